@@ -1,0 +1,55 @@
+r"""The :math:`O(N^2)` sum in plain torch, streamed in tiles so that memory stays linear: the oracle of every approximation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+TILE = 1024
+
+
+def distances(queries: Tensor, keys: Tensor) -> Tensor:
+    r"""All distances, with derivative 0 where two points coincide.
+
+    Shapes:
+        - **queries:** :math:`(M, D)`, **keys:** :math:`(N, D)`
+        - **output:** :math:`(M, N)`
+    """
+    square = (queries.unsqueeze(1) - keys.unsqueeze(0)).square().sum(dim=-1)
+    apart = square > 0
+    return torch.where(apart, torch.where(apart, square, 1.0).sqrt(), 0.0)
+
+
+def exact_sum(queries: Tensor, keys: Tensor, rows: Tensor, shifted: bool = False) -> Tensor:
+    r"""Computes :math:`\sum_j e^{s_i - \lVert q_i - k_j \rVert} f_j`.
+
+    Each tile is computed anew in the backward pass, so that neither pass holds more than one.
+
+    Args:
+        queries (torch.Tensor): Positions :math:`q_i` in units of :math:`1/\lambda`.
+        keys (torch.Tensor): Positions :math:`k_j`.
+        rows (torch.Tensor): The :math:`f_j`.
+        shifted (bool, optional): Takes for :math:`s_i` the distance to the nearest key, which a normalised sum does not
+            notice, instead of 0; then a query far from all keys does not sum zeros. (default: :obj:`False`)
+
+    Shapes:
+        - **queries:** :math:`(M, D)`, **keys:** :math:`(N, D)`, **rows:** :math:`(N, C)`
+        - **output:** :math:`(M, C)`
+    """
+    parts = [rows.new_zeros(0, rows.size(1))]
+    for query in queries.split(TILE):
+        shift = rows.new_zeros(len(query), 1)
+        if shifted and len(keys) > 0:
+            with torch.no_grad():
+                near = [distances(query, key).amin(dim=1, keepdim=True) for key in keys.split(TILE)]
+                shift = torch.stack(near).amin(dim=0)
+        total = rows.new_zeros(len(query), rows.size(1))
+        for key, row in zip(keys.split(TILE), rows.split(TILE), strict=True):
+            total = total + checkpoint(_tile, query, key, row, shift, use_reentrant=False)
+        parts.append(total)
+    return torch.cat(parts)
+
+
+def _tile(query: Tensor, key: Tensor, row: Tensor, shift: Tensor) -> Tensor:
+    return torch.exp(shift - distances(query, key)) @ row

@@ -1,0 +1,317 @@
+r"""The Numba backend: the filter of all graphs and heads, and its gradient, on the cores of the CPU.
+
+Graphs and heads are filtered one by one, each by the same steps as if it were alone, so that nothing beside it can change a
+bit of its output.  Graphs that are summed exactly share one parallel loop, since most are small.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import torch
+
+from ..coefficients import FLAT, MultiScaleWeights, multiscale_weights, separable_weights
+from ..groups import FLOOR, Groups, finest_level, mean_pairs_cell, summed_exactly
+from ..scheme import MultiScale, Scheme, Separable
+from . import build, rows
+from .lattice import Lattice, SeparableLattice, multipliers, sort_keys
+from .near import NearField
+from .pairs import TARGETS, PairWeight, all_pairs, nearest
+from .sorting import run_starts
+
+
+def forward(positions, values, queries, groups: Groups, scheme: Scheme, normalise: bool):
+    """The filter; arrays are (N, H, D), (N, H, C) and, in cross-attention, (M, H, D).  Returns output and normaliser."""
+    _use_threads()
+    targets = positions if queries is None else queries
+    heads, channels = values.shape[1:]
+    out = np.empty((len(targets), heads, channels), values.dtype)
+    norm = np.empty((len(targets) if normalise else 0, heads), values.dtype)
+    width = rows.padded(channels + normalise)
+    for head in range(heads):
+        keys = rows.pack_points(positions, head, groups.key_order)
+        asked = keys if queries is None else rows.pack_points(queries, head, groups.query_order)
+        packed = rows.pack_values(values, head, groups.key_order, normalise, width)
+        summed = np.zeros((len(asked), width), values.dtype)
+        _exact(keys, asked, packed, summed, groups, scheme, normalise and queries is not None)
+        for k, q in groups.slices():
+            if not summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
+                cloud = _cloud(keys[k], None if queries is None else asked[q], scheme, normalise)
+                cloud.forward(packed[k], summed[q])
+        rows.unpack_values(summed, head, groups.query_order, normalise, out, norm)
+    return out, norm
+
+
+def backward(grad, out, norm, positions, values, queries, groups: Groups, scheme: Scheme, normalise: bool):
+    """The gradients of positions, values and, in cross-attention, queries."""
+    _use_threads()
+    heads, channels = values.shape[1:]
+    grad_positions, grad_values = np.zeros_like(positions), np.zeros_like(values)
+    grad_queries = None if queries is None else np.zeros_like(queries)
+    width = rows.padded(channels + normalise)
+    for head in range(heads):
+        keys = rows.pack_points(positions, head, groups.key_order)
+        asked = keys if queries is None else rows.pack_points(queries, head, groups.query_order)
+        packed = rows.pack_values(values, head, groups.key_order, normalise, width)
+        grads = rows.pack_gradients(grad, out, norm, head, groups.query_order, normalise, width)
+        grad_rows, grad_keys = np.zeros_like(packed), np.zeros_like(keys)
+        grad_asked = grad_keys if queries is None else np.zeros_like(asked)
+        far = normalise and queries is not None
+        _exact_backward(keys, asked, packed, grads, grad_rows, grad_keys, grad_asked, groups, scheme, far)
+        for k, q in groups.slices():
+            if not summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
+                cloud = _cloud(keys[k], None if queries is None else asked[q], scheme, normalise)
+                cloud.backward(packed[k], grads[q], grad_rows[k], grad_keys[k], grad_asked[q])
+        rows.unpack_columns(grad_rows, 0, head, groups.key_order, grad_values)
+        rows.unpack_columns(grad_keys, 0, head, groups.key_order, grad_positions)
+        if queries is not None:
+            rows.unpack_columns(grad_asked, 0, head, groups.query_order, grad_queries)
+    return grad_positions, grad_values, grad_queries
+
+
+def _use_threads() -> None:
+    """As many threads as torch uses."""
+    numba.set_num_threads(max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)))
+
+
+# Exact sums of all graphs at once
+
+
+def _blocks(groups: Groups, scheme: Scheme, swapped: bool = False) -> np.ndarray:
+    """Few targets each of the graphs that are summed exactly, and the range of their sources."""
+    found = []
+    for k, q in groups.slices():
+        if summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
+            t, s = (k, q) if swapped else (q, k)
+            found += [(a, min(a + TARGETS, t.stop), s.start, s.stop) for a in range(t.start, t.stop, TARGETS)]
+    return np.array(found, np.int64).reshape(-1, 4)
+
+
+def _law(dtype: np.dtype) -> PairWeight:
+    return PairWeight(dtype.type(np.inf), dtype.type(np.inf), np.empty(0, dtype), dtype.type(0))
+
+
+def _shift(blocks: np.ndarray, asked: np.ndarray, sources: np.ndarray, far: bool) -> np.ndarray:
+    """What to add to the exponents of each query's weights: where no weight is surely 1, the distance to the nearest key,
+    so that a query far from all of them does not sum zeros."""
+    shift = np.zeros(len(asked), asked.dtype)
+    if far:
+        nearest(blocks, asked, sources, shift)
+    return np.where(np.isfinite(shift), shift, 0)
+
+
+def _exact(keys, asked, packed, summed, groups: Groups, scheme: Scheme, far: bool) -> None:
+    blocks = _blocks(groups, scheme)
+    if len(blocks) == 0:
+        return
+    sources, none = np.ascontiguousarray(keys.T), np.empty((0, 0), keys.dtype)
+    shift, zero = _shift(blocks, asked, sources, far), np.zeros(len(keys), keys.dtype)
+    all_pairs(blocks, asked, shift, sources, zero, _law(keys.dtype), packed, summed, none, none, none)
+
+
+def _exact_backward(keys, asked, packed, grads, grad_rows, grad_keys, grad_asked, groups, scheme, far: bool) -> None:
+    blocks = _blocks(groups, scheme)
+    if len(blocks) == 0:
+        return
+    law, none = _law(keys.dtype), np.empty((0, 0), keys.dtype)
+    sources = np.ascontiguousarray(keys.T)
+    if asked is keys:
+        zero = np.zeros(len(keys), keys.dtype)
+        own, other = rows.beside(grads, packed), rows.beside(packed, grads)
+        all_pairs(blocks, keys, zero, sources, zero, law, grads, grad_rows, own, other, grad_keys)
+        return
+    shift, zero = _shift(blocks, asked, sources, far), np.zeros(len(keys), keys.dtype)
+    all_pairs(blocks, asked, shift, sources, zero, law, none, none, grads, packed, grad_asked)
+    blocks, sources = _blocks(groups, scheme, swapped=True), np.ascontiguousarray(asked.T)
+    all_pairs(blocks, keys, zero, sources, shift, law, grads, grad_rows, packed, grads, grad_keys)
+
+
+# One graph and head at a time
+
+
+def _cloud(keys, queries, scheme: Scheme, normalise: bool):
+    """The filter of one cloud of points."""
+    lone = len(keys) == 0 or (queries is not None and len(queries) == 0)
+    if lone:
+        return _NoCloud()
+    low, high = build.extent(keys)
+    if queries is None and np.array_equal(low, high):
+        return _PointCloud()
+    if isinstance(scheme, Separable):
+        return _SeparableCloud(keys, queries, scheme, normalise)
+    assert isinstance(scheme, MultiScale)
+    return _MultiScaleCloud(keys, queries, scheme, normalise)
+
+
+class _NoCloud:
+    """No keys or no queries: nothing to sum."""
+
+    def forward(self, packed, summed) -> None:
+        pass
+
+    def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
+        pass
+
+
+class _PointCloud:
+    """All points are one: every weight is 1."""
+
+    def forward(self, packed, summed) -> None:
+        summed += packed.sum(axis=0)
+
+    def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
+        grad_rows += grads.sum(axis=0)
+
+
+class _Cloud:
+    """What the lattice filters share: in cross-attention, keys and queries are one list of points, and rows of the one
+    kind are zero for the other."""
+
+    def __init__(self, keys, queries, normalise: bool) -> None:
+        self.keys, self.queries = keys, queries
+        self.points = keys if queries is None else np.concatenate([keys, queries])
+        self.floor = FLOOR if normalise and queries is not None else 0.0
+
+    def _spread(self, key_rows, query_rows) -> np.ndarray:
+        """Rows of keys and of queries as rows of all points, side by side."""
+        if self.queries is None:
+            return rows.beside(key_rows, query_rows)
+        left = np.concatenate([key_rows, np.zeros_like(query_rows)])
+        return rows.beside(left, np.concatenate([np.zeros_like(key_rows), query_rows]))
+
+    def _alone(self, key_rows) -> np.ndarray:
+        """Rows of keys as rows of all points."""
+        if self.queries is None:
+            return key_rows
+        return np.concatenate([key_rows, np.zeros((len(self.queries), key_rows.shape[1]), key_rows.dtype)])
+
+    def _add_sliced(self, lattice: Lattice, table, summed, factor: float) -> None:
+        sliced = np.zeros((len(self.points), summed.shape[1]), summed.dtype)
+        lattice.slice(table, sliced)
+        summed += factor * (sliced if self.queries is None else sliced[len(self.keys) :])
+
+    def _add_gradients(self, lattice: Lattice, table, both, grad_rows, grad_w, factor, grad_keys, grad_queries) -> None:
+        """From a blurred table of values and gradients, and ``grad_w``, to the gradients of rows and positions."""
+        width, count = grad_rows.shape[1], len(self.keys)
+        sliced = np.zeros_like(both)
+        lattice.slice(table, sliced)
+        grad_rows += factor * sliced[:count, width:]
+        lattice.add_slopes(table, both, grad_w)
+        grad_points = (factor * (grad_w @ lattice.matrix)).astype(grad_keys.dtype)
+        grad_keys += grad_points[:count]
+        if self.queries is not None:
+            grad_queries += grad_points[count:]
+
+    def _add_floor(self, packed, summed) -> None:
+        if self.floor:
+            summed += (self.floor * packed.mean(axis=0)).astype(packed.dtype)
+
+
+class _SeparableCloud(_Cloud):
+    """The paper's filter."""
+
+    def __init__(self, keys, queries, scheme: Separable, normalise: bool) -> None:
+        super().__init__(keys, queries, normalise)
+        spacing, weights, self.scale = separable_weights(scheme, keys.shape[1])
+        self.lattice = SeparableLattice(self.points, spacing, weights)
+
+    def forward(self, packed, summed) -> None:
+        self._add_sliced(self.lattice, self.lattice.filter(self._alone(packed)), summed, self.scale)
+        self._add_floor(packed, summed)
+
+    def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
+        both, width = self._spread(packed, grads), packed.shape[1]
+        halves = [np.ascontiguousarray(both[:, :width]), np.ascontiguousarray(both[:, width:])]
+        table = rows.beside(self.lattice.filter(halves[0]), self.lattice.filter(halves[1], adjoint=True))
+        grad_w = np.zeros(self.points.shape)
+        self._add_gradients(self.lattice, table, both, grad_rows, grad_w, self.scale, grad_keys, grad_queries)
+        self._add_floor(grads * (len(grads) / len(packed)), grad_rows)
+
+
+def separable_rows(points: np.ndarray, values: np.ndarray, spacing: float, weights: np.ndarray) -> np.ndarray:
+    """The paper's filter of one cloud with weights of one's own: what they are fitted with."""
+    lattice = SeparableLattice(points, spacing, weights)
+    out = np.zeros_like(values)
+    lattice.slice(lattice.filter(values), out)
+    return out
+
+
+class _MultiScaleCloud(_Cloud):
+    """Nested lattices, the exact self term and the near field."""
+
+    def __init__(self, keys, queries, scheme: MultiScale, normalise: bool) -> None:
+        super().__init__(keys, queries, normalise)
+        self.fitted = multiscale_weights(scheme, keys.shape[1])
+        self.level = finest_level(scheme, self.fitted, lambda radius: mean_pairs(keys, queries, radius))
+        self.tables = self.fitted.simplex_tables(keys.shape[1])[self.level :]
+        self.lattices = [
+            Lattice(self.points, scheme.spacing, scheme.hops, self.fitted.weights, self.level, shift)
+            for shift in range(scheme.lattices)
+        ]
+
+    def _near_field(self, targets, sources) -> NearField:
+        return NearField(targets, sources, _near_law(self.fitted, self.level, sources.dtype))
+
+    def _self_terms(self) -> np.ndarray:
+        """What is added to each point's weight on itself."""
+        given = np.zeros(len(self.points))
+        once = np.empty(len(self.points))
+        for lattice in self.lattices:
+            build.self_weights(lattice.w, lattice.base, lattice.scale, self.tables, once)
+            given += once
+        return (self.fitted.own(self.level) - given / len(self.lattices)).astype(self.points.dtype)
+
+    def forward(self, packed, summed) -> None:
+        for lattice in self.lattices:
+            self._add_sliced(lattice, lattice.filter(self._alone(packed)), summed, 1 / len(self.lattices))
+        if self.level > 0:
+            targets = self.keys if self.queries is None else self.queries
+            self._near_field(targets, self.keys).add(packed, summed)
+        if self.queries is None:
+            rows.add_scaled(summed, 0, self._self_terms(), packed)
+        self._add_floor(packed, summed)
+
+    def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
+        both = self._spread(packed, grads)
+        share = 1 / len(self.lattices)
+        slope = -rows.row_products(packed, grads) if self.queries is None else None
+        for lattice in self.lattices:
+            grad_w = np.zeros(self.points.shape)
+            if slope is not None:
+                build.self_weights_backward(lattice.w, lattice.base, lattice.scale, self.tables, slope, grad_w)
+            table = lattice.filter(both)
+            self._add_gradients(lattice, table, both, grad_rows, grad_w, share, grad_keys, grad_queries)
+        if self.queries is None:
+            rows.add_scaled(grad_rows, 0, self._self_terms(), grads)
+        if self.level > 0:
+            self._near_backward(packed, grads, both, grad_rows, grad_keys, grad_queries)
+        self._add_floor(grads * (len(grads) / len(packed)), grad_rows)
+
+    def _near_backward(self, packed, grads, both, grad_rows, grad_keys, grad_queries) -> None:
+        if self.queries is None:
+            near = self._near_field(self.keys, self.keys)
+            near.add(grads, grad_rows, rows.beside(grads, packed), both, grad_keys)
+            return
+        self._near_field(self.queries, self.keys).add(own=grads, products=packed, grad=grad_queries)
+        self._near_field(self.keys, self.queries).add(grads, grad_rows, packed, grads, grad_keys)
+
+
+def _near_law(fitted: MultiScaleWeights, level: int, dtype: np.dtype) -> PairWeight:
+    radius, kind = fitted.radius[level], dtype.type
+    return PairWeight(kind(radius), kind(FLAT * radius), fitted.amplitude[level].astype(dtype), kind(fitted.rate))
+
+
+def mean_pairs(keys: np.ndarray, queries: np.ndarray | None, radius: float) -> float:
+    """About how many keys a query has within a radius, on average: how many share a cell with the volume of the ball."""
+    side = mean_pairs_cell(keys.shape[1], radius)
+    points = (keys if queries is None else np.concatenate([keys, queries])).astype(np.float64) / side
+    low, high = build.extent(points)
+    base = np.floor(low) - 1
+    multiplier, bits, _ = multipliers(high - base + 1)
+    key, index = sort_keys(build.cube_keys(points, base, 1.0, multiplier), bits)
+    start = run_starts(key)
+    count = np.diff(start).astype(np.float64)
+    if queries is None:
+        return float((count * (count - 1)).sum() / len(keys))
+    of_keys = np.add.reduceat((index < len(keys)).astype(np.float64), start[:-1])
+    return float((of_keys * (count - of_keys)).sum() / len(queries))

@@ -1,0 +1,187 @@
+r"""Splat, blur, slice: rows of values from points to vertices, among vertices, and back.
+
+Rows are a multiple of 8 wide so that they are added in full vector registers.  Every vertex and every point is written by
+one iteration of one loop alone, in a fixed order: no atomics, the same bits every run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from .compile import inline, kernel
+
+CUBES = 64
+SEGMENTS = 128
+"""Cubes and segments that one task of a parallel loop takes."""
+
+
+@inline
+def add_row(out, o, weight, table, p):
+    """out[o] += weight * table[p]"""
+    for c in range(table.shape[1]):
+        out[o, c] += weight * table[p, c]
+
+
+@inline
+def add_rows(out, o, table, place, weight, count):
+    """out[o] += the sum of weight[e] * table[place[e]], four rows at a time to spare trips to ``out``."""
+    e = np.uint64(0)
+    one = np.uint64(1)
+    while e + np.uint64(4) <= count:
+        p0, p1, p2, p3 = place[e], place[e + one], place[e + np.uint64(2)], place[e + np.uint64(3)]
+        w0, w1, w2, w3 = weight[e], weight[e + one], weight[e + np.uint64(2)], weight[e + np.uint64(3)]
+        for c in range(table.shape[1]):
+            out[o, c] += w0 * table[p0, c] + w1 * table[p1, c] + w2 * table[p2, c] + w3 * table[p3, c]
+        e += np.uint64(4)
+    while e < count:
+        add_row(out, o, weight[e], table, place[e])
+        e += one
+
+
+@inline
+def add_run(out, weight, run):
+    """out += weight * run"""
+    for c in range(out.shape[0]):
+        out[c] += weight * run[c]
+
+
+@kernel
+def splat(rows, index, start, first, entry, weight):
+    """Adds the row of each point, times its barycentric weights, to the entries of its cube."""
+    cubes = start.shape[0] - 1
+    width = rows.shape[1]
+    out = np.empty((first[cubes], width), rows.dtype)
+    for task in prange((cubes + CUBES - 1) // CUBES):
+        for cube in range(task * CUBES, min(cubes, (task + 1) * CUBES)):
+            for e in range(first[cube], first[cube + 1]):
+                for c in range(width):
+                    out[e, c] = 0
+            for a in range(start[cube], start[cube + 1]):
+                for r in range(entry.shape[1]):
+                    add_row(out, entry[a, r], weight[a, r], rows, index[a])
+    return out
+
+
+@kernel
+def gather(table, source, start, site, sites, factor):
+    r"""The row of each vertex, at its site: the sum of the rows it is made of.  Sites without a vertex stay zero.
+
+    These are the rows ``source[start[v]] .. `` of the corners of cubes, times 1, or of a finer level, times ½.
+    """
+    out = np.zeros((sites, table.shape[1]), table.dtype)
+    weight = table.dtype.type(factor)
+    for v in prange(start.shape[0] - 1):
+        for a in range(start[v], start[v + 1]):
+            add_row(out, site[v], weight, table, source[a])
+    return out
+
+
+@kernel
+def blur(first, last, place, prefix, hashed, table, row_key, row_prefix, low, length, row_weight):
+    r"""Sums, for every vertex, the rows of all vertices within the stencil.
+
+    The offsets of a stencil that share all but their last coordinate are one *row* of it; the vertices that share all
+    but their last coordinate lie in *segments*, without gaps.  So a row of the stencil takes a segment to one or few
+    other segments, and adds to a run of table rows another such run.  As the segment moves up the sorted list, so do
+    those it reads from: they are found by pointers that only move forward.
+
+    Args:
+        first, last: The keys of each segment's first and last vertex, :math:`(S,)`, ascending.
+        place: The site, that is the row of the table, of each segment's first vertex, :math:`(S,)`.
+        prefix: The coordinates that a segment's vertices share, :math:`(S, D-1)`.
+        hashed: Whether keys are hashes, which wrap around and may collide.
+        table: Rows of values, :math:`(M, C)`.
+        row_key: The key of each stencil row's shared coordinates, :math:`(R,)`.
+        row_prefix: These coordinates, :math:`(R, D-1)`.
+        low: The lowest last coordinate of each row, :math:`(R,)`.
+        length: The number of offsets of each row, :math:`(R,)`.
+        row_weight: Their weights, :math:`(R, 2 \cdot \text{hops} + 1)`.
+    """
+    segments = first.shape[0]
+    rows = row_key.shape[0]
+    width = table.shape[1]
+    flat = table.reshape(-1)
+    out = np.zeros(table.size, table.dtype)
+    for task in prange((segments + SEGMENTS - 1) // SEGMENTS):
+        begin = task * SEGMENTS
+        pointer = np.empty(rows, np.int64)
+        for r in range(rows):
+            pointer[r] = np.searchsorted(last, first[begin] + row_key[r] + np.uint64(low[r]))
+        for a in range(begin, min(segments, begin + SEGMENTS)):
+            count = np.int64(last[a] - first[a]) + 1
+            for r in range(rows):
+                origin = first[a] + row_key[r]
+                lowest = origin + np.uint64(low[r])
+                b = pointer[r]
+                if b > 0 and last[b - 1] >= lowest:
+                    b = 0  # the hash has wrapped around
+                while b < segments and last[b] < lowest:
+                    b += 1
+                pointer[r] = b
+                highest = lowest + (last[a] - first[a]) + np.uint64(length[r] - 1)
+                while b < segments and first[b] <= highest:
+                    if not hashed or is_row(prefix, a, b, row_prefix, r):
+                        step = np.int64(first[b] - origin)  # from a's first last coordinate to b's
+                        other = np.int64(last[b] - first[b]) + 1
+                        for q in range(length[r]):
+                            d = step - low[r] - q  # place i of a reads place i - d of b
+                            i = max(0, d)
+                            run = (min(count, other + d) - i) * width
+                            if run > 0:
+                                o = (place[a] + i) * width
+                                t = (place[b] + i - d) * width
+                                add_run(out[o : o + run], row_weight[r, q], flat[t : t + run])
+                    b += 1
+    return out.reshape(table.shape)
+
+
+@inline
+def is_row(prefix, a, b, row_prefix, r):
+    """Whether segment b lies on the r-th row of the stencil around segment a: keys that are hashes may collide."""
+    for j in range(prefix.shape[1]):
+        if prefix[b, j] - prefix[a, j] != row_prefix[r, j]:
+            return False
+    return True
+
+
+@kernel
+def add_coarser(out, site, coarser, parent):
+    """Adds to each vertex half of either parent's row: the way back up, the transpose of the way down."""
+    half = out.dtype.type(0.5)
+    for v in prange(site.shape[0]):
+        add_row(out, site[v], half, coarser, parent[2 * v])
+        add_row(out, site[v], half, coarser, parent[2 * v + 1])
+
+
+@kernel
+def slice_points(table, index, start, vertex, weight, out):
+    """Adds to the row of each point the rows of its simplex's vertices, times its barycentric weights."""
+    cubes = start.shape[0] - 1
+    for task in prange((cubes + CUBES - 1) // CUBES):
+        for cube in range(task * CUBES, min(cubes, (task + 1) * CUBES)):
+            for a in range(start[cube], start[cube + 1]):
+                add_rows(out, index[a], table, vertex[a], weight[a], np.uint64(vertex.shape[1]))
+
+
+@kernel
+def slice_slopes(table, index, order, vertex, rows, factor, grad_w):
+    r"""Adds to ``grad_w`` the derivative by the points' Kuhn coordinates.
+
+    Rows are two halves wide: values, then gradients.  With :math:`t_r` the product of a point's values with the
+    gradients at its simplex's r-th vertex, plus that of its gradients with the values there, the coordinate that leads
+    from vertex r-1 to r has the derivative :math:`t_r - t_{r-1}`.
+    """
+    n, corners = vertex.shape
+    half = rows.shape[1] // 2
+    for a in prange(n):
+        own = rows[index[a]]
+        before = table.dtype.type(0)
+        for r in range(corners):
+            other = table[vertex[a, r]]
+            t = table.dtype.type(0)
+            for c in range(half):
+                t += own[c] * other[half + c] + own[half + c] * other[c]
+            if r > 0:
+                grad_w[index[a], order[a, r - 1]] += factor * (t - before)
+            before = t

@@ -1,0 +1,311 @@
+r"""Building the lattice: from points to the sorted vertices of every level.
+
+Points are sorted by the unit cube they lie in; each cube lists the corners that its points touch; sorting these lists and
+dropping repeats gives the vertices.  A coarser level is made of the parents of the finer one's vertices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from .compile import inline, kernel, serial
+
+POINTS = 1024
+"""Points that one task of a parallel loop takes: enough to hide its start, few enough to share evenly."""
+
+
+@kernel
+def kuhn_coordinates(points, matrix, shift):
+    r"""Computes :math:`w = T p + s` in double precision, so that a far offset of all points costs no accuracy."""
+    n, dim = points.shape
+    w = np.empty((n, dim))
+    for i in prange(n):
+        for j in range(dim):
+            s = shift[j]
+            for k in range(dim):
+                s += matrix[j, k] * points[i, k]
+            w[i, j] = s
+    return w
+
+
+@kernel
+def extent(w):
+    """The lowest and the highest value of each coordinate."""
+    n, dim = w.shape
+    tasks = (n + POINTS - 1) // POINTS
+    low, high = np.empty((tasks, dim)), np.empty((tasks, dim))
+    for task in prange(tasks):
+        for j in range(dim):
+            low[task, j] = high[task, j] = w[task * POINTS, j]
+        for i in range(task * POINTS, min(n, (task + 1) * POINTS)):
+            for j in range(dim):
+                low[task, j] = min(low[task, j], w[i, j])
+                high[task, j] = max(high[task, j], w[i, j])
+    for task in range(1, tasks):
+        for j in range(dim):
+            low[0, j] = min(low[0, j], low[task, j])
+            high[0, j] = max(high[0, j], high[task, j])
+    return low[0], high[0]
+
+
+@kernel
+def cube_keys(w, base, scale, multiplier):
+    r"""The key of the cube that each point lies in: :math:`\sum_j \lfloor (w_j - b_j)\, s \rfloor\, m_j`."""
+    n, dim = w.shape
+    key = np.empty(n, np.uint64)
+    for i in prange(n):
+        total = np.uint64(0)
+        for j in range(dim):
+            total += np.uint64(np.floor((w[i, j] - base[j]) * scale)) * multiplier[j]
+        key[i] = total
+    return key
+
+
+@inline
+def sort_fractions(w, i, base, scale, loose, rank, fraction, order, row):
+    """Finds the fractions of point i in descending order, and into ``order[row]`` the coordinates they belong to.
+
+    Every pair is compared and each fraction goes to its rank: no branch for the processor to guess wrong.
+    """
+    dim = w.shape[1]
+    for j in range(dim):
+        x = (w[i, j] - base[j]) * scale
+        loose[j] = x - np.floor(x)
+        rank[j] = 0
+        for k in range(j):
+            ahead = np.uint64(loose[k] >= loose[j])
+            rank[j] += ahead
+            rank[k] += np.uint64(1) - ahead
+    for j in range(dim):
+        fraction[rank[j]] = loose[j]
+        order[row, rank[j]] = j
+
+
+@inline
+def barycentric(fraction, weight, row):
+    r"""The weights :math:`1 - f_1,\; f_1 - f_2, \dots, f_D` of the vertices of a simplex."""
+    dim = fraction.shape[0]
+    weight[row, 0] = 1.0 - fraction[0]
+    for r in range(1, dim):
+        weight[row, r] = fraction[r - 1] - fraction[r]
+    weight[row, dim] = fraction[dim - 1]
+
+
+@kernel
+def locate(w, index, base, scale, weight):
+    """Finds simplex and barycentric weights of the points in the order of ``index``; fills ``weight``."""
+    n, dim = w.shape
+    order = np.empty((n, dim), np.uint8)
+    for task in prange((n + POINTS - 1) // POINTS):
+        loose, fraction, rank = np.empty(dim), np.empty(dim), np.empty(dim, np.uint64)
+        for a in range(task * POINTS, min(n, (task + 1) * POINTS)):
+            sort_fractions(w, index[a], base, scale, loose, rank, fraction, order, a)
+            barycentric(fraction, weight, a)
+    return order
+
+
+@kernel
+def count_corners(start, order):
+    """Counts the distinct corners that the points of each cube touch."""
+    cubes = start.shape[0] - 1
+    dim = order.shape[1]
+    count = np.empty(cubes, np.int64)
+    for task in prange((cubes + POINTS - 1) // POINTS):
+        seen = np.full(1 << dim, -1)
+        for cube in range(task * POINTS, min(cubes, (task + 1) * POINTS)):
+            found = 2  # the lowest and the highest corner belong to every simplex
+            for a in range(start[cube], start[cube + 1]):
+                corner = 0
+                for r in range(dim - 1):
+                    corner |= 1 << order[a, r]
+                    if seen[corner] != cube:
+                        seen[corner] = cube
+                        found += 1
+            count[cube] = found
+    return count
+
+
+@kernel
+def list_corners(w, index, base, scale, start, order, key, multiplier, first):
+    r"""Lists the corners that each cube touches, as *entries*, the cube's from ``first[cube]`` on.
+
+    Returns:
+        The key and the coordinates of each entry, and the entries of the vertices of each point.
+    """
+    n, dim = order.shape
+    cubes = start.shape[0] - 1
+    entry_key = np.empty(first[cubes], np.uint64)
+    entry_coordinate = np.empty((first[cubes], dim), np.int32)
+    entry = np.empty((n, dim + 1), np.int32)
+    for task in prange((cubes + POINTS - 1) // POINTS):
+        slot = np.full(1 << dim, -1)
+        for cube in range(task * POINTS, min(cubes, (task + 1) * POINTS)):
+            begin = first[cube]
+            used = begin
+            for a in range(start[cube], start[cube + 1]):
+                corner = 0
+                for r in range(dim + 1):
+                    if r > 0:
+                        corner |= 1 << order[a, r - 1]
+                    e = slot[corner]
+                    if e < begin or e >= used or entry_key[e] != corner:
+                        e = used
+                        used += 1
+                        slot[corner] = e
+                        entry_key[e] = corner
+                    entry[a, r] = e
+            a = start[cube]
+            for e in range(begin, used):
+                corner = entry_key[e]
+                total = key[a]
+                for j in range(dim):
+                    step = (corner >> np.uint64(j)) & np.uint64(1)
+                    total += step * multiplier[j]
+                    low = np.floor((w[index[a], j] - base[j]) * scale)
+                    entry_coordinate[e, j] = np.int32(low) + np.int32(step)
+                entry_key[e] = total
+    return entry_key, entry_coordinate, entry
+
+
+@kernel
+def parents(coordinate, multiplier):
+    r"""The two vertices of the next coarser level that a vertex :math:`v` lies between, :math:`\lfloor v/2 \rfloor` and
+    :math:`\lceil v/2 \rceil`: entries :math:`2v` and :math:`2v+1`."""
+    n, dim = coordinate.shape
+    entry_key = np.empty(2 * n, np.uint64)
+    entry_coordinate = np.empty((2 * n, dim), np.int32)
+    for v in prange(n):
+        for half in range(2):
+            total = np.uint64(0)
+            for j in range(dim):
+                c = (coordinate[v, j] + half) >> 1
+                entry_coordinate[2 * v + half, j] = c
+                total += np.uint64(c) * multiplier[j]
+            entry_key[2 * v + half] = total
+    return entry_key, entry_coordinate
+
+
+@kernel
+def take(table, index):
+    """The entries of a table at the given places."""
+    out = np.empty(index.shape[0], table.dtype)
+    for a in prange(index.shape[0]):
+        out[a] = table[index[a]]
+    return out
+
+
+@kernel
+def take_halves(table, index):
+    """The entries of a table at half the given places: of the vertices that entries 2v and 2v + 1 come from."""
+    out = np.empty(index.shape[0], table.dtype)
+    for a in prange(index.shape[0]):
+        out[a] = table[index[a] >> 1]
+    return out
+
+
+@kernel
+def take_rows(table, index):
+    """The rows of a table at the given places."""
+    n, width = index.shape[0], table.shape[1]
+    out = np.empty((n, width), table.dtype)
+    for a in prange(n):
+        for j in range(width):
+            out[a, j] = table[index[a], j]
+    return out
+
+
+@serial
+def segments(key, coordinate, gap):
+    r"""Cuts the sorted vertices into segments that share all but the last coordinate.
+
+    A segment has a site for every place between its first and its last vertex, so that its rows lie side by side; it
+    ends where the next vertex is more than ``gap`` steps away.
+
+    Returns:
+        The site of each vertex, the first vertex of each segment (one entry more than segments), and the number of
+        sites.
+    """
+    n, dim = coordinate.shape
+    site, head = np.empty(n, np.int32), np.empty(n + 1, np.int32)
+    count, sites = 0, -1
+    for v in range(n):
+        step = np.uint64(gap + 1)
+        if v > 0:
+            step = key[v] - key[v - 1]
+            for j in range(dim - 1):
+                if coordinate[v, j] != coordinate[v - 1, j]:
+                    step = np.uint64(gap + 1)
+        if step > np.uint64(gap):
+            head[count] = v
+            count += 1
+            step = np.uint64(1)
+        sites += np.int64(step)
+        site[v] = sites
+    head[count] = n
+    return site, head[: count + 1].copy(), sites + 1
+
+
+@kernel
+def add_rows_at(out, index, rows):
+    """Adds rows to those of a table at the given places, all different."""
+    for a in prange(index.shape[0]):
+        for j in range(out.shape[1]):
+            out[index[a], j] += rows[a, j]
+
+
+@kernel
+def take_runs(entry, site):
+    """The sites of the vertices of each point's simplex."""
+    out = np.empty_like(entry)
+    for a in prange(entry.shape[0]):
+        for r in range(entry.shape[1]):
+            out[a, r] = site[entry[a, r]]
+    return out
+
+
+@kernel
+def self_weights(w, base, scale, tables, out):
+    r"""What the lattice gives a point of itself, :math:`a_i = \sum_k \sum_{l,m} b_l b_m t_{k,|l-m|}`."""
+    n, dim = w.shape
+    for task in prange((n + POINTS - 1) // POINTS):
+        loose, fraction, rank = np.empty(dim), np.empty(dim), np.empty(dim, np.uint64)
+        order = np.empty((1, dim), np.uint8)
+        b = np.empty((1, dim + 1))
+        for i in range(task * POINTS, min(n, (task + 1) * POINTS)):
+            total = 0.0
+            s = scale
+            for k in range(tables.shape[0]):
+                sort_fractions(w, i, base, s, loose, rank, fraction, order, 0)
+                barycentric(fraction, b, 0)
+                for l in range(dim + 1):
+                    inner = 0.5 * tables[k, 0] * b[0, l]
+                    for m in range(l + 1, dim + 1):
+                        inner += tables[k, m - l] * b[0, m]
+                    total += 2.0 * b[0, l] * inner
+                s *= 0.5
+            out[i] = total
+
+
+@kernel
+def self_weights_backward(w, base, scale, tables, grad, grad_w):
+    r"""Adds :math:`g_i\, \partial a_i / \partial w_i` to ``grad_w``."""
+    n, dim = w.shape
+    for task in prange((n + POINTS - 1) // POINTS):
+        loose, fraction, rank = np.empty(dim), np.empty(dim), np.empty(dim, np.uint64)
+        order = np.empty((1, dim), np.uint8)
+        b = np.empty((1, dim + 1))
+        for i in range(task * POINTS, min(n, (task + 1) * POINTS)):
+            s = scale
+            for k in range(tables.shape[0]):
+                sort_fractions(w, i, base, s, loose, rank, fraction, order, 0)
+                barycentric(fraction, b, 0)
+                before = 0.0
+                for l in range(dim + 1):
+                    slope = 0.0  # the derivative of a_i by the weight b_l
+                    for m in range(dim + 1):
+                        slope += 2.0 * tables[k, abs(l - m)] * b[0, m]
+                    if l > 0:
+                        grad_w[i, order[0, l - 1]] += grad[i] * s * (slope - before)
+                    before = slope
+                s *= 0.5

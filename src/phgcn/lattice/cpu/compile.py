@@ -1,0 +1,111 @@
+r"""How the CPU kernels are compiled and where their machine code is kept.
+
+Numba's own cache lies beside the source and is keyed by the file's time stamp: a reinstall loses it, a read-only install
+cannot write it, and a change in one file does not invalidate kernels of another that inline it.  Ours lies in the user's
+cache folder and is keyed by the contents of every kernel file.
+
+The folder is ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``, else, where none of these can be
+written, a folder of this user below the system's temporary one, which is said in a warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import caching
+
+_HERE = Path(__file__).resolve().parent
+
+
+@lru_cache
+def source_digest() -> str:
+    """A hash of every kernel file of this folder: the kernels inline each other across files."""
+    digest = hashlib.sha256()
+    for file in sorted(_HERE.glob("*.py")):
+        digest.update(file.name.encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@lru_cache
+def cache_folder() -> Path:
+    """The folder that compiled kernels are kept in; created if need be."""
+    if "PHGCN_CACHE" in os.environ:
+        wanted = Path(os.environ["PHGCN_CACHE"])
+    else:
+        wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phgcn"
+    folder = wanted / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+        fallback = Path(tempfile.gettempdir()) / f"phgcn-{user}" / "kernels"
+        fallback.mkdir(parents=True, exist_ok=True)
+        warnings.warn(
+            f"compiled kernels cannot be kept in {folder} ({error.strerror}); keeping them in {fallback}. "
+            "Set PHGCN_CACHE to a folder that can be written.",
+            stacklevel=2,
+        )
+        return fallback
+
+
+class _ContentLocator(caching._CacheLocator):  # type: ignore[misc]
+    """Tells Numba's cache where to write, and when the source has changed."""
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
+        self._name = f"{py_func.__module__}.{py_func.__qualname__}"
+
+    def get_cache_path(self) -> str:
+        return str(cache_folder())
+
+    def get_source_stamp(self) -> tuple[str, str]:
+        return (source_digest(), numba.__version__)
+
+    def get_disambiguator(self) -> str:
+        return hashlib.sha256(self._name.encode()).hexdigest()[:10]
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _ContentLocator:
+        return cls(py_func, py_file)
+
+
+class _ContentCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = [_ContentLocator]
+
+
+class _ContentCache(caching.FunctionCache):  # type: ignore[misc]
+    _impl_class = _ContentCacheImpl
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    dispatcher = numba.njit(error_model="numpy", fastmath={"contract", "nsz", "arcp", "reassoc"}, **options)(function)
+    dispatcher._cache = _ContentCache(function)
+    return dispatcher
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compiles a kernel whose ``prange`` loops run on all cores.
+
+    Every output element is computed by one iteration alone, so that the number of threads never changes a bit.
+    """
+    return _compiled(function, parallel=True)
+
+
+def serial(function: Callable[..., Any]) -> Any:
+    """Compiles a kernel for one core."""
+    return _compiled(function)
+
+
+def inline(function: Callable[..., Any]) -> Any:
+    """Compiles a helper that is inlined into the kernels which call it."""
+    return numba.njit(inline="always", error_model="numpy", fastmath={"contract", "nsz", "arcp", "reassoc"})(function)

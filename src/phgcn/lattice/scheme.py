@@ -1,0 +1,144 @@
+r"""Which filter stands in for the exact sum: its lattices, stencils and weights.
+
+A scheme is a small immutable value.  It travels into the custom ops as text (:func:`encode`, :func:`decode`), and gets the
+weights that belong to a dimension from :mod:`phgcn.lattice.coefficients`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+MAX_DIMENSION = 16
+"""Above this no lattice is built: the corners of a cube alone would be more than most clouds have points."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    r"""The sum over all pairs, :math:`\sum_j e^{-\lambda \lVert p_i - p_j \rVert} f_j`, streamed in tiles."""
+
+
+@dataclass(frozen=True)
+class MultiScale:
+    r"""Nested lattices with direct stencils, an exact self term, and an exact near field in sparse clouds.
+
+    .. math::
+        \sum_j e^{-r_{ij}} f_j \approx \sum_{k \ge \kappa} \text{slice}_k\, \text{blur}_k\, \text{splat}_k\, f
+        + \sum_{r_{ij} < \rho_\kappa} R_\kappa(r_{ij})\, f_j + (1 - a_i) f_i
+
+    Level :math:`k` has spacing :math:`2^k` times ``spacing``, and its blur reads all touched vertices within ``hops[k]``
+    hops.  Level :math:`\kappa` is the finest one used; what finer ones would add is summed pair by pair within
+    :math:`\rho_\kappa`.  The last term makes a point's weight on itself exactly 1.
+
+    Args:
+        spacing (float): The shortest vector of the finest lattice, in units of :math:`1/\lambda`.
+        hops (tuple of int): How far each level's stencil reaches, finest first.
+        lattices (int, optional): How many lattices, each shifted to the others' holes, are averaged. (default: :obj:`1`)
+        near_field (int, optional): The finest level used, :math:`\kappa`; :obj:`None` chooses it per graph and head from
+            the density of its points, and sums small graphs exactly. (default: :obj:`None`)
+        pairs (int, optional): How many pairs per point the near field may sum on average. (default: :obj:`150`)
+        weights (tuple, optional): The stencil weights of each level by orbit (see :func:`phgcn.lattice.stencil.orbits`);
+            :obj:`None` takes fitted ones. (default: :obj:`None`)
+    """
+
+    spacing: float
+    hops: tuple[int, ...]
+    lattices: int = 1
+    near_field: int | None = None
+    pairs: int = 150
+    weights: tuple[tuple[float, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hops", tuple(int(h) for h in self.hops))
+        if self.weights is not None:
+            object.__setattr__(self, "weights", tuple(tuple(float(w) for w in level) for level in self.weights))
+        _require(math.isfinite(self.spacing) and self.spacing > 0, "spacing", self.spacing, "a positive number")
+        _require(len(self.hops) > 0 and min(self.hops) >= 0, "hops", self.hops, "one or more non-negative integers")
+        _require(self.lattices in (1, 2), "lattices", self.lattices, "1 or 2")
+        _require(self.pairs > 0, "pairs", self.pairs, "a positive integer")
+        levels = len(self.hops)
+        allowed = self.near_field is None or 0 <= self.near_field < levels
+        _require(allowed, "near_field", self.near_field, f"None or a level from 0 to {levels - 1}")
+        if self.weights is not None:
+            _require(len(self.weights) == levels, "weights", self.weights, f"{levels} levels, as in hops")
+            _require(
+                all(math.isfinite(w) for level in self.weights for w in level), "weights", self.weights, "finite numbers"
+            )
+            _require(self.near_field == 0, "near_field", self.near_field, "0 with weights of your own: no near field fits them")
+
+
+@dataclass(frozen=True)
+class Separable:
+    r"""The paper's filter: passes of a fixed width along each of the :math:`D+1` lattice directions, one after the other.
+
+    A pass reads only vertices that some point touches, so a path over an untouched vertex is lost and the output jumps
+    where a point enters a new simplex.
+
+    Args:
+        width (int, optional): The vertices that each pass reads, an odd number. (default: :obj:`7`)
+        spacing (float, optional): The shortest lattice vector, in units of :math:`1/\lambda`; :obj:`None` takes the one
+            that fits the dimension best. (default: :obj:`None`)
+        weights (tuple of float, optional): The weight of the centre and of each further hop; :obj:`None` takes fitted ones.
+            (default: :obj:`None`)
+    """
+
+    width: int = 7
+    spacing: float | None = None
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.width > 0 and self.width % 2 == 1, "width", self.width, "a positive odd integer")
+        allowed = self.spacing is None or (math.isfinite(self.spacing) and self.spacing > 0)
+        _require(allowed, "spacing", self.spacing, "None or a positive number")
+        if self.weights is not None:
+            object.__setattr__(self, "weights", tuple(float(w) for w in self.weights))
+            hops = self.width // 2
+            _require(len(self.weights) == hops + 1, "weights", self.weights, f"{hops + 1} numbers: centre and {hops} hops")
+
+
+Scheme = Exact | MultiScale | Separable
+
+METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
+
+_LATTICE = {1: (0.25, (4,) * 5), 2: (0.5, (4, 4, 4, 4)), 3: (0.5, (3, 3, 3, 3)), 4: (0.5, (2, 2, 2, 2)), 5: (0.5, (2, 2, 2, 2))}
+_FINE = {1: (0.125, (6,) * 6), 2: (0.25, (6,) * 5), 3: (0.35, (4,) * 5), 4: (0.5, (3, 3, 3, 3)), 5: (0.5, (2, 2, 2, 2))}
+
+
+def named_scheme(method: str, dim: int) -> Scheme:
+    """The scheme behind the name of a method, in a dimension.  Above five dimensions stencils shrink to one hop, above
+    eight to none: with more, a vertex would have more neighbours than there are points."""
+    if method == "exact":
+        return Exact()
+    if method == "separable":
+        return Separable()
+    spacing, hops = (1.0, (1, 1, 1)) if dim <= 8 else (2.0, (0, 0, 0))
+    if method == "lattice-fine":
+        spacing, hops = _FINE.get(dim, (spacing, hops))
+        return MultiScale(spacing, hops, lattices=2, pairs=300)
+    spacing, hops = _LATTICE.get(dim, (spacing, hops))
+    return MultiScale(spacing, hops)
+
+
+def encode(scheme: Scheme) -> str:
+    """A scheme as text, for the custom ops."""
+    return json.dumps({"scheme": type(scheme).__name__, **asdict(scheme)})
+
+
+@lru_cache(maxsize=256)
+def decode(text: str) -> Scheme:
+    """The scheme that :func:`encode` wrote."""
+    fields = json.loads(text)
+    kind = {"Exact": Exact, "MultiScale": MultiScale, "Separable": Separable}[fields.pop("scheme")]
+    scheme: Scheme = kind(**{key: _frozen(value) for key, value in fields.items()})
+    return scheme
+
+
+def _frozen(value: object) -> object:
+    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
+
+
+def _require(holds: bool, name: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
