@@ -88,7 +88,8 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     with_heads = positions.dim() == 3 or values.dim() == 3
     out_type = values.dtype
     heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
-    points, features, asked = (_with_heads(t, heads) for t in (positions, values, queries))
+    points, features = _with_heads(positions, heads), _with_heads(values, heads)
+    asked = None if queries is None else _with_heads(queries, heads)
     factor = _check_decay(decay, heads, points)
     scheme = _scheme(method, points.size(2))
     if backend not in BACKENDS:
@@ -101,10 +102,8 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     return out if with_heads else out.squeeze(1)
 
 
-def _with_heads(tensor: Tensor | None, heads: int) -> Tensor | None:
+def _with_heads(tensor: Tensor, heads: int) -> Tensor:
     """The tensor as (N, heads, width), half types as float32."""
-    if tensor is None:
-        return None
     if tensor.dtype in (torch.float16, torch.bfloat16):
         tensor = tensor.float()
     return tensor.unsqueeze(1).expand(-1, heads, -1) if tensor.dim() == 2 else tensor
@@ -178,6 +177,8 @@ def _check_index(name: str, index: Tensor | None, points: Tensor, points_name: s
     if index.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"{name} is {index.dtype}; allowed: int64, int32")
     if index.shape != points.shape[:1]:
-        raise ValueError(f"{name} has shape {tuple(index.shape)}; allowed: ({len(points)},), one entry per row of {points_name}")
+        raise ValueError(
+            f"{name} has shape {tuple(index.shape)}; allowed: ({len(points)},), one entry per row of {points_name}"
+        )
     if index.device != points.device:
         raise ValueError(f"{name} is on {index.device}; allowed: {points.device}, as {points_name}")

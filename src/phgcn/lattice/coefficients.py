@@ -69,7 +69,7 @@ def multiscale_weights(scheme: MultiScale, dim: int) -> MultiScaleWeights:
     from .fit import near_radius
 
     levels = len(scheme.hops)
-    radius = tuple(near_radius(scheme.spacing, level) for level in range(levels))
+    radius = tuple(near_radius(scheme.spacing, scheme.hops, level) for level in range(levels))
     if scheme.weights is not None:
         for level, (weights, hops) in enumerate(zip(scheme.weights, scheme.hops, strict=True)):
             if len(weights) != len(orbits(dim, hops)):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,8 @@ from .stencil import orbits
 SPREADS = (0.35, 0.7, 1.0, 1.5, 3.0)
 OFFSETS = ((0.5, 2.0), (0.5, 4.0), (0.7, 6.0), (1.0, 8.0), (1.5, 6.0), (2.0, 9.0))
 BINS = 20
-NEAR_TERMS = 4
+NEAR_TERMS = 5
+NEAR_BINS = 60
 FILE = Path(__file__).with_name("coefficients.json")
 
 
@@ -73,10 +75,10 @@ def orbit_products(first: Tensor, second: Tensor, hops: int) -> np.ndarray:
     products = np.zeros((len(first), len(keys)))
     for l in range(dim + 1):
         for m in range(dim + 1):
-            v = torch.nn.functional.pad(n2[:, m] - n1[:, l], (0, 1)).numpy()
-            v -= v.min(axis=1, keepdims=True)
-            near = np.flatnonzero(v.max(axis=1) <= hops)
-            counts = np.stack([(v[near] == value).sum(axis=1) for value in range(hops + 1)], axis=1)
+            step = torch.nn.functional.pad(n2[:, m] - n1[:, l], (0, 1)).numpy()
+            step -= step.min(axis=1, keepdims=True)
+            near = np.flatnonzero(step.max(axis=1) <= hops)
+            counts = np.stack([(step[near] == value).sum(axis=1) for value in range(hops + 1)], axis=1)
             products[near, table[counts @ digits]] += (b1[:, l] * b2[:, m]).numpy()[near]
     return products
 
@@ -105,30 +107,37 @@ def fit_multiscale(dim: int, spacing: float, hops: tuple[int, ...], count: int =
         "dim": dim,
         "spacing": spacing,
         "hops": list(hops),
-        "weights": [x[a:b].round(6).tolist() for a, b in zip(bounds[:-1], bounds[1:], strict=True)],
-        "near": fit_near_field(np.concatenate(products), np.concatenate(distances), x, bounds, spacing, len(hops)),
+        "weights": [x[a:b].round(6).tolist() for a, b in pairwise(bounds)],
+        "near": fit_near_field(np.concatenate(products), np.concatenate(distances), x, bounds, spacing, hops),
     }
 
 
-def fit_near_field(products, distances, x, bounds, spacing: float, levels: int) -> dict:
+def fit_near_field(products, distances, x, bounds, spacing: float, hops: tuple[int, ...]) -> dict:
     r"""Fits, for each level :math:`\kappa`, the mean of what levels from :math:`\kappa` on give a pair at distance r.
 
     It is written :math:`\sum_j A_{\kappa j}\, q^{4^j}` with :math:`q = e^{-g r^2}`, g made for the coarsest level.
     """
-    coarsest = spacing * 2 ** (levels - 1)
+    coarsest = spacing * 2 ** (len(hops) - 1)
     rate = 1 / (2 * coarsest**2 * (0.85**2 + 5 / 24))
     amplitude = []
-    for level in range(1, levels):
-        inside = distances < 1.6 * near_radius(spacing, level)
-        given = products[inside, bounds[level] :] @ x[bounds[level] :]
-        basis = np.exp(-rate * distances[inside, None] ** 2 * 4.0 ** np.arange(NEAR_TERMS))
-        amplitude.append(np.linalg.lstsq(basis, given, rcond=None)[0].round(6).tolist())
+    for level in range(1, len(hops)):
+        radius = near_radius(spacing, hops, level)
+        bins = np.minimum((distances / radius * NEAR_BINS).astype(int), NEAR_BINS)
+        count = np.bincount(bins, minlength=NEAR_BINS + 1)[:-1]
+        given = np.bincount(bins, products[:, bounds[level] :] @ x[bounds[level] :], NEAR_BINS + 1)[:-1]
+        basis = np.exp(-rate * distances[:, None] ** 2 * 4.0 ** np.arange(NEAR_TERMS))
+        basis = np.stack([np.bincount(bins, b, NEAR_BINS + 1)[:-1] for b in basis.T], axis=1)
+        # Every distance counts the same, but for bins with few pairs, whose mean is uncertain.
+        weight = 1 / np.sqrt(np.maximum(count, 1) * (np.maximum(count, 1) + 200.0))
+        found = np.linalg.lstsq(basis * weight[:, None], given * weight, rcond=None)[0]
+        amplitude.append(found.round(6).tolist())
     return {"rate": round(rate, 9), "amplitude": amplitude}
 
 
-def near_radius(spacing: float, level: int) -> float:
-    r"""The radius :math:`\rho_\kappa` beyond which levels from :math:`\kappa` on are good enough alone."""
-    return 1.75 * spacing * 2**level
+def near_radius(spacing: float, hops: tuple[int, ...], level: int) -> float:
+    r"""The radius :math:`\rho_\kappa` beyond which levels from :math:`\kappa` on are good enough alone: as far as the next
+    finer one, which the near field replaces, reaches."""
+    return (hops[level - 1] + 1.5) * spacing * 2 ** (level - 1) if level > 0 else 0.0
 
 
 def fit_separable(dim: int, spacing: float, hops: int, count: int = 1000, seed: int = 0) -> dict:
@@ -150,7 +159,8 @@ def fit_separable(dim: int, spacing: float, hops: int, count: int = 1000, seed: 
         total = 0.0
         for got, want in zip(filtered(logs), exact, strict=True):
             want = want[:, :-1] / want[:, -1:]
-            total += np.linalg.norm(got[:, :-1] / got[:, -1:] - want) / np.linalg.norm(want - want.mean(axis=0))
+            miss = np.linalg.norm(got[:, :-1] / got[:, -1:] - want) / np.linalg.norm(want - want.mean(axis=0))
+            total += math.log(miss)
         return total
 
     start = np.log(np.array([0.35 / 3**k for k in range(hops)]))

@@ -39,9 +39,7 @@ class Groups:
             yield slice(keys[graph], keys[graph + 1]), slice(queries[graph], queries[graph + 1])
 
 
-def make_groups(
-    count: int, batch: np.ndarray | None, query_count: int | None, query_batch: np.ndarray | None
-) -> Groups:
+def make_groups(count: int, batch: np.ndarray | None, query_count: int | None, query_batch: np.ndarray | None) -> Groups:
     """Groups points by graph.  ``query_count`` is :obj:`None` where the points attend to themselves."""
     graphs = 1
     given = [index for index in (batch, query_batch) if index is not None and len(index) > 0]

@@ -16,7 +16,7 @@ from torch import Tensor
 from . import reference
 from .coefficients import separable_weights, warn_if_high
 from .groups import Groups, make_groups
-from .scheme import MAX_DIMENSION, Exact, Scheme, Separable, decode
+from .scheme import MAX_DIMENSION, Exact, MultiScale, Scheme, Separable, decode
 
 KEY_LIMIT = 2.0**28
 """The largest lattice coordinate: a key holds it exactly, and double precision leaves a fraction of 24 bits to it."""
@@ -27,7 +27,7 @@ def choose_backend(backend: str, device: torch.device) -> str:
     if backend == "auto":
         return "numba" if device.type == "cpu" else "reference"
     if backend == "numba" and device.type != "cpu":
-        raise ValueError(f'backend is "numba", which runs on the CPU, but positions are on {device}; allowed: "auto", "reference"')
+        raise ValueError(f'backend is "numba", which needs tensors on the CPU, not {device}; allowed: "auto", "reference"')
     return backend
 
 
@@ -65,8 +65,9 @@ def filter_points(
         return out.clone(), norm.clone()
     from .cpu import backend as cpu
 
-    arrays = [_array(t) for t in (positions, values, queries)]
-    return tuple(torch.from_numpy(a) for a in cpu.forward(*arrays, groups, decode(scheme), normalise))
+    arrays = _array(positions), _array(values), None if queries is None else _array(queries)
+    out_array, norm_array = cpu.forward(*arrays, groups, decode(scheme), normalise)
+    return torch.from_numpy(out_array), torch.from_numpy(norm_array)
 
 
 @filter_points.register_fake
@@ -94,21 +95,20 @@ def filter_points_backward(
     groups = _groups(positions, batch, queries, query_batch)
     if backend == "reference":
         found = reference.backward(grad, positions, values, queries, groups, decode(scheme), normalise)
-    else:
-        from .cpu import backend as cpu
+        return found[0], found[1], positions.new_empty(0) if found[2] is None else found[2]
+    from .cpu import backend as cpu
 
-        arrays = [_array(t) for t in (grad, out, norm, positions, values, queries)]
-        gradients = cpu.backward(*arrays, groups, decode(scheme), normalise)
-        found = tuple(None if g is None else torch.from_numpy(g) for g in gradients)
-    grad_positions, grad_values, grad_queries = found
-    return grad_positions, grad_values, positions.new_empty(0) if grad_queries is None else grad_queries
+    arrays = _array(positions), _array(values), None if queries is None else _array(queries)
+    given = _array(grad), _array(out), _array(norm)
+    grad_positions, grad_values, grad_queries = cpu.backward(*given, *arrays, groups, decode(scheme), normalise)
+    of_queries = positions.new_empty(0) if grad_queries is None else torch.from_numpy(grad_queries)
+    return torch.from_numpy(grad_positions), torch.from_numpy(grad_values), of_queries
 
 
 @filter_points_backward.register_fake
 def _(grad, out, norm, positions, values, batch, queries, query_batch, scheme, normalise, backend):
-    grad_queries = positions.new_empty(0) if queries is None else torch.empty_like(queries, memory_format=torch.contiguous_format)
-    contiguous = torch.contiguous_format
-    return torch.empty_like(positions, memory_format=contiguous), torch.empty_like(values, memory_format=contiguous), grad_queries
+    like = (positions.new_empty(t.shape) for t in (positions, values))
+    return *like, positions.new_empty(0 if queries is None else queries.shape)
 
 
 def _setup_context(ctx, inputs, output) -> None:
@@ -128,17 +128,13 @@ def _backward(ctx, grad, _):
 filter_points.register_autograd(_backward, setup_context=_setup_context)
 
 
-def _array(tensor: Tensor | None) -> np.ndarray | None:
-    return None if tensor is None else tensor.detach().contiguous().numpy()
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().contiguous().numpy()
 
 
 def _groups(positions: Tensor, batch: Tensor | None, queries: Tensor | None, query_batch: Tensor | None) -> Groups:
-    query_count = None if queries is None else len(queries)
-    return make_groups(len(positions), _array_of(batch), query_count, _array_of(query_batch))
-
-
-def _array_of(index: Tensor | None) -> np.ndarray | None:
-    return None if index is None else index.cpu().numpy()
+    batches = [None if index is None else index.cpu().numpy() for index in (batch, query_batch)]
+    return make_groups(len(positions), batches[0], None if queries is None else len(queries), batches[1])
 
 
 # What is wrong with the values of an input, said at once
@@ -166,7 +162,7 @@ def _check_finite(name: str, tensor: Tensor) -> None:
             _refuse(name, tensor, bad[0], "finite numbers")
 
 
-def _check_lattice(positions: Tensor, queries: Tensor | None, scheme: Scheme) -> None:
+def _check_lattice(positions: Tensor, queries: Tensor | None, scheme: MultiScale | Separable) -> None:
     dim = positions.size(2)
     if dim > MAX_DIMENSION:
         raise ValueError(f'positions has {dim} dimensions; allowed for a lattice: up to {MAX_DIMENSION}, else method="exact"')

@@ -115,7 +115,8 @@ def multiscale(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Multi
     fitted = multiscale_weights(scheme, dim)
     level = finest_level(scheme, fitted, lambda radius: mean_pairs(keys, queries, radius))
     points = keys if queries is None else torch.cat([keys, queries])
-    out, given = 0.0, 0.0
+    out = rows.new_zeros(len(points) if queries is None else len(queries), rows.size(1), dtype=torch.float64)
+    given = out.new_zeros(len(out))
     for lattice in range(scheme.lattices):
         w = kuhn_coordinates(points, scheme.spacing, levels, lattice)
         for k in range(level, levels):

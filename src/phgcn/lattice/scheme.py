@@ -63,9 +63,7 @@ class MultiScale:
         _require(allowed, "near_field", self.near_field, f"None or a level from 0 to {levels - 1}")
         if self.weights is not None:
             _require(len(self.weights) == levels, "weights", self.weights, f"{levels} levels, as in hops")
-            _require(
-                all(math.isfinite(w) for level in self.weights for w in level), "weights", self.weights, "finite numbers"
-            )
+            _require(all(math.isfinite(w) for level in self.weights for w in level), "weights", self.weights, "finite numbers")
             _require(self.near_field == 0, "near_field", self.near_field, "0 with weights of your own: no near field fits them")
 
 
@@ -106,6 +104,10 @@ _LATTICE = {1: (0.25, (4,) * 5), 2: (0.5, (4, 4, 4, 4)), 3: (0.5, (3, 3, 3, 3)),
 _FINE = {1: (0.125, (6,) * 6), 2: (0.25, (6,) * 5), 3: (0.35, (4,) * 5), 4: (0.5, (3, 3, 3, 3)), 5: (0.5, (2, 2, 2, 2))}
 
 
+_HIGH: tuple[float, tuple[int, ...]] = (1.0, (1, 1, 1))
+_HIGHEST: tuple[float, tuple[int, ...]] = (2.0, (0, 0, 0))
+
+
 def named_scheme(method: str, dim: int) -> Scheme:
     """The scheme behind the name of a method, in a dimension.  Above five dimensions stencils shrink to one hop, above
     eight to none: with more, a vertex would have more neighbours than there are points."""
@@ -113,10 +115,10 @@ def named_scheme(method: str, dim: int) -> Scheme:
         return Exact()
     if method == "separable":
         return Separable()
-    spacing, hops = (1.0, (1, 1, 1)) if dim <= 8 else (2.0, (0, 0, 0))
+    spacing, hops = _HIGH if dim <= 8 else _HIGHEST
     if method == "lattice-fine":
         spacing, hops = _FINE.get(dim, (spacing, hops))
-        return MultiScale(spacing, hops, lattices=2, pairs=300)
+        return MultiScale(spacing, hops, lattices=2)
     spacing, hops = _LATTICE.get(dim, (spacing, hops))
     return MultiScale(spacing, hops)
 

@@ -41,9 +41,7 @@ def orbit_key(v: tuple[int, ...]) -> tuple[int, ...]:
 @lru_cache
 def orbits(dim: int, hops: int) -> tuple[tuple[int, ...], ...]:
     """The orbits within a number of hops, ordered by hops, then distance."""
-    keys = {
-        orbit_key(v) for v in itertools.combinations_with_replacement(range(hops + 1), dim + 1) if min(v) == 0
-    }
+    keys = {orbit_key(v) for v in itertools.combinations_with_replacement(range(hops + 1), dim + 1) if min(v) == 0}
     return tuple(sorted(keys, key=lambda v: (max(v), orbit_distance(v), v)))
 
 

@@ -20,7 +20,9 @@ from .pairs import TARGETS, PairWeight, all_pairs, nearest
 from .sorting import run_starts
 
 
-def forward(positions, values, queries, groups: Groups, scheme: Scheme, normalise: bool):
+def forward(
+    positions: np.ndarray, values: np.ndarray, queries: np.ndarray | None, groups: Groups, scheme: Scheme, normalise: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """The filter; arrays are (N, H, D), (N, H, C) and, in cross-attention, (M, H, D).  Returns output and normaliser."""
     _use_threads()
     targets = positions if queries is None else queries
@@ -42,7 +44,17 @@ def forward(positions, values, queries, groups: Groups, scheme: Scheme, normalis
     return out, norm
 
 
-def backward(grad, out, norm, positions, values, queries, groups: Groups, scheme: Scheme, normalise: bool):
+def backward(
+    grad: np.ndarray,
+    out: np.ndarray,
+    norm: np.ndarray,
+    positions: np.ndarray,
+    values: np.ndarray,
+    queries: np.ndarray | None,
+    groups: Groups,
+    scheme: Scheme,
+    normalise: bool,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The gradients of positions, values and, in cross-attention, queries."""
     _use_threads()
     heads, channels = values.shape[1:]
@@ -71,7 +83,8 @@ def backward(grad, out, norm, positions, values, queries, groups: Groups, scheme
 
 def _use_threads() -> None:
     """As many threads as torch uses."""
-    numba.set_num_threads(max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)))
+    most: int = getattr(numba.config, "NUMBA_NUM_THREADS")  # noqa: B009, set when numba is imported
+    numba.set_num_threads(max(1, min(torch.get_num_threads(), most)))
 
 
 # Exact sums of all graphs at once

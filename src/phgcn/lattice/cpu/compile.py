@@ -59,7 +59,7 @@ def cache_folder() -> Path:
         return fallback
 
 
-class _ContentLocator(caching._CacheLocator):  # type: ignore[misc]
+class _ContentLocator(caching._CacheLocator):
     """Tells Numba's cache where to write, and when the source has changed."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
@@ -79,11 +79,11 @@ class _ContentLocator(caching._CacheLocator):  # type: ignore[misc]
         return cls(py_func, py_file)
 
 
-class _ContentCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = [_ContentLocator]
+class _ContentCacheImpl(caching.CompileResultCacheImpl):
+    _locator_classes = (_ContentLocator,)
 
 
-class _ContentCache(caching.FunctionCache):  # type: ignore[misc]
+class _ContentCache(caching.FunctionCache):
     _impl_class = _ContentCacheImpl
 
 

@@ -18,9 +18,6 @@ KEY_BITS = 63
 MARGIN = 2
 """Free cells around all points and their stencils, so that no key borrows from another coordinate's bits."""
 
-GAP = 4
-"""A segment of vertices ends where the next one is further away than this: fewer, longer runs against empty rows."""
-
 
 @dataclass(frozen=True)
 class StencilRows:
@@ -61,6 +58,9 @@ class Lattice:
         level (int, optional): The finest level used. (default: :obj:`0`)
         shift (int, optional): Which of several averaged lattices. (default: :obj:`0`)
     """
+
+    gap = 4
+    """A segment of vertices ends where the next one is further away: fewer, longer runs against empty rows."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Lattice:
         coordinate = build.take_rows(entry_coordinate, order[start[:-1]])
         if hashed and not np.array_equal(entry_coordinate, coordinate[run]):
             raise RuntimeError("two lattice vertices have the same hash; change `spacing` slightly")
-        site, head, sites = build.segments(key, coordinate, GAP)
+        site, head, sites = build.segments(key, coordinate, self.gap)
         source = build.take_halves(self.levels[-1].site, order) if self.levels else order
         self.levels.append(
             Level(
@@ -163,6 +163,8 @@ class Lattice:
 
 class SeparableLattice(Lattice):
     r"""A lattice blurred by passes along its :math:`D+1` directions, one after the other."""
+
+    gap = 1  # an empty row would be filled by one pass and read by the next
 
     def __init__(self, points: np.ndarray, spacing: float, weights: np.ndarray) -> None:
         super().__init__(points, spacing, (len(weights) - 1,), (weights,))

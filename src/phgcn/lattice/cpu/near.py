@@ -30,8 +30,8 @@ class NearField:
         low, high = build.extent(sources)
         for lowest, highest in [build.extent(targets)]:
             low, high = np.minimum(low, lowest)[:dim], np.maximum(high, highest)[:dim]
-        self.multiplier, self.bits, self.hashed = multipliers((high - low) / law.radius + 3)
-        prefix = np.array(list(itertools.product((-1, 0, 1), repeat=dim - 1)), np.int64).reshape(-1, dim - 1)
+        self.multiplier, self.bits, self.hashed = multipliers((high - low) / law.radius + 4)
+        prefix = np.array(list(itertools.product((-1, 0, 1), repeat=dim - 1)), np.int64).reshape(3 ** (dim - 1), -1)
         self.row_prefix = prefix
         self.row_key = (prefix.astype(np.uint64) * self.multiplier[:-1]).sum(axis=1, dtype=np.uint64)
         self.source = self._cells(sources, low)
@@ -40,7 +40,7 @@ class NearField:
     def _cells(self, points: np.ndarray, low: np.ndarray) -> Cells:
         dim = len(low)
         cell = points[:, :dim].astype(np.float64) / self.law.radius
-        base = low.astype(np.float64) / self.law.radius - 1
+        base = np.floor(low.astype(np.float64) / self.law.radius) - 1
         keys, index = sort_keys(build.cube_keys(cell, base, 1.0, self.multiplier), self.bits)
         start = run_starts(keys)
         lead = index[start[:-1]]
@@ -51,7 +51,7 @@ class NearField:
     def add(self, rows=None, out=None, own=None, products=None, grad=None) -> None:
         """Adds to the rows ``out`` of the targets the rows of the sources, weighted, and to the gradient ``grad`` of the
         targets' positions; either may be left out.  See :func:`phgcn.lattice.cpu.pairs.all_pairs`."""
-        target, source = self.target.index, self.source.index
+        target, source = self.target.point, self.source.point
         none = np.empty((0, 0), self.source.position.dtype)
         summed = none if out is None else np.zeros(out.shape, none.dtype)
         slopes = none if grad is None else np.zeros(grad.shape, none.dtype)

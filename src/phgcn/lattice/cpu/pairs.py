@@ -48,7 +48,7 @@ class Cells(NamedTuple):
     key: np.ndarray
     prefix: np.ndarray
     start: np.ndarray
-    index: np.ndarray
+    point: np.ndarray
     position: np.ndarray
 
 
@@ -189,9 +189,7 @@ def all_pairs(block, targets, target_shift, position, source_shift, law, rows, o
                 for e in range(tile):
                     shift[e] = target_shift[t] + source_shift[place[e]]
                 squared_distances(targets[t], position, begin, tile, square)
-                add_pairs(
-                    t, targets[t], position, place, square, shift, tile, law, scratch, rows, out, own, products, grad
-                )
+                add_pairs(t, targets[t], position, place, square, shift, tile, law, scratch, rows, out, own, products, grad)
 
 
 @kernel

@@ -1,0 +1,45 @@
+# Two commands: `make demo` and `make test`. Both set up .venv first; only Python and make are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHARED_DATA := $(abspath ../shared/data)
+
+ifneq ($(wildcard $(SHARED_DATA)),)
+export PHGCN_DATA ?= $(SHARED_DATA)
+endif
+
+.PHONY: demo test test-slow lint bench fit figures clean
+
+demo: $(VENV)/.ready-demo
+	$(BIN)/python examples/demo.py --out demo
+
+test: $(VENV)/.ready-test lint
+	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/.ready-test
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.ready-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.ready-bench
+	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/lattice.py
+
+fit: $(VENV)/.ready-test
+	$(BIN)/python -m phgcn.lattice.fit
+
+figures: $(VENV)/.ready-test
+	$(BIN)/python docs/figures/draw_lattice.py
+
+# Torch is installed first and pinned: a later requirement then finds it there.
+$(VENV)/.ready-%: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache
