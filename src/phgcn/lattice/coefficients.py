@@ -13,6 +13,8 @@ import numpy as np
 from .scheme import MultiScale, Separable
 from .stencil import orbits, stencil
 
+FILE = Path(__file__).with_name("coefficients.json")
+
 FLAT = 0.8
 """The near field fades out between this share of its radius and the radius."""
 
@@ -49,6 +51,12 @@ class MultiScaleWeights:
         return tables
 
 
+def near_radius(spacing: float, hops: tuple[int, ...], level: int) -> float:
+    r"""The radius :math:`\rho_\kappa` beyond which levels from :math:`\kappa` on are good enough alone: as far as the next
+    finer one, which the near field replaces, reaches."""
+    return (hops[level - 1] + 1.5) * spacing * 2 ** (level - 1) if level > 0 else 0.0
+
+
 @lru_cache
 def _hops(dim: int, count: int) -> int:
     """How many hops a stencil with this many orbits spans."""
@@ -60,14 +68,12 @@ def _hops(dim: int, count: int) -> int:
 
 @lru_cache
 def _file() -> dict[str, list[dict]]:
-    return json.loads(Path(__file__).with_name("coefficients.json").read_text())
+    return json.loads(FILE.read_text())
 
 
 @lru_cache
 def multiscale_weights(scheme: MultiScale, dim: int) -> MultiScaleWeights:
     """The weights of a multi-scale scheme in a dimension."""
-    from .fit import near_radius
-
     levels = len(scheme.hops)
     radius = tuple(near_radius(scheme.spacing, scheme.hops, level) for level in range(levels))
     if scheme.weights is not None:
@@ -97,8 +103,8 @@ def _multiscale_fit(dim: int, spacing: float, hops: tuple[int, ...]) -> dict:
 def separable_weights(scheme: Separable, dim: int) -> tuple[float, np.ndarray, float]:
     """The spacing, the weights by hop, and the scale of a separable scheme in a dimension."""
     hops = scheme.width // 2
-    fits = [fit for fit in _file()["separable"] if fit["dim"] == dim]
-    spacing = scheme.spacing or (fits[0]["spacing"] if fits else 1.4)
+    fits = [fit for fit in _file()["separable"] if fit["dim"] == min(dim, 8)]
+    spacing = scheme.spacing or fits[0]["spacing"]
     if scheme.weights is not None:
         return spacing, np.array(scheme.weights), 1.0
     for fit in fits:

@@ -31,7 +31,18 @@ def choose_backend(backend: str, device: torch.device) -> str:
     return backend
 
 
-@torch.library.custom_op("phgcn::filter", mutates_args=())
+# The ops are defined by their schemas: the decorator torch.library.custom_op would import the whole compiler at the first
+# call, which takes longer than any call should.
+_INPUTS = (
+    "Tensor positions, Tensor values, Tensor? batch, Tensor? queries, Tensor? query_batch, "
+    "str scheme, bool normalise, str backend"
+)
+torch.library.define("phgcn::filter", f"({_INPUTS}) -> (Tensor, Tensor)")
+torch.library.define("phgcn::filter_backward", f"(Tensor grad, Tensor out, Tensor norm, {_INPUTS}) -> (Tensor, Tensor, Tensor)")
+_DEVICES = ("cpu", "cuda")
+
+
+@torch.library.impl("phgcn::filter", _DEVICES)
 def filter_points(
     positions: Tensor,
     values: Tensor,
@@ -70,14 +81,14 @@ def filter_points(
     return torch.from_numpy(out_array), torch.from_numpy(norm_array)
 
 
-@filter_points.register_fake
+@torch.library.register_fake("phgcn::filter")
 def _(positions, values, batch, queries, query_batch, scheme, normalise, backend):
     count = (positions if queries is None else queries).size(0)
     heads = values.size(1)
     return values.new_empty(count, heads, values.size(2)), values.new_empty(count if normalise else 0, heads)
 
 
-@torch.library.custom_op("phgcn::filter_backward", mutates_args=())
+@torch.library.impl("phgcn::filter_backward", _DEVICES)
 def filter_points_backward(
     grad: Tensor,
     out: Tensor,
@@ -105,7 +116,7 @@ def filter_points_backward(
     return torch.from_numpy(grad_positions), torch.from_numpy(grad_values), of_queries
 
 
-@filter_points_backward.register_fake
+@torch.library.register_fake("phgcn::filter_backward")
 def _(grad, out, norm, positions, values, batch, queries, query_batch, scheme, normalise, backend):
     like = (positions.new_empty(t.shape) for t in (positions, values))
     return *like, positions.new_empty(0 if queries is None else queries.shape)
@@ -125,7 +136,7 @@ def _backward(ctx, grad, _):
     return grad_positions, grad_values, None, grad_queries if queries is not None else None, None, None, None, None
 
 
-filter_points.register_autograd(_backward, setup_context=_setup_context)
+torch.library.register_autograd("phgcn::filter", _backward, setup_context=_setup_context)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

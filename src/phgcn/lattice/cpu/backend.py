@@ -16,7 +16,7 @@ from ..scheme import MultiScale, Scheme, Separable
 from . import build, rows
 from .lattice import Lattice, SeparableLattice, multipliers, sort_keys
 from .near import NearField
-from .pairs import TARGETS, PairWeight, all_pairs, nearest
+from .pairs import TARGETS, PairWeight, all_pairs, coordinate_lines, nearest
 from .sorting import run_starts
 
 
@@ -117,26 +117,27 @@ def _exact(keys, asked, packed, summed, groups: Groups, scheme: Scheme, far: boo
     blocks = _blocks(groups, scheme)
     if len(blocks) == 0:
         return
-    sources, none = np.ascontiguousarray(keys.T), np.empty((0, 0), keys.dtype)
-    shift, zero = _shift(blocks, asked, sources, far), np.zeros(len(keys), keys.dtype)
-    all_pairs(blocks, asked, shift, sources, zero, _law(keys.dtype), packed, summed, none, none, none)
+    sources, none = coordinate_lines(keys), np.empty((0, 0), keys.dtype)
+    targets = sources.T.copy() if asked is keys else coordinate_lines(asked).T.copy()
+    shift, zero = _shift(blocks, targets, sources, far), np.zeros(len(keys), keys.dtype)
+    all_pairs(blocks, targets, shift, sources, zero, _law(keys.dtype), packed, summed, none, none, none)
 
 
 def _exact_backward(keys, asked, packed, grads, grad_rows, grad_keys, grad_asked, groups, scheme, far: bool) -> None:
     blocks = _blocks(groups, scheme)
     if len(blocks) == 0:
         return
-    law, none = _law(keys.dtype), np.empty((0, 0), keys.dtype)
-    sources = np.ascontiguousarray(keys.T)
+    law, none, zero = _law(keys.dtype), np.empty((0, 0), keys.dtype), np.zeros(len(keys), keys.dtype)
+    of_keys = coordinate_lines(keys)
     if asked is keys:
-        zero = np.zeros(len(keys), keys.dtype)
         own, other = rows.beside(grads, packed), rows.beside(packed, grads)
-        all_pairs(blocks, keys, zero, sources, zero, law, grads, grad_rows, own, other, grad_keys)
+        all_pairs(blocks, of_keys.T.copy(), zero, of_keys, zero, law, grads, grad_rows, own, other, grad_keys)
         return
-    shift, zero = _shift(blocks, asked, sources, far), np.zeros(len(keys), keys.dtype)
-    all_pairs(blocks, asked, shift, sources, zero, law, none, none, grads, packed, grad_asked)
-    blocks, sources = _blocks(groups, scheme, swapped=True), np.ascontiguousarray(asked.T)
-    all_pairs(blocks, keys, zero, sources, shift, law, grads, grad_rows, packed, grads, grad_keys)
+    of_asked = coordinate_lines(asked)
+    shift = _shift(blocks, of_asked.T.copy(), of_keys, far)
+    all_pairs(blocks, of_asked.T.copy(), shift, of_keys, zero, law, none, none, grads, packed, grad_asked)
+    blocks = _blocks(groups, scheme, swapped=True)
+    all_pairs(blocks, of_keys.T.copy(), zero, of_asked, shift, law, grads, grad_rows, packed, grads, grad_keys)
 
 
 # One graph and head at a time
@@ -199,21 +200,15 @@ class _Cloud:
         return np.concatenate([key_rows, np.zeros((len(self.queries), key_rows.shape[1]), key_rows.dtype)])
 
     def _add_sliced(self, lattice: Lattice, table, summed, factor: float) -> None:
-        sliced = np.zeros((len(self.points), summed.shape[1]), summed.dtype)
-        lattice.slice(table, sliced)
-        summed += factor * (sliced if self.queries is None else sliced[len(self.keys) :])
+        lattice.slice(table, summed, factor, begin=0 if self.queries is None else len(self.keys))
 
     def _add_gradients(self, lattice: Lattice, table, both, grad_rows, grad_w, factor, grad_keys, grad_queries) -> None:
         """From a blurred table of values and gradients, and ``grad_w``, to the gradients of rows and positions."""
-        width, count = grad_rows.shape[1], len(self.keys)
-        sliced = np.zeros_like(both)
-        lattice.slice(table, sliced)
-        grad_rows += factor * sliced[:count, width:]
+        lattice.slice(table, grad_rows, factor, column=grad_rows.shape[1])
         lattice.add_slopes(table, both, grad_w)
-        grad_points = (factor * (grad_w @ lattice.matrix)).astype(grad_keys.dtype)
-        grad_keys += grad_points[:count]
+        build.add_positions(grad_w, factor * lattice.matrix, 0, grad_keys)
         if self.queries is not None:
-            grad_queries += grad_points[count:]
+            build.add_positions(grad_w, factor * lattice.matrix, len(self.keys), grad_queries)
 
     def _add_floor(self, packed, summed) -> None:
         if self.floor:
@@ -255,7 +250,7 @@ class _MultiScaleCloud(_Cloud):
     def __init__(self, keys, queries, scheme: MultiScale, normalise: bool) -> None:
         super().__init__(keys, queries, normalise)
         self.fitted = multiscale_weights(scheme, keys.shape[1])
-        self.level = finest_level(scheme, self.fitted, lambda radius: mean_pairs(keys, queries, radius))
+        self.level = finest_level(scheme, self.fitted, lambda radius: mean_pairs(keys, queries, radius, scheme.pairs))
         self.tables = self.fitted.simplex_tables(keys.shape[1])[self.level :]
         self.lattices = [
             Lattice(self.points, scheme.spacing, scheme.hops, self.fitted.weights, self.level, shift)
@@ -314,14 +309,21 @@ def _near_law(fitted: MultiScaleWeights, level: int, dtype: np.dtype) -> PairWei
     return PairWeight(kind(radius), kind(FLAT * radius), fitted.amplitude[level].astype(dtype), kind(fitted.rate))
 
 
-def mean_pairs(keys: np.ndarray, queries: np.ndarray | None, radius: float) -> float:
-    """About how many keys a query has within a radius, on average: how many share a cell with the volume of the ball."""
+def mean_pairs(keys: np.ndarray, queries: np.ndarray | None, radius: float, enough: float) -> float:
+    """About how many keys a query has within a radius, on average: how many share a cell with the volume of the ball.
+
+    Where they are surely more than ``enough``, the number of cells tells, and they are not counted.
+    """
     side = mean_pairs_cell(keys.shape[1], radius)
-    points = (keys if queries is None else np.concatenate([keys, queries])).astype(np.float64) / side
-    low, high = build.extent(points)
+    points = keys if queries is None else np.concatenate([keys, queries])
+    low, high = (edge / side for edge in build.extent(points))
+    if queries is None:
+        cells = np.prod(np.floor(high) - np.floor(low) + 1)
+        if len(keys) / cells > enough + 1:  # however they are spread
+            return len(keys) / cells - 1
     base = np.floor(low) - 1
     multiplier, bits, _ = multipliers(high - base + 1)
-    key, index = sort_keys(build.cube_keys(points, base, 1.0, multiplier), bits)
+    key, index = sort_keys(build.cube_keys(points, base * side, 1 / side, multiplier), bits)
     start = run_starts(key)
     count = np.diff(start).astype(np.float64)
     if queries is None:

@@ -155,13 +155,24 @@ def add_coarser(out, site, coarser, parent):
 
 
 @kernel
-def slice_points(table, index, start, vertex, weight, out):
-    """Adds to the row of each point the rows of its simplex's vertices, times its barycentric weights."""
-    cubes = start.shape[0] - 1
+def slice_points(table, index, start, vertex, weight, factor, column, begin, out):
+    """Adds to the row of each point those of its simplex's vertices, times its barycentric weights and ``factor``.
+
+    Takes the columns of the table from ``column`` on, as many as ``out`` has, and the points from ``begin`` on, as many.
+    """
+    cubes, corners = start.shape[0] - 1, vertex.shape[1]
+    count, width = out.shape
     for task in prange((cubes + CUBES - 1) // CUBES):
         for cube in range(task * CUBES, min(cubes, (task + 1) * CUBES)):
             for a in range(start[cube], start[cube + 1]):
-                add_rows(out, index[a], table, vertex[a], weight[a], np.uint64(vertex.shape[1]))
+                i = index[a] - begin
+                if 0 <= i < count:
+                    own = out[i]
+                    for r in range(corners):
+                        b = factor * weight[a, r]
+                        row = table[vertex[a, r], column : column + width]
+                        for c in range(width):
+                            own[c] += b * row[c]
 
 
 @kernel

@@ -31,7 +31,7 @@ def kuhn_coordinates(points, matrix, shift):
 
 @kernel
 def extent(w):
-    """The lowest and the highest value of each coordinate."""
+    """The lowest and the highest value of each coordinate, in double precision."""
     n, dim = w.shape
     tasks = (n + POINTS - 1) // POINTS
     low, high = np.empty((tasks, dim)), np.empty((tasks, dim))
@@ -52,11 +52,11 @@ def extent(w):
 @kernel
 def cube_keys(w, base, scale, multiplier):
     r"""The key of the cube that each point lies in: :math:`\sum_j \lfloor (w_j - b_j)\, s \rfloor\, m_j`."""
-    n, dim = w.shape
+    n = w.shape[0]
     key = np.empty(n, np.uint64)
     for i in prange(n):
         total = np.uint64(0)
-        for j in range(dim):
+        for j in range(multiplier.shape[0]):
             total += np.uint64(np.floor((w[i, j] - base[j]) * scale)) * multiplier[j]
         key[i] = total
     return key
@@ -252,6 +252,18 @@ def add_rows_at(out, index, rows):
     for a in prange(index.shape[0]):
         for j in range(out.shape[1]):
             out[index[a], j] += rows[a, j]
+
+
+@kernel
+def add_positions(grad_w, matrix, begin, out):
+    """Adds to the gradients of positions those of Kuhn coordinates, from point ``begin`` on, times the matrix."""
+    dim = matrix.shape[0]
+    for i in prange(out.shape[0]):
+        for k in range(dim):
+            total = 0.0
+            for j in range(dim):
+                total += grad_w[begin + i, j] * matrix[j, k]
+            out[i, k] += total
 
 
 @kernel

@@ -80,7 +80,7 @@ class _ContentLocator(caching._CacheLocator):
 
 
 class _ContentCacheImpl(caching.CompileResultCacheImpl):
-    _locator_classes = (_ContentLocator,)
+    _locator_classes = [_ContentLocator]  # noqa: RUF012, as Numba declares it
 
 
 class _ContentCache(caching.FunctionCache):

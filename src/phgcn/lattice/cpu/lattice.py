@@ -152,9 +152,11 @@ class Lattice:
             row_key, rows.prefix, rows.low, rows.length, row_weight,
         )  # fmt: skip
 
-    def slice(self, table: np.ndarray, out: np.ndarray) -> None:
-        """Adds to the rows of points what their simplices' vertices hold."""
-        blur.slice_points(table, self.index, self.start, self.vertex, self.bary, out)
+    def slice(self, table: np.ndarray, out: np.ndarray, factor: float = 1.0, column: int = 0, begin: int = 0) -> None:
+        """Adds to rows of points what their simplices' vertices hold: to those of as many points from ``begin`` on, from
+        as many columns from ``column`` on, as ``out`` has."""
+        number = self.dtype.type(factor)
+        blur.slice_points(table, self.index, self.start, self.vertex, self.bary, number, column, begin, out)
 
     def add_slopes(self, table: np.ndarray, rows: np.ndarray, grad_w: np.ndarray) -> None:
         """Adds to the gradient of the points' Kuhn coordinates; see :func:`phgcn.lattice.cpu.blur.slice_slopes`."""

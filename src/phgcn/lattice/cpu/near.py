@@ -8,7 +8,7 @@ import numpy as np
 
 from . import build
 from .lattice import multipliers, sort_keys
-from .pairs import Cells, PairWeight, near_pairs
+from .pairs import Cells, PairWeight, coordinate_lines, near_pairs
 from .sorting import run_starts
 
 CELL_DIMENSIONS = 4
@@ -38,15 +38,13 @@ class NearField:
         self.target = self.source if targets is sources else self._cells(targets, low)
 
     def _cells(self, points: np.ndarray, low: np.ndarray) -> Cells:
-        dim = len(low)
-        cell = points[:, :dim].astype(np.float64) / self.law.radius
-        base = np.floor(low.astype(np.float64) / self.law.radius) - 1
-        keys, index = sort_keys(build.cube_keys(cell, base, 1.0, self.multiplier), self.bits)
+        side = float(self.law.radius)
+        base = (np.floor(low / side) - 1) * side
+        keys, index = sort_keys(build.cube_keys(points, base, 1 / side, self.multiplier), self.bits)
         start = run_starts(keys)
-        lead = index[start[:-1]]
-        prefix = np.floor(cell[lead, : dim - 1] - base[: dim - 1]).astype(np.int64)
-        position = np.ascontiguousarray(build.take_rows(points, index).T)
-        return Cells(keys[start[:-1]], prefix, start, index, position)
+        lead = points[index[start[:-1]], : len(low) - 1].astype(np.float64)
+        prefix = np.floor((lead - base[:-1]) * (1 / side)).astype(np.int64)
+        return Cells(keys[start[:-1]], prefix, start, index, coordinate_lines(build.take_rows(points, index)))
 
     def add(self, rows=None, out=None, own=None, products=None, grad=None) -> None:
         """Adds to the rows ``out`` of the targets the rows of the sources, weighted, and to the gradient ``grad`` of the

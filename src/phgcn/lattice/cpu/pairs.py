@@ -119,17 +119,29 @@ def pair_slopes(square, shift, count, law, power, bare, slope):
             slope[e] = t * t * (3 - 2 * t) * slope[e] - 12 * t * (1 - t) * steep * bare[e]
 
 
+@kernel
+def coordinate_lines(points):
+    """Positions coordinate by coordinate, with coordinates of 0 up to a multiple of four, (D, N)."""
+    n, dim = points.shape
+    out = np.zeros(((dim + 3) // 4 * 4, n), points.dtype)
+    for i in prange(n):
+        for k in range(dim):
+            out[k, i] = points[i, k]
+    return out
+
+
 @inline
 def squared_distances(point, position, begin, count, square):
-    """The squared distances of one point to ``count`` others."""
+    """The squared distances of one point to ``count`` others, four coordinates at a time."""
     for e in range(count):
         square[e] = 0
-    for k in range(position.shape[0]):
-        x = point[k]
-        line = position[k, begin : begin + count]
+    for k in range(0, position.shape[0], 4):
+        x0, x1, x2, x3 = point[k], point[k + 1], point[k + 2], point[k + 3]
+        line0, line1 = position[k, begin : begin + count], position[k + 1, begin : begin + count]
+        line2, line3 = position[k + 2, begin : begin + count], position[k + 3, begin : begin + count]
         for e in range(count):
-            d = line[e] - x
-            square[e] += d * d
+            d0, d1, d2, d3 = line0[e] - x0, line1[e] - x1, line2[e] - x2, line3[e] - x3
+            square[e] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3
 
 
 @inline
@@ -141,7 +153,7 @@ def add_slopes(point, position, place, slope, count, own, products, grad):
         for c in range(other.shape[0]):
             product += own[c] * other[c]
         slope[e] *= product
-    for k in range(position.shape[0]):
+    for k in range(grad.shape[0]):
         total = products.dtype.type(0)
         x = point[k]
         for e in range(count):
@@ -168,9 +180,9 @@ def all_pairs(block, targets, target_shift, position, source_shift, law, rows, o
 
     Args:
         block: Few targets of one graph and its sources: first target, last, first source, last, :math:`(B, 4)`.
-        targets: Positions of the targets, :math:`(M, D)`.
+        targets: Positions of the targets, :math:`(M, D)`, with coordinates of 0 up to a multiple of four.
         target_shift, source_shift: Added to the exponent of each pair, :math:`(M,)` and :math:`(N,)`.
-        position: Positions of the sources, coordinate by coordinate, :math:`(D, N)`.
+        position: Positions of the sources, coordinate by coordinate, :math:`(D, N)`, likewise.
         law: The weight of a pair.
         rows: The rows of the sources, :math:`(N, C)`, to be summed into
         out: the rows of the targets, :math:`(M, C)`.

@@ -8,7 +8,7 @@ from numba import prange
 from .compile import kernel, serial
 
 DIGIT = 11
-"""Bits sorted per pass: 2,048 counters stay in the first-level cache."""
+"""Bits sorted per pass at most: 2,048 counters stay in the first-level cache."""
 
 
 @kernel
@@ -22,12 +22,14 @@ def radix_sort(keys, bits, parts):
         The sorted keys, and the index that each had before.
     """
     n = keys.shape[0]
-    radix = 1 << DIGIT
+    passes = (bits + DIGIT - 1) // DIGIT
+    digit_bits = (bits + passes - 1) // passes if passes > 0 else 1
+    radix = 1 << digit_bits
     mask = np.uint64(radix - 1)
     part = (n + parts - 1) // parts
     key, moved_key = keys.copy(), np.empty_like(keys)
     index, moved_index = np.arange(n).astype(np.int32), np.empty(n, np.int32)
-    for shift in range(0, bits, DIGIT):
+    for shift in range(0, bits, digit_bits):
         by = np.uint64(shift)
         counts = np.zeros((parts, radix), np.int64)
         for p in prange(parts):
