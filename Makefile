@@ -8,6 +8,9 @@ ifneq ($(wildcard $(SHARED_DATA)),)
 export PHGCN_DATA ?= $(SHARED_DATA)
 endif
 
+# Threads that wait by spinning are slow beside other programs.
+export OMP_WAIT_POLICY ?= passive
+
 .PHONY: demo test test-slow lint bench fit figures clean
 
 demo: $(VENV)/.ready-demo
