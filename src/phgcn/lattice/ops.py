@@ -27,7 +27,7 @@ def choose_backend(backend: str, device: torch.device) -> str:
     if backend == "auto":
         return "numba" if device.type == "cpu" else "reference"
     if backend == "numba" and device.type != "cpu":
-        raise ValueError(f'backend is "numba", which needs tensors on the CPU, not {device}; allowed: "auto", "reference"')
+        raise ValueError(f'backend is "numba", but positions are on {device}; allowed: "auto", "reference"')
     return backend
 
 

@@ -168,9 +168,15 @@ def slice_points(table, index, start, vertex, weight, factor, column, begin, out
                 i = index[a] - begin
                 if 0 <= i < count:
                     own = out[i]
-                    for r in range(corners):
-                        b = factor * weight[a, r]
-                        row = table[vertex[a, r], column : column + width]
+                    for r in range(0, corners - 1, 2):
+                        b0, b1 = factor * weight[a, r], factor * weight[a, r + 1]
+                        row0 = table[vertex[a, r], column : column + width]
+                        row1 = table[vertex[a, r + 1], column : column + width]
+                        for c in range(width):
+                            own[c] += b0 * row0[c] + b1 * row1[c]
+                    if corners % 2 == 1:
+                        b = factor * weight[a, corners - 1]
+                        row = table[vertex[a, corners - 1], column : column + width]
                         for c in range(width):
                             own[c] += b * row[c]
 

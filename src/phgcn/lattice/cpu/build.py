@@ -14,6 +14,9 @@ from .compile import inline, kernel, serial
 POINTS = 1024
 """Points that one task of a parallel loop takes: enough to hide its start, few enough to share evenly."""
 
+TILE = 256
+"""Points that are located at once, coordinate by coordinate, in the first-level cache."""
+
 
 @kernel
 def kuhn_coordinates(points, matrix, shift):
@@ -63,33 +66,28 @@ def cube_keys(w, base, scale, multiplier):
 
 
 @inline
-def sort_fractions(w, i, base, scale, loose, rank, fraction, order, row):
-    """Finds the fractions of point i in descending order, and into ``order[row]`` the coordinates they belong to.
-
-    Every pair is compared and each fraction goes to its rank: no branch for the processor to guess wrong.
-    """
-    dim = w.shape[1]
-    for j in range(dim):
-        x = (w[i, j] - base[j]) * scale
-        loose[j] = x - np.floor(x)
-        rank[j] = 0
-        for k in range(j):
-            ahead = np.uint64(loose[k] >= loose[j])
-            rank[j] += ahead
-            rank[k] += np.uint64(1) - ahead
-    for j in range(dim):
-        fraction[rank[j]] = loose[j]
-        order[row, rank[j]] = j
+def tile_fractions(w, index, begin, count, base, scale, loose):
+    """The fractions of the Kuhn coordinates of ``count`` points, coordinate by coordinate."""
+    for j in range(w.shape[1]):
+        line = loose[j]
+        for i in range(count):
+            x = (w[index[begin + i], j] - base[j]) * scale
+            line[i] = x - np.floor(x)
 
 
 @inline
-def barycentric(fraction, weight, row):
-    r"""The weights :math:`1 - f_1,\; f_1 - f_2, \dots, f_D` of the vertices of a simplex."""
-    dim = fraction.shape[0]
-    weight[row, 0] = 1.0 - fraction[0]
-    for r in range(1, dim):
-        weight[row, r] = fraction[r - 1] - fraction[r]
-    weight[row, dim] = fraction[dim - 1]
+def tile_ranks(loose, count, rank):
+    """The place of each fraction in descending order, by comparing every pair: no branch, many points at a time."""
+    for j in range(loose.shape[0]):
+        here, mine = loose[j], rank[j]
+        for i in range(count):
+            mine[i] = 0
+        for k in range(j):
+            there, other = loose[k], rank[k]
+            for i in range(count):
+                ahead = np.int64(there[i] >= here[i])
+                mine[i] += ahead
+                other[i] += 1 - ahead
 
 
 @kernel
@@ -97,11 +95,20 @@ def locate(w, index, base, scale, weight):
     """Finds simplex and barycentric weights of the points in the order of ``index``; fills ``weight``."""
     n, dim = w.shape
     order = np.empty((n, dim), np.uint8)
-    for task in prange((n + POINTS - 1) // POINTS):
-        loose, fraction, rank = np.empty(dim), np.empty(dim), np.empty(dim, np.uint64)
-        for a in range(task * POINTS, min(n, (task + 1) * POINTS)):
-            sort_fractions(w, index[a], base, scale, loose, rank, fraction, order, a)
-            barycentric(fraction, weight, a)
+    for task in prange((n + TILE - 1) // TILE):
+        begin = task * TILE
+        count = min(TILE, n - begin)
+        loose, rank, fraction = np.empty((dim, TILE)), np.empty((dim, TILE), np.int64), np.empty(dim + 2)
+        fraction[0], fraction[dim + 1] = 1, 0
+        tile_fractions(w, index, begin, count, base, scale, loose)
+        tile_ranks(loose, count, rank)
+        for i in range(count):
+            for j in range(dim):
+                r = np.uint64(rank[j, i])
+                fraction[r + np.uint64(1)] = loose[j, i]
+                order[begin + i, r] = j
+            for r in range(dim + 1):
+                weight[begin + i, r] = fraction[r] - fraction[r + 1]
     return order
 
 
@@ -276,48 +283,81 @@ def take_runs(entry, site):
     return out
 
 
+@inline
+def sort_lines(fraction, count):
+    """Sorts the fractions of each point in descending order, by exchanging neighbours, many points at a time."""
+    dim = fraction.shape[0]
+    for turn in range(dim):
+        for j in range(turn % 2, dim - 1, 2):
+            upper, lower = fraction[j], fraction[j + 1]
+            for i in range(count):
+                high, low = max(upper[i], lower[i]), min(upper[i], lower[i])
+                upper[i] = high
+                lower[i] = low
+
+
 @kernel
 def self_weights(w, base, scale, tables, out):
     r"""What the lattice gives a point of itself, :math:`a_i = \sum_k \sum_{l,m} b_l b_m t_{k,|l-m|}`."""
     n, dim = w.shape
-    for task in prange((n + POINTS - 1) // POINTS):
-        loose, fraction, rank = np.empty(dim), np.empty(dim), np.empty(dim, np.uint64)
-        order = np.empty((1, dim), np.uint8)
-        b = np.empty((1, dim + 1))
-        for i in range(task * POINTS, min(n, (task + 1) * POINTS)):
-            total = 0.0
-            s = scale
-            for k in range(tables.shape[0]):
-                sort_fractions(w, i, base, s, loose, rank, fraction, order, 0)
-                barycentric(fraction, b, 0)
-                for l in range(dim + 1):
-                    inner = 0.5 * tables[k, 0] * b[0, l]
-                    for m in range(l + 1, dim + 1):
-                        inner += tables[k, m - l] * b[0, m]
-                    total += 2.0 * b[0, l] * inner
-                s *= 0.5
-            out[i] = total
+    for task in prange((n + TILE - 1) // TILE):
+        begin = task * TILE
+        count = min(TILE, n - begin)
+        index, fraction, b = np.arange(TILE), np.empty((dim, TILE)), np.empty((dim + 1, TILE))
+        total = np.zeros(TILE)
+        own = w[begin : begin + count]
+        for k in range(tables.shape[0]):
+            tile_fractions(own, index, 0, count, base, scale * 0.5**k, fraction)
+            sort_lines(fraction, count)
+            for l in range(dim + 1):
+                weight = b[l]
+                for i in range(count):
+                    weight[i] = 1.0
+                if l > 0:
+                    before = fraction[l - 1]
+                    for i in range(count):
+                        weight[i] = before[i]
+                if l < dim:
+                    after = fraction[l]
+                    for i in range(count):
+                        weight[i] -= after[i]
+            for l in range(dim + 1):
+                for m in range(l, dim + 1):
+                    t = tables[k, m - l] if l == m else 2.0 * tables[k, m - l]
+                    first, second = b[l], b[m]
+                    for i in range(count):
+                        total[i] += t * first[i] * second[i]
+        for i in range(count):
+            out[begin + i] = total[i]
 
 
 @kernel
 def self_weights_backward(w, base, scale, tables, grad, grad_w):
     r"""Adds :math:`g_i\, \partial a_i / \partial w_i` to ``grad_w``."""
     n, dim = w.shape
-    for task in prange((n + POINTS - 1) // POINTS):
-        loose, fraction, rank = np.empty(dim), np.empty(dim), np.empty(dim, np.uint64)
-        order = np.empty((1, dim), np.uint8)
-        b = np.empty((1, dim + 1))
-        for i in range(task * POINTS, min(n, (task + 1) * POINTS)):
-            s = scale
-            for k in range(tables.shape[0]):
-                sort_fractions(w, i, base, s, loose, rank, fraction, order, 0)
-                barycentric(fraction, b, 0)
+    for task in prange((n + TILE - 1) // TILE):
+        begin = task * TILE
+        count = min(TILE, n - begin)
+        index, loose, rank = np.arange(TILE), np.empty((dim, TILE)), np.empty((dim, TILE), np.int64)
+        fraction, order, b = np.empty(dim + 2), np.empty(dim, np.int64), np.empty(dim + 1)
+        fraction[0], fraction[dim + 1] = 1, 0
+        own = w[begin : begin + count]
+        for k in range(tables.shape[0]):
+            s = scale * 0.5**k
+            tile_fractions(own, index, 0, count, base, s, loose)
+            tile_ranks(loose, count, rank)
+            for i in range(count):
+                for j in range(dim):
+                    r = np.uint64(rank[j, i])
+                    fraction[r + np.uint64(1)] = loose[j, i]
+                    order[r] = j
+                for r in range(dim + 1):
+                    b[r] = fraction[r] - fraction[r + 1]
                 before = 0.0
                 for l in range(dim + 1):
                     slope = 0.0  # the derivative of a_i by the weight b_l
                     for m in range(dim + 1):
-                        slope += 2.0 * tables[k, abs(l - m)] * b[0, m]
+                        slope += 2.0 * tables[k, abs(l - m)] * b[m]
                     if l > 0:
-                        grad_w[i, order[0, l - 1]] += grad[i] * s * (slope - before)
+                        grad_w[begin + i, order[l - 1]] += grad[begin + i] * s * (slope - before)
                     before = slope
-                s *= 0.5
