@@ -15,6 +15,9 @@ CUBES = 64
 SEGMENTS = 128
 """Cubes and segments that one task of a parallel loop takes."""
 
+CHUNK = 128
+"""Points whose rows are fetched or written together."""
+
 
 @inline
 def add_row(out, o, weight, table, p):
@@ -48,18 +51,27 @@ def add_run(out, weight, run):
 
 @kernel
 def splat(rows, index, start, first, entry, weight):
-    """Adds the row of each point, times its barycentric weights, to the entries of its cube."""
+    """Adds the row of each point, times its barycentric weights, to the entries of its cube.
+
+    Rows of points lie anywhere in memory: those of a chunk are fetched first, so that fetches overlap.
+    """
     cubes = start.shape[0] - 1
     width = rows.shape[1]
     out = np.empty((first[cubes], width), rows.dtype)
     for task in prange((cubes + CUBES - 1) // CUBES):
-        for cube in range(task * CUBES, min(cubes, (task + 1) * CUBES)):
-            for e in range(first[cube], first[cube + 1]):
+        begin, end = task * CUBES, min(cubes, (task + 1) * CUBES)
+        chunk = np.empty((CHUNK, width), rows.dtype)
+        for e in range(first[begin], first[end]):
+            for c in range(width):
+                out[e, c] = 0
+        for lead in range(start[begin], start[end], CHUNK):
+            count = min(CHUNK, start[end] - lead)
+            for i in range(count):
                 for c in range(width):
-                    out[e, c] = 0
-            for a in range(start[cube], start[cube + 1]):
+                    chunk[i, c] = rows[index[lead + i], c]
+            for i in range(count):
                 for r in range(entry.shape[1]):
-                    add_row(out, entry[a, r], weight[a, r], rows, index[a])
+                    add_row(out, entry[lead + i, r], weight[lead + i, r], chunk, i)
     return out
 
 
@@ -78,7 +90,7 @@ def gather(table, source, start, site, sites, factor):
 
 
 @kernel
-def blur(first, last, place, prefix, hashed, table, row_key, row_prefix, low, length, row_weight):
+def blur(first, last, place, prefix, hashed, table, row_key, row_prefix, low, length, row_weight, out):
     r"""Sums, for every vertex, the rows of all vertices within the stencil.
 
     The offsets of a stencil that share all but their last coordinate are one *row* of it; the vertices that share all
@@ -97,12 +109,12 @@ def blur(first, last, place, prefix, hashed, table, row_key, row_prefix, low, le
         low: The lowest last coordinate of each row, :math:`(R,)`.
         length: The number of offsets of each row, :math:`(R,)`.
         row_weight: Their weights, :math:`(R, 2 \cdot \text{hops} + 1)`.
+        out: Where the sums go, :math:`(M, C)`.
     """
     segments = first.shape[0]
     rows = row_key.shape[0]
     width = table.shape[1]
-    flat = table.reshape(-1)
-    out = np.zeros(table.size, table.dtype)
+    flat, summed = table.reshape(-1), out.reshape(-1)
     for task in prange((segments + SEGMENTS - 1) // SEGMENTS):
         begin = task * SEGMENTS
         pointer = np.empty(rows, np.int64)
@@ -110,6 +122,9 @@ def blur(first, last, place, prefix, hashed, table, row_key, row_prefix, low, le
             pointer[r] = np.searchsorted(last, first[begin] + row_key[r] + np.uint64(low[r]))
         for a in range(begin, min(segments, begin + SEGMENTS)):
             count = np.int64(last[a] - first[a]) + 1
+            for i in range(place[a], place[a] + count):
+                for c in range(width):
+                    out[i, c] = 0
             for r in range(rows):
                 origin = first[a] + row_key[r]
                 lowest = origin + np.uint64(low[r])
@@ -131,9 +146,8 @@ def blur(first, last, place, prefix, hashed, table, row_key, row_prefix, low, le
                             if run > 0:
                                 o = (place[a] + i) * width
                                 t = (place[b] + i - d) * width
-                                add_run(out[o : o + run], row_weight[r, q], flat[t : t + run])
+                                add_run(summed[o : o + run], row_weight[r, q], flat[t : t + run])
                     b += 1
-    return out.reshape(table.shape)
 
 
 @inline
@@ -155,30 +169,28 @@ def add_coarser(out, site, coarser, parent):
 
 
 @kernel
-def slice_points(table, index, start, vertex, weight, factor, column, begin, out):
+def slice_points(table, index, vertex, weight, factor, column, begin, out):
     """Adds to the row of each point those of its simplex's vertices, times its barycentric weights and ``factor``.
 
     Takes the columns of the table from ``column`` on, as many as ``out`` has, and the points from ``begin`` on, as many.
+    A chunk is sliced first and then added to rows that lie anywhere in memory, so that fetches overlap.
     """
-    cubes, corners = start.shape[0] - 1, vertex.shape[1]
+    n, corners = vertex.shape
     count, width = out.shape
-    for task in prange((cubes + CUBES - 1) // CUBES):
-        for cube in range(task * CUBES, min(cubes, (task + 1) * CUBES)):
-            for a in range(start[cube], start[cube + 1]):
-                i = index[a] - begin
-                if 0 <= i < count:
-                    own = out[i]
-                    for r in range(0, corners - 1, 2):
-                        b0, b1 = factor * weight[a, r], factor * weight[a, r + 1]
-                        row0 = table[vertex[a, r], column : column + width]
-                        row1 = table[vertex[a, r + 1], column : column + width]
-                        for c in range(width):
-                            own[c] += b0 * row0[c] + b1 * row1[c]
-                    if corners % 2 == 1:
-                        b = factor * weight[a, corners - 1]
-                        row = table[vertex[a, corners - 1], column : column + width]
-                        for c in range(width):
-                            own[c] += b * row[c]
+    for task in prange((n + CHUNK - 1) // CHUNK):
+        chunk = np.zeros((CHUNK, width), out.dtype)
+        lead, end = task * CHUNK, min(n, (task + 1) * CHUNK)
+        for a in range(lead, end):
+            own = chunk[a - lead]
+            for r in range(corners):
+                b = factor * weight[a, r]
+                row = table[vertex[a, r], column : column + width]
+                for c in range(width):
+                    own[c] += b * row[c]
+        for a in range(lead, end):
+            i = index[a] - begin
+            if 0 <= i < count:
+                add_row(out, i, chunk.dtype.type(1), chunk, a - lead)
 
 
 @kernel

@@ -136,27 +136,28 @@ class Lattice:
         for number, level in enumerate(self.levels):
             if number > 0:
                 table = blur.gather(table, level.source, level.start, level.site, level.sites, 0.5)
-            tables.append(self.blur(number, table, direct_rows(self.dim, self.hops[number]), self.weights[number]))
+            tables.append(np.empty_like(table))
+            self.blur(number, table, direct_rows(self.dim, self.hops[number]), self.weights[number], tables[-1])
         for number in range(len(tables) - 1, 0, -1):
             site, parent = self.levels[number - 1].site, self.levels[number].parent
             blur.add_coarser(tables[number - 1], site, tables[number], parent)
         return tables[0]
 
-    def blur(self, number: int, table: np.ndarray, rows: StencilRows, weights: np.ndarray) -> np.ndarray:
-        """Blurs the rows of a level's vertices with a stencil."""
+    def blur(self, number: int, table: np.ndarray, rows: StencilRows, weights: np.ndarray, out: np.ndarray) -> None:
+        """Blurs the rows of a level's vertices with a stencil, into ``out``."""
         level = self.levels[number]
         row_key = (rows.prefix.astype(np.uint64) * level.multiplier[:-1]).sum(axis=1, dtype=np.uint64)
         row_weight = np.append(weights, 0.0).astype(self.dtype)[rows.orbit]
-        return blur.blur(
+        blur.blur(
             level.first, level.last, level.place, level.prefix, level.hashed, table,
-            row_key, rows.prefix, rows.low, rows.length, row_weight,
+            row_key, rows.prefix, rows.low, rows.length, row_weight, out,
         )  # fmt: skip
 
     def slice(self, table: np.ndarray, out: np.ndarray, factor: float = 1.0, column: int = 0, begin: int = 0) -> None:
         """Adds to rows of points what their simplices' vertices hold: to those of as many points from ``begin`` on, from
         as many columns from ``column`` on, as ``out`` has."""
         number = self.dtype.type(factor)
-        blur.slice_points(table, self.index, self.start, self.vertex, self.bary, number, column, begin, out)
+        blur.slice_points(table, self.index, self.vertex, self.bary, number, column, begin, out)
 
     def add_slopes(self, table: np.ndarray, rows: np.ndarray, grad_w: np.ndarray) -> None:
         """Adds to the gradient of the points' Kuhn coordinates; see :func:`phgcn.lattice.cpu.blur.slice_slopes`."""
@@ -175,8 +176,10 @@ class SeparableLattice(Lattice):
         """Splats and blurs.  Over touched vertices only, the passes do not commute: the adjoint takes them in reverse."""
         table = self.splat(rows)
         passes = [pass_rows(self.dim, self.hops[0], direction) for direction in range(self.dim + 1)]
+        other = np.empty_like(table)
         for stencil_rows in reversed(passes) if adjoint else passes:
-            table = self.blur(0, table, stencil_rows, self.weights[0])
+            self.blur(0, table, stencil_rows, self.weights[0], other)
+            table, other = other, table
         return table
 
 
