@@ -202,15 +202,23 @@ def slice_slopes(table, index, order, vertex, rows, factor, grad_w):
     from vertex r-1 to r has the derivative :math:`t_r - t_{r-1}`.
     """
     n, corners = vertex.shape
-    half = rows.shape[1] // 2
-    for a in prange(n):
-        own = rows[index[a]]
-        before = table.dtype.type(0)
-        for r in range(corners):
-            other = table[vertex[a, r]]
-            t = table.dtype.type(0)
-            for c in range(half):
-                t += own[c] * other[half + c] + own[half + c] * other[c]
-            if r > 0:
-                grad_w[index[a], order[a, r - 1]] += factor * (t - before)
-            before = t
+    width = rows.shape[1]
+    half = width // 2
+    for task in prange((n + CHUNK - 1) // CHUNK):
+        chunk = np.empty((CHUNK, width), rows.dtype)
+        lead, end = task * CHUNK, min(n, (task + 1) * CHUNK)
+        for a in range(lead, end):
+            for c in range(half):  # gradients first, so that one product does for both
+                chunk[a - lead, c] = rows[index[a], half + c]
+                chunk[a - lead, half + c] = rows[index[a], c]
+        for a in range(lead, end):
+            own = chunk[a - lead]
+            before = table.dtype.type(0)
+            for r in range(corners):
+                other = table[vertex[a, r]]
+                t = table.dtype.type(0)
+                for c in range(width):
+                    t += own[c] * other[c]
+                if r > 0:
+                    grad_w[index[a], order[a, r - 1]] += factor * (t - before)
+                before = t

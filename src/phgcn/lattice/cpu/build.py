@@ -296,6 +296,24 @@ def sort_lines(fraction, count):
                 lower[i] = low
 
 
+@inline
+def tile_weights(fraction, count, b):
+    r"""The barycentric weights :math:`1 - f_1,\; f_1 - f_2, \dots, f_D` of a tile's points, from sorted fractions."""
+    dim = fraction.shape[0]
+    for l in range(dim + 1):
+        weight = b[l]
+        for i in range(count):
+            weight[i] = 1.0
+        if l > 0:
+            before = fraction[l - 1]
+            for i in range(count):
+                weight[i] = before[i]
+        if l < dim:
+            after = fraction[l]
+            for i in range(count):
+                weight[i] -= after[i]
+
+
 @kernel
 def self_weights(w, base, scale, tables, out):
     r"""What the lattice gives a point of itself, :math:`a_i = \sum_k \sum_{l,m} b_l b_m t_{k,|l-m|}`."""
@@ -309,18 +327,7 @@ def self_weights(w, base, scale, tables, out):
         for k in range(tables.shape[0]):
             tile_fractions(own, index, 0, count, base, scale * 0.5**k, fraction)
             sort_lines(fraction, count)
-            for l in range(dim + 1):
-                weight = b[l]
-                for i in range(count):
-                    weight[i] = 1.0
-                if l > 0:
-                    before = fraction[l - 1]
-                    for i in range(count):
-                        weight[i] = before[i]
-                if l < dim:
-                    after = fraction[l]
-                    for i in range(count):
-                        weight[i] -= after[i]
+            tile_weights(fraction, count, b)
             for l in range(dim + 1):
                 for m in range(l, dim + 1):
                     t = tables[k, m - l] if l == m else 2.0 * tables[k, m - l]
@@ -339,25 +346,24 @@ def self_weights_backward(w, base, scale, tables, grad, grad_w):
         begin = task * TILE
         count = min(TILE, n - begin)
         index, loose, rank = np.arange(TILE), np.empty((dim, TILE)), np.empty((dim, TILE), np.int64)
-        fraction, order, b = np.empty(dim + 2), np.empty(dim, np.int64), np.empty(dim + 1)
-        fraction[0], fraction[dim + 1] = 1, 0
+        fraction, b, slope = np.empty((dim, TILE)), np.empty((dim + 1, TILE)), np.empty((dim + 1, TILE))
         own = w[begin : begin + count]
         for k in range(tables.shape[0]):
             s = scale * 0.5**k
             tile_fractions(own, index, 0, count, base, s, loose)
             tile_ranks(loose, count, rank)
+            fraction[:] = loose
+            sort_lines(fraction, count)
+            tile_weights(fraction, count, b)
+            for l in range(dim + 1):
+                line = slope[l]  # the derivative of a_i by the weight b_l
+                for i in range(count):
+                    line[i] = 0.0
+                for m in range(dim + 1):
+                    t, weight = 2.0 * s * tables[k, abs(l - m)], b[m]
+                    for i in range(count):
+                        line[i] += t * weight[i]
             for i in range(count):
                 for j in range(dim):
-                    r = np.uint64(rank[j, i])
-                    fraction[r + np.uint64(1)] = loose[j, i]
-                    order[r] = j
-                for r in range(dim + 1):
-                    b[r] = fraction[r] - fraction[r + 1]
-                before = 0.0
-                for l in range(dim + 1):
-                    slope = 0.0  # the derivative of a_i by the weight b_l
-                    for m in range(dim + 1):
-                        slope += 2.0 * tables[k, abs(l - m)] * b[m]
-                    if l > 0:
-                        grad_w[begin + i, order[l - 1]] += grad[begin + i] * s * (slope - before)
-                    before = slope
+                    r = rank[j, i]
+                    grad_w[begin + i, j] += grad[begin + i] * (slope[r + 1, i] - slope[r, i])
