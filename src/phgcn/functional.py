@@ -127,6 +127,10 @@ def _check_decay(decay: float | Tensor, heads: int, points: Tensor) -> float | T
         raise ValueError(f"decay has shape {tuple(decay.shape)}; allowed: a scalar or ({heads},), one per head")
     if decay.device != points.device:
         raise ValueError(f"decay is on {decay.device}; allowed: {points.device}, as positions")
+    if not torch.compiler.is_compiling():  # a compiled graph cannot branch on a value
+        bad = ~((decay > 0) & decay.isfinite())
+        if bool(bad.any()):
+            raise ValueError(f"decay is {float(decay[bad].flatten()[0])}; allowed: positive numbers")
     return decay.to(points.dtype).reshape(-1, 1)
 
 

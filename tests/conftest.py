@@ -1,0 +1,15 @@
+import os
+
+# Before torch starts its threads: those that wait by spinning are slow beside other programs.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def threads():
+    """Sets how many threads torch, and with it the kernels, may use; puts it back afterwards."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)

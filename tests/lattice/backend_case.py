@@ -1,0 +1,120 @@
+"""What every backend must do, as test classes to inherit: a backend gives only its name."""
+
+from functools import lru_cache
+
+import pytest
+import torch
+from clouds import FULL, KINDS, applied, dense_exact, dense_lattice, normal, relative, schemes
+
+from phgcn import global_attention, permutohedral_filter
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
+
+
+class BackendCase:
+    """Against sums written out as matrices, and against finite differences."""
+
+    backend: str
+    every_derivative = False  # the reference is too slow to perturb each input alone; a random direction must do
+
+    @pytest.mark.parametrize("normalise", [True, False])
+    @pytest.mark.parametrize("dim", [1, 2, 3, 4, 6])
+    def test_exact_is_the_dense_sum(self, dim, normalise):
+        points, values = normal(40, dim, seed=1).requires_grad_(), normal(40, 3, seed=2).requires_grad_()
+        decay, cotangent = torch.tensor(1.7, dtype=torch.float64, requires_grad=True), normal(40, 3, seed=3)
+        call = global_attention if normalise else permutohedral_filter
+        got = call(points, values, decay=decay, method="exact", backend=self.backend)
+        want = applied(dense_exact(decay * points, decay * points), values, normalise)
+        inputs = (points, values, decay)
+        assert relative(got, want) < 1e-12
+        for a, b in zip(grads(got, cotangent, inputs), grads(want, cotangent, inputs), strict=True):
+            assert relative(a, b) < 1e-11
+
+    @pytest.mark.parametrize("kind", ["all levels", "near field", "wide near field", "two lattices"])
+    @pytest.mark.parametrize("dim", [1, 2, 3, 4])
+    def test_lattice_is_its_dense_matrix(self, dim, kind):
+        points, values, queries = normal(60, dim, seed=4) * 2, normal(60, 3, seed=5), normal(25, dim, seed=6) * 2
+        scheme = schemes(dim)[kind]
+        got = permutohedral_filter(points, values, method=scheme, backend=self.backend)
+        assert relative(got, applied(dense_lattice(points, points, scheme, True), values, False)) < 1e-11
+        got = permutohedral_filter(points, values, queries=queries, method=scheme, backend=self.backend)
+        assert relative(got, applied(dense_lattice(queries, points, scheme, False), values, False)) < 1e-11
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("dim", [1, 2, 4])
+    def test_gradients_are_the_true_derivatives(self, dim, kind):
+        self.check_gradients(schemes(dim)[kind], dim, global_attention)
+
+    @pytest.mark.parametrize("kind", ["exact", "near field", "separable"])
+    def test_gradients_of_the_plain_sum_are_true(self, kind):
+        self.check_gradients(schemes(2)[kind], 2, permutohedral_filter)
+
+    def test_gradients_of_the_full_stencil_are_true(self):
+        self.check_gradients(FULL, 2, global_attention)
+
+    def check_gradients(self, scheme, dim, call):
+        points, values = normal(8, 2, dim, seed=7), normal(8, 2, 2, seed=8)
+        decay = torch.tensor([0.7, 1.2], dtype=torch.float64)
+        batch = torch.tensor([1, 0, 1, 1, 0, 1, 0, 1])
+
+        def itself(points, values, decay):
+            return call(points, values, decay=decay, batch=batch, method=scheme, backend=self.backend)
+
+        def across(points, values, queries):
+            return call(points, values, queries=queries, decay=0.8, method=scheme, backend=self.backend)
+
+        for function, inputs in ((itself, (points, values, decay)), (across, (points, values, normal(3, 2, dim, seed=9)))):
+            inputs = [t.clone().requires_grad_() for t in inputs]
+            assert torch.autograd.gradcheck(function, inputs, atol=1e-6, rtol=1e-4, fast_mode=not self.every_derivative)
+
+
+class KernelCase(BackendCase):
+    """Also against the reference, for every backend but that."""
+
+    every_derivative = True
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("dim", [1, 2, 3, 4])
+    def test_agrees_with_the_reference(self, dim, kind, dtype):
+        self.compare(dim, kind, dtype)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_agrees_on_the_plain_sum(self, kind):
+        self.compare(2, kind, torch.float64, permutohedral_filter)
+
+    @pytest.mark.parametrize("dim", [5, 6])
+    @pytest.mark.parametrize("kind", ["wide near field", "separable"])
+    def test_agrees_in_high_dimensions(self, kind, dim):
+        self.compare(dim, kind, torch.float64, count=9)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_agrees_on_the_full_stencil(self, dtype):
+        self.compare(4, "full", dtype, count=18)
+
+    def compare(self, dim, kind, dtype, call=global_attention, count=30):
+        for across in (False, True):
+            wanted = call_and_grads("reference", torch.float64, dim, kind, call, count, across)
+            found = call_and_grads(self.backend, dtype, dim, kind, call, count, across)
+            for got, want in zip(found, wanted, strict=True):
+                assert got.dtype == dtype
+                assert relative(got, want) < TOLERANCE[dtype]
+
+
+@lru_cache(maxsize=8)
+def call_and_grads(backend, dtype, dim, kind, call, count, across):
+    """The output and the gradients of all inputs: two heads, three graphs in no order, with or without queries."""
+    shapes = [(count, 2, dim), (count, 2, 3), (7, 2, dim)][: 2 + across]
+    # Rounded to float32, so that both types see the same points.
+    inputs = [normal(*shape, seed=seed, dtype=torch.float32).to(dtype) for seed, shape in enumerate(shapes, start=11)]
+    inputs.append(torch.tensor([1.5, 0.75], dtype=dtype))
+    points, values, *queries, decay = [t.requires_grad_() for t in inputs]
+    asked = {"queries": queries[0], "query_batch": torch.tensor([2, 0, 1, 0, 2, 1, 1])} if across else {}
+    scheme = FULL if kind == "full" else schemes(dim)[kind]
+    batch = torch.arange(count) * 7 % 5 % 3
+    out = call(points, values, decay=decay, batch=batch, **asked, method=scheme, backend=backend)
+    return out, *grads(out, normal(*out.shape, seed=14, dtype=dtype), inputs)
+
+
+def grads(out, cotangent, inputs):
+    return torch.autograd.grad(out, inputs, cotangent)

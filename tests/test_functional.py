@@ -1,0 +1,138 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from clouds import BACKENDS, applied, dense_exact, normal, relative
+
+from phgcn import global_attention, permutohedral_filter
+from phgcn.lattice import MultiScale
+
+METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
+
+
+class Attention(torch.nn.Module):
+    """The smallest module that attends globally."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.project = torch.nn.Linear(3, 2), torch.nn.Linear(3, 4)
+        self.decay = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x):
+        scheme = MultiScale(0.5, (4, 4, 4, 4), near_field=0)
+        return global_attention(self.embed(x), self.project(x), decay=self.decay, method=scheme)
+
+
+def test_defaults_are_those_of_the_paper():
+    p, f = normal(20, 3, seed=1), normal(20, 2, seed=2)
+    assert relative(global_attention(p, f), applied(dense_exact(10 * p, 10 * p), f, True)) < 1e-12
+    assert relative(permutohedral_filter(p, f), applied(dense_exact(p, p), f, False)) < 1e-12
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_decay_scales_distances(method):
+    p, f = normal(50, 3, seed=1), normal(50, 2, seed=2)
+    want = global_attention(4 * p, f, decay=1.0, method=method)
+    for decay in (4, 4.0, torch.tensor(4.0), torch.tensor([4.0], dtype=torch.float64)):
+        assert torch.equal(global_attention(p, f, decay=decay, method=method), want)
+
+
+@pytest.mark.parametrize("backend", ("auto", *BACKENDS))
+def test_heads_may_decay_differently(backend):
+    p, f, decay = normal(30, 3, 2, seed=1), normal(30, 3, 4, seed=2), torch.tensor([1.0, 3.0, 10.0], dtype=torch.float64)
+    got = global_attention(p, f, decay=decay, backend=backend)
+    for head in range(3):
+        q = decay[head] * p[:, head]
+        assert relative(got[:, head], applied(dense_exact(q, q), f[:, head], True)) < 1e-12
+
+
+def test_values_without_heads_are_shared_by_all():
+    p, f = normal(30, 3, 2, seed=1), normal(30, 4, seed=2).requires_grad_()
+    got = global_attention(p, f)
+    assert torch.equal(got, global_attention(p, f.unsqueeze(1).expand(-1, 3, -1).contiguous()))
+    (grad,) = torch.autograd.grad(got.sum(), f)
+    assert grad.shape == f.shape
+    # Attention is an average: the gradient of the sum of all outputs is one per output, shared out.
+    assert relative(grad.sum(), torch.tensor(30 * 3 * 4)) < 1e-12
+
+
+def test_positions_without_heads_serve_every_head_of_the_values():
+    p, f = normal(30, 2, seed=1), normal(30, 3, 4, seed=2)
+    got = global_attention(p, f)
+    assert got.shape == (30, 3, 4)
+    for head in range(3):
+        assert torch.equal(got[:, head], global_attention(p, f[:, head]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_shapes(method):
+    p, f, q = normal(20, 2, seed=1), normal(20, 5, seed=2), normal(7, 2, seed=3)
+    assert global_attention(p, f, method=method).shape == (20, 5)
+    assert global_attention(p, f, queries=q, method=method).shape == (7, 5)
+    heads = (p.unsqueeze(1).repeat(1, 4, 1), f.unsqueeze(1).repeat(1, 4, 1), q.unsqueeze(1).repeat(1, 4, 1))
+    assert global_attention(heads[0], heads[1], queries=heads[2], method=method).shape == (7, 4, 5)
+
+
+@pytest.mark.parametrize("method", ["exact", "lattice", "separable"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_computed_in_float32_and_returned_in_their_own(dtype, method):
+    p, f = normal(40, 2, seed=1, dtype=dtype).requires_grad_(), normal(40, 3, seed=2, dtype=dtype).requires_grad_()
+    got = global_attention(p, f, decay=2.0, method=method)
+    assert got.dtype == dtype
+    assert torch.equal(got, global_attention(p.float(), f.float(), decay=2.0, method=method).to(dtype))
+    assert [g.dtype for g in torch.autograd.grad(got.sum(), (p, f))] == [dtype, dtype]
+
+
+def test_works_under_autocast():
+    module, x = Attention(), normal(20, 3, seed=1, dtype=torch.float32)
+    want = module(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = module(x)
+    assert got.dtype == torch.bfloat16
+    assert relative(got, want) < 0.05
+    got.sum().backward()
+    assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in module.parameters())
+
+
+def test_modules_survive_copies_and_pickles():
+    module, x = Attention(), normal(20, 3, seed=1, dtype=torch.float32)
+    want = module(x)
+    want.sum().backward()
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        twin.zero_grad()
+        got = twin(x)
+        assert torch.equal(got, want)
+        got.sum().backward()
+        assert torch.equal(twin.embed.weight.grad, module.embed.weight.grad)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("method", ["exact", MultiScale(0.5, (4, 4, 4, 4), near_field=0)])
+def test_a_second_derivative_is_refused(method, backend):
+    p, f = normal(10, 2, seed=1).requires_grad_(), normal(10, 2, seed=2).requires_grad_()
+    out = global_attention(p, f, method=method, backend=backend)
+    with pytest.raises(RuntimeError):
+        (grad,) = torch.autograd.grad(out.square().sum(), p, create_graph=True)
+        torch.autograd.grad(grad.sum(), p)
+
+
+@pytest.mark.parametrize("method", ["exact", MultiScale(0.5, (4, 4, 4, 4), near_field=0)])
+def test_vmap_equals_a_loop(method):
+    p, f = normal(4, 10, 2, seed=1), normal(4, 10, 3, seed=2)
+    got = torch.func.vmap(lambda p, f: global_attention(p, f, method=method))(p, f)
+    assert torch.equal(got, torch.stack([global_attention(a, b, method=method) for a, b in zip(p, f, strict=True)]))
+
+
+def test_functional_derivatives_are_refused():
+    p, f = normal(4, 10, 2, seed=1), normal(4, 10, 3, seed=2)
+    with pytest.raises(RuntimeError, match="functorch transforms"):
+        torch.func.vmap(torch.func.grad(lambda p, f: global_attention(p, f).sum()))(p, f)
+
+
+def test_inputs_are_left_alone():
+    tensors = [normal(30, 2, seed=1), normal(30, 3, seed=2), normal(5, 2, seed=3)]
+    before = [t.clone() for t in tensors]
+    for method in METHODS:
+        global_attention(tensors[0], tensors[1], queries=tensors[2], method=method)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, before, strict=True))
