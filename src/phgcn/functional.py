@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .lattice.ops import choose_backend
-from .lattice.scheme import METHODS, Exact, MultiScale, Scheme, Separable, encode, named_scheme
+from .lattice.scheme import METHODS, Exact, MultiScale, Scheme, Separable, encode
 
 BACKENDS = ("auto", "reference", "numba")
 
@@ -91,12 +91,10 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     points, features = _with_heads(positions, heads), _with_heads(values, heads)
     asked = None if queries is None else _with_heads(queries, heads)
     factor = _check_decay(decay, heads, points)
-    scheme = _scheme(method, points.size(2))
-    if backend not in BACKENDS:
-        raise ValueError(f"backend is {backend!r}; allowed: {', '.join(map(repr, BACKENDS))}")
+    _check_choices(method, backend)
     out, _ = torch.ops.phgcn.filter(
         points * factor, features, batch, None if asked is None else asked * factor, query_batch,
-        encode(scheme), normalise, choose_backend(backend, positions.device),
+        encode(method), normalise, choose_backend(backend, positions.device),
     )  # fmt: skip
     out = out.to(out_type)
     return out if with_heads else out.squeeze(1)
@@ -109,18 +107,17 @@ def _with_heads(tensor: Tensor, heads: int) -> Tensor:
     return tensor.unsqueeze(1).expand(-1, heads, -1) if tensor.dim() == 2 else tensor
 
 
-def _scheme(method: Method, dim: int) -> Scheme:
-    if isinstance(method, (Exact, MultiScale, Separable)):
-        return method
-    if method not in METHODS:
+def _check_choices(method: Method, backend: str) -> None:
+    if not isinstance(method, (Exact, MultiScale, Separable)) and method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(map(repr, METHODS))}, or a scheme of phgcn.lattice")
-    return named_scheme(method, dim)
+    if backend not in BACKENDS:
+        raise ValueError(f"backend is {backend!r}; allowed: {', '.join(map(repr, BACKENDS))}")
 
 
 def _check_decay(decay: float | Tensor, heads: int, points: Tensor) -> float | Tensor:
     """The factor of the points: a number, or a tensor that broadcasts against (N, heads, D)."""
     if not isinstance(decay, Tensor):
-        if not 0 < decay < float("inf"):
+        if not isinstance(decay, (int, float)) or not 0 < decay < float("inf"):
             raise ValueError(f"decay is {decay!r}; allowed: a positive number, or a tensor of one or of {heads} of them")
         return decay
     if decay.numel() not in (1, heads) or decay.dim() > 1:

@@ -188,7 +188,7 @@ def main() -> None:
         fits = json.loads(FILE.read_text()) if FILE.exists() else {"multiscale": [], "separable": []}
         for kind, new in fit_dimension(dim).items():
             kept = [fit for fit in fits[kind] if fit["dim"] != dim]
-            fits[kind] = sorted(kept + new, key=lambda fit: (fit["dim"], fit["spacing"]))
+            fits[kind] = sorted(kept + new, key=lambda fit: (fit["dim"], fit["spacing"], fit.get("hops", 0)))
         temporary = FILE.with_suffix(".tmp")
         temporary.write_text(json.dumps(fits, indent=1) + "\n")
         temporary.replace(FILE)

@@ -69,15 +69,16 @@ def filter_points(
         - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`, **queries:** :math:`(M, H, D)`
         - **output:** :math:`(M, H, C)` and the normaliser, :math:`(M, H)` or empty
     """
-    groups = _checked(positions, values, batch, queries, query_batch, decode(scheme))
+    chosen = decode(scheme, positions.size(2))
+    groups = _checked(positions, values, batch, queries, query_batch, chosen)
     if backend == "reference":
         with torch.no_grad():
-            out, norm = reference.forward(positions, values, queries, groups, decode(scheme), normalise)
-        return out.clone(), norm.clone()
+            out, norm = reference.forward(positions, values, queries, groups, chosen, normalise)
+        return out.clone(memory_format=torch.contiguous_format), norm.clone(memory_format=torch.contiguous_format)
     from .cpu import backend as cpu
 
     arrays = _array(positions), _array(values), None if queries is None else _array(queries)
-    out_array, norm_array = cpu.forward(*arrays, groups, decode(scheme), normalise)
+    out_array, norm_array = cpu.forward(*arrays, groups, chosen, normalise)
     return torch.from_numpy(out_array), torch.from_numpy(norm_array)
 
 
@@ -103,15 +104,17 @@ def filter_points_backward(
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of positions, values and queries (empty without queries) of :func:`filter_points`."""
+    chosen = decode(scheme, positions.size(2))
     groups = _groups(positions, batch, queries, query_batch)
     if backend == "reference":
-        found = reference.backward(grad, positions, values, queries, groups, decode(scheme), normalise)
-        return found[0], found[1], positions.new_empty(0) if found[2] is None else found[2]
+        found = reference.backward(grad, positions, values, queries, groups, chosen, normalise)
+        of_queries = positions.new_empty(0) if found[2] is None else found[2].contiguous()
+        return found[0].contiguous(), found[1].contiguous(), of_queries
     from .cpu import backend as cpu
 
     arrays = _array(positions), _array(values), None if queries is None else _array(queries)
     given = _array(grad), _array(out), _array(norm)
-    grad_positions, grad_values, grad_queries = cpu.backward(*given, *arrays, groups, decode(scheme), normalise)
+    grad_positions, grad_values, grad_queries = cpu.backward(*given, *arrays, groups, chosen, normalise)
     of_queries = positions.new_empty(0) if grad_queries is None else torch.from_numpy(grad_queries)
     return torch.from_numpy(grad_positions), torch.from_numpy(grad_values), of_queries
 
@@ -136,7 +139,12 @@ def _backward(ctx, grad, _):
     return grad_positions, grad_values, None, grad_queries if queries is not None else None, None, None, None, None
 
 
+def _no_second_backward(ctx, *grads):
+    raise RuntimeError("phgcn: second derivatives of the filter are not implemented; use create_graph=False")
+
+
 torch.library.register_autograd("phgcn::filter", _backward, setup_context=_setup_context)
+torch.library.register_autograd("phgcn::filter_backward", _no_second_backward)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

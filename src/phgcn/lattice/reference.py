@@ -28,7 +28,7 @@ def forward(
         - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`, **queries:** :math:`(M, H, D)`
         - **output:** :math:`(M, H, C)`, and the normaliser, :math:`(M, H)`, if any
     """
-    rows = torch.cat([values, torch.ones_like(values[..., :1])], dim=-1) if normalise else values
+    rows = torch.cat([values, values.new_ones(*values.shape[:2], 1)], dim=-1) if normalise else values
     count = len(positions if queries is None else queries)
     heads = []
     for head in range(values.size(1)):

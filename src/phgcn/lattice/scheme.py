@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
 MAX_DIMENSION = 16
@@ -18,6 +18,11 @@ MAX_DIMENSION = 16
 @dataclass(frozen=True)
 class Exact:
     r"""The sum over all pairs, :math:`\sum_j e^{-\lambda \lVert p_i - p_j \rVert} f_j`, streamed in tiles."""
+
+    text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", _written(self))
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class MultiScale:
     near_field: int | None = None
     pairs: int = 150
     weights: tuple[tuple[float, ...], ...] | None = None
+    text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hops", tuple(int(h) for h in self.hops))
@@ -65,6 +71,7 @@ class MultiScale:
             _require(len(self.weights) == levels, "weights", self.weights, f"{levels} levels, as in hops")
             _require(all(math.isfinite(w) for level in self.weights for w in level), "weights", self.weights, "finite numbers")
             _require(self.near_field == 0, "near_field", self.near_field, "0 with weights of your own: no near field fits them")
+        object.__setattr__(self, "text", _written(self))
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,7 @@ class Separable:
     width: int = 7
     spacing: float | None = None
     weights: tuple[float, ...] | None = None
+    text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _require(self.width > 0 and self.width % 2 == 1, "width", self.width, "a positive odd integer")
@@ -94,18 +102,32 @@ class Separable:
             object.__setattr__(self, "weights", tuple(float(w) for w in self.weights))
             hops = self.width // 2
             _require(len(self.weights) == hops + 1, "weights", self.weights, f"{hops + 1} numbers: centre and {hops} hops")
+            _require(all(math.isfinite(w) for w in self.weights), "weights", self.weights, "finite numbers")
+        object.__setattr__(self, "text", _written(self))
 
 
 Scheme = Exact | MultiScale | Separable
 
 METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
 
-_LATTICE = {1: (0.25, (4,) * 5), 2: (0.5, (4, 4, 4, 4)), 3: (0.5, (3, 3, 3, 3)), 4: (0.5, (2, 2, 2, 2)), 5: (0.5, (2, 2, 2, 2))}
-_FINE = {1: (0.125, (6,) * 6), 2: (0.25, (6,) * 5), 3: (0.35, (4,) * 5), 4: (0.5, (3, 3, 3, 3)), 5: (0.5, (2, 2, 2, 2))}
-
-
-_HIGH: tuple[float, tuple[int, ...]] = (1.0, (1, 1, 1))
-_HIGHEST: tuple[float, tuple[int, ...]] = (2.0, (0, 0, 0))
+# Finest spacing, and hops per level, by dimension.
+_Levels = tuple[float, tuple[int, ...]]
+_LATTICE: dict[int, _Levels] = {
+    1: (0.125, (4,) * 6),
+    2: (0.25, (4,) * 5),
+    3: (0.5, (3,) * 4),
+    4: (0.5, (2,) * 4),
+    5: (0.5, (2,) * 4),
+}
+_FINE: dict[int, _Levels] = {
+    1: (0.125, (6,) * 6),
+    2: (0.25, (6,) * 5),
+    3: (0.35, (4,) * 5),
+    4: (0.5, (3,) * 4),
+    5: (0.5, (2,) * 4),
+}
+_HIGH: _Levels = (1.0, (1,) * 3)
+_HIGHEST: _Levels = (2.0, (0,) * 3)
 
 
 def named_scheme(method: str, dim: int) -> Scheme:
@@ -123,18 +145,25 @@ def named_scheme(method: str, dim: int) -> Scheme:
     return MultiScale(spacing, hops)
 
 
-def encode(scheme: Scheme) -> str:
-    """A scheme as text, for the custom ops."""
-    return json.dumps({"scheme": type(scheme).__name__, **asdict(scheme)})
+def encode(method: str | Scheme) -> str:
+    """A method as text, for the custom ops.  A compiled graph meets this, so a scheme has its text ready."""
+    return method if isinstance(method, str) else method.text
 
 
 @lru_cache(maxsize=256)
-def decode(text: str) -> Scheme:
-    """The scheme that :func:`encode` wrote."""
-    fields = json.loads(text)
-    kind = {"Exact": Exact, "MultiScale": MultiScale, "Separable": Separable}[fields.pop("scheme")]
-    scheme: Scheme = kind(**{key: _frozen(value) for key, value in fields.items()})
+def decode(text: str, dim: int) -> Scheme:
+    """The scheme that :func:`encode` wrote, in a dimension."""
+    if text in METHODS:
+        return named_scheme(text, dim)
+    given = json.loads(text)
+    kind = {"Exact": Exact, "MultiScale": MultiScale, "Separable": Separable}[given.pop("scheme")]
+    scheme: Scheme = kind(**{key: _frozen(value) for key, value in given.items()})
     return scheme
+
+
+def _written(scheme: Scheme) -> str:
+    values = {f.name: getattr(scheme, f.name) for f in fields(scheme) if f.init}
+    return json.dumps({"scheme": type(scheme).__name__, **values})
 
 
 def _frozen(value: object) -> object:

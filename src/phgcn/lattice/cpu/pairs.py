@@ -18,7 +18,7 @@ import numpy as np
 from numba import prange, types
 from numba.extending import overload
 
-from .blur import add_rows
+from .blur import add_row, add_rows
 from .compile import inline, kernel
 
 TARGETS = 16
@@ -162,11 +162,15 @@ def add_slopes(point, position, place, slope, count, own, products, grad):
 
 
 @inline
-def add_pairs(t, point, position, place, square, shift, count, law, scratch, rows, out, own, products, grad):
+def add_pairs(t, point, position, place, square, shift, count, law, scratch, summed, rows, out, own, products, grad):
     """Adds the pairs of target ``t`` at the given squared distances to its row and to its gradient."""
     if out.shape[0] > 0:
         pair_weights(square, shift, count, law, scratch[1], scratch[0])
-        add_rows(out, t, rows, place, scratch[0], np.uint64(count))
+        # Summed apart from what came before: the fewer terms a sum has, the less its order matters.
+        for c in range(rows.shape[1]):
+            summed[0, c] = 0
+        add_rows(summed, 0, rows, place, scratch[0], np.uint64(count))
+        add_row(out, t, rows.dtype.type(1), summed, 0)
     if grad.shape[0] > 0:
         pair_slopes(square, shift, count, law, scratch[1], scratch[2], scratch[0])
         add_slopes(point, position, place, scratch[0], count, own[t], products, grad[t])
@@ -193,6 +197,7 @@ def all_pairs(block, targets, target_shift, position, source_shift, law, rows, o
     for task in prange(block.shape[0]):
         square, shift = np.empty(TILE, position.dtype), np.empty(TILE, position.dtype)
         scratch, place = np.empty((3, TILE), position.dtype), np.empty(TILE, np.uint64)
+        summed = np.empty((1, rows.shape[1]), position.dtype)
         for begin in range(block[task, 2], block[task, 3], TILE):
             tile = min(TILE, block[task, 3] - begin)
             for e in range(tile):
@@ -201,7 +206,9 @@ def all_pairs(block, targets, target_shift, position, source_shift, law, rows, o
                 for e in range(tile):
                     shift[e] = target_shift[t] + source_shift[place[e]]
                 squared_distances(targets[t], position, begin, tile, square)
-                add_pairs(t, targets[t], position, place, square, shift, tile, law, scratch, rows, out, own, products, grad)
+                add_pairs(
+                    t, targets[t], position, place, square, shift, tile, law, scratch, summed, rows, out, own, products, grad
+                )
 
 
 @kernel
@@ -292,6 +299,7 @@ def near_pairs(target, source, hashed, row_key, row_prefix, law, rows, out, own,
         place, position = np.empty(CANDIDATES + 1, np.int64), np.empty((dim, CANDIDATES + 1), dtype)
         hit, square = np.empty(CANDIDATES + 1, np.uint64), np.empty(CANDIDATES + 1, dtype)
         scratch, shift = np.empty((3, CANDIDATES + 1), dtype), np.zeros(CANDIDATES + 1, dtype)
+        summed = np.empty((1, rows.shape[1]), dtype)
         for cell in range(begin, min(cells, begin + CELLS)):
             bounding_box(target, cell, low, high)
             runs = near_runs(target, source, hashed, cell, row_key, row_prefix, pointer, run)
@@ -313,7 +321,7 @@ def near_pairs(target, source, hashed, row_key, row_prefix, law, rows, out, own,
                         square[hits] = u
                         hits += np.uint64(u < reach)
                     add_pairs(
-                        t, point, source.position, hit, square, shift, np.int64(hits), law, scratch, rows, out, own,
+                        t, point, source.position, hit, square, shift, np.int64(hits), law, scratch, summed, rows, out, own,
                         products, grad,
                     )  # fmt: skip
                 kept = 0
