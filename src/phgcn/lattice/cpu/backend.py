@@ -228,9 +228,11 @@ class _SeparableCloud(_Cloud):
         self._add_floor(packed, summed)
 
     def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
-        both, width = self._spread(packed, grads), packed.shape[1]
-        halves = [np.ascontiguousarray(both[:, :width]), np.ascontiguousarray(both[:, width:])]
-        table = rows.beside(self.lattice.filter(halves[0]), self.lattice.filter(halves[1], adjoint=True))
+        of_keys, of_queries = self._alone(packed), grads
+        if self.queries is not None:
+            of_queries = np.concatenate([np.zeros_like(packed), grads])
+        both = rows.beside(of_keys, of_queries)
+        table = rows.beside(self.lattice.filter(of_keys), self.lattice.filter(of_queries, adjoint=True))
         grad_w = np.zeros(self.points.shape)
         self._add_gradients(self.lattice, table, both, grad_rows, grad_w, self.scale, grad_keys, grad_queries)
         self._add_floor(grads * (len(grads) / len(packed)), grad_rows)
