@@ -30,6 +30,8 @@ lint: $(VENV)/.ready-test
 bench: $(VENV)/.ready-bench
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/lattice.py
+	$(BIN)/python benchmarks/stages.py
+	$(BIN)/python benchmarks/tables.py
 
 fit: $(VENV)/.ready-test
 	$(BIN)/python -m phgcn.lattice.fit

@@ -1,0 +1,124 @@
+r"""Writes the results of the benchmarks into README.md and docs/lattice.md, between their marks.
+
+python benchmarks/tables.py    # after accuracy.py, lattice.py and stages.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CLOUDS = ("spread 1", "spread 3", "spread 10", "clusters")
+SMALL_CLOUDS = ("spread 0.5", *CLOUDS)
+METHODS = ("lattice", "lattice-fine", "separable")
+
+
+def results(name: str) -> dict:
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def table(heading: list[str], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *rows)]
+
+
+def short(value: float) -> str:
+    return f"{value:.3f}".lstrip("0") if value < 1 else f"{value:.2f}"
+
+
+def accuracy_tables(accuracy: dict) -> list[str]:
+    found = {(r["method"], r["dim"], r["cloud"], r["count"]): r for r in accuracy["rows"]}
+
+    def large(method: str, dim: int, cloud: str) -> str:
+        r = found[method, dim, cloud, 20_000]
+        return " / ".join(short(r[key]) for key in ("dev", "dev_structured", "cosine"))
+
+    def small(method: str, dim: int) -> str:
+        rows = [found[method, dim, cloud, 1000] for cloud in SMALL_CLOUDS]
+        worst = [max(r[key] for r in rows) for key in ("relative", "dev", "dev_structured")]
+        return " / ".join(short(v) for v in (*worst, min(r["cosine"] for r in rows)))
+
+    alone = ("lattice (no near field)", "lattice-fine (no near field)", "separable")
+    return [
+        "N = 20,000 (float32, errors on 1,000 points), each cell *dev random / dev structured / cos*:",
+        "",
+        *table(
+            ["D", "method", *CLOUDS],
+            [[str(d), f"`{m}`", *(large(m, d, c) for c in CLOUDS)] for d in (2, 4) for m in METHODS],
+        ),
+        "",
+        "At N = 1,000 `lattice` and `lattice-fine` are the exact sum. What their lattices alone would give (no near field, "
+        "float64), worst of 3 seeds and of spreads .5, 1, 3, 10 and clusters, each cell *rel / dev random / dev structured / "
+        "cos*:",
+        "",
+        *table(["D", *(f"`{m}`" for m in METHODS)], [[str(d), *(small(m, d) for m in alone)] for d in range(1, 9)]),
+    ]
+
+
+def speed_tables(speed: dict) -> list[str]:
+    at, times = speed["provenance"], {name: 1000 * t["median"] for name, t in speed["times"].items()}
+    jobs = ("pydensecrf2", "separable", "separable backward", "lattice", "lattice backward")
+    return [
+        f"{at['cores']} cores ({at['cpu']}), load {at['load']} at the end, median ms:",
+        "",
+        *table(
+            ["", *(f"spread {s}" for s in (1, 3, 10))],
+            [[job, *(f"{times[f'{job}, spread {s}']:.0f}" for s in (1, 3, 10))] for job in jobs],
+        ),
+        "",
+        *table(
+            ["ratio", "measured", "mark", ""],
+            [
+                [
+                    m["what"],
+                    f"{m['value']:.2f}{m['unit']}",
+                    f"{'≥' if m['at_least'] else '≤'} {m['mark']:g}{m['unit']}",
+                    "reached" if m["reached"] else "missed",
+                ]
+                for m in speed["marks"]
+            ],
+        ),
+    ]
+
+
+def headline(accuracy: dict, speed: dict) -> list[str]:
+    found = {(r["method"], r["cloud"]): r for r in accuracy["rows"] if (r["dim"], r["count"]) == (4, 20_000)}
+    seconds = {name: t["median"] for name, t in speed["times"].items()}
+
+    def span(job: str, end: str = "") -> str:
+        low, high = (seconds[f"{job}, {end}spread {s}"] for s in (1, 10))
+        return f"{low:.2f} - {high:.2f} s"
+
+    times = {
+        "lattice": [span("lattice", "N=20,000, "), span("lattice")],
+        "separable": ["", span("separable")],
+        "lattice-fine": ["", ""],
+    }
+    rows = [[f"`{m}`", *(short(found[m, c]["dev"]) for c in CLOUDS), *times[m]] for m in METHODS]
+    rows.append(["`exact`", *["0"] * 4, f"{seconds['exact, N=20,000']:.1f} s", f"{seconds['exact, N=200,000']:.0f} s"])
+    return table(["method", *CLOUDS, "20,000 points", "200,000 points"], rows)
+
+
+def write(path: Path, mark: str, lines: list[str]) -> None:
+    """Replaces what stands between two marks of a file, which is written whole or not at all."""
+    text = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- end {mark} -->"])
+    old = path.read_text()
+    new, count = re.subn(f"<!-- {mark} -->.*?<!-- end {mark} -->", lambda _: text, old, flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"{path} has {count} places marked {mark}; allowed: one")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(new)
+    temporary.replace(path)
+
+
+def main() -> None:
+    accuracy, speed = results("accuracy"), results("lattice")
+    write(ROOT / "docs" / "lattice.md", "accuracy", accuracy_tables(accuracy))
+    write(ROOT / "docs" / "lattice.md", "speed", speed_tables(speed))
+    write(ROOT / "README.md", "results", headline(accuracy, speed))
+    print("written: README.md, docs/lattice.md")
+
+
+if __name__ == "__main__":
+    main()
