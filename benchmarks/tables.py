@@ -96,13 +96,14 @@ def headline(accuracy: dict, speed: dict) -> list[str]:
         "lattice-fine": ["", ""],
     }
     rows = [[f"`{m}`", *(short(found[m, c]["dev"]) for c in CLOUDS), *times[m]] for m in METHODS]
-    rows.append(["`exact`", *["0"] * 4, f"{seconds['exact, N=20,000']:.1f} s", f"{seconds['exact, N=200,000']:.0f} s"])
+    scaled = f"{seconds['exact, N=200,000']:.0f} s, from {speed['sizes']['exact_queries']:,} rows"
+    rows.append(["`exact`", *["0"] * 4, f"{seconds['exact, N=20,000']:.1f} s", scaled])
     return table(["method", *CLOUDS, "20,000 points", "200,000 points"], rows)
 
 
 def write(path: Path, mark: str, lines: list[str]) -> None:
     """Replaces what stands between two marks of a file, which is written whole or not at all."""
-    text = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- end {mark} -->"])
+    text = "\n".join([f"<!-- {mark} -->", "", *lines, "", f"<!-- end {mark} -->"])
     old = path.read_text()
     new, count = re.subn(f"<!-- {mark} -->.*?<!-- end {mark} -->", lambda _: text, old, flags=re.DOTALL)
     if count != 1:
