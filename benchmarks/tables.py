@@ -82,6 +82,25 @@ def speed_tables(speed: dict) -> list[str]:
     ]
 
 
+def stage_tables(stages: dict) -> list[str]:
+    cases = list(stages["stages"])
+    names = list(dict.fromkeys(stage for case in cases for stage in stages["stages"][case]))
+
+    def cell(case: str, stage: str) -> str:
+        e = stages["stages"][case].get(stage)
+        if e is None:
+            return ""
+        return f"{e['ms']:.1f} ({e['floor_ms']:.1f})" if e["floor_ms"] else f"{e['ms']:.1f}"
+
+    speed = stages["copy_bytes_per_second"] / 1e9
+    return [
+        f"ms, in brackets the floor at a copy's {speed:.1f} GB/s (load {stages['provenance']['load']}); a stage below its "
+        "floor finds its arrays in the cache:",
+        "",
+        *table(["stage", *cases], [[stage, *(cell(case, stage) for case in cases)] for stage in names]),
+    ]
+
+
 def headline(accuracy: dict, speed: dict) -> list[str]:
     found = {(r["method"], r["cloud"]): r for r in accuracy["rows"] if (r["dim"], r["count"]) == (4, 20_000)}
     seconds = {name: t["median"] for name, t in speed["times"].items()}
@@ -117,6 +136,7 @@ def main() -> None:
     accuracy, speed = results("accuracy"), results("lattice")
     write(ROOT / "docs" / "lattice.md", "accuracy", accuracy_tables(accuracy))
     write(ROOT / "docs" / "lattice.md", "speed", speed_tables(speed))
+    write(ROOT / "docs" / "lattice.md", "stages", stage_tables(results("stages")))
     write(ROOT / "README.md", "results", headline(accuracy, speed))
     print("written: README.md, docs/lattice.md")
 
