@@ -16,7 +16,7 @@ from .coefficients import MultiScaleWeights
 from .scheme import Exact, MultiScale, Scheme
 
 EXACT_PAIRS = 2048**2
-"""Graphs of at most this many pairs are summed exactly: measured, that is about where a lattice becomes faster."""
+"""Graphs of at most this many pairs are summed exactly. Where a lattice becomes faster has not been measured yet."""
 
 FLOOR = 1e-8
 """In normalised cross-attention through a lattice, a query has at least this weight on each key's n-th part: one out of
