@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from .compile import inline, kernel
+from ...compile import inline, kernel
 
 CUBES = 64
 SEGMENTS = 128

@@ -18,8 +18,8 @@ import numpy as np
 from numba import prange, types
 from numba.extending import overload
 
+from ...compile import inline, kernel
 from .blur import add_row, add_rows
-from .compile import inline, kernel
 
 TARGETS = 16
 TILE = 512

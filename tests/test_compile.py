@@ -2,11 +2,13 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 from numba.core import caching
 
-from phgcn.lattice.cpu import compile as compiling
+from phgcn import compile as compiling
+from phgcn.lattice import cpu
 
 CALL = """
 import time, torch, phgcn
@@ -59,20 +61,18 @@ def test_a_folder_that_cannot_be_written_is_replaced_with_a_warning(fresh, tmp_p
         compiling.cache_folder()
 
 
-def test_the_cache_is_keyed_by_the_contents_of_the_kernels(tmp_path, monkeypatch):
-    digest = compiling.source_digest()
-    for file in compiling._HERE.glob("*.py"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    monkeypatch.setattr(compiling, "_HERE", tmp_path)
-    compiling.source_digest.cache_clear()
-    try:
-        assert compiling.source_digest() == digest
-        compiling.source_digest.cache_clear()
-        with (tmp_path / "blur.py").open("a") as file:
-            file.write("# changed\n")
-        assert compiling.source_digest() != digest
-    finally:
-        compiling.source_digest.cache_clear()
+def test_the_cache_is_keyed_by_the_contents_of_the_kernels(tmp_path):
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+        for file in Path(cpu.__path__[0]).glob("*.py"):
+            (tmp_path / name / file.name).write_bytes(file.read_bytes())
+    with (tmp_path / "two" / "blur.py").open("a") as file:
+        file.write("# changed\n")
+    (tmp_path / "three" / "other.py").write_text("# not a kernel\n")
+    digest = compiling.source_digest(Path(cpu.__path__[0]))
+    assert compiling.source_digest(tmp_path / "one") == digest
+    assert compiling.source_digest(tmp_path / "two") != digest
+    assert compiling.source_digest(tmp_path / "three") == digest
 
 
 def test_kernels_have_a_cache_of_their_own(fresh, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@ r"""How the CPU kernels are compiled and where their machine code is kept.
 
 Numba's own cache lies beside the source and is keyed by the file's time stamp: a reinstall loses it, a read-only install
 cannot write it, and a change in one file does not invalidate kernels of another that inline it.  Ours lies in the user's
-cache folder and is keyed by the contents of every kernel file.
+cache folder, in one folder for each content of the kernel files: two versions of this package do not overwrite each other.
 
 The folder is ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``, else, where none of these can be
 written, a folder of this user below the system's temporary one, which is said in a warning.
@@ -22,16 +22,15 @@ from typing import Any
 import numba
 from numba.core import caching
 
-_HERE = Path(__file__).resolve().parent
-
 
 @lru_cache
-def source_digest() -> str:
-    """A hash of every kernel file of this folder: the kernels inline each other across files."""
-    digest = hashlib.sha256()
-    for file in sorted(_HERE.glob("*.py")):
-        digest.update(file.name.encode())
-        digest.update(file.read_bytes())
+def source_digest(folder: Path) -> str:
+    """A hash of the kernel files of a folder, which inline each other, and of how they are compiled."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for file in sorted(folder.glob("*.py")):
+        content = file.read_bytes()
+        if b"compile import" in content:
+            digest.update(file.name.encode() + content)
     return digest.hexdigest()[:16]
 
 
@@ -64,12 +63,13 @@ class _ContentLocator(caching._CacheLocator):
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
         self._name = f"{py_func.__module__}.{py_func.__qualname__}"
+        self._folder = Path(py_file).resolve().parent
 
     def get_cache_path(self) -> str:
-        return str(cache_folder())
+        return str(cache_folder() / source_digest(self._folder))
 
     def get_source_stamp(self) -> tuple[str, str]:
-        return (source_digest(), numba.__version__)
+        return (source_digest(self._folder), numba.__version__)
 
     def get_disambiguator(self) -> str:
         return hashlib.sha256(self._name.encode()).hexdigest()[:10]
