@@ -1,4 +1,4 @@
-r"""Global attention and the paper's non-local filter, as functions of points."""
+r"""Attention to all points of a graph, or to neighbours, and the paper's non-local filter, as functions of points."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from torch import Tensor
 
 from .lattice.ops import choose_backend
 from .lattice.scheme import METHODS, Exact, MultiScale, Scheme, Separable, encode
+from .structural import reference
+from .structural.ops import check_edges
 
 BACKENDS = ("auto", "reference", "numba")
 
@@ -81,6 +83,63 @@ def permutohedral_filter(
     Args and shapes are those of :func:`global_attention`, but :math:`\lambda` is 1 and the method ``"lattice"`` by default.
     """
     return _filter(positions, values, decay, batch, queries, query_batch, method, backend, normalise=False)
+
+
+def structural_attention(
+    positions: Tensor,
+    values: Tensor,
+    edge_index: Tensor,
+    decay: float | Tensor = 1.0,
+    *,
+    edge_mask: Tensor | None = None,
+    return_attention_weights: bool = False,
+    backend: Backend = "auto",
+) -> Tensor | tuple[Tensor, Tensor]:
+    r"""Softmax attention of every node to the sources of its incoming edges, by Euclidean distance.
+
+    .. math::
+        \mathbf{h}_i = \sum_{j \to i} \alpha_{ij}\, m_{ij}\, \mathbf{f}_j, \qquad
+        \alpha_{ij} = \frac{\exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)}
+                           {\sum_{k \to i} \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_k \rVert)}
+
+    Args:
+        positions (torch.Tensor): The embeddings :math:`\mathbf{p}_j`.
+        values (torch.Tensor): The features :math:`\mathbf{f}_j`.
+        edge_index (torch.Tensor): The edges :math:`j \to i`: sources :math:`j` in row 0, targets :math:`i` in row 1. An edge
+            counts as often as it occurs; self-loops are not added.
+        decay (float or torch.Tensor, optional): The coefficient :math:`\lambda`, or one per head. (default: :obj:`1.0`)
+        edge_mask (torch.Tensor, optional): The factors :math:`m_{ij}` of the weights after the softmax, for dropout; it gets
+            no gradient. (default: :obj:`None`, all 1)
+        return_attention_weights (bool, optional): If :obj:`True`, also returns the :math:`\alpha_{ij}`. They are computed
+            in plain torch, apart from the output, and have gradients of their own. (default: :obj:`False`)
+        backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), or ``"auto"``. (default:
+            :obj:`"auto"`)
+
+    Shapes:
+        - **positions:** :math:`(N, D)`, or :math:`(N, H, D)` for :math:`H` heads
+        - **values:** :math:`(N, C)` or :math:`(N, H, C)`; values without heads are shared by all
+        - **edge_index:** :math:`(2, E)`, **edge_mask:** :math:`(E,)` or :math:`(E, H)`, **decay:** a number or :math:`(H,)`
+        - **output:** :math:`(N, C)`, or :math:`(N, H, C)` if positions or values have heads; the weights :math:`(E,)` or
+          :math:`(E, H)`, in the order of ``edge_index``
+
+    A node without incoming edges gets 0.  The derivative of a distance of 0 is 0.
+    """
+    _check_shapes(positions, values, None, None, None)
+    with_heads = positions.dim() == 3 or values.dim() == 3
+    heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
+    points, features = _with_heads(positions, heads), _with_heads(values, heads)
+    points = points * _check_decay(decay, heads, points)
+    check_edges(edge_index, edge_mask, positions, heads)
+    _check_choices("auto", backend)
+    if edge_mask is not None:
+        edge_mask = edge_mask.detach().to(points.dtype).reshape(edge_mask.size(0), -1).expand(-1, heads)
+    chosen = choose_backend(backend, positions.device)
+    out, *_ = torch.ops.phgcn.structural(points, features, edge_index, edge_mask, chosen)
+    out = out.to(values.dtype) if with_heads else out.to(values.dtype).squeeze(1)
+    if not return_attention_weights:
+        return out
+    weights = reference.attention_weights(points, edge_index).to(values.dtype)
+    return out, weights if with_heads else weights.squeeze(1)
 
 
 def _filter(positions, values, decay, batch, queries, query_batch, method, backend, normalise: bool) -> Tensor:

@@ -1,0 +1,136 @@
+r"""The custom op of attention to neighbours, with its gradient, and the checks of what it is given.
+
+What can be seen from shapes and types is checked before the op; values are checked inside, as looking at them outside would
+break a compiled graph.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..lattice.ops import _array, _check_finite
+from . import reference
+
+_INPUTS = "Tensor positions, Tensor values, Tensor edge_index, Tensor? edge_mask, str backend"
+torch.library.define("phgcn::structural", f"({_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
+torch.library.define(
+    "phgcn::structural_backward",
+    "(Tensor grad, Tensor out, Tensor norm, Tensor start, Tensor source, Tensor edge, "
+    f"{_INPUTS}) -> (Tensor, Tensor)",
+)  # fmt: skip
+_DEVICES = ("cpu", "cuda")
+
+
+@torch.library.impl("phgcn::structural", _DEVICES)
+def structural(
+    positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None, backend: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    r"""Attention of each node to the sources of its edges.
+
+    Args:
+        positions (torch.Tensor): Positions in units of :math:`1/\lambda`.
+        values (torch.Tensor): What is attended to.
+        edge_index (torch.Tensor): Sources, then targets, of the edges.
+        edge_mask (torch.Tensor, optional): Factors of the weights after the softmax.
+        backend (str): ``"reference"`` or ``"numba"``.
+
+    Shapes:
+        - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`
+        - **edge_index:** :math:`(2, E)`, **edge_mask:** :math:`(E, H)`
+        - **output:** :math:`(N, H, C)`; then, for the gradient, the logarithm of the normaliser, :math:`(N, H)`, and the
+          edges by target: where those of a node start, :math:`(N + 1,)`, their sources and their columns of
+          ``edge_index``, :math:`(E,)`. The reference leaves all but the first empty.
+    """
+    for name, tensor in (("positions", positions), ("values", values), ("edge_mask", edge_mask)):
+        if tensor is not None:
+            _check_finite(name, tensor)
+    _check_range(edge_index, len(positions))
+    with torch.no_grad():
+        out = reference.forward(positions, values, edge_index, edge_mask)
+    empty = (edge_index.new_empty(0, dtype=torch.int32) for _ in range(3))
+    return out, values.new_empty(0, values.size(1)), *empty
+
+
+@torch.library.register_fake("phgcn::structural")
+def _(positions, values, edge_index, edge_mask, backend):
+    empty = (edge_index.new_empty(0, dtype=torch.int32) for _ in range(3))
+    return values.new_empty(values.shape), values.new_empty(0, values.size(1)), *empty
+
+
+@torch.library.impl("phgcn::structural_backward", _DEVICES)
+def structural_backward(
+    grad: Tensor,
+    out: Tensor,
+    norm: Tensor,
+    start: Tensor,
+    source: Tensor,
+    edge: Tensor,
+    positions: Tensor,
+    values: Tensor,
+    edge_index: Tensor,
+    edge_mask: Tensor | None,
+    backend: str,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of positions and values of :func:`structural`."""
+    grad_positions, grad_values = reference.backward(grad, positions, values, edge_index, edge_mask)
+    return grad_positions.contiguous(), grad_values.contiguous()
+
+
+@torch.library.register_fake("phgcn::structural_backward")
+def _(grad, out, norm, start, source, edge, positions, values, edge_index, edge_mask, backend):
+    return positions.new_empty(positions.shape), values.new_empty(values.shape)
+
+
+def _setup_context(ctx, inputs, output) -> None:
+    *tensors, ctx.backend = inputs
+    ctx.save_for_backward(*output, *tensors)
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _backward(ctx, grad, *_):
+    grads = torch.ops.phgcn.structural_backward(grad, *ctx.saved_tensors, ctx.backend)
+    return *grads, None, None, None
+
+
+def _no_second_backward(ctx, *grads):
+    raise RuntimeError("phgcn: second derivatives of structural attention are not implemented; use create_graph=False")
+
+
+torch.library.register_autograd("phgcn::structural", _backward, setup_context=_setup_context)
+torch.library.register_autograd("phgcn::structural_backward", _no_second_backward)
+
+
+# What is wrong with an input, said at once
+
+
+def check_edges(edge_index: Tensor, edge_mask: Tensor | None, positions: Tensor, heads: int) -> None:
+    """Checks what can be seen without looking at values."""
+    if not isinstance(edge_index, Tensor):
+        raise ValueError(f"edge_index is a {type(edge_index).__name__}; allowed: a tensor")
+    if edge_index.layout != torch.strided or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        shape = tuple(edge_index.shape)
+        raise ValueError(f"edge_index has shape {shape}, layout {edge_index.layout}; allowed: a dense (2, E) tensor")
+    if edge_index.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"edge_index is {edge_index.dtype}; allowed: int64, int32")
+    if edge_mask is not None:
+        if not isinstance(edge_mask, Tensor):
+            raise ValueError(f"edge_mask is a {type(edge_mask).__name__}; allowed: a tensor")
+        if not edge_mask.dtype.is_floating_point and edge_mask.dtype != torch.bool:
+            raise ValueError(f"edge_mask is {edge_mask.dtype}; allowed: a floating type or bool")
+        count = edge_index.size(1)
+        if tuple(edge_mask.shape) not in ((count,), (count, heads)):
+            raise ValueError(f"edge_mask has shape {tuple(edge_mask.shape)}; allowed: ({count},) or ({count}, {heads})")
+    for name, tensor in (("edge_index", edge_index), ("edge_mask", edge_mask)):
+        if tensor is not None and tensor.device != positions.device:
+            raise ValueError(f"{name} is on {tensor.device}; allowed: {positions.device}, as positions")
+
+
+def _check_range(edge_index: Tensor, count: int) -> None:
+    """Names the first column that points to no node."""
+    bad = (edge_index < 0) | (edge_index >= count)
+    if bool(bad.any()):
+        column = int(bad.any(dim=0).nonzero()[0])
+        row = int(bad[:, column].nonzero()[0])
+        allowed = f"0 to {count - 1}, as positions has {count} rows" if count > 0 else "no edges, as positions has no rows"
+        raise ValueError(f"edge_index[{row}, {column}] is {int(edge_index[row, column])}; allowed: {allowed}")
