@@ -1,8 +1,32 @@
 r"""phgcn: global attention for graphs, at linear cost."""
 
-from . import lattice
-from .functional import global_attention, permutohedral_filter
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import data, functional, lattice, nn, train
+    from .functional import global_attention, permutohedral_filter, structural_attention
 
 __version__ = "0.1.0"
 
-__all__ = ["global_attention", "lattice", "permutohedral_filter"]
+__all__ = ["data", "functional", "global_attention", "lattice", "nn", "permutohedral_filter", "structural_attention", "train"]
+
+# Loaded on first use: torch, Numba and PyG take seconds to import, and `phgcn --help` needs none of them.
+_MODULES = ("data", "functional", "lattice", "nn", "train")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _MODULES:
+        found: Any = importlib.import_module(f".{name}", __name__)
+    else:
+        found = getattr(importlib.import_module(".functional", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
