@@ -175,7 +175,7 @@ def _checked(positions, values, batch, queries, query_batch, scheme: Scheme) -> 
 
 def _check_finite(name: str, tensor: Tensor) -> None:
     # A sum is finite only if all terms are, and costs one pass; overflow alone cannot fool it, only cause the full look.
-    if not math.isfinite(float(tensor.sum(dtype=torch.float64))):
+    if not math.isfinite(float(tensor.sum())):
         bad = (~torch.isfinite(tensor)).nonzero()
         if len(bad) > 0:
             _refuse(name, tensor, bad[0], "finite numbers")

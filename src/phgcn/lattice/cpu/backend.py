@@ -58,8 +58,8 @@ def backward(
     """The gradients of positions, values and, in cross-attention, queries."""
     _use_threads()
     heads, channels = values.shape[1:]
-    grad_positions, grad_values = np.zeros_like(positions), np.zeros_like(values)
-    grad_queries = None if queries is None else np.zeros_like(queries)
+    grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
+    grad_queries = None if queries is None else np.empty_like(queries)
     width = rows.padded(channels + normalise)
     for head in range(heads):
         keys = rows.pack_points(positions, head, groups.key_order)
@@ -74,10 +74,10 @@ def backward(
             if not summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
                 cloud = _cloud(keys[k], None if queries is None else asked[q], scheme, normalise)
                 cloud.backward(packed[k], grads[q], grad_rows[k], grad_keys[k], grad_asked[q])
-        rows.unpack_columns(grad_rows, 0, head, groups.key_order, grad_values)
-        rows.unpack_columns(grad_keys, 0, head, groups.key_order, grad_positions)
+        rows.unpack_columns(grad_rows, head, groups.key_order, grad_values)
+        rows.unpack_columns(grad_keys, head, groups.key_order, grad_positions)
         if queries is not None:
-            rows.unpack_columns(grad_asked, 0, head, groups.query_order, grad_queries)
+            rows.unpack_columns(grad_asked, head, groups.query_order, grad_queries)
     return grad_positions, grad_values, grad_queries
 
 
@@ -178,41 +178,18 @@ class _PointCloud:
 
 
 class _Cloud:
-    """What the lattice filters share: in cross-attention, keys and queries are one list of points, and rows of the one
-    kind are zero for the other."""
+    """What the lattice filters share: in cross-attention, keys and queries are one list of points, and the queries are
+    those from ``begin`` on; in attention of a cloud to itself, all points are both."""
 
     def __init__(self, keys, queries, normalise: bool) -> None:
         self.keys, self.queries = keys, queries
         self.points = keys if queries is None else np.concatenate([keys, queries])
+        self.begin = 0 if queries is None else len(keys)
         self.floor = FLOOR if normalise and queries is not None else 0.0
 
-    def _spread(self, key_rows, query_rows) -> np.ndarray:
-        """Rows of keys and of queries as rows of all points, side by side."""
-        if self.queries is None:
-            return rows.beside(key_rows, query_rows)
-        left = np.concatenate([key_rows, np.zeros_like(query_rows)])
-        return rows.beside(left, np.concatenate([np.zeros_like(key_rows), query_rows]))
-
-    def _alone(self, key_rows) -> np.ndarray:
-        """Rows of keys as rows of all points."""
-        if self.queries is None:
-            return key_rows
-        return np.concatenate([key_rows, np.zeros((len(self.queries), key_rows.shape[1]), key_rows.dtype)])
-
-    def _add_sliced(self, lattice: Lattice, table, summed, factor: float) -> None:
-        lattice.slice(table, summed, factor, begin=0 if self.queries is None else len(self.keys))
-
-    def _add_gradients(self, lattice: Lattice, table, both, grad_rows, grad_w, factor, grad_keys, grad_queries) -> None:
-        """From a blurred table of values and gradients, and ``grad_w``, to the gradients of rows and positions."""
-        lattice.slice(table, grad_rows, factor, column=grad_rows.shape[1])
-        lattice.add_slopes(table, both, grad_w)
-        build.add_positions(grad_w, factor * lattice.matrix, 0, grad_keys)
-        if self.queries is not None:
-            build.add_positions(grad_w, factor * lattice.matrix, len(self.keys), grad_queries)
-
-    def _add_floor(self, packed, summed) -> None:
+    def _add_floor(self, given, summed) -> None:
         if self.floor:
-            summed += (self.floor * packed.mean(axis=0)).astype(packed.dtype)
+            summed += (self.floor / len(self.keys) * given.sum(axis=0)).astype(given.dtype)
 
 
 class _SeparableCloud(_Cloud):
@@ -224,18 +201,14 @@ class _SeparableCloud(_Cloud):
         self.lattice = SeparableLattice(self.points, spacing, weights)
 
     def forward(self, packed, summed) -> None:
-        self._add_sliced(self.lattice, self.lattice.filter(self._alone(packed)), summed, self.scale)
+        self.lattice.slice(self.lattice.filter(packed), summed, self.scale, self.begin)
         self._add_floor(packed, summed)
 
     def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
-        of_keys, of_queries = self._alone(packed), grads
-        if self.queries is not None:
-            of_queries = np.concatenate([np.zeros_like(packed), grads])
-        both = rows.beside(of_keys, of_queries)
-        table = rows.beside(self.lattice.filter(of_keys), self.lattice.filter(of_queries, adjoint=True))
-        grad_w = np.zeros(self.points.shape)
-        self._add_gradients(self.lattice, table, both, grad_rows, grad_w, self.scale, grad_keys, grad_queries)
-        self._add_floor(grads * (len(grads) / len(packed)), grad_rows)
+        values, gradients = self.lattice.filter(packed), self.lattice.adjoint(grads, self.begin)
+        given = packed, grads, self.begin, grad_rows, grad_keys, grad_queries
+        self.lattice.slice_gradients(values, gradients, 0, self.scale, np.empty((0, 0)), *given)
+        self._add_floor(grads, grad_rows)
 
 
 def separable_rows(points: np.ndarray, values: np.ndarray, spacing: float, weights: np.ndarray) -> np.ndarray:
@@ -273,34 +246,38 @@ class _MultiScaleCloud(_Cloud):
 
     def forward(self, packed, summed) -> None:
         for lattice in self.lattices:
-            self._add_sliced(lattice, lattice.filter(self._alone(packed)), summed, 1 / len(self.lattices))
+            lattice.slice(lattice.filter(packed), summed, 1 / len(self.lattices), self.begin)
         if self.level > 0:
             targets = self.keys if self.queries is None else self.queries
             self._near_field(targets, self.keys).add(packed, summed)
         if self.queries is None:
-            rows.add_scaled(summed, 0, self._self_terms(), packed)
+            rows.add_scaled(summed, self._self_terms(), packed)
         self._add_floor(packed, summed)
 
     def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
-        both = self._spread(packed, grads)
-        share = 1 / len(self.lattices)
-        slope = -rows.row_products(packed, grads) if self.queries is None else None
+        given = packed, grads, self.begin, grad_rows, grad_keys, grad_queries
         for lattice in self.lattices:
-            grad_w = np.zeros(self.points.shape)
-            if slope is not None:
-                build.self_weights_backward(lattice.w, lattice.base, lattice.scale, self.tables, slope, grad_w)
-            table = lattice.filter(both)
-            self._add_gradients(lattice, table, both, grad_rows, grad_w, share, grad_keys, grad_queries)
+            table = lattice.filter(packed, grads, self.begin)
+            own = self._self_slopes(lattice, packed, grads)
+            lattice.slice_gradients(table, table, packed.shape[1], 1 / len(self.lattices), own, *given)
         if self.queries is None:
-            rows.add_scaled(grad_rows, 0, self._self_terms(), grads)
+            rows.add_scaled(grad_rows, self._self_terms(), grads)
         if self.level > 0:
-            self._near_backward(packed, grads, both, grad_rows, grad_keys, grad_queries)
-        self._add_floor(grads * (len(grads) / len(packed)), grad_rows)
+            self._near_backward(packed, grads, grad_rows, grad_keys, grad_queries)
+        self._add_floor(grads, grad_rows)
 
-    def _near_backward(self, packed, grads, both, grad_rows, grad_keys, grad_queries) -> None:
+    def _self_slopes(self, lattice: Lattice, packed, grads) -> np.ndarray:
+        """The derivative of the self terms by the points' Kuhn coordinates; none in cross-attention."""
+        if self.queries is not None:
+            return np.empty((0, 0))
+        slopes = np.empty(self.points.shape)
+        build.self_weights_backward(lattice.w, lattice.base, lattice.scale, self.tables, packed, grads, slopes)
+        return slopes
+
+    def _near_backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
         if self.queries is None:
             near = self._near_field(self.keys, self.keys)
-            near.add(grads, grad_rows, rows.beside(grads, packed), both, grad_keys)
+            near.add(grads, grad_rows, rows.beside(grads, packed), rows.beside(packed, grads), grad_keys)
             return
         self._near_field(self.queries, self.keys).add(own=grads, products=packed, grad=grad_queries)
         self._near_field(self.keys, self.queries).add(grads, grad_rows, packed, grads, grad_keys)

@@ -6,6 +6,8 @@ one iteration of one loop alone, in a fixed order: no atomics, the same bits eve
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import prange
 
@@ -17,6 +19,15 @@ SEGMENTS = 128
 
 CHUNK = 128
 """Points whose rows are fetched or written together."""
+
+
+class Simplices(NamedTuple):
+    """Where the points lie, in the order of their cubes."""
+
+    index: np.ndarray  # the point, (N,)
+    order: np.ndarray  # its Kuhn coordinates by descending fraction, (N, D)
+    vertex: np.ndarray  # the sites of its simplex's vertices, (N, D+1)
+    weight: np.ndarray  # its barycentric weights, (N, D+1)
 
 
 @inline
@@ -49,26 +60,42 @@ def add_run(out, weight, run):
         out[c] += weight * run[c]
 
 
+@inline
+def fetch(out, table, p):
+    """out = table[p], or zeros where the table has no such row."""
+    if 0 <= p < table.shape[0]:
+        row = table[p]
+        for c in range(out.shape[0]):
+            out[c] = row[c]
+    else:
+        for c in range(out.shape[0]):
+            out[c] = 0
+
+
 @kernel
-def splat(rows, index, start, first, entry, weight):
+def splat(left, right, begin, index, start, first, entry, weight):
     """Adds the row of each point, times its barycentric weights, to the entries of its cube.
 
-    Rows of points lie anywhere in memory: those of a chunk are fetched first, so that fetches overlap.
+    A point's row is two, side by side: that of ``left``, which the first points have, and that of ``right``, which those
+    from ``begin`` on have; zeros where it has none.  Rows of points lie anywhere in memory: those of a chunk are fetched
+    first, so that fetches overlap.
     """
     cubes = start.shape[0] - 1
-    width = rows.shape[1]
-    out = np.empty((first[cubes], width), rows.dtype)
+    half = left.shape[1]
+    width = half + right.shape[1]
+    out = np.empty((first[cubes], width), left.dtype)
     for task in prange((cubes + CUBES - 1) // CUBES):
-        begin, end = task * CUBES, min(cubes, (task + 1) * CUBES)
-        chunk = np.empty((CHUNK, width), rows.dtype)
-        for e in range(first[begin], first[end]):
+        lowest, highest = task * CUBES, min(cubes, (task + 1) * CUBES)
+        chunk = np.zeros((CHUNK, width), left.dtype)
+        for e in range(first[lowest], first[highest]):
             for c in range(width):
                 out[e, c] = 0
-        for lead in range(start[begin], start[end], CHUNK):
-            count = min(CHUNK, start[end] - lead)
+        for lead in range(start[lowest], start[highest], CHUNK):
+            count = min(CHUNK, start[highest] - lead)
             for i in range(count):
-                for c in range(width):
-                    chunk[i, c] = rows[index[lead + i], c]
+                place = index[lead + i]
+                fetch(chunk[i, :half], left, place)
+                fetch(chunk[i, half:], right, place - begin)
             for i in range(count):
                 for r in range(entry.shape[1]):
                     add_row(out, entry[lead + i, r], weight[lead + i, r], chunk, i)
@@ -169,56 +196,84 @@ def add_coarser(out, site, coarser, parent):
 
 
 @kernel
-def slice_points(table, index, vertex, weight, factor, column, begin, out):
+def slice_points(table, simplices, factor, begin, out):
     """Adds to the row of each point those of its simplex's vertices, times its barycentric weights and ``factor``.
 
-    Takes the columns of the table from ``column`` on, as many as ``out`` has, and the points from ``begin`` on, as many.
-    A chunk is sliced first and then added to rows that lie anywhere in memory, so that fetches overlap.
+    Takes the points from ``begin`` on, as many as ``out`` has rows.  A chunk is sliced first and then added to rows that
+    lie anywhere in memory, so that fetches overlap.
     """
-    n, corners = vertex.shape
+    n, corners = simplices.vertex.shape
     count, width = out.shape
     for task in prange((n + CHUNK - 1) // CHUNK):
         chunk = np.zeros((CHUNK, width), out.dtype)
         lead, end = task * CHUNK, min(n, (task + 1) * CHUNK)
         for a in range(lead, end):
-            own = chunk[a - lead]
             for r in range(corners):
-                b = factor * weight[a, r]
-                row = table[vertex[a, r], column : column + width]
-                for c in range(width):
-                    own[c] += b * row[c]
+                add_row(chunk, a - lead, factor * simplices.weight[a, r], table, simplices.vertex[a, r])
         for a in range(lead, end):
-            i = index[a] - begin
+            i = simplices.index[a] - begin
             if 0 <= i < count:
                 add_row(out, i, chunk.dtype.type(1), chunk, a - lead)
 
 
 @kernel
-def slice_slopes(table, index, order, vertex, rows, factor, grad_w):
-    r"""Adds to ``grad_w`` the derivative by the points' Kuhn coordinates.
+def slice_gradients(values, grads, column, simplices, factor, matrix, own, rows, row_grads, begin, out, out_keys, out_queries):
+    r"""Slices the blurred gradients to those of the keys' rows, and takes the derivative by all points' positions.
 
-    Rows are two halves wide: values, then gradients.  With :math:`t_r` the product of a point's values with the
-    gradients at its simplex's r-th vertex, plus that of its gradients with the values there, the coordinate that leads
-    from vertex r-1 to r has the derivative :math:`t_r - t_{r-1}`.
+    With :math:`t_r` the product of a point's row with the gradients at its simplex's r-th vertex, plus that of its gradient
+    with the values there, the Kuhn coordinate that leads from vertex r-1 to r has the derivative :math:`t_r - t_{r-1}`.
+
+    Args:
+        values, grads: The blurred tables; the gradients are in columns from ``column`` on.
+        simplices: Where the points lie.
+        factor: Of all that is added.
+        matrix: From positions to Kuhn coordinates, at the scale of the finest level, :math:`(D, D)`.
+        own: Further derivatives by the Kuhn coordinates, :math:`(N, D)`, or none.
+        rows: The values of the keys, which are the first points.
+        row_grads: The gradients of the queries, which are the points from ``begin`` on.
+        out, out_keys, out_queries: Where gradients of rows, keys and queries are added.
     """
+    index, vertex = simplices.index, simplices.vertex
     n, corners = vertex.shape
-    width = rows.shape[1]
-    half = width // 2
+    keys, width = rows.shape
+    dim = matrix.shape[0]
     for task in prange((n + CHUNK - 1) // CHUNK):
-        chunk = np.empty((CHUNK, width), rows.dtype)
+        row, asked = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, width), rows.dtype)
+        summed, slope = np.zeros((CHUNK, width), rows.dtype), np.zeros((CHUNK, dim))
         lead, end = task * CHUNK, min(n, (task + 1) * CHUNK)
         for a in range(lead, end):
-            for c in range(half):  # gradients first, so that one product does for both
-                chunk[a - lead, c] = rows[index[a], half + c]
-                chunk[a - lead, half + c] = rows[index[a], c]
+            fetch(row[a - lead], rows, index[a])
+            fetch(asked[a - lead], row_grads, index[a] - begin)
+            if own.shape[0] > 0:
+                fetch(slope[a - lead], own, index[a])
         for a in range(lead, end):
-            own = chunk[a - lead]
-            before = table.dtype.type(0)
+            mine, theirs, total = row[a - lead], asked[a - lead], summed[a - lead]
+            before = rows.dtype.type(0)
             for r in range(corners):
-                other = table[vertex[a, r]]
-                t = table.dtype.type(0)
+                grad = grads[vertex[a, r], column : column + width]
+                value = values[vertex[a, r], :width]
+                weight = factor * simplices.weight[a, r]
+                t = rows.dtype.type(0)
                 for c in range(width):
-                    t += own[c] * other[c]
+                    t += mine[c] * grad[c] + theirs[c] * value[c]
+                    total[c] += weight * grad[c]
                 if r > 0:
-                    grad_w[index[a], order[a, r - 1]] += factor * (t - before)
+                    slope[a - lead, simplices.order[a, r - 1]] += np.float64(t - before)
                 before = t
+        for a in range(lead, end):
+            i = index[a]
+            if i < keys:
+                add_row(out, i, rows.dtype.type(1), summed, a - lead)
+                add_product(out_keys, i, factor, slope[a - lead], matrix)
+            else:
+                add_product(out_queries, i - begin, factor, slope[a - lead], matrix)
+
+
+@inline
+def add_product(out, o, factor, slope, matrix):
+    """out[o] += factor * slope @ matrix"""
+    for k in range(matrix.shape[1]):
+        total = 0.0
+        for j in range(matrix.shape[0]):
+            total += slope[j] * matrix[j, k]
+        out[o, k] += factor * total

@@ -262,18 +262,6 @@ def add_rows_at(out, index, rows):
 
 
 @kernel
-def add_positions(grad_w, matrix, begin, out):
-    """Adds to the gradients of positions those of Kuhn coordinates, from point ``begin`` on, times the matrix."""
-    dim = matrix.shape[0]
-    for i in prange(out.shape[0]):
-        for k in range(dim):
-            total = 0.0
-            for j in range(dim):
-                total += grad_w[begin + i, j] * matrix[j, k]
-            out[i, k] += total
-
-
-@kernel
 def take_runs(entry, site):
     """The sites of the vertices of each point's simplex."""
     out = np.empty_like(entry)
@@ -339,18 +327,18 @@ def self_weights(w, base, scale, tables, out):
 
 
 @kernel
-def self_weights_backward(w, base, scale, tables, grad, grad_w):
-    r"""Adds :math:`g_i\, \partial a_i / \partial w_i` to ``grad_w``."""
+def self_weights_backward(w, base, scale, tables, rows, grads, out):
+    r"""The derivative of what is lost where the lattice gives a point itself,
+    :math:`-\langle f_i, g_i \rangle\, \partial a_i / \partial (s w_i)`, into ``out``."""
     n, dim = w.shape
     for task in prange((n + TILE - 1) // TILE):
         begin = task * TILE
         count = min(TILE, n - begin)
         index, loose, rank = np.arange(TILE), np.empty((dim, TILE)), np.empty((dim, TILE), np.int64)
         fraction, b, slope = np.empty((dim, TILE)), np.empty((dim + 1, TILE)), np.empty((dim + 1, TILE))
-        own = w[begin : begin + count]
+        own, total = w[begin : begin + count], np.zeros((TILE, dim))
         for k in range(tables.shape[0]):
-            s = scale * 0.5**k
-            tile_fractions(own, index, 0, count, base, s, loose)
+            tile_fractions(own, index, 0, count, base, scale * 0.5**k, loose)
             tile_ranks(loose, count, rank)
             fraction[:] = loose
             sort_lines(fraction, count)
@@ -360,10 +348,17 @@ def self_weights_backward(w, base, scale, tables, grad, grad_w):
                 for i in range(count):
                     line[i] = 0.0
                 for m in range(dim + 1):
-                    t, weight = 2.0 * s * tables[k, abs(l - m)], b[m]
+                    t, weight = 2.0 * 0.5**k * tables[k, abs(l - m)], b[m]
                     for i in range(count):
                         line[i] += t * weight[i]
             for i in range(count):
                 for j in range(dim):
                     r = rank[j, i]
-                    grad_w[begin + i, j] += grad[begin + i] * (slope[r + 1, i] - slope[r, i])
+                    total[i, j] += slope[r + 1, i] - slope[r, i]
+        for i in range(count):
+            row, grad = rows[begin + i], grads[begin + i]
+            product = rows.dtype.type(0)
+            for c in range(rows.shape[1]):
+                product += row[c] * grad[c]
+            for j in range(dim):
+                out[begin + i, j] = -product * total[i, j]

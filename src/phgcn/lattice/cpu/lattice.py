@@ -88,16 +88,16 @@ class Lattice:
     def _index_points(self) -> None:
         """Sorts the points by cube, and the corners that their simplices touch into vertices."""
         multiplier, bits, hashed = self._keys()
-        key, self.index = sort_keys(build.cube_keys(self.w, self.base, self.scale, multiplier), bits)
+        key, index = sort_keys(build.cube_keys(self.w, self.base, self.scale, multiplier), bits)
         self.start = run_starts(key)
-        self.bary = np.empty((len(key), self.dim + 1), self.dtype)
-        self.order = build.locate(self.w, self.index, self.base, self.scale, self.bary)
-        self.first = np.concatenate([[0], np.cumsum(build.count_corners(self.start, self.order))])
+        weight = np.empty((len(key), self.dim + 1), self.dtype)
+        order = build.locate(self.w, index, self.base, self.scale, weight)
+        self.first = np.concatenate([[0], np.cumsum(build.count_corners(self.start, order))])
         entry_key, entry_coordinate, self.entry = build.list_corners(
-            self.w, self.index, self.base, self.scale, self.start, self.order, key, multiplier, self.first
+            self.w, index, self.base, self.scale, self.start, order, key, multiplier, self.first
         )
         self._add_level(entry_key, entry_coordinate, multiplier, bits, hashed)
-        self.vertex = build.take_runs(self.entry, self.levels[0].parent)
+        self.simplices = blur.Simplices(index, order, build.take_runs(self.entry, self.levels[0].parent), weight)
 
     def _coarsen(self) -> None:
         multiplier, bits, hashed = self._keys()
@@ -124,15 +124,19 @@ class Lattice:
             )
         )  # fmt: skip
 
-    def splat(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of points to rows of the finest vertices."""
-        corners = blur.splat(rows, self.index, self.start, self.first, self.entry, self.bary)
-        level = self.levels[0]
+    def splat(self, rows: np.ndarray, others: np.ndarray, begin: int = 0) -> np.ndarray:
+        """Rows of points to rows of the finest vertices: side by side, those of the first points and those of the points
+        from ``begin`` on."""
+        simplices, level = self.simplices, self.levels[0]
+        corners = blur.splat(
+            rows, others, begin, simplices.index, self.start, self.first, self.entry, simplices.weight
+        )  # fmt: skip
         return blur.gather(corners, level.source, level.start, level.site, level.sites, 1.0)
 
-    def filter(self, rows: np.ndarray) -> np.ndarray:
+    def filter(self, rows: np.ndarray, others: np.ndarray | None = None, begin: int = 0) -> np.ndarray:
         """Splats rows of values and blurs them on every level: the rows to slice from, one per finest vertex."""
-        tables, table = [], self.splat(rows)
+        others = rows[:0, :0] if others is None else others
+        tables, table = [], self.splat(rows, others, begin)
         for number, level in enumerate(self.levels):
             if number > 0:
                 table = blur.gather(table, level.source, level.start, level.site, level.sites, 0.5)
@@ -153,15 +157,14 @@ class Lattice:
             row_key, rows.prefix, rows.low, rows.length, row_weight, out,
         )  # fmt: skip
 
-    def slice(self, table: np.ndarray, out: np.ndarray, factor: float = 1.0, column: int = 0, begin: int = 0) -> None:
-        """Adds to rows of points what their simplices' vertices hold: to those of as many points from ``begin`` on, from
-        as many columns from ``column`` on, as ``out`` has."""
-        number = self.dtype.type(factor)
-        blur.slice_points(table, self.index, self.vertex, self.bary, number, column, begin, out)
+    def slice(self, table: np.ndarray, out: np.ndarray, factor: float = 1.0, begin: int = 0) -> None:
+        """Adds to rows of points, as many from ``begin`` on as ``out`` has, what their simplices' vertices hold."""
+        blur.slice_points(table, self.simplices, self.dtype.type(factor), begin, out)
 
-    def add_slopes(self, table: np.ndarray, rows: np.ndarray, grad_w: np.ndarray) -> None:
-        """Adds to the gradient of the points' Kuhn coordinates; see :func:`phgcn.lattice.cpu.blur.slice_slopes`."""
-        blur.slice_slopes(table, self.index, self.order, self.vertex, rows, self.scale, grad_w)
+    def slice_gradients(self, values, grads, column: int, factor: float, *given: np.ndarray) -> None:
+        """Adds to the gradients of rows and positions; see :func:`phgcn.lattice.cpu.blur.slice_gradients`."""
+        number, matrix = self.dtype.type(factor), self.scale * self.matrix
+        blur.slice_gradients(values, grads, column, self.simplices, number, matrix, *given)
 
 
 class SeparableLattice(Lattice):
@@ -172,13 +175,20 @@ class SeparableLattice(Lattice):
     def __init__(self, points: np.ndarray, spacing: float, weights: np.ndarray) -> None:
         super().__init__(points, spacing, (len(weights) - 1,), (weights,))
 
-    def filter(self, rows: np.ndarray, adjoint: bool = False) -> np.ndarray:
-        """Splats and blurs.  Over touched vertices only, the passes do not commute: the adjoint takes them in reverse."""
-        table = self.splat(rows)
-        passes = [pass_rows(self.dim, self.hops[0], direction) for direction in range(self.dim + 1)]
+    def filter(self, rows: np.ndarray, others: np.ndarray | None = None, begin: int = 0) -> np.ndarray:
+        table = self.splat(rows, rows[:0, :0] if others is None else others, begin)
+        return self._passes(table, range(self.dim + 1))
+
+    def adjoint(self, rows: np.ndarray, begin: int) -> np.ndarray:
+        """Filters the rows of the points from ``begin`` on with the transposed filter.  Over touched vertices only, the
+        passes do not commute: the transpose takes them in reverse."""
+        table = self.splat(rows[:0, :0], rows, begin)
+        return self._passes(table, range(self.dim, -1, -1))
+
+    def _passes(self, table: np.ndarray, directions: range) -> np.ndarray:
         other = np.empty_like(table)
-        for stencil_rows in reversed(passes) if adjoint else passes:
-            self.blur(0, table, stencil_rows, self.weights[0], other)
+        for direction in directions:
+            self.blur(0, table, pass_rows(self.dim, self.hops[0], direction), self.weights[0], other)
             table, other = other, table
         return table
 

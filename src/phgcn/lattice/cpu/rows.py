@@ -82,11 +82,11 @@ def pack_gradients(grad, out, norm, head, order, ones, width):
 
 
 @kernel
-def unpack_columns(rows, column, head, order, out):
-    """Writes the columns of rows from ``column`` on into one head of the output."""
+def unpack_columns(rows, head, order, out):
+    """Writes the first columns of rows into one head of the output."""
     for a in prange(order.shape[0]):
         for c in range(out.shape[2]):
-            out[order[a], head, c] = rows[a, column + c]
+            out[order[a], head, c] = rows[a, c]
 
 
 @kernel
@@ -103,20 +103,8 @@ def beside(left, right):
 
 
 @kernel
-def add_scaled(out, column, factor, rows):
-    """out[a, column:] += factor[a] * rows[a]"""
+def add_scaled(out, factor, rows):
+    """out[a] += factor[a] * rows[a]"""
     for a in prange(out.shape[0]):
         for c in range(rows.shape[1]):
-            out[a, column + c] += factor[a] * rows[a, c]
-
-
-@kernel
-def row_products(left, right):
-    """The inner product of each row of one table with that of the other."""
-    out = np.empty(left.shape[0], left.dtype)
-    for a in prange(left.shape[0]):
-        total = left.dtype.type(0)
-        for c in range(left.shape[1]):
-            total += left[a, c] * right[a, c]
-        out[a] = total
-    return out
+            out[a, c] += factor[a] * rows[a, c]
