@@ -1,0 +1,188 @@
+r"""Graphs by name or by file, as PyG's ``Data``."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from .check import UNLABELLED, ArrayGraph, Features, bad, checked
+from .names import GRAPHS, KnownGraph, known_graph, similar_names
+from .npz import read_npz, write_npz
+from .tables import SUFFIXES, read_tables, table_pair
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+SAVED = (".pt", ".pth")
+KINDS = f"an .npz, {' or '.join(SAVED)} file, or a folder or pair of {' or '.join(SUFFIXES)} files"
+
+MAX_SPARSE_DENSITY = 0.1
+MIN_SPARSE_FEATURES = 64
+"""Features are sparse if at least this many, at most this share of them not zero: see ``benchmarks/sparse_features.py``."""
+
+
+def load_graph(
+    name_or_path: str | Path | tuple[str | Path, str | Path], root: str | Path | None = None, *, directed: bool = False
+) -> Data:
+    r"""A graph known by name, or one of your own.
+
+    A name is looked up as ``<root>/<name>.npz`` with hyphens as underscores, then in the user's cache, and else downloaded
+    through PyG into that cache.  A path is an ``.npz`` file, a folder with ``edges`` and ``nodes`` as ``.csv`` or
+    ``.parquet``, one file of such a pair, or a ``Data`` saved with :func:`torch.save`.  Formats: ``docs/data.md``.
+
+    Args:
+        name_or_path (str, Path or tuple): A name of :obj:`phgcn.data.GRAPHS`, a path, or the paths of an edge and a node
+            table.
+        root (str or Path, optional): The folder of the named graphs. (default: :obj:`None`, ``$PHGCN_DATA``, else the user's
+            cache)
+        directed (bool, optional): Keeps the edges as they are in the file; else they are made undirected, sorted, and free
+            of self-loops and duplicates. (default: :obj:`False`)
+
+    Returns:
+        ``x`` (float32; sparse CSR where few features are not zero), ``y`` (int64, -1 for an unlabelled node),
+        ``edge_index``, ``num_nodes``, ``num_classes``, ``name``, ``node_id`` and ``classes`` (lists of names, numbers as text
+        where the file has none), and, where the file has public splits, ``train_mask``, ``val_mask`` and ``test_mask`` of
+        shape :math:`(N, K)`.
+
+    Raises:
+        GraphFileError: The file is missing, damaged or wrong; one line names file, row and column.
+    """
+    name, graph = _read(name_or_path, root)
+    return to_data(graph, name, directed=directed)
+
+
+def save_graph(data: Data, path: str | Path) -> None:
+    r"""Writes a graph to an ``.npz`` file that :func:`load_graph` reads, whole or not at all.
+
+    Args:
+        data (Data): A graph with ``x``, ``y`` and ``edge_index``, and the other attributes of :func:`load_graph` if it has
+            them.
+        path (str or Path): The file, whose name ends in ``.npz``.
+    """
+    from .saved import from_mapping
+
+    path = Path(path)
+    if path.suffix != ".npz":
+        raise ValueError(f"path is {str(path)!r}; allowed: a name that ends in .npz")
+    write_npz(path, checked(from_mapping(path, data.to_dict())))
+
+
+# Where
+
+
+def user_cache() -> Path:
+    """The folder that downloaded graphs are kept in: ``$XDG_CACHE_HOME/phgcn/graphs``, else ``~/.cache/phgcn/graphs``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phgcn" / "graphs"
+
+
+def graph_root(root: str | Path | None = None) -> Path:
+    """The folder of the named graphs: the argument, else ``$PHGCN_DATA``, else the user's cache."""
+    return Path(root or os.environ.get("PHGCN_DATA") or user_cache())
+
+
+def graph_file(known: KnownGraph, root: str | Path | None = None) -> Path | None:
+    """The file of a known graph, in its folder or in the user's cache, if it is there."""
+    for folder in (graph_root(root), user_cache()):
+        if (folder / known.file).is_file():
+            return folder / known.file
+    return None
+
+
+def _read(name_or_path, root) -> tuple[str, ArrayGraph]:
+    """The graph's name and arrays."""
+    if isinstance(name_or_path, tuple):
+        edges, nodes = (Path(path) for path in name_or_path)
+        return nodes.stem, read_tables(edges, nodes)
+    known = known_graph(str(name_or_path))
+    if known:
+        return known.name, read_known(known, root)
+    path = Path(name_or_path)
+    if not path.exists():
+        raise _nothing_there(path)
+    return _name_of(path), read_file(path)
+
+
+def read_known(known: KnownGraph, root: str | Path | None = None) -> ArrayGraph:
+    """The arrays of a known graph, downloaded if need be."""
+    from .download import download
+
+    return read_npz(graph_file(known, root) or download(known, graph_root(root), user_cache()))
+
+
+def read_file(path: Path) -> ArrayGraph:
+    """The arrays of a graph file or folder, by the end of its name."""
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix in SUFFIXES:
+        return read_tables(*table_pair(path))
+    if suffix == ".npz":
+        return read_npz(path)
+    if suffix in SAVED:
+        from .saved import read_saved
+
+        return read_saved(path)
+    raise bad(path, f"files of kind {suffix!r} are not read", allowed=KINDS)
+
+
+def _name_of(path: Path) -> str:
+    """The name of a graph of one's own: that of its file or, for a table, of its pair or folder."""
+    stem = path.resolve().name if path.is_dir() else path.stem
+    if not path.is_dir() and path.suffix.lower() in SUFFIXES:
+        stem = stem.replace("edges", "").replace("nodes", "").strip("_-. ") or path.resolve().parent.name
+    return stem
+
+
+def _nothing_there(path: Path):
+    near = similar_names(str(path))
+    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+    allowed = f"{KINDS}; or a name: {', '.join(GRAPHS)}"
+    return bad(path, f"there is no such file or folder, and no graph of this name{hint}", allowed=allowed)
+
+
+# What
+
+
+def to_data(graph: ArrayGraph, name: str, *, directed: bool = False) -> Data:
+    """The arrays as tensors."""
+    from torch_geometric.data import Data
+    from torch_geometric.utils import remove_self_loops, to_undirected
+
+    count = graph.features.shape[0]
+    edge_index = torch.from_numpy(np.ascontiguousarray(graph.edges.T))
+    if not directed:
+        edge_index = to_undirected(remove_self_loops(edge_index)[0], num_nodes=count)
+    data = Data(x=features_tensor(graph.features), y=torch.from_numpy(graph.labels), edge_index=edge_index)
+    for mask, rows in graph.masks.items():
+        data[mask.removesuffix("s")] = torch.from_numpy(np.ascontiguousarray(rows.T))
+    classes = graph.classes or [str(number) for number in range(int(graph.labels.max(initial=UNLABELLED)) + 1)]
+    data.num_nodes, data.num_classes, data.name = count, len(classes), name
+    data.node_id = graph.ids or [str(number) for number in range(count)]
+    data.classes = classes
+    return data
+
+
+def features_tensor(features: Features) -> Tensor:
+    """Features as a dense tensor, or as a sparse CSR tensor where that is cheaper to multiply by a matrix of weights."""
+    rows, columns = features.shape
+    stored = features.nnz if sparse.issparse(features) else int(np.count_nonzero(features))
+    if columns < MIN_SPARSE_FEATURES or stored > MAX_SPARSE_DENSITY * rows * columns:
+        dense = features.toarray() if sparse.issparse(features) else features
+        return torch.from_numpy(np.ascontiguousarray(dense))
+    return csr_tensor(features)
+
+
+def csr_tensor(features: Features) -> Tensor:
+    """Features as a sparse CSR tensor."""
+    matrix = sparse.csr_matrix(features)
+    matrix.eliminate_zeros()
+    starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    values = torch.from_numpy(matrix.data)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        return torch.sparse_csr_tensor(starts, columns, values, size=matrix.shape, check_invariants=False)

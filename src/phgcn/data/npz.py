@@ -1,0 +1,190 @@
+r"""Graphs as ``.npz`` files without pickles: the format of ``docs/data.md``."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from .check import MASKS, UNLABELLED, ArrayGraph, Features, bad, checked, is_number, short
+
+CSR = ("features_indptr", "features_indices", "features_shape")
+KEYS = (*CSR, "features_data", "node_features", "node_labels", "edges", *MASKS, "unlabelled_nodes", "node_ids", "class_names")
+NAMES = {"labels": "node_labels", "ids": "node_ids", "classes": "class_names"}
+
+# What numpy and zipfile raise on bytes that are not what they should be.
+DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, NotImplementedError, MemoryError)
+
+
+def read_npz(path: Path) -> ArrayGraph:
+    """The graph in an ``.npz`` file, checked."""
+    arrays = _arrays(path)
+    features, features_name = _features(path, arrays)
+    labels = arrays["node_labels"]
+    graph = ArrayGraph(
+        path, features, _with_unlabelled(path, labels, arrays.get("unlabelled_nodes")), arrays["edges"],
+        {name: arrays[name] for name in MASKS if name in arrays},
+        _strings(path, arrays, "node_ids"), _strings(path, arrays, "class_names"),
+        {**NAMES, "features": features_name},
+    )  # fmt: skip
+    return checked(graph)
+
+
+def _arrays(path: Path) -> dict[str, NDArray]:
+    """All arrays of the file, none of which may be pickled."""
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except DAMAGE as error:
+        raise bad(path, f"this is no .npz file, or a damaged one ({_reason(error)})") from None
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise bad(path, "this is a single array", allowed="an .npz file with several")
+    arrays = {}
+    with archive:
+        for key in archive.files:
+            if key not in KEYS:
+                raise bad(path, f"key {short(key)} is not known", allowed=", ".join(KEYS))
+            try:
+                arrays[key] = np.asarray(archive[key])
+            except DAMAGE as error:
+                if "allow_pickle" in str(error):
+                    raise bad(path, f"{key} holds pickled objects", allowed="plain arrays") from None
+                raise bad(path, f"{key} is damaged ({_reason(error)})") from None
+    for key in ("node_labels", "edges"):
+        if key not in arrays:
+            raise bad(path, f"key {key} is missing", allowed=", ".join(KEYS))
+    return arrays
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error, or its kind where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0].strip("'\"").rstrip(".")
+
+
+def _features(path: Path, arrays: dict[str, NDArray]) -> tuple[Features, str]:
+    """The features, and what the file calls them."""
+    given = [key for key in (*CSR, "features_data") if key in arrays]
+    if "node_features" in arrays:
+        if given:
+            raise bad(path, f"both node_features and {given[0]} are there", allowed="dense or sparse features, not both")
+        return arrays["node_features"], "node_features"
+    if not given:
+        raise bad(path, "the features are missing", allowed=f"node_features, or {', '.join(CSR)}")
+    for key in CSR:
+        if key not in arrays:
+            raise bad(path, f"key {key} is missing though {given[0]} is there", allowed=", ".join(CSR))
+    return _csr(path, arrays), "features_data"
+
+
+def _csr(path: Path, arrays: dict[str, NDArray]) -> sparse.csr_matrix:
+    indptr, indices, shape = (arrays[key] for key in CSR)
+    for key in CSR:
+        if arrays[key].dtype.kind not in "iu":
+            raise bad(path, f"{key} is {arrays[key].dtype}", allowed="integers")
+        if arrays[key].ndim != 1:
+            raise bad(path, f"{key} has shape {arrays[key].shape}", allowed="one dimension")
+    if shape.shape != (2,) or (shape < 0).any() or (shape >= 2**31).any():
+        raise bad(path, f"features_shape is {short(shape.tolist())}", allowed="two numbers, nodes and features")
+    rows, columns = int(shape[0]), int(shape[1])
+    if len(indptr) != rows + 1:
+        raise bad(path, f"features_indptr has {len(indptr)} entries", allowed=f"{rows + 1}, one more than nodes")
+    if indptr[0] != 0 or indptr[-1] != len(indices):
+        what = f"features_indptr goes from {indptr[0]} to {indptr[-1]}"
+        raise bad(path, what, allowed=f"from 0 to {len(indices)}, the length of features_indices")
+    falls = indptr[1:] < indptr[:-1]
+    if falls.any():
+        row = int(np.argmax(falls)) + 1
+        raise bad(path, f"features_indptr is {indptr[row]} after {indptr[row - 1]}", row=row, allowed="ascending numbers")
+    outside = (indices < 0) | (indices >= columns)
+    if outside.any():
+        entry = int(np.argmax(outside))
+        row = int(np.searchsorted(indptr, entry, side="right")) - 1
+        raise bad(path, f"features_indices[{entry}] is {indices[entry]}", row=row, allowed=f"0 to {columns - 1}")
+    data = arrays.get("features_data", np.ones(len(indices), np.float32))
+    if data.shape != indices.shape:
+        raise bad(path, f"features_data has shape {data.shape}", allowed=f"{indices.shape}, as features_indices")
+    if not is_number(data.dtype):
+        raise bad(path, f"features_data is {data.dtype}", allowed="bool, integers or floats")
+    # scipy has no matrices of half floats.
+    data = data.astype(np.float32) if data.dtype == np.float16 else data
+    matrix = sparse.csr_matrix((data, indices.astype(np.int64), indptr.astype(np.int64)), shape=(rows, columns))
+    _refuse_repeated(path, matrix)
+    return matrix
+
+
+def _refuse_repeated(path: Path, matrix: sparse.csr_matrix) -> None:
+    """The same feature twice in a row has no meaning: is it the sum, or the last?  Rows are sorted on the way."""
+    matrix.sort_indices()
+    starts = np.zeros(matrix.nnz + 1, bool)
+    starts[matrix.indptr] = True
+    same = (matrix.indices[1:] == matrix.indices[:-1]) & ~starts[1 : matrix.nnz]
+    if same.any():
+        entry = int(np.argmax(same)) + 1
+        row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
+        feature = int(matrix.indices[entry])
+        raise bad(path, f"features_indices holds feature {feature} twice", row=row, column=feature, allowed="each once")
+
+
+def _with_unlabelled(path: Path, labels: NDArray, unlabelled: NDArray | None) -> NDArray:
+    """The labels, with -1 where a node is listed as unlabelled: the file writes any class there."""
+    if labels.dtype.kind in "iu" and labels.ndim == 1:
+        if (labels < 0).any():
+            row = int(np.argmax(labels < 0))
+            allowed = "0, 1, 2, ...; nodes without a label are listed in unlabelled_nodes"
+            raise bad(path, f"node_labels is {labels[row]}", row=row, allowed=allowed)
+        if unlabelled is None:
+            return labels
+        if unlabelled.ndim != 1 or unlabelled.dtype.kind not in "iu":
+            raise bad(path, f"unlabelled_nodes is {unlabelled.dtype} {unlabelled.shape}", allowed="integers, one dimension")
+        outside = (unlabelled < 0) | (unlabelled >= len(labels))
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise bad(path, f"unlabelled_nodes is {unlabelled[row]}", row=row, allowed=f"0 to {len(labels) - 1}")
+        if labels.dtype == np.uint64:
+            labels = np.minimum(labels, np.uint64(2**63 - 1))  # stays too large, and is refused as such
+        labels = labels.astype(np.int64)
+        labels[unlabelled.astype(np.int64)] = UNLABELLED
+    return labels
+
+
+def _strings(path: Path, arrays: dict[str, NDArray], key: str) -> list[str]:
+    names = arrays.get(key)
+    if names is None:
+        return []
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise bad(path, f"{key} is {names.dtype} {names.shape}", allowed="strings, one dimension")
+    return names.tolist()
+
+
+def write_npz(path: Path, graph: ArrayGraph) -> None:
+    """Writes a graph whole or not at all: under a temporary name, then renamed."""
+    arrays: dict[str, Any] = {"node_labels": np.maximum(graph.labels, 0), "edges": graph.edges, **graph.masks}
+    if sparse.issparse(graph.features):
+        matrix = graph.features
+        arrays["features_indptr"] = matrix.indptr.astype(np.int64)
+        arrays["features_indices"] = matrix.indices.astype(np.int32)
+        arrays["features_shape"] = np.array(matrix.shape, np.int64)
+        if not (matrix.data == 1).all():
+            arrays["features_data"] = matrix.data
+    else:
+        arrays["node_features"] = graph.features
+    unlabelled = np.flatnonzero(graph.labels == UNLABELLED)
+    if len(unlabelled):
+        arrays["unlabelled_nodes"] = unlabelled
+    if graph.ids:
+        arrays["node_ids"] = np.array(graph.ids, dtype=np.str_)
+    if graph.classes:
+        arrays["class_names"] = np.array(graph.classes, dtype=np.str_)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,71 @@
+r"""What graphs there are: the columns of the paper's Table 1, beside what was published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .load import graph_file
+from .names import GRAPHS, Counts, EdgeCount, KnownGraph
+from .npz import read_npz
+
+
+@dataclass(frozen=True)
+class Row:
+    r"""A known graph and what its file holds.
+
+    Args:
+        name (str): The graph.
+        published (Counts): Nodes, edges, features and classes as published.
+        found (Counts, optional): The same as counted in the file, edges as the published ones were
+            counted; :obj:`None` without a file.
+        edge_count (str): How edges are counted: ``"half the rows"`` and ``"rows"`` of the file as they stand, ``"directed"``:
+            ordered pairs without duplicates and self-loops, ``"undirected"``: unordered ones.
+        masks (str, optional): The protocol of its public masks, ``"geom"`` or ``"official"``.
+        metric (str): ``"accuracy"`` or ``"roc_auc"``.
+        path (Path, optional): The file; :obj:`None` if it is not on this machine.
+    """
+
+    name: str
+    published: Counts
+    found: Counts | None
+    edge_count: EdgeCount
+    masks: str | None
+    metric: str
+    path: Path | None
+
+
+def table(root: str | Path | None = None) -> list[Row]:
+    r"""One row for each known graph, whether its file is here or not.
+
+    Args:
+        root (str or Path, optional): As for :func:`phgcn.data.load_graph`. (default: :obj:`None`)
+    """
+    return [_row(known, graph_file(known, root)) for known in GRAPHS.values()]
+
+
+def _row(known: KnownGraph, path: Path | None) -> Row:
+    found = _counts(path, known.edge_count) if path else None
+    return Row(known.name, known.published, found, known.edge_count, known.masks, known.metric, path)
+
+
+def _counts(path: Path, edge_count: EdgeCount) -> Counts:
+    graph = read_npz(path)
+    nodes, features = graph.features.shape
+    classes = len(graph.classes) or int(graph.labels.max()) + 1
+    return Counts(nodes, count_edges(graph.edges, nodes, edge_count), features, classes)
+
+
+def count_edges(edges: NDArray, nodes: int, edge_count: EdgeCount) -> int:
+    """The number of edges, counted in one of the ways that are in use."""
+    if edge_count == "rows":
+        return len(edges)
+    if edge_count == "half the rows":
+        return len(edges) // 2
+    pairs = edges[edges[:, 0] != edges[:, 1]]
+    if edge_count == "undirected":
+        pairs = np.sort(pairs, axis=1)
+    return len(np.unique(pairs[:, 0] * nodes + pairs[:, 1]))

@@ -1,0 +1,97 @@
+r"""Graphs saved with :func:`torch.save`: a PyG ``Data`` or a dict of tensors, read so that nothing in the file can run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from .check import ArrayGraph, Features, bad, checked, short
+
+MASK_NAMES = {"train_masks": "train_mask", "val_masks": "val_mask", "test_masks": "test_mask"}
+NAMES = {"features": "x", "labels": "y", "edges": "edge_index", "ids": "node_id", **MASK_NAMES}
+
+
+def read_saved(path: Path) -> ArrayGraph:
+    """The graph in a file written by :func:`torch.save`, checked."""
+    return checked(from_mapping(path, _content(path)))
+
+
+def _content(path: Path) -> dict[str, Any]:
+    from torch_geometric.data import Data
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
+    try:
+        with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises whatever the bytes lead it to
+        refused = re.search(r"(?:Unsupported global: GLOBAL|Unsupported operand|Unsupported class) ([\w.]+)", str(error))
+        if refused:
+            what = f"the pickle inside asks for {refused.group(1)}, which could run code"
+            raise bad(path, what, allowed="a Data of PyG, or a dict of tensors") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise bad(path, f"this was not written by torch.save, or is damaged ({reason[:80]})") from None
+    if isinstance(content, Data):
+        return content.to_dict()
+    if isinstance(content, dict):
+        return content
+    raise bad(path, f"it holds a {type(content).__name__}", allowed="a Data of PyG, or a dict of tensors")
+
+
+def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
+    """The graph in the attributes of a PyG ``Data``, not checked yet.  Attributes that are not ours are left out."""
+    tensors = {}
+    for name in ("x", "y", "edge_index", *MASK_NAMES.values()):
+        value = content.get(name)
+        if value is None and name in MASK_NAMES.values():
+            continue
+        if value is None:
+            raise bad(path, f"{name} is missing", allowed="x, y and edge_index")
+        if not isinstance(value, Tensor):
+            raise bad(path, f"{name} is a {type(value).__name__}", allowed="a tensor")
+        if value.dtype in (torch.bfloat16, torch.complex64, torch.complex128) or value.is_quantized:
+            raise bad(path, f"{name} is {value.dtype}", allowed="float32, integers or bool")
+        tensors[name] = value.detach()
+    edges = _dense(path, "edge_index", tensors["edge_index"])
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise bad(path, f"edge_index has shape {edges.shape}", allowed="(2, edges)")
+    masks = {name: _mask(_dense(path, own, tensors[own])) for name, own in MASK_NAMES.items() if own in tensors}
+    return ArrayGraph(
+        path, _features(tensors["x"]), _dense(path, "y", tensors["y"]), edges.T, masks,
+        _strings(path, content, "node_id"), _strings(path, content, "classes"), NAMES,
+    )  # fmt: skip
+
+
+def _features(x: Tensor) -> Features:
+    if x.layout == torch.strided:
+        return x.numpy()
+    x = x.to_sparse_coo().coalesce()
+    values, (row, column) = x.values().numpy(), x.indices().numpy()
+    return sparse.csr_matrix((values, (row, column)), shape=tuple(x.shape))
+
+
+def _dense(path: Path, name: str, tensor: Tensor) -> NDArray:
+    if tensor.layout != torch.strided:
+        raise bad(path, f"{name} is sparse", allowed="a dense tensor")
+    return tensor.numpy()
+
+
+def _mask(mask: NDArray) -> NDArray:
+    """PyG has splits in columns, or no second dimension for a single one; we have a row per split."""
+    return mask[None, :] if mask.ndim == 1 else np.ascontiguousarray(mask.T)
+
+
+def _strings(path: Path, content: dict[str, Any], name: str) -> list[str]:
+    value = content.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, (list, tuple)) or not all(isinstance(entry, str) for entry in value):
+        raise bad(path, f"{name} is {short(value)}", allowed="a list of strings")
+    return list(value)

@@ -1,0 +1,153 @@
+r"""Which nodes train, validate and test: the protocols in use, never to be mixed in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+Protocol = Literal["paper", "geom", "balanced", "official"]
+PROTOCOLS = ("paper", "geom", "balanced", "official")
+MASKED = ("geom", "official")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which nodes train, validate and test, as bool tensors of shape :math:`(N,)`.  Some nodes may be in none."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+
+def splits(
+    y: Tensor,
+    protocol: Protocol,
+    count: int = 10,
+    seed: int = 0,
+    *,
+    masks: tuple[Tensor, Tensor, Tensor] | None = None,
+) -> list[Split]:
+    r"""Splits of the nodes into training, validation and test nodes.
+
+    - ``"paper"``: at random within each class, 60 % train, 20 % test, 20 % validation.  Of a class of :math:`n` nodes in
+      random order, the first :math:`\lfloor 0.6n + 0.5 \rfloor` train, those up to :math:`\lfloor 0.8n + 0.5 \rfloor` test and
+      the rest validate, so a class of one node is in training only, and of two in training and test.
+    - ``"balanced"``: :math:`\mathrm{round}(0.6 N / C)` nodes of every class train, or all of a smaller class;
+      :math:`\mathrm{round}(0.2 N)` of the rest validate and what remains tests.
+    - ``"geom"``, ``"official"``: the graph's own public masks, in their order; ``seed`` has no effect.
+
+    Unlabelled nodes are in no set, whatever the masks say, and count neither in :math:`N` nor in :math:`n`.  They, and nodes
+    outside every mask, stay in the graph and take part in the aggregation.
+
+    Args:
+        y (torch.Tensor): The class of each node, -1 for an unlabelled one.
+        protocol (str): One of the above.
+        count (int, optional): The number of splits. (default: :obj:`10`)
+        seed (int, optional): Split :math:`k` depends on the seed and on :math:`k`, not on ``count``. (default: :obj:`0`)
+        masks (tuple of torch.Tensor, optional): Training, validation and test masks, needed for ``"geom"`` and
+            ``"official"``; see :func:`public_masks`. (default: :obj:`None`)
+
+    Shapes:
+        - **y:** :math:`(N,)`, **masks:** :math:`(N, K)` each, or :math:`(N,)` for a single split
+    """
+    _check(y, protocol, count, seed)
+    if protocol in MASKED:
+        return _from_masks(y, protocol, count, masks)
+    draw = _paper if protocol == "paper" else _balanced
+    labels = y.detach().cpu().numpy()
+    return [_split(draw(labels, *_keys(seed, number, len(labels))), y, protocol) for number in range(count)]
+
+
+def public_masks(data: Data) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The public masks of a graph, for :func:`splits`; :obj:`None` if it has none."""
+    if "train_mask" not in data:
+        return None
+    return data.train_mask, data.val_mask, data.test_mask
+
+
+TRAIN, VAL, TEST, NONE = 0, 1, 2, 3
+ROLES = {"train": TRAIN, "val": VAL, "test": TEST}
+
+
+def _keys(seed: int, number: int, count: int) -> NDArray:
+    """Two random numbers for each node, for two orders.  Raw numbers of a bit generator stay the same over versions of numpy;
+    those of its shuffles may not."""
+    return np.random.PCG64(np.random.SeedSequence((seed, number))).random_raw(2 * count).reshape(2, count)
+
+
+def _ranks(labels: NDArray, keys: NDArray) -> tuple[NDArray, NDArray]:
+    """Each node's place in the random order of its class, and the size of its class; unlabelled nodes are a class too."""
+    order = np.lexsort((keys, labels))
+    sizes = np.unique(labels, return_counts=True)[1]
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ranks, of = np.empty(len(labels), np.int64), np.empty(len(labels), np.int64)
+    ranks[order] = np.arange(len(labels)) - starts
+    of[order] = np.repeat(sizes, sizes)
+    return ranks, of
+
+
+def _paper(labels: NDArray, keys: NDArray, _: NDArray) -> NDArray:
+    ranks, size = _ranks(labels, keys)
+    role = np.where(ranks < (6 * size + 5) // 10, TRAIN, np.where(ranks < (8 * size + 5) // 10, TEST, VAL))
+    return np.where(labels < 0, NONE, role)
+
+
+def _balanced(labels: NDArray, keys: NDArray, rest_keys: NDArray) -> NDArray:
+    ranks, _ = _ranks(labels, keys)
+    labelled = labels >= 0
+    total, classes = int(labelled.sum()), len(np.unique(labels[labelled]))
+    role = np.where(labelled, np.where(ranks < round(0.6 * total / max(classes, 1)), TRAIN, TEST), NONE)
+    rest = np.flatnonzero(role == TEST)
+    # Not by the first keys: in every class the nodes that are left over have the largest of them.
+    role[rest[np.argsort(rest_keys[rest], kind="stable")[: round(0.2 * total)]]] = VAL
+    return role
+
+
+def _split(role: NDArray, y: Tensor, protocol: str) -> Split:
+    parts = {name: torch.from_numpy(role == part).to(y.device) for name, part in ROLES.items()}
+    for name, part in parts.items():
+        if not part.any():
+            labelled = int((y >= 0).sum())
+            raise ValueError(f"y has {labelled} labelled nodes, which leaves none to {name} under {protocol!r}; allowed: more")
+    return Split(**parts)
+
+
+def _from_masks(y: Tensor, protocol: str, count: int, masks: tuple[Tensor, Tensor, Tensor] | None) -> list[Split]:
+    if masks is None:
+        raise ValueError(f"masks is None; allowed: the graph's public masks, which the protocol {protocol!r} needs")
+    if not isinstance(masks, (tuple, list)) or len(masks) != 3 or not all(isinstance(mask, Tensor) for mask in masks):
+        raise ValueError(f"masks is a {type(masks).__name__}; allowed: three tensors, (train, val, test)")
+    columns = [mask.unsqueeze(1) if mask.dim() == 1 else mask for mask in masks]
+    for name, mask in zip(("train", "val", "test"), columns, strict=True):
+        if mask.dtype != torch.bool or mask.dim() != 2 or len(mask) != len(y) or mask.shape != columns[0].shape:
+            allowed = f"bool, ({len(y)}, K), the same K for all three"
+            raise ValueError(f"masks has {mask.dtype} of shape {tuple(mask.shape)} for {name}; allowed: {allowed}")
+    available = columns[0].size(1)
+    if count > available:
+        raise ValueError(f"count is {count}; allowed: 1 to {available}, the graph's public splits")
+    labelled = y >= 0
+    parts = [[mask[:, number].to(y.device) & labelled for mask in columns] for number in range(count)]
+    for train, val, test in parts:
+        if bool(((train & val) | (train & test) | (val & test)).any()):
+            raise ValueError("masks has a node in two of the three sets; allowed: one set per node and split")
+    return [Split(train, val, test) for train, val, test in parts]
+
+
+def _check(y: Tensor, protocol: str, count: int, seed: int) -> None:
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"protocol is {protocol!r}; allowed: {', '.join(map(repr, PROTOCOLS))}")
+    if not isinstance(y, Tensor) or y.dim() != 1 or y.is_floating_point() or y.dtype == torch.bool:
+        shown = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(f"y is {shown}; allowed: a tensor of integers, one class per node, -1 for none")
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"count is {count!r}; allowed: 1, 2, 3, ...")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed is {seed!r}; allowed: 0, 1, 2, ...")
