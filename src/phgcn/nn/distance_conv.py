@@ -1,0 +1,154 @@
+r"""What :class:`phgcn.nn.EDAConv` and :class:`phgcn.nn.PHGCNConv` share: projection, embedding, the structural path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric.nn.inits import glorot, zeros
+
+from ..functional import _check_choices, structural_attention
+from ..lattice.ops import _check_finite
+from ..structural.ops import _check_range
+from .edges import to_coo, with_self_loops
+from .linear import Linear, product
+
+
+class DistanceConv(torch.nn.Module):
+    r"""Projects nodes to values :math:`\mathbf{f} = \mathbf{W} \mathbf{x}`, embeds these at positions
+    :math:`\mathbf{p} = \mathbf{\Phi} \mathbf{f}`, and attends to neighbours by distance.  Args are those of
+    :class:`phgcn.nn.PHGCNConv`."""
+
+    paths = 1
+    """How many outputs are set side by side: 1, or 2 with a global path."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, heads: int, concat: bool, dropout: float,
+        add_self_loops: bool, bias: bool, residual: bool, embedding_dim: int, method: Any, backend: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        check_sizes(in_channels, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
+        check_dropout("dropout", dropout)
+        _check_choices(method, backend)
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.heads = heads
+        self.concat = concat
+        self.dropout = dropout
+        self.add_self_loops = add_self_loops
+        self.embedding_dim = embedding_dim
+        self.backend = backend
+        width = self.paths * heads * out_channels if concat else out_channels
+        self.lin = Linear(in_channels, heads * out_channels, bias=False, weight_initializer="glorot")
+        self.embedding = Parameter(torch.empty(heads, embedding_dim, out_channels))
+        self.res = Linear(in_channels, width, bias=False, weight_initializer="glorot") if residual else None
+        self.bias = Parameter(torch.empty(width)) if bias else None
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        self.lin.reset_parameters()
+        glorot(self.embedding)
+        if self.res is not None:
+            self.res.reset_parameters()
+        zeros(self.bias)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The positions (N, heads, embedding_dim) and values (N, heads, out_channels) of nodes."""
+        check_nodes(x, self.lin)
+        flat = self.lin(x)
+        return embed(flat, self.embedding), flat.view(-1, self.heads, self.out_channels)
+
+    def attend_neighbours(
+        self, positions: Tensor, values: Tensor, edge_index: Any, decay: float | Tensor, weights: bool
+    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        """The structural path (N, heads, out_channels); with ``weights``, also the edges it went along and their weights."""
+        edges, count = to_coo(edge_index, values), len(values)
+        parked = self.add_self_loops and torch.compiler.is_compiling() and not weights
+        if parked:
+            edges = torch.ops.phgcn.park_self_loops(edges, count)
+            positions, values = F.pad(positions, (0, 0, 0, 0, 0, 1)), F.pad(values, (0, 0, 0, 0, 0, 1))
+        elif self.add_self_loops:
+            edges = with_self_loops(edges, count)
+        mask = None
+        if self.training and self.dropout > 0:
+            mask = F.dropout(values.new_ones(edges.size(1), self.heads), self.dropout)
+        found = structural_attention(
+            positions, values, edges, decay, edge_mask=mask, return_attention_weights=weights, backend=self.backend
+        )
+        if isinstance(found, tuple):
+            return found[0], (edges, found[1])
+        return found[:count] if parked else found, None
+
+    def combine(self, x: Tensor, parts: Sequence[Tensor]) -> Tensor:
+        """Heads and paths side by side or averaged, plus the node's own channel and the bias."""
+        if self.concat:
+            out = torch.cat([part.flatten(1) for part in parts], dim=1)
+        else:
+            out = torch.cat(list(parts), dim=1).mean(dim=1)
+        if self.res is not None:
+            out = out + self.res(x)
+        return out if self.bias is None else out + self.bias
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+
+def embed(flat: Tensor, embedding: Tensor) -> Tensor:
+    r"""The positions :math:`\mathbf{\Phi} \mathbf{f}` of each head.
+
+    Shapes:
+        - **flat:** :math:`(N, H C)`, **embedding:** :math:`(H, D, C)`
+        - **output:** :math:`(N, H, D)`
+    """
+    heads, dim, _ = embedding.shape
+    return product(flat, torch.block_diag(*embedding)).view(-1, heads, dim)
+
+
+# What is wrong with an input, said at once
+
+
+def check_sizes(in_channels: int, **sizes: int) -> None:
+    if not isinstance(in_channels, int) or in_channels == 0 or in_channels < -1:
+        raise ValueError(f"in_channels is {in_channels!r}; allowed: a positive integer, or -1 to take it from the first input")
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} is {size!r}; allowed: a positive integer")
+
+
+def check_dropout(name: str, dropout: float) -> None:
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"{name} is {dropout!r}; allowed: 0 to 1")
+
+
+def check_nodes(x: Any, lin: Linear, name: str = "x") -> None:
+    """Checks what can be seen of features without looking at values."""
+    if isinstance(x, (tuple, list)):
+        raise ValueError(f"{name} is a {type(x).__name__} (a bipartite graph); allowed: one tensor, of nodes of one kind")
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{name} is a {type(x).__name__}; allowed: a tensor")
+    width = lin.in_channels
+    if x.dim() != 2 or width not in (-1, x.size(1)):
+        wanted = "in_channels" if width == -1 else width
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed: (N, {wanted})")
+    if x.layout not in (torch.strided, torch.sparse_csr, torch.sparse_coo):
+        raise ValueError(f"{name} has layout {x.layout}; allowed: dense, torch.sparse_csr, torch.sparse_coo")
+    if x.dtype != lin.weight.dtype and not (torch.is_autocast_enabled(x.device.type) and x.is_floating_point()):
+        raise ValueError(f"{name} is {x.dtype}; allowed: {lin.weight.dtype}, as the layer's weights")
+    if x.device != lin.weight.device:
+        raise ValueError(f"{name} is on {x.device}; allowed: {lin.weight.device}, as the layer's weights")
+
+
+def explain(x: Any, edge_index: Any = None, name: str = "x") -> None:
+    """Called when something was refused further in: says it of what the caller gave, if that is the cause."""
+    if not isinstance(x, Tensor):
+        return
+    if x.layout in (torch.sparse_csr, torch.sparse_coo):
+        _check_finite(f"{name}.values()", x.values() if x.layout == torch.sparse_csr else x._values())
+    elif x.layout == torch.strided:
+        _check_finite(name, x)
+    if isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and edge_index.shape[:-1] == (2,):
+        _check_range(edge_index, len(x))

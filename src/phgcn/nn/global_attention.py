@@ -1,0 +1,195 @@
+r"""Global attention as a module: over points, and as the attention of a transformer block."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric.nn.inits import glorot, zeros
+
+from ..functional import Backend, Method, _check_choices, global_attention
+from .decay import Decay
+from .distance_conv import check_dropout, check_nodes, check_sizes, embed, explain
+from .linear import Linear
+
+
+class GlobalAttention(torch.nn.Module):
+    r"""Attention of each point to every other of its cloud by Euclidean distance of embeddings: the global path of the
+    `"Permutohedral-GCN: Graph Convolutional Networks with Global Attention" <https://arxiv.org/abs/2003.00635>`_ paper.
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \frac{\sum_j e^{-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert} \, \mathbf{W} \mathbf{x}_j}
+        {\sum_j e^{-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert}}, \qquad
+        \mathbf{p}_i = \mathbf{\Phi} \mathbf{W} \mathbf{x}_i
+
+    In a transformer block a point should be able to attend to points that are unlike itself: with ``query_channels``, queries
+    have a map to positions of their own, :math:`\mathbf{q}_i = \mathbf{Q} \mathbf{x}_i`, which takes the place of
+    :math:`\mathbf{p}_i`.
+
+    Args:
+        in_channels (int): Size of each key and value, or :obj:`-1` to derive the size from the first input.
+        out_channels (int): Size of each output sample, of each head.
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        concat (bool, optional): If set to :obj:`False`, the heads are averaged instead of concatenated.
+            (default: :obj:`True`)
+        dropout (float, optional): Dropout probability of the values that are attended to, each head's on its own, which is
+            the same as to drop the weight of such a point for all that attend to it. (default: :obj:`0.0`)
+        bias (bool, optional): If set to :obj:`False`, the layer will not learn an additive bias. (default: :obj:`True`)
+        query_channels (int, optional): Size of each query, if queries are to have a map of their own; :obj:`-1` to derive it
+            from the first input. (default: :obj:`None`, queries are embedded as keys are)
+        embedding_dim (int, optional): Size of the embeddings :math:`\mathbf{p}_i`. (default: :obj:`4`)
+        decay (float, optional): The coefficient :math:`\lambda`. (default: :obj:`10.0`)
+        learn_decay (bool, optional): If set to :obj:`True`, :math:`\lambda` is learned for each head, from ``decay`` on.
+            (default: :obj:`False`)
+        method (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
+        backend (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
+
+    Shapes:
+        - **input:** points :math:`(N, F_{in})`, or sequences :math:`(B, L, F_{in})`, each attending in itself
+        - **output:** as the queries, with :math:`H \cdot F_{out}` channels, or :math:`F_{out}` with ``concat=False``
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        query_channels: int | None = None,
+        embedding_dim: int = 4,
+        decay: float = 10.0,
+        learn_decay: bool = False,
+        method: Method = "auto",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__()
+        check_sizes(in_channels, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
+        check_dropout("dropout", dropout)
+        _check_choices(method, backend)
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.heads = heads
+        self.concat = concat
+        self.dropout = dropout
+        self.embedding_dim = embedding_dim
+        self.method = method
+        self.backend = backend
+        self.lin = Linear(in_channels, heads * out_channels, bias=False, weight_initializer="glorot")
+        self.embedding = Parameter(torch.empty(heads, embedding_dim, out_channels))
+        self.lin_query = None
+        if query_channels is not None:
+            self.lin_query = Linear(query_channels, heads * embedding_dim, bias=False, weight_initializer="glorot")
+        self.decay = Decay("decay", decay, heads, learn_decay)
+        self.bias = Parameter(torch.empty(heads * out_channels if concat else out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        self.lin.reset_parameters()
+        glorot(self.embedding)
+        if self.lin_query is not None:
+            self.lin_query.reset_parameters()
+        self.decay.reset_parameters()
+        zeros(self.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        batch: Tensor | None = None,
+        query_batch: Tensor | None = None,
+    ) -> Tensor:
+        r"""Runs the forward pass of the module.
+
+        Args:
+            query (torch.Tensor): The points that attend.
+            key (torch.Tensor, optional): The points that are attended to. (default: :obj:`None`, the queries)
+            value (torch.Tensor, optional): What is gathered from the keys. (default: :obj:`None`, the keys)
+            batch (torch.Tensor, optional): The cloud of each key, in any order; attention never crosses clouds. Sequences
+                have none. (default: :obj:`None`, one cloud)
+            query_batch (torch.Tensor, optional): The cloud of each query, if keys are given. (default: :obj:`None`)
+        """
+        flat = _flatten(query, key, value, batch, query_batch)
+        shape = query.shape[:-1]
+        if torch.compiler.is_compiling():
+            return self._attend(*flat).view(*shape, -1)
+        try:
+            return self._attend(*flat).view(*shape, -1)
+        except ValueError:
+            for name, tensor in (("query", query), ("key", key), ("value", value)):
+                explain(tensor, name=name)
+            raise
+
+    def _attend(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, batch: Tensor | None, query_batch: Tensor | None
+    ) -> Tensor:
+        keys = query if key is None else key
+        check_nodes(keys, self.lin, "query" if key is None else "key")
+        projected = self.lin(keys)
+        positions = embed(projected, self.embedding)
+        if value is not None:
+            check_nodes(value, self.lin, "value")
+            projected = self.lin(value)
+        queries = None
+        if self.lin_query is not None:
+            check_nodes(query, self.lin_query, "query")
+            queries = self.lin_query(query).view(-1, self.heads, self.embedding_dim)
+        elif key is not None:
+            check_nodes(query, self.lin, "query")
+            queries = embed(self.lin(query), self.embedding)
+        values = projected.view(-1, self.heads, self.out_channels)
+        out = global_attention(
+            positions,
+            drop_targets(values, self.dropout, self.training),
+            decay=self.decay(),
+            batch=batch,
+            queries=queries,
+            query_batch=batch if key is None and queries is not None else query_batch,
+            method=self.method,
+            backend=self.backend,
+        )
+        out = out.flatten(1) if self.concat else out.mean(dim=1)
+        return out if self.bias is None else out + self.bias
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+
+def drop_targets(values: Tensor, dropout: float, training: bool) -> Tensor:
+    """The values (N, heads, C) with those of some nodes and heads set to 0, and the others larger to make up for it."""
+    if not training or dropout == 0:
+        return values
+    return values * F.dropout(values.new_ones(*values.shape[:2], 1), dropout)
+
+
+Points = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
+
+def _flatten(
+    query: Tensor, key: Tensor | None, value: Tensor | None, batch: Tensor | None, query_batch: Tensor | None
+) -> Points:
+    """Query, key, value, batch and query_batch, with sequences as points of one cloud each."""
+    if not isinstance(query, Tensor):
+        raise ValueError(f"query is a {type(query).__name__}; allowed: a tensor")
+    if query.dim() != 3:
+        return query, key, value, batch, query_batch
+    if batch is not None or query_batch is not None:
+        raise ValueError(f"batch is given though query has shape {tuple(query.shape)}; allowed: points (N, C) with batch")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor is not None and (tensor.dim() != 3 or len(tensor) != len(query)):
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; allowed: ({len(query)}, L, C), as query has")
+    points = query.flatten(0, 1), None if key is None else key.flatten(0, 1), None if value is None else value.flatten(0, 1)
+    if key is None:
+        return *points, _sequence_of_each(query), None
+    return *points, _sequence_of_each(key), _sequence_of_each(query)
+
+
+def _sequence_of_each(sequences: Tensor) -> Tensor:
+    count, length = sequences.shape[:2]
+    return torch.arange(count, device=sequences.device).unsqueeze(1).expand(-1, length).flatten()

@@ -1,0 +1,291 @@
+r"""The models of the paper's tables, all with one signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import GATConv, GCNConv
+from torch_geometric.nn.resolver import activation_resolver, normalization_resolver
+
+from ..functional import Backend, Method
+from .distance_conv import check_dropout, check_sizes
+from .eda_conv import EDAConv
+from .linear import Linear
+from .phgcn_conv import PHGCNConv
+
+
+class NodeModel(torch.nn.Module):
+    r"""What the models share, a stack of layers: before each, dropout of its input; after each but the last, a norm, then a
+    non-linearity.
+
+    Args:
+        in_channels (int): Size of each input sample, or :obj:`-1` to derive the size from the first input.
+        hidden_channels (int): Size of each hidden sample of one head: hidden layers are ``heads * hidden_channels`` wide in
+            every model, that of :class:`PHGCN` twice that, one half for each path.
+        out_channels (int): Size of each output sample.
+        num_layers (int, optional): Number of layers. (default: :obj:`2`)
+        heads (int, optional): Number of attention heads of each layer. The last layer averages them. A model without
+            attention is as wide as one with. (default: :obj:`8`)
+        dropout (float, optional): Dropout probability of the input of each layer. (default: :obj:`0.5`)
+        attention_dropout (float, optional): Dropout probability of attention. (default: :obj:`0.0`)
+        norm (str, optional): The normalisation after each hidden layer, as in PyG's :class:`~torch_geometric.nn.models.GAT`.
+            (default: :obj:`None`)
+        residual (bool, optional): If set to :obj:`True`, each layer adds a learned linear map of its input to its output.
+            (default: :obj:`False`)
+        **settings (optional): Those of the layers of :class:`PHGCN` and :class:`GATEDA`, by the names they have there.
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO; edge indices as the layers
+          take them
+        - **output:** node features :math:`(N, F_{out})`
+    """
+
+    act = "elu"
+    paths = 1
+    init_conv: Callable[..., torch.nn.Module]
+    """Makes the layer for an input of ``in_channels``; the ``last`` one leads to ``out_channels``."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        heads: int = 8,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.0,
+        *,
+        norm: str | None = None,
+        residual: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        sizes = {"hidden_channels": hidden_channels, "out_channels": out_channels, "num_layers": num_layers, "heads": heads}
+        check_sizes(in_channels, **sizes)
+        check_dropout("dropout", dropout)
+        check_dropout("attention_dropout", attention_dropout)
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.num_layers = num_layers
+        self.heads = heads
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.residual = residual
+        width = self.paths * heads * hidden_channels
+        inputs = [in_channels] + [width] * (num_layers - 1)
+        convs = [self.init_conv(size, last=i == num_layers - 1, **settings) for i, size in enumerate(inputs)]
+        self.convs = torch.nn.ModuleList(convs)
+        norms = [torch.nn.Identity() if norm is None else normalization_resolver(norm, width) for _ in inputs[1:]]
+        self.norms = torch.nn.ModuleList(norms)
+        self.activation = activation_resolver(self.act)
+
+    def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
+        return conv(x, edge_index)
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        for layer in (*self.convs, *self.norms):
+            if hasattr(layer, "reset_parameters"):
+                layer.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Any, batch: Tensor | None = None) -> Tensor:
+        r"""Runs the forward pass of the module.
+
+        Args:
+            x (torch.Tensor): The node features.
+            edge_index (torch.Tensor): The edges.
+            batch (torch.Tensor, optional): The graph of each node. (default: :obj:`None`, one graph)
+        """
+        for i, conv in enumerate(self.convs):
+            x = self.apply_conv(conv, drop_features(x, self.dropout, self.training), edge_index, batch)
+            if i < self.num_layers - 1:
+                x = self.activation(_normalised(self.norms[i], x, batch))
+        return x
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, {self.hidden_channels}, {self.out_channels}, "
+            f"num_layers={self.num_layers}, heads={self.heads})"
+        )
+
+
+class PHGCN(NodeModel):
+    r"""The model of the `"Permutohedral-GCN: Graph Convolutional Networks with Global Attention"
+    <https://arxiv.org/abs/2003.00635>`_ paper, of :class:`phgcn.nn.PHGCNConv`.
+
+    Args: As :class:`NodeModel`; then ``embedding_dim``, ``decay_local``, ``decay_global``, ``learn_decay``, ``method`` and
+    ``backend`` as the layer.
+    """
+
+    paths = 2
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        heads: int = 8,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.0,
+        *,
+        norm: str | None = None,
+        residual: bool = False,
+        embedding_dim: int = 4,
+        decay_local: float = 1.0,
+        decay_global: float = 10.0,
+        learn_decay: bool = False,
+        method: Method = "auto",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__(
+            in_channels, hidden_channels, out_channels, num_layers, heads, dropout, attention_dropout,
+            norm=norm, residual=residual, embedding_dim=embedding_dim, decay_local=decay_local, decay_global=decay_global,
+            learn_decay=learn_decay, method=method, backend=backend,
+        )  # fmt: skip
+
+    def init_conv(self, in_channels: int, last: bool, **settings: Any) -> torch.nn.Module:
+        # The non-linearity is left to the model, which may have a norm before it.
+        return PHGCNConv(in_channels, *_shape(self, last), self.attention_dropout, residual=self.residual, act=None, **settings)
+
+    def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
+        return conv(x, edge_index, batch=batch)
+
+
+class GATEDA(NodeModel):
+    r"""The paper's ablation: :class:`GAT` with Euclidean distance attention, of :class:`phgcn.nn.EDAConv`.
+
+    Args: As :class:`NodeModel`; then ``embedding_dim``, ``decay_local``, ``learn_decay`` and ``backend`` as the layer.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        heads: int = 8,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.0,
+        *,
+        norm: str | None = None,
+        residual: bool = False,
+        embedding_dim: int = 4,
+        decay_local: float = 1.0,
+        learn_decay: bool = False,
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__(
+            in_channels, hidden_channels, out_channels, num_layers, heads, dropout, attention_dropout,
+            norm=norm, residual=residual, embedding_dim=embedding_dim, decay_local=decay_local, learn_decay=learn_decay,
+            backend=backend,
+        )  # fmt: skip
+
+    def init_conv(self, in_channels: int, last: bool, **settings: Any) -> torch.nn.Module:
+        return EDAConv(in_channels, *_shape(self, last), self.attention_dropout, residual=self.residual, **settings)
+
+
+class GAT(NodeModel):
+    r"""The model of the `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ paper, of PyG's
+    :class:`~torch_geometric.nn.conv.GATConv`.
+
+    Args: As :class:`NodeModel`.
+    """
+
+    def init_conv(self, in_channels: int, last: bool) -> torch.nn.Module:
+        conv = GATConv(in_channels, *_shape(self, last), dropout=self.attention_dropout, residual=self.residual)
+        conv.lin = _for_sparse(conv.lin)
+        if self.residual:
+            conv.res = _for_sparse(conv.res)
+        return conv
+
+
+class GCN(NodeModel):
+    r"""The model of the `"Semi-supervised Classification with Graph Convolutional Networks"
+    <https://arxiv.org/abs/1609.02907>`_ paper, of PyG's :class:`~torch_geometric.nn.conv.GCNConv`.
+
+    Args: As :class:`NodeModel`; ``attention_dropout`` has no effect.
+    """
+
+    act = "relu"
+
+    def init_conv(self, in_channels: int, last: bool) -> torch.nn.Module:
+        return ResidualGCNConv(in_channels, _width(self, last), self.residual)
+
+
+class ResidualGCNConv(GCNConv):
+    """PyG's layer, which has no residual, with one."""
+
+    def __init__(self, in_channels: int, out_channels: int, residual: bool) -> None:
+        super().__init__(in_channels, out_channels)
+        self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")  # takes sparse features
+        self.res = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot") if residual else None
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        res = getattr(self, "res", None)  # PyG's constructor calls this before there is one
+        if res is not None:
+            res.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Any) -> Tensor:
+        out = super().forward(x, edge_index)
+        return out if self.res is None else out + self.res(x)
+
+
+class MLP(NodeModel):
+    r"""Linear layers on each node alone, without edges: what the features say without the graph.
+
+    Args: As :class:`NodeModel`; ``attention_dropout`` has no effect, and ``residual=True``, which would add one linear map to
+    another, is refused.
+    """
+
+    act = "relu"
+
+    def init_conv(self, in_channels: int, last: bool) -> torch.nn.Module:
+        if self.residual:
+            raise ValueError("residual is True; allowed for MLP: False, as its layers see the node alone already")
+        return Linear(in_channels, _width(self, last), weight_initializer="glorot", bias_initializer="zeros")
+
+    def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
+        return conv(x)
+
+
+MODELS: dict[str, type[NodeModel]] = {"gcn": GCN, "gat": GAT, "gat-eda": GATEDA, "phgcn": PHGCN, "mlp": MLP}
+"""The models by the names that the command line and the tables use."""
+
+
+def drop_features(x: Tensor, dropout: float, training: bool) -> Tensor:
+    """Dropout of features; of the stored entries if these are sparse."""
+    if not training or dropout == 0:
+        return x
+    if x.layout == torch.sparse_csr:
+        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), F.dropout(x.values(), dropout), x.shape)
+    if x.layout == torch.sparse_coo:
+        x = x.coalesce()
+        values = F.dropout(x.values(), dropout)
+        return torch.sparse_coo_tensor(x.indices(), values, x.shape, is_coalesced=True)
+    return F.dropout(x, dropout)
+
+
+def _width(model: NodeModel, last: bool) -> int:
+    return model.out_channels if last else model.heads * model.hidden_channels
+
+
+def _shape(model: NodeModel, last: bool) -> tuple[int, int, bool]:
+    """The channels of a head, the number of heads, and whether they are concatenated."""
+    return (model.out_channels if last else model.hidden_channels), model.heads, not last
+
+
+def _for_sparse(lin: Any) -> Linear:
+    """PyG's linear map as ours, which also takes sparse features."""
+    return Linear(lin.in_channels, lin.out_channels, lin.bias is not None, lin.weight_initializer, lin.bias_initializer)
+
+
+def _normalised(norm: torch.nn.Module, x: Tensor, batch: Tensor | None) -> Tensor:
+    return norm(x, batch) if "batch" in inspect.signature(norm.forward).parameters else norm(x)

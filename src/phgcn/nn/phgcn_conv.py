@@ -1,0 +1,170 @@
+r"""The paper's layer: attention to neighbours and to every node, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.resolver import activation_resolver
+
+from ..functional import Backend, Method, global_attention
+from .decay import Decay
+from .distance_conv import DistanceConv, explain
+from .global_attention import drop_targets
+from .top_attention import top_attention
+
+
+class PHGCNConv(DistanceConv):
+    r"""The graph convolution with structural and global attention from the `"Permutohedral-GCN: Graph Convolutional Networks
+    with Global Attention" <https://arxiv.org/abs/2003.00635>`_ paper.
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \sigma \left( \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha^{(S)}_{ij} \mathbf{W} \mathbf{x}_j
+        \right) \, \Vert \, \sigma \left( \sum_{j = 1}^{N} \alpha^{(G)}_{ij} \mathbf{W} \mathbf{x}_j \right)
+
+    Both paths share :math:`\mathbf{W}` and :math:`\mathbf{\Phi}` of a head; their weights are softmaxes, over the neighbours
+    of a node and over all nodes of its graph, of
+
+    .. math::
+        e_{ij} = -\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert, \qquad \mathbf{p}_i = \mathbf{\Phi} \mathbf{W} \mathbf{x}_i
+
+    with :math:`\lambda` of each path. The output has :math:`2 H F_{out}` channels: first those of all heads of the structural
+    path, then those of all heads of the global path.
+
+    Args:
+        in_channels (int): Size of each input sample, or :obj:`-1` to derive the size from the first input.
+        out_channels (int): Size of each output sample, of each head and path.
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        concat (bool, optional): If set to :obj:`False`, for output layers, heads and paths are averaged instead of
+            concatenated, and :math:`\sigma` is left out, as in GAT's output layer. (default: :obj:`True`)
+        dropout (float, optional): Dropout probability of attention. On the structural path it drops weights, after the
+            softmax. The weights of the global path are never formed; there it drops the values of nodes, each head's on its
+            own, which is the same as to drop the weight of such a node for all that attend to it. (default: :obj:`0.0`)
+        add_self_loops (bool, optional): If set to :obj:`False`, nodes do not attend to themselves on the structural path,
+            unless a self-loop is among the edges. Otherwise each node has one self-loop, whether the edges have none or
+            several. On the global path, a node is always among its own targets. (default: :obj:`True`)
+        bias (bool, optional): If set to :obj:`False`, the layer will not learn an additive bias; it is added before
+            :math:`\sigma`. (default: :obj:`True`)
+        residual (bool, optional): If set to :obj:`True`, the layer adds a learned linear map of the node's own features to
+            all channels, before :math:`\sigma`. (default: :obj:`False`)
+        embedding_dim (int, optional): Size of the embeddings :math:`\mathbf{p}_i`. (default: :obj:`4`)
+        decay_local (float, optional): The coefficient :math:`\lambda` of the structural path. (default: :obj:`1.0`)
+        decay_global (float, optional): The coefficient :math:`\lambda` of the global path. (default: :obj:`10.0`)
+        learn_decay (bool, optional): If set to :obj:`True`, both coefficients are learned for each head, from the given ones
+            on. (default: :obj:`False`)
+        act (str or Callable, optional): The non-linearity :math:`\sigma`, or :obj:`None`. (default: :obj:`"elu"`)
+        method (str, optional): How the global path is computed, as in :func:`phgcn.global_attention`.
+            (default: :obj:`"auto"`)
+        backend (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO; edge indices :math:`(2, E)`
+        - **output:** node features :math:`(N, 2 H F_{out})`, or :math:`(N, F_{out})` with ``concat=False``; with
+          ``return_attention_weights=True``, :math:`((N, 2 H F_{out}), ((2, E), (E, H)))`
+    """
+
+    paths = 2
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        dropout: float = 0.0,
+        add_self_loops: bool = True,
+        bias: bool = True,
+        residual: bool = False,
+        *,
+        embedding_dim: int = 4,
+        decay_local: float = 1.0,
+        decay_global: float = 10.0,
+        learn_decay: bool = False,
+        act: str | Callable[[Tensor], Tensor] | None = "elu",
+        method: Method = "auto",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, heads, concat, dropout, add_self_loops, bias, residual, embedding_dim, method, backend
+        )
+        self.decay_local = Decay("decay_local", decay_local, heads, learn_decay)
+        self.decay_global = Decay("decay_global", decay_global, heads, learn_decay)
+        self.act = None if act is None else activation_resolver(act)
+        self.method = method
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.decay_local.reset_parameters()
+        self.decay_global.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        *,
+        batch: Tensor | None = None,
+        return_attention_weights: bool | None = None,
+    ) -> Tensor | tuple[Tensor, tuple[Tensor, Tensor]]:
+        r"""Runs the forward pass of the module.
+
+        Args:
+            x (torch.Tensor): The node features.
+            edge_index (torch.Tensor): The edges: sources and targets, as a tensor or :class:`torch_geometric.EdgeIndex`, or
+                the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose values are not used. An edge that
+                occurs twice counts twice.
+            batch (torch.Tensor, optional): The graph of each node, in any order; global attention never crosses graphs.
+                (default: :obj:`None`, one graph)
+            return_attention_weights (bool, optional): If set to :obj:`True`, also returns the edges that were used,
+                self-loops included, and the attention weights of the structural path, before dropout. For the global path
+                see :meth:`top_attention`. (default: :obj:`None`)
+        """
+        if torch.compiler.is_compiling():
+            return self._attend(x, edge_index, batch, bool(return_attention_weights))
+        try:
+            return self._attend(x, edge_index, batch, bool(return_attention_weights))
+        except ValueError:
+            explain(x, edge_index)
+            raise
+
+    def _attend(
+        self, x: Tensor, edge_index: Any, batch: Tensor | None, weights: bool
+    ) -> Tensor | tuple[Tensor, tuple[Tensor, Tensor]]:
+        positions, values = self.project(x)
+        structural, found = self.attend_neighbours(positions, values, edge_index, self.decay_local(), weights)
+        everywhere = global_attention(
+            positions,
+            drop_targets(values, self.dropout, self.training),
+            decay=self.decay_global(),
+            batch=batch,
+            method=self.method,
+            backend=self.backend,
+        )
+        out = self.combine(x, [structural, everywhere])
+        if self.concat and self.act is not None:
+            out = self.act(out)
+        return out if found is None else (out, found)
+
+    @torch.no_grad()
+    def top_attention(
+        self, x: Tensor, edge_index: Any = None, k: int = 10, nodes: Tensor | None = None, batch: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        r"""The strongest targets of nodes on the global path, with their exact softmax weights, whatever ``method`` the layer
+        computes with.  Takes time in proportion to the nodes asked for times all nodes, and never holds such a matrix.
+
+        Args:
+            x (torch.Tensor): The node features.
+            edge_index (torch.Tensor, optional): Not used, as the global path does not follow edges; here so that the call
+                reads like that of the layer. (default: :obj:`None`)
+            k (int, optional): How many targets of each node. (default: :obj:`10`)
+            nodes (torch.Tensor, optional): The nodes :math:`(M,)` that are asked for. (default: :obj:`None`, all)
+            batch (torch.Tensor, optional): The graph of each node. (default: :obj:`None`, one graph)
+
+        Returns:
+            The targets and their weights, both :math:`(M, H, k)`, strongest first. Where a graph has fewer than ``k`` nodes,
+            the rest are targets -1 of weight 0.
+        """
+        positions, _ = self.project(x)
+        return top_attention(positions, self.decay_global(), k, nodes, batch)

@@ -1,0 +1,63 @@
+r"""The strongest targets of global attention, with exact weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..exact import distances
+from ..functional import _check_index
+
+PAIRS = 2**20
+"""How many pairs of nodes are looked at together."""
+
+
+def top_attention(
+    positions: Tensor, decay: float | Tensor, k: int = 10, nodes: Tensor | None = None, batch: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    r"""The ``k`` strongest targets of nodes, and their softmax weights among all nodes of the same graph.
+
+    Args:
+        positions (torch.Tensor): The embeddings.
+        decay (float or torch.Tensor): The coefficient :math:`\lambda`, or one per head.
+        k (int, optional): How many targets of each node. (default: :obj:`10`)
+        nodes (torch.Tensor, optional): The nodes that are asked for. (default: :obj:`None`, all)
+        batch (torch.Tensor, optional): The graph of each node. (default: :obj:`None`, one graph)
+
+    Shapes:
+        - **positions:** :math:`(N, H, D)`, **decay:** a number or :math:`(H,)`
+        - **nodes:** :math:`(M,)`, **batch:** :math:`(N,)`
+        - **output:** targets and weights, both :math:`(M, H, k)`, strongest first; -1 and 0 beyond the graph's last node
+    """
+    if not isinstance(k, int) or k < 1:
+        raise ValueError(f"k is {k!r}; allowed: a positive integer")
+    _check_index("batch", batch, positions, "x")
+    count, heads = positions.shape[:2]
+    scaled = (positions * (decay.view(-1, 1) if isinstance(decay, Tensor) else decay)).transpose(0, 1)
+    nodes = torch.arange(count, device=positions.device) if nodes is None else _checked_nodes(nodes, count)
+    targets = torch.full((len(nodes), heads, k), -1, dtype=torch.int64, device=positions.device)
+    weights = positions.new_zeros(len(nodes), heads, k)
+    if len(nodes) == 0:
+        return targets, weights
+    rows = max(1, PAIRS // count)
+    for start in range(0, len(nodes), rows):
+        asked = nodes[start : start + rows]
+        for head in range(heads):
+            score = -distances(scaled[head, asked], scaled[head])
+            if batch is not None:
+                score = score.masked_fill(batch[asked].unsqueeze(1) != batch, -torch.inf)
+            best, index = score.topk(min(k, count), dim=1)
+            found = slice(start, start + len(asked)), head, slice(best.size(1))
+            targets[found] = index.masked_fill(best == -torch.inf, -1)
+            weights[found] = torch.exp(best - score.logsumexp(dim=1, keepdim=True))
+    return targets, weights
+
+
+def _checked_nodes(nodes: Tensor, count: int) -> Tensor:
+    nodes = torch.as_tensor(nodes)
+    if nodes.dtype not in (torch.int64, torch.int32) or nodes.dim() != 1:
+        raise ValueError(f"nodes is {nodes.dtype} of shape {tuple(nodes.shape)}; allowed: a vector of int64 or int32")
+    bad = (nodes < 0) | (nodes >= count)
+    if bool(bad.any()):
+        raise ValueError(f"nodes has {int(nodes[bad][0])}; allowed: 0 to {count - 1}, as x has {count} rows")
+    return nodes.long()
