@@ -19,7 +19,8 @@ CORNELL_CLASSES = [16, 17, 30, 38, 82]
 def download(known: KnownGraph, root: Path, cache: Path) -> Path:
     """Downloads a graph into the cache and returns its file there."""
     wanted = root / known.file
-    here = f"there is no such file; put it there, or in {cache}"
+    elsewhere = "set PHGCN_DATA to its folder" if root == cache else f"in {cache}"
+    here = f"there is no such file; put it there, or {elsewhere}"
     if known.dataset is None:
         raise bad(wanted, f"{here}; PyG has no download for {known.name}: its source is {known.source}")
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SAVED = (".pt", ".pth")
 KINDS = f"an .npz, {' or '.join(SAVED)} file, or a folder or pair of {' or '.join(SUFFIXES)} files"
 
-MAX_SPARSE_DENSITY = 0.1
+MAX_SPARSE_DENSITY = 0.12
 MIN_SPARSE_FEATURES = 64
 """Features are sparse if at least this many, at most this share of them not zero: see ``benchmarks/sparse_features.py``."""
 
