@@ -38,24 +38,36 @@ def structural(
     Shapes:
         - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`
         - **edge_index:** :math:`(2, E)`, **edge_mask:** :math:`(E, H)`
-        - **output:** :math:`(N, H, C)`; then, for the gradient, the logarithm of the normaliser, :math:`(N, H)`, and the
-          edges by target: where those of a node start, :math:`(N + 1,)`, their sources and their columns of
-          ``edge_index``, :math:`(E,)`. The reference leaves all but the first empty.
+        - **output:** :math:`(N, H, C)`; then, for the gradient, the nearest source's distance and the inverse of the
+          normaliser, :math:`(2, N, H)`, and the edges by target: where those of a node start, :math:`(N + 1,)`, their
+          sources and their columns of ``edge_index``, :math:`(E,)`. The reference leaves all but the first empty.
     """
     for name, tensor in (("positions", positions), ("values", values), ("edge_mask", edge_mask)):
         if tensor is not None:
             _check_finite(name, tensor)
     _check_range(edge_index, len(positions))
-    with torch.no_grad():
-        out = reference.forward(positions, values, edge_index, edge_mask)
-    empty = (edge_index.new_empty(0, dtype=torch.int32) for _ in range(3))
-    return out, values.new_empty(0, values.size(1)), *empty
+    if backend == "reference":
+        with torch.no_grad():
+            out = reference.forward(positions, values, edge_index, edge_mask)
+        return out, *_extras(values, edge_index, backend)
+    from . import cpu
+
+    mask = None if edge_mask is None else _array(edge_mask)
+    out, *kept = map(torch.from_numpy, cpu.forward(_array(positions), _array(values), _array(edge_index), mask))
+    return out, kept[0], kept[1], kept[2], kept[3]
 
 
 @torch.library.register_fake("phgcn::structural")
 def _(positions, values, edge_index, edge_mask, backend):
-    empty = (edge_index.new_empty(0, dtype=torch.int32) for _ in range(3))
-    return values.new_empty(values.shape), values.new_empty(0, values.size(1)), *empty
+    return values.new_empty(values.shape), *_extras(values, edge_index, backend)
+
+
+def _extras(values: Tensor, edge_index: Tensor, backend: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What the forward keeps for the gradient, not filled in."""
+    (count, heads, _), edges = values.shape, edge_index.size(1)
+    shapes = [(2, count, heads), (count + 1,), (edges,), (edges,)] if backend == "numba" else [(0,)] * 4
+    start, source, edge = (edge_index.new_empty(shape, dtype=torch.int32) for shape in shapes[1:])
+    return values.new_empty(shapes[0]), start, source, edge
 
 
 @torch.library.impl("phgcn::structural_backward", _DEVICES)
@@ -73,8 +85,15 @@ def structural_backward(
     backend: str,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of positions and values of :func:`structural`."""
-    grad_positions, grad_values = reference.backward(grad, positions, values, edge_index, edge_mask)
-    return grad_positions.contiguous(), grad_values.contiguous()
+    if backend == "reference":
+        grad_positions, grad_values = reference.backward(grad, positions, values, edge_index, edge_mask)
+        return grad_positions.contiguous(), grad_values.contiguous()
+    from . import cpu
+
+    kept = _array(out), _array(norm), _array(start), _array(source), _array(edge)
+    mask = None if edge_mask is None else _array(edge_mask)
+    grads = cpu.backward(_array(grad), kept, _array(positions), _array(values), _array(edge_index), mask)
+    return torch.from_numpy(grads[0]), torch.from_numpy(grads[1])
 
 
 @torch.library.register_fake("phgcn::structural_backward")

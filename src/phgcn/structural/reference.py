@@ -50,7 +50,7 @@ def backward(
 
     Inside an op autograd is switched off for the thread, so the graph is recorded and run in one of its own.
     """
-    inputs = [t.detach().requires_grad_() for t in (positions, values)]
+    inputs = positions.detach().requires_grad_(), values.detach().requires_grad_()
 
     def differentiate() -> tuple[Tensor, ...]:
         return torch.autograd.grad(forward(*inputs, edge_index, edge_mask), inputs, grad)
