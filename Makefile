@@ -31,6 +31,7 @@ bench: $(VENV)/.ready-bench
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/lattice.py
 	$(BIN)/python benchmarks/stages.py
+	$(BIN)/python benchmarks/crossing.py
 	$(BIN)/python benchmarks/tables.py
 
 fit: $(VENV)/.ready-test

@@ -1,6 +1,6 @@
 r"""Writes the results of the benchmarks into README.md and docs/lattice.md, between their marks.
 
-python benchmarks/tables.py    # after accuracy.py, lattice.py and stages.py
+python benchmarks/tables.py    # after accuracy.py, lattice.py, stages.py and crossing.py
 """
 
 from __future__ import annotations
@@ -101,6 +101,19 @@ def stage_tables(stages: dict) -> list[str]:
     ]
 
 
+def crossing_table(measured: dict) -> list[str]:
+    sizes = [f"N={n:,}" for n in measured["sizes"]]
+    rows = [
+        [f"{r['dim']}", f"{r['channels']}", r["cloud"], *(f"{x:.2f}" for x in r["ratios"]), f"{r['crossing']:,.0f}"]
+        for r in measured["rows"]
+    ]
+    return [
+        f"exact / lattice, times of a forward and a backward, float32; median crossing {measured['median_crossing']:,.0f}:",
+        "",
+        *table(["D", "channels", "cloud", *sizes, "crossing"], rows),
+    ]
+
+
 def headline(accuracy: dict, speed: dict) -> list[str]:
     found = {(r["method"], r["cloud"]): r for r in accuracy["rows"] if (r["dim"], r["count"]) == (4, 20_000)}
     seconds = {name: t["median"] for name, t in speed["times"].items()}
@@ -137,6 +150,7 @@ def main() -> None:
     write(ROOT / "docs" / "lattice.md", "accuracy", accuracy_tables(accuracy))
     write(ROOT / "docs" / "lattice.md", "speed", speed_tables(speed))
     write(ROOT / "docs" / "lattice.md", "stages", stage_tables(results("stages")))
+    write(ROOT / "docs" / "lattice.md", "crossing", crossing_table(results("crossing")))
     write(ROOT / "README.md", "results", headline(accuracy, speed))
     print("written: README.md, docs/lattice.md")
 

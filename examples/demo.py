@@ -22,6 +22,7 @@ from rich.table import Table
 from torch import Tensor
 
 import phgcn
+from phgcn.lattice.groups import EXACT_PAIRS
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -139,7 +140,7 @@ def draw(rows: list[dict], times: dict[str, list[float]], path: Path) -> None:
     for method, found in times.items():
         label = f"{method}: N to the {exponent(found):.2f}"
         right.plot(COUNTS[: len(found)], [1000 * t for t in found], "o-", color=COLOURS[method], label=label)
-    right.axvspan(right.get_xlim()[0], 2048, color="#eeeeee", zorder=0)
+    right.axvspan(right.get_xlim()[0], EXACT_PAIRS**0.5, color="#eeeeee", zorder=0)
     right.text(0.015, 0.5, "lattice sums\nthese exactly", transform=right.transAxes, fontsize=8, color="#666666")
     right.set(
         xscale="log", yscale="log", xlabel="points N", ylabel="time of a call, ms", xlim=(COUNTS[0] / 1.2, COUNTS[-1] * 1.2)

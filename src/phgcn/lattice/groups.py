@@ -15,8 +15,9 @@ import numpy as np
 from .coefficients import MultiScaleWeights
 from .scheme import Exact, MultiScale, Scheme
 
-EXACT_PAIRS = 2048**2
-"""Graphs of at most this many pairs are summed exactly. Where a lattice becomes faster has not been measured yet."""
+EXACT_PAIRS = 1200**2
+"""Graphs of at most this many pairs are summed exactly: from there on the lattice is faster, as ``benchmarks/crossing.py``
+measures on the CPU for D = 1 to 6; in higher dimensions a little later."""
 
 FLOOR = 1e-8
 """In normalised cross-attention through a lattice, a query has at least this weight on each key's n-th part: one out of

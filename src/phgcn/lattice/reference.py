@@ -153,9 +153,12 @@ def near_field(targets: Tensor, keys: Tensor, rows: Tensor, fitted: MultiScaleWe
 
 
 def mean_pairs(keys: Tensor, queries: Tensor | None, radius: float) -> float:
-    """About how many keys a query has within a radius, on average: how many share a cell with the volume of the ball."""
-    points = keys if queries is None else torch.cat([keys, queries])
-    cells = torch.floor(points.detach().double() / mean_pairs_cell(keys.size(1), radius))
+    """About how many keys a query has within a radius, on average: how many share a cell with the volume of the ball.
+
+    The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut into :math:`2^D` parts.
+    """
+    points = (keys if queries is None else torch.cat([keys, queries])).detach().double()
+    cells = torch.floor((points - points.mean(dim=0)) / mean_pairs_cell(keys.size(1), radius) + 0.5)
     _, cell = torch.unique(cells, dim=0, return_inverse=True)
     of_keys = torch.bincount(cell[: len(keys)], minlength=int(cell.max()) + 1).double()
     if queries is None:

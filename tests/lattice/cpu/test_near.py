@@ -72,3 +72,11 @@ def test_pairs_are_counted_among_neighbours():
     assert mean_pairs(torch.zeros(10, 2), None, 1.0) == 9
     assert mean_pairs(torch.arange(10.0).unsqueeze(1) * 100, None, 1.0) == 0
     assert mean_pairs(torch.zeros(10, 2), torch.zeros(3, 2), 1.0) == 10
+
+
+@pytest.mark.parametrize("dim", [2, 6])
+def test_a_small_dense_cloud_is_not_cut_by_cells(dim):
+    """All pairs of these points are near: summing them one by one would take quadratic time."""
+    points = normal(500, dim, seed=3) * 0.1
+    assert mean_pairs(points, None, 2.0) == 499
+    assert backend.mean_pairs(points.numpy(), None, 2.0, 1e9) == 499

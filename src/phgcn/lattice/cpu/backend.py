@@ -291,18 +291,20 @@ def _near_law(fitted: MultiScaleWeights, level: int, dtype: np.dtype) -> PairWei
 def mean_pairs(keys: np.ndarray, queries: np.ndarray | None, radius: float, enough: float) -> float:
     """About how many keys a query has within a radius, on average: how many share a cell with the volume of the ball.
 
-    Where they are surely more than ``enough``, the number of cells tells, and they are not counted.
+    The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut into :math:`2^D` parts.
+    Where the pairs are surely more than ``enough``, the number of cells tells, and they are not counted.
     """
     side = mean_pairs_cell(keys.shape[1], radius)
     points = keys if queries is None else np.concatenate([keys, queries])
-    low, high = (edge / side for edge in build.extent(points))
+    corner = points.mean(axis=0, dtype=np.float64) - side / 2
+    low, high = (np.floor((edge - corner) / side) for edge in build.extent(points))
     if queries is None:
-        cells = np.prod(np.floor(high) - np.floor(low) + 1)
+        cells = np.prod(high - low + 1)
         if len(keys) / cells > enough + 1:  # however they are spread
             return len(keys) / cells - 1
-    base = np.floor(low) - 1
+    base = low - 1
     multiplier, bits, _ = multipliers(high - base + 1)
-    key, index = sort_keys(build.cube_keys(points, base * side, 1 / side, multiplier), bits)
+    key, index = sort_keys(build.cube_keys(points, corner + base * side, 1 / side, multiplier), bits)
     start = run_starts(key)
     count = np.diff(start).astype(np.float64)
     if queries is None:
