@@ -44,10 +44,10 @@ def global_attention(
         queries (torch.Tensor, optional): The points that attend to ``positions``. (default: :obj:`None`, the same points)
         query_batch (torch.Tensor, optional): The graph of each query. (default: :obj:`None`, one graph)
         method (str or scheme, optional): ``"exact"``: the sum over all pairs. ``"lattice"``: the multi-scale lattice, in
-            time linear in the number of points; graphs of up to 1,200, where that is faster, are summed exactly. ``"lattice-fine"``: a more
-            accurate one. ``"separable"``: the paper's filter of width 7. ``"auto"``: exact for small graphs, else
-            ``"lattice"``. Or :class:`phgcn.lattice.MultiScale` or :class:`phgcn.lattice.Separable` for full control.
-            (default: :obj:`"auto"`)
+            time linear in the number of points; graphs of up to 1,200, where that is faster, are summed exactly.
+            ``"lattice-fine"``: a more accurate one. ``"separable"``: the paper's filter of width 7. ``"auto"``: exact for
+            small graphs, else ``"lattice"``. Or :class:`phgcn.lattice.MultiScale` or :class:`phgcn.lattice.Separable` for
+            full control. (default: :obj:`"auto"`)
         backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), or ``"auto"``. (default:
             :obj:`"auto"`)
 
