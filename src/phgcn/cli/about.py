@@ -1,0 +1,84 @@
+r"""``phgcn graphs`` and ``phgcn doctor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from ..data import Row
+
+
+def graphs(as_json: options.Json = False) -> None:
+    """List the known graphs, what is available and where.
+
+    The columns are those of the paper's Table 1, published counts beside. Files are looked for in `$PHGCN_DATA`, else in
+    the user's cache.
+
+    Examples:
+
+    - `phgcn graphs`
+
+    - `PHGCN_DATA=~/graphs phgcn graphs --json`
+    """
+    from ..data import table as rows_of
+    from .display import console, print_json, table
+
+    rows = rows_of()
+    if as_json:
+        print_json([_as_json(row) for row in rows])
+        return
+    headings = [
+        "graph",
+        *(f"{part} {kind}".strip() for part in ("nodes", "edges", "features", "classes") for kind in ("", "publ.")),
+    ]
+    lines = []
+    for row in rows:
+        found = row.found or ("-",) * len(row.published)
+        pairs = [cell for pair in zip(found, row.published, strict=True) for cell in pair]
+        lines.append((row.name, *pairs, row.masks or "", row.metric, row.path or "not here"))
+    shown = table("Known graphs", (*headings, "masks", "metric", "file"), lines)
+    for column in shown.columns[-3:]:
+        column.justify, column.overflow = "left", "fold"
+    console().print(shown)
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    found = None if row.found is None else row.found._asdict()
+    path = None if row.path is None else str(row.path)
+    return {**asdict(row), "published": row.published._asdict(), "found": found, "path": path}
+
+
+def doctor(as_json: options.Json = False) -> None:
+    """Check the installation: versions, devices, compiled kernels, folders, and a self-test of some seconds.
+
+    Exits with 1 if something is wrong.
+
+    Examples:
+
+    - `phgcn doctor`
+
+    - `phgcn doctor --json`
+    """
+    from .display import console, print_json, table
+    from .doctor import examine
+
+    found = examine()
+    if as_json:
+        print_json(found)
+    else:
+        out = console()
+        for part in ("versions", "devices", "folders", "kernels"):
+            out.print(table(part.capitalize(), ("", ""), list(found[part].items()), numbers_from=9))
+        rows = [
+            (row["what"], "ok" if row["ok"] else "WRONG", f"{row['seconds']:.2f} s", row["found"]) for row in found["tests"]
+        ]
+        out.print(table("Self-test", ("", "", "", "found"), rows, numbers_from=9))
+        out.print("all is well" if found["ok"] else "something is wrong, see above", highlight=False)
+    if not found["ok"]:
+        raise typer.Exit(1)

@@ -1,0 +1,93 @@
+r"""The command ``phgcn``: its sub-commands, and how errors become one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from . import about, training, using
+
+EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="phgcn",
+    help="Global attention for graphs, at linear cost: train, evaluate, predict, tune and plot.",
+    epilog="Exit codes: 0 done, 1 failed (disk full, loss no number), 2 wrong input, 130 interrupted.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        typer.echo(f"phgcn {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _phgcn(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command("train")(training.train)
+app.command("evaluate")(using.evaluate)
+app.command("predict")(using.predict)
+app.command("tune")(training.tune)
+app.command("plot")(using.plot)
+app.command("graphs")(about.graphs)
+app.command("doctor")(about.doctor)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code."""
+    warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+    try:
+        code = app(arguments, prog_name="phgcn", standalone_mode=False)
+    except KeyboardInterrupt:
+        return _say("interrupted", EXIT_INTERRUPTED)
+    except Exception as error:
+        return _failed(error)
+    if code == EXIT_INTERRUPTED:
+        return _say("interrupted", EXIT_INTERRUPTED)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception) -> int:
+    """One line for what went wrong, and the exit code: 2 for wrong input, 1 for a failure."""
+    if os.environ.get("PHGCN_TRACEBACK"):
+        traceback.print_exception(error)
+    if hasattr(error, "format_message"):  # a wrong option or argument
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "phgcn"
+        return _say(f"{error.format_message()} See {command} --help", EXIT_BAD_INPUT)
+    if isinstance(error, ValueError):
+        return _say(str(error), EXIT_BAD_INPUT)
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return _say(f"{place}{error.strerror or error}", EXIT_FAILURE)
+    if isinstance(error, RuntimeError) and type(error) is not RuntimeError:  # one of ours
+        return _say(str(error), EXIT_FAILURE)
+    return _say(f"{type(error).__name__}: {error} (PHGCN_TRACEBACK=1 shows where)", EXIT_FAILURE)
+
+
+def _say(text: str, code: int) -> int:
+    print("phgcn: " + " ".join(text.split()), file=sys.stderr)
+    return code
+
+
+def main() -> None:
+    sys.exit(run())

@@ -1,0 +1,220 @@
+r"""What commands print: progress on stderr, results on stdout, as tables or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ..train.run import Moment, Plan
+    from ..train.tune import Told
+
+REDRAW = 0.1  # seconds between two updates of a bar
+LOG = 10.0  # seconds between two lines of a log
+
+
+def console() -> Console:
+    """A console that does not wrap tables where the output goes to a file."""
+    found = Console()
+    return found if found.is_terminal else Console(width=140)
+
+
+def print_json(content: Any) -> None:
+    json.dump(content, sys.stdout, indent=1)
+    sys.stdout.write("\n")
+
+
+def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], numbers_from: int = 1) -> Table:
+    """A table whose columns are numbers from a certain one on."""
+    found = Table(title=title, title_justify="left")
+    for number, heading in enumerate(headings):
+        found.add_column(escape(heading), justify="right" if number >= numbers_from else "left")
+    for row in rows:
+        found.add_row(*(escape(str(cell)) for cell in row))
+    return found
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person reads them."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+class Display:
+    """A bar where stderr is a terminal, else lines of a log now and then."""
+
+    def __init__(self, total: float, every: float = LOG) -> None:
+        self.every, self.last = every, time.monotonic()
+        terminal = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[rest]}"),
+        )
+        self.bar = Progress(*columns, console=terminal, transient=True) if terminal.is_terminal else None
+        self.task = self.bar.add_task("starting", total=total, rest="") if self.bar else None
+        self.begin = time.monotonic()
+
+    def __enter__(self) -> Any:
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def due(self) -> bool:
+        """Whether it is time to show something again: this is asked after every epoch and must cost nothing."""
+        now = time.monotonic()
+        if now - self.last < (REDRAW if self.bar else self.every):
+            return False
+        self.last = now
+        return True
+
+    def show(self, completed: float, text: str, rest: str) -> None:
+        if self.bar and self.task is not None:
+            self.bar.update(self.task, completed=completed, description=escape(text), rest=escape(rest))
+        else:
+            self.say(f"{text}  {rest}".rstrip())
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self.bar:
+            self.bar.console.print(escape(text), highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+class TrainingDisplay(Display):
+    """Epoch, losses, metric and time left of a run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.trials = plan, [trial.name for trial in plan.trials()]
+        super().__init__(total=len(self.trials))
+        self.counted = 0  # epochs seen
+        self.lengths: list[int] = []  # epochs of trainings that have ended
+        self.latest: Moment | None = None
+
+    def told(self, moment: Moment) -> None:
+        self.counted += 1
+        if self.latest is not None and moment.trial != self.latest.trial:
+            self.lengths.append(self.latest.epoch)
+            self.say(f"{self._text(self.latest)}: done")
+        self.latest = moment
+        if self.due():
+            place = self.trials.index(moment.trial.name)
+            expected = sum(self.lengths) / len(self.lengths) if self.lengths else self.plan.settings.epochs
+            left = max(expected - moment.epoch, 0) + expected * (len(self.trials) - place - 1)
+            pace = (time.monotonic() - self.begin) / self.counted
+            about = "about" if self.lengths else "at most"
+            self.show(place + min(moment.epoch / expected, 1), self._text(moment), f"{about} {duration(left * pace)} left")
+
+    def _text(self, moment: Moment) -> str:
+        train_loss, val_loss, val_metric, _ = moment.row
+        losses = f"train {train_loss:.3f}, validation {val_loss:.3f} (best {moment.best_loss:.3f})"
+        return f"{moment.trial.name} of {len(self.trials)}, epoch {moment.epoch}: {losses}, {self.plan.metric} {val_metric:.3f}"
+
+
+class TuningDisplay(Display):
+    """The trials of a study."""
+
+    def __init__(self, trials: int) -> None:
+        super().__init__(total=trials)
+
+    def told(self, told: Told) -> None:
+        value = "cut short" if told.value is None else f"validation loss {told.value:.4f}"
+        best = "" if told.best is None else f", best {told.best:.4f}"
+        self.say(f"trial {told.number}: {value}{best}")
+        if self.bar:
+            self.show(told.done, f"{told.done} trials{best}", "")
+
+
+# Results
+
+
+def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
+    if as_json:
+        print_json({**result, "run": str(folder)})
+        return
+    scale, unit = (100, " %") if result["metric"] == "accuracy" else (1, "")
+
+    def shown(value: float) -> str:
+        return f"{scale * value:.2f}" if scale > 1 else f"{value:.4f}"
+
+    title = f"{result['model']} on {result['graph']}, protocol {result['protocol']}, {result['metric']}{unit}"
+    headings = ("split", "test", "at best validation metric", "validation loss", "best epoch", "epochs", "ms per epoch")
+    rows = [
+        (f"{row['split']}", shown(row["test"]), shown(row["test_at_best_val_metric"]), f"{row['val_loss']:.4f}",
+         row["best_epoch"], row["epochs"], f"{1000 * row['seconds_per_epoch']:.1f}")
+        for row in result["splits"]
+    ]  # fmt: skip
+    out = console()
+    out.print(table(title, headings, rows))
+    for key, label in (("test", "test"), ("test_at_best_val_metric", "test at best validation metric")):
+        out.print(f"{label}: {shown(result[key]['mean'])} ± {shown(result[key]['std'])}{unit}", highlight=False)
+    seconds = (
+        f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
+    )
+    out.print(f"{seconds}; written to {escape(str(folder))}", highlight=False, soft_wrap=True)
+
+
+def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+        return
+    out, names = console(), result["classes"]
+    rows = [(name, *counts) for name, counts in zip(names, result["confusion"], strict=True)]
+    out.print(table("Test nodes of all splits: class (rows) and predicted class (columns)", ("class", *names), rows))
+    scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
+    out.print(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
+    mean, deviation = result["test"]["mean"], result["test"]["std"]
+    same = "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
+    out.print(
+        f"test {result['metric']}: {mean:.4f} ± {deviation:.4f} over {len(result['splits'])} models, {same}", highlight=False
+    )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def show_predictions(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+        return
+    counts = ", ".join(f"{name}: {count}" for name, count in result["predicted"].items())
+    text = f"{result['nodes']} nodes of {result['graph']} by the model of split {result['split']} ({counts})"
+    console().print(f"{escape(text)}; written to {escape(result['file'])}", highlight=False, soft_wrap=True)
+
+
+def show_tuning(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+        return
+    best, out, written = result["best"], console(), escape(result["config"])
+    rows = [(key, value, "yes" if key in result["varied"] else "") for key, value in best["settings"].items()]
+    title = f"Best of {len(result['trials'])} trials: number {best['number']}, mean validation loss {best['val_loss']:.4f}"
+    out.print(table(title, ("setting", "value", "varied"), rows))
+    command = f"phgcn train {escape(result['graph'])} --config {written}"
+    out.print(f"written to {written}, for: {command}", highlight=False, soft_wrap=True)
+
+
+def show_files(files: Sequence[Path], as_json: bool) -> None:
+    if as_json:
+        print_json({"files": [str(file) for file in files]})
+        return
+    for file in files:
+        print(f"written to {file}")

@@ -1,0 +1,24 @@
+r"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Graph = Annotated[str, typer.Argument(metavar="GRAPH", help="A known name (see `phgcn graphs`), or the path of a graph.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, made by `phgcn train`.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Config = Annotated[Path | None, typer.Option("--config", help="A TOML file of settings, instead of the one that comes along.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. heads=4. May be repeated.")
+]
+Directed = Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")]
+Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, ...")]
+Metric = Annotated[
+    str | None, typer.Option("--metric", help="accuracy or roc_auc. \\[default: by the graph]", show_default=False)
+]
+Split = Annotated[
+    int | None, typer.Option("--split", help="Whose model. \\[default: the one with the smallest validation loss]")
+]

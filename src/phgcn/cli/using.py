@@ -1,0 +1,87 @@
+r"""``phgcn evaluate``, ``phgcn predict`` and ``phgcn plot``: what a trained run is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import options
+
+Where = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]
+
+
+def evaluate(run: options.RunFolder, graph: Where = None, as_json: options.Json = False) -> None:
+    """Compute the metrics of a run again, with a table of confusions.
+
+    Examples:
+
+    - `phgcn evaluate runs/texas`
+
+    - `phgcn evaluate runs/texas --json`
+    """
+    from ..train import Run
+    from ..train import evaluate as evaluated
+    from .display import show_evaluation
+
+    opened = Run.open(run)
+    opened.result()
+    show_evaluation(evaluated(opened, opened.data(graph)), as_json)
+
+
+def predict(
+    run: options.RunFolder,
+    graph: options.Graph,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The CSV to write.")] = Path("predictions.csv"),
+    split: options.Split = None,
+    as_json: options.Json = False,
+) -> None:
+    """Predict the class of every node, of the same graph or a new one.
+
+    A new graph needs the same features; its nodes need no labels. The CSV holds each node's id, its class and the
+    probability of every class.
+
+    Examples:
+
+    - `phgcn predict runs/texas texas -o predictions.csv`
+
+    - `phgcn predict runs/mine new-graph/ -o new.csv --split 2`
+    """
+    from ..train import Run
+    from ..train import predict as predicted
+    from .display import show_predictions
+
+    show_predictions(predicted(Run.open(run), graph, out, split), as_json)
+
+
+def plot(
+    run: options.RunFolder,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder. \\[default: RUN/plots]")] = None,
+    split: options.Split = None,
+    node: Annotated[
+        str | None, typer.Option(help="The id of the node whose attention is drawn. \\[default: a test node]")
+    ] = None,
+    layer: Annotated[int, typer.Option(help="The layer whose embeddings are drawn, from 0.")] = 0,
+    kind: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
+    graph: Where = None,
+    as_json: options.Json = False,
+) -> None:
+    """Draw learning curves, embeddings, distances and the attention of a node.
+
+    Embeddings of more than two dimensions are projected on their principal axes. Models without an embedding (gat, gcn,
+    mlp) get learning curves alone.
+
+    Examples:
+
+    - `phgcn plot runs/texas`
+
+    - `phgcn plot runs/texas --node 17 --format svg -o figures`
+    """
+    from ..report import plot as plotted
+    from ..train import Run
+    from .display import show_files
+
+    opened = Run.open(run)
+    files = plotted(opened, lambda: opened.data(graph), out or run / "plots", split, node, layer, kind)
+    show_files(files, as_json)

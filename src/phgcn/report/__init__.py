@@ -1,0 +1,5 @@
+r"""Figures of trained runs."""
+
+from .plot import plot
+
+__all__ = ["plot"]

@@ -1,0 +1,64 @@
+r"""What all figures share: colours, grids of panels, and how they are saved."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..train.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#666666")
+PANEL = 3.0  # inches
+
+
+def colours(count: int) -> list[str]:
+    """A colour for each of so many classes; told apart by the colour-blind too, up to eight."""
+    if count <= len(COLOURS):
+        return list(COLOURS[:count])
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colormaps["turbo"](number / (count - 1))) for number in range(count)]
+
+
+def panels(count: int, columns: int = 4, width: float = PANEL, height: float = PANEL) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels, in rows of a few; no window is opened."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("phgcn plot needs the package matplotlib: pip install 'phgcn[plot]'") from None
+    columns = min(count, columns)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(columns * width, rows * height + 0.6), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
+    for spare in grid[count:]:
+        spare.remove()
+    for axis in grid[:count]:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, grid[:count]
+
+
+def legend(figure: Figure, names: list[str], dots: list[str]) -> None:
+    """One legend of the classes, above the panels."""
+    from matplotlib.lines import Line2D
+
+    marks = [
+        Line2D([], [], marker="o", linestyle="", color=colour, label=name) for name, colour in zip(names, dots, strict=True)
+    ]
+    figure.legend(handles=marks, loc="outside upper center", ncols=min(len(names), 8), frameon=False)
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Writes a figure whole or not at all."""
+    kind = path.suffix[1:]
+    if kind not in FORMATS:
+        raise ValueError(f"format is {kind!r}; allowed: {', '.join(FORMATS)}")
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=130, format=kind)
+    return path

@@ -1,0 +1,23 @@
+r"""Training: settings, the loop, runs that can be continued, predictions, and the search for settings."""
+
+from .graph import find
+from .loop import Task, Training, TrainingError
+from .predict import evaluate, predict
+from .run import Moment, Plan, Run
+from .settings import Settings, resolve
+from .tune import tune
+
+__all__ = [
+    "Moment",
+    "Plan",
+    "Run",
+    "Settings",
+    "Task",
+    "Training",
+    "TrainingError",
+    "evaluate",
+    "find",
+    "predict",
+    "resolve",
+    "tune",
+]

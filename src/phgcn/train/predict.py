@@ -1,0 +1,96 @@
+r"""What a trained run is for: its metrics again, and predictions for every node of the same or another graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from . import graph as graphs
+from .files import write_csv
+from .metrics import confusion, mean_and_deviation, metric
+from .run import Run, Trial, prepare
+
+
+@torch.no_grad()
+def logits(run: Run, trial: Trial, data: Data) -> Tensor:
+    """The output of a trained model for every node of a graph with as many features as it was trained on."""
+    wanted = run.about["graph"]["features"]
+    if data.x.size(1) != wanted:
+        raise ValueError(
+            f"{data.name}: the graph has {data.x.size(1)} features; allowed: {wanted}, as {run.folder} was trained on"
+        )
+    x = graphs.prepared(data.x, run.plan.settings.normalise).to(run.plan.device)
+    return run.model(trial).to(run.plan.device)(x, data.edge_index.to(run.plan.device)).cpu()
+
+
+def evaluate(run: Run, data: Data) -> dict[str, Any]:
+    """The metrics of a finished run, computed anew from its weights, and which classes its test nodes were taken for."""
+    recorded = run.result()
+    tasks = prepare(run.plan, data)
+    names = graphs.class_names(data)
+    table = torch.zeros(len(names), len(names), dtype=torch.int64)
+    rows = []
+    for trial in run.plan.trials():
+        out, task = logits(run, trial, data), tasks[trial.split]
+        test, y = task.test.cpu(), data.y
+        table += confusion(out[test].argmax(dim=1), y[test], len(names))
+        found = {
+            part: metric(run.plan.metric, out[nodes], y[nodes])
+            for part, nodes in (("train", task.train.cpu()), ("val", task.val.cpu()), ("test", test))
+        }
+        rows.append({"split": trial.split, "repeat": trial.repeat, **found})
+    mean, deviation = mean_and_deviation([row["test"] for row in rows])
+    return {
+        "run": str(run.folder),
+        "graph": recorded["graph"],
+        "model": run.plan.model,
+        "metric": run.plan.metric,
+        "test": {"mean": mean, "std": deviation},
+        "as_recorded": all(row["test"] == kept["test"] for row, kept in zip(rows, recorded["splits"], strict=True)),
+        "splits": rows,
+        "classes": names,
+        "confusion": table.tolist(),
+        "per_class": [_class_scores(table, number, name) for number, name in enumerate(names)],
+    }
+
+
+def _class_scores(table: Tensor, number: int, name: str) -> dict[str, Any]:
+    hits, true, taken = (int(count) for count in (table[number, number], table[number].sum(), table[:, number].sum()))
+    recall, precision = hits / true if true else None, hits / taken if taken else None
+    return {"class": name, "nodes": true, "recall": recall, "precision": precision}
+
+
+def choose_trial(run: Run, split: int | None = None) -> Trial:
+    """The training of that split with the smallest validation loss; of all splits where none is named."""
+    if split is not None and not 0 <= split < run.plan.splits:
+        raise ValueError(f"split is {split}; allowed: 0 to {run.plan.splits - 1}")
+    trials = [trial for trial in run.plan.trials() if split in (None, trial.split) and run.finished(trial)]
+    if not trials:
+        raise ValueError(f"{run.folder}: nothing is trained yet; `phgcn train ... --out {run.folder} --resume` does that")
+    return min(trials, key=lambda trial: run.trial_result(trial)["val_loss"])
+
+
+def predict(run: Run, source: str, path: str | Path, split: int | None = None) -> dict[str, Any]:
+    """Writes a CSV with the predicted class and all probabilities of every node of a graph.
+
+    Args:
+        run (Run): A run with at least one trained split.
+        source (str): A graph's name or path; any graph with the same features.
+        path (str or Path): The CSV to write.
+        split (int, optional): Whose model. (default: :obj:`None`, that with the smallest validation loss)
+    """
+    trial = choose_trial(run, split)
+    _, data = graphs.find(source, run.plan.directed)
+    chances = logits(run, trial, data).double().softmax(dim=1)
+    names = run.about["graph"]["classes"]
+    best = chances.argmax(dim=1).tolist()
+    rows = zip(graphs.node_names(data), best, chances.tolist(), strict=True)
+    heading = ["id", "label", *(f"probability_{name}" for name in names)]
+    write_csv(path, heading, ([node, names[label], *(f"{value:.6g}" for value in row)] for node, label, row in rows))
+    counts = {name: best.count(number) for number, name in enumerate(names)}
+    return {"run": str(run.folder), "graph": str(data.name), "nodes": len(best), "split": trial.split,
+            "file": str(path), "predicted": counts}  # fmt: skip

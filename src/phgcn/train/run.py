@@ -1,0 +1,363 @@
+r"""A run: one model trained on several splits of one graph, and the folder that keeps it.
+
+::
+
+    RUN/run.json                    what was asked for, written first
+    RUN/config.toml                 the settings, each with its meaning
+    RUN/split-00.safetensors        the weights with the smallest validation loss, and the split's result
+    RUN/split-00.csv                its curves
+    RUN/split-00.state.safetensors  a checkpoint, only while the split is being trained
+    RUN/result.json                 the result, written last
+
+With several trainings per split the files are called ``split-00-repeat-0`` and so on.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch_geometric.data import Data
+
+from ..data import PROTOCOLS, public_masks, splits
+from ..data.splits import Protocol
+from ..nn import MODELS
+from ..nn.models import NodeModel
+from . import graph as graphs
+from . import settings as config
+from .files import read_json, read_tensors, remove_leftovers, write_csv, write_json, write_tensors, write_text
+from .loop import CURVES, Task, Training, TrainingError
+from .metrics import METRICS, mean_and_deviation
+from .settings import Settings
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is asked to do.
+
+    Args:
+        source (str): The graph's name or the path of its file.
+        model (str): The model's name. (default: :obj:`"phgcn"`)
+        protocol (str): How nodes are split. (default: :obj:`"paper"`)
+        splits (int): How many splits. (default: :obj:`10`)
+        repeats (int): Trainings per split, each from its own random weights. (default: :obj:`1`)
+        seed (int): What splits, weights and dropout follow from. (default: :obj:`0`)
+        metric (str): ``"accuracy"`` or ``"roc_auc"``. (default: :obj:`"accuracy"`)
+        directed (bool): Whether edges keep their direction. (default: :obj:`False`)
+        device (str): Where it is computed. (default: :obj:`"cpu"`)
+        settings (Settings): Those of the model and its training.
+    """
+
+    source: str
+    model: str = "phgcn"
+    protocol: Protocol = "paper"
+    splits: int = 10
+    repeats: int = 1
+    seed: int = 0
+    metric: str = "accuracy"
+    directed: bool = False
+    device: str = "cpu"
+    settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        config.check_model(self.model)
+        for name, value, allowed in (("protocol", self.protocol, PROTOCOLS), ("metric", self.metric, METRICS)):
+            if value not in allowed:
+                raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+        for name, count in (("splits", self.splits), ("repeats", self.repeats)):
+            if not 1 <= count <= 1000:
+                raise ValueError(f"{name} is {count}; allowed: 1 to 1000")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed is {self.seed}; allowed: 0 to {2**31 - 1}")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"device is {self.device!r}; allowed: cpu, or a device that torch finds here ({reason})") from None
+
+    def trials(self) -> list[Trial]:
+        return [Trial(split, repeat, self) for split in range(self.splits) for repeat in range(self.repeats)]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training of a run."""
+
+    split: int
+    repeat: int
+    plan: Plan
+
+    @property
+    def name(self) -> str:
+        return f"split-{self.split:02d}" + (f"-repeat-{self.repeat}" if self.plan.repeats > 1 else "")
+
+    @property
+    def seed(self) -> int:
+        """Its own, whatever the number of splits and repeats."""
+        return 1000 * (1000 * self.plan.seed + self.split) + self.repeat
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a run is, told after every epoch."""
+
+    trial: Trial
+    epoch: int
+    row: tuple[float, ...]  # of CURVES
+    best_loss: float
+
+
+class Run:
+    """A run and its folder; opened by :meth:`create` or :meth:`open`."""
+
+    def __init__(self, folder: Path, plan: Plan, about: dict[str, Any]) -> None:
+        self.folder, self.plan, self.about = folder, plan, about
+
+    @classmethod
+    def create(cls, folder: str | Path, plan: Plan, data: Data, heading: str = "") -> Run:
+        """Makes the folder of a new run; one that holds something already is refused."""
+        folder = Path(folder)
+        if folder.is_dir() and any(entry.name != ".lock" for entry in folder.iterdir()):
+            what = "a run already; --resume continues it" if (folder / "run.json").is_file() else "files already"
+            raise ValueError(f"{folder}: holds {what}, or choose another folder")
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder}: a file; allowed: a folder, or a name that is not taken")
+        about = {"format": FORMAT, **asdict(plan), "graph": graphs.describe(data), "versions": versions()}
+        about["settings"] = config.used(plan.settings, plan.model)
+        write_text(folder / "config.toml", config.as_toml(plan.settings, plan.model, heading or f"{plan.model} on {data.name}"))
+        write_json(folder / "run.json", about)
+        return cls(folder, plan, about)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """The run in a folder, finished or not."""
+        folder = Path(folder)
+        if not (folder / "run.json").is_file():
+            raise ValueError(f"{folder}: no run here (run.json is missing); `phgcn train ... --out {folder}` makes one")
+        about = read_json(folder / "run.json")
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise ValueError(f"{folder / 'run.json'}: not a run of this version of phgcn")
+        try:
+            given = {entry.name: about[entry.name] for entry in fields(Plan)}
+            source = str(folder / "run.json")
+            given["settings"] = config.change(Settings(), about["settings"], given["model"], source)
+            return cls(folder, Plan(**given), about)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{folder / 'run.json'}: not a run ({error})") from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from writing the same run; the lock ends with the process, however that ends."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise ValueError(f"{self.folder}: another process is training this run") from None
+        try:
+            remove_leftovers(self.folder)
+            yield
+        finally:
+            lock.release()
+
+    def data(self, source: str | None = None) -> Data:
+        """The graph that the run was trained on, refused if it has changed since."""
+        _, data = graphs.find(source or self.plan.source, self.plan.directed)
+        found, kept = graphs.digest(data), self.about["graph"]["digest"]
+        if found != kept:
+            raise ValueError(f"{self.plan.source}: the graph has changed since {self.folder} was trained on it")
+        return data
+
+    def finished(self, trial: Trial) -> bool:
+        return self._weights(trial).is_file()
+
+    def trial_result(self, trial: Trial) -> dict[str, Any]:
+        return read_tensors(self._weights(trial))[1]
+
+    def model(self, trial: Trial) -> NodeModel:
+        """The trained model of a trial, for predicting."""
+        about, names = self.about["graph"], self.about["graph"]["classes"]
+        model = build_model(self.plan, about["features"], len(names))
+        weights, _ = read_tensors(self._weights(trial))
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise ValueError(f"{self._weights(trial)}: not the weights of this run ({str(error).splitlines()[0]})") from None
+        return model.eval()
+
+    def result(self) -> dict[str, Any]:
+        """The result of a finished run."""
+        path = self.folder / "result.json"
+        if not path.is_file():
+            raise ValueError(
+                f"{self.folder}: the run is not finished; `phgcn train ... --out {self.folder} --resume` does that"
+            )
+        return read_json(path)
+
+    def _weights(self, trial: Trial) -> Path:
+        return self.folder / f"{trial.name}.safetensors"
+
+    # Training
+
+    def train(
+        self, data: Data, told: Callable[[Moment], None] = lambda moment: None, tensorboard: bool = False
+    ) -> dict[str, Any]:
+        """Trains what is not trained yet, and writes the result.
+
+        Args:
+            data (torch_geometric.data.Data): The graph.
+            told (callable): Called after every epoch. (default: nothing)
+            tensorboard (bool): Also writes the curves for TensorBoard, below ``RUN/tensorboard``. (default: :obj:`False`)
+        """
+        with self.locked():
+            tasks = prepare(self.plan, data)
+            for trial in self.plan.trials():
+                if not self.finished(trial):
+                    self._train_one(trial, tasks[trial.split], told, tensorboard)
+            result = summary(self.plan, self.about, [self.trial_result(trial) for trial in self.plan.trials()])
+            write_json(self.folder / "result.json", result)
+        return result
+
+    def _train_one(self, trial: Trial, task: Task, told: Callable[[Moment], None], tensorboard: bool) -> None:
+        checkpoint = self.folder / f"{trial.name}.state.safetensors"
+        with seeded(trial.seed, task):
+            training = start(self.plan, task)
+            if checkpoint.is_file():
+                training.load(checkpoint)
+            with _log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard) as log:
+                while not training.done:
+                    row = _epoch(training, trial)
+                    training.save(checkpoint)
+                    log(training.state.epoch, row)
+                    told(Moment(trial, training.state.epoch, row, training.best.val_loss))
+        rows = [(number, *row) for number, row in enumerate(training.state.curves, start=1)]
+        write_csv(self.folder / f"{trial.name}.csv", ("epoch", *CURVES), rows)
+        write_tensors(self._weights(trial), training.state.weights, outcome(trial, training))
+        checkpoint.unlink()
+
+
+def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
+    try:
+        return training.epoch()
+    except TrainingError as error:
+        raise TrainingError(f"{trial.name}: {error}") from None
+
+
+def prepare(plan: Plan, data: Data) -> list[Task]:
+    """The task of every split."""
+    x = graphs.prepared(data.x, plan.settings.normalise).to(plan.device)
+    y, edge_index = data.y.to(plan.device), data.edge_index.to(plan.device)
+    tasks = []
+    for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
+        train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in (split.train, split.val, split.test))
+        tasks.append(Task(x, edge_index, y, train, val, test, len(graphs.class_names(data)), plan.metric))
+    return tasks
+
+
+def build_model(plan: Plan, features: int, classes: int) -> NodeModel:
+    """The plan's model, with random weights."""
+    options = {key: getattr(plan.settings, key) for key in config.model_keys(plan.model)}
+    norm = options.pop("norm")
+    options["norm"] = None if norm == "none" else norm
+    return MODELS[plan.model](features, out_channels=classes, **options)
+
+
+@contextmanager
+def seeded(seed: int, task: Task) -> Iterator[None]:
+    """Random numbers that follow from the seed alone; those outside are not touched."""
+    devices = [task.x.device] if task.x.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def start(plan: Plan, task: Task) -> Training:
+    """A training at its beginning."""
+    return Training(build_model(plan, task.x.size(1), task.classes).to(plan.device), task, plan.settings)
+
+
+@contextmanager
+def _log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int, tuple[float, ...]], None]]:
+    """What notes a row of the curves down for TensorBoard, if wanted."""
+    if not wanted:
+        yield lambda epoch, row: None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError("--tensorboard needs the package tensorboard: pip install 'phgcn[log]'") from None
+    with SummaryWriter(str(folder), purge_step=epoch + 1) as writer:
+
+        def note(number: int, row: tuple[float, ...]) -> None:
+            for name, value in zip(CURVES, row, strict=True):
+                writer.add_scalar(name, value, number)
+
+        yield note
+
+
+# Results
+
+
+def outcome(trial: Trial, training: Training) -> dict[str, Any]:
+    """The result of one training."""
+    by_loss, by_metric = training.best, training.best_by_metric
+    times = [row[CURVES.index("seconds")] for row in training.state.curves]
+    return {
+        "split": trial.split,
+        "repeat": trial.repeat,
+        "seed": trial.seed,
+        "test": by_loss.test_metric,
+        "test_at_best_val_metric": by_metric.test_metric,
+        "val_loss": by_loss.val_loss,
+        "val_metric": by_loss.val_metric,
+        "best_epoch": by_loss.epoch,
+        "epochs": training.state.epoch,
+        "seconds": sum(times),
+        "seconds_per_epoch": sorted(times)[len(times) // 2],
+    }
+
+
+def summary(plan: Plan, about: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The result of a run."""
+
+    def spread(key: str) -> dict[str, float]:
+        mean, deviation = mean_and_deviation([row[key] for row in rows])
+        return {"mean": mean, "std": deviation}
+
+    times = sorted(row["seconds_per_epoch"] for row in rows)
+    return {
+        "graph": about["graph"]["name"],
+        "source": plan.source,
+        "model": plan.model,
+        "protocol": plan.protocol,
+        "metric": plan.metric,
+        "config": about["settings"],
+        "seed": plan.seed,
+        "seeds": [row["seed"] for row in rows],
+        "test": spread("test"),
+        "test_at_best_val_metric": spread("test_at_best_val_metric"),
+        "val_loss": spread("val_loss"),
+        "val_metric": spread("val_metric"),
+        "epochs": sum(row["epochs"] for row in rows),
+        "seconds": sum(row["seconds"] for row in rows),
+        "seconds_per_epoch": times[len(times) // 2],
+        "splits": rows,
+        "versions": about["versions"],
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the numbers depend on."""
+    found = {"python": platform.python_version()}
+    for package in ("phgcn", "torch", "torch_geometric", "numba", "numpy"):
+        found[package] = importlib.metadata.version(package)
+    return found
