@@ -50,11 +50,13 @@ def _arrays(path: Path) -> dict[str, NDArray]:
             if key not in KEYS:
                 raise bad(path, f"key {short(key)} is not known", allowed=", ".join(KEYS))
             try:
-                arrays[key] = np.asarray(archive[key])
+                arrays[key] = archive[key]
             except DAMAGE as error:
                 if "allow_pickle" in str(error):
                     raise bad(path, f"{key} holds pickled objects", allowed="plain arrays") from None
                 raise bad(path, f"{key} is damaged ({_reason(error)})") from None
+            if not isinstance(arrays[key], np.ndarray):  # numpy gives bytes that are no array as they are
+                raise bad(path, f"{key} is no array", allowed="plain arrays")
     for key in ("node_labels", "edges"):
         if key not in arrays:
             raise bad(path, f"key {key} is missing", allowed=", ".join(KEYS))
@@ -133,8 +135,9 @@ def _refuse_repeated(path: Path, matrix: sparse.csr_matrix) -> None:
 def _with_unlabelled(path: Path, labels: NDArray, unlabelled: NDArray | None) -> NDArray:
     """The labels, with -1 where a node is listed as unlabelled: the file writes any class there."""
     if labels.dtype.kind in "iu" and labels.ndim == 1:
-        if (labels < 0).any():
-            row = int(np.argmax(labels < 0))
+        wrong = (labels < 0) | (labels > np.iinfo(np.int64).max)
+        if wrong.any():
+            row = int(np.argmax(wrong))
             allowed = "0, 1, 2, ...; nodes without a label are listed in unlabelled_nodes"
             raise bad(path, f"node_labels is {labels[row]}", row=row, allowed=allowed)
         if unlabelled is None:
@@ -145,8 +148,6 @@ def _with_unlabelled(path: Path, labels: NDArray, unlabelled: NDArray | None) ->
         if outside.any():
             row = int(np.argmax(outside))
             raise bad(path, f"unlabelled_nodes is {unlabelled[row]}", row=row, allowed=f"0 to {len(labels) - 1}")
-        if labels.dtype == np.uint64:
-            labels = np.minimum(labels, np.uint64(2**63 - 1))  # stays too large, and is refused as such
         labels = labels.astype(np.int64)
         labels[unlabelled.astype(np.int64)] = UNLABELLED
     return labels

@@ -2,7 +2,9 @@ r"""Graphs saved with :func:`torch.save`: a PyG ``Data`` or a dict of tensors, r
 
 from __future__ import annotations
 
+import pickle
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from .check import ArrayGraph, Features, bad, checked, short
+from .check import ArrayGraph, Features, GraphFileError, bad, checked, short
 
 MASK_NAMES = {"train_masks": "train_mask", "val_masks": "val_mask", "test_masks": "test_mask"}
 NAMES = {"features": "x", "labels": "y", "edges": "edge_index", "ids": "node_id", **MASK_NAMES}
@@ -29,20 +31,28 @@ def _content(path: Path) -> dict[str, Any]:
     from torch_geometric.data.storage import GlobalStorage
 
     try:
-        with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises whatever the bytes lead it to
-        refused = re.search(r"(?:Unsupported global: GLOBAL|Unsupported operand|Unsupported class) ([\w.]+)", str(error))
-        if refused:
-            what = f"the pickle inside asks for {refused.group(1)}, which could run code"
-            raise bad(path, what, allowed="a Data of PyG, or a dict of tensors") from None
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise bad(path, f"this was not written by torch.save, or is damaged ({reason[:80]})") from None
+        raise _refused(path, error) from None
     if isinstance(content, Data):
         return content.to_dict()
     if isinstance(content, dict):
         return content
     raise bad(path, f"it holds a {type(content).__name__}", allowed="a Data of PyG, or a dict of tensors")
+
+
+def _refused(path: Path, error: Exception) -> GraphFileError:
+    """What torch.load says at length, in one line."""
+    wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if wanted:
+        what = f"the pickle inside asks for {wanted.group(1)}, which could run code"
+    elif isinstance(error, pickle.UnpicklingError):
+        what = "the pickle inside is of a kind that could run code, or is damaged"
+    else:
+        what = f"this was not written by torch.save, or is damaged ({short((str(error).splitlines() or [''])[0])})"
+    return bad(path, what, allowed="a Data of PyG or a dict of tensors, written by torch.save")
 
 
 def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:

@@ -1,0 +1,426 @@
+r"""Every kind of mistake in a graph file is refused with one clear line.  Each kind is a function that makes such a file and
+returns what to load, with the text that the line must hold: the file, the row, the column, and what is wrong there."""
+
+import io
+import os
+import pickle
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from graph_files import EDGE_ROWS, NODE_ROWS, npz_arrays, write_arrays, write_csv, write_folder
+from torch_geometric.data import Data, HeteroData
+
+from phgcn.data import GraphFileError, load_graph
+
+Kind = tuple[str, Callable[[Path], object], str]
+KINDS: list[Kind] = []
+
+
+def kind(name: str, make: Callable[[Path], object], text: str) -> None:
+    KINDS.append((name, make, text))
+
+
+# npz: one change to the arrays of a good graph
+
+
+def npz(name: str, text: str, dense: bool = False, drop: tuple[str, ...] = (), **changed: object) -> None:
+    def make(folder: Path) -> Path:
+        arrays = {key: value for key, value in npz_arrays(dense=dense).items() if key not in drop}
+        for key, change in changed.items():
+            arrays[key] = change(arrays[key]) if callable(change) else np.asarray(change)
+        return write_arrays(folder / "own.npz", arrays)
+
+    kind(f"npz: {name}", make, f"own.npz{text}")
+
+
+def put(*place_and_value: object) -> Callable[[np.ndarray], np.ndarray]:
+    """A change of one entry."""
+    *place, value = place_and_value
+
+    def change(array: np.ndarray) -> np.ndarray:
+        array = array.copy()
+        array[tuple(place)] = value
+        return array
+
+    return change
+
+
+npz("no labels", ": key node_labels is missing", drop=("node_labels",))
+npz("no edges", ": key edges is missing", drop=("edges",))
+npz("no features", ": the features are missing", dense=True, drop=("node_features",))
+npz("no indptr", ": key features_indptr is missing though features_indices is there", drop=("features_indptr",))
+npz("no shape", ": key features_shape is missing", drop=("features_shape",))
+npz("both kinds of features", ": both node_features and features_indptr are there", node_features=np.ones((6, 2)))
+npz("unknown key", ": key 'train_mask' is not known; allowed: features_indptr", train_mask=[True])
+npz("two masks of three", ": val_masks is missing though train_masks is there", drop=("val_masks",))
+npz("float labels", ": node_labels is float64; allowed: integers", node_labels=lambda a: a.astype(float))
+npz("text labels", ": node_labels is <U21; allowed: integers", node_labels=lambda a: a.astype(str))
+npz("negative label", ", row 1: node_labels is -1; allowed: 0, 1, 2, ...; nodes without", node_labels=put(1, -1))
+npz("label gap", ": node_labels goes up to 3 but no node has label 2", node_labels=put(4, 3))
+npz("huge label", ", row 0: node_labels is 9000000000; allowed: less than 6", node_labels=put(0, 9_000_000_000))
+npz("label beyond int64", ", row 0: node_labels is 1844", node_labels=lambda a: put(0, 2**64 - 1)(a.astype(np.uint64)))
+npz("labels of too few nodes", r": node_labels has shape (4,)", node_labels=lambda a: a[:4], unlabelled_nodes=[0])
+npz("labels of two dimensions", ": node_labels has shape (6, 1)", node_labels=lambda a: a[:, None])
+npz("label beyond the class names", ", row 1: node_labels is 1; allowed: less than 1", class_names=["only"])
+npz("class name twice", ", row 1: class_names is 'a' for the second time", class_names=["a", "a"])
+npz("unlabelled node out of range", ", row 0: unlabelled_nodes is 6; allowed: 0 to 5", unlabelled_nodes=[6])
+npz("unlabelled nodes of floats", ": unlabelled_nodes is float64", unlabelled_nodes=[0.5])
+npz("edge out of range", ", row 2, column 1: edges is 6; allowed: 0 to 5", edges=put(2, 1, 6))
+npz("negative edge", ", row 4, column 0: edges is -1; allowed: 0 to 5", edges=put(4, 0, -1))
+npz("float edges", ": edges is float64; allowed: integers", edges=lambda a: a.astype(float))
+npz("edges on their side", r": edges has shape (2, 6) (it lies on its side)", edges=lambda a: a.T)
+npz("edges of three columns", r": edges has shape (6, 3)", edges=lambda a: np.c_[a, a[:, 0]])
+npz("flat edges", ": edges has shape (12,)", edges=lambda a: a.ravel())
+npz("NaN", ", row 1, column 2: node_features is nan", dense=True, node_features=put(1, 2, np.nan))
+npz("infinity", ", row 5, column 0: node_features is inf", dense=True, node_features=put(5, 0, np.inf))
+npz(
+    "beyond float32", ", row 0, column 1: node_features is 1e+300; allowed: finite float32",
+    dense=True, node_features=lambda a: put(0, 1, 1e300)(a.astype(float)),
+)  # fmt: skip
+npz("complex features", ": node_features is complex64", dense=True, node_features=lambda a: a.astype(np.complex64))
+npz("text features", ": node_features is <U", dense=True, node_features=lambda a: a.astype(str))
+npz("flat features", ": node_features has shape (18,)", dense=True, node_features=lambda a: a.ravel())
+npz("features without columns", ": node_features has no columns", dense=True, node_features=lambda a: a[:, :0])
+npz("no nodes", ": node_features has no rows", dense=True, node_features=lambda a: a[:0])
+npz("sparse NaN", ", row 3, column 2: features_data is nan", features_data=put(3, np.nan))
+npz("too few values", ": features_data has shape (4,)", features_data=lambda a: a[:4])
+npz("text values", ": features_data is <U", features_data=lambda a: a.astype(str))
+npz("indptr falls", ", row 2: features_indptr is 0 after 1; allowed: ascending", features_indptr=put(2, 0))
+npz("indptr starts late", ": features_indptr goes from 1 to 5; allowed: from 0 to 5", features_indptr=put(0, 1))
+npz("indptr ends early", ": features_indptr goes from 0 to 4; allowed: from 0 to 5", features_indptr=put(6, 4))
+npz("indptr too short", ": features_indptr has 6 entries; allowed: 7", features_indptr=lambda a: a[:6])
+npz("indptr of floats", ": features_indptr is float64", features_indptr=lambda a: a.astype(float))
+npz("feature out of range", ", row 3: features_indices[3] is 3; allowed: 0 to 2", features_indices=put(3, 3))
+npz("negative feature", ", row 0: features_indices[0] is -1; allowed: 0 to 2", features_indices=put(0, -1))
+npz("feature twice", ", row 3, column 0: features_indices holds feature 0 twice", features_indices=put(3, 0))
+npz("indices of two dimensions", ": features_indices has shape (5, 1)", features_indices=lambda a: a[:, None])
+npz("shape of three", ": features_shape is [6, 3, 1]", features_shape=[6, 3, 1])
+npz("negative shape", ": features_shape is [6, -3]", features_shape=[6, -3])
+npz("masks of integers", ": train_masks is int64; allowed: bool", train_masks=lambda a: a.astype(int))
+npz("masks on their side", ": val_masks has shape (6, 2); allowed: (splits, 6)", val_masks=lambda a: a.T)
+npz("masks of one dimension", ": train_masks has shape (6,)", train_masks=lambda a: a[0])
+npz("masks of fewer splits", ": test_masks has 1 splits; allowed: 2", test_masks=lambda a: a[:1])
+npz("no splits", ": train_masks has shape (0, 6)", train_masks=lambda a: a[:0])
+npz("node in two masks", ", row 0, column 2: node 2 is in both train_masks and val_masks", train_masks=put(0, 2, True))
+npz("mask without a node", ", row 1: test_masks holds no node", test_masks=put(1, slice(None), False))
+npz("ids of too few nodes", ": node_ids has 2 entries; allowed: 6", node_ids=["a", "b"])
+npz("id twice", ", row 3: node_ids is 'a' for the second time", node_ids=list("abcade"))
+npz("ids of numbers", ": node_ids is int64 (6,); allowed: strings", node_ids=range(6))
+
+
+# npz: files that are damaged, or something else
+
+
+def file(name: str, end: str, content: Callable[[], bytes], text: str) -> None:
+    def make(folder: Path) -> Path:
+        path = folder / f"own{end}"
+        path.write_bytes(content())
+        return path
+
+    kind(f"{end[1:]}: {name}", make, f"own{end}{text}")
+
+
+def good_npz() -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **npz_arrays())
+    return buffer.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
+
+
+def zipped(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return buffer.getvalue()
+
+
+class Bomb:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def __reduce__(self):
+        return os.mkdir, (self.target,)
+
+
+BOMB = "exploded"
+
+
+file("empty", ".npz", lambda: b"", ": this is no .npz file, or a damaged one (No data left in file)")
+file("truncated", ".npz", lambda: good_npz()[:-40], ": this is no .npz file, or a damaged one")
+file("cut in half", ".npz", lambda: good_npz()[: len(good_npz()) // 2], ": this is no .npz file, or a damaged one")
+file("text", ".npz", lambda: b"source,target\n1,2\n", ": this is no .npz file, or a damaged one")
+file("a bare pickle", ".npz", lambda: pickle.dumps(Bomb(BOMB)), ": this is no .npz file, or a damaged one")
+file("a single array", ".npz", lambda: npy(np.ones(3)), ": this is a single array; allowed: an .npz file")
+file("objects", ".npz", lambda: zipped(edges=npy(np.array([Bomb(BOMB)], object))), ": edges holds pickled objects")
+file("no array inside", ".npz", lambda: zipped(edges=b"hello"), ": edges is no array")
+file("an array that ends early", ".npz", lambda: zipped(edges=npy(np.ones((9, 2)))[:-8]), ": edges is damaged")
+file("an empty archive", ".npz", lambda: zipped(), ": key node_labels is missing")
+
+
+def flipped() -> bytes:
+    """A good file with bytes changed in the middle of its largest member."""
+    content = bytearray(zipped(**{name: npy(array) for name, array in npz_arrays().items()}))
+    at = bytes(content).index(npz_arrays()["edges"].tobytes())
+    content[at + 8] ^= 1
+    return bytes(content)
+
+
+file("a flipped bit", ".npz", flipped, ": edges is damaged (Bad CRC-32")
+
+
+# CSV
+
+
+def table(name: str, text: str, edges: list[list[str]] | None = None, nodes: list[list[str]] | None = None) -> None:
+    def make(folder: Path) -> Path:
+        return write_folder(folder / "own", edges or EDGE_ROWS, nodes or NODE_ROWS)
+
+    kind(f"csv: {name}", make, text)
+
+
+def cell(rows: list[list[str]], row: int, column: int, value: str) -> list[list[str]]:
+    """The table with one cell changed; rows as the messages count them, from 1 with the header."""
+    changed = [list(cells) for cells in rows]
+    changed[row - 1][column] = value
+    return changed
+
+
+table("no source column", "edges.csv, row 1, column source: column 'source' is missing", cell(EDGE_ROWS, 1, 0, "from"))
+table("no target column", "edges.csv, row 1, column target: column 'target' is missing", cell(EDGE_ROWS, 1, 1, "to"))
+table("no id column", "nodes.csv, row 1, column id: column 'id' is missing", nodes=cell(NODE_ROWS, 1, 0, "node"))
+table("no label column", "nodes.csv, row 1, column label: column 'label' is missing", nodes=cell(NODE_ROWS, 1, 1, "class"))
+table(
+    "column of no use", "edges.csv, row 1, column weight: column 'weight' has no use", [[*row, "weight"] for row in EDGE_ROWS]
+)
+table(
+    "column twice", "nodes.csv, row 1, column 'height': column 'height' is there twice", nodes=cell(NODE_ROWS, 1, 3, "height")
+)
+table("column without a name", "nodes.csv, row 1, column 3: the column has no name", nodes=cell(NODE_ROWS, 1, 2, " "))
+table("no features", "nodes.csv, row 1: there are no feature columns", nodes=[row[:2] for row in NODE_ROWS])
+table(
+    "unknown source",
+    "edges.csv, row 3, column source: source is 'z'; allowed: the ids in nodes.csv",
+    cell(EDGE_ROWS, 3, 0, "z"),
+)
+table("unknown target", "edges.csv, row 6, column target: target is '8'", cell(EDGE_ROWS, 6, 1, "8"))
+table("empty target", "edges.csv, row 2, column target: target is empty", cell(EDGE_ROWS, 2, 1, ""))
+table("id twice", "nodes.csv, row 5, column id: id 'b' is there already, in row 3", nodes=cell(NODE_ROWS, 5, 0, "b"))
+table("empty id", "nodes.csv, row 4, column id: the id is empty", nodes=cell(NODE_ROWS, 4, 0, " "))
+table("word for a number", "nodes.csv, row 3, column 'weight': the feature is 'much'", nodes=cell(NODE_ROWS, 3, 3, "much"))
+table("decimal comma", "nodes.csv, row 3, column 'height': the feature is '1,5'", nodes=cell(NODE_ROWS, 3, 2, "1,5"))
+table("empty feature", "nodes.csv, row 2, column 'height': the feature is empty", nodes=cell(NODE_ROWS, 2, 2, ""))
+table("NaN", "nodes.csv, row 5, column 'weight': the feature is nan", nodes=cell(NODE_ROWS, 5, 3, "NaN"))
+table("infinity", "nodes.csv, row 2, column 'weight': the feature is -inf", nodes=cell(NODE_ROWS, 2, 3, "-inf"))
+table("beyond float32", "nodes.csv, row 2, column 'weight': the feature is inf", nodes=cell(NODE_ROWS, 2, 3, "1e39"))
+table(
+    "label is NaN",
+    "nodes.csv, row 3, column label: label is 'nan'; allowed: a name, or nothing",
+    nodes=cell(NODE_ROWS, 3, 1, "nan"),
+)
+table(
+    "short row", "nodes.csv, row 3, column weight: the row has 3 cells; allowed: 4", nodes=[*NODE_ROWS[:2], ["b", "dog", "1"]]
+)
+table("long row", "edges.csv, row 4, column 3: the row has 3 cells; allowed: 2", [*EDGE_ROWS[:3], ["a", "b", "c"]])
+table("only a header", "nodes.csv, row 1: there are no rows below the header", nodes=NODE_ROWS[:1])
+table("line break in an id", r"nodes.csv, row 2, column id: id is 'a\nb'", nodes=cell(NODE_ROWS, 2, 0, "a\nb"))
+table("NUL in a label", r"nodes.csv, row 2", nodes=cell(NODE_ROWS, 2, 1, "ca\0t"))
+
+
+def raw_table(name: str, text: str, **content: bytes | None) -> None:
+    """A folder of good tables with one file given as bytes, or left out."""
+
+    def make(folder: Path) -> Path:
+        own = write_folder(folder / "own")
+        for stem, changed in content.items():
+            if changed is None:
+                (own / f"{stem}.csv").unlink()
+            else:
+                (own / f"{stem}.csv").write_bytes(changed)
+        return own
+
+    kind(f"csv: {name}", make, text)
+
+
+raw_table("empty file", "edges.csv, row 1: the file is empty", edges=b"")
+raw_table("blank lines only", "nodes.csv, row 1: the file is empty", nodes=b"\n\n\n")
+raw_table("Latin-1", "nodes.csv, row 3: the text is not UTF-8", nodes=b"id,label,f\na,x,1\nb,caf\xe9,2\n")
+raw_table("UTF-16", "edges.csv, row 1: the text is not UTF-8", edges="source,target\na,b\n".encode("utf-16"))
+raw_table("binary", "edges.csv, row 2: the text is not UTF-8", edges=bytes(range(256)))
+raw_table("quote left open", "edges.csv, row 3: this row is no CSV", edges=b'source,target\na,b\n"a,b\nb,a\n')
+raw_table("text after a quote", "edges.csv, row 2: this row is no CSV", edges=b'source,target\n"a"x,b\n')
+raw_table(
+    "semicolons",
+    "edges.csv, row 1, column source: column 'source' is missing; found: 'source;target'",
+    edges=b"source;target\na;b\n",
+)
+raw_table("no nodes file", "own: there is no nodes.csv or nodes.parquet", nodes=None)
+raw_table("no edges file", "own: there is no edges.csv or edges.parquet", edges=None)
+raw_table("no file at all", "own: there is no edges.csv or edges.parquet", edges=None, nodes=None)
+
+
+def other(name: str, text: str):
+    """Marks a function as the maker of a kind."""
+
+    def mark(make: Callable[[Path], object]) -> Callable[[Path], object]:
+        kind(name, make, text)
+        return make
+
+    return mark
+
+
+@other("csv: both formats", "own: there is both edges.csv and edges.parquet")
+def both_formats(folder: Path) -> Path:
+    own = write_folder(folder / "own")
+    (own / "edges.parquet").write_bytes(b"")
+    return own
+
+
+@other("csv: a table alone", ": there is no my_nodes.csv or my_nodes.parquet")
+def table_alone(folder: Path) -> Path:
+    return write_csv(folder / "my_edges.csv", EDGE_ROWS)
+
+
+@other("csv: a name that says nothing", "graph.csv: the name has neither 'edges' nor 'nodes' in it")
+def table_without_a_name(folder: Path) -> Path:
+    return write_csv(folder / "graph.csv", EDGE_ROWS)
+
+
+@other("csv: a folder instead of a file", "nodes.csv: this is a folder")
+def folder_as_table(folder: Path) -> tuple[Path, Path]:
+    own = write_folder(folder / "own")
+    (own / "nodes.csv").unlink()
+    (own / "nodes.csv").mkdir()
+    return own / "edges.csv", own / "nodes.csv"
+
+
+@other("pair: one is missing", "nodes.csv: there is no such file")
+def pair_with_a_missing_file(folder: Path) -> tuple[Path, Path]:
+    return write_csv(folder / "edges.csv", EDGE_ROWS), folder / "nodes.csv"
+
+
+@other("pair: of another kind", "nodes.xlsx: files of kind '.xlsx' are not read; allowed: .csv, .parquet")
+def pair_of_another_kind(folder: Path) -> tuple[Path, Path]:
+    return write_csv(folder / "edges.csv", EDGE_ROWS), write_csv(folder / "nodes.xlsx", NODE_ROWS)
+
+
+@other("path: does not exist", "nowhere.npz: there is no such file or folder")
+def nowhere(folder: Path) -> Path:
+    return folder / "nowhere.npz"
+
+
+@other("path: a name that is not known", "no graph of this name (did you mean wisconsin?)")
+def misspelled(folder: Path) -> str:
+    return "wisconsen"
+
+
+@other("path: a folder that is empty", "empty: there is no edges.csv or edges.parquet")
+def empty_folder(folder: Path) -> Path:
+    (folder / "empty").mkdir()
+    return folder / "empty"
+
+
+@other("path: a folder named like a file", "own.npz: there is no edges.csv")
+def folder_as_npz(folder: Path) -> Path:
+    (folder / "own.npz").mkdir()
+    return folder / "own.npz"
+
+
+@other("path: of another kind", "graph.gml: files of kind '.gml' are not read; allowed: an .npz")
+def another_kind(folder: Path) -> Path:
+    (folder / "graph.gml").write_text("graph []")
+    return folder / "graph.gml"
+
+
+# Files of torch.save
+
+
+def saved(name: str, text: str, content: Callable[[], object]) -> None:
+    def make(folder: Path) -> Path:
+        torch.save(content(), folder / "own.pt")
+        return folder / "own.pt"
+
+    kind(f"pt: {name}", make, f"own.pt{text}")
+
+
+def tensors(**changed: object) -> dict:
+    good = {"x": torch.ones(3, 2), "y": torch.tensor([0, 1, 0]), "edge_index": torch.tensor([[0, 1], [1, 2]])}
+    return {key: value for key, value in (good | changed).items() if value is not None}
+
+
+saved("a pickle that runs code", ": the pickle inside asks for posix.mkdir, which could run code", lambda: Bomb(BOMB))
+saved("the same beside tensors", ": the pickle inside asks for posix.mkdir", lambda: tensors(extra=Bomb(BOMB)))
+saved("the same in a Data", ": the pickle inside asks for posix.mkdir", lambda: Data(**tensors(), extra=Bomb(BOMB)))
+saved("a tensor", ": it holds a Tensor; allowed: a Data of PyG, or a dict", lambda: torch.ones(3))
+saved("several kinds of nodes", ": the pickle inside asks for torch_geometric.data.storage.BaseStorage", lambda: HeteroData(paper={"x": torch.ones(3, 2)}))
+saved("no x", ": x is missing", lambda: tensors(x=None))
+saved("no y", ": y is missing", lambda: Data(**tensors(y=None)))
+saved("no edges", ": edge_index is missing", lambda: tensors(edge_index=None))
+saved("a list of labels", ": y is a list; allowed: a tensor", lambda: tensors(y=[0, 1, 0]))
+saved("float labels", ": y is float32; allowed: integers", lambda: tensors(y=torch.ones(3)))
+saved("label below -1", ", row 2: y is -2", lambda: tensors(y=torch.tensor([0, 1, -2])))
+saved("label gap", ": y goes up to 2 but no node has label 1", lambda: tensors(y=torch.tensor([0, 2, 0])))
+saved("edge out of range", ", row 1, column 1: edge_index is 3", lambda: tensors(edge_index=torch.tensor([[0, 1], [1, 3]])))
+saved(
+    "edges in rows", ": edge_index has shape (3, 2); allowed: (2, edges)", lambda: tensors(edge_index=torch.ones(3, 2).long())
+)
+saved("NaN", ", row 1, column 0: x is nan", lambda: tensors(x=torch.tensor([[1.0], [float("nan")], [0.0]])))
+saved("bfloat16", ": x is torch.bfloat16", lambda: tensors(x=torch.ones(3, 2).bfloat16()))
+saved("one mask", ": val_mask is missing though train_mask is there", lambda: tensors(train_mask=torch.ones(3) > 0))
+saved("ids of numbers", ": node_id is [1, 2, 3]; allowed: a list of strings", lambda: tensors(node_id=[1, 2, 3]))
+file("empty", ".pt", lambda: b"", ": this was not written by torch.save, or is damaged")
+file("a bare pickle", ".pt", lambda: pickle.dumps(Bomb(BOMB)), ": the pickle inside is of a kind that could run code")
+
+
+def good_pt() -> bytes:
+    buffer = io.BytesIO()
+    torch.save(tensors(), buffer)
+    return buffer.getvalue()
+
+
+file("truncated", ".pt", lambda: good_pt()[:-100], ": this was not written by torch.save, or is damaged")
+
+
+# All of them
+
+
+def test_there_are_more_than_fifty_kinds_and_no_two_have_the_same_name():
+    names = [name for name, _, _ in KINDS]
+    assert len(set(names)) == len(names) > 100
+
+
+@pytest.mark.parametrize(("make", "text"), [entry[1:] for entry in KINDS], ids=[entry[0] for entry in KINDS])
+def test_it_is_refused_in_one_line_that_names_the_place(tmp_path, monkeypatch, make, text):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GraphFileError, match=re.escape(text)) as caught:
+        load_graph(make(tmp_path))
+    message = str(caught.value)
+    assert message.isprintable(), "more than one line"
+    assert len(message) < 900
+    assert not Path(BOMB).exists(), "the file ran code"
+
+
+def test_the_files_that_the_kinds_start_from_are_good(tmp_path):
+    for dense in (False, True):
+        load_graph(write_arrays(tmp_path / "own.npz", npz_arrays(dense=dense)))
+    load_graph(write_folder(tmp_path / "own"))
+    (tmp_path / "own.pt").write_bytes(good_pt())
+    load_graph(tmp_path / "own.pt")
+
+
+def test_the_bomb_goes_off_where_nothing_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(pickle.dumps(Bomb(BOMB)))
+    assert Path(BOMB).exists()

@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+import torch
+from graph_files import npz_arrays, write_arrays
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phgcn.data import GraphFileError, load_graph, save_graph
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_file_gives_what_is_in_it(tmp_path, dense):
+    data = load_graph(write_arrays(tmp_path / "own.npz", npz_arrays(dense=dense)))
+    assert data.x.dtype == torch.float32
+    assert data.x.tolist() == [[1, 0, 0], [0, 2, 0], [0, 0, 0], [1, 0, 3], [0, 1, 0], [0, 0, 0]]
+    assert data.y.tolist() == [0, 1, 0, 1, 0, -1]
+    assert data.edge_index.tolist() == [[0, 1, 1, 2, 2, 4], [1, 0, 2, 1, 4, 2]]
+    assert (data.name, data.num_classes, data.num_nodes) == ("own", 2, 6)
+    assert data.node_id == ["0", "1", "2", "3", "4", "5"]
+    assert data.classes == ["0", "1"]
+    assert data.train_mask.shape == (6, 2)
+    assert data.train_mask[:, 1].tolist() == [False, False, True, True, False, False]
+    assert data.val_mask[:, 0].tolist() == [False, False, True, True, False, False]
+    assert data.test_mask[:, 0].tolist() == [False, False, False, False, True, False]
+
+
+def test_directed_keeps_the_rows_of_the_file(tmp_path):
+    arrays = npz_arrays()
+    data = load_graph(write_arrays(tmp_path / "own.npz", arrays), directed=True)
+    assert data.edge_index.T.tolist() == arrays["edges"].tolist()
+
+
+def test_without_masks_there_are_no_mask_attributes(tmp_path):
+    data = load_graph(write_arrays(tmp_path / "own.npz", npz_arrays(masks=False)))
+    assert "train_mask" not in data
+
+
+def test_features_are_ones_where_the_file_stores_no_values(tmp_path):
+    arrays = npz_arrays()
+    del arrays["features_data"]
+    data = load_graph(write_arrays(tmp_path / "own.npz", arrays))
+    assert data.x.sum() == 5
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.int64, np.float16, np.float64])
+def test_features_of_any_number_type_become_float32(tmp_path, kind):
+    arrays = npz_arrays(dense=True)
+    arrays["node_features"] = arrays["node_features"].astype(kind)
+    data = load_graph(write_arrays(tmp_path / "own.npz", arrays))
+    assert data.x.dtype == torch.float32
+    assert data.x[0].tolist() == [1, 0, 0]
+
+
+def test_indices_of_a_row_may_be_in_any_order(tmp_path):
+    arrays = npz_arrays()
+    arrays["features_indices"][2:4] = [2, 0]
+    arrays["features_data"][2:4] = [3, 1]
+    data = load_graph(write_arrays(tmp_path / "own.npz", arrays))
+    assert data.x[3].tolist() == [1, 0, 3]
+
+
+def wide_arrays(density: float) -> dict[str, np.ndarray]:
+    """A graph of as many features as the rule for sparse features asks for."""
+    random = np.random.default_rng(0)
+    features = random.random((50, 100)) < density
+    return {"node_features": features, "node_labels": np.arange(50) % 3, "edges": np.array([[0, 1], [2, 3]])}
+
+
+def test_few_entries_that_are_not_zero_make_sparse_features_and_many_dense_ones(tmp_path):
+    few = load_graph(write_arrays(tmp_path / "few.npz", wide_arrays(0.05)))
+    many = load_graph(write_arrays(tmp_path / "many.npz", wide_arrays(0.5)))
+    assert few.x.layout == torch.sparse_csr
+    assert many.x.layout == torch.strided
+    assert np.array_equal(few.x.to_dense().numpy(), wide_arrays(0.05)["node_features"])
+    assert np.array_equal(many.x.numpy(), wide_arrays(0.5)["node_features"])
+
+
+def test_sparse_features_project_like_dense_ones_forward_and_backward(tmp_path):
+    x = load_graph(write_arrays(tmp_path / "few.npz", wide_arrays(0.05))).x
+    outputs, gradients = [], []
+    for form in (x, x.to_dense()):
+        weights = torch.linspace(-1, 1, 800).reshape(100, 8).requires_grad_()
+        out = form @ weights
+        out.square().sum().backward()
+        outputs.append(out.detach())
+        gradients.append(weights.grad)
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("density", [0.05, 0.5])
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_saved_graph_comes_back_the_same(tmp_path, density, directed):
+    arrays = wide_arrays(density)
+    arrays["unlabelled_nodes"] = np.array([3, 40])
+    arrays["node_ids"] = np.array([f"node {i} é" for i in range(50)])
+    arrays["class_names"] = np.array(["b", "a", "c", "never seen"])
+    roles = np.random.default_rng(1).integers(0, 4, (2, 50))
+    arrays |= {name: roles == role for role, name in enumerate(("train_masks", "val_masks", "test_masks"))}
+    first = load_graph(write_arrays(tmp_path / "own.npz", arrays), directed=directed)
+    save_graph(first, tmp_path / "new" / "own.npz")
+    second = load_graph(tmp_path / "new" / "own.npz", directed=directed)
+    assert first.keys() == second.keys()
+    for key in first.keys():  # noqa: SIM118  not a dict
+        one, other = first[key], second[key]
+        if isinstance(one, torch.Tensor):
+            assert one.dtype == other.dtype and one.layout == other.layout
+            assert torch.equal(one.to_dense(), other.to_dense()), key
+        else:
+            assert one == other, key
+    assert first.num_classes == 4
+    assert first.y[3] == -1
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = write_arrays(tmp_path / "own.npz", npz_arrays())
+    before, data = path.read_bytes(), load_graph(path)
+
+    def full(file, **arrays):
+        file.write(b"half of")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(OSError, match="No space"):
+        save_graph(data, path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_save_asks_for_the_ending(tmp_path):
+    data = load_graph(write_arrays(tmp_path / "own.npz", npz_arrays()))
+    with pytest.raises(ValueError, match=r"path is .*own.pt.*allowed: a name that ends in .npz"):
+        save_graph(data, tmp_path / "own.pt")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whatever_bytes_are_damaged_the_graph_loads_or_is_refused_in_one_line(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("damaged") / "own.npz"
+    content = bytearray(write_arrays(path, npz_arrays()).read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.sampled_from([len(content), len(content) // 2, len(content) - 7]))])
+    try:
+        load_graph(path)
+    except GraphFileError as error:
+        assert str(path) in str(error) and "\n" not in str(error)
