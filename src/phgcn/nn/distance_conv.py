@@ -150,5 +150,5 @@ def explain(x: Any, edge_index: Any = None, name: str = "x") -> None:
         _check_finite(f"{name}.values()", x.values() if x.layout == torch.sparse_csr else x._values())
     elif x.layout == torch.strided:
         _check_finite(name, x)
-    if isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and edge_index.shape[:-1] == (2,):
+    if x.dim() == 2 and isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and len(edge_index) == 2:
         _check_range(edge_index, len(x))

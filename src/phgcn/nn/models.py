@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
-from torch_geometric.nn.resolver import activation_resolver, normalization_resolver
+from torch_geometric.nn.resolver import normalization_resolver
 
 from ..functional import Backend, Method
 from .distance_conv import check_dropout, check_sizes
 from .eda_conv import EDAConv
+from .elu import ELU
 from .linear import Linear
 from .phgcn_conv import PHGCNConv
 
@@ -83,7 +84,7 @@ class NodeModel(torch.nn.Module):
         self.convs = torch.nn.ModuleList(convs)
         norms = [torch.nn.Identity() if norm is None else normalization_resolver(norm, width) for _ in inputs[1:]]
         self.norms = torch.nn.ModuleList(norms)
-        self.activation = activation_resolver(self.act)
+        self.activation = ELU() if self.act == "elu" else torch.nn.ReLU()
 
     def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
         return conv(x, edge_index)

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.resolver import activation_resolver
 
 from ..functional import Backend, Method, global_attention
 from .decay import Decay
 from .distance_conv import DistanceConv, explain
+from .elu import make_activation
 from .global_attention import drop_targets
 from .top_attention import top_attention
 
@@ -54,7 +54,9 @@ class PHGCNConv(DistanceConv):
         decay_global (float, optional): The coefficient :math:`\lambda` of the global path. (default: :obj:`10.0`)
         learn_decay (bool, optional): If set to :obj:`True`, both coefficients are learned for each head, from the given ones
             on. (default: :obj:`False`)
-        act (str or Callable, optional): The non-linearity :math:`\sigma`, or :obj:`None`. (default: :obj:`"elu"`)
+        act (str or Callable, optional): The non-linearity :math:`\sigma`, by PyG's name for it, or :obj:`None`. With some
+            others than ``"elu"`` and ``"relu"``, such as ``"sigmoid"``, torch may round the last few numbers of a batch
+            otherwise than it rounds those of a graph alone. (default: :obj:`"elu"`)
         method (str, optional): How the global path is computed, as in :func:`phgcn.global_attention`.
             (default: :obj:`"auto"`)
         backend (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
@@ -91,7 +93,7 @@ class PHGCNConv(DistanceConv):
         )
         self.decay_local = Decay("decay_local", decay_local, heads, learn_decay)
         self.decay_global = Decay("decay_global", decay_global, heads, learn_decay)
-        self.act = None if act is None else activation_resolver(act)
+        self.act = make_activation(act)
         self.method = method
         self.reset_parameters()
 

@@ -1,0 +1,211 @@
+"""What is particular to PHGCNConv: the paper's equations, the global path and its dropout."""
+
+import pytest
+import torch
+from clouds import forced, normal, relative
+from graphs import dense_layer, make, random_graph
+from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+from phgcn.lattice import Separable
+from phgcn.nn import EDAConv, PHGCNConv
+
+SETTINGS = {
+    "defaults": {},
+    "averaged": {"concat": False},
+    "residual": {"residual": True},
+    "averaged with residual": {"concat": False, "residual": True},
+    "without bias": {"bias": False},
+    "learned decay": {"learn_decay": True, "decay_local": 0.7, "decay_global": 3.0},
+    "one dimension": {"embedding_dim": 1},
+}
+
+
+@pytest.mark.parametrize("layer", ["PHGCNConv", "EDAConv"])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("batch", [None, torch.arange(20) % 3], ids=["one graph", "three graphs"])
+def test_the_layer_is_the_paper_s_equations(layer, settings, batch):
+    x, edge_index = random_graph()
+    if layer == "EDAConv":
+        settings = {k: v for k, v in settings.items() if k != "decay_global"}
+        conv, given = make(layer, 5, 4, heads=3, **settings), {}
+    else:
+        conv, given = make(layer, 5, 4, heads=3, method="exact", **settings), {"batch": batch}
+    x.requires_grad_()
+    inputs = [x, *conv.parameters()]
+    got, want = conv(x, edge_index, **given), dense_layer(conv, x, edge_index, batch)
+    assert got.shape == want.shape == (20, 4 if not conv.concat else conv.paths * 12)
+    assert (got - want).abs().max() < 1e-10
+    weight = normal(*got.shape, seed=7)
+    for a, b in zip(
+        torch.autograd.grad((got * weight).sum(), inputs), torch.autograd.grad((want * weight).sum(), inputs), strict=True
+    ):
+        assert (a - b).abs().max() < 1e-10
+        assert b.abs().max() > 1e-6  # the comparison says something of every parameter
+
+
+def test_the_defaults_are_those_of_the_paper():
+    conv = PHGCNConv(5, 4)
+    assert (conv.decay_local(), conv.decay_global(), conv.embedding_dim) == (1.0, 10.0, 4)
+    assert conv.method == "auto"
+    assert isinstance(conv.act, torch.nn.ELU)
+
+
+def test_the_structural_half_is_EDAConv():
+    x, edge_index = random_graph()
+    conv, eda = make("PHGCNConv", 5, 4, heads=3, act=None, bias=False), make("EDAConv", 5, 4, heads=3, bias=False)
+    eda.load_state_dict(conv.state_dict())
+    assert torch.equal(conv(x, edge_index)[:, :12], eda(x, edge_index))
+    assert not torch.equal(conv(x, edge_index)[:, 12:], eda(x, edge_index))
+
+
+@pytest.mark.parametrize("method", ["lattice", "lattice-fine", "separable", forced("lattice", 4, 1), Separable()], ids=str)
+def test_the_method_reaches_the_global_path(method):
+    x, edge_index = random_graph(400, 1000)
+    exact, other = (make("PHGCNConv", 5, 4, heads=2, method=m) for m in ("exact", method))
+    a, b = exact(x, edge_index), other(x, edge_index)
+    assert torch.equal(a[:, :8], b[:, :8])
+    if method in ("lattice", "lattice-fine"):
+        assert torch.equal(a, b)  # as so few nodes are summed exactly
+    else:
+        assert 1e-6 < relative(b[:, 8:], a[:, 8:]) < 0.5
+
+
+def test_the_backend_reaches_both_paths():
+    x, edge_index = random_graph()
+    want, got = (make("PHGCNConv", 5, 4, backend=backend)(x, edge_index) for backend in ("reference", "numba"))
+    assert relative(got, want) < 1e-12
+
+
+@pytest.mark.parametrize("act, function", [("relu", torch.relu), (None, lambda x: x), (torch.nn.Tanh(), torch.tanh)])
+def test_the_activation_may_be_chosen(act, function):
+    x, edge_index = random_graph()
+    plain = make("PHGCNConv", 5, 4, act=None)(x, edge_index)
+    assert torch.equal(make("PHGCNConv", 5, 4, act=act)(x, edge_index), function(plain))
+    averaged = [make("PHGCNConv", 5, 4, concat=False, act=a)(x, edge_index) for a in (act, None)]
+    assert torch.equal(*averaged)
+
+
+def test_dropout_on_the_global_path_drops_targets_for_all_that_attend_to_them():
+    nodes, heads, drop = 12, 2, 0.4
+    x = torch.eye(nodes, dtype=torch.float64)
+    conv = make("PHGCNConv", nodes, nodes, heads=heads, dropout=drop, act=None, bias=False)
+    with torch.no_grad():  # values are the unit vectors of nodes, so that the output is the matrix of weights
+        conv.lin.weight.copy_(x.repeat(heads, 1))
+    edge_index = torch.empty(2, 0, dtype=torch.int64)
+    weights = conv.eval()(x, edge_index)[:, heads * nodes :].view(nodes, heads, nodes)
+    dropped = conv.train()(x, edge_index)[:, heads * nodes :].view(nodes, heads, nodes)
+    ratio = dropped / weights
+    assert torch.allclose(ratio, ratio[:1].expand_as(ratio))  # a column is kept or dropped as a whole
+    kept = ratio[0] > 0
+    assert 0 < kept.sum() < kept.numel()
+    assert torch.allclose(ratio[0][kept], torch.tensor(1 / (1 - drop), dtype=torch.float64))
+    assert not torch.equal(kept[0], kept[1])  # each head on its own
+
+
+@pytest.mark.parametrize("layer", ["PHGCNConv", "EDAConv"])
+def test_dropout_on_the_structural_path_drops_single_weights(layer):
+    nodes, drop = 12, 0.4
+    x = torch.eye(nodes, dtype=torch.float64)
+    settings = {"act": None} if layer == "PHGCNConv" else {}
+    conv = make(layer, nodes, nodes, dropout=drop, bias=False, **settings)
+    with torch.no_grad():
+        conv.lin.weight.copy_(x)
+    edge_index = torch.cartesian_prod(torch.arange(nodes), torch.arange(nodes)).t()
+    torch.manual_seed(1)
+    ratio = conv.train()(x, edge_index)[:, :nodes] / conv.eval()(x, edge_index)[:, :nodes]
+    scaled = torch.tensor(1 / (1 - drop), dtype=torch.float64)
+    assert bool((torch.isclose(ratio, scaled) | (ratio == 0)).all())
+    columns = (ratio > 0).sum(dim=0)
+    assert bool(((columns > 0) & (columns < nodes)).any())  # no column is dropped as a whole
+    assert abs(float((ratio == 0).double().mean()) - drop) < 0.15
+
+
+def test_dropout_keeps_the_expected_output():
+    x, edge_index = random_graph()
+    conv = make("PHGCNConv", 5, 4, dropout=0.5, act=None)
+    mean = torch.stack([conv(x, edge_index) for _ in range(500)]).mean(dim=0)
+    want = conv.eval()(x, edge_index)
+    assert torch.equal(want, conv(x, edge_index))
+    assert relative(mean, want) < 0.1
+
+
+def test_learned_decays_start_at_the_given_ones_stay_positive_and_learn():
+    x, edge_index = random_graph()
+    conv = make("PHGCNConv", 5, 4, heads=2, learn_decay=True, decay_local=2.0, decay_global=7.0)
+    assert torch.allclose(conv.decay_local(), torch.full((2,), 2.0, dtype=torch.float64))
+    assert torch.allclose(conv.decay_global(), torch.full((2,), 7.0, dtype=torch.float64))
+    assert (
+        relative(conv(x, edge_index), make("PHGCNConv", 5, 4, heads=2, decay_local=2.0, decay_global=7.0)(x, edge_index)) < 1e-6
+    )
+    optimizer = torch.optim.Adam(conv.parameters(), lr=0.5)
+    for _ in range(10):
+        optimizer.zero_grad()
+        conv(x, edge_index).square().sum().backward()
+        optimizer.step()
+    assert bool((conv.decay_local() > 0).all()) and bool((conv.decay_global() > 0).all())
+    assert not torch.allclose(conv.decay_global(), torch.full((2,), 7.0, dtype=torch.float64))
+    conv.reset_parameters()
+    assert torch.allclose(conv.decay_global(), torch.full((2,), 7.0, dtype=torch.float64))
+
+
+class PHGNN(BasicGNN):
+    """The layer in PyG's own stack: out_channels are those of all heads and paths together."""
+
+    supports_edge_weight = False
+    supports_edge_attr = False
+    supports_norm_batch = False
+
+    def init_conv(self, in_channels, out_channels, heads=1, **kwargs):
+        return PHGCNConv(in_channels, out_channels // (2 * heads), heads, act=None, **kwargs)
+
+
+@pytest.mark.parametrize("jk", [None, "cat"])
+def test_the_layer_stacks_in_PyG_s_basic_models(jk):
+    x, edge_index = random_graph(dtype=torch.float32)
+    model = PHGNN(5, 16, num_layers=3, out_channels=8, heads=2, norm="batch_norm", jk=jk, dropout=0.1)
+    out = model(x, edge_index)
+    assert out.shape == (20, 8)
+    out.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+    assert isinstance(model.convs[0], PHGCNConv) and len(model.convs) == 3
+    assert str(model) == "PHGNN(5, 8, num_layers=3)"
+
+
+def test_a_layer_can_learn_what_only_the_whole_graph_tells():
+    """The label of a node is the commonest kind of its graph, which has no edges."""
+    torch.manual_seed(0)
+    conv = PHGCNConv(2, 8, heads=2, decay_global=0.1)
+    model = torch.nn.ModuleList([conv, torch.nn.Linear(32, 2)])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    edge_index, batch = torch.empty(2, 0, dtype=torch.int64), torch.arange(330) // 11
+    for step in range(121):
+        kind = torch.randint(0, 2, (30, 11))
+        label = (kind.sum(dim=1) > 5).long().repeat_interleave(11)
+        out = model[1](conv(torch.nn.functional.one_hot(kind.flatten(), 2).float(), edge_index, batch=batch))
+        if step < 120:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(out, label).backward()
+            optimizer.step()
+    assert (out.argmax(dim=1) == label).float().mean() > 0.9
+    assert isinstance(conv, PHGCNConv) and not isinstance(conv, EDAConv)
+
+
+@pytest.mark.parametrize(
+    "batch, message",
+    [
+        (torch.zeros(19, dtype=torch.int64), r"batch has shape \(19,\); allowed: \(20,\)"),
+        (torch.zeros(20), "batch is torch.float32; allowed: int64"),
+        (torch.arange(20) - 1, r"batch\[0\] is -1; allowed: non-negative"),
+    ],
+)
+def test_a_bad_batch_is_refused(batch, message):
+    x, edge_index = random_graph()
+    with pytest.raises(ValueError, match=message):
+        make("PHGCNConv", 5, 4)(x, edge_index, batch=batch)
+
+
+def test_bad_settings_of_the_global_path_are_refused():
+    with pytest.raises(ValueError, match="decay_global is -1; allowed: a positive number"):
+        PHGCNConv(5, 4, decay_global=-1)
+    with pytest.raises(ValueError, match="method is 'fast'; allowed: 'auto'"):
+        PHGCNConv(5, 4, method="fast")
