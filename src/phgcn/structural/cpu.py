@@ -15,9 +15,11 @@ from numba import prange
 
 from ..compile import inline, kernel
 from .graph import by_node, take
-from .lanes import distance, exponential, inverse, lesser, load, prefetch, root, splat, store
+from .lanes import distance, exponential, inverse, lesser, load, prefetch, splat, store
 
 LANES = 8
+"""Heads that are computed together."""
+
 WORK = 512
 """Edges and nodes that one task of a parallel loop takes, about."""
 
@@ -48,8 +50,9 @@ def pack_rows(positions, values, head, lanes):
     heads = min(len(lanes), positions.shape[1] - head)
     rows = np.empty((n, dim + channels, len(lanes)), positions.dtype)
     for i in prange(n):
-        if heads < len(lanes):
-            rows[i] = 0
+        for k in range(rows.shape[1]):
+            for h in range(heads, len(lanes)):
+                rows[i, k, h] = 0
         for k in range(dim):
             for h in range(heads):
                 rows[i, k, h] = positions[i, head + h, k]
@@ -66,8 +69,9 @@ def pack_gradients(positions, grad, out, norm, head, lanes):
     heads = min(len(lanes), positions.shape[1] - head)
     rows = np.empty((n, dim + channels + 3, len(lanes)), positions.dtype)
     for i in prange(n):
-        if heads < len(lanes):
-            rows[i] = 0
+        for k in range(rows.shape[1]):
+            for h in range(heads, len(lanes)):
+                rows[i, k, h] = 0
         for k in range(dim):
             for h in range(heads):
                 rows[i, k, h] = positions[i, head + h, k]
@@ -257,8 +261,8 @@ def backward(
 
 
 def _lanes(heads: int) -> tuple[int, ...]:
-    """A tuple as long as there are lanes: the next power of two, 8 at most."""
-    return (0,) * min(LANES, 1 << (heads - 1).bit_length())
+    """A tuple as long as there are lanes: 8, or 1 where most of 8 would be idle.  Every length is compiled on its own."""
+    return (0,) * (LANES if heads > 2 else 1)
 
 
 def _mask(edge_mask: np.ndarray | None, lanes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

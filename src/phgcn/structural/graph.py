@@ -55,13 +55,3 @@ def take(values, order):
     for a in prange(order.shape[0]):
         out[a] = values[np.uint64(order[a])]
     return out
-
-
-@kernel
-def targets_in_order(start, edges):
-    """The node that each of the sorted edges belongs to."""
-    out = np.empty(edges, np.int32)
-    for i in prange(start.shape[0] - 1):
-        for a in range(start[i], start[i + 1]):
-            out[a] = i
-    return out

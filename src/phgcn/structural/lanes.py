@@ -187,8 +187,11 @@ def inverse(typing, value):
 # exp(x) = 2^n · exp(f), with n the whole number next to x / ln 2, and Taylor's polynomial for exp(f), |f| <= ln 2 / 2
 
 
-_EXPONENT = {32: (23, 127, 0.693359375, 7), 64: (52, 1023, 0.693145751953125, 13)}
-"""By the number of bits: those of the fraction, the bias, ln 2 in few bits, the degree of the polynomial."""
+_EXPONENT = {
+    32: (23, 127, 0.693359375, -2.12194440054690583e-4, 7),
+    64: (52, 1023, 0.693145751953125, 1.42860682030941723e-6, 13),
+}
+"""By the number of bits: those of the fraction, the bias, ln 2 in few bits and the rest of it, the polynomial's degree."""
 
 
 @intrinsic
@@ -196,13 +199,13 @@ def exponential(typing, value):
     """exp(x) for x <= 0, or above by a rounding error; never less than the least normal number."""
 
     def build(context, builder, signature, arguments):
-        fraction, bias, ln2, degree = _EXPONENT[value.dtype.bitwidth]
+        fraction, bias, ln2, rest, degree = _EXPONENT[value.dtype.bitwidth]
         least = _constant(value, (1 - bias) * math.log(2))
         x = builder.select(builder.fcmp_ordered(">", arguments[0], least), arguments[0], least)
         n = _call(builder, "rint", value, builder.fmul(x, _constant(value, 1 / math.log(2))))
         # ln 2 in two parts, so that f is exact
         f = _call(builder, "fma", value, n, _constant(value, -ln2), x)
-        f = _call(builder, "fma", value, n, _constant(value, ln2 - math.log(2)), f)
+        f = _call(builder, "fma", value, n, _constant(value, -rest), f)
         found = _constant(value, 1 / math.factorial(degree))
         for k in reversed(range(degree)):
             found = _call(builder, "fma", value, found, f, _constant(value, 1 / math.factorial(k)))

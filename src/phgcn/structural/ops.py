@@ -21,6 +21,9 @@ torch.library.define(
 )  # fmt: skip
 _DEVICES = ("cpu", "cuda")
 
+MOST_EDGES = 2**31 - 1
+"""Edges are counted in 32 bits."""
+
 
 @torch.library.impl("phgcn::structural", _DEVICES)
 def structural(
@@ -147,9 +150,12 @@ def check_edges(edge_index: Tensor, edge_mask: Tensor | None, positions: Tensor,
 
 def _check_range(edge_index: Tensor, count: int) -> None:
     """Names the first column that points to no node."""
+    if edge_index.size(1) > MOST_EDGES:
+        raise ValueError(f"edge_index has {edge_index.size(1)} columns; allowed: up to {MOST_EDGES}")
+    if edge_index.numel() == 0 or (int(edge_index.min()) >= 0 and int(edge_index.max()) < count):
+        return
     bad = (edge_index < 0) | (edge_index >= count)
-    if bool(bad.any()):
-        column = int(bad.any(dim=0).nonzero()[0])
-        row = int(bad[:, column].nonzero()[0])
-        allowed = f"0 to {count - 1}, as positions has {count} rows" if count > 0 else "no edges, as positions has no rows"
-        raise ValueError(f"edge_index[{row}, {column}] is {int(edge_index[row, column])}; allowed: {allowed}")
+    column = int(bad.any(dim=0).nonzero()[0])
+    row = int(bad[:, column].nonzero()[0])
+    allowed = f"0 to {count - 1}, as positions has {count} rows" if count > 0 else "no edges, as positions has no rows"
+    raise ValueError(f"edge_index[{row}, {column}] is {int(edge_index[row, column])}; allowed: {allowed}")

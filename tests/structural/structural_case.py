@@ -1,0 +1,149 @@
+"""What every backend of structural attention must do, as a test class to inherit: a backend gives only its name."""
+
+import pytest
+import torch
+from clouds import normal, relative
+
+from phgcn import structural_attention
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6}
+
+
+def graph(nodes, edges, seed=0):
+    """Random edges with loops and duplicates; no edge ends at the last node, none begins at the one before."""
+    random = torch.Generator().manual_seed(seed)
+    index = torch.randint(0, nodes, (2, edges), generator=random)
+    index[0] -= (index[0] == nodes - 2).long()
+    index[1] -= (index[1] == nodes - 1).long()
+    return index
+
+
+def dense_weights(positions, edge_index, decay):
+    """The softmax as a dense (targets, sources, heads) matrix of how often each edge occurs times its exponential."""
+    nodes = len(positions)
+    occurs = torch.zeros(nodes, nodes, dtype=positions.dtype)
+    occurs.index_put_((edge_index[1], edge_index[0]), torch.ones((), dtype=positions.dtype), accumulate=True)
+    square = (positions.unsqueeze(1) - positions.unsqueeze(0)).square().sum(dim=-1)
+    distance = torch.where(square > 0, square.clamp_min(1e-300).sqrt(), 0.0)
+    weight = occurs.unsqueeze(-1) * torch.exp(-decay * distance)
+    total = weight.sum(dim=1, keepdim=True)
+    return weight / torch.where(total > 0, total, 1.0)
+
+
+def dense(positions, values, edge_index, decay):
+    return torch.einsum("ijh,jhc->ihc", dense_weights(positions, edge_index, decay), values)
+
+
+class StructuralCase:
+    """Against the sum written out as a matrix, and against finite differences."""
+
+    backend: str
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("heads", [1, 2, 3, 4, 7, 8, 9, 17])
+    def test_output_and_gradients_are_those_of_the_dense_matrix(self, heads, dtype):
+        self.compare(heads, dim=4, channels=8, dtype=dtype)
+
+    @pytest.mark.parametrize("dim, channels", [(1, 1), (2, 7), (3, 17), (5, 3), (16, 2)])
+    def test_any_width_will_do(self, dim, channels):
+        self.compare(heads=2, dim=dim, channels=channels, dtype=torch.float64)
+
+    @pytest.mark.parametrize("degree", [1, 63, 64, 65, 128, 129, 300])
+    def test_nodes_of_many_edges_are_summed_in_chunks(self, degree):
+        # The nearest source comes last, so that every chunk must be scaled down.
+        positions = torch.cat([torch.zeros(1, 2, 1), torch.linspace(90, 1, degree).reshape(-1, 1, 1).expand(-1, 2, 1)]).double()
+        values = normal(degree + 1, 2, 3, seed=1)
+        edge_index = torch.stack([torch.arange(1, degree + 1), torch.zeros(degree, dtype=torch.long)])
+        got = structural_attention(positions, values, edge_index, backend=self.backend)
+        assert relative(got, dense(positions, values, edge_index, 1.0)) < 1e-13
+
+    def test_sources_far_away_are_weighed_against_each_other(self):
+        positions = torch.tensor([[0.0], [5000.0], [5001.0]])
+        values = torch.tensor([[0.0], [1.0], [2.0]])
+        got = structural_attention(positions, values, torch.tensor([[1, 2], [0, 0]]), backend=self.backend)
+        torch.testing.assert_close(got[0], 1 + torch.sigmoid(torch.tensor([-1.0])), rtol=1e-4, atol=0)
+
+    @pytest.mark.parametrize("heads", [1, 2, 9])
+    def test_gradients_are_the_true_derivatives(self, heads):
+        positions, values = normal(7, heads, 3, seed=1).requires_grad_(), normal(7, heads, 2, seed=2).requires_grad_()
+        decay = torch.linspace(0.7, 1.3, heads, dtype=torch.float64).requires_grad_()
+        edge_index, mask = graph(7, 20), normal(20, heads, seed=3).abs()
+
+        def itself(positions, values, decay):
+            return structural_attention(positions, values, edge_index, decay, edge_mask=mask, backend=self.backend)
+
+        assert torch.autograd.gradcheck(itself, (positions, values, decay))
+
+    def test_a_mask_multiplies_the_weights(self):
+        positions, values, edge_index = normal(9, 3, 2, seed=1), normal(9, 3, 4, seed=2), graph(9, 30)
+        mask = (normal(30, 3, seed=3) > 0) * 2.0
+        got = structural_attention(positions, values, edge_index, 1.5, edge_mask=mask, backend=self.backend)
+        _, weights = structural_attention(positions, values, edge_index, 1.5, return_attention_weights=True)
+        want = torch.zeros_like(values).index_add(0, edge_index[1], (weights * mask).unsqueeze(-1) * values[edge_index[0]])
+        assert relative(got, want) < 1e-14
+        one = structural_attention(positions, values, edge_index, 1.5, edge_mask=mask[:, 0], backend=self.backend)
+        three = structural_attention(
+            positions, values, edge_index, 1.5, edge_mask=mask[:, :1].expand(-1, 3), backend=self.backend
+        )
+        assert torch.equal(one, three)
+
+    def test_a_node_without_edges_gets_zero(self):
+        positions, values = normal(4, 2, seed=1).requires_grad_(), normal(4, 3, seed=2).requires_grad_()
+        out = structural_attention(positions, values, torch.tensor([[0, 1], [2, 2]]), backend=self.backend)
+        assert torch.equal(out[[0, 1, 3]], torch.zeros(3, 3, dtype=torch.float64))
+        grads = torch.autograd.grad(out.sum(), (positions, values))
+        assert all(bool(g.isfinite().all()) and torch.equal(g[3], torch.zeros_like(g[3])) for g in grads)
+
+    @pytest.mark.parametrize("nodes", [0, 1, 5])
+    def test_a_graph_without_edges_gets_zeros(self, nodes):
+        positions, values = normal(nodes, 2, 2, seed=1).requires_grad_(), normal(nodes, 2, 3, seed=2).requires_grad_()
+        out = structural_attention(positions, values, torch.empty(2, 0, dtype=torch.long), backend=self.backend)
+        assert torch.equal(out, torch.zeros_like(out)) and out.shape == (nodes, 2, 3)
+        for grad in torch.autograd.grad(out.sum(), (positions, values)):
+            assert torch.equal(grad, torch.zeros_like(grad))
+
+    def test_coincident_points_have_no_slope(self):
+        positions = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
+        values = torch.tensor([[1.0], [2.0], [6.0]], dtype=torch.float64)
+        out = structural_attention(positions, values, torch.tensor([[0, 1, 2, 0], [0, 0, 0, 0]]), backend=self.backend)
+        torch.testing.assert_close(out[0], torch.tensor([2.5], dtype=torch.float64))
+        assert torch.equal(torch.autograd.grad(out.sum(), positions)[0], torch.zeros(3, 2, dtype=torch.float64))
+
+    def test_a_batch_of_graphs_is_its_graphs_alone(self):
+        sizes, edges = (30, 1, 200, 7), (100, 2, 3000, 9)
+        parts = [
+            (normal(n, 8, 4, seed=n), normal(n, 8, 8, seed=n + 1), torch.randint(0, n, (2, e)))
+            for n, e in zip(sizes, edges, strict=True)
+        ]
+        first = torch.tensor((0, *sizes)).cumsum(0)
+        together = run(
+            torch.cat([p for p, _, _ in parts]), torch.cat([f for _, f, _ in parts]),
+            torch.cat([e + first[g] for g, (_, _, e) in enumerate(parts)], dim=1), self.backend,
+        )  # fmt: skip
+        for g, (positions, values, edge_index) in enumerate(parts):
+            alone = run(positions, values, edge_index, self.backend, cotangent_rows=slice(first[g], first[g + 1]))
+            for a, b in zip(alone, together, strict=True):
+                assert torch.equal(a, b[first[g] : first[g + 1]])
+
+    def compare(self, heads, dim, channels, dtype):
+        edge_index, nodes = graph(40, 300, seed=heads), 40
+        # Rounded to float32, so that both types see the same points.
+        given = [normal(nodes, heads, w, seed=s, dtype=torch.float32) for s, w in ((1, dim), (2, channels), (3, channels))]
+        decay = torch.linspace(0.5, 2, heads)
+        wanted = [t.double().requires_grad_() for t in (*given[:2], decay)]
+        want = dense(wanted[0], wanted[1], edge_index, wanted[2])
+        wanted_grads = torch.autograd.grad(want, wanted, given[2].double())
+        inputs = [t.detach().to(dtype).requires_grad_() for t in wanted]
+        got = structural_attention(inputs[0], inputs[1], edge_index, inputs[2], backend=self.backend)
+        grads = torch.autograd.grad(got, inputs, given[2].to(dtype))
+        for a, b in zip((got, *grads), (want, *wanted_grads), strict=True):
+            assert a.dtype == dtype
+            assert relative(a, b) < TOLERANCE[dtype]
+
+
+def run(positions, values, edge_index, backend="auto", cotangent_rows=slice(None), **options):
+    """The output and the gradients of positions and values."""
+    inputs = positions.clone().requires_grad_(), values.clone().requires_grad_()
+    out = structural_attention(*inputs, edge_index, backend=backend, **options)
+    cotangent = normal(4000, *out.shape[1:], seed=9, dtype=out.dtype)[cotangent_rows][: len(out)]
+    return [out.detach(), *torch.autograd.grad(out, inputs, cotangent)]

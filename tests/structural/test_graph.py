@@ -1,0 +1,14 @@
+import numpy as np
+import pytest
+
+from phgcn.structural.graph import by_node, take
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+@pytest.mark.parametrize("edges", [0, 1, 5, 1000])
+def test_edges_are_sorted_stably_whatever_the_parts(edges, parts):
+    node = np.random.default_rng(edges).integers(0, 50, edges)
+    start, order = by_node(node, 60, parts)
+    assert np.array_equal(order, np.argsort(node, kind="stable"))
+    assert np.array_equal(np.diff(start), np.bincount(node, minlength=60))
+    assert np.array_equal(take(node, order), np.sort(node))

@@ -1,0 +1,124 @@
+import pytest
+import torch
+from clouds import BACKENDS, normal, relative
+from structural_case import StructuralCase, dense_weights, graph, run
+
+from phgcn import structural_attention
+
+
+class TestReference(StructuralCase):
+    backend = "reference"
+
+
+class TestNumba(StructuralCase):
+    backend = "numba"
+
+
+@pytest.fixture
+def example():
+    return normal(2500, 8, 4, seed=1, dtype=torch.float32), normal(2500, 8, 5, seed=2, dtype=torch.float32), graph(2500, 20000)
+
+
+def identical(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_runs_and_threads_change_no_bit(example, threads):
+    mask = torch.rand(20000, 8)
+    threads(2)
+    want = run(*example, edge_mask=mask)
+    assert identical(run(*example, edge_mask=mask), want)
+    threads(1)
+    assert identical(run(*example, edge_mask=mask), want)
+
+
+def test_a_hub_among_many_nodes_changes_no_bit(threads):
+    positions, values = normal(3000, 4, seed=1, dtype=torch.float32), normal(3000, 8, seed=2, dtype=torch.float32)
+    nodes = torch.arange(3000)
+    star = torch.cat([torch.stack([nodes, torch.zeros_like(nodes)]), torch.stack([torch.zeros_like(nodes), nodes])], dim=1)
+    threads(2)
+    want = run(positions, values, star)
+    threads(1)
+    assert identical(run(positions, values, star), want)
+
+
+def test_permuting_nodes_permutes_the_output(example):
+    positions, values, edge_index = example
+    order = torch.randperm(2500, generator=torch.Generator().manual_seed(0))
+    place = torch.empty_like(order)
+    place[order] = torch.arange(2500)
+    want = structural_attention(positions, values, edge_index)
+    assert relative(structural_attention(positions[order], values[order], place[edge_index]), want[order]) < 1e-6
+
+
+def test_permuting_edges_changes_rounding_only(example):
+    order = torch.randperm(20000, generator=torch.Generator().manual_seed(0))
+    want = structural_attention(*example)
+    assert relative(structural_attention(*example[:2], example[2][:, order]), want) < 1e-6
+
+
+def test_heads_are_separate_calls(example):
+    positions, values, edge_index = example
+    want = structural_attention(positions, values, edge_index, 0.7)
+    for head in range(8):
+        alone = structural_attention(positions[:, head], values[:, head], edge_index, 0.7)
+        assert relative(alone, want[:, head]) < 1e-6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_values_without_heads_are_shared(backend):
+    positions, values, edge_index = normal(9, 3, 2, seed=1), normal(9, 4, seed=2), graph(9, 30)
+    got = structural_attention(positions, values, edge_index, backend=backend)
+    assert torch.equal(got, structural_attention(positions, values.unsqueeze(1).expand(-1, 3, -1), edge_index, backend=backend))
+    got = structural_attention(positions[:, 0], values.unsqueeze(1).expand(-1, 3, -1), edge_index, backend=backend)
+    assert torch.equal(got[:, 2], structural_attention(positions[:, 0], values, edge_index, backend=backend))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_duplicate_edge_counts_twice(backend):
+    positions, values = normal(3, 2, seed=1), normal(3, 2, seed=2)
+    twice = torch.tensor([[0, 1, 1], [2, 2, 2]])
+    out, weights = structural_attention(positions, values, twice, return_attention_weights=True, backend=backend)
+    torch.testing.assert_close(weights[1], weights[2])
+    torch.testing.assert_close(weights.sum(), torch.tensor(1.0, dtype=torch.float64))
+    torch.testing.assert_close(out[2], weights @ values[twice[0]])
+
+
+def test_attention_weights_come_in_the_order_of_the_edges():
+    positions, values, edge_index = normal(12, 3, 2, seed=1).requires_grad_(), normal(12, 3, 4, seed=2), graph(12, 9, seed=1)
+    edge_index = edge_index[:, torch.unique(edge_index, dim=1, return_inverse=True)[1].unique().argsort()]
+    edge_index = torch.unique(edge_index, dim=1)[:, torch.randperm(torch.unique(edge_index, dim=1).size(1))]
+    out, weights = structural_attention(positions, values, edge_index, 1.3, return_attention_weights=True)
+    want = dense_weights(positions, edge_index, 1.3)[edge_index[1], edge_index[0]]
+    torch.testing.assert_close(weights, want)
+    assert torch.equal(out, structural_attention(positions, values, edge_index, 1.3))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(w.square().sum(), positions, retain_graph=True)[0] for w in (weights, want))
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_computed_in_float32(dtype):
+    positions, values, edge_index = normal(9, 2, 2, seed=1).to(dtype), normal(9, 2, 4, seed=2).to(dtype), graph(9, 30)
+    out = structural_attention(positions, values, edge_index)
+    assert out.dtype == dtype
+    assert torch.equal(out, structural_attention(positions.float(), values.float(), edge_index).to(dtype))
+
+
+def test_autocast_takes_what_products_give():
+    x, weight, edge_index = normal(9, 6, seed=1).float(), normal(6, 6, seed=2).float().requires_grad_(), graph(9, 30)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        f = x @ weight
+        out = structural_attention(f[:, :2], f, edge_index)
+    assert out.dtype == torch.bfloat16
+    out.float().square().sum().backward()
+    assert bool(weight.grad.isfinite().all()) and weight.grad.dtype == torch.float32
+
+
+def test_int32_edges_serve_as_well(example):
+    assert identical(run(*example), run(*example[:2], example[2].int()))
+
+
+def test_edges_may_lie_in_any_memory_layout(example):
+    positions, values, edge_index = example
+    assert identical(run(*example), run(positions, values, edge_index.t().contiguous().t()))
