@@ -364,7 +364,11 @@ saved("a pickle that runs code", ": the pickle inside asks for posix.mkdir, whic
 saved("the same beside tensors", ": the pickle inside asks for posix.mkdir", lambda: tensors(extra=Bomb(BOMB)))
 saved("the same in a Data", ": the pickle inside asks for posix.mkdir", lambda: Data(**tensors(), extra=Bomb(BOMB)))
 saved("a tensor", ": it holds a Tensor; allowed: a Data of PyG, or a dict", lambda: torch.ones(3))
-saved("several kinds of nodes", ": the pickle inside asks for torch_geometric.data.storage.BaseStorage", lambda: HeteroData(paper={"x": torch.ones(3, 2)}))
+saved(
+    "several kinds of nodes",
+    ": the pickle inside asks for torch_geometric.data.storage.BaseStorage",
+    lambda: HeteroData(paper={"x": torch.ones(3, 2)}),
+)
 saved("no x", ": x is missing", lambda: tensors(x=None))
 saved("no y", ": y is missing", lambda: Data(**tensors(y=None)))
 saved("no edges", ": edge_index is missing", lambda: tensors(edge_index=None))
