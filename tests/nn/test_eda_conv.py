@@ -230,6 +230,9 @@ def test_compiles_as_one_graph(layer, settings):
         strict=True,
     ):
         assert relative(a, b) < 1e-5
+    for nodes in (31, 47):  # other sizes
+        other = random_graph(nodes, 3 * nodes, dtype=torch.float32)
+        assert torch.equal(compiled(*other), conv(*other))
     with pytest.raises(Exception, match=r"edge_index\[1, 3\] is 20; allowed: 0 to 19"):
         bad = edge_index.clone()
         bad[1, 3] = 20

@@ -131,7 +131,7 @@ def check_nodes(x: Any, lin: Linear, name: str = "x") -> None:
     if not isinstance(x, Tensor):
         raise ValueError(f"{name} is a {type(x).__name__}; allowed: a tensor")
     width = lin.in_channels
-    if x.dim() != 2 or width not in (-1, x.size(1)):
+    if x.dim() != 2 or (width != -1 and x.size(1) != width):
         wanted = "in_channels" if width == -1 else width
         raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed: (N, {wanted})")
     if x.layout not in (torch.strided, torch.sparse_csr, torch.sparse_coo):

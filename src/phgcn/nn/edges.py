@@ -22,7 +22,7 @@ def to_coo(edge_index: Any, nodes: Tensor) -> Tensor:
         nodes (torch.Tensor): Something with one row per node.
     """
     if isinstance(edge_index, Tensor) and is_torch_sparse_tensor(edge_index):
-        count = len(nodes)
+        count = nodes.size(0)
         if tuple(edge_index.shape) != (count, count):
             shape = tuple(edge_index.shape)
             raise ValueError(

@@ -15,6 +15,7 @@ from torch_geometric.nn.resolver import normalization_resolver
 from ..functional import Backend, Method
 from .distance_conv import check_dropout, check_sizes
 from .eda_conv import EDAConv
+from .edges import to_coo
 from .elu import ELU
 from .linear import Linear
 from .phgcn_conv import PHGCNConv
@@ -87,7 +88,7 @@ class NodeModel(torch.nn.Module):
         self.activation = ELU() if self.act == "elu" else torch.nn.ReLU()
 
     def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
-        return conv(x, edge_index)
+        return conv(x, to_coo(edge_index, x).long())  # PyG's layers do not take every format
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""

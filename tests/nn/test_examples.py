@@ -1,0 +1,42 @@
+"""The two examples of docs/layers.md are the files in examples/, and they run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _run(name):
+    done = subprocess.run([sys.executable, ROOT / "examples" / name], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["swap_gat.py", "points.py"])
+def test_the_document_shows_the_example_as_it_is(name):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/layers.md").read_text(), flags=re.DOTALL)
+    assert (ROOT / "examples" / name).read_text() in blocks
+
+
+def test_the_other_snippets_of_the_document_run():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/layers.md").read_text(), flags=re.DOTALL)
+    files = {path.read_text() for path in (ROOT / "examples").glob("*.py")}
+    snippets = [block for block in blocks if block not in files]
+    assert len(snippets) >= 3
+    names = {}
+    for snippet in snippets:  # one after the other, as they are read
+        exec(compile(snippet, "docs/layers.md", "exec"), names)
+
+
+def test_swapping_the_layer_helps_where_edges_say_nothing():
+    found = dict(re.findall(r"(\w+) +accuracy ([\d.]+)", _run("swap_gat.py")))
+    assert float(found["PHGCNConv"]) > float(found["GATConv"]) + 0.05
+
+
+def test_points_learn_what_only_their_cloud_tells():
+    found = re.search(r"accuracy ([\d.]+), .* gets ([\d.]+)", _run("points.py"))
+    assert float(found[1]) > 0.9 > float(found[2])
