@@ -4,8 +4,9 @@ r"""When sparse features are cheaper to project than dense ones: the rule of ``p
     python benchmarks/sparse_features.py --quick      # one graph, few rounds, to see that it works
 
 The projection of an epoch is timed: a training step (dropout on the features, x @ W with W of 64 columns, the gradient of W)
-and an evaluation (x @ W); beside it the training step without dropout and, for two graphs, W of 256 columns.  Named graphs come from ``$PHGCN_DATA``; random ones sweep the density and the number of features.
-Prints a table; writes ``benchmarks/results/sparse_features.json``.
+and an evaluation (x @ W); beside it the training step without dropout and, for two graphs, W of 256 columns.  Named graphs
+come from ``$PHGCN_DATA``; random ones sweep the density and the number of features.  Prints a table; writes
+``benchmarks/results/sparse_features.json``.
 """
 
 from __future__ import annotations
