@@ -54,7 +54,8 @@ app.command("doctor")(about.doctor)
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+    for message in ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled"):
+        warnings.filterwarnings("ignore", message=message)
     try:
         code = app(arguments, prog_name="phgcn", standalone_mode=False)
     except KeyboardInterrupt:

@@ -83,6 +83,7 @@ class Training:
             model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
         )
         self.state = State()
+        self.begun = False  # whether the model has taken this input once
         self.val_y, self.test_y, self.train_y = (task.y[nodes] for nodes in (task.val, task.test, task.train))
 
     @property
@@ -106,39 +107,44 @@ class Training:
     def epoch(self) -> tuple[float, ...]:
         """Trains for one epoch, evaluates, and returns the row of the curves."""
         begin = time.perf_counter()
-        try:
-            train_loss = self._step()
-            logits = self._logits()
-        except ValueError:  # layers refuse what is not finite
-            if all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
-                raise
-            raise self._diverged() from None
+        train_loss = self._step()
+        logits = self._logits()
         val_logits = logits[self.task.val]
         val_loss = float(cross_entropy(val_logits, self.val_y))
         if not (math.isfinite(train_loss) and math.isfinite(val_loss)):
-            raise self._diverged()
+            raise self._diverged(f"training loss {train_loss}, validation loss {val_loss}")
         val_metric = metric(self.task.metric, val_logits, self.val_y)
         self._choose(logits, val_loss, val_metric)
         row = (train_loss, val_loss, val_metric, time.perf_counter() - begin)
         self.state.curves.append(row)
         return row
 
-    def _diverged(self) -> TrainingError:
-        return TrainingError(f"the loss is no finite number in epoch {self.state.epoch + 1}; try a smaller learning_rate")
-
     def _step(self) -> float:
         self.model.train()
         self.optimiser.zero_grad()
-        logits = self.model(self.task.x, self.task.edge_index)
-        loss = cross_entropy(logits[self.task.train], self.train_y)
+        loss = cross_entropy(self._forward()[self.task.train], self.train_y)
         loss.backward()
         self.optimiser.step()
-        return float(loss)
+        return float(loss.detach())
 
     @torch.no_grad()
     def _logits(self) -> Tensor:
         self.model.eval()
-        return self.model(self.task.x, self.task.edge_index)
+        return self._forward()
+
+    def _forward(self) -> Tensor:
+        try:
+            out = self.model(self.task.x, self.task.edge_index)
+        except ValueError as error:
+            if not self.begun:
+                raise
+            # The same input was fine before, so it is the weights: layers refuse what is not finite, or far too large.
+            raise self._diverged(str(error)) from None
+        self.begun = True
+        return out
+
+    def _diverged(self, what: str) -> TrainingError:
+        return TrainingError(f"no finite loss in epoch {self.state.epoch + 1} ({what}); try a smaller learning_rate")
 
     def _choose(self, logits: Tensor, val_loss: float, val_metric: float) -> None:
         """Notes the epoch down if it is the best by validation loss, or by validation metric (and then loss)."""

@@ -6,7 +6,7 @@ r"""A run: one model trained on several splits of one graph, and the folder that
     RUN/config.toml                 the settings, each with its meaning
     RUN/split-00.safetensors        the weights with the smallest validation loss, and the split's result
     RUN/split-00.csv                its curves
-    RUN/split-00.state.safetensors  a checkpoint, only while the split is being trained
+    RUN/split-00.state-000042.safetensors   a checkpoint after epoch 42, only while the split is being trained
     RUN/result.json                 the result, written last
 
 With several trainings per split the files are called ``split-00-repeat-0`` and so on.
@@ -223,26 +223,36 @@ class Run:
             for trial in self.plan.trials():
                 if not self.finished(trial):
                     self._train_one(trial, tasks[trial.split], told, tensorboard)
+                for checkpoint in self._checkpoints(trial):
+                    checkpoint.unlink()
             result = summary(self.plan, self.about, [self.trial_result(trial) for trial in self.plan.trials()])
             write_json(self.folder / "result.json", result)
         return result
 
     def _train_one(self, trial: Trial, task: Task, told: Callable[[Moment], None], tensorboard: bool) -> None:
-        checkpoint = self.folder / f"{trial.name}.state.safetensors"
         with seeded(trial.seed, task):
             training = start(self.plan, task)
-            if checkpoint.is_file():
-                training.load(checkpoint)
+            if self._checkpoints(trial):
+                training.load(self._checkpoints(trial)[-1])
             with _log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard) as log:
                 while not training.done:
                     row = _epoch(training, trial)
-                    training.save(checkpoint)
+                    self._save(trial, training)
                     log(training.state.epoch, row)
                     told(Moment(trial, training.state.epoch, row, training.best.val_loss))
         rows = [(number, *row) for number, row in enumerate(training.state.curves, start=1)]
         write_csv(self.folder / f"{trial.name}.csv", ("epoch", *CURVES), rows)
         write_tensors(self._weights(trial), training.state.weights, outcome(trial, training))
-        checkpoint.unlink()
+
+    def _checkpoints(self, trial: Trial) -> list[Path]:
+        """The checkpoints of a trial, the last epoch last: one, or two if a process was killed at that moment."""
+        return sorted(self.folder.glob(f"{trial.name}.state-*.safetensors"))
+
+    def _save(self, trial: Trial, training: Training) -> None:
+        """Writes a checkpoint, then removes the one before.  To replace that one would take longer: some file systems wait
+        for the disk when a file is replaced."""
+        training.save(self.folder / f"{trial.name}.state-{training.state.epoch:06d}.safetensors")
+        (self.folder / f"{trial.name}.state-{training.state.epoch - 1:06d}.safetensors").unlink(missing_ok=True)
 
 
 def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:

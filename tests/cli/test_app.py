@@ -1,0 +1,159 @@
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+
+import pytest
+from installed import COMMAND, environment, phgcn
+from small_graphs import small_graph, write_tables
+
+from phgcn.cli import app
+
+COMMANDS = ("train", "evaluate", "predict", "tune", "plot", "graphs", "doctor")
+QUICK = ("--splits", "1", "--set", "epochs=2", "--set", "heads=2")
+
+
+def said(capsys, *arguments):
+    """The exit code, and the lines on stdout and stderr."""
+    code = app.run([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def graph(tmp_path):
+    return write_tables(small_graph(), tmp_path / "small")
+
+
+def test_help_comes_within_a_second_and_without_torch():
+    begin = time.perf_counter()
+    found = phgcn("--help")
+    taken = time.perf_counter() - begin
+    assert found.returncode == 0 and all(name in found.stdout for name in COMMANDS)
+    assert taken < 3, "a second on a quiet machine; three where others use it too"
+    heavy = ("torch", "numba", "numpy", "torch_geometric", "matplotlib")
+    code = f"import sys, phgcn.cli; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_examples_and_json(command, capsys):
+    code, out, _ = said(capsys, command, "--help")
+    assert code == 0 and "Examples:" in out and f"phgcn {command}" in out and "--json" in out
+
+
+def test_without_a_command_the_help_is_shown(capsys):
+    code, out, _ = said(capsys)
+    assert code == 0 and "Usage" in out
+
+
+def test_the_version_is_printed(capsys):
+    import phgcn as package
+
+    assert said(capsys, "--version")[:2] == (0, f"phgcn {package.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["train"], "Missing argument 'GRAPH'"),
+        (["fly"], "No such command 'fly'"),
+        (["train", "texas", "--colour", "red"], "No such option: --colour"),
+        (["train", "texas", "--splits", "many"], "many"),
+        (["train", "no-such-graph"], "no graph of this name"),
+        (["train", "GRAPH", "--model", "gin"], "model is 'gin'; allowed: phgcn"),
+        (["train", "GRAPH", "--protocol", "mine"], "protocol is 'mine'; allowed"),
+        (["train", "GRAPH", "--protocol", "geom"], "masks is None"),
+        (["train", "GRAPH", "--splits", "0"], "splits is 0; allowed"),
+        (["train", "GRAPH", "--set", "colour=3"], "the setting 'colour' is not known to phgcn; allowed: hidden_channels"),
+        (["train", "GRAPH", "--set", "heads=0"], "heads is 0; allowed"),
+        (["train", "GRAPH", "--config", "none.toml"], "none.toml: the settings cannot be read"),
+        (["train", "GRAPH", "--resume"], "no run here"),
+        (["train", "GRAPH", "--device", "moon"], "device is 'moon'; allowed"),
+        (["evaluate", "nowhere"], "nowhere: no run here"),
+        (["predict", "nowhere", "texas"], "nowhere: no run here"),
+        (["plot", "nowhere"], "nowhere: no run here"),
+        (["tune", "GRAPH", "--trials", "0"], "trials is 0; allowed"),
+        (["tune", "GRAPH", "--also", "colour"], "also is 'colour'; allowed for phgcn"),
+    ],
+)
+def test_wrong_input_gives_one_line_and_code_2(arguments, text, graph, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = said(capsys, *(graph if word == "GRAPH" else word for word in arguments))
+    assert code == 2 and out == ""
+    assert err.count("\n") == 1 and text in err and err.startswith("phgcn: ")
+
+
+def test_a_failure_gives_one_line_and_code_1(graph, tmp_path, capsys):
+    wild = ["--set", "learning_rate=1e30", "--set", "epochs=20", "--splits", "1"]
+    code, _, err = said(capsys, "train", graph, "--out", tmp_path / "run", *wild)
+    assert code == 1 and "split-00: no finite loss in epoch" in err.splitlines()[-1]
+
+
+def test_an_error_of_ours_is_one_line_too(capsys, monkeypatch):
+    import phgcn.data
+
+    monkeypatch.setattr(phgcn.data, "table", lambda: 1 / 0)
+    code, _, err = said(capsys, "graphs")
+    assert code == 1 and err == "phgcn: ZeroDivisionError: division by zero (PHGCN_TRACEBACK=1 shows where)\n"
+
+
+def test_an_interrupt_gives_code_130(graph, tmp_path, capsys, monkeypatch):
+    from phgcn.train.loop import Training
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Training, "epoch", interrupted)
+    code, _, err = said(capsys, "train", graph, "--out", tmp_path / "run", *QUICK)
+    assert code == 130 and err.splitlines()[-1] == "phgcn: interrupted"
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_folder_that_cannot_be_written_is_said(command, graph, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = said(capsys, command, graph, "--out", tmp_path / "file" / "run", *QUICK)
+    assert code == 1 and err.count("\n") == 1 and "cannot be written (Not a directory)" in err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_said(graph, tmp_path, capsys):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    code, _, err = said(capsys, "train", graph, "--out", tmp_path / "locked" / "run", *QUICK)
+    assert code == 1 and err.count("\n") == 1 and "cannot be written (Permission denied)" in err
+
+
+def test_a_full_disk_leaves_nothing_half_written_and_the_run_can_go_on(graph, tmp_path, capsys):
+    limit = 6000  # bytes: enough for run.json, not for weights
+
+    def full():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    command = [
+        str(COMMAND),
+        "train",
+        str(graph),
+        "--model",
+        "mlp",
+        "--out",
+        str(tmp_path / "run"),
+        *QUICK,
+        "--set",
+        "hidden_channels=64",
+    ]
+    found = subprocess.run(
+        command, env=environment(), preexec_fn=full, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert found.returncode == 1 and found.stdout == ""
+    line = found.stderr.splitlines()[-1]
+    assert "cannot be written" in line and "File too large" in line and "Traceback" not in found.stderr
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.toml", "run.json"}
+    assert said(capsys, "train", graph, "--out", tmp_path / "run", "--resume")[0] == 0
+
+
+def test_output_without_a_terminal_is_plain(graph, tmp_path, capsys):
+    code, out, err = said(capsys, "train", graph, "--out", tmp_path / "run", *QUICK[:2], "--splits", "2", *QUICK[2:])
+    assert code == 0 and not re.search("\x1b|\r", out + err)
+    assert "split-00 of 2, epoch 2" in err and str(tmp_path / "run") in out

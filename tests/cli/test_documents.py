@@ -1,0 +1,80 @@
+import os
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from phgcn.cli import app
+from phgcn.train import settings as config
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("PHGCN_DATA", "/nowhere"))
+NAMED = all((DATA / f"{name}.npz").is_file() for name in ("texas", "cornell"))
+
+
+def blocks(document):
+    """The fenced blocks of a document, in order, each with its language."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("document", "least"),
+    [
+        ("tutorial.md", 8),
+        pytest.param("commands.md", 10, marks=pytest.mark.skipif(not NAMED, reason="PHGCN_DATA holds no texas and cornell")),
+    ],
+)
+def test_every_command_of_a_document_runs(document, least, tmp_path, monkeypatch, capsys):
+    for package in ("optuna", "matplotlib"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    ran = 0
+    for language, text in blocks(document):
+        if language == "python":
+            exec(compile(text, document, "exec"), {"__name__": "__main__"})
+            continue
+        assert language == "console", f"a block of {language} is not run by this test"
+        for line in text.splitlines():
+            words = shlex.split(line)
+            assert words[0] == "phgcn"
+            assert app.run(words[1:]) == 0, f"{line}\n{capsys.readouterr().err}"
+            ran += 1
+    assert ran >= least
+
+
+def test_the_tutorial_leaves_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = next(text for language, text in blocks("tutorial.md") if language == "python")
+    exec(compile(first, "tutorial.md", "exec"), {"__name__": "__main__"})
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    ids = [line.split(",")[0] for line in (tmp_path / "friends" / "nodes.csv").read_text().splitlines()]
+    assert set(re.findall(r"person-\d+", text)) <= set(ids)
+
+
+def settings_table():
+    rows = ["| setting | means | default | models |", "| --- | --- | --- | --- |"]
+    for entry in fields(config.Settings):
+        models = [model for model in config.MODELS if entry.name in config.keys(model)]
+        who = "all" if len(models) == len(config.MODELS) else ", ".join(f"`{model}`" for model in models)
+        rows.append(f"| `{entry.name}` | {entry.metadata['meaning']} | `{config._toml(entry.default)}` | {who} |")
+    return "\n".join(rows)
+
+
+def test_the_table_of_settings_is_that_of_the_code():
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- settings -->\n\n(.*?)\n\n<!-- end settings -->", text, flags=re.DOTALL)
+    assert found is not None and found[1] == settings_table()
+
+
+def test_every_command_and_option_is_in_the_reference():
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    import typer
+
+    for name, command in typer.main.get_command(app.app).commands.items():
+        assert f"## phgcn {name}" in text
+        for option in command.params:
+            if option.param_type_name == "option" and name == "train":
+                assert any(f"`{flag}" in text for flag in option.opts), f"{name} {option.opts}"

@@ -1,0 +1,192 @@
+import csv
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from installed import phgcn, started
+from small_graphs import small_graph, write_tables
+
+from phgcn.cli import app
+from phgcn.train.files import read_tensors
+
+DATA = Path(os.environ.get("PHGCN_DATA", "/nowhere"))
+SETTINGS = ("--set", "epochs=120", "--set", "patience=120", "--set", "heads=2", "--set", "attention_dropout=0.2")
+TIMES = ("seconds", "seconds_per_epoch")
+
+
+def needs(name):
+    found = (DATA / f"{name}.npz").is_file()
+    return pytest.mark.skipif(not found, reason=f"PHGCN_DATA holds no {name}.npz")
+
+
+def call(*arguments):
+    assert app.run([str(argument) for argument in arguments]) == 0
+
+
+def answer(capsys, *arguments):
+    """What the command says with --json."""
+    capsys.readouterr()
+    call(*arguments, "--json")
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def graph(tmp_path):
+    return write_tables(small_graph(), tmp_path / "small")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in ("texas", "cornell")])
+def test_a_real_graph_from_training_to_pictures(name, tmp_path):
+    run = tmp_path / "run"
+    quick = ("--set", "epochs=15", "--set", "heads=2", "--set", "method=exact")
+    found = phgcn("train", name, "--model", "phgcn", "--protocol", "geom", "--splits", 2, *quick, "--out", run, "--json")
+    assert found.returncode == 0, found.stderr
+    result = json.loads(found.stdout)
+    assert result["graph"] == name and result["protocol"] == "geom" and len(result["splits"]) == 2
+    assert result["test"]["mean"] > 0.35
+    found = phgcn("predict", run, name, "-o", "predictions.csv", cwd=tmp_path)
+    assert found.returncode == 0 and "predictions.csv" in found.stdout
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 184
+
+
+def test_each_command_on_a_table_of_ones_own(graph, tmp_path, capsys):
+    run = tmp_path / "run"
+    result = answer(capsys, "train", graph, "--splits", 2, "--set", "epochs=40", "--set", "heads=2", "--out", run)
+    assert result["test"]["mean"] > 0.6
+    evaluation = answer(capsys, "evaluate", run)
+    assert (
+        evaluation["as_recorded"] and evaluation["test"] == result["test"] and evaluation["classes"] == ["blue", "green", "red"]
+    )
+    new = write_tables(small_graph(nodes=30, seed=3), tmp_path / "new", labels=False)
+    predicted = answer(capsys, "predict", run, new, "-o", tmp_path / "out.csv")
+    with open(tmp_path / "out.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert predicted["nodes"] == 30 and [row["id"] for row in rows] == [f"n{k}" for k in range(30)]
+    right = sum(row["label"] == ("blue", "green", "red")[k % 3] for k, row in enumerate(rows))
+    assert right > 15, "the classes of a new graph, by features of the same kind"
+    files = answer(capsys, "plot", run, "--node", "n7")["files"]
+    names = {"curves", "embeddings", "distances", "attention-neighbours", "attention-global"}
+    assert {Path(file).stem for file in files} == names and all(Path(file).stat().st_size > 5000 for file in files)
+    for command in (["evaluate", run], ["predict", run, new, "-o", tmp_path / "again.csv"], ["plot", run]):
+        call(*command)
+    assert "as recorded" in capsys.readouterr().out
+
+
+def wait_for(folder, pattern, process):
+    """Until a file of that name is there."""
+    for _ in range(2400):
+        if any(folder.glob(pattern)):
+            return
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    raise AssertionError(f"{pattern} did not appear")
+
+
+def test_killed_twice_a_run_still_gives_the_same_bits(graph, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for moment, extra in (("split-00.state-0000[3-9]*", ()), ("split-01.state-0000[2-9]*", ("--resume",))):
+        process = started("train", graph, "--splits", 2, *SETTINGS, "--out", cut, *extra)
+        wait_for(cut, moment, process)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+        assert not (cut / "result.json").exists()
+    call("train", graph, "--out", cut, "--resume")
+    call("train", graph, "--splits", 2, *SETTINGS, "--out", whole)
+    one, other = (json.loads((run / "result.json").read_text()) for run in (whole, cut))
+    for result in (one, other):
+        for row in (result, *result["splits"]):
+            for key in TIMES:
+                del row[key]
+    assert one == other
+    for name in ("split-00.safetensors", "split-01.safetensors"):
+        first, second = (read_tensors(run / name)[0] for run in (whole, cut))
+        assert first.keys() == second.keys() and all(value.equal(second[key]) for key, value in first.items())
+    for name in ("split-00.csv", "split-01.csv"):
+        first, second = ([line.rsplit(",", 1)[0] for line in (run / name).read_text().splitlines()] for run in (whole, cut))
+        assert first == second
+    assert not list(cut.glob("*.state-*")) and not list(cut.glob(".*.tmp"))
+
+
+def test_resuming_with_other_settings_is_refused(graph, tmp_path, capsys):
+    run = tmp_path / "run"
+    call("train", graph, "--splits", 1, "--model", "mlp", "--set", "epochs=2", "--out", run)
+    for arguments, text in (
+        (["--splits", "2"], "was begun with splits 1, not 2"),
+        (["--model", "gcn"], "was begun with model 'mlp', not 'gcn'"),
+        (["--set", "epochs=3"], "was begun with epochs 2, not 3"),
+    ):
+        capsys.readouterr()
+        assert app.run(["train", str(graph), "--out", str(run), "--resume", *arguments]) == 2
+        assert text in capsys.readouterr().err
+    other = write_tables(small_graph(seed=9), tmp_path / "other")
+    assert app.run(["train", str(other), "--out", str(run), "--resume"]) == 2
+    assert "was begun on another graph" in capsys.readouterr().err
+    call("train", graph, "--out", run, "--resume", "--set", "epochs=2", "--splits", 1)  # all as it was: nothing to do
+    assert app.run(["train", str(graph), "--out", str(run)]) == 2
+    assert "--resume continues it" in capsys.readouterr().err
+
+
+def test_two_tuning_processes_share_a_study(graph, tmp_path):
+    pytest.importorskip("optuna")
+    study = tmp_path / "study"
+    arguments = ("tune", graph, "--model", "mlp", "--splits", 1, "--set", "epochs=5", "--trials", 12, "--out", study, "--json")
+    processes = [started(*arguments) for _ in range(2)]
+    ends = [process.communicate(timeout=200) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], ends
+    result = json.loads((study / "tune.json").read_text())
+    numbers = [row["number"] for row in result["trials"]]
+    assert numbers == list(range(len(numbers))) and 12 <= len(numbers) <= 13
+    told = [sum(line.startswith("trial ") for line in err.splitlines()) for _, err in ends]
+    assert sum(told) == len(numbers) and min(told) >= 1, "both worked, none twice"
+    call("train", graph, "--config", study / "config.toml", "--splits", 1, "--out", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["model"] == "mlp"
+
+
+def test_graphs_lists_what_is_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PHGCN_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rows = {row["name"]: row for row in answer(capsys, "graphs")}
+    assert rows["cora"]["published"]["nodes"] == 2708 and rows["cora"]["found"] is None and rows["cora"]["path"] is None
+    call("graphs")
+    assert "cora" in capsys.readouterr().out
+
+
+@needs("texas")
+def test_graphs_counts_a_file_that_is_there(capsys):
+    row = next(row for row in answer(capsys, "graphs") if row["name"] == "texas")
+    assert row["found"] == row["published"] and row["path"] == str(DATA / "texas.npz")
+
+
+def test_doctor_finds_nothing_wrong_here(capsys):
+    found = answer(capsys, "doctor")
+    assert found["ok"] and all(test["ok"] for test in found["tests"]) and found["versions"]["torch"]
+    call("doctor")
+    assert "all is well" in capsys.readouterr().out
+
+
+def test_doctor_says_what_is_wrong(capsys, monkeypatch):
+    from phgcn.cli import doctor
+
+    def broken():
+        raise ValueError("the error is 1")
+
+    monkeypatch.setitem(doctor.TESTS, "attention, exact sum", broken)
+    assert app.run(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "WRONG" in out and "the error is 1" in out
+
+
+def test_curves_for_tensorboard_are_written_on_request(graph, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    call("train", graph, "--model", "mlp", "--splits", 1, "--set", "epochs=3", "--out", tmp_path / "run", "--tensorboard")
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard" / "split-00"))
+    events.Reload()
+    curve = [event.value for event in events.Scalars("val_loss")]
+    rows = (tmp_path / "run" / "split-00.csv").read_text().splitlines()[1:]
+    assert curve == pytest.approx([float(row.split(",")[2]) for row in rows])
