@@ -1,0 +1,1 @@
+r"""The paper's experiments, one file each, behind ``phgcn reproduce``."""
