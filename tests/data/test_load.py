@@ -54,6 +54,18 @@ def test_a_name_is_stronger_than_a_file_of_the_same_name(tmp_path, own_cache, mo
     assert load_graph("roman-empire").classes[0] == "cache"
 
 
+@pytest.mark.parametrize("wrong", [None, 3, ("a",), ("a", "b", "c"), ["a", "b"]])
+def test_what_is_neither_a_name_nor_a_path_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"name_or_path is .*; allowed: a name, a path, or a tuple of two paths"):
+        load_graph(wrong)
+
+
+def test_control_characters_in_a_path_do_not_reach_the_terminal(tmp_path):
+    with pytest.raises(GraphFileError) as caught:
+        load_graph(tmp_path / "a\x1b[31m\n.npz")
+    assert str(caught.value).isprintable()
+
+
 # Downloads, through a dataset class that stands in for PyG's
 
 
@@ -92,6 +104,15 @@ def test_a_graph_that_is_not_here_is_downloaded_once_and_kept(own_cache, monkeyp
     assert load_graph("texas", directed=True).edge_index.T.tolist() == texas_like().edge_index.T.tolist()
     assert torch.equal(first.train_mask, texas_like().train_mask)
     assert len(splits(first.y, "geom", masks=public_masks(first))) == 10
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("a file, not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PHGCN_DATA", raising=False)
+    stand_in(monkeypatch, "WebKB", texas_like(), [])
+    with pytest.raises(GraphFileError, match=r"texas.npz: the downloaded graph cannot be kept \(Not a directory\)"):
+        load_graph("texas")
 
 
 def test_a_download_that_is_another_graph_is_refused_and_not_kept(own_cache, monkeypatch):

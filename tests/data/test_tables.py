@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 from graph_files import EDGE_ROWS, NODE_ROWS, write_csv, write_folder
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from phgcn.data import GraphFileError, load_graph
 
@@ -84,6 +86,10 @@ def test_labels_that_are_not_all_integers_are_in_alphabetical_order(tmp_path):
     assert data.classes == ["10", "9", "B", "b"]
 
 
+def test_a_label_of_thousands_of_digits_is_a_name(tmp_path):
+    assert labelled(tmp_path, ["9" * 5000, "1"]).classes == ["1", "9" * 5000]
+
+
 def test_no_label_at_all_gives_no_classes(tmp_path):
     data = labelled(tmp_path, ["", "", ""])
     assert (data.num_classes, data.classes, data.y.tolist()) == (0, [], [-1, -1, -1])
@@ -117,6 +123,24 @@ def test_a_hundred_thousand_edges_take_less_than_a_few_seconds(tmp_path):
     data = load_graph(own, directed=True)
     assert time.perf_counter() - begin < 3  # a million take about that
     assert data.edge_index.T.tolist() == ends
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_whatever_bytes_are_changed_the_tables_load_or_are_refused_in_one_line(tmp_path_factory, data):
+    own = write_folder(tmp_path_factory.mktemp("changed") / "own")
+    path = own / data.draw(st.sampled_from(["edges.csv", "nodes.csv"]))
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place : place + data.draw(st.integers(0, 2))] = data.draw(
+            st.sampled_from([b'"', b",", b"\n", b"\r", b"\0", b"\xff", b"9", b"a"])
+        )
+    path.write_bytes(content)
+    try:
+        load_graph(own)
+    except GraphFileError as error:
+        assert str(own) in str(error) and str(error).isprintable()
 
 
 # Parquet

@@ -69,7 +69,7 @@ def bad(
     if column is not None:
         place.append(f"column {column}")
     text = f"{', '.join(place)}: {what}" + (f"; allowed: {allowed}" if allowed else "")
-    return GraphFileError(" ".join(text.split()))
+    return GraphFileError("".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split())))
 
 
 def checked(graph: ArrayGraph) -> ArrayGraph:

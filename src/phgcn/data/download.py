@@ -30,7 +30,11 @@ def download(known: KnownGraph, root: Path, cache: Path) -> Path:
     except Exception as error:  # a network fails in many ways, and so does each dataset class
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise bad(wanted, f"{here}; downloading {known.name} through PyG's {known.dataset} failed ({reason[:160]})") from error
-    write_npz(cache / known.file, graph)
+    try:
+        write_npz(cache / known.file, graph)
+    except OSError as error:
+        what = f"the downloaded graph cannot be kept ({error.strerror})"
+        raise bad(cache / known.file, what, allowed="a folder that can be written, by XDG_CACHE_HOME") from error
     return cache / known.file
 
 

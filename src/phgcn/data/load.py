@@ -97,6 +97,8 @@ def graph_file(known: KnownGraph, root: str | Path | None = None) -> Path | None
 
 def _read(name_or_path, root) -> tuple[str, ArrayGraph]:
     """The graph's name and arrays."""
+    if not isinstance(name_or_path, (str, os.PathLike)) and not (isinstance(name_or_path, tuple) and len(name_or_path) == 2):
+        raise ValueError(f"name_or_path is {name_or_path!r}; allowed: a name, a path, or a tuple of two paths")
     if isinstance(name_or_path, tuple):
         edges, nodes = (Path(path) for path in name_or_path)
         return nodes.stem, read_tables(edges, nodes)

@@ -68,7 +68,7 @@ def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
             raise bad(path, f"{name} is a {type(value).__name__}", allowed="a tensor")
         if value.dtype in (torch.bfloat16, torch.complex64, torch.complex128) or value.is_quantized:
             raise bad(path, f"{name} is {value.dtype}", allowed="float32, integers or bool")
-        tensors[name] = value.detach()
+        tensors[name] = value.detach().cpu()
     edges = _dense(path, "edge_index", tensors["edge_index"])
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise bad(path, f"edge_index has shape {edges.shape}", allowed="(2, edges)")

@@ -127,7 +127,7 @@ def _numbered_labels(nodes: Nodes) -> tuple[NDArray, list[str]]:
 
 
 def _is_integer(name: str) -> bool:
-    return name.removeprefix("-").isdecimal() and name.isascii()
+    return len(name) < 20 and name.isascii() and name.removeprefix("-").isdecimal()  # longer ones are names
 
 
 def feature_columns(path: Path, header: list[str], needed: tuple[str, ...], row: int | None) -> list[str]:
