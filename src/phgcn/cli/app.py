@@ -78,8 +78,9 @@ def _failed(error: Exception) -> int:
     if isinstance(error, ValueError):
         return _say(str(error), EXIT_BAD_INPUT)
     if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        return _say(f"{place}{error.strerror or error}", EXIT_FAILURE)
+        if error.filename:
+            return _say(f"{error.filename}: {error.strerror}", EXIT_FAILURE)
+        return _say(f"{error.strerror or error} (PHGCN_TRACEBACK=1 shows where)", EXIT_FAILURE)
     if isinstance(error, RuntimeError) and type(error) is not RuntimeError:  # one of ours
         return _say(str(error), EXIT_FAILURE)
     return _say(f"{type(error).__name__}: {error} (PHGCN_TRACEBACK=1 shows where)", EXIT_FAILURE)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from ..train.run import Moment, Plan
-    from ..train.tune import Told
+    from ..train.tuning import Told
 
 REDRAW = 0.1  # seconds between two updates of a bar
 LOG = 10.0  # seconds between two lines of a log

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from ..train import graph as graphs
-from ..train.predict import choose_trial
+from ..train.prediction import choose_trial
 from ..train.run import Run, prepare
 from .attention import STRONGEST, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
 from .curves import draw_curves

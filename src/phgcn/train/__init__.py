@@ -2,10 +2,10 @@ r"""Training: settings, the loop, runs that can be continued, predictions, and t
 
 from .graph import find
 from .loop import Task, Training, TrainingError
-from .predict import evaluate, predict
+from .prediction import evaluate, predict
 from .run import Moment, Plan, Run
 from .settings import Settings, resolve
-from .tune import tune
+from .tuning import tune
 
 __all__ = [
     "Moment",

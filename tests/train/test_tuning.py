@@ -6,10 +6,9 @@ import torch
 from small_graphs import small_graph
 
 from phgcn.data import save_graph
-from phgcn.train import Plan, Settings, find, resolve, tune
-from phgcn.train import tune as tuning
+from phgcn.train import Plan, Settings, find, resolve, tune, tuning
 from phgcn.train.run import prepare
-from phgcn.train.tune import space, without_test
+from phgcn.train.tuning import space, without_test
 
 optuna = pytest.importorskip("optuna")
 PLAN = Plan("small", model="mlp", splits=2, settings=Settings(hidden_channels=4, epochs=4))
@@ -69,7 +68,7 @@ def test_another_study_is_not_mixed_in(given, tmp_path):
     tune(tmp_path / "study", plan, data, 1, [])
     with pytest.raises(ValueError, match="the study there has model 'mlp', not 'gcn'"):
         tune(tmp_path / "study", replace(plan, model="gcn"), data, 2, [])
-    with pytest.raises(ValueError, match="the study there has varied"):
+    with pytest.raises(ValueError, match="the study there has fixed"):
         tune(tmp_path / "study", plan, data, 2, ["weight_decay"])
 
 
