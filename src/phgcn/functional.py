@@ -128,7 +128,8 @@ def structural_attention(
     with_heads = positions.dim() == 3 or values.dim() == 3
     heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
     points, features = _with_heads(positions, heads), _with_heads(values, heads)
-    points = points * _check_decay(decay, heads, points)
+    factor = _check_decay(decay, heads, points)
+    points = points if isinstance(factor, (int, float)) and factor == 1 else points * factor
     check_edges(edge_index, edge_mask, positions, heads)
     _check_choices("auto", backend)
     if edge_mask is not None:

@@ -44,46 +44,49 @@ def first_node(start, work):
 
 
 @kernel
-def pack_rows(positions, values, head, lanes):
-    """Positions, then values, of some heads, :math:`(N, D + C, L)`; lanes beyond the last head are 0."""
-    n, dim, channels = positions.shape[0], positions.shape[2], values.shape[2]
-    heads = min(len(lanes), positions.shape[1] - head)
-    rows = np.empty((n, dim + channels, len(lanes)), positions.dtype)
-    for i in prange(n):
-        for k in range(rows.shape[1]):
-            for h in range(heads, len(lanes)):
-                rows[i, k, h] = 0
+def pack_rows(positions, values, head, lanes, rows):
+    """Positions, then values, of some heads, :math:`(N, D + C, L)`."""
+    dim, channels = positions.shape[2], values.shape[2]
+    for i in prange(rows.shape[0]):
+        own, tail = rows[i], rows[i, dim:]
+        position, value = positions[i, head : head + len(lanes)], values[i, head : head + len(lanes)]
         for k in range(dim):
-            for h in range(heads):
-                rows[i, k, h] = positions[i, head + h, k]
+            for h in range(len(lanes)):
+                own[k, h] = position[h, k]
         for c in range(channels):
-            for h in range(heads):
-                rows[i, dim + c, h] = values[i, head + h, c]
-    return rows
+            for h in range(len(lanes)):
+                tail[c, h] = value[h, c]
 
 
 @kernel
-def pack_gradients(positions, grad, out, norm, head, lanes):
+def pack_gradients(positions, grad, out, norm, head, lanes, rows):
     r"""Positions, gradients, then the nearest distance, the inverse normaliser and :math:`\langle \bar y, y \rangle`."""
-    n, dim, channels = positions.shape[0], positions.shape[2], grad.shape[2]
-    heads = min(len(lanes), positions.shape[1] - head)
-    rows = np.empty((n, dim + channels + 3, len(lanes)), positions.dtype)
-    for i in prange(n):
-        for k in range(rows.shape[1]):
-            for h in range(heads, len(lanes)):
-                rows[i, k, h] = 0
+    dim, channels = positions.shape[2], grad.shape[2]
+    for i in prange(rows.shape[0]):
+        own, middle, tail = rows[i], rows[i, dim:], rows[i, dim + channels :]
+        position = positions[i, head : head + len(lanes)]
+        near, factor = norm[0, i, head : head + len(lanes)], norm[1, i, head : head + len(lanes)]
         for k in range(dim):
-            for h in range(heads):
-                rows[i, k, h] = positions[i, head + h, k]
-        for h in range(heads):
-            product = rows.dtype.type(0)
-            for c in range(channels):
-                rows[i, dim + c, h] = grad[i, head + h, c]
-                product += grad[i, head + h, c] * out[i, head + h, c]
-            rows[i, dim + channels, h] = norm[0, i, head + h]
-            rows[i, dim + channels + 1, h] = norm[1, i, head + h]
-            rows[i, dim + channels + 2, h] = product
-    return rows
+            for h in range(len(lanes)):
+                own[k, h] = position[h, k]
+        for h in range(len(lanes)):
+            tail[0, h] = near[h]
+            tail[1, h] = factor[h]
+            tail[2, h] = 0
+        slope, result = grad[i, head : head + len(lanes)], out[i, head : head + len(lanes)]
+        for c in range(channels):
+            for h in range(len(lanes)):
+                middle[c, h] = slope[h, c]
+                tail[2, h] += slope[h, c] * result[h, c]
+
+
+@inline
+def unpack(summed, first, count, head, lanes, out):
+    """Writes some entries of a row of sums into the heads of a node's output."""
+    own, taken = out[head : head + len(lanes)], summed[first : first + count]
+    for c in range(count):
+        for h in range(len(lanes)):
+            own[h, c] = taken[c, h]
 
 
 @kernel
@@ -100,13 +103,12 @@ def attend(rows, start, source, edge, mask, dim, head, lanes, out, norm):
         head: The first of the heads.
         lanes: A tuple as long as there are lanes.
         out: Where the sums go, :math:`(N, H, C)`.
-        norm: Where the nearest distance and the inverse normaliser go, :math:`(2, N, H)`.
+        norm: Where the nearest distance and the inverse normaliser go, :math:`(2, N, G, L)`.
     """
     n, channels, last = rows.shape[0], rows.shape[1] - dim, start[rows.shape[0]] - 1
-    heads = min(len(lanes), out.shape[1] - head)
     for task in prange((start[n] + n + WORK - 1) // WORK):
         weight = np.empty((CHUNK, len(lanes)), rows.dtype)
-        summed = np.empty((channels + 2, len(lanes)), rows.dtype)
+        summed = np.empty((channels, len(lanes)), rows.dtype)
         zero = splat(0, rows, lanes)
         for i in range(first_node(start, task * WORK), first_node(start, (task + 1) * WORK)):
             near, total = splat(np.inf, rows, lanes), zero
@@ -136,13 +138,9 @@ def attend(rows, start, source, edge, mask, dim, head, lanes, out, norm):
             factor = inverse(total)
             for c in range(channels):
                 store(summed, (c,), load(summed, (c,), lanes) * factor)
-            store(summed, (channels,), near)
-            store(summed, (channels + 1,), factor)
-            for h in range(heads):
-                for c in range(channels):
-                    out[i, head + h, c] = summed[c, h]
-                norm[0, i, head + h] = summed[channels, h]
-                norm[1, i, head + h] = summed[channels + 1, h]
+            unpack(summed, 0, channels, head, lanes, out[i])
+            store(norm, (0, i, head // len(lanes)), near)
+            store(norm, (1, i, head // len(lanes)), factor)
 
 
 @kernel
@@ -153,7 +151,6 @@ def target_gradients(rows, gradients, start, source, edge, mask, dim, head, lane
     :math:`\alpha_{ij} (m_{ij} \langle \bar y_i, f_j \rangle - \langle \bar y_i, y_i \rangle)`.
     """
     n, channels, last = rows.shape[0], rows.shape[1] - dim, start[rows.shape[0]] - 1
-    heads = min(len(lanes), grad_positions.shape[1] - head)
     for task in prange((start[n] + n + WORK - 1) // WORK):
         summed = np.empty((dim, len(lanes)), rows.dtype)
         zero = splat(0, rows, lanes)
@@ -175,21 +172,21 @@ def target_gradients(rows, gradients, start, source, edge, mask, dim, head, lane
                 for k in range(dim):
                     d = load(rows, (i, k), lanes) - load(rows, (j, k), lanes)
                     store(summed, (k,), load(summed, (k,), lanes) + slope * d)
-            for h in range(heads):
-                for k in range(dim):
-                    grad_positions[i, head + h, k] = summed[k, h]
+            unpack(summed, 0, dim, head, lanes, grad_positions[i])
 
 
 @kernel
 def source_gradients(rows, gradients, start, target, edge, mask, dim, head, lanes, grad_positions, grad_values):
     """The gradient of the sources' values, and that of their positions, which is added; edges are by source."""
     n, channels, last = rows.shape[0], rows.shape[1] - dim, start[rows.shape[0]] - 1
-    heads = min(len(lanes), grad_positions.shape[1] - head)
     for task in prange((start[n] + n + WORK - 1) // WORK):
         summed = np.empty((dim + channels, len(lanes)), rows.dtype)
         zero = splat(0, rows, lanes)
         for j in range(first_node(start, task * WORK), first_node(start, (task + 1) * WORK)):
-            for c in range(dim + channels):
+            for k in range(dim):  # what the edges to the node gave
+                for h in range(len(lanes)):
+                    summed[k, h] = grad_positions[j, head : head + len(lanes)][h, k]
+            for c in range(dim, dim + channels):
                 store(summed, (c,), zero)
             for a in range(start[j], start[j + 1]):
                 i = target[a]
@@ -210,11 +207,8 @@ def source_gradients(rows, gradients, start, target, edge, mask, dim, head, lane
                 for k in range(dim):
                     d = load(rows, (j, k), lanes) - load(gradients, (i, k), lanes)
                     store(summed, (k,), load(summed, (k,), lanes) + slope * d)
-            for h in range(heads):
-                for k in range(dim):
-                    grad_positions[j, head + h, k] += summed[k, h]
-                for c in range(channels):
-                    grad_values[j, head + h, c] = summed[dim + c, h]
+            unpack(summed, 0, dim, head, lanes, grad_positions[j])
+            unpack(summed, dim, channels, head, lanes, grad_values[j])
 
 
 def forward(
@@ -223,14 +217,18 @@ def forward(
     """Attention; returns output, norm, and the edges by target: where they start, their sources, their columns."""
     threads = _use_threads()
     n, heads, dim = positions.shape
+    lanes = _lanes(heads)
     start, edge = by_node(edge_index[1], n, threads)
     source = take(edge_index[0], edge)
-    out, norm = np.empty_like(values), np.empty((2, n, heads), values.dtype)
-    lanes = _lanes(heads)
     mask = _mask(edge_mask, lanes, values.dtype)
+    positions, values = _filled(positions, lanes), _filled(values, lanes)
+    out, norm = np.empty_like(values), np.empty((2, n, values.shape[1] // len(lanes), len(lanes)), values.dtype)
+    rows = np.empty((n, dim + values.shape[2], len(lanes)), values.dtype)
     for head in range(0, heads, len(lanes)):
-        attend(pack_rows(positions, values, head, lanes), start, source, edge, mask, dim, head, lanes, out, norm)
-    return out, norm, start, source, edge
+        pack_rows(positions, values, head, lanes, rows)
+        attend(rows, start, source, edge, mask, dim, head, lanes, out, norm)
+    norm = norm.reshape(2, n, values.shape[1])[..., :heads]
+    return np.ascontiguousarray(out[:, :heads]), np.ascontiguousarray(norm), start, source, edge
 
 
 def backward(
@@ -242,22 +240,26 @@ def backward(
     edge_mask: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The gradients of positions and values; ``kept`` is what :func:`forward` returned."""
-    out, norm, start, source, edge = kept
     threads = _use_threads()
     n, heads, dim = positions.shape
+    lanes = _lanes(heads)
+    start, source, edge = kept[2:]
     source_start, source_edge = by_node(edge_index[0], n, threads)
     target = take(edge_index[1], source_edge)
-    grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
-    lanes = _lanes(heads)
     mask = _mask(edge_mask, lanes, values.dtype)
+    positions, values, grad, out = (_filled(array, lanes) for array in (positions, values, grad, kept[0]))
+    norm = np.stack([_filled(kept[1][k], lanes) for k in range(2)]) if values.shape[1] > heads else kept[1]
+    grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
+    rows = np.empty((n, dim + values.shape[2], len(lanes)), values.dtype)
+    gradients = np.empty((n, dim + values.shape[2] + 3, len(lanes)), values.dtype)
     for head in range(0, heads, len(lanes)):
-        rows = pack_rows(positions, values, head, lanes)
-        gradients = pack_gradients(positions, grad, out, norm, head, lanes)
+        pack_rows(positions, values, head, lanes, rows)
+        pack_gradients(positions, grad, out, norm, head, lanes, gradients)
         target_gradients(rows, gradients, start, source, edge, mask, dim, head, lanes, grad_positions)
         source_gradients(
             rows, gradients, source_start, target, source_edge, mask, dim, head, lanes, grad_positions, grad_values
         )
-    return grad_positions, grad_values
+    return np.ascontiguousarray(grad_positions[:, :heads]), np.ascontiguousarray(grad_values[:, :heads])
 
 
 def _lanes(heads: int) -> tuple[int, ...]:
@@ -265,15 +267,18 @@ def _lanes(heads: int) -> tuple[int, ...]:
     return (0,) * (LANES if heads > 2 else 1)
 
 
+def _filled(array: np.ndarray, lanes: tuple[int, ...]) -> np.ndarray:
+    """An array of heads (N, H, ...) with heads of 0 until they fill all lanes."""
+    missing = -array.shape[1] % len(lanes)
+    return np.pad(array, [(0, 0), (0, missing), (0, 0)][: array.ndim]) if missing > 0 else array
+
+
 def _mask(edge_mask: np.ndarray | None, lanes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """The mask as groups of lanes, (E, G, L); empty without."""
     if edge_mask is None:
         return np.empty((0, 0, len(lanes)), dtype)
-    edges, heads = edge_mask.shape
-    padding = -heads % len(lanes)
-    if padding > 0:
-        edge_mask = np.pad(edge_mask, ((0, 0), (0, padding)))
-    return edge_mask.reshape(edges, (heads + padding) // len(lanes), len(lanes))
+    filled = _filled(edge_mask, lanes)
+    return filled.reshape(len(filled), filled.shape[1] // len(lanes), len(lanes))
 
 
 def _use_threads() -> int:
