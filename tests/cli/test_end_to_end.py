@@ -130,6 +130,14 @@ def test_resuming_with_other_settings_is_refused(graph, tmp_path, capsys):
     assert "--resume continues it" in capsys.readouterr().err
 
 
+def test_a_directed_run_is_continued_as_such(graph, tmp_path, capsys):
+    run = tmp_path / "run"
+    call("train", graph, "--model", "gcn", "--splits", 1, "--set", "epochs=2", "--directed", "--out", run)
+    (run / "result.json").unlink()
+    assert answer(capsys, "train", graph, "--out", run, "--resume")["graph"] == "small"
+    assert answer(capsys, "evaluate", run)["as_recorded"]
+
+
 def test_two_tuning_processes_share_a_study(graph, tmp_path):
     pytest.importorskip("optuna")
     study = tmp_path / "study"

@@ -109,7 +109,7 @@ def _lattice_attention() -> str:
     found.sum().backward()
     if positions.grad is None or not bool(positions.grad.isfinite().all()):
         raise ValueError("the gradient is not finite")
-    exact = exact.detach()
+    found, exact = found.detach(), exact.detach()
     return _within(float((found - exact).norm() / (exact - exact.mean(dim=0)).norm()), 0.2)
 
 

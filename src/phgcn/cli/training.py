@@ -70,8 +70,7 @@ def train(
     asked = {"model": model, "protocol": protocol, "splits": splits, "repeats": repeats, "seed": seed, "metric": metric}
     given = {key: value for key, value in asked.items() if value is not None}
     if resume:
-        _source, data = find(graph, directed)
-        run = _continued(out or _default_folder(data, given), data, given, config, changes or [])
+        run, data = _continued(out or _default_folder(find(graph, directed)[1], given), graph, given, config, changes or [])
     else:
         plan, data, heading = _plan(graph, given, config, changes or [], directed, device)
         run = Run.create(out or _default_folder(data, given), plan, data, heading)
@@ -101,13 +100,14 @@ def _plan(
     return Plan(source, directed=directed, device=device, settings=settings, **wanted), data, heading
 
 
-def _continued(folder: Path, data: Data, given: dict[str, Any], config: Path | None, changes: list[str]) -> Run:
-    """The run that is there; what is asked for must be what it was begun with."""
-    from ..train import Run, resolve
+def _continued(folder: Path, graph: str, given: dict[str, Any], config: Path | None, changes: list[str]) -> tuple[Run, Data]:
+    """The run that is there, and its graph; what is asked for must be what it was begun with."""
+    from ..train import Run, find, resolve
     from ..train.graph import digest
     from ..train.settings import used
 
     run = Run.open(folder)
+    _, data = find(graph, run.plan.directed)
     if digest(data) != run.about["graph"]["digest"]:
         raise ValueError(f"{folder}: was begun on another graph, {run.plan.source}")
     for key, value in given.items():
@@ -119,7 +119,7 @@ def _continued(folder: Path, data: Data, given: dict[str, Any], config: Path | N
         for key, value in used(settings, run.plan.model).items():
             if getattr(run.plan.settings, key) != value:
                 raise ValueError(f"{folder}: was begun with {key} {getattr(run.plan.settings, key)!r}, not {value!r}")
-    return run
+    return run, data
 
 
 def _default_folder(data: Data, given: dict[str, Any]) -> Path:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
 from torch_geometric.data import Data
 
 from . import graph as graphs
@@ -86,14 +88,13 @@ def tune(
         return _mean_loss(replace(plan, settings=_settings(plan, found)), tasks, trial)
 
     def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        _write(folder, study, plan, data, varied)  # after every trial: what was found outlives a kill
         value = trial.value if trial.state.name == "COMPLETE" else None
         told(Told(trial.number, value, _best(study), _ended(study)))
 
-    try:
-        while _ended(study) < trials:
-            study.optimize(objective, n_trials=1, callbacks=[tell])
-    finally:
-        result = _write(folder, study, plan, data, varied)
+    while _ended(study) < trials:
+        study.optimize(objective, n_trials=1, callbacks=[tell])
+    result = _write(folder, study, plan, data, varied)
     if result["best"] is None:
         raise TrainingError(f"{folder}: no trial came to an end; see {folder / 'tune.json'}")
     return result
@@ -124,23 +125,35 @@ def _study(folder: Path, plan: Plan, data: Data, varied: dict[str, Suggest]) -> 
     about = {**common, "digest": graphs.digest(data), "fixed": fixed, "varied": sorted(varied)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        storage = optuna.storages.RDBStorage(
-            f"sqlite:///{(folder / 'study.db').resolve()}",
-            engine_kwargs={"connect_args": {"timeout": 60}},  # seconds to wait for another process to have written
-            heartbeat_interval=30,  # so that trials of a process that was killed do not count as running for ever
-            grace_period=120,
-        )
+        with FileLock(folder / ".lock"), warnings.catch_warnings():  # two processes must not make the tables at once
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study = _open(folder)
+            _same_study(folder, study, about)
+            first = {key: value for key, value in config.used(plan.settings, plan.model).items() if key in varied}
+            study.enqueue_trial(first, skip_if_exists=True)
     except OSError as error:
         raise OSError(error.errno, f"cannot be written ({error.strerror})", str(folder)) from error
-    sampler = optuna.samplers.TPESampler(constant_liar=True)
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
-    study = optuna.create_study(
-        storage=storage, study_name="phgcn", sampler=sampler, pruner=pruner, direction="minimize", load_if_exists=True
-    )
-    _same_study(folder, study, about)
-    first = {key: value for key, value in config.used(plan.settings, plan.model).items() if key in varied}
-    study.enqueue_trial(first, skip_if_exists=True)
     return study
+
+
+def _open(folder: Path) -> optuna.Study:
+    """The study in a folder, made if need be."""
+    import optuna
+
+    storage = optuna.storages.RDBStorage(
+        f"sqlite:///{(folder / 'study.db').resolve()}",
+        engine_kwargs={"connect_args": {"timeout": 60}},  # seconds to wait for another process to have written
+        heartbeat_interval=30,  # so that trials of a process that was killed do not count as running for ever
+        grace_period=120,
+    )
+    return optuna.create_study(
+        storage=storage,
+        study_name="phgcn",
+        sampler=optuna.samplers.TPESampler(constant_liar=True),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+        direction="minimize",
+        load_if_exists=True,
+    )
 
 
 def _same_study(folder: Path, study: optuna.Study, about: dict[str, Any]) -> None:
