@@ -1,17 +1,15 @@
-r"""Exact attention in Triton: sums over all pairs of a graph's points, and their gradient, tile by tile.
+r"""Exact attention in Triton: sums over all pairs of a graph's points, and their gradient.
 
 A program takes one tile of targets of one graph, one head and up to 128 channels, and goes through the tiles of the graph's
-sources: distances by differences of coordinates, weights, then the product with the sources' rows.  Nothing of size
-:math:`N \times N` is stored, every output is written by one program, and sources are added in the same order whatever is
-batched beside a graph: no atomics, the same bits every run.
+sources (:mod:`.exact_kernels`).  Nothing of size :math:`N \times N` is stored, every output is written by one program, and
+sources are added in the same order whatever is batched beside a graph: no atomics, the same bits every run.
 
-Float32 accuracy: products of float32 rows are those of three TF32 products (:obj:`PRECISION`), each tile's sum is added in
+Float32 accuracy: a product of float32 rows is the sum of three TF32 products (:obj:`PRECISION`), each tile's sum is added in
 float32, and distances never go through a product.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...triton_kernels import cdiv, device_of, power_of_2, tl, triton
+from ...triton_kernels import cdiv, device_of, power_of_2
+from .exact_kernels import attend, gradient_rows, gradients, nearest
 
-LOG2E: tl.constexpr = tl.constexpr(math.log2(math.e))
 MOST_CHANNELS = 128
 MOST_UNROLLED = 16
 """Up to so many coordinates are held in registers."""
@@ -197,7 +195,7 @@ def _tiles(pairs: Pairs, targets: int, device: torch.device) -> tuple[Tensor | N
     table = np.repeat(ranges, count, axis=0)
     number = np.arange(len(table)) - np.repeat(np.cumsum(count) - count, count)
     table[:, 0] += number * targets
-    return torch.from_numpy(table).to(device), len(table)
+    return torch.from_numpy(table.astype(np.int32)).to(device), len(table)
 
 
 def _whole(pairs: Pairs) -> tuple[int, int, int, int]:
@@ -219,233 +217,3 @@ def _channels(values: Tensor) -> tuple[int, int]:
 
 def _precision(values: Tensor) -> str:
     return PRECISION if values.dtype == torch.float32 else "ieee"
-
-
-# Kernels
-
-
-@triton.jit
-def _tile(table, begin, end, first, last, BM: tl.constexpr):
-    """The first target of a program's tile and the end of its graph's, the first source and the end of these."""
-    tile = tl.program_id(0)
-    if table is None:
-        return begin + tile * BM, end, first, last
-    row = table + 4 * tile
-    return (
-        tl.load(row).to(tl.int32),
-        tl.load(row + 1).to(tl.int32),
-        tl.load(row + 2).to(tl.int32),
-        tl.load(row + 3).to(tl.int32),
-    )
-
-
-@triton.jit
-def _numbers(order, place, end):
-    """The points at some places of an order."""
-    if order is None:
-        return place.to(tl.int64)
-    return tl.load(order + place, mask=place < end, other=0).to(tl.int64)
-
-
-@triton.jit
-def _coordinate(point, k, mask):
-    """A coordinate in units in which weights are powers of 2."""
-    return tl.load(point + k, mask=mask, other=0.0) * LOG2E
-
-
-@triton.jit
-def _coordinates(point, mask, D: tl.constexpr, UNROLLED: tl.constexpr):
-    """All coordinates, as long as they are few."""
-    found = ()
-    if UNROLLED:
-        for k in tl.static_range(D):
-            found = found + (_coordinate(point, k, mask),)
-    return found
-
-
-@triton.jit
-def _squares(own, x, own_mask, other, y, other_mask, D: tl.constexpr, UNROLLED: tl.constexpr):
-    """The squared distances of all pairs of a tile; ``x`` and ``y`` are coordinates, if held."""
-    if UNROLLED:
-        difference = x[0][:, None] - y[0][None, :]
-        square = difference * difference
-        for k in tl.static_range(1, D):
-            difference = x[k][:, None] - y[k][None, :]
-            square += difference * difference
-    else:
-        difference = _coordinate(own, 0, own_mask)[:, None] - _coordinate(other, 0, other_mask)[None, :]
-        square = difference * difference
-        for k in range(1, D):
-            difference = _coordinate(own, k, own_mask)[:, None] - _coordinate(other, k, other_mask)[None, :]
-            square += difference * difference
-    return square
-
-
-@triton.jit
-def attend(
-    queries, keys, values, query_order, key_order, shift, table, begin, end, first, last, out, norm,
-    query_stride, query_head, key_stride, key_head, value_stride, value_head, heads, channels,
-    D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
-    NORMALISE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    r"""The sums :math:`\sum_j 2^{s_i - \lVert q_i - k_j \rVert} f_j` of a tile of queries, divided by those of the weights."""
-    begin, end, first, last = _tile(table, begin, end, first, last, BM)
-    head = tl.program_id(1)
-    c = tl.program_id(2) * BC + tl.arange(0, BC)
-    place = begin + tl.arange(0, BM)
-    asked = place < end
-    i = _numbers(query_order, place, end)
-    query = queries + i * query_stride + head * query_head
-    x = _coordinates(query, asked, D, UNROLLED)
-    kind: tl.constexpr = values.dtype.element_ty
-    summed = tl.zeros((BM, BC), kind)
-    total = tl.zeros((BM,), kind)
-    if shift is not None:
-        s = tl.load(shift + i * heads + head, mask=asked, other=0.0)
-    for lead in range(first, last, BN):
-        source = lead + tl.arange(0, BN)
-        given = source < last
-        j = _numbers(key_order, source, last)
-        key = keys + j * key_stride + head * key_head
-        y = _coordinates(key, given, D, UNROLLED)
-        row = values + j * value_stride + head * value_head
-        f = tl.load(row[:, None] + c[None, :], mask=given[:, None] & (c < channels)[None, :], other=0.0)
-        r = tl.sqrt(_squares(query, x, asked, key, y, given, D, UNROLLED))
-        if shift is not None:
-            r = r - s[:, None]
-        w = tl.where(given[None, :], tl.exp2(-r), 0.0)
-        summed += tl.dot(w, f, input_precision=PRECISION, out_dtype=kind)
-        if NORMALISE:
-            total += tl.sum(w, axis=1)
-    if NORMALISE:
-        summed = summed * tl.where(total != 0, 1 / tl.where(total != 0, total, 1.0), 0.0)[:, None]
-        if tl.program_id(2) == 0:
-            tl.store(norm + i * heads + head, total, mask=asked)
-    target = out + (i * heads + head) * channels
-    tl.store(target[:, None] + c[None, :], summed, mask=asked[:, None] & (c < channels)[None, :])
-
-
-@triton.jit
-def nearest(
-    queries, keys, query_order, key_order, table, begin, end, first, last, shift,
-    query_stride, query_head, key_stride, key_head, heads,
-    D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-):  # fmt: skip
-    """The distance from each query of a tile to the nearest key of its graph; 0 without keys."""
-    begin, end, first, last = _tile(table, begin, end, first, last, BM)
-    head = tl.program_id(1)
-    place = begin + tl.arange(0, BM)
-    asked = place < end
-    i = _numbers(query_order, place, end)
-    query = queries + i * query_stride + head * query_head
-    x = _coordinates(query, asked, D, UNROLLED)
-    least = tl.full((BM,), float("inf"), queries.dtype.element_ty)
-    for lead in range(first, last, BN):
-        source = lead + tl.arange(0, BN)
-        given = source < last
-        j = _numbers(key_order, source, last)
-        key = keys + j * key_stride + head * key_head
-        y = _coordinates(key, given, D, UNROLLED)
-        square = _squares(query, x, asked, key, y, given, D, UNROLLED)
-        least = tl.minimum(least, tl.min(tl.where(given[None, :], square, float("inf")), axis=1))
-    tl.store(shift + i * heads + head, tl.where(least < float("inf"), tl.sqrt(least), 0.0), mask=asked)
-
-
-@triton.jit
-def gradient_rows(
-    grad, out, norm, rows, bias, grad_stride, grad_head, count, heads, channels, BM: tl.constexpr, BC: tl.constexpr
-):
-    """The gradients of sums and normalisers from those of their quotients."""
-    place = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
-    given = place < count
-    total = tl.load(norm + place, mask=given, other=0.0)
-    factor = tl.where(total != 0, 1 / tl.where(total != 0, total, 1.0), 0.0)
-    product = tl.zeros((BM,), norm.dtype.element_ty)
-    source = grad + (place // heads) * grad_stride + (place % heads) * grad_head
-    for lead in range(0, channels, BC):
-        c = lead + tl.arange(0, BC)
-        mask = given[:, None] & (c < channels)[None, :]
-        g = tl.load(source[:, None] + c[None, :], mask=mask, other=0.0) * factor[:, None]
-        at = place[:, None] * channels + c[None, :]
-        product += tl.sum(g * tl.load(out + at, mask=mask, other=0.0), axis=1)
-        tl.store(rows + at, g, mask=mask)
-    tl.store(bias + place, -product, mask=given)
-
-
-@triton.jit
-def gradients(
-    own, other, values, rows, bias, own_order, other_order, shift, table, begin, end, first, last, grad_positions,
-    grad_values, own_stride, own_head, other_stride, other_head, value_stride, value_head, row_stride, row_head,
-    part, heads, channels,
-    D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
-    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, PRECISION: tl.constexpr, TINY: tl.constexpr,
-):  # fmt: skip
-    r"""The gradient of the positions of a tile of targets, as queries, as keys or as both, and, as keys, of their values.
-
-    With gradients :math:`\bar z_i` of the sums and :math:`\bar n_i` of the normalisers, a weight has the gradient
-    :math:`\langle \bar z_i, f_j \rangle + \bar n_i`.  Targets' points are ``own``, sources' ``other``.
-    """
-    begin, end, first, last = _tile(table, begin, end, first, last, BM)
-    head = tl.program_id(1)
-    c = tl.program_id(2) * BC + tl.arange(0, BC)
-    d = tl.arange(0, BD)
-    place = begin + tl.arange(0, BM)
-    asked = place < end
-    i = _numbers(own_order, place, end)
-    target = own + i * own_stride + head * own_head
-    x = _coordinates(target, asked, D, UNROLLED)
-    kind: tl.constexpr = values.dtype.element_ty
-    own_mask = asked[:, None] & (c < channels)[None, :]
-    if OF_QUERIES:
-        own_rows = tl.load((rows + i * row_stride + head * row_head)[:, None] + c[None, :], mask=own_mask, other=0.0)
-        if bias is not None:
-            own_bias = tl.load(bias + i * heads + head, mask=asked & (tl.program_id(2) == 0), other=0.0)
-        if shift is not None:
-            own_shift = tl.load(shift + i * heads + head, mask=asked, other=0.0)
-    if OF_KEYS:
-        own_values = tl.load((values + i * value_stride + head * value_head)[:, None] + c[None, :], mask=own_mask, other=0.0)
-    summed = tl.zeros((BM, BC), kind)
-    slopes = tl.zeros((BM, BD), kind)
-    for lead in range(first, last, BN):
-        source = lead + tl.arange(0, BN)
-        given = source < last
-        j = _numbers(other_order, source, last)
-        point = other + j * other_stride + head * other_head
-        y = _coordinates(point, given, D, UNROLLED)
-        mask = given[:, None] & (c < channels)[None, :]
-        square = _squares(target, x, asked, point, y, given, D, UNROLLED)
-        apart = square >= TINY
-        inverse = tl.where(apart, tl.rsqrt(tl.where(apart, square, 1.0)), 0.0)
-        r = square * inverse
-        product = tl.zeros((BM, BN), kind)
-        if OF_QUERIES:
-            f = tl.load((values + j * value_stride + head * value_head)[:, None] + c[None, :], mask=mask, other=0.0)
-            product += tl.dot(own_rows, tl.trans(f), input_precision=PRECISION, out_dtype=kind)
-            if bias is not None:
-                product += own_bias[:, None]
-            if shift is not None:
-                r = r - own_shift[:, None]
-        if OF_KEYS:
-            g = tl.load((rows + j * row_stride + head * row_head)[:, None] + c[None, :], mask=mask, other=0.0)
-            product += tl.dot(own_values, tl.trans(g), input_precision=PRECISION, out_dtype=kind)
-            if bias is not None:
-                product += tl.load(bias + j * heads + head, mask=given & (tl.program_id(2) == 0), other=0.0)[None, :]
-            if shift is not None:
-                r = r - tl.load(shift + j * heads + head, mask=given, other=0.0)[None, :]
-        w = tl.where(given[None, :], tl.exp2(-r), 0.0)
-        if OF_KEYS:
-            summed += tl.dot(w, g, input_precision=PRECISION, out_dtype=kind)
-        slope = w * product * inverse
-        if UNROLLED:
-            for k in tl.static_range(D):
-                along = tl.sum(slope * (y[k][None, :] - x[k][:, None]), axis=1)
-                slopes += tl.where(d[None, :] == k, along[:, None], 0.0)
-        else:
-            for k in range(D):
-                difference = _coordinate(point, k, given)[None, :] - _coordinate(target, k, asked)[:, None]
-                slopes += tl.where(d[None, :] == k, tl.sum(slope * difference, axis=1)[:, None], 0.0)
-    at = grad_positions + tl.program_id(2).to(tl.int64) * part + (i * heads + head) * D
-    tl.store(at[:, None] + d[None, :], slopes, mask=asked[:, None] & (d < D)[None, :])
-    if OF_KEYS:
-        at = grad_values + (i * heads + head) * channels
-        tl.store(at[:, None] + c[None, :], summed, mask=own_mask)
