@@ -13,44 +13,41 @@ from ..compile import kernel
 BLOCK = 4
 """Rows and columns that are computed together: their 16 sums fit the registers, and each number read is used 4 times."""
 
-CHUNK = 2 * BLOCK
-"""Rows that go through all columns together: few enough that, with four rows of weights, they stay in the first cache."""
-
 
 @kernel
 def multiply(x, weight, columns):
     """The product of ``x`` (N, K) and the transpose of ``weight`` (rows a multiple of ``BLOCK``, K): its first columns."""
     n, inner = x.shape
     out = np.empty((n, columns), x.dtype)
-    for chunk in prange((n + CHUNK - 1) // CHUNK):
+    for block in prange((n + BLOCK - 1) // BLOCK):
+        # The last block repeats its last row: every row is computed by the same machine code, whichever block it is in.
+        i = block * BLOCK
+        i1, i2, i3 = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
+        x0, x1, x2, x3 = x[i], x[i1], x[i2], x[i3]
         for c in range(0, weight.shape[0], BLOCK):
             w0, w1, w2, w3 = weight[c], weight[c + 1], weight[c + 2], weight[c + 3]
-            for i in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK), BLOCK):
-                # The last block repeats its last row: every row is computed by the same machine code, whichever block it is in.
-                i1, i2, i3 = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
-                x0, x1, x2, x3 = x[i], x[i1], x[i2], x[i3]
-                zero = x.dtype.type(0)
-                a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
-                for k in range(inner):
-                    a0 += x0[k] * w0[k]
-                    a1 += x0[k] * w1[k]
-                    a2 += x0[k] * w2[k]
-                    a3 += x0[k] * w3[k]
-                    b0 += x1[k] * w0[k]
-                    b1 += x1[k] * w1[k]
-                    b2 += x1[k] * w2[k]
-                    b3 += x1[k] * w3[k]
-                    c0 += x2[k] * w0[k]
-                    c1 += x2[k] * w1[k]
-                    c2 += x2[k] * w2[k]
-                    c3 += x2[k] * w3[k]
-                    d0 += x3[k] * w0[k]
-                    d1 += x3[k] * w1[k]
-                    d2 += x3[k] * w2[k]
-                    d3 += x3[k] * w3[k]
-                rows = ((i, (a0, a1, a2, a3)), (i1, (b0, b1, b2, b3)), (i2, (c0, c1, c2, c3)), (i3, (d0, d1, d2, d3)))
-                for row, sums in rows:
-                    for b in range(BLOCK):
-                        if c + b < columns:
-                            out[row, c + b] = sums[b]
+            zero = x.dtype.type(0)
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
+            for k in range(inner):
+                a0 += x0[k] * w0[k]
+                a1 += x0[k] * w1[k]
+                a2 += x0[k] * w2[k]
+                a3 += x0[k] * w3[k]
+                b0 += x1[k] * w0[k]
+                b1 += x1[k] * w1[k]
+                b2 += x1[k] * w2[k]
+                b3 += x1[k] * w3[k]
+                c0 += x2[k] * w0[k]
+                c1 += x2[k] * w1[k]
+                c2 += x2[k] * w2[k]
+                c3 += x2[k] * w3[k]
+                d0 += x3[k] * w0[k]
+                d1 += x3[k] * w1[k]
+                d2 += x3[k] * w2[k]
+                d3 += x3[k] * w3[k]
+            rows = ((i, (a0, a1, a2, a3)), (i1, (b0, b1, b2, b3)), (i2, (c0, c1, c2, c3)), (i3, (d0, d1, d2, d3)))
+            for row, sums in rows:
+                for b in range(BLOCK):
+                    if c + b < columns:
+                        out[row, c + b] = sums[b]
     return out
