@@ -31,19 +31,22 @@ def graphs(as_json: options.Json = False) -> None:
     if as_json:
         print_json([_as_json(row) for row in rows])
         return
-    headings = [
-        "graph",
-        *(f"{part} {kind}".strip() for part in ("nodes", "edges", "features", "classes") for kind in ("", "publ.")),
-    ]
+    folders = sorted({str(row.path.parent) for row in rows if row.path})
     lines = []
     for row in rows:
         found = row.found or ("-",) * len(row.published)
-        pairs = [cell for pair in zip(found, row.published, strict=True) for cell in pair]
-        lines.append((row.name, *pairs, row.masks or "", row.metric, row.path or "not here"))
-    shown = table("Known graphs", (*headings, "masks", "metric", "file"), lines)
+        counts = [f"{have} / {publ}" for have, publ in zip(found, row.published, strict=True)]
+        place = "not here" if row.path is None else row.path.name if len(folders) == 1 else row.path
+        lines.append((row.name, *counts, row.masks or "", row.metric, place))
+    headings = ("graph", "nodes", "edges", "features", "classes", "masks", "metric", "file")
+    shown = table("Known graphs: counted in the file / published", headings, lines)
+    shown.columns[0].no_wrap = True
     for column in shown.columns[-3:]:
         column.justify, column.overflow = "left", "fold"
-    console().print(shown)
+    out = console()
+    out.print(shown)
+    looked = f"{len([row for row in rows if row.path])} of {len(rows)} here"
+    out.print(f"{looked}, in {', '.join(folders)}" if folders else looked, highlight=False, soft_wrap=True)
 
 
 def _as_json(row: Row) -> dict[str, Any]:

@@ -74,7 +74,8 @@ def _failed(error: Exception) -> int:
     if hasattr(error, "format_message"):  # a wrong option or argument
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "phgcn"
-        return _say(f"{error.format_message()} See {command} --help", EXIT_BAD_INPUT)
+        text = str(error.format_message()).rstrip(".")
+        return _say(f"{text}; see {command} --help", EXIT_BAD_INPUT)
     if isinstance(error, ValueError):
         return _say(str(error), EXIT_BAD_INPUT)
     if isinstance(error, OSError):

@@ -208,7 +208,7 @@ def show_tuning(result: dict[str, Any], as_json: bool) -> None:
     rows = [(key, value, "yes" if key in result["varied"] else "") for key, value in best["settings"].items()]
     title = f"Best of {len(result['trials'])} trials: number {best['number']}, mean validation loss {best['val_loss']:.4f}"
     out.print(table(title, ("setting", "value", "varied"), rows))
-    command = f"phgcn train {escape(result['graph'])} --config {written}"
+    command = f"phgcn train {escape(result['source'])} --config {written}"
     out.print(f"written to {written}, for: {command}", highlight=False, soft_wrap=True)
 
 

@@ -132,8 +132,14 @@ class Run:
             raise ValueError(f"{folder}: a file; allowed: a folder, or a name that is not taken")
         about = {"format": FORMAT, **asdict(plan), "graph": graphs.describe(data), "versions": versions()}
         about["settings"] = config.used(plan.settings, plan.model)
-        write_text(folder / "config.toml", config.as_toml(plan.settings, plan.model, heading or f"{plan.model} on {data.name}"))
-        write_json(folder / "run.json", about)
+        heading = heading or f"{plan.model} on {data.name}"
+        try:
+            write_json(folder / "run.json", about)
+            write_text(folder / "config.toml", config.as_toml(plan.settings, plan.model, heading))
+        except OSError:
+            if folder.is_dir():
+                (folder / "run.json").unlink(missing_ok=True)  # a run is there whole or not at all
+            raise
         return cls(folder, plan, about)
 
     @classmethod

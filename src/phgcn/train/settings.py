@@ -62,7 +62,7 @@ class Settings:
     decay_global: float = _positive(10.0, "how fast attention to all nodes decays with distance")
     learn_decay: bool = _switch(False, "learn both decays, starting from these")
     method: str = _choice("auto", "how global attention is computed", ("auto", "exact", "lattice", "lattice-fine", "separable"))
-    normalise: bool = _switch(False, "divide each node's features by their sum")
+    normalise: bool = _switch(False, "divide each node's features by the sum of their absolute values")
     learning_rate: float = _positive(0.005, "Adam's fixed learning rate")
     weight_decay: float = _setting(5e-4, "Adam's weight decay", "numbers from 0 on", lambda value: 0 <= value < float("inf"))
     epochs: int = _count(1000, "epochs at most")

@@ -211,15 +211,18 @@ def _write(folder: Path, study: optuna.Study, plan: Plan, data: Data, varied: di
         for trial in study.get_trials(deepcopy=False)
     ]
     result: dict[str, Any] = {
-        "graph": str(data.name), "model": plan.model, "protocol": plan.protocol, "splits": plan.splits, "seed": plan.seed,
-        "varied": sorted(varied), "study": str(folder / "study.db"), "best": None, "config": None, "trials": rows,
+        "graph": str(data.name), "source": plan.source, "model": plan.model, "protocol": plan.protocol,
+        "splits": plan.splits, "seed": plan.seed, "varied": sorted(varied), 
+        "study": str(folder / "study.db"), "best": None, "config": None, "trials": rows,
     }  # fmt: skip
     if _best(study) is not None:
         best = study.best_trial
         settings = _settings(plan, best.params)
+        also = "".join(f" --also {name}" for name in varied if name in ON_REQUEST)
+        command = f"phgcn tune {data.name} --model {plan.model} --protocol {plan.protocol} --splits {plan.splits}{also}"
         heading = (
-            f"{plan.model} on {data.name}, found by: phgcn tune {data.name} --model {plan.model} --protocol {plan.protocol}"
-            f" --splits {plan.splits}\nTrial {best.number} of {len(rows)}, mean validation loss {best.value:.4f}."
+            f"{plan.model} on {data.name}: the best of {len(rows)} trials by validation loss ({best.value:.4f}, mean of "
+            f"{plan.splits} splits).\nFound by: {command}, what is not varied set as below."
         )
         write_text(folder / "config.toml", config.as_toml(settings, plan.model, heading))
         result["best"] = {"number": best.number, "val_loss": best.value, "settings": config.used(settings, plan.model)}
