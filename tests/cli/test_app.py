@@ -108,7 +108,7 @@ def test_an_interrupt_gives_code_130(graph, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(Training, "epoch", interrupted)
     code, _, err = said(capsys, "train", graph, "--out", tmp_path / "run", *QUICK)
-    assert code == 130 and err.splitlines()[-1] == "phgcn: interrupted"
+    assert code == 130 and err.splitlines()[-1] == "phgcn: interrupted" and "--resume continues" in err
 
 
 @pytest.mark.parametrize("command", ["train", "tune"])

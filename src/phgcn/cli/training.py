@@ -75,7 +75,11 @@ def train(
         plan, data, heading = _plan(graph, given, config, changes or [], directed, device)
         run = Run.create(out or _default_folder(data, given), plan, data, heading)
     with TrainingDisplay(run.plan) as display:
-        result = run.train(data, display.told, tensorboard)
+        try:
+            result = run.train(data, display.told, tensorboard)
+        except KeyboardInterrupt:
+            display.say(f"the same command with --out {run.folder} --resume continues")
+            raise
     show_result(result, run.folder, as_json)
 
 

@@ -212,7 +212,7 @@ def _write(folder: Path, study: optuna.Study, plan: Plan, data: Data, varied: di
     ]
     result: dict[str, Any] = {
         "graph": str(data.name), "source": plan.source, "model": plan.model, "protocol": plan.protocol,
-        "splits": plan.splits, "seed": plan.seed, "varied": sorted(varied), 
+        "splits": plan.splits, "seed": plan.seed, "varied": sorted(varied),
         "study": str(folder / "study.db"), "best": None, "config": None, "trials": rows,
     }  # fmt: skip
     if _best(study) is not None:
