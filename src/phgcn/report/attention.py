@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from .style import colours, legend, panels
+from .style import colours, headline, legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def draw_attention(
         axis.set_title(f"head {head}: {100 * sum(weight for _, weight in row):.0f} % of all attention", fontsize=9)
         axis.tick_params(axis="x", labelsize=7)
     legend(figure, names, palette)
-    figure.suptitle(title)
+    headline(figure, title)
     return figure
 
 

@@ -6,7 +6,7 @@ import csv
 from typing import TYPE_CHECKING
 
 from ..train.run import Run
-from .style import COLOURS, panels
+from .style import COLOURS, headline, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,5 +44,5 @@ def draw_curves(run: Run) -> Figure:
     left.set(xlabel="epoch", ylabel="loss")
     right.set(xlabel="epoch", ylabel=f"validation {metric}")
     left.legend(frameon=False)
-    figure.suptitle(f"{run.plan.model} on {run.about['graph']['name']}: dots where the validation loss is smallest")
+    headline(figure, f"{run.plan.model} on {run.about['graph']['name']}: dots where the validation loss is smallest")
     return figure

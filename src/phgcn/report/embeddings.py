@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
 from ..nn.models import NodeModel
-from .style import COLOURS, colours, legend, panels
+from .style import COLOURS, colours, headline, legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +69,7 @@ def draw_embeddings(positions: Tensor, y: Tensor, names: list[str], title: str) 
         axis.set_title(f"head {head}" + (f", {100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)
         axis.tick_params(labelsize=7)
     legend(figure, names, palette)
-    figure.suptitle(title)
+    headline(figure, title)
     return figure
 
 
@@ -105,5 +105,5 @@ def draw_distances(positions: Tensor, edge_index: Tensor, title: str) -> Figure:
         axis.set_title(f"head {head}" + (f", correlation {np.corrcoef(near, far)[0, 1]:.2f}" if varies else ""), fontsize=9)
         axis.set(xlabel="edges between two nodes", ylabel="embedding distance")
         axis.set_ylim(bottom=0)
-    figure.suptitle(title)
+    headline(figure, title)
     return figure

@@ -3,6 +3,7 @@ r"""What all figures share: colours, grids of panels, and how they are saved."""
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#666666")
 PANEL = 3.0  # inches
+LETTERS = 11  # of a title, in an inch
 
 
 def colours(count: int) -> list[str]:
@@ -45,13 +47,18 @@ def panels(count: int, columns: int = 4, width: float = PANEL, height: float = P
 
 
 def legend(figure: Figure, names: list[str], dots: list[str]) -> None:
-    """One legend of the classes, above the panels."""
+    """One legend of the classes, below the panels."""
     from matplotlib.lines import Line2D
 
     marks = [
         Line2D([], [], marker="o", linestyle="", color=colour, label=name) for name, colour in zip(names, dots, strict=True)
     ]
-    figure.legend(handles=marks, loc="outside upper center", ncols=min(len(names), 8), frameon=False)
+    figure.legend(handles=marks, loc="outside lower center", ncols=min(len(names), 8), frameon=False)
+
+
+def headline(figure: Figure, text: str) -> None:
+    """A title over all panels, in as many lines as it needs."""
+    figure.suptitle(textwrap.fill(text, int(LETTERS * figure.get_figwidth())), fontsize=11)
 
 
 def save(figure: Figure, path: Path) -> Path:
