@@ -19,6 +19,9 @@ EXACT_PAIRS = 1200**2
 """Graphs of at most this many pairs are summed exactly: from there on the lattice is faster, as ``benchmarks/crossing.py``
 measures on the CPU for D = 1 to 6; in higher dimensions a little later."""
 
+EXACT_PAIRS_CUDA = 20_000**2
+"""The same on a GPU: an estimate, to be replaced by what ``benchmarks/gpu.py`` measures."""
+
 FLOOR = 1e-8
 """In normalised cross-attention through a lattice, a query has at least this weight on each key's n-th part: one out of
 reach of every key gets the mean of its graph's values instead of 0 / 0."""
@@ -62,11 +65,12 @@ def _by_graph(count: int, batch: np.ndarray | None, graphs: int) -> tuple[np.nda
     return np.argsort(batch, kind="stable"), np.concatenate([[0], np.cumsum(np.bincount(batch, minlength=graphs))])
 
 
-def summed_exactly(scheme: Scheme, keys: int, queries: int) -> bool:
-    """Whether a graph's sum is taken over all pairs."""
+def summed_exactly(scheme: Scheme, keys: int, queries: int, device: str = "cpu") -> bool:
+    """Whether a graph's sum is taken over all pairs, on a type of device."""
     if isinstance(scheme, Exact):
         return True
-    return isinstance(scheme, MultiScale) and scheme.near_field is None and keys * queries <= EXACT_PAIRS
+    most = EXACT_PAIRS_CUDA if device == "cuda" else EXACT_PAIRS
+    return isinstance(scheme, MultiScale) and scheme.near_field is None and keys * queries <= most
 
 
 def finest_level(scheme: MultiScale, fitted: MultiScaleWeights, mean_pairs: Callable[[float], float]) -> int:

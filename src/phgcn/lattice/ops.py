@@ -6,29 +6,33 @@ shape it cannot know.  Values are checked inside as well: looking at them outsid
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import os
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from . import reference
-from .coefficients import separable_weights, warn_if_high
+from .checks import check_finite as _check_finite  # noqa: F401, other rooms take it from here
+from .checks import check_graphs, check_values
 from .groups import Groups, make_groups
-from .scheme import MAX_DIMENSION, Exact, MultiScale, Scheme, Separable, decode
-
-KEY_LIMIT = 2.0**28
-"""The largest lattice coordinate: a key holds it exactly, and double precision leaves a fraction of 24 bits to it."""
+from .scheme import Scheme, decode
 
 
 def choose_backend(backend: str, device: torch.device) -> str:
     """The backend of a call: the one asked for, or the fastest for the device."""
     if backend == "auto":
-        return "numba" if device.type == "cpu" else "reference"
+        return {"cpu": "numba", "cuda": "triton"}.get(device.type, "reference")
     if backend == "numba" and device.type != "cpu":
         raise ValueError(f'backend is "numba", but positions are on {device}; allowed: "auto", "reference"')
+    if backend == "triton" and device.type != "cuda" and not _interpreted():
+        raise ValueError(f'backend is "triton", but positions are on {device}; allowed: "auto", "reference"')
     return backend
+
+
+def _interpreted() -> bool:
+    """Whether Triton's kernels are interpreted, and take tensors on the CPU."""
+    return os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
 
 
 # The ops are defined by their schemas: the decorator torch.library.custom_op would import the whole compiler at the first
@@ -63,13 +67,17 @@ def filter_points(
         query_batch (torch.Tensor, optional): The graph of each query.
         scheme (str): The scheme, as :func:`phgcn.lattice.scheme.encode` writes it.
         normalise (bool): Whether to divide by the sum of the weights.
-        backend (str): ``"reference"`` or ``"numba"``.
+        backend (str): ``"reference"``, ``"numba"`` or ``"triton"``.
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`, **queries:** :math:`(M, H, D)`
         - **output:** :math:`(M, H, C)` and the normaliser, :math:`(M, H)` or empty
     """
     chosen = decode(scheme, positions.size(2))
+    if backend == "triton":
+        from .gpu import backend as gpu
+
+        return gpu.forward(positions, values, batch, queries, query_batch, chosen, normalise)
     groups = _checked(positions, values, batch, queries, query_batch, chosen)
     if backend == "reference":
         with torch.no_grad():
@@ -105,6 +113,13 @@ def filter_points_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of positions, values and queries (empty without queries) of :func:`filter_points`."""
     chosen = decode(scheme, positions.size(2))
+    if backend == "triton":
+        from .gpu import backend as gpu
+
+        of_positions, of_values, of_asked = gpu.backward(
+            grad, out, norm, positions, values, batch, queries, query_batch, chosen, normalise
+        )
+        return of_positions, of_values, positions.new_empty(0) if of_asked is None else of_asked
     groups = _groups(positions, batch, queries, query_batch)
     if backend == "reference":
         found = reference.backward(grad, positions, values, queries, groups, chosen, normalise)
@@ -156,45 +171,8 @@ def _groups(positions: Tensor, batch: Tensor | None, queries: Tensor | None, que
     return make_groups(len(positions), batches[0], None if queries is None else len(queries), batches[1])
 
 
-# What is wrong with the values of an input, said at once
-
-
 def _checked(positions, values, batch, queries, query_batch, scheme: Scheme) -> Groups:
     """Checks what can only be seen by looking at the values, and groups the points by graph."""
-    for name, tensor in (("positions", positions), ("values", values), ("queries", queries)):
-        if tensor is not None:
-            _check_finite(name, tensor)
-    for name, index in (("batch", batch), ("query_batch", query_batch)):
-        if index is not None and index.numel() > 0 and int(index.min()) < 0:
-            first = int((index < 0).nonzero()[0])
-            raise ValueError(f"{name}[{first}] is {int(index[first])}; allowed: non-negative graph numbers")
-    if not isinstance(scheme, Exact):
-        _check_lattice(positions, queries, scheme)
+    check_values(positions, values, queries, scheme)
+    check_graphs(batch=batch, query_batch=query_batch)
     return _groups(positions, batch, queries, query_batch)
-
-
-def _check_finite(name: str, tensor: Tensor) -> None:
-    # A sum is finite only if all terms are, and costs one pass; overflow alone cannot fool it, only cause the full look.
-    if not math.isfinite(float(tensor.sum())):
-        bad = (~torch.isfinite(tensor)).nonzero()
-        if len(bad) > 0:
-            _refuse(name, tensor, bad[0], "finite numbers")
-
-
-def _check_lattice(positions: Tensor, queries: Tensor | None, scheme: MultiScale | Separable) -> None:
-    dim = positions.size(2)
-    if dim > MAX_DIMENSION:
-        raise ValueError(f'positions has {dim} dimensions; allowed for a lattice: up to {MAX_DIMENSION}, else method="exact"')
-    warn_if_high(dim)
-    spacing = separable_weights(scheme, dim)[0] if isinstance(scheme, Separable) else scheme.spacing
-    # A row of the Kuhn matrix has at most the length sqrt(2): no coordinate exceeds the sum of a point's by more.
-    limit = KEY_LIMIT * spacing / math.sqrt(2 * dim)
-    for name, tensor in (("positions", positions), ("queries", queries)):
-        if tensor is not None and tensor.numel() > 0 and max(-float(tensor.min()), float(tensor.max())) > limit:
-            bad = (tensor.abs() > limit).nonzero()[0]
-            _refuse(name, tensor, bad, f"at most {limit:.3g} from the origin after multiplication by decay, for a lattice key")
-
-
-def _refuse(name: str, tensor: Tensor, where: Sequence[int] | Tensor, allowed: str) -> None:
-    place = [int(i) for i in where]
-    raise ValueError(f"{name}{place} is {float(tensor[tuple(place)])}; allowed: {allowed}")

@@ -1,0 +1,202 @@
+r"""The Triton backend: the filter of all graphs and heads, and its gradient, on a GPU.
+
+All clouds go through the same launches, whatever they are beside.  Graphs that are summed exactly take kernels of their own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...triton_kernels import device_of
+from ..checks import check_values, position_limit
+from ..groups import FLOOR
+from ..scheme import Exact, Scheme, Separable
+from .clouds import Clouds, exact_pairs, find_clouds, find_graphs
+from .constants import Constants, constants
+from .exact import all_pairs, all_pairs_backward
+from .lattice import Lattice, Plan, make_plan
+from .near import NearField
+from .rows import COLUMN, NONE, ONES, Rows, gradient_rows
+from .slicing import CloudSums, slice_gradients, slice_points
+
+
+def forward(
+    positions: Tensor,
+    values: Tensor,
+    batch: Tensor | None,
+    queries: Tensor | None,
+    query_batch: Tensor | None,
+    scheme: Scheme,
+    normalise: bool,
+) -> tuple[Tensor, Tensor]:
+    """The filter; tensors are (N, H, D), (N, H, C) and, in cross-attention, (M, H, D).  Returns output and normaliser."""
+    asked = positions if queries is None else queries
+    limit = torch.inf if isinstance(scheme, Exact) else position_limit(positions.size(2), scheme)
+    graphs = find_graphs(len(positions), batch, None if queries is None else len(queries), query_batch)
+    pairs, exactly = exact_pairs(graphs, scheme, values.device)
+    make = torch.empty if pairs is None else torch.zeros
+    out = make(len(asked), *values.shape[1:], dtype=values.dtype, device=values.device)
+    norm = make(len(asked) if normalise else 0, values.size(1), dtype=values.dtype, device=values.device)
+    if len(positions) == 0 or len(asked) == 0:
+        check_values(positions, values, queries, scheme)
+        return out.zero_(), norm.zero_()
+    with device_of(values):
+        facts = _facts(positions, values, queries, limit)
+        plan = None
+        if all(exactly):
+            bad = bool(facts.any())
+        else:
+            clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
+            plan = make_plan(clouds, scheme, made, False, [facts])
+            bad = any(plan.facts)
+        if bad:
+            check_values(positions, values, queries, scheme)
+        if pairs is not None:
+            all_pairs(positions, values, queries, pairs, normalise, out, norm)
+        if plan is not None:
+            _forward(plan, made, scheme, _rows(values, normalise), normalise, out, norm)
+    return out, norm
+
+
+def backward(
+    grad: Tensor,
+    out: Tensor,
+    norm: Tensor,
+    positions: Tensor,
+    values: Tensor,
+    batch: Tensor | None,
+    queries: Tensor | None,
+    query_batch: Tensor | None,
+    scheme: Scheme,
+    normalise: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The gradients of positions, values and, in cross-attention, queries."""
+    heads, dim = positions.shape[1:]
+    keys = len(positions) * heads
+    graphs = find_graphs(len(positions), batch, None if queries is None else len(queries), query_batch)
+    pairs, exactly = exact_pairs(graphs, scheme, values.device)
+    near = scheme.near_field != 0 if hasattr(scheme, "near_field") else False
+    make = torch.empty if pairs is None and not near else torch.zeros
+    points = keys + (0 if queries is None else len(queries) * heads)
+    grad_points = make(points, dim, dtype=values.dtype, device=values.device)
+    grad_values = make(values.shape, dtype=values.dtype, device=values.device)
+    grad_positions = grad_points[:keys].view(positions.shape)
+    grad_queries = None if queries is None else grad_points[keys:].view(queries.shape)
+    if len(positions) == 0 or (queries is not None and len(queries) == 0):
+        grad_points.zero_()
+        grad_values.zero_()
+    else:
+        with device_of(values):
+            if pairs is not None:
+                all_pairs_backward(
+                    grad, out, norm, positions, values, queries, pairs, normalise, grad_positions, grad_values, grad_queries
+                )
+            if not all(exactly):
+                clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
+                plan = make_plan(clouds, scheme, made, True, [])
+                grads = gradient_rows(_flat(grad), _flat(out), norm.reshape(-1), normalise)
+                rows = _rows(values, normalise)
+                _backward(plan, made, scheme, rows, grads, normalise, near, _flat(grad_values), grad_points)
+    # An op's outputs may not share memory.
+    if queries is not None:
+        grad_positions = grad_positions.clone()
+        assert grad_queries is not None
+        grad_queries = grad_queries.clone()
+    return grad_positions, grad_values, grad_queries
+
+
+def _constants(positions: Tensor, scheme: Scheme) -> Constants:
+    assert not isinstance(scheme, Exact)
+    return constants(scheme, positions.size(2), positions.dtype, positions.device)
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """One row per point and head."""
+    return tensor.contiguous().view(tensor.size(0) * tensor.size(1), tensor.size(2))
+
+
+def _rows(values: Tensor, normalise: bool) -> Rows:
+    return Rows(_flat(values), values.new_empty(0), ONES if normalise else NONE)
+
+
+def _facts(positions: Tensor, values: Tensor, queries: Tensor | None, limit: float) -> Tensor:
+    """Whether something may be wrong: a coordinate too far off or no number, or a value that is none."""
+    # A sum is finite only if all terms are; overflow alone causes a closer look, which finds nothing.
+    found = [~values.sum().isfinite()]
+    found += [~(tensor.abs().amax() < limit) for tensor in (positions, queries) if tensor is not None]
+    return torch.stack(found)
+
+
+def _near_field(plan: Plan, made: Constants, level: int, targets: slice, sources: slice) -> NearField:
+    parts = [(plan.clouds.position[part], plan.clouds.cloud[part]) for part in (sources, targets)]
+    if targets == sources:
+        parts[1] = parts[0]
+    fields = plan.fields[made.levels + level - 1]
+    return NearField(parts[1], parts[0], plan.kappa, level, made.law[level], made.cells[level], fields)
+
+
+def _sums(plan: Plan, rows: Rows, begin: int, floor: bool) -> CloudSums | None:
+    """The sums of clouds, where they are needed."""
+    if not floor and not plan.alike:
+        return None
+    share = FLOOR / plan.clouds.key_count.clamp(min=1).double()
+    return CloudSums(plan.clouds.sums(rows, begin), share if floor else torch.zeros_like(share))
+
+
+def _points(clouds: Clouds) -> tuple[slice, slice]:
+    """Keys and queries among the points."""
+    keys = slice(0, clouds.keys)
+    return keys, keys if clouds.begin == 0 else slice(clouds.keys, len(clouds.position))
+
+
+def _forward(plan: Plan, made: Constants, scheme: Scheme, values: Rows, normalise: bool, out: Tensor, norm: Tensor) -> None:
+    clouds, whole = plan.clouds, Rows(_flat(out), norm.view(-1), COLUMN if normalise else NONE)
+    keys, queries = _points(clouds)
+    summed = None
+    for level in plan.levels():
+        if level > 0:
+            if summed is None:
+                summed = whole.like(len(whole.main))
+                summed.main.zero_()
+                summed.extra.zero_()
+            _near_field(plan, made, level, queries, keys).add(values, out=summed)
+    sums = _sums(plan, values, 0, normalise and clouds.begin > 0)
+    for number in range(made.lattices):
+        lattice = Lattice(plan, made, number)
+        table = lattice.splat(values, 0)
+        table = lattice.passes(table, False) if isinstance(scheme, Separable) else lattice.filter([table])[0]
+        last = number == made.lattices - 1
+        to = whole if last else whole.like(len(whole.main))
+        slice_points(
+            table, lattice.entry.vertex, lattice.entry.simplices, values, clouds, plan.kappa, made.factor,
+            sums if last else None, summed, to, normalise and last,
+        )  # fmt: skip
+        summed = to
+
+
+def _backward(plan, made, scheme, values: Rows, grads: Rows, normalise: bool, add: bool, grad_values, grad_points) -> None:
+    clouds = plan.clouds
+    keys, queries = _points(clouds)
+    for level in plan.levels():
+        if level > 0:
+            of_keys = Rows(grad_values, grad_values.new_empty(len(grad_values) if normalise else 0), NONE)
+            near = _near_field(plan, made, level, keys, queries)
+            if clouds.begin == 0:
+                near.add(grads, values, values, grads, out=of_keys, grad=grad_points)
+            else:
+                near.add(grads, values, out=of_keys, grad=grad_points[keys])
+                _near_field(plan, made, level, queries, keys).add(values, grads, grad=grad_points[queries])
+    sums = _sums(plan, grads, clouds.begin, normalise and clouds.begin > 0)
+    for number in range(made.lattices):
+        lattice = Lattice(plan, made, number)
+        tables = [lattice.splat(values, 0), lattice.splat(grads, clouds.begin)]
+        if isinstance(scheme, Separable):
+            tables = [lattice.passes(tables[0], False), lattice.passes(tables[1], True)]
+        else:
+            tables = lattice.filter(tables)
+        last = number == made.lattices - 1
+        slice_gradients(
+            tables[0], tables[1], lattice.entry.vertex, lattice.entry.simplices, values, grads, clouds, plan.kappa, made.matrix, made.scale,
+            made.factor, sums if last else None, add or number > 0, grad_values, grad_points,
+        )  # fmt: skip

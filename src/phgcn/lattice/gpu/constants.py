@@ -1,0 +1,170 @@
+r"""What a scheme is made of, as tensors on the device: made once, kept for the next call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..coefficients import FLAT, multiscale_weights, separable_weights, stencil_weights
+from ..geometry import kuhn_matrix, origin
+from ..groups import mean_pairs_cell
+from ..scheme import MultiScale, Separable
+from .build import MASK_BITS
+from .near import CELL_DIMENSIONS, FINER
+
+MARGIN = 2
+"""Free cells around all points and their stencils, so that no key borrows from another coordinate's bits."""
+
+
+@dataclass(frozen=True)
+class Stencil:
+    """Offsets between vertices, in rows of offsets one apart along the last coordinate: the first of each row, how many, and
+    their weights."""
+
+    first: Tensor
+    length: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True)
+class Constants:
+    r"""A scheme in one dimension, on one device.
+
+    Args:
+        levels (int): How many nested levels it has.
+        lattices (int): How many shifted lattices it averages.
+        matrix (torch.Tensor): From positions to Kuhn coordinates of level 0, float64, :math:`(D, D)`.
+        origin (torch.Tensor): The shift of each lattice, float64, :math:`(lattices, D)`.
+        scale (torch.Tensor): From Kuhn coordinates of level 0 to those of each level, float64.
+        tables (torch.Tensor): The stencil weights between the vertices of one simplex, per level, :math:`(levels, D+1)`.
+        own (torch.Tensor): What the lattice from each level on is to give a point of itself.
+        factor (torch.Tensor): Of what one lattice gives, :math:`(1,)`.
+        stencils (tuple): The stencil of each level, or, of the paper's filter, of each pass.
+        radius (tuple): The radius of the near field of each level.
+        law (tuple): The near field's weights of each level; see :class:`phgcn.lattice.gpu.near.NearField`.
+        cells (tuple): How many of its cells a unit has, along each coordinate, per level.
+        matrices (torch.Tensor): From positions to the coordinates of every grid that keys are made of: the lattice; for
+            each level from 1 on, the cells that count pairs; and those of the near field.  float64, :math:`(Q, D, D)`.
+        spare (torch.Tensor): How many units each grid needs below and above its points, :math:`(Q, 1)`.
+        used (torch.Tensor): Which coordinates each grid has, :math:`(Q, D)`.
+        step (torch.Tensor): Of what the lowest coordinate of each grid is a multiple, :math:`(Q, 1)`.
+        sides (tuple): The side of the cells that count pairs, per level.
+    """
+
+    levels: int
+    lattices: int
+    matrix: Tensor
+    origin: Tensor
+    scale: Tensor
+    tables: Tensor
+    own: Tensor
+    factor: Tensor
+    stencils: tuple[Stencil, ...]
+    radius: tuple[float, ...]
+    law: tuple[Tensor, ...]
+    cells: tuple[Tensor, ...]
+    matrices: Tensor
+    spare: Tensor
+    step: Tensor
+    used: Tensor
+    sides: tuple[float, ...]
+
+
+@lru_cache(maxsize=64)
+def constants(scheme: MultiScale | Separable, dim: int, dtype: torch.dtype, device: torch.device) -> Constants:
+    """The constants of a scheme."""
+    if isinstance(scheme, Separable):
+        return _separable(scheme, dim, dtype, device)
+    return _multiscale(scheme, dim, dtype, device)
+
+
+def _multiscale(scheme: MultiScale, dim: int, dtype: torch.dtype, device: torch.device) -> Constants:
+    fitted, levels = multiscale_weights(scheme, dim), len(scheme.hops)
+    stencils = [
+        _stencil(*stencil_weights(dim, hops, weights), dtype, device)
+        for hops, weights in zip(scheme.hops, fitted.weights, strict=True)
+    ]
+    law, cells = [], []
+    for radius, amplitude in zip(fitted.radius, fitted.amplitude, strict=True):
+        steep = 1 / (radius**2 * (1 - FLAT**2)) if radius > 0 else 0.0
+        law.append(_double([radius**2, steep, fitted.rate, *amplitude.tolist()], device))
+        side = 1 / radius if radius > 0 else 0.0
+        cells.append(_double([side] * (min(dim, CELL_DIMENSIONS) - 1) + [side * FINER], device))
+    sides = tuple(mean_pairs_cell(dim, radius) for radius in fitted.radius)
+    own = [fitted.own(level) for level in range(levels)]
+    return Constants(
+        stencils=tuple(stencils), radius=fitted.radius, law=tuple(law), cells=tuple(cells), sides=sides,
+        **_grids(dim, scheme.spacing, max(scheme.hops), levels, scheme.lattices, sides, fitted.radius, device),
+        tables=_double(fitted.simplex_tables(dim), device), own=_double(own, device),
+        factor=_double([1 / scheme.lattices], device),
+    )  # fmt: skip
+
+
+def _separable(scheme: Separable, dim: int, dtype: torch.dtype, device: torch.device) -> Constants:
+    spacing, weights, scale = separable_weights(scheme, dim)
+    hop = np.arange(1 - len(weights), len(weights))
+    steps = [*np.eye(dim, dtype=np.int64), np.ones(dim, np.int64)]
+    stencils = tuple(_stencil(hop[:, None] * step, weights[abs(hop)], dtype, device) for step in steps)
+    return Constants(
+        stencils=stencils, radius=(0.0,), law=(), cells=(), sides=(0.0,),
+        **_grids(dim, spacing, len(weights) - 1, 1, 1, (0.0,), (0.0,), device),
+        tables=_double(np.zeros((1, dim + 1)), device), own=_double([0.0], device), factor=_double([scale], device),
+    )  # fmt: skip
+
+
+def _grids(dim: int, spacing: float, hops: int, levels: int, lattices: int, sides, radii, device: torch.device) -> dict:
+    """The grids that keys are made of, and the maps of the lattice."""
+    matrix, coarsest = kuhn_matrix(dim) / spacing, 2 ** (levels - 1)
+    unit = torch.eye(dim, dtype=torch.float64)
+    matrices, spare, step = [matrix], [hops + MARGIN + 1.0], [float(coarsest)]
+    for side in sides[1:]:
+        matrices.append(unit / side)
+        spare.append(MARGIN)
+        step.append(1.0)
+    used = torch.ones(2 * levels - 1, dim, dtype=torch.bool)
+    used[levels:, CELL_DIMENSIONS:] = False
+    for radius in radii[1:]:
+        grid = unit / radius
+        grid[min(dim, CELL_DIMENSIONS) - 1] *= FINER
+        matrices.append(grid)
+        spare.append(FINER + MARGIN)
+        step.append(1.0)
+    return {
+        "levels": levels,
+        "lattices": lattices,
+        "matrix": matrix.to(device),
+        "origin": torch.stack([origin(dim, number) * coarsest for number in range(lattices)]).to(device),
+        "scale": _double([0.5**level for level in range(levels)], device),
+        "matrices": torch.stack(matrices).to(device),
+        "spare": _double(spare, device).unsqueeze(1),
+        "step": _double(step, device).unsqueeze(1),
+        "used": used.to(device),
+    }
+
+
+def _double(values, device: torch.device) -> Tensor:
+    return torch.as_tensor(np.asarray(values, np.float64)).to(device)
+
+
+def _stencil(offsets: np.ndarray, weights: np.ndarray, dtype: torch.dtype, device: torch.device) -> Stencil:
+    """Groups offsets into rows."""
+    order = np.lexsort(offsets.T[::-1])
+    rows: list[tuple[list[int], list[float]]] = []
+    after: list[int] = []
+    for offset, weight in zip(offsets[order].tolist(), weights[order].tolist(), strict=True):
+        if rows and offset == after and len(rows[-1][1]) < MASK_BITS.value:
+            rows[-1][1].append(weight)
+        else:
+            rows.append((offset, [weight]))
+        after = [*offset[:-1], offset[-1] + 1]
+    longest = max(len(weight) for _, weight in rows)
+    padded = [weight + [0.0] * (longest - len(weight)) for _, weight in rows]
+    return Stencil(
+        first=torch.tensor([first for first, _ in rows], dtype=torch.int64, device=device).reshape(len(rows), -1),
+        length=torch.tensor([len(weight) for _, weight in rows], dtype=torch.int32, device=device),
+        weight=torch.tensor(padded, dtype=torch.float64).to(dtype).to(device),
+    )

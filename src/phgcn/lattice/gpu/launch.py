@@ -1,0 +1,17 @@
+r"""How much one program of this room's kernels takes."""
+
+from __future__ import annotations
+
+from ...triton_kernels import INTERPRETED, cdiv, power_of_2, tl, triton
+
+__all__ = ["block", "cdiv", "power_of_2", "steps", "tl", "triton"]
+
+
+def block(size: int, count: int) -> int:
+    """How many items one program takes: ``size``, or, in the interpreter, where programs run one after the other, all."""
+    return min(power_of_2(count), 1 << 12) if INTERPRETED else size
+
+
+def steps(count: int) -> int:
+    """How many halvings find a place among ``count`` sorted keys, or behind them."""
+    return max(1, count.bit_length())

@@ -1,0 +1,258 @@
+r"""The near field: what coarse lattice levels miss at short range, summed pair by pair.
+
+Points are sorted by cells as wide as the radius, but for the last coordinate of the cells, which is cut finer.  The sources
+near a target then lie in one run of the sorted list for each row of cells around it, and each run is cut to the chord that
+the ball has in that row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .build import cell_keys
+from .keys import NO_KEY, Fields, lower_bound, sort_keys
+from .launch import block, cdiv, power_of_2, steps, tl, triton
+from .rows import NONE, Rows, load_extra
+
+CELL_DIMENSIONS = 4
+"""Cells are laid over this many coordinates at most: every further one would triple the rows of cells around a point."""
+
+FINER = 8
+"""How much finer cells are along their last coordinate."""
+
+SLAB = 1 << 21
+"""Targets whose runs are held at once."""
+
+
+@dataclass
+class Sorted:
+    """Points sorted by cell: their keys, which point each is, and their positions."""
+
+    key: Tensor
+    point: Tensor
+    position: Tensor
+
+
+class NearField:
+    r"""The pairs of targets and sources within the radius of a level, of the clouds that have this level.
+
+    Args:
+        targets, sources: Positions, cloud of each, :math:`(M, D)` and :math:`(M,)`; the very same for attention of clouds
+            to themselves.
+        kappa (torch.Tensor): The finest level of each cloud.
+        level (int): The level.
+        law (torch.Tensor): The squared radius, one over what it exceeds the flat part's by, the rate and the amplitudes.
+        scale (torch.Tensor): Cells per unit, along each coordinate of the cells.
+        fields (Fields): Of the keys of cells.
+    """
+
+    def __init__(self, targets, sources, kappa: Tensor, level: int, law: Tensor, scale: Tensor, fields: Fields) -> None:
+        self.law, self.scale, self.fields, self.dim = law, scale, fields, sources[0].size(1)
+        self.corner = torch.zeros(len(kappa), self.dim, dtype=torch.float64, device=kappa.device)
+        self.source = self._sorted(*sources, kappa, level)
+        self.target = self.source if targets[0] is sources[0] else self._sorted(*targets, kappa, level)
+        rows = list(itertools.product((-1, 0, 1), repeat=len(scale) - 1))
+        self.rows = torch.as_tensor(np.array(rows, np.int64).reshape(len(rows), -1)).to(kappa.device)
+
+    def _sorted(self, points: Tensor, cloud: Tensor, kappa: Tensor, level: int) -> Sorted:
+        keys, order = sort_keys(cell_keys(points, cloud, kappa, level, self.corner, self.scale, self.fields))
+        return Sorted(keys, order, points[order])
+
+    def add(
+        self, first: Rows, own: Rows | None = None, second: Rows | None = None, own_second: Rows | None = None,
+        out: Rows | None = None, grad: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """Writes for each target the sum of the sources' rows, weighted, and the gradient of its position.
+
+        Args:
+            first (Rows): The rows of the sources that are summed.
+            own (Rows, optional): The rows of the targets whose products with ``first`` the gradient takes.
+            second, own_second (Rows, optional): The same, for products alone.
+            out (Rows, optional): Where the sums go.
+            grad (torch.Tensor, optional): Where the gradient of the targets' positions goes.
+        """
+        count = self.target.key.size(1)
+        for begin in range(0, count, SLAB):
+            end = min(count, begin + SLAB)
+            self._add(begin, end, self._runs(begin, end), first, own, second, own_second, out, grad)
+
+    def _runs(self, begin: int, end: int) -> Tensor:
+        """The first source and the one after the last, for each target and row of cells, int32, :math:`(T, R, 2)`."""
+        rows = len(self.rows)
+        runs = torch.empty(end - begin, rows, 2, dtype=torch.int32, device=self.law.device)
+        size = block(128, rows * (end - begin))
+        sources = self.source.key.size(1)
+        _near_runs[(cdiv(rows * (end - begin), size),)](
+            self.target.key, self.target.position, self.source.key, self.rows, self.fields.table, self.scale, self.law, runs,
+            begin, end, self.target.key.size(1), sources, rows, steps(sources),
+            D=self.dim, DIMS=len(self.scale), WORDS=self.fields.words, BLOCK=size,
+        )  # fmt: skip
+        return runs
+
+    def _add(self, begin, end, runs, first, own, second, own_second, out, grad) -> None:
+        channels = first.main.size(1)
+        width = power_of_2(max(1, channels))
+        size = block(max(4, min(64, 4096 // width)), 64)
+        dummy = first
+        own, second, own_second = own or dummy, second or dummy, own_second or dummy
+        target, to = out if out is not None else dummy, grad if grad is not None else self.law
+        _near[(end - begin,)](
+            self.target.key, self.target.point, self.target.position, self.source.point, self.source.position, runs, self.law,
+            first.main, first.extra, own.main, own.extra, second.main, second.extra, own_second.main, own_second.extra,
+            target.main, target.extra, to, begin, len(self.rows), channels,
+            D=self.dim, DP=power_of_2(self.dim), TERMS=len(self.law) - 3, SUM=out is not None, GRAD=grad is not None,
+            SECOND=second is not dummy, KIND=first.kind, KIND_OWN=own.kind, KIND_SECOND=second.kind,
+            KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE, BLOCK=size, WIDTH=width,
+        )  # fmt: skip
+
+
+@triton.jit
+def _near_runs(
+    target_key, target, source_key, rows, fields, scale, law, runs, begin, end, targets, sources, row_count, halvings,
+    D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    row = pair % row_count
+    t = begin + pair // row_count
+    inside = t < end
+    present = inside & (tl.load(target_key + t, mask=inside, other=NO_KEY) != NO_KEY)
+    # How far the row of cells is from the target, along all coordinates but the last.
+    square = tl.zeros([BLOCK], dtype=tl.float64)
+    for j in tl.static_range(DIMS - 1):
+        side = tl.load(scale + j)
+        x = tl.load(target + t * D + j, mask=inside, other=0.0).to(tl.float64) * side
+        fraction = x - tl.floor(x)
+        step = tl.load(rows + row * (DIMS - 1) + j)
+        apart = tl.where(step == 0, 0.0, tl.where(step < 0, fraction, 1.0 - fraction)) / side
+        square += apart * apart
+    reach = tl.sqrt(tl.maximum(tl.load(law) - square, 0.0)) * (1 + 1e-6)
+    present = present & (square < tl.load(law))
+    side = tl.load(scale + DIMS - 1)
+    x = tl.load(target + t * D + DIMS - 1, mask=inside, other=0.0).to(tl.float64)
+    here = tl.floor(x * side).to(tl.int64)
+    low = tl.floor((x - reach) * side).to(tl.int64) - here
+    high = tl.floor((x + reach) * side).to(tl.int64) - here + 1
+    lowest = (tl.load(target_key + t, mask=inside, other=0),)
+    at = t
+    for _ in tl.static_range(1, WORDS):
+        at += targets
+        lowest = lowest + (tl.load(target_key + at, mask=inside, other=0),)  # noqa: RUF005
+    highest = lowest
+    lowest = _moved(lowest, rows + row * (DIMS - 1), low, fields, DIMS, WORDS)
+    highest = _moved(highest, rows + row * (DIMS - 1), high, fields, DIMS, WORDS)
+    none = t * 0
+    first = lower_bound(source_key, sources, none, none + sources, lowest, halvings, WORDS)
+    last = lower_bound(source_key, sources, first, none + sources - first, highest, halvings, WORDS)
+    to = runs + pair * 2
+    tl.store(to, tl.where(present, first, 0).to(tl.int32), mask=inside)
+    tl.store(to + 1, tl.where(present, last, 0).to(tl.int32), mask=inside)
+
+
+@triton.jit
+def _moved(key, row, step, fields, DIMS: tl.constexpr, WORDS: tl.constexpr):
+    """The key of the cell a row's offset and some steps along the last coordinate away."""
+    moved = ()
+    for a in tl.static_range(WORDS):
+        word = key[a]
+        for j in tl.static_range(DIMS - 1):
+            of_word = tl.load(fields + (DIMS + 1) + 1 + j) == a
+            word += tl.where(of_word, tl.load(row + j) << tl.load(fields + 2 * (DIMS + 1) + 1 + j), 0)
+        if a == WORDS - 1:
+            word += step
+        moved = moved + (word,)  # noqa: RUF005
+    return moved
+
+
+@triton.jit
+def _near(
+    target_key, target_point, target, source_point, source, runs, law,
+    first, first_extra, own, own_extra, second, second_extra, own_second, own_second_extra, out, out_extra, grad,
+    begin, rows, channels,
+    D: tl.constexpr, DP: tl.constexpr, TERMS: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr, 
+    KIND: tl.constexpr, KIND_OWN: tl.constexpr, KIND_SECOND: tl.constexpr, KIND_OWN_SECOND: tl.constexpr, EXTRA: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    local = tl.program_id(0).to(tl.int64)
+    t = begin + local
+    if tl.load(target_key + t) == NO_KEY:
+        return
+    i = tl.load(target_point + t)
+    c = tl.arange(0, WIDTH)
+    columns = c < channels
+    kind = source.dtype.element_ty
+    outer, steep = tl.load(law).to(kind), tl.load(law + 1).to(kind)
+    total = tl.zeros([WIDTH], dtype=kind)
+    total_extra = tl.zeros([BLOCK], dtype=kind)
+    j = tl.arange(0, DP)
+    slopes = tl.zeros([DP], dtype=kind)
+    if GRAD:
+        mine = tl.load(own + i * channels + c, mask=columns, other=0.0)
+        if EXTRA:
+            mine_extra = load_extra(own_extra, i, i >= 0, KIND_OWN, total)
+        if SECOND:
+            mine_second = tl.load(own_second + i * channels + c, mask=columns, other=0.0)
+            if EXTRA:
+                mine_second_extra = load_extra(own_second_extra, i, i >= 0, KIND_OWN_SECOND, total)
+    for row in range(rows):
+        here = tl.load(runs + (local * rows + row) * 2)
+        end = tl.load(runs + (local * rows + row) * 2 + 1)
+        for start in range(here, end, BLOCK):
+            s = (start + tl.arange(0, BLOCK)).to(tl.int64)
+            live = s < end
+            square = tl.zeros([BLOCK], dtype=kind)
+            for k in tl.static_range(D):
+                apart = tl.load(target + t * D + k) - tl.load(source + s * D + k, mask=live, other=0.0)
+                square += apart * apart
+            hit = live & (square < outer)
+            if tl.max(hit.to(tl.int32)) > 0:
+                # The weight and twice its derivative by the squared distance, as in the CPU's kernels.
+                r = tl.sqrt(square)
+                weight = tl.exp(-r)
+                slope = tl.where(r > 0, -weight / tl.where(r > 0, r, 1.0), 0.0)
+                rate = tl.load(law + 2).to(kind)
+                power = tl.exp(-rate * square)
+                for term in tl.static_range(TERMS):
+                    a = tl.load(law + 3 + term).to(kind)
+                    weight -= a * power
+                    slope += 2 * rate * a * power
+                    power = (power * power) * (power * power)
+                    rate = rate * 4
+                fade = tl.minimum((outer - square) * steep, 1.0)
+                smooth = fade * fade * (3 - 2 * fade)
+                slope = tl.where(hit, smooth * slope - 12 * fade * (1 - fade) * steep * weight, 0.0)
+                weight = tl.where(hit, smooth * weight, 0.0)
+                p = tl.load(source_point + s, mask=hit, other=0)
+                at = p[:, None] * channels + c[None, :]
+                mask = hit[:, None] & columns[None, :]
+                row_first = tl.load(first + at, mask=mask, other=0.0)
+                if EXTRA:
+                    row_extra = load_extra(first_extra, p, hit, KIND, weight)
+                if SUM:
+                    total += tl.sum(weight[:, None] * row_first, axis=0)
+                    if EXTRA:
+                        total_extra += weight * row_extra
+                if GRAD:
+                    product = tl.sum(mine[None, :] * row_first, axis=1)
+                    if EXTRA:
+                        product += mine_extra * row_extra
+                    if SECOND:
+                        row_second = tl.load(second + at, mask=mask, other=0.0)
+                        product += tl.sum(mine_second[None, :] * row_second, axis=1)
+                        if EXTRA:
+                            row_extra = load_extra(second_extra, p, hit, KIND_SECOND, weight)
+                            product += mine_second_extra * row_extra
+                    slope = slope * product
+                    for k in tl.static_range(D):
+                        apart = tl.load(target + t * D + k) - tl.load(source + s * D + k, mask=hit, other=0.0)
+                        slopes += tl.where(j == k, tl.sum(tl.where(hit, slope * apart, 0.0), axis=0), 0.0)
+    if GRAD:
+        tl.store(grad + i * D + j, slopes, mask=j < D)
+    if SUM:
+        tl.store(out + i * channels + c, total, mask=columns)
+        if EXTRA:
+            tl.store(out_extra + i, tl.sum(total_extra, axis=0))
