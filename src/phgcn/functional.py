@@ -12,10 +12,10 @@ from .lattice.scheme import METHODS, Exact, MultiScale, Scheme, Separable, encod
 from .structural import reference
 from .structural.ops import check_edges
 
-BACKENDS = ("auto", "reference", "numba")
+BACKENDS = ("auto", "reference", "numba", "triton")
 
 Method = Literal["auto", "exact", "lattice", "lattice-fine", "separable"] | Scheme
-Backend = Literal["auto", "reference", "numba"]
+Backend = Literal["auto", "reference", "numba", "triton"]
 
 
 def global_attention(
@@ -48,8 +48,8 @@ def global_attention(
             ``"lattice-fine"``: a more accurate one. ``"separable"``: the paper's filter of width 7. ``"auto"``: exact for
             small graphs, else ``"lattice"``. Or :class:`phgcn.lattice.MultiScale` or :class:`phgcn.lattice.Separable` for
             full control. (default: :obj:`"auto"`)
-        backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), or ``"auto"``. (default:
-            :obj:`"auto"`)
+        backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), ``"triton"`` (CUDA), or ``"auto"``.
+            (default: :obj:`"auto"`)
 
     Shapes:
         - **positions:** :math:`(N, D)`, or :math:`(N, H, D)` for :math:`H` heads
@@ -112,8 +112,8 @@ def structural_attention(
             no gradient. (default: :obj:`None`, all 1)
         return_attention_weights (bool, optional): If :obj:`True`, also returns the :math:`\alpha_{ij}`. They are computed
             in plain torch, apart from the output, and have gradients of their own. (default: :obj:`False`)
-        backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), or ``"auto"``. (default:
-            :obj:`"auto"`)
+        backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), ``"triton"`` (CUDA), or ``"auto"``.
+            (default: :obj:`"auto"`)
 
     Shapes:
         - **positions:** :math:`(N, D)`, or :math:`(N, H, D)` for :math:`H` heads
