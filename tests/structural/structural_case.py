@@ -38,6 +38,7 @@ class StructuralCase:
     """Against the sum written out as a matrix, and against finite differences."""
 
     backend: str
+    nodes, edges = 40, 300
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     @pytest.mark.parametrize("heads", [1, 2, 3, 4, 7, 8, 9, 17])
@@ -126,7 +127,7 @@ class StructuralCase:
                 assert torch.equal(a, b[first[g] : first[g + 1]])
 
     def compare(self, heads, dim, channels, dtype):
-        edge_index, nodes = graph(40, 300, seed=heads), 40
+        edge_index, nodes = graph(self.nodes, self.edges, seed=heads), self.nodes
         # Rounded to float32, so that both types see the same points.
         given = [normal(nodes, heads, w, seed=s, dtype=torch.float32) for s, w in ((1, dim), (2, channels), (3, channels))]
         decay = torch.linspace(0.5, 2, heads)

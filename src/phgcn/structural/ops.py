@@ -36,7 +36,7 @@ def structural(
         values (torch.Tensor): What is attended to.
         edge_index (torch.Tensor): Sources, then targets, of the edges.
         edge_mask (torch.Tensor, optional): Factors of the weights after the softmax.
-        backend (str): ``"reference"`` or ``"numba"``.
+        backend (str): ``"reference"``, ``"numba"`` or ``"triton"``.
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`
@@ -45,10 +45,16 @@ def structural(
           normaliser, :math:`(2, N, H)`, and the edges by target: where those of a node start, :math:`(N + 1,)`, their
           sources and their columns of ``edge_index``, :math:`(E,)`. The reference leaves all but the first empty.
     """
-    for name, tensor in (("positions", positions), ("values", values), ("edge_mask", edge_mask)):
-        if tensor is not None:
-            _check_finite(name, tensor)
-    _check_range(edge_index, len(positions))
+    if backend == "triton":
+        from . import gpu
+
+        if len(positions) == 0:
+            _check_values(positions, values, edge_index, edge_mask)
+        bad, found = gpu.forward(positions, values, edge_index, edge_mask)
+        if bad:
+            _check_values(positions, values, edge_index, edge_mask)
+        return found
+    _check_values(positions, values, edge_index, edge_mask)
     if backend == "reference":
         with torch.no_grad():
             out = reference.forward(positions, values, edge_index, edge_mask)
@@ -68,7 +74,7 @@ def _(positions, values, edge_index, edge_mask, backend):
 def _extras(values: Tensor, edge_index: Tensor, backend: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What the forward keeps for the gradient, not filled in."""
     (count, heads, _), edges = values.shape, edge_index.size(1)
-    shapes = [(2, count, heads), (count + 1,), (edges,), (edges,)] if backend == "numba" else [(0,)] * 4
+    shapes = [(2, count, heads), (count + 1,), (edges,), (edges,)] if backend != "reference" else [(0,)] * 4
     start, source, edge = (edge_index.new_empty(shape, dtype=torch.int32) for shape in shapes[1:])
     return values.new_empty(shapes[0]), start, source, edge
 
@@ -91,6 +97,10 @@ def structural_backward(
     if backend == "reference":
         grad_positions, grad_values = reference.backward(grad, positions, values, edge_index, edge_mask)
         return grad_positions.contiguous(), grad_values.contiguous()
+    if backend == "triton":
+        from . import gpu
+
+        return gpu.backward(grad, (out, norm, start, source, edge), positions, values, edge_index, edge_mask)
     from . import cpu
 
     kept = _array(out), _array(norm), _array(start), _array(source), _array(edge)
@@ -146,6 +156,14 @@ def check_edges(edge_index: Tensor, edge_mask: Tensor | None, positions: Tensor,
     for name, tensor in (("edge_index", edge_index), ("edge_mask", edge_mask)):
         if tensor is not None and tensor.device != positions.device:
             raise ValueError(f"{name} is on {tensor.device}; allowed: {positions.device}, as positions")
+
+
+def _check_values(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None) -> None:
+    """Checks what can only be seen by looking at the values."""
+    for name, tensor in (("positions", positions), ("values", values), ("edge_mask", edge_mask)):
+        if tensor is not None:
+            _check_finite(name, tensor)
+    _check_range(edge_index, len(positions))
 
 
 def _check_range(edge_index: Tensor, count: int) -> None:

@@ -40,7 +40,7 @@ class Tile:
 
 TILES = {
     ("forward", torch.float32): Tile(128, 64, 8, 3),
-    ("backward", torch.float32): Tile(64, 64, 4, 2),
+    ("backward", torch.float32): Tile(128, 32, 8, 2),
     ("forward", torch.float64): Tile(32, 32, 4, 2),
     ("backward", torch.float64): Tile(32, 16, 4, 1),
 }

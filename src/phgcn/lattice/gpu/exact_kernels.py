@@ -35,35 +35,43 @@ def _numbers(order, place, end):
 
 
 @triton.jit
-def _coordinate(point, k, mask):
-    """A coordinate in units in which weights are powers of 2."""
-    return tl.load(point + k, mask=mask, other=0.0) * LOG2E
-
-
-@triton.jit
 def _coordinates(point, mask, D: tl.constexpr, UNROLLED: tl.constexpr):
     """All coordinates, as long as they are few."""
     found = ()
     if UNROLLED:
         for k in tl.static_range(D):
-            found = found + (_coordinate(point, k, mask),)  # noqa: RUF005
+            found = found + (tl.load(point + k, mask=mask, other=0.0),)  # noqa: RUF005
     return found
 
 
 @triton.jit
-def _squares(own, x, own_mask, other, y, other_mask, D: tl.constexpr, UNROLLED: tl.constexpr):
-    """The squared distances of all pairs of a tile; ``x`` and ``y`` are coordinates, if held."""
+def _nothing(BM: tl.constexpr, BN: tl.constexpr, kind: tl.constexpr):
+    """A tile of zeros.  As a product, which costs little, it makes the compiler hold all that is added to it as the tensor
+    cores take it: half the registers, and no way through shared memory."""
+    if kind == tl.float32:
+        return tl.dot(tl.zeros((BM, 16), tl.bfloat16), tl.zeros((16, BN), tl.bfloat16))
+    else:
+        return tl.zeros((BM, BN), kind)
+
+
+@triton.jit
+def _squares(
+    own, x, own_mask, other, y, other_mask,
+    D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """The squared distances of all pairs of a tile; ``x`` and ``y`` are coordinates, if held.
+
+    Nothing may be multiplied before the difference is taken: the compiler would fuse both, with one rounding for the two
+    points, and points that coincide would be apart.
+    """
+    square = _nothing(BM, BN, own.dtype.element_ty)
     if UNROLLED:
-        difference = x[0][:, None] - y[0][None, :]
-        square = difference * difference
-        for k in tl.static_range(1, D):
+        for k in tl.static_range(D):
             difference = x[k][:, None] - y[k][None, :]
             square += difference * difference
     else:
-        difference = _coordinate(own, 0, own_mask)[:, None] - _coordinate(other, 0, other_mask)[None, :]
-        square = difference * difference
-        for k in range(1, D):
-            difference = _coordinate(own, k, own_mask)[:, None] - _coordinate(other, k, other_mask)[None, :]
+        for k in range(D):
+            difference = tl.load(own + k, mask=own_mask, other=0.0)[:, None] - tl.load(other + k, mask=other_mask, other=0.0)
             square += difference * difference
     return square
 
@@ -75,7 +83,7 @@ def attend(
     D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
     NORMALISE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""The sums :math:`\sum_j 2^{s_i - \lVert q_i - k_j \rVert} f_j` of a tile of queries, divided by those of the weights."""
+    r"""The sums :math:`\sum_j e^{s_i - \lVert q_i - k_j \rVert} f_j` of a tile of queries, divided by those of the weights."""
     begin, end, first, last = _tile(table, begin, end, first, last, BM)
     head = tl.program_id(1)
     c = tl.program_id(2) * BC + tl.arange(0, BC)
@@ -97,10 +105,10 @@ def attend(
         y = _coordinates(key, given, D, UNROLLED)
         row = values + j * value_stride + head * value_head
         f = tl.load(row[:, None] + c[None, :], mask=given[:, None] & (c < channels)[None, :], other=0.0)
-        r = tl.sqrt(_squares(query, x, asked, key, y, given, D, UNROLLED))
+        r = tl.sqrt(_squares(query, x, asked, key, y, given, D, UNROLLED, BM, BN))
         if shift is not None:
             r = r - s[:, None]
-        w = tl.where(given[None, :], tl.exp2(-r), 0.0)
+        w = tl.where(given[None, :], tl.exp2(-LOG2E * r), 0.0)
         summed += tl.dot(w, f, input_precision=PRECISION, out_dtype=kind)
         if NORMALISE:
             total += tl.sum(w, axis=1)
@@ -133,7 +141,7 @@ def nearest(
         j = _numbers(key_order, source, last)
         key = keys + j * key_stride + head * key_head
         y = _coordinates(key, given, D, UNROLLED)
-        square = _squares(query, x, asked, key, y, given, D, UNROLLED)
+        square = _squares(query, x, asked, key, y, given, D, UNROLLED, BM, BN)
         least = tl.minimum(least, tl.min(tl.where(given[None, :], square, float("inf")), axis=1))
     tl.store(shift + i * heads + head, tl.where(least < float("inf"), tl.sqrt(least), 0.0), mask=asked)
 
@@ -200,7 +208,7 @@ def gradients(
         point = other + j * other_stride + head * other_head
         y = _coordinates(point, given, D, UNROLLED)
         mask = given[:, None] & (c < channels)[None, :]
-        square = _squares(target, x, asked, point, y, given, D, UNROLLED)
+        square = _squares(target, x, asked, point, y, given, D, UNROLLED, BM, BN)
         apart = square >= TINY
         inverse = tl.where(apart, tl.rsqrt(tl.where(apart, square, 1.0)), 0.0)
         r = square * inverse
@@ -219,7 +227,7 @@ def gradients(
                 product += tl.load(bias + j * heads + head, mask=given & (tl.program_id(2) == 0), other=0.0)[None, :]
             if shift is not None:
                 r = r - tl.load(shift + j * heads + head, mask=given, other=0.0)[None, :]
-        w = tl.where(given[None, :], tl.exp2(-r), 0.0)
+        w = tl.where(given[None, :], tl.exp2(-LOG2E * r), 0.0)
         if OF_KEYS:
             summed += tl.dot(w, g, input_precision=PRECISION, out_dtype=kind)
         slope = w * product * inverse
@@ -229,7 +237,7 @@ def gradients(
                 slopes += tl.where(d[None, :] == k, along[:, None], 0.0)
         else:
             for k in range(D):
-                difference = _coordinate(point, k, given)[None, :] - _coordinate(target, k, asked)[:, None]
+                difference = tl.load(point + k, mask=given, other=0.0) - tl.load(target + k, mask=asked, other=0.0)[:, None]
                 slopes += tl.where(d[None, :] == k, tl.sum(slope * difference, axis=1)[:, None], 0.0)
     at = grad_positions + tl.program_id(2).to(tl.int64) * part + (i * heads + head) * D
     tl.store(at[:, None] + d[None, :], slopes, mask=asked[:, None] & (d < D)[None, :])

@@ -1,0 +1,208 @@
+r"""The kernels of attention to neighbours.
+
+One program has one node and ``BH`` heads, and goes through the node's edges, ``BE`` at a time; ``BC`` channels and ``BD``
+coordinates are the next powers of two.  A tile of an edge's numbers has the shape (edges, heads, numbers).  ``edge_mask`` may
+be :obj:`None`.
+"""
+
+from __future__ import annotations
+
+from ..triton_kernels import tl, triton
+
+
+@triton.jit
+def _tile(rows, node, h, x, given, heads, width):
+    """The rows of some nodes and heads, 0 where there are none: (edges, heads, numbers)."""
+    at = (node[:, None] * heads + h[None, :])[:, :, None] * width + x[None, None, :]
+    mask = (given[:, None] & (h < heads)[None, :])[:, :, None] & (x < width)[None, None, :]
+    return tl.load(rows + at, mask=mask, other=0.0)
+
+
+@triton.jit
+def _row(rows, node, h, x, heads, width):
+    """The row of one node and some heads: (heads, numbers)."""
+    at = (node * heads + h)[:, None] * width + x[None, :]
+    return tl.load(rows + at, mask=(h < heads)[:, None] & (x < width)[None, :], other=0.0)
+
+
+@triton.jit
+def _store_row(rows, node, h, x, heads, width, given):
+    at = (node * heads + h)[:, None] * width + x[None, :]
+    tl.store(rows + at, given, mask=(h < heads)[:, None] & (x < width)[None, :])
+
+
+@triton.jit
+def _scalars(table, node, h, given, heads):
+    """What a table has for some nodes and heads: (edges, heads)."""
+    return tl.load(table + node[:, None] * heads + h[None, :], mask=given[:, None] & (h < heads)[None, :], other=0.0)
+
+
+@triton.jit
+def _inverse(square, TINY: tl.constexpr):
+    """The inverse of a distance, 0 where that is 0."""
+    apart = square >= TINY
+    return tl.where(apart, tl.rsqrt(tl.where(apart, square, 1.0)), 0.0)
+
+
+@triton.jit
+def attend(
+    positions, values, start, source, edge, edge_mask, out, nearest, inverse_sum, heads, channels,
+    D: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, TINY: tl.constexpr,
+):  # fmt: skip
+    """The weighted sum of the sources' values, for one target.
+
+    Where a tile has a nearer source than those before, these are scaled down.  The nearest distance and the inverse
+    normaliser, (nodes, heads) both, are kept for the gradient.
+    """
+    i = tl.program_id(0).to(tl.int64)
+    h = tl.program_id(1) * BH + tl.arange(0, BH)
+    c, d, e = tl.arange(0, BC), tl.arange(0, BD), tl.arange(0, BE)
+    own = _row(positions, i, h, d, heads, D)
+    kind: tl.constexpr = values.dtype.element_ty
+    near = tl.full((BH,), float("inf"), kind)
+    total = tl.zeros((BH,), kind)
+    summed = tl.zeros((BH, BC), kind)
+    end = tl.load(start + i + 1)
+    for lead in range(tl.load(start + i), end, BE):
+        a = lead + e
+        given = a < end
+        j = tl.load(source + a, mask=given, other=0).to(tl.int64)
+        f = _tile(values, j, h, c, given, heads, channels)
+        difference = own[None, :, :] - _tile(positions, j, h, d, given, heads, D)
+        r = tl.where(given[:, None], tl.sqrt(tl.sum(difference * difference, axis=2)), float("inf"))
+        before = near
+        near = tl.minimum(near, tl.min(r, axis=0))
+        scale = tl.exp(near - before)
+        w = tl.exp(near[None, :] - r)
+        total = total * scale + tl.sum(w, axis=0)
+        if edge_mask is not None:
+            w *= _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), h, given, heads)
+        summed = summed * scale[:, None] + tl.sum(w[:, :, None] * f, axis=0)
+    factor = tl.where(total > 0, 1 / tl.where(total > 0, total, 1.0), 0.0)
+    _store_row(out, i, h, c, heads, channels, summed * factor[:, None])
+    tl.store(nearest + i * heads + h, near, mask=h < heads)
+    tl.store(inverse_sum + i * heads + h, factor, mask=h < heads)
+
+
+@triton.jit
+def target_gradients(
+    positions, values, grad, out, nearest, inverse_sum, start, source, edge, edge_mask, mean, grad_positions, heads, channels,
+    D: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, TINY: tl.constexpr,
+):  # fmt: skip
+    r"""The gradient of the position of one target, and :math:`\langle \bar y_i, y_i \rangle` into ``mean``.
+
+    With :math:`y_i = \sum_j \alpha_{ij} m_{ij} f_j`, a score :math:`-r_{ij}` has the gradient
+    :math:`\alpha_{ij} (m_{ij} \langle \bar y_i, f_j \rangle - \langle \bar y_i, y_i \rangle)`.
+    """
+    i = tl.program_id(0).to(tl.int64)
+    h = tl.program_id(1) * BH + tl.arange(0, BH)
+    c, d, e = tl.arange(0, BC), tl.arange(0, BD), tl.arange(0, BE)
+    own = _row(positions, i, h, d, heads, D)
+    g = _row(grad, i, h, c, heads, channels)
+    average = tl.sum(g * _row(out, i, h, c, heads, channels), axis=1)
+    at = i * heads + h
+    tl.store(mean + at, average, mask=h < heads)
+    near = tl.load(nearest + at, mask=h < heads, other=0.0)
+    factor = tl.load(inverse_sum + at, mask=h < heads, other=0.0)
+    slopes = tl.zeros((BH, BD), values.dtype.element_ty)
+    end = tl.load(start + i + 1)
+    for lead in range(tl.load(start + i), end, BE):
+        a = lead + e
+        given = a < end
+        j = tl.load(source + a, mask=given, other=0).to(tl.int64)
+        f = _tile(values, j, h, c, given, heads, channels)
+        difference = own[None, :, :] - _tile(positions, j, h, d, given, heads, D)
+        square = tl.sum(difference * difference, axis=2)
+        inverse = _inverse(square, TINY)
+        product = tl.sum(g[None, :, :] * f, axis=2)
+        if edge_mask is not None:
+            product *= _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), h, given, heads)
+        w = tl.exp(near[None, :] - square * inverse) * factor[None, :]
+        slope = tl.where(given[:, None], w * (average[None, :] - product) * inverse, 0.0)
+        slopes += tl.sum(slope[:, :, None] * difference, axis=0)
+    _store_row(grad_positions, i, h, d, heads, D, slopes)
+
+
+@triton.jit
+def source_gradients(
+    positions, values, grad, nearest, inverse_sum, mean, start, target, edge, edge_mask, grad_positions, grad_values,
+    heads, channels,
+    D: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, TINY: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the values of one source, and that of its position, which is added; edges are by source."""
+    j = tl.program_id(0).to(tl.int64)
+    h = tl.program_id(1) * BH + tl.arange(0, BH)
+    c, d, e = tl.arange(0, BC), tl.arange(0, BD), tl.arange(0, BE)
+    own = _row(positions, j, h, d, heads, D)
+    f = _row(values, j, h, c, heads, channels)
+    kind: tl.constexpr = values.dtype.element_ty
+    slopes = tl.zeros((BH, BD), kind)
+    summed = tl.zeros((BH, BC), kind)
+    end = tl.load(start + j + 1)
+    for lead in range(tl.load(start + j), end, BE):
+        a = lead + e
+        given = a < end
+        i = tl.load(target + a, mask=given, other=0).to(tl.int64)
+        g = _tile(grad, i, h, c, given, heads, channels)
+        difference = own[None, :, :] - _tile(positions, i, h, d, given, heads, D)
+        square = tl.sum(difference * difference, axis=2)
+        inverse = _inverse(square, TINY)
+        w = tl.exp(_scalars(nearest, i, h, given, heads) - square * inverse) * _scalars(inverse_sum, i, h, given, heads)
+        w = tl.where(given[:, None], w, 0.0)
+        masked = w
+        if edge_mask is not None:
+            masked = w * _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), h, given, heads)
+        product = tl.sum(g * f[None, :, :], axis=2)
+        summed += tl.sum(masked[:, :, None] * g, axis=0)
+        slope = (w * _scalars(mean, i, h, given, heads) - masked * product) * inverse
+        slopes += tl.sum(slope[:, :, None] * difference, axis=0)
+    _store_row(grad_positions, j, h, d, heads, D, slopes + _row(grad_positions, j, h, d, heads, D))
+    _store_row(grad_values, j, h, c, heads, channels, summed)
+
+
+@triton.jit
+def edges_by_node(key, order, other, start, ends, edge, edges, count, steps, BLOCK: tl.constexpr):
+    """From the edges' nodes, sorted, and their order: where those of each node start, the other ends, and the order itself
+    in 32 bits."""
+    a = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    given = a < edges
+    e = tl.load(order + a, mask=given, other=0)
+    node = tl.load(other + e, mask=given, other=0)
+    tl.store(ends + a, tl.where((node >= 0) & (node < count), node, 0).to(tl.int32), mask=given)
+    tl.store(edge + a, e.to(tl.int32), mask=given)
+    low = tl.zeros((BLOCK,), tl.int32)
+    high = low + edges
+    for _ in range(steps):
+        middle = low + (high - low) // 2
+        open_still = low < high
+        less = tl.load(key + middle, mask=open_still, other=0) < a
+        low = tl.where(open_still & less, middle + 1, low)
+        high = tl.where(open_still & (less == 0), middle, high)
+    tl.store(start + a, low, mask=a <= count)
+
+
+@triton.jit
+def _endless(numbers, size, BLOCK: tl.constexpr):
+    """How many of a program's share of numbers are not finite."""
+    found = tl.zeros((BLOCK,), tl.int32)
+    for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, size, tl.num_programs(0) * BLOCK):
+        at = lead + tl.arange(0, BLOCK)
+        found += (tl.abs(tl.load(numbers + at, mask=at < size, other=0.0)) < float("inf")).to(tl.int32) == 0
+    return tl.max(found, axis=0)
+
+
+@triton.jit
+def look(
+    positions, values, edge_mask, edge_index, flags, position_size, value_size, mask_size, index_size, count,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Flags what is not finite, and nodes that are none; each program has its share of all and a flag of its own."""
+    bad = _endless(positions, position_size, BLOCK) + _endless(values, value_size, BLOCK)
+    if edge_mask is not None:
+        bad += _endless(edge_mask, mask_size, BLOCK)
+    found = tl.zeros((BLOCK,), tl.int32)
+    for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, index_size, tl.num_programs(0) * BLOCK):
+        at = lead + tl.arange(0, BLOCK)
+        node = tl.load(edge_index + at, mask=at < index_size, other=0)
+        found += ((node < 0) | ((node >= count) & (at < index_size))).to(tl.int32)
+    tl.store(flags + tl.program_id(0), bad + tl.max(found, axis=0))

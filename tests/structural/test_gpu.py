@@ -1,0 +1,163 @@
+"""Structural attention in Triton: in the interpreter, where there is no GPU, and on one."""
+
+import os
+
+import pytest
+import structural_case
+import torch
+from clouds import normal
+from structural_case import StructuralCase, dense, graph, run
+
+from phgcn import structural_attention
+
+pytest.importorskip("triton")
+
+CUDA = torch.cuda.is_available()
+interpreted = pytest.mark.skipif(CUDA, reason="kernels are not interpreted where there is a GPU")
+on_gpu = pytest.mark.skipif(not CUDA, reason="needs a GPU")
+DEVICE = "cuda" if CUDA else "cpu"
+
+
+@interpreted
+class TestTritonInterpreted(StructuralCase):
+    """Fewer shapes than elsewhere, as every operation of every program is a call of NumPy's."""
+
+    backend = "triton"
+    nodes, edges = 9, 100
+
+    @pytest.mark.parametrize("heads, dtype", [(1, torch.float32), (3, torch.float64), (8, torch.float32)])
+    def test_output_and_gradients_are_those_of_the_dense_matrix(self, heads, dtype):
+        self.compare(heads, dim=4, channels=8, dtype=dtype)
+
+    @pytest.mark.parametrize("heads, dim, channels", [(2, 1, 1), (2, 3, 17), (1, 16, 2), (1, 2, 300), (33, 2, 9)])
+    def test_any_width_will_do(self, heads, dim, channels):
+        self.compare(heads, dim, channels, dtype=torch.float64)
+
+    @pytest.mark.parametrize("degree", [1, 32, 33, 100])
+    def test_nodes_of_many_edges_are_summed_in_chunks(self, degree):
+        super().test_nodes_of_many_edges_are_summed_in_chunks(degree)
+
+    @pytest.mark.parametrize("heads", [2])
+    def test_gradients_are_the_true_derivatives(self, heads):
+        positions, values = normal(4, heads, 2, seed=1).requires_grad_(), normal(4, heads, 2, seed=2).requires_grad_()
+        edge_index, mask = graph(4, 9), normal(9, heads, seed=3).abs()
+
+        def itself(positions, values):
+            return structural_attention(positions, values, edge_index, edge_mask=mask, backend="triton")
+
+        assert torch.autograd.gradcheck(itself, (positions, values), fast_mode=True)
+
+    def test_a_batch_of_graphs_is_its_graphs_alone(self):
+        sizes, edges = (5, 1, 12), (60, 2, 30)
+        parts = [
+            (normal(n, 2, 4, seed=n), normal(n, 2, 8, seed=n + 1), graph_any(n, e)) for n, e in zip(sizes, edges, strict=True)
+        ]
+        first = [0, 5, 6, 18]
+        columns = torch.cat([e + first[g] for g, (_, _, e) in enumerate(parts)], dim=1)
+        together = run(torch.cat([p for p, _, _ in parts]), torch.cat([f for _, f, _ in parts]), columns, "triton")
+        for g, part in enumerate(parts):
+            rows = slice(first[g], first[g + 1])
+            for a, b in zip(run(*part, "triton", cotangent_rows=rows), together, strict=True):
+                assert torch.equal(a, b[rows])
+
+
+def graph_any(nodes, edges):
+    return torch.randint(0, nodes, (2, edges), generator=torch.Generator().manual_seed(nodes))
+
+
+@on_gpu
+class TestTritonOnGpu(StructuralCase):
+    """The whole of it, with inputs moved to the GPU and outputs back."""
+
+    backend = "triton"
+
+    @pytest.fixture(autouse=True)
+    def moved(self, monkeypatch):
+        monkeypatch.setattr(structural_case, "structural_attention", on_cuda)
+
+
+def on_cuda(*given, **named):
+    def move(x):
+        return x.cuda() if isinstance(x, torch.Tensor) else x
+
+    out = structural_attention(*map(move, given), **{name: move(x) for name, x in named.items()})
+    return tuple(t.cpu() for t in out) if isinstance(out, tuple) else out.cpu()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_ops_keep_the_rules_of_torch(masked):
+    edge_index, mask = graph(5, 9).to(DEVICE), normal(9, 2, seed=3).abs().to(DEVICE) if masked else None
+    inputs = [normal(5, 2, w, seed=w).to(DEVICE).requires_grad_() for w in (3, 4)]
+    given = *inputs, edge_index, mask, "triton"
+    torch.library.opcheck(torch.ops.phgcn.structural.default, given)
+    with torch.no_grad():
+        kept = torch.ops.phgcn.structural(*given)
+    given = *(t.detach() for t in inputs), edge_index, mask, "triton"
+    torch.library.opcheck(torch.ops.phgcn.structural_backward.default, (torch.ones_like(kept[0]), *kept, *given))
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32])
+def test_edges_are_sorted_stably(kind):
+    from phgcn.structural.gpu import by_node
+
+    node, other = torch.tensor([3, 0, 3, 5, 0, 3], dtype=kind), torch.tensor([1, 2, 9, 0, 0, -1], dtype=kind)
+    start, ends, edge = (t.tolist() for t in by_node(node.to(DEVICE), other.to(DEVICE), 7))
+    assert start == [0, 2, 2, 2, 5, 5, 6, 6]
+    assert edge == [1, 4, 0, 2, 5, 3]
+    assert ends == [2, 0, 1, 0, 0, 0]  # 9 and -1 are no nodes
+
+
+@pytest.mark.parametrize(
+    "place, bad, message",
+    [
+        ("edges", (1, 1, 7), r"edge_index\[1, 1\] is 7; allowed: 0 to 3, as positions has 4 rows"),
+        ("edges", (0, 0, -1), r"edge_index\[0, 0\] is -1; allowed: 0 to 3"),
+        ("edges", (0, 1, 2**32), r"edge_index\[0, 1\] is 4294967296; allowed: 0 to 3"),
+        ("values", (3, 0, 2, float("nan")), r"values\[3, 0, 2\] is nan; allowed: finite numbers"),
+        ("positions", (2, 1, 0, float("-inf")), r"positions\[2, 1, 0\] is -inf; allowed: finite numbers"),
+        ("mask", (1, 0, float("inf")), r"edge_mask\[1, 0\] is inf; allowed: finite numbers"),
+    ],
+)
+def test_broken_input_is_named(place, bad, message):
+    edges, mask = torch.tensor([[0, 1], [2, 3]]), torch.ones(2, 2)
+    given = {"positions": normal(4, 2, 3), "values": normal(4, 2, 3), "edges": edges, "mask": mask}
+    given[place][bad[:-1]] = bad[-1]
+    positions, values, edges, mask = (given[name].to(DEVICE) for name in ("positions", "values", "edges", "mask"))
+    with pytest.raises(ValueError, match=message):
+        structural_attention(positions, values, edges, edge_mask=mask, backend="triton")
+
+
+def test_no_edge_fits_a_graph_without_nodes():
+    none, edge = torch.empty(0, 2, device=DEVICE), torch.tensor([[0], [0]], device=DEVICE)
+    with pytest.raises(ValueError, match=r"edge_index\[0, 0\] is 0; allowed: no edges, as positions has no rows"):
+        structural_attention(none, none, edge, backend="triton")
+
+
+def test_runs_change_no_bit():
+    given = [normal(30, 8, w, seed=w, dtype=torch.float32).to(DEVICE) for w in (4, 8)]
+    edge_index = graph(30, 300).to(DEVICE)
+    first, second = (structural_attention(*given, edge_index, backend="triton") for _ in range(2))
+    assert torch.equal(first, second)
+    want = dense(*(t.double().cpu() for t in given), edge_index.cpu(), 1.0)
+    torch.testing.assert_close(first.double().cpu(), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="a CUDA graph needs a GPU")
+def test_a_cuda_graph_of_a_training_step_equals_eager():
+    positions, values = (normal(50, 8, w, seed=w, dtype=torch.float32).cuda().requires_grad_() for w in (4, 8))
+    edge_index = graph(50, 400).cuda()
+
+    def step():
+        return torch.autograd.grad(structural_attention(positions, values, edge_index).square().sum(), (positions, values))
+
+    want = step()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        got = step()
+    captured.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
