@@ -197,6 +197,6 @@ def _backward(plan, made, scheme, values: Rows, grads: Rows, normalise: bool, ad
             tables = lattice.filter(tables)
         last = number == made.lattices - 1
         slice_gradients(
-            tables[0], tables[1], lattice.entry.vertex, lattice.entry.simplices, values, grads, clouds, plan.kappa, made.matrix, made.scale,
-            made.factor, sums if last else None, add or number > 0, grad_values, grad_points,
+            tables[0], tables[1], lattice.entry.vertex, lattice.entry.simplices, values, grads, clouds, plan.kappa,
+            made.matrix, made.scale, made.factor, sums if last else None, add or number > 0, grad_values, grad_points,
         )  # fmt: skip

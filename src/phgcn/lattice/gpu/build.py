@@ -247,46 +247,39 @@ def _parents(keys, count, fields, out, bound, F: tl.constexpr, WORDS: tl.constex
         to += 2 * bound
 
 
-@dataclass
-class StencilRows:
+@dataclass(frozen=True)
+class Stencil:
     r"""The offsets of a stencil, grouped into rows of offsets one apart along the last coordinate.
 
     Args:
-        offset (torch.Tensor): The first offset of each row as a key, :math:`(W, R)`.
+        first (torch.Tensor): The first offset of each row, int64, :math:`(R, D)`.
         length (torch.Tensor): How many offsets it has, int32, :math:`(R,)`.
         weight (torch.Tensor): Their weights, :math:`(R, L)`.
     """
 
-    offset: Tensor
+    first: Tensor
     length: Tensor
     weight: Tensor
 
 
-def row_offsets(first: Tensor, fields: Fields) -> Tensor:
-    """Offsets between vertices, :math:`(R, D)`, as differences of keys, :math:`(W, R)`."""
-    word, shift = fields.table[1, 1:], fields.table[2, 1:]
-    part = first << shift
-    return torch.stack([torch.where(word == a, part, 0).sum(dim=1) for a in range(fields.words)])
-
-
-def neighbours(keys: Tensor, count: Tensor, begin: int, end: int, rows: StencilRows) -> Tensor:
+def neighbours(keys: Tensor, count: Tensor, begin: int, end: int, stencil: Stencil, fields: Fields) -> Tensor:
     r"""For the vertices from ``begin`` to ``end`` and each row of a stencil, the first vertex on the row and a bit for each
     offset that is there, packed, int64, :math:`(R, \text{end} - \text{begin})`."""
     words, bound = keys.shape
-    number = len(rows.length)
+    number, dim = stencil.first.shape
     out = torch.empty(number, end - begin, dtype=torch.int64, device=keys.device)
     size = block(128, number * (end - begin))
     _neighbours[(cdiv(number * (end - begin), size),)](
-        keys, count, rows.offset, rows.length, out, begin, end, bound, number, steps(bound),
-        LONGEST=rows.weight.size(1), WORDS=words, BLOCK=size,
+        keys, count, stencil.first, stencil.length, fields.table, out, begin, end, bound, number, steps(bound),
+        D=dim, LONGEST=stencil.weight.size(1), WORDS=words, BLOCK=size,
     )  # fmt: skip
     return out
 
 
 @triton.jit
 def _neighbours(
-    keys, count, offset, length, out, begin, end, bound, rows, halvings,
-    LONGEST: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    keys, count, offset, length, fields, out, begin, end, bound, rows, halvings,
+    D: tl.constexpr, LONGEST: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = pair // (end - begin)
@@ -294,12 +287,18 @@ def _neighbours(
     vertices = tl.load(count).to(tl.int64)
     inside = row < rows
     present = inside & (v < vertices)
-    target = (tl.load(keys + v, mask=present, other=0) + tl.load(offset + row, mask=inside, other=0),)
+    if tl.max(present.to(tl.int32)) == 0:
+        return
+    target = ()
     at = v
-    for a in tl.static_range(1, WORDS):
+    for a in tl.static_range(WORDS):
+        key = tl.load(keys + at, mask=present, other=0)
+        for j in tl.static_range(D):
+            of_word = tl.load(fields + (D + 1) + 1 + j) == a
+            step = tl.load(offset + row * D + j, mask=inside, other=0)
+            key += tl.where(of_word, step << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
+        target = target + (key,)  # type: ignore[assignment]  # noqa: RUF005
         at += bound
-        step = tl.load(offset + a * rows + row, mask=inside, other=0)
-        target = target + (tl.load(keys + at, mask=present, other=0) + step,)  # noqa: RUF005
     first = lower_bound(keys, bound, v * 0, v * 0 + vertices, target, halvings, WORDS)
     reach = tl.load(length + row, mask=inside, other=0)
     bits = v * 0

@@ -126,7 +126,8 @@ def find_clouds(positions: Tensor, queries: Tensor | None, graphs: Graphs, exact
         key_count = torch.full((heads,), graphs.keys[0], device=device)
         query_count = torch.full((heads,), graphs.queries[0], device=device)
     else:
-        of_points = graphs.of_keys if queries is None else torch.cat([graphs.of_keys, graphs.of_queries])
+        both = [index for index in (graphs.of_keys, graphs.of_queries) if index is not None]
+        of_points = graphs.of_keys if queries is None else torch.cat(both)
         counts = torch.tensor([graphs.keys, graphs.queries, exactly], device=device)
         graph = torch.where(counts[2][of_points] > 0, -len(sizes), of_points)
         cloud = (graph.unsqueeze(1) * heads + head).clamp(min=-1).to(torch.int32).reshape(-1)

@@ -13,21 +13,11 @@ from ..coefficients import FLAT, multiscale_weights, separable_weights, stencil_
 from ..geometry import kuhn_matrix, origin
 from ..groups import mean_pairs_cell
 from ..scheme import MultiScale, Separable
-from .build import MASK_BITS
+from .build import MASK_BITS, Stencil
 from .near import CELL_DIMENSIONS, FINER
 
 MARGIN = 2
 """Free cells around all points and their stencils, so that no key borrows from another coordinate's bits."""
-
-
-@dataclass(frozen=True)
-class Stencil:
-    """Offsets between vertices, in rows of offsets one apart along the last coordinate: the first of each row, how many, and
-    their weights."""
-
-    first: Tensor
-    length: Tensor
-    weight: Tensor
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ..scheme import MultiScale, Scheme
-from .build import Simplices, StencilRows, locate, parent_keys, row_offsets
+from .build import Simplices, locate, parent_keys
 from .clouds import Clouds, all_alike, finest_levels
-from .constants import Constants, Stencil
+from .constants import Constants
 from .keys import WORD_BITS, Fields, find_runs, list_runs, narrow_fields, wide_fields
 from .rows import Rows, add_coarser, blur, sum_runs
 
@@ -94,7 +94,7 @@ def make_plan(clouds: Clouds, scheme: Scheme, constants: Constants, slopes: bool
 
     Where keys need more than one word, which only the device knows, all is done again, with two more reads.
     """
-    low, high = torch.aminmax(clouds.position.double(), dim=0)
+    low, high = (end.double() for end in torch.aminmax(clouds.position, dim=0))
     tables, bits = narrow_fields(*_extents(low, high, constants), constants.used, constants.levels * clouds.number)
     fields = [Fields(_needed(table, number, constants), 1) for number, table in enumerate(tables)]
     while True:
@@ -219,8 +219,7 @@ class Lattice:
                     sum_runs(table, level.order, none, level.start, level.count, most, divisor=2, factor=0.5)
                     for table in tables
                 ]
-            stencil = self.stencil(self.constants.stencils[finest + number])
-            blurred.append(blur(tables, level.keys, level.count, stencil))
+            blurred.append(blur(tables, level.keys, level.count, self.constants.stencils[finest + number], self.fields))
         for number in range(len(levels) - 1, 0, -1):
             for fine, coarse in zip(blurred[number - 1], blurred[number], strict=True):
                 add_coarser(fine, coarse, levels[number].parent, levels[number - 1].count)
@@ -234,10 +233,5 @@ class Lattice:
         (levels,) = self.groups.values()
         order = range(len(self.constants.stencils))
         for direction in reversed(order) if reverse else order:
-            stencil = self.stencil(self.constants.stencils[direction])
-            (table,) = blur([table], levels[0].keys, levels[0].count, stencil)
+            (table,) = blur([table], levels[0].keys, levels[0].count, self.constants.stencils[direction], self.fields)
         return table
-
-    def stencil(self, stencil: Stencil) -> StencilRows:
-        """A stencil in the keys of this lattice."""
-        return StencilRows(row_offsets(stencil.first, self.fields), stencil.length, stencil.weight)

@@ -54,12 +54,13 @@ class NearField:
     def __init__(self, targets, sources, kappa: Tensor, level: int, law: Tensor, scale: Tensor, fields: Fields) -> None:
         self.law, self.scale, self.fields, self.dim = law, scale, fields, sources[0].size(1)
         self.corner = torch.zeros(len(kappa), self.dim, dtype=torch.float64, device=kappa.device)
-        self.source = self._sorted(*sources, kappa, level)
-        self.target = self.source if targets[0] is sources[0] else self._sorted(*targets, kappa, level)
+        self.source = self._sorted(sources, kappa, level)
+        self.target = self.source if targets[0] is sources[0] else self._sorted(targets, kappa, level)
         rows = list(itertools.product((-1, 0, 1), repeat=len(scale) - 1))
         self.rows = torch.as_tensor(np.array(rows, np.int64).reshape(len(rows), -1)).to(kappa.device)
 
-    def _sorted(self, points: Tensor, cloud: Tensor, kappa: Tensor, level: int) -> Sorted:
+    def _sorted(self, given, kappa: Tensor, level: int) -> Sorted:
+        points, cloud = given
         keys, order = sort_keys(cell_keys(points, cloud, kappa, level, self.corner, self.scale, self.fields))
         return Sorted(keys, order, points[order])
 
@@ -82,9 +83,9 @@ class NearField:
             self._add(begin, end, self._runs(begin, end), first, own, second, own_second, out, grad)
 
     def _runs(self, begin: int, end: int) -> Tensor:
-        """The first source and the one after the last, for each target and row of cells, int32, :math:`(T, R, 2)`."""
+        """The first source and the one after the last, for each target and row of cells, int32, :math:`(R, T, 2)`."""
         rows = len(self.rows)
-        runs = torch.empty(end - begin, rows, 2, dtype=torch.int32, device=self.law.device)
+        runs = torch.empty(rows, end - begin, 2, dtype=torch.int32, device=self.law.device)
         size = block(128, rows * (end - begin))
         sources = self.source.key.size(1)
         _near_runs[(cdiv(rows * (end - begin), size),)](
@@ -104,7 +105,7 @@ class NearField:
         _near[(end - begin,)](
             self.target.key, self.target.point, self.target.position, self.source.point, self.source.position, runs, self.law,
             first.main, first.extra, own.main, own.extra, second.main, second.extra, own_second.main, own_second.extra,
-            target.main, target.extra, to, begin, len(self.rows), channels,
+            target.main, target.extra, to, begin, end - begin, len(self.rows), channels,
             D=self.dim, DP=power_of_2(self.dim), TERMS=len(self.law) - 3, SUM=out is not None, GRAD=grad is not None,
             SECOND=second is not dummy, KIND=first.kind, KIND_OWN=own.kind, KIND_SECOND=second.kind,
             KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE, BLOCK=size, WIDTH=width,
@@ -117,9 +118,9 @@ def _near_runs(
     D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    row = pair % row_count
-    t = begin + pair // row_count
-    inside = t < end
+    row = pair // (end - begin)
+    t = begin + pair % (end - begin)
+    inside = row < row_count
     present = inside & (tl.load(target_key + t, mask=inside, other=NO_KEY) != NO_KEY)
     # How far the row of cells is from the target, along all coordinates but the last.
     square = tl.zeros([BLOCK], dtype=tl.float64)
@@ -127,7 +128,7 @@ def _near_runs(
         side = tl.load(scale + j)
         x = tl.load(target + t * D + j, mask=inside, other=0.0).to(tl.float64) * side
         fraction = x - tl.floor(x)
-        step = tl.load(rows + row * (DIMS - 1) + j)
+        step = tl.load(rows + row * (DIMS - 1) + j, mask=inside, other=0)
         apart = tl.where(step == 0, 0.0, tl.where(step < 0, fraction, 1.0 - fraction)) / side
         square += apart * apart
     reach = tl.sqrt(tl.maximum(tl.load(law) - square, 0.0)) * (1 + 1e-6)
@@ -141,10 +142,10 @@ def _near_runs(
     at = t
     for _ in tl.static_range(1, WORDS):
         at += targets
-        lowest = lowest + (tl.load(target_key + at, mask=inside, other=0),)  # noqa: RUF005
+        lowest = lowest + (tl.load(target_key + at, mask=inside, other=0),)  # type: ignore[assignment]  # noqa: RUF005
     highest = lowest
-    lowest = _moved(lowest, rows + row * (DIMS - 1), low, fields, DIMS, WORDS)
-    highest = _moved(highest, rows + row * (DIMS - 1), high, fields, DIMS, WORDS)
+    lowest = _moved(lowest, rows + row * (DIMS - 1), inside, low, fields, DIMS, WORDS)
+    highest = _moved(highest, rows + row * (DIMS - 1), inside, high, fields, DIMS, WORDS)
     none = t * 0
     first = lower_bound(source_key, sources, none, none + sources, lowest, halvings, WORDS)
     last = lower_bound(source_key, sources, first, none + sources - first, highest, halvings, WORDS)
@@ -154,17 +155,17 @@ def _near_runs(
 
 
 @triton.jit
-def _moved(key, row, step, fields, DIMS: tl.constexpr, WORDS: tl.constexpr):
+def _moved(key, row, inside, step, fields, DIMS: tl.constexpr, WORDS: tl.constexpr):
     """The key of the cell a row's offset and some steps along the last coordinate away."""
     moved = ()
     for a in tl.static_range(WORDS):
         word = key[a]
         for j in tl.static_range(DIMS - 1):
             of_word = tl.load(fields + (DIMS + 1) + 1 + j) == a
-            word += tl.where(of_word, tl.load(row + j) << tl.load(fields + 2 * (DIMS + 1) + 1 + j), 0)
+            word += tl.where(of_word, tl.load(row + j, mask=inside, other=0) << tl.load(fields + 2 * (DIMS + 1) + 1 + j), 0)
         if a == WORDS - 1:
             word += step
-        moved = moved + (word,)  # noqa: RUF005
+        moved = moved + (word,)  # type: ignore[assignment]  # noqa: RUF005
     return moved
 
 
@@ -172,7 +173,7 @@ def _moved(key, row, step, fields, DIMS: tl.constexpr, WORDS: tl.constexpr):
 def _near(
     target_key, target_point, target, source_point, source, runs, law,
     first, first_extra, own, own_extra, second, second_extra, own_second, own_second_extra, out, out_extra, grad,
-    begin, rows, channels,
+    begin, targets, rows, channels,
     D: tl.constexpr, DP: tl.constexpr, TERMS: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr, 
     KIND: tl.constexpr, KIND_OWN: tl.constexpr, KIND_SECOND: tl.constexpr, KIND_OWN_SECOND: tl.constexpr, EXTRA: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
@@ -198,9 +199,11 @@ def _near(
             mine_second = tl.load(own_second + i * channels + c, mask=columns, other=0.0)
             if EXTRA:
                 mine_second_extra = load_extra(own_second_extra, i, i >= 0, KIND_OWN_SECOND, total)
-    for row in range(rows):
-        here = tl.load(runs + (local * rows + row) * 2)
-        end = tl.load(runs + (local * rows + row) * 2 + 1)
+    at = 2 * local
+    for _ in range(rows):
+        here = tl.load(runs + at)
+        end = tl.load(runs + at + 1)
+        at += 2 * targets
         for start in range(here, end, BLOCK):
             s = (start + tl.arange(0, BLOCK)).to(tl.int64)
             live = s < end
@@ -227,9 +230,9 @@ def _near(
                 slope = tl.where(hit, smooth * slope - 12 * fade * (1 - fade) * steep * weight, 0.0)
                 weight = tl.where(hit, smooth * weight, 0.0)
                 p = tl.load(source_point + s, mask=hit, other=0)
-                at = p[:, None] * channels + c[None, :]
+                where = p[:, None] * channels + c[None, :]
                 mask = hit[:, None] & columns[None, :]
-                row_first = tl.load(first + at, mask=mask, other=0.0)
+                row_first = tl.load(first + where, mask=mask, other=0.0)
                 if EXTRA:
                     row_extra = load_extra(first_extra, p, hit, KIND, weight)
                 if SUM:
@@ -241,7 +244,7 @@ def _near(
                     if EXTRA:
                         product += mine_extra * row_extra
                     if SECOND:
-                        row_second = tl.load(second + at, mask=mask, other=0.0)
+                        row_second = tl.load(second + where, mask=mask, other=0.0)
                         product += tl.sum(mine_second[None, :] * row_second, axis=1)
                         if EXTRA:
                             row_extra = load_extra(second_extra, p, hit, KIND_SECOND, weight)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .build import MASK, MASK_BITS, StencilRows, neighbours
+from .build import MASK, MASK_BITS, Stencil, neighbours
+from .keys import Fields
 from .launch import block, cdiv, power_of_2, steps, tl, triton
 
 PIECE = 32
@@ -150,19 +151,19 @@ def _sum_runs(
         tl.store(out_extra + k, total_extra, mask=inside & (tl.program_id(1) == 0))
 
 
-def blur(tables: list[Rows], keys: Tensor, count: Tensor, stencil: StencilRows) -> list[Rows]:
+def blur(tables: list[Rows], keys: Tensor, count: Tensor, stencil: Stencil, fields: Fields) -> list[Rows]:
     """Sums, for every vertex, the rows of all vertices within the stencil, in each of several tables."""
     bound = keys.size(1)
     out = [table.like(bound) for table in tables]
     for begin in range(0, bound, SLAB):
         end = min(bound, begin + SLAB)
-        found = neighbours(keys, count, begin, end, stencil)
+        found = neighbours(keys, count, begin, end, stencil, fields)
         for table, blurred in zip(tables, out, strict=True):
             _blur_slab(table, found, stencil, count, begin, blurred.part(begin, end))
     return out
 
 
-def _blur_slab(table: Rows, found: Tensor, stencil: StencilRows, count: Tensor, begin: int, out: Rows) -> None:
+def _blur_slab(table: Rows, found: Tensor, stencil: Stencil, count: Tensor, begin: int, out: Rows) -> None:
     rows, vertices = found.shape
     channels = table.main.size(1)
     size, width = row_block(channels, vertices), channel_block(channels)
@@ -180,6 +181,8 @@ def _blur(
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = (v < vertices) & (begin + v < tl.load(count))
+    if tl.max(inside.to(tl.int32)) == 0:
+        return
     total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
     total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
     at = v
@@ -220,6 +223,8 @@ def _add_coarser(
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = (v < bound) & (v < tl.load(count))
+    if tl.max(inside.to(tl.int32)) == 0:
+        return
     mask = inside[:, None] & (c < channels)[None, :]
     low = tl.load(parent + 2 * v, mask=inside, other=0).to(tl.int64)
     high = tl.load(parent + 2 * v + 1, mask=inside, other=0).to(tl.int64)

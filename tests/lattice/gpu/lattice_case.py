@@ -1,0 +1,153 @@
+"""What the lattice in Triton must do, wherever its kernels run: a class to inherit."""
+
+from functools import lru_cache
+
+import pytest
+import torch
+from clouds import normal, relative
+
+from phgcn import global_attention, permutohedral_filter
+from phgcn.lattice import MultiScale, Separable, groups
+from phgcn.lattice.stencil import orbits
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
+
+
+def quick(dim, **options):
+    """Two levels of one hop, with weights of their own, which need no fit."""
+    count = len(orbits(dim, 1))
+    weights = tuple(tuple(a * 0.5**k for k in range(count)) for a in (0.7, 0.3))
+    return MultiScale(spacing=0.8, hops=(1, 1), near_field=0, weights=weights, **options)
+
+
+def run(device, backend, dtype, call, scheme, inputs, indices):
+    """The output and the gradients of all inputs."""
+    leaves = {name: tensor.to(device, dtype).requires_grad_() for name, tensor in inputs.items()}
+    out = call(**leaves, **{k: v.to(device) for k, v in indices.items()}, decay=1.0, method=scheme, backend=backend)
+    cotangent = normal(*out.shape, seed=14).to(device, dtype)
+    return [out.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(out, list(leaves.values()), cotangent))]
+
+
+@lru_cache
+def cloud(dim, count=13, asked=0, spread=1.0, channels=3):
+    """Two heads, three graphs in no order; rounded to float32, so that both types see the same points."""
+    shapes = {"positions": (count, 2, dim), "values": (count, 2, channels)}
+    if asked:
+        shapes["queries"] = (asked, 2, dim)
+    inputs = {name: normal(*shape, seed=seed).float().double() for seed, (name, shape) in enumerate(shapes.items(), start=11)}
+    for name in set(inputs) - {"values"}:
+        inputs[name] = (inputs[name] * spread).float().double()
+    indices = {"batch": torch.arange(count) * 7 % 5 % 3}
+    if asked:
+        indices["query_batch"] = torch.arange(asked) % 3
+    return inputs, indices
+
+
+class LatticeCase:
+    device: str
+    backend = "triton"
+
+    def run(self, dtype, call, scheme, inputs, indices):
+        return run(self.device, self.backend, dtype, call, scheme, inputs, indices)
+
+    def compare(self, scheme, given, dtype=torch.float64, call=global_attention, slack=1.0):
+        want = run("cpu", "reference", torch.float64, call, scheme, *given)
+        for got, exact in zip(self.run(dtype, call, scheme, *given), want, strict=True):
+            assert got.dtype == dtype
+            assert relative(got, exact) < slack * TOLERANCE[dtype]
+
+    @pytest.mark.parametrize("asked", [0, 5])
+    @pytest.mark.parametrize("dim", [1, 2, 3, 4])
+    def test_the_papers_filter_agrees_with_the_reference(self, dim, asked):
+        self.compare(Separable(), cloud(dim, asked=asked))
+
+    @pytest.mark.parametrize("asked", [0, 5])
+    @pytest.mark.parametrize("dim", [1, 2, 4])
+    def test_nested_levels_agree_with_the_reference(self, dim, asked):
+        self.compare(quick(dim), cloud(dim, asked=asked))
+
+    def test_two_lattices_agree_with_the_reference(self):
+        self.compare(quick(2, lattices=2), cloud(2))
+
+    def test_float32_agrees_with_the_reference(self):
+        self.compare(quick(3), cloud(3, asked=5), torch.float32)
+        self.compare(Separable(), cloud(3), torch.float32)
+
+    def test_the_plain_sum_agrees_with_the_reference(self):
+        self.compare(quick(2), cloud(2, asked=5), call=permutohedral_filter)
+
+    def test_many_channels_agree_with_the_reference(self):
+        self.compare(quick(1), cloud(1, channels=150))
+
+    def test_keys_of_several_words_agree_with_the_reference(self):
+        inputs, indices = cloud(4, asked=5, channels=2)
+        inputs = {name: tensor.clone() for name, tensor in inputs.items()}
+        inputs["positions"][3] = 4e6
+        self.compare(Separable(), (inputs, indices), slack=1e4)  # coordinates of millions have lost ten digits
+
+    def test_the_finest_levels_are_those_of_the_reference(self, monkeypatch):
+        """Three clouds of other densities: one starts at the finest level, the others coarser, and all together."""
+        monkeypatch.setattr(groups, "EXACT_PAIRS", 0)
+        monkeypatch.setattr(groups, "EXACT_PAIRS_CUDA", 0)
+        inputs, indices = cloud(1, count=24, asked=0, channels=2)
+        spread = torch.tensor([0.1, 2.0, 40.0], dtype=torch.float64)[indices["batch"]].reshape(-1, 1, 1)
+        inputs = {"positions": (inputs["positions"] * spread).float().double(), "values": inputs["values"]}
+        scheme = MultiScale(0.125, (4,) * 6, pairs=5)
+        self.compare(scheme, (inputs, indices))
+        asked = {**inputs, "queries": inputs["positions"][:9] + 0.01}
+        self.compare(scheme, (asked, {**indices, "query_batch": indices["batch"][:9]}))
+
+    def test_a_batch_is_its_graphs_alone_to_the_bit(self):
+        inputs, indices = cloud(2, count=14, channels=2)
+        inputs["positions"][indices["batch"] == 1] *= 20
+        together = self.run(torch.float32, global_attention, Separable(), inputs, indices)
+        cotangent = normal(*inputs["values"].shape, seed=14).float()
+        for graph in range(3):
+            mine = indices["batch"] == graph
+            leaves = [t[mine].float().to(self.device).requires_grad_() for t in inputs.values()]
+            out = global_attention(*leaves, decay=1.0, method=Separable(), backend=self.backend)
+            alone = [out, *torch.autograd.grad(out, leaves, cotangent[mine].to(self.device))]
+            assert all(torch.equal(a.cpu(), b[mine]) for a, b in zip(alone, together, strict=True))
+
+    @pytest.mark.parametrize("scheme", [Separable(), quick(3)])
+    def test_points_all_alike_get_the_mean_beside_others(self, scheme):
+        inputs, indices = cloud(3, count=12, channels=2)
+        inputs = {name: tensor.clone() for name, tensor in inputs.items()}
+        inputs["positions"][indices["batch"] == 1] = 0.5
+        self.compare(scheme, (inputs, indices))
+
+    def test_long_runs_are_summed_in_pieces(self):
+        inputs = {"positions": normal(70, 1, 1, seed=1) * 1e-3, "values": normal(70, 1, 2, seed=2)}
+        self.compare(Separable(), (inputs, {}))
+
+    @pytest.mark.parametrize("count, asked", [(0, None), (1, None), (3, 0), (0, 2)])
+    def test_few_points(self, count, asked):
+        inputs = {"positions": normal(count, 1, 2, seed=1), "values": normal(count, 1, 2, seed=2)}
+        if asked is not None:
+            inputs["queries"] = normal(asked, 1, 2, seed=3)
+        out, *grads = self.run(torch.float64, global_attention, Separable(), inputs, {})
+        if count == 1:
+            torch.testing.assert_close(out, inputs["values"])
+        else:
+            assert out.shape == (count if asked is None else asked, 1, 2)
+            assert not out.any()
+            assert not any(g.any() for g in grads)
+
+    @pytest.mark.parametrize(
+        "name, place, value, message",
+        [
+            ("positions", (2, 0, 1), float("nan"), r"positions\[2, 0, 1\] is nan; allowed: finite numbers"),
+            ("values", (1, 0, 0), float("inf"), r"values\[1, 0, 0\] is inf; allowed: finite numbers"),
+            ("queries", (1, 0, 0), 1e12, r"queries\[1, 0, 0\] is 1000000000000.0; allowed: at most .* for a lattice key"),
+        ],
+    )
+    def test_bad_values_are_named(self, name, place, value, message):
+        inputs = {"positions": normal(4, 1, 2, seed=1), "values": normal(4, 1, 2, seed=2), "queries": normal(2, 1, 2, seed=3)}
+        inputs[name][place] = value
+        with pytest.raises(ValueError, match=message):
+            self.run(torch.float64, global_attention, Separable(), inputs, {})
+
+    def test_a_negative_graph_is_named(self):
+        inputs = {"positions": normal(4, 1, 2, seed=1), "values": normal(4, 1, 2, seed=2)}
+        with pytest.raises(ValueError, match=r"batch\[2\] is -3; allowed: non-negative graph numbers"):
+            self.run(torch.float64, global_attention, Separable(), inputs, {"batch": torch.tensor([0, 1, -3, 0])})
