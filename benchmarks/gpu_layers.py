@@ -1,0 +1,405 @@
+r"""Exact attention and the layers on a GPU: checked against plain torch, then timed side by side with PyG's GATConv.
+
+    python benchmarks/gpu_layers.py                       # all sections, some minutes
+    python benchmarks/gpu_layers.py check exact layers    # some of them
+
+=======  ====================================================================================================
+check    outputs and gradients against plain torch in float64, the same bits in every run
+exact    exact attention, N = 100,000, C = 64, D = 4: forward and backward
+tune     the same for other tiles and products, and structural attention for other tiles
+layers   a training step of GATConv, EDAConv and PHGCNConv, 1,000,000 nodes, 10,000,000 edges, 8 heads x 8 channels
+small    a training step on a graph of 183 nodes (the size of texas), eager and as a CUDA graph, and kernels launched
+=======  ====================================================================================================
+
+Times are medians between CUDA events, jobs in turn, round after round.  Beside them the floor: the bytes that must move, at
+the bandwidth that copying reaches.  Writes ``benchmarks/results/gpu_layers.json`` after every section; a section that fails
+is reported, and the others still run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+
+import common
+import torch
+from rich.table import Table
+from torch import Tensor
+
+import phgcn
+from phgcn.exact import exact_sum
+
+HEADS = 8
+CHANNELS = 8
+DIM = 4
+WIDTH = 64
+EXACT_COUNT, EXACT_CHANNELS = 100_000, 64
+NODES, EDGES = 1_000_000, 10_000_000
+SMALL_NODES, SMALL_EDGES, SMALL_WIDTH = 183, 560, 1703
+CLUSTER_WIDTH = 0.1
+"""Of clustered features, in spreads of their centres, as in ``benchmarks/layers.py``."""
+
+DEVICE = torch.device("cuda")
+Times = dict[str, dict]
+
+
+# Timing
+
+
+def once(job: Callable[[], object]) -> float:
+    """Seconds between events before and after a job."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    own = job()
+    end.record()
+    end.synchronize()
+    return own if isinstance(own, float) else begin.elapsed_time(end) / 1000
+
+
+def timed(jobs: dict[str, Callable[[], object]], rounds: int, warm: int = 2) -> Times:
+    """Runs all jobs in turn, round after round; a job that returns a float has timed itself.  What fails is left out."""
+    alive = dict(jobs)
+    for name, job in jobs.items():
+        try:
+            for _ in range(warm):
+                once(job)
+        except Exception as error:  # a tile too large for shared memory, or out of memory: said, and the others run
+            print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+            del alive[name]
+    times: dict[str, list[float]] = {name: [] for name in alive}
+    for _ in range(rounds):
+        for name, job in alive.items():
+            times[name].append(once(job))
+    return {name: {"median": statistics.median(t), "min": min(t), "all": t} for name, t in times.items()}
+
+
+def backward_only(forward: Callable[[], Tensor], leaves: list[Tensor]) -> float:
+    """The gradient alone; the forward before it is not timed."""
+    out = forward()
+    grad = torch.ones_like(out)
+    return once(lambda: torch.autograd.grad(out, leaves, grad))
+
+
+def copy_bandwidth() -> float:
+    """Bytes read and written per second by a large copy."""
+    source = torch.empty(2**29, device=DEVICE)
+    target = torch.empty_like(source)
+    taken = timed({"copy": lambda: target.copy_(source)}, 10)["copy"]["median"]
+    return 2 * source.numel() * source.element_size() / taken
+
+
+def kernels(job: Callable[[], object]) -> dict[str, dict]:
+    """Milliseconds on the device and launches by kernel, of one run."""
+    job()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        job()
+        torch.cuda.synchronize()
+    found: dict[str, dict] = {}
+    for event in profile.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            entry = found.setdefault(event.name[:90], {"ms": 0.0, "launches": 0})
+            entry["ms"] += event.device_time_total / 1000
+            entry["launches"] += 1
+    return dict(sorted(found.items(), key=lambda item: -item[1]["ms"]))
+
+
+# Inputs
+
+
+def normal(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=random, dtype=torch.float64).to(dtype).to(DEVICE)
+
+
+def edges(nodes: int, count: int, seed: int = common.SEED) -> Tensor:
+    return torch.randint(0, nodes, (2, count), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def clustered(nodes: int) -> Tensor:
+    """Features in clusters."""
+    label = torch.randint(common.CLUSTERS, (nodes,), generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    return normal(common.CLUSTERS, WIDTH, seed=3)[label] + CLUSTER_WIDTH * normal(nodes, WIDTH, seed=4)
+
+
+def make(layer: str, width: int) -> torch.nn.Module:
+    from torch_geometric.nn import GATConv
+
+    from phgcn.nn import EDAConv, PHGCNConv
+
+    torch.manual_seed(common.SEED)
+    return {"GATConv": GATConv, "EDAConv": EDAConv, "PHGCNConv": PHGCNConv}[layer](width, CHANNELS, heads=HEADS).to(DEVICE)
+
+
+def step(conv: torch.nn.Module, x: Tensor, edge_index: Tensor) -> None:
+    conv.zero_grad()
+    conv(x, edge_index).square().mean().backward()
+
+
+# Sections: each returns what goes into the JSON
+
+
+def relative(got: Tensor, want: Tensor) -> float:
+    return float((got.double() - want.double()).norm() / want.double().norm())
+
+
+def with_grads(call: Callable[..., Tensor], inputs: list[Tensor], **options) -> list[Tensor]:
+    leaves = [t.detach().clone().requires_grad_() for t in inputs]
+    out = call(*leaves, **options)
+    return [
+        out.detach(),
+        *torch.autograd.grad(out, leaves, torch.cos(torch.arange(out.numel(), device=DEVICE)).view_as(out).to(out)),
+    ]
+
+
+def across(positions: Tensor, values: Tensor, queries: Tensor, **options) -> Tensor:
+    return phgcn.global_attention(positions, values, queries=queries, **options)
+
+
+def check() -> dict:
+    """Errors of both types against plain torch in float64; float32 ones must stay below 1e-5, float64 ones below 1e-10."""
+    found: dict[str, list[float]] = {}
+    batch = torch.randint(0, 3, (700,), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    edge_index = edges(700, 6000)
+    hub = torch.cat(
+        [edge_index, torch.stack([torch.arange(700, device=DEVICE), torch.zeros(700, dtype=torch.long, device=DEVICE)])], dim=1
+    )
+    for heads, dim, channels in ((8, 4, 8), (1, 4, 64), (3, 3, 5), (1, 16, 200), (2, 1, 1)):
+        given = [normal(700, heads, w, seed=w) for w in (dim, channels)]
+        given[0][1] = given[0][0]
+        asked = normal(300, heads, dim, seed=9)
+        mask = (normal(hub.size(1), heads, seed=5) > 0) * 2.0
+        all_points = {"decay": 1.0, "method": "exact"}
+        cases: dict[str, tuple[Callable[..., Tensor], list[Tensor], dict]] = {
+            "structural": (phgcn.structural_attention, given, {"edge_index": hub}),
+            "structural, masked": (phgcn.structural_attention, given, {"edge_index": hub, "edge_mask": mask}),
+            "exact": (phgcn.global_attention, given, all_points),
+            "exact, batch": (phgcn.global_attention, given, {**all_points, "batch": batch}),
+            "exact, queries": (across, [*given, asked], all_points),
+        }
+        for name, (call, inputs, options) in cases.items():
+            wide = [t.double() for t in inputs]
+            want = with_grads(call, wide, **options, backend="reference")
+            for dtype, limit in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+                narrow = [t.to(dtype) for t in inputs]
+                got = with_grads(call, narrow, **options, backend="triton")
+                again = with_grads(call, narrow, **options, backend="triton")
+                errors = [relative(a, b) for a, b in zip(got, want, strict=True)]
+                label = f"{name}, H={heads} D={dim} C={channels}, {str(dtype).split('.')[1]}"
+                found[label] = errors
+                if max(errors) > limit:
+                    print(f"TOO LARGE {label}: {errors}", flush=True)
+                if not all(torch.equal(a, b) for a, b in zip(got, again, strict=True)):
+                    print(f"NOT THE SAME BITS {label}", flush=True)
+    worst = {kind: max(max(e) for name, e in found.items() if name.endswith(kind)) for kind in ("float32", "float64")}
+    print(f"largest errors: {worst}", flush=True)
+    same = torch.full((64, 3), 0.1234567, device=DEVICE, requires_grad=True)
+    (grad,) = torch.autograd.grad(
+        phgcn.global_attention(same, normal(64, 4, seed=1), decay=1.7, method="exact").square().sum(), same
+    )
+    print(f"gradient of points that coincide is 0: {bool((grad == 0).all())}", flush=True)
+    return {"errors": found, "worst": worst, "coincident_gradient_is_zero": bool((grad == 0).all())}
+
+
+def exact_jobs(rounds: int, label: str = "") -> Times:
+    given = [normal(EXACT_COUNT, w, seed=w).requires_grad_() for w in (DIM, EXACT_CHANNELS)]
+
+    def forward() -> Tensor:
+        return phgcn.global_attention(*given, decay=1.0, method="exact", backend="triton")
+
+    with torch.no_grad():
+        times = timed({f"exact forward{label}": lambda: forward() and None}, rounds)
+    return times | timed({f"exact backward{label}": partial(backward_only, forward, given)}, rounds)
+
+
+def exact_error() -> float:
+    """The largest error of 500 rows at the size that is timed, over the norm of what is wanted."""
+    points, values = normal(EXACT_COUNT, DIM, seed=DIM), normal(EXACT_COUNT, EXACT_CHANNELS, seed=EXACT_CHANNELS)
+    rows = torch.cat([values, torch.ones_like(values[:, :1])], dim=1).double()
+    want = exact_sum(points[:500].double(), points.double(), rows)
+    got = phgcn.global_attention(points, values, decay=1.0, method="exact", backend="triton")[:500]
+    return relative(got, want[:, :-1] / want[:, -1:])
+
+
+def exact(rounds: int = 20) -> dict:
+    return {"times": exact_jobs(rounds), "error": exact_error(), "mark_ms": 15.0, "flex_attention_ms": 15.4}
+
+
+def tune(rounds: int = 5) -> dict:
+    """Other tiles and products; what is best is written into the code by hand."""
+    from phgcn.lattice.gpu import exact as room
+    from phgcn.structural import gpu
+
+    before, precision, shape_of = dict(room.TILES), room.PRECISION, gpu.shape_of
+    tiles = [
+        (128, 64, 8, 3),
+        (128, 64, 8, 2),
+        (128, 32, 8, 3),
+        (64, 64, 4, 3),
+        (64, 32, 4, 3),
+        (128, 128, 8, 2),
+        (128, 64, 4, 3),
+    ]
+    tried = (
+        [("tf32x3", t) for t in tiles]
+        + [("bf16x3", t) for t in tiles]
+        + [("tf32", tiles[0]), ("bf16x6", tiles[0]), ("ieee", tiles[3])]
+    )
+    found: dict[str, dict] = {}
+    try:
+        for product, tile in tried:
+            label = f"{product} {tile}"
+            room.PRECISION = product
+            room.TILES["forward", torch.float32] = room.TILES["backward", torch.float32] = room.Tile(*tile)
+            times = exact_jobs(rounds if product != "ieee" else 2)
+            found[label] = {name: t["median"] for name, t in times.items()}
+            try:
+                found[label]["error"] = exact_error()
+            except Exception as error:  # the same that was said above
+                found[label]["error"] = type(error).__name__
+            print(label, found[label], flush=True)
+        room.TILES.update(before)
+        room.PRECISION = precision
+        given = [normal(NODES, HEADS, w, seed=w).requires_grad_() for w in (DIM, CHANNELS)]
+        edge_index = edges(NODES, EDGES)
+
+        def forward() -> Tensor:
+            return phgcn.structural_attention(*given, edge_index, backend="triton")
+
+        for count, warps in ((4, 1), (8, 1), (16, 1), (32, 1), (16, 2), (32, 2), (32, 4)):
+            gpu.shape_of = lambda p, v, count=count, warps=warps: shape_of(p, v)._replace(edges=count, warps=warps)
+            label = f"structural, {count} edges, {warps} warps"
+            times = timed({"forward": lambda: forward() and None, "backward": partial(backward_only, forward, given)}, rounds)
+            found[label] = {name: t["median"] for name, t in times.items()}
+            print(label, found[label], flush=True)
+    finally:
+        room.TILES.update(before)
+        room.PRECISION, gpu.shape_of = precision, shape_of
+    return found
+
+
+def gathered_bytes(nodes: int, count: int) -> int:
+    """What the structural path of one step must gather: positions and values along each edge, forward, and for the gradients
+    of targets and of sources, and there also three numbers per target and head.  Self-loops are edges here."""
+    return (count + nodes) * HEADS * 4 * (3 * (DIM + CHANNELS) + 3)
+
+
+def layers(rounds: int = 10) -> dict:
+    features = {"": normal(NODES, WIDTH, seed=1), ", clusters": clustered(NODES)}
+    edge_index = edges(NODES, EDGES)
+    given = {"GATConv": "", "EDAConv": "", "PHGCNConv": "", "PHGCNConv, clusters": ", clusters"}
+    jobs = {name: partial(step, make(name.split(",")[0], WIDTH), features[kind], edge_index) for name, kind in given.items()}
+    times = timed(jobs, rounds)
+    floor = gathered_bytes(NODES, EDGES) / copy_bandwidth()
+    parts = {name: kernels(job) for name, job in jobs.items() if name in times}
+    ratio = {name: times[name]["median"] / times["GATConv"]["median"] for name in times}
+    return {"times": times, "over_gat": ratio, "structural_floor_s": floor, "kernels": parts, "memory": peaks(jobs)}
+
+
+def peaks(jobs: dict[str, Callable[[], object]]) -> dict[str, int]:
+    """The most bytes that a step holds beyond what was there before."""
+    found = {}
+    for name, job in jobs.items():
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        job()
+        found[name] = torch.cuda.max_memory_allocated() - before
+    return found
+
+
+def captured(job: Callable[[], object]) -> Callable[[], object]:
+    """A job as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            job()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        job()
+    return graph.replay
+
+
+def small(rounds: int = 50) -> dict:
+    x, edge_index = normal(SMALL_NODES, SMALL_WIDTH, seed=1), edges(SMALL_NODES, SMALL_EDGES)
+    jobs: dict[str, Callable[[], object]] = {}
+    why: dict[str, str] = {}
+    for layer in ("GATConv", "EDAConv", "PHGCNConv"):
+        job = partial(step, make(layer, SMALL_WIDTH), x, edge_index)
+        jobs[layer] = job
+        if layer != "GATConv":  # PyG's layer asks the device how many self-loops there are, which cannot be captured
+            compiled = torch.compile(make(layer, SMALL_WIDTH), mode="reduce-overhead")
+            jobs[f"{layer}, compiled"] = partial(step, compiled, x, edge_index)
+    loops = torch.arange(SMALL_NODES, device=DEVICE)
+    given = [normal(SMALL_NODES, HEADS, w, seed=w).requires_grad_() for w in (DIM, CHANNELS)]
+    looped = torch.cat([edge_index, torch.stack([loops, loops])], dim=1)
+
+    def structural() -> None:
+        torch.autograd.grad(phgcn.structural_attention(*given, looped).square().mean(), given)
+
+    jobs["structural attention alone"] = structural
+    try:
+        jobs["structural attention alone, CUDA graph"] = captured(structural)
+    except Exception as error:  # said, and the others run
+        why["CUDA graph"] = f"{type(error).__name__}: {error}"
+    times = timed(jobs, rounds, warm=5)
+    launched = {name: kernels(job) for name, job in jobs.items() if name in times}
+    number = {name: sum(k["launches"] for k in found.values()) for name, found in launched.items()}
+    for name, count in number.items():
+        print(f"{name}: {count} kernels launched", flush=True)
+    return {"times": times, "launches": number, "kernels": launched, "failed": why}
+
+
+SECTIONS = {"check": check, "exact": exact, "tune": tune, "layers": layers, "small": small}
+
+
+def report(found: dict[str, dict]) -> None:
+    table = Table(title="Times")
+    for heading in ("section", "job", "median ms", "least ms"):
+        table.add_column(heading, justify="right" if heading.endswith("ms") else "left")
+    for section, content in found.items():
+        for name, t in content.get("times", {}).items():
+            table.add_row(section, name, f"{1000 * t['median']:.3f}", f"{1000 * t['min']:.3f}")
+    console = common.wide_console()
+    console.print(table)
+    for name, content in found.items():
+        said = {
+            key: content[key]
+            for key in ("error", "over_gat", "structural_floor_s", "memory", "launches", "failed")
+            if key in content
+        }
+        if said:
+            console.print(f"{name}: {said}", markup=False)
+        for job, parts in content.get("kernels", {}).items():
+            console.print(f"{name}, {job}:", markup=False)
+            for kernel, entry in list(parts.items())[:8]:
+                console.print(f"    {entry['ms']:8.3f} ms  {entry['launches']:4d} x  {kernel}", markup=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="which of them (default: all)")
+    parser.add_argument("--out", default=common.RESULTS / "gpu_layers.json", help="where the JSON goes")
+    options = parser.parse_args()
+    found: dict[str, dict] = {}
+    content = {"provenance": common.provenance(), "device": torch.cuda.get_device_name(), "heads": HEADS, "channels": CHANNELS}
+    content["copy_bytes_per_s"] = copy_bandwidth()
+    for name in options.sections or SECTIONS:
+        begin = time.perf_counter()
+        try:
+            found[name] = SECTIONS[name]()
+        except Exception:  # the machine is lent for minutes: one section that fails must not cost the others
+            traceback.print_exc()
+            found[name] = {"error": traceback.format_exc()}
+        print(f"section {name}: {time.perf_counter() - begin:.0f} s", flush=True)
+        common.write_json(options.out, {**content, "sections": found})
+    report(found)
+
+
+if __name__ == "__main__":
+    main()
