@@ -138,7 +138,7 @@ def _training() -> str:
             loss = torch.nn.functional.cross_entropy(model(x, edge_index), y)
             loss.backward()
             optimiser.step()
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
     if not losses[-1] < 0.7 * losses[0]:
         raise ValueError(f"the loss went from {losses[0]:.3f} to {losses[-1]:.3f} only")
     return f"loss from {losses[0]:.3f} to {losses[-1]:.3f}"
