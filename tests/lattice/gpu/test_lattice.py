@@ -37,7 +37,10 @@ class TestInterpreted(LatticeCase):
     def test_ops_keep_the_rules_of_torch(self):
         p, f = normal(4, 2, 1, seed=1).requires_grad_(), normal(4, 2, 2, seed=2).requires_grad_()
         given = (p, f, torch.tensor([0, 1, 1, 0]), None, None, encode(quick(1)), True, "triton")
-        torch.library.opcheck(torch.ops.phgcn.filter.default, given, test_utils=("test_schema", "test_faketensor"))
+        torch.library.opcheck(torch.ops.phgcn.filter.default, given)
+        given = (p.detach(), f.detach(), *given[2:])
+        out, norm = torch.ops.phgcn.filter(*given)
+        torch.library.opcheck(torch.ops.phgcn.filter_backward.default, (torch.ones_like(out), out, norm, *given))
 
 
 @cuda
@@ -47,9 +50,14 @@ class TestCuda(LatticeCase):
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     @pytest.mark.parametrize("asked", [0, 7])
     @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 6])
+    @pytest.mark.parametrize("dim", [1, 2, 3, 4])
     def test_agrees_with_the_reference(self, dim, kind, asked, dtype):
         self.compare(schemes(dim)[kind], cloud(dim, count=21, asked=asked), dtype)
+
+    @pytest.mark.parametrize("dim", [5, 6])
+    @pytest.mark.parametrize("kind", ["wide near field", "separable"])
+    def test_agrees_in_high_dimensions(self, kind, dim):
+        self.compare(schemes(dim)[kind], cloud(dim, count=9))
 
     def test_agrees_on_the_full_stencil(self):
         self.compare(FULL, cloud(4, count=18))

@@ -5,6 +5,9 @@ All clouds go through the same launches, whatever they are beside.  Graphs that 
 
 from __future__ import annotations
 
+import math
+import struct
+
 import torch
 from torch import Tensor
 
@@ -42,15 +45,18 @@ def forward(
         check_values(positions, values, queries, scheme)
         return out.zero_(), norm.zero_()
     with device_of(values):
-        facts = _facts(positions, values, queries, limit)
         plan = None
+        # A sum is finite only if all terms are; overflow alone causes a closer look, which finds nothing.
+        total = values.sum(dtype=torch.float64).view(torch.int64).view(1)
         if all(exactly):
-            bad = bool(facts.any())
+            ends = [end for tensor in (positions, queries) if tensor is not None for end in torch.aminmax(tensor)]
+            facts = torch.cat([total, torch.stack(ends).double().view(torch.int64)]).tolist()
+            far = 0
         else:
             clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
-            plan = make_plan(clouds, scheme, made, False, [facts])
-            bad = any(plan.facts)
-        if bad:
+            plan = make_plan(clouds, scheme, made, False, limit, [total])
+            far, *facts = plan.facts
+        if far or not all(math.isfinite(struct.unpack("d", struct.pack("q", fact))[0]) for fact in facts):
             check_values(positions, values, queries, scheme)
         if pairs is not None:
             all_pairs(positions, values, queries, pairs, normalise, out, norm)
@@ -94,7 +100,7 @@ def backward(
                 )
             if not all(exactly):
                 clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
-                plan = make_plan(clouds, scheme, made, True, [])
+                plan = make_plan(clouds, scheme, made, True, torch.inf, [])
                 grads = gradient_rows(_flat(grad), _flat(out), norm.reshape(-1), normalise)
                 rows = _rows(values, normalise)
                 _backward(plan, made, scheme, rows, grads, normalise, near, _flat(grad_values), grad_points)
@@ -118,14 +124,6 @@ def _flat(tensor: Tensor) -> Tensor:
 
 def _rows(values: Tensor, normalise: bool) -> Rows:
     return Rows(_flat(values), values.new_empty(0), ONES if normalise else NONE)
-
-
-def _facts(positions: Tensor, values: Tensor, queries: Tensor | None, limit: float) -> Tensor:
-    """Whether something may be wrong: a coordinate too far off or no number, or a value that is none."""
-    # A sum is finite only if all terms are; overflow alone causes a closer look, which finds nothing.
-    found = [~values.sum().isfinite()]
-    found += [~(tensor.abs().amax() < limit) for tensor in (positions, queries) if tensor is not None]
-    return torch.stack(found)
 
 
 def _near_field(plan: Plan, made: Constants, level: int, targets: slice, sources: slice) -> NearField:
@@ -164,8 +162,8 @@ def _forward(plan: Plan, made: Constants, scheme: Scheme, values: Rows, normalis
     sums = _sums(plan, values, 0, normalise and clouds.begin > 0)
     for number in range(made.lattices):
         lattice = Lattice(plan, made, number)
-        table = lattice.splat(values, 0)
-        table = lattice.passes(table, False) if isinstance(scheme, Separable) else lattice.filter([table])[0]
+        tables = [lattice.splat(values, 0)]
+        table = lattice.passes(tables.pop(), False) if isinstance(scheme, Separable) else lattice.filter(tables)[0]
         last = number == made.lattices - 1
         to = whole if last else whole.like(len(whole.main))
         slice_points(

@@ -186,7 +186,7 @@ def cell_keys(points, cloud, kappa, level: int, corner, scale, fields: Fields) -
     size = block(256, count)
     _cell_keys[(cdiv(count, size),)](
         points, cloud, kappa, corner, scale, fields.table, keys, count, level,
-        D=dim, DIMS=len(scale), WORDS=fields.words, BLOCK=size,
+        D=dim, DIMS=len(scale), F=fields.table.size(1), WORDS=fields.words, BLOCK=size,
     )  # fmt: skip
     return keys
 
@@ -194,7 +194,7 @@ def cell_keys(points, cloud, kappa, level: int, corner, scale, fields: Fields) -
 @triton.jit
 def _cell_keys(
     points, cloud, kappa, corner, scale, fields, keys, count, level,
-    D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    D: tl.constexpr, DIMS: tl.constexpr, F: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
@@ -205,13 +205,13 @@ def _cell_keys(
     for a in tl.static_range(WORDS):
         key = mine * 0
         if a == 0:
-            key += mine << tl.load(fields + 2 * (DIMS + 1))
+            key += mine << tl.load(fields + 2 * F)
         for j in tl.static_range(DIMS):
             p = tl.load(points + i * D + j, mask=inside, other=0.0).to(tl.float64)
             p -= tl.load(corner + mine * D + j, mask=present, other=0.0)
             place = tl.floor(p * tl.load(scale + j)).to(tl.int64) - tl.load(fields + 1 + j)
-            of_word = tl.load(fields + (DIMS + 1) + 1 + j) == a
-            key += tl.where(of_word, place << tl.load(fields + 2 * (DIMS + 1) + 1 + j), 0)
+            of_word = tl.load(fields + F + 1 + j) == a
+            key += tl.where(of_word, place << tl.load(fields + 2 * F + 1 + j), 0)
         tl.store(keys + to, tl.where(present, key, NO_KEY), mask=inside)
         to += count
 

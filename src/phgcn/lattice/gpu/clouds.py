@@ -7,6 +7,7 @@ are others.  What needs a look at the data and is not in a ``batch`` stays on th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -80,28 +81,45 @@ class Clouds:
     Args:
         position (torch.Tensor): Of all points, :math:`(P, D)`.
         cloud (torch.Tensor): The cloud of each, -1 where a graph is summed exactly, int32.
-        number (int): How many clouds there are.
+        heads (int): How many heads there are.
+        graphs (int): How many graphs there are.
         keys (int): How many of the points are keys: the first.
         begin (int): The first query: 0 where points attend to themselves.
-        order, start (torch.Tensor): The points sorted by cloud, and where each cloud starts.
         largest (int): No cloud has more points.
-        key_count, query_count (torch.Tensor): How many keys and queries each cloud has, int64.
+        count (torch.Tensor): How many points each cloud has, 0 where a graph is summed exactly, int64.
+        key_count, query_count (torch.Tensor): How many of them are keys, and how many queries.
     """
 
     position: Tensor
     cloud: Tensor
-    number: int
+    heads: int
+    graphs: int
     keys: int
     begin: int
-    order: Tensor
-    start: Tensor
     largest: int
+    count: Tensor
     key_count: Tensor
     query_count: Tensor
 
-    def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
-        """Position and cloud of some of the points."""
-        return self.position[begin:end], self.cloud[begin:end]
+    @property
+    def number(self) -> int:
+        """How many clouds there are."""
+        return self.graphs * self.heads
+
+    @cached_property
+    def order(self) -> Tensor:
+        """The points sorted by cloud; those in none come last."""
+        points, device = len(self.position), self.position.device
+        if self.graphs == 1:
+            return torch.arange(points, device=device).view(-1, self.heads).T.reshape(-1)
+        return torch.sort(torch.where(self.cloud < 0, self.number, self.cloud), stable=True)[1]
+
+    @cached_property
+    def start(self) -> Tensor:
+        """Where each cloud starts in this order, and where the last one ends, int32."""
+        start = torch.zeros(self.number + 1, dtype=torch.int32, device=self.position.device)
+        torch.cumsum(self.count, 0, dtype=torch.int32, out=start[1:])
+        return start
 
     def sums(self, rows: Rows, begin: int) -> Rows:
         """The sum of the rows of each cloud, for rows of the points from ``begin`` on."""
@@ -113,35 +131,29 @@ def find_clouds(positions: Tensor, queries: Tensor | None, graphs: Graphs, exact
     """The clouds of all graphs and heads."""
     heads, dim = positions.shape[1:]
     given = positions if queries is None else torch.cat([positions, queries])
-    position = given.contiguous().reshape(-1, dim)
-    device, number = position.device, len(graphs.keys) * heads
-    keys = positions.size(0) * heads
-    sizes = graphs.keys if queries is None else [k + q for k, q in zip(graphs.keys, graphs.queries, strict=True)]
+    position = given.contiguous().view(-1, dim)
+    device = position.device
     head = torch.arange(heads, dtype=torch.int32, device=device)
-    if graphs.of_keys is None:
-        points = len(given)
-        cloud = head.repeat(points)
-        order = torch.arange(points * heads, device=device).view(points, heads).T.reshape(-1)
-        start = torch.arange(heads + 1, dtype=torch.int32, device=device) * points
-        key_count = torch.full((heads,), graphs.keys[0], device=device)
-        query_count = torch.full((heads,), graphs.queries[0], device=device)
+    sizes = graphs.keys if queries is None else [k + q for k, q in zip(graphs.keys, graphs.queries, strict=True)]
+    if len(sizes) == 1:
+        cloud = head.repeat(len(given))
+        counts = [torch.full((heads,), size, device=device) for size in (sizes[0], graphs.keys[0], graphs.queries[0])]
     else:
-        both = [index for index in (graphs.of_keys, graphs.of_queries) if index is not None]
-        of_points = graphs.of_keys if queries is None else torch.cat(both)
-        counts = torch.tensor([graphs.keys, graphs.queries, exactly], device=device)
-        graph = torch.where(counts[2][of_points] > 0, -len(sizes), of_points)
-        cloud = (graph.unsqueeze(1) * heads + head).clamp(min=-1).to(torch.int32).reshape(-1)
-        found, order = torch.sort(cloud, stable=True)
-        edges = torch.arange(number + 1, dtype=torch.int32, device=device)
-        start = torch.searchsorted(found, edges, out_int32=True)
-        key_count, query_count = counts[0].repeat_interleave(heads), counts[1].repeat_interleave(heads)
-    return Clouds(
-        position, cloud, number, keys, 0 if queries is None else keys, order, start, max(sizes), key_count, query_count
-    )  # fmt: skip
+        assert graphs.of_keys is not None and graphs.of_queries is not None
+        of_points = graphs.of_keys if queries is None else torch.cat([graphs.of_keys, graphs.of_queries])
+        left = [0 if exact else size for exact, size in zip(exactly, sizes, strict=True)]
+        table = torch.tensor([left, graphs.keys, graphs.queries, exactly], device=device)
+        graph = torch.where(table[3][of_points] > 0, -len(sizes), of_points)
+        cloud = (graph.unsqueeze(1) * heads + head).clamp(min=-1).to(torch.int32).view(-1)
+        counts = [row.repeat_interleave(heads) for row in table[:3]]
+    keys = len(positions) * heads
+    return Clouds(position, cloud, heads, len(sizes), keys, 0 if queries is None else keys, max(sizes), *counts)
 
 
-def all_alike(clouds: Clouds) -> Tensor:
-    """Whether all points of a cloud are one, for each cloud."""
+def all_alike(clouds: Clouds, low: Tensor, high: Tensor) -> Tensor:
+    """Whether all points of a cloud are one, for each cloud; ``low`` and ``high`` are the ends of all."""
+    if clouds.number == 1:
+        return (low == high).all().reshape(1)
     last = max(0, len(clouds.order) - 1)
     first = clouds.position[clouds.order[clouds.start[:-1].clamp(max=last).long()]]
     differs = (clouds.position != first[clouds.cloud.clamp(min=0).long()]).any(dim=1)
@@ -156,30 +168,31 @@ def _per_cloud(numbers: Tensor, start: Tensor) -> Tensor:
     return at[1:] - at[:-1]
 
 
-def finest_levels(clouds: Clouds, scheme: MultiScale, constants: Constants, fields: list[Fields]) -> Tensor:
+def finest_levels(clouds: Clouds, scheme: Scheme, constants: Constants, fields: list[Fields]) -> Tensor:
     r"""The finest level :math:`\kappa` of each cloud, as :func:`phgcn.lattice.groups.finest_level` chooses it, int32."""
-    count = clouds.start[1:] - clouds.start[:-1]
-    kappa = torch.zeros_like(count)
+    kappa = torch.zeros(clouds.number, dtype=torch.int32, device=clouds.cloud.device)
+    if not isinstance(scheme, MultiScale):
+        return kappa
     if scheme.near_field is not None or constants.levels == 1:
         return kappa.fill_(scheme.near_field or 0)
     double = clouds.position.double()
-    mean = clouds.sums(Rows(double, double.new_empty(0), NONE), 0).main / count.clamp(min=1).unsqueeze(1)
-    still = torch.ones_like(count, dtype=torch.bool)
+    sums = clouds.sums(Rows(double, double.new_empty(0), NONE), 0).main
+    mean = sums / clouds.count.clamp(min=1).unsqueeze(1)
+    still = torch.ones_like(kappa, dtype=torch.bool)
     for level in range(1, constants.levels):
-        pairs = _pairs(clouds, mean, constants, level, fields[level - 1], count)
-        still = still & (pairs <= scheme.pairs)
+        still = still & (_pairs(clouds, mean, constants, level, fields[level - 1]) <= scheme.pairs)
         kappa += still
     return kappa
 
 
-def _pairs(clouds: Clouds, mean: Tensor, constants: Constants, level: int, fields: Fields, count: Tensor) -> Tensor:
+def _pairs(clouds: Clouds, mean: Tensor, constants: Constants, level: int, fields: Fields) -> Tensor:
     """About how many keys a query has within the radius of a level: see :func:`phgcn.lattice.reference.mean_pairs`.
 
     Numbers of pairs are integers, so that their sums are exact."""
     side, dim = constants.sides[level], clouds.position.size(1)
     scale = constants.scale.new_full((dim,), 1 / side)
-    runs = find_runs(cell_keys(clouds.position, clouds.cloud, count, -1, mean - side / 2, scale, fields))
-    place = torch.arange(len(runs.order), device=count.device)
+    runs = find_runs(cell_keys(clouds.position, clouds.cloud, clouds.start, -1, mean - side / 2, scale, fields))
+    place = torch.arange(len(runs.order), device=mean.device)
     first = list_runs(runs, len(place))[0][(runs.number.long() - 1).clamp(min=0)].long()
     if clouds.begin == 0:
         # Each has as many pairs with those before it as there are, and as many with those after it.
@@ -188,6 +201,4 @@ def _pairs(clouds: Clouds, mean: Tensor, constants: Constants, level: int, field
         is_key = runs.order < clouds.keys
         keys = torch.cumsum(is_key, 0, dtype=torch.int64)  # within a run, keys come before queries
         pairs = torch.where(is_key, 0, keys - keys[first] + is_key[first])
-    bounds = torch.zeros(clouds.number + 1, dtype=torch.int64, device=count.device)
-    torch.cumsum(count, 0, out=bounds[1:])
-    return _per_cloud(pairs, bounds).double() / clouds.query_count.clamp(min=1)
+    return _per_cloud(pairs, clouds.start).double() / clouds.query_count.clamp(min=1)

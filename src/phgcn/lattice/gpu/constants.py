@@ -21,6 +21,24 @@ MARGIN = 2
 
 
 @dataclass(frozen=True)
+class Grids:
+    """The grids that keys are made of: the lattice; for each level from 1 on, the cells that count pairs; and those of the
+    near field.
+
+    Args:
+        matrices (torch.Tensor): From positions to the coordinates of each grid, float64, :math:`(Q, D, D)`.
+        spare (torch.Tensor): How many steps each grid needs below and above its points, :math:`(Q,)`.
+        step (torch.Tensor): Of what the lowest coordinate of each grid is a multiple, :math:`(Q,)`.
+        used (torch.Tensor): Which coordinates each grid has, :math:`(Q, D)`.
+    """
+
+    matrices: Tensor
+    spare: Tensor
+    step: Tensor
+    used: Tensor
+
+
+@dataclass(frozen=True)
 class Constants:
     r"""A scheme in one dimension, on one device.
 
@@ -37,11 +55,7 @@ class Constants:
         radius (tuple): The radius of the near field of each level.
         law (tuple): The near field's weights of each level; see :class:`phgcn.lattice.gpu.near.NearField`.
         cells (tuple): How many of its cells a unit has, along each coordinate, per level.
-        matrices (torch.Tensor): From positions to the coordinates of every grid that keys are made of: the lattice; for
-            each level from 1 on, the cells that count pairs; and those of the near field.  float64, :math:`(Q, D, D)`.
-        spare (torch.Tensor): How many units each grid needs below and above its points, :math:`(Q, 1)`.
-        used (torch.Tensor): Which coordinates each grid has, :math:`(Q, D)`.
-        step (torch.Tensor): Of what the lowest coordinate of each grid is a multiple, :math:`(Q, 1)`.
+        grids (Grids): The grids that keys are made of.
         sides (tuple): The side of the cells that count pairs, per level.
     """
 
@@ -57,10 +71,7 @@ class Constants:
     radius: tuple[float, ...]
     law: tuple[Tensor, ...]
     cells: tuple[Tensor, ...]
-    matrices: Tensor
-    spare: Tensor
-    step: Tensor
-    used: Tensor
+    grids: Grids
     sides: tuple[float, ...]
 
 
@@ -129,10 +140,9 @@ def _grids(dim: int, spacing: float, hops: int, levels: int, lattices: int, side
         "matrix": matrix.to(device),
         "origin": torch.stack([origin(dim, number) * coarsest for number in range(lattices)]).to(device),
         "scale": _double([0.5**level for level in range(levels)], device),
-        "matrices": torch.stack(matrices).to(device),
-        "spare": _double(spare, device).unsqueeze(1),
-        "step": _double(step, device).unsqueeze(1),
-        "used": used.to(device),
+        "grids": Grids(
+            torch.stack(matrices).to(device), _double(spare, device), _double(step, device), used.to(torch.int32).to(device)
+        ),
     }
 
 

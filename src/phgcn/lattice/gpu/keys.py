@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .launch import block, cdiv, tl, triton
+from .launch import block, cdiv, power_of_2, tl, triton
 
 WORD_BITS = 62
 """The bits of a word that fields may take: the sign stays clear, and so does the greatest number, ``NO_KEY``."""
@@ -35,25 +35,77 @@ class Fields:
     words: int
 
 
-def narrow_fields(low: Tensor, high: Tensor, used: Tensor, clouds: int) -> tuple[Tensor, Tensor]:
+def narrow_fields(low: Tensor, high: Tensor, grids, levels: int, clouds: int, limit: float) -> tuple[Tensor, Tensor]:
     r"""Fields for keys of one word, for several grids at once, without a look at the data.
 
     Args:
-        low, high (torch.Tensor): The lowest and the highest coordinate that each grid may see, float64, :math:`(Q, D)`.
-        used (torch.Tensor): Which coordinates each grid has.
-        clouds (int): The number of clouds.
+        low, high (torch.Tensor): The lowest and the highest position, :math:`(D,)`.
+        grids (Grids): The grids.
+        levels (int): The grids from 1 on and before this are laid around the mean of each cloud.
+        clouds (int): The number of clouds, times that of levels.
+        limit (float): How far from the origin a position may be.
 
     Returns:
-        The tables of the fields, :math:`(Q, 4, 1+D)`, and how many bits a key needs in each grid: if more than
-        ``WORD_BITS``, its table is of no use.
+        The tables of the fields, :math:`(Q, 4, 1+D)`; and how many bits a key needs in each grid (if more than
+        ``WORD_BITS``, its table is of no use), followed by whether a position is not within the limit, :math:`(Q+1,)`.
     """
-    top = torch.cat([low.new_full((len(low), 1), float(clouds)), high - low], dim=1)
-    # Fractions of a number above 2^53 are lost, and with them perhaps one bit: such a grid is too wide anyway.
-    bits = torch.frexp(top.nan_to_num(0.0, 0.0, 0.0))[1].to(torch.int64)
-    bits[:, 1:] *= used
-    below = bits.flip(1).cumsum(1).flip(1) - bits
-    base = torch.cat([low.new_zeros(len(low), 1), low], dim=1).nan_to_num(0.0, 0.0, 0.0).to(torch.int64)
-    return torch.stack([base, torch.zeros_like(bits), below.clamp(max=WORD_BITS), bits], dim=1), bits.sum(dim=1)
+    number, dim = grids.used.shape
+    tables = torch.empty(number, 4, 1 + dim, dtype=torch.int64, device=low.device)
+    facts = torch.empty(number + 1, dtype=torch.int64, device=low.device)
+    # A little less than the limit, since the kernel takes it as a float32: a closer look decides.
+    _fields[(number,)](
+        low, high, grids.matrices, grids.spare, grids.step, grids.used, tables, facts,
+        number, levels, clouds.bit_length(), 0.999 * limit, D=dim, DP=power_of_2(dim), WORD_BITS=WORD_BITS,
+    )  # fmt: skip
+    return tables, facts
+
+
+@triton.jit
+def _fields(
+    low, high, matrices, spare, step, used, tables, facts, grids, levels, cloud_bits, limit,
+    D: tl.constexpr, DP: tl.constexpr, WORD_BITS: tl.constexpr,
+):  # fmt: skip
+    grid = tl.program_id(0)
+    j = tl.arange(0, DP)
+    least = tl.zeros([DP], dtype=tl.float64)
+    most = tl.zeros([DP], dtype=tl.float64)
+    within = grid >= 0
+    for k in tl.static_range(D):
+        lowest, highest = tl.load(low + k).to(tl.float64), tl.load(high + k).to(tl.float64)
+        within = within & (lowest > -limit) & (highest < limit)
+        factor = tl.load(matrices + (grid * D + j) * D + k, mask=j < D, other=0.0)
+        up, down = tl.maximum(factor, 0.0), tl.minimum(factor, 0.0)
+        least += up * lowest + down * highest
+        most += up * highest + down * lowest
+    # Cells that count pairs are laid around the mean of each cloud: a point is at most as far from it as from any.
+    centred = (grid > 0) & (grid < levels)
+    spread = most - least
+    least = tl.where(centred, -spread - 1, least)
+    most = tl.where(centred, spread + 1, most)
+    unit, room = tl.load(step + grid), tl.load(spare + grid)
+    most += tl.where(grid == 0, unit, 0.0)  # the origin of a lattice
+    least = (tl.floor(least / unit) - room) * unit
+    top = tl.floor(most) + room + 1 - least
+    top = tl.where(within, top, 0.0)
+    bits = tl.zeros([DP], dtype=tl.int64)
+    power = tl.full([DP], 1.0, dtype=tl.float64)
+    for _ in range(WORD_BITS):
+        bits += (top >= power).to(tl.int64)
+        power *= 2
+    bits = tl.where(tl.load(used + grid * D + j, mask=j < D, other=0) != 0, bits, 0)
+    below = tl.sum(tl.where(j[None, :] > j[:, None], bits[None, :], 0), axis=1)
+    total = tl.sum(bits, axis=0)
+    to = tables + grid * 4 * (D + 1)
+    tl.store(to + 1 + j, tl.where(within, least, 0.0).to(tl.int64), mask=j < D)
+    tl.store(to + (D + 1) + 1 + j, bits * 0, mask=j < D)
+    tl.store(to + 2 * (D + 1) + 1 + j, tl.minimum(below, WORD_BITS), mask=j < D)
+    tl.store(to + 3 * (D + 1) + 1 + j, bits, mask=j < D)
+    tl.store(to, total * 0)
+    tl.store(to + (D + 1), total * 0)
+    tl.store(to + 2 * (D + 1), tl.minimum(total, WORD_BITS))
+    tl.store(to + 3 * (D + 1), total * 0 + cloud_bits)
+    tl.store(facts + grid, total + cloud_bits)
+    tl.store(facts + grids, (within == 0).to(tl.int64), mask=grid == 0)
 
 
 def wide_fields(table: Tensor) -> Fields:

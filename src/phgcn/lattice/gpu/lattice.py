@@ -18,6 +18,9 @@ from .constants import Constants
 from .keys import WORD_BITS, Fields, find_runs, list_runs, narrow_fields, wide_fields
 from .rows import Rows, add_coarser, blur, sum_runs
 
+MOST_CORNERS = 2**31
+"""Corners of simplices are counted in 32 bits."""
+
 
 @dataclass
 class Level:
@@ -89,16 +92,23 @@ class Plan:
         return [level for level in range(len(first) - 1) if first[level + 1] > first[level]]
 
 
-def make_plan(clouds: Clouds, scheme: Scheme, constants: Constants, slopes: bool, facts: list[Tensor]) -> Plan:
-    """Locates all points and reads, once, what the host must know, and ``facts``.
+def make_plan(clouds: Clouds, scheme: Scheme, constants: Constants, slopes: bool, limit: float, facts: list[Tensor]) -> Plan:
+    """Locates all points and reads, once, what the host must know, whether a position is not within the limit, and
+    ``facts``.
 
     Where keys need more than one word, which only the device knows, all is done again, with two more reads.
     """
-    low, high = (end.double() for end in torch.aminmax(clouds.position, dim=0))
-    tables, bits = narrow_fields(*_extents(low, high, constants), constants.used, constants.levels * clouds.number)
-    fields = [Fields(_needed(table, number, constants), 1) for number, table in enumerate(tables)]
+    levels, corners = constants.levels, clouds.position.size(1) + 1
+    if len(clouds.position) * corners >= MOST_CORNERS:
+        raise ValueError(
+            f"positions and queries have {len(clouds.position)} points, counted for each head; allowed for a lattice on a "
+            f"GPU in {corners - 1} dimensions: fewer than {MOST_CORNERS // corners}"
+        )
+    low, high = torch.aminmax(clouds.position, dim=0)
+    tables, known = narrow_fields(low, high, constants.grids, levels, levels * clouds.number, limit)
+    fields = [Fields(table, 1) for table in tables]
     while True:
-        plan, needed = _try_plan(clouds, scheme, constants, slopes, facts, fields, bits)
+        plan, needed = _try_plan(clouds, scheme, constants, slopes, fields, (low, high), [known, *facts])
         wide = [number for number, bit in enumerate(needed) if bit > WORD_BITS and fields[number].words == 1]
         if not wide:
             return plan
@@ -106,47 +116,21 @@ def make_plan(clouds: Clouds, scheme: Scheme, constants: Constants, slopes: bool
             fields[number] = wide_fields(fields[number].table)
 
 
-def _extents(low: Tensor, high: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
-    """The lowest and the highest coordinate in every grid, with room to spare."""
-    matrices, levels = constants.matrices, constants.levels
-    least = (matrices.clamp(min=0) * low + matrices.clamp(max=0) * high).sum(dim=2)
-    most = (matrices.clamp(min=0) * high + matrices.clamp(max=0) * low).sum(dim=2)
-    # Cells that count pairs are laid around the mean of each cloud: a point is at most as far from it as from any.
-    least, most = least.clone(), most.clone()
-    spread = most[1:levels] - least[1:levels]
-    least[1:levels], most[1:levels] = -spread - 1, spread + 1
-    most[0] += constants.step[0]  # the origin of a lattice
-    least = (torch.floor(least / constants.step) - constants.spare) * constants.step
-    return least, torch.floor(most) + constants.spare + 1
-
-
-def _needed(table: Tensor, number: int, constants: Constants) -> Tensor:
-    """The fields of the coordinates that a grid has: the near field's cells have few."""
-    if number < constants.levels:
-        return table
-    return table[:, : 1 + len(constants.cells[1])].contiguous()
-
-
-def _try_plan(clouds, scheme, constants, slopes, facts, fields, bits) -> tuple[Plan, list[int]]:
-    levels = constants.levels
-    kappa = finest_levels(clouds, scheme, constants, fields[1:levels]) if isinstance(scheme, MultiScale) else None
-    if kappa is None:
-        kappa = torch.zeros(clouds.number, dtype=torch.int32, device=clouds.cloud.device)
-    alike = torch.zeros(clouds.number, dtype=torch.bool, device=kappa.device)
+def _try_plan(clouds, scheme, constants, slopes, fields, ends, facts) -> tuple[Plan, list[int]]:
+    kappa = finest_levels(clouds, scheme, constants, fields[1 : constants.levels])
     if clouds.begin == 0:
-        alike = all_alike(clouds)
-        kappa = torch.where(alike, -1, kappa)
+        kappa = torch.where(all_alike(clouds, *ends), -1, kappa)
     own = isinstance(scheme, MultiScale) and clouds.begin == 0
     entries = [_enter(clouds, kappa, constants, number, fields[0], own, slopes and own) for number in range(constants.lattices)]
-    numbers = [alike.any().long().reshape(1), bits, *(f.long().reshape(-1) for f in facts)]
+    numbers = [kappa.amin().long().reshape(1), *facts]
     for entry in entries:
-        numbers += [entry.before.long(), entry.longest.long().reshape(1)]
+        numbers += [entry.before, entry.longest.long().reshape(1)]
     sizes = [len(n) for n in numbers]
     read = [part.tolist() for part in torch.cat(numbers).cpu().split(sizes)]  # the one look at the data
-    found = read[2 + len(facts) :]
-    told = [number for part in read[2 : 2 + len(facts)] for number in part]
+    found = read[1 + len(facts) :]
+    told = [read[1][-1], *(number for part in read[2 : 1 + len(facts)] for number in part)]
     longest = [part[0] for part in found[1::2]]
-    return Plan(clouds, kappa, fields, entries, bool(read[0][0]), found[::2], longest, told), read[1]
+    return Plan(clouds, kappa, fields, entries, read[0][0] < 0, found[::2], longest, told), read[1][:-1]
 
 
 def _enter(clouds: Clouds, kappa, constants: Constants, number: int, fields: Fields, own: bool, slopes: bool) -> Entry:
@@ -154,12 +138,14 @@ def _enter(clouds: Clouds, kappa, constants: Constants, number: int, fields: Fie
     runs = find_runs(keys)
     corners = clouds.position.size(1) + 1
     start, key, run = list_runs(runs, keys.size(1))
-    # Corners are sorted by level first: where each level's end is known from the sizes of the clouds.
-    of_level = kappa.unsqueeze(0) == torch.arange(constants.levels, device=kappa.device).unsqueeze(1)
-    points = torch.where(of_level, clouds.start[1:] - clouds.start[:-1], 0).sum(dim=1)
-    ends = torch.cumsum(points, 0) * corners
     before = torch.zeros(constants.levels + 1, dtype=torch.int64, device=kappa.device)
-    before[1:] = torch.where(ends > 0, runs.number[(ends - 1).clamp(min=0)], 0)
+    if constants.levels == 1:
+        before[1:] = runs.count
+    else:
+        # Corners are sorted by level first: where each level ends is known from the sizes of the clouds.
+        of_level = kappa.unsqueeze(0) == torch.arange(constants.levels, device=kappa.device).unsqueeze(1)
+        ends = torch.cumsum(torch.where(of_level, clouds.count, 0).sum(dim=1), 0) * corners
+        before[1:] = torch.where(ends > 0, runs.number[(ends - 1).clamp(min=0)], 0)
     longest = (start[1:] - start[:-1]).max()
     return Entry(simplices, runs.order, start, key, run.view(-1, corners), before, longest)
 
@@ -196,17 +182,17 @@ class Lattice:
         return sum_runs(rows, entry.order, weight, start, self.count, self.longest, divisor=self.dim + 1, shift=shift)
 
     def filter(self, tables: list[Rows]) -> list[Rows]:
-        """Blurs tables of rows of the finest vertices on every level."""
+        """Blurs tables of rows of the finest vertices on every level; empties the list, to spare memory."""
+        if len(self.groups) == 1:
+            ((finest, levels),) = self.groups.items()
+            return self._filter(tables, finest, levels)
         out = [table.like(self.vertices) for table in tables]
         for finest, levels in self.groups.items():
             begin, end = self.before[finest], self.before[finest + 1]
             blurred = self._filter([table.part(begin, end) for table in tables], finest, levels)
             for whole, part in zip(out, blurred, strict=True):
-                if len(self.groups) == 1:
-                    whole.main, whole.extra = part.main, part.extra
-                else:
-                    whole.main[begin:end] = part.main
-                    whole.extra[begin:end] = part.extra
+                whole.main[begin:end] = part.main
+                whole.extra[begin:end] = part.extra
         return out
 
     def _filter(self, tables: list[Rows], finest: int, levels: list[Level]) -> list[Rows]:
@@ -214,15 +200,15 @@ class Lattice:
         for number, level in enumerate(levels):
             if number > 0:
                 most = 2 ** (self.dim + 1)  # the vertices next to a coarse one, and itself twice
-                none = tables[0].main.new_empty(0)
-                tables = [
-                    sum_runs(table, level.order, none, level.start, level.count, most, divisor=2, factor=0.5)
-                    for table in tables
-                ]
+                for place, table in enumerate(tables):
+                    none = table.main.new_empty(0)
+                    tables[place] = sum_runs(table, level.order, none, level.start, level.count, most, divisor=2, factor=0.5)
             blurred.append(blur(tables, level.keys, level.count, self.constants.stencils[finest + number], self.fields))
+        tables.clear()
         for number in range(len(levels) - 1, 0, -1):
             for fine, coarse in zip(blurred[number - 1], blurred[number], strict=True):
                 add_coarser(fine, coarse, levels[number].parent, levels[number - 1].count)
+            blurred.pop()
         return blurred[0]
 
     def passes(self, table: Rows, reverse: bool) -> Rows:

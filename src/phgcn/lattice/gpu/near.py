@@ -91,7 +91,7 @@ class NearField:
         _near_runs[(cdiv(rows * (end - begin), size),)](
             self.target.key, self.target.position, self.source.key, self.rows, self.fields.table, self.scale, self.law, runs,
             begin, end, self.target.key.size(1), sources, rows, steps(sources),
-            D=self.dim, DIMS=len(self.scale), WORDS=self.fields.words, BLOCK=size,
+            D=self.dim, DIMS=len(self.scale), F=self.fields.table.size(1), WORDS=self.fields.words, BLOCK=size,
         )  # fmt: skip
         return runs
 
@@ -115,7 +115,7 @@ class NearField:
 @triton.jit
 def _near_runs(
     target_key, target, source_key, rows, fields, scale, law, runs, begin, end, targets, sources, row_count, halvings,
-    D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    D: tl.constexpr, DIMS: tl.constexpr, F: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = pair // (end - begin)
@@ -144,8 +144,8 @@ def _near_runs(
         at += targets
         lowest = lowest + (tl.load(target_key + at, mask=inside, other=0),)  # type: ignore[assignment]  # noqa: RUF005
     highest = lowest
-    lowest = _moved(lowest, rows + row * (DIMS - 1), inside, low, fields, DIMS, WORDS)
-    highest = _moved(highest, rows + row * (DIMS - 1), inside, high, fields, DIMS, WORDS)
+    lowest = _moved(lowest, rows + row * (DIMS - 1), inside, low, fields, DIMS, F, WORDS)
+    highest = _moved(highest, rows + row * (DIMS - 1), inside, high, fields, DIMS, F, WORDS)
     none = t * 0
     first = lower_bound(source_key, sources, none, none + sources, lowest, halvings, WORDS)
     last = lower_bound(source_key, sources, first, none + sources - first, highest, halvings, WORDS)
@@ -155,14 +155,14 @@ def _near_runs(
 
 
 @triton.jit
-def _moved(key, row, inside, step, fields, DIMS: tl.constexpr, WORDS: tl.constexpr):
+def _moved(key, row, inside, step, fields, DIMS: tl.constexpr, F: tl.constexpr, WORDS: tl.constexpr):
     """The key of the cell a row's offset and some steps along the last coordinate away."""
     moved = ()
     for a in tl.static_range(WORDS):
         word = key[a]
         for j in tl.static_range(DIMS - 1):
-            of_word = tl.load(fields + (DIMS + 1) + 1 + j) == a
-            word += tl.where(of_word, tl.load(row + j, mask=inside, other=0) << tl.load(fields + 2 * (DIMS + 1) + 1 + j), 0)
+            of_word = tl.load(fields + F + 1 + j) == a
+            word += tl.where(of_word, tl.load(row + j, mask=inside, other=0) << tl.load(fields + 2 * F + 1 + j), 0)
         if a == WORDS - 1:
             word += step
         moved = moved + (word,)  # type: ignore[assignment]  # noqa: RUF005

@@ -1,0 +1,95 @@
+"""Compiles what the interpreter launched for a GPU that need not be there: ``python compile_kernels.py record|compile FILE``.
+
+Recording needs ``TRITON_INTERPRET=1``, compiling must not have it, so that each is a process of its own.
+"""
+
+import importlib
+import json
+import sys
+
+import torch
+
+TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.int64: "i64", torch.int32: "i32", torch.bool: "i1"}
+
+
+def signature(value):
+    """The type of an argument as Triton's compiler names it; as when launched, no tensor and a 1 are constants."""
+    if value is None or (isinstance(value, int) and value == 1):
+        return "constexpr"
+    if isinstance(value, torch.Tensor):
+        return f"*{TYPES[value.dtype]}"
+    if isinstance(value, int):
+        return "i32" if abs(value) < 2**31 else "i64"
+    return "fp32"
+
+
+def record(path):
+    """Runs small filters with the sizes of blocks that a GPU gets, and writes down every kind of launch."""
+    from triton.runtime import interpreter
+
+    launches = set()
+    launched = interpreter.InterpretedFunction.run
+
+    def run(self, *given, grid, warmup, **named):
+        arguments = {**dict(zip(self.arg_names, given, strict=False)), **named}
+        types = {n: "constexpr" if n.isupper() else signature(arguments[n]) for n in self.arg_names}
+        constants = {n: arguments[n] for n, kind in types.items() if kind == "constexpr"}
+        options = {n: v for n, v in named.items() if n.startswith("num_")}
+        launches.add(json.dumps([self.fn.__module__, self.fn.__name__, types, constants, options]))
+        return launched(self, *given, grid=grid, warmup=warmup, **named)
+
+    interpreter.InterpretedFunction.run = run
+    filters()
+    with open(path, "w") as file:
+        json.dump(sorted(launches), file)
+
+
+def filters():
+    """Filters that together launch every kernel of the lattice, as calls of users would."""
+    from clouds import forced, normal
+    from lattice_case import quick
+
+    from phgcn import global_attention
+    from phgcn.lattice import Separable, groups
+    from phgcn.lattice.gpu import launch
+
+    launch.INTERPRETED, groups.EXACT_PAIRS = False, 0
+    cases = [  # points, heads, dimension, channels, method, queries, spread
+        (6, 2, 4, 64, forced("lattice", 4, 3), 0, 1.0),
+        (6, 2, 4, 64, forced("lattice", 4, 3), 3, 1.0),
+        (6, 1, 4, 64, quick(4), 0, 1.0),
+        (6, 1, 3, 200, quick(3), 0, 1.0),
+        (9, 1, 4, 8, Separable(), 0, 1e5),
+        (12, 1, 1, 1, "lattice", 0, 1.0),
+        (40, 1, 1, 64, Separable(), 0, 1e-3),
+    ]
+    for count, heads, dim, channels, method, asked, spread in cases:
+        shapes = [(count, heads, dim), (count, heads, channels), (asked, heads, dim)][: 2 + (asked > 0)]
+        inputs = [normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
+        inputs = [(t * spread if k != 1 else t).requires_grad_() for k, t in enumerate(inputs)]
+        queries = {"queries": inputs[2]} if asked else {}
+        out = global_attention(*inputs[:2], **queries, decay=1.0, method=method, backend="triton")
+        torch.autograd.grad(out.sum(), inputs)
+
+
+def compile_all(path):
+    """Compiles all of them for compute capability 9.0."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    with open(path) as file:
+        launches = json.load(file)
+    for launch in launches:
+        module, name, types, constants, options = json.loads(launch)
+        kernel = getattr(importlib.import_module(module), name)
+        source = ASTSource(kernel, signature=types, constexprs=constants)
+        try:
+            triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        except Exception as error:
+            sys.exit(f"{name} does not compile with {types} and {constants}: {error} {error.__cause__}")
+    print(f"{len(launches)} compiled")
+
+
+if __name__ == "__main__":
+    {"record": record, "compile": compile_all}[sys.argv[1]](sys.argv[2])
