@@ -7,6 +7,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+SHARED = 227 * 1024
+"""The shared memory that a program can have on an H200."""
+
 
 class _NoGpu:
     """As much of a driver as compiling asks for."""
@@ -28,7 +31,9 @@ def compiled_only():
     run, found = JITFunction.run, []
 
     def compile_only(self, *args, grid, warmup, **kwargs):
-        found.append((self.__name__, run(self, *args, grid=grid, warmup=True, **kwargs)))
+        kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
+        assert kernel.metadata.shared <= SHARED, f"{self.__name__} needs {kernel.metadata.shared} bytes of shared memory"
+        found.append((self.__name__, kernel))
 
     before, driver._active = driver._active, _NoGpu()
     JITFunction.run = compile_only

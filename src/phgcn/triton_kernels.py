@@ -36,6 +36,11 @@ def device_of(tensor: Tensor) -> torch.cuda.device_of:
     return torch.cuda.device_of(tensor)
 
 
+def capturing(tensor: Tensor) -> bool:
+    """Whether launches are being recorded into a CUDA graph: then the host cannot wait for an answer of the device."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def _index_by_item() -> None:
     """Makes a scalar of a kernel usable in ``range`` in the interpreter: Triton 3.6 asks NumPy for ``int(array)``, which
     NumPy 2.4 refuses for arrays of one element."""
@@ -53,4 +58,4 @@ def _index_by_item() -> None:
 if INTERPRETED:
     _index_by_item()
 
-__all__ = ["INTERPRETED", "cdiv", "device_of", "power_of_2", "tl", "triton"]
+__all__ = ["INTERPRETED", "capturing", "cdiv", "device_of", "power_of_2", "tl", "triton"]

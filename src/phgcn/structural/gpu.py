@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..triton_kernels import cdiv, device_of, power_of_2
+from ..triton_kernels import capturing, cdiv, device_of, power_of_2
 from .gpu_kernels import attend, edges_by_node, look, source_gradients, target_gradients
 
 LOOKERS = 512
@@ -53,7 +53,7 @@ def forward(
     """
     positions, values, edge_index = positions.contiguous(), values.contiguous(), edge_index.contiguous()
     edge_mask = None if edge_mask is None else edge_mask.contiguous()
-    count, heads, channels = values.shape
+    count, heads, _ = values.shape
     with device_of(values):
         flags = _look(positions, values, edge_index, edge_mask)
         start, source, edge = by_node(edge_index[1], edge_index[0], count)
@@ -61,11 +61,10 @@ def forward(
         s = shape_of(positions, values)
         if count > 0:
             attend[count, cdiv(heads, s.heads)](
-                positions, values, start, source, edge, edge_mask, out, *norm, heads, channels,
-                **_sizes(positions, s), num_warps=s.warps,
+                positions, values, start, source, edge, edge_mask, out, *norm,
+                **_sizes(positions, values, s), num_warps=s.warps,
             )  # fmt: skip
-        capturing = values.is_cuda and torch.cuda.is_current_stream_capturing()
-        return not capturing and any(flags.tolist()), (out, norm, start, source, edge)
+        return not capturing(values) and any(flags.tolist()), (out, norm, start, source, edge)
 
 
 def backward(
@@ -80,22 +79,22 @@ def backward(
     out, norm, start, source, edge = kept
     positions, values, edge_index, grad = (t.contiguous() for t in (positions, values, edge_index, grad))
     edge_mask = None if edge_mask is None else edge_mask.contiguous()
-    count, heads, channels = values.shape
+    count, heads, _ = values.shape
     grad_positions, grad_values = torch.empty_like(positions), torch.empty_like(values)
     if count == 0:
         return grad_positions, grad_values
     s = shape_of(positions, values)
-    grid, sizes = (count, cdiv(heads, s.heads)), _sizes(positions, s)
+    grid, sizes = (count, cdiv(heads, s.heads)), _sizes(positions, values, s)
     mean = values.new_empty(count, heads)
     with device_of(values):
         source_start, target, source_edge = by_node(edge_index[0], edge_index[1], count)
         target_gradients[grid](
             positions, values, grad, out, *norm, start, source, edge, edge_mask, mean, grad_positions,
-            heads, channels, **sizes, num_warps=s.warps,
+            **sizes, num_warps=s.warps,
         )  # fmt: skip
         source_gradients[grid](
             positions, values, grad, *norm, mean, source_start, target, source_edge, edge_mask, grad_positions,
-            grad_values, heads, channels, **sizes, num_warps=s.warps,
+            grad_values, **sizes, num_warps=s.warps,
         )  # fmt: skip
     return grad_positions, grad_values
 
@@ -122,6 +121,8 @@ def _look(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tens
     return flags
 
 
-def _sizes(positions: Tensor, s: Shape) -> dict:
+def _sizes(positions: Tensor, values: Tensor, s: Shape) -> dict:
     tiny = torch.finfo(positions.dtype).tiny
-    return {"D": positions.size(2), "BE": s.edges, "BH": s.heads, "BC": s.channels, "BD": s.coordinates, "TINY": tiny}
+    _, heads, channels = values.shape
+    blocks = {"BE": s.edges, "BH": s.heads, "BC": s.channels, "BD": s.coordinates}
+    return {"H": heads, "C": channels, "D": positions.size(2), **blocks, "TINY": tiny}

@@ -1,8 +1,9 @@
 r"""The kernels of attention to neighbours.
 
-One program has one node and ``BH`` heads, and goes through the node's edges, ``BE`` at a time; ``BC`` channels and ``BD``
-coordinates are the next powers of two.  A tile of an edge's numbers has the shape (edges, heads, numbers).  ``edge_mask`` may
-be :obj:`None`.
+One program has one node and ``BH`` heads, and goes through the node's edges, ``BE`` at a time.  There are ``H``
+heads, ``C`` channels and ``D`` coordinates, of which ``BC`` and ``BD`` are the next powers of two; a tile has the shape (edges,
+heads, numbers).  All are known when a kernel is compiled: only then are rows read 16 bytes at a time.  ``edge_mask`` may be
+:obj:`None`.
 """
 
 from __future__ import annotations
@@ -11,30 +12,51 @@ from ..triton_kernels import tl, triton
 
 
 @triton.jit
-def _tile(rows, node, h, x, given, heads, width):
-    """The rows of some nodes and heads, 0 where there are none: (edges, heads, numbers)."""
-    at = (node[:, None] * heads + h[None, :])[:, :, None] * width + x[None, None, :]
-    mask = (given[:, None] & (h < heads)[None, :])[:, :, None] & (x < width)[None, None, :]
-    return tl.load(rows + at, mask=mask, other=0.0)
+def _inside(h, x, H: tl.constexpr, W: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr):
+    """Which heads and numbers there are: (heads, numbers); known to be all where powers of two fit."""
+    inside = tl.full((BH, BW), 1, tl.int1)
+    if H % BH != 0:
+        inside = inside & (h < H)[:, None]
+    if W != BW:
+        inside = inside & (x < W)[None, :]
+    return inside
 
 
 @triton.jit
-def _row(rows, node, h, x, heads, width):
+def _tile(rows, node, given, first, H: tl.constexpr, W: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr):
+    """The rows of some nodes and of the heads from ``first`` on, 0 where there are none: (edges, heads, numbers).
+
+    They are read as one row of all heads, so that the lanes of a warp share a row: sums over edges then stay in registers.
+    """
+    x = tl.arange(0, BH * BW)
+    at = first * W + x if W == BW else (first + x // BW) * W + x % BW
+    mask = given[:, None]
+    if H % BH != 0:
+        mask = mask & (first + x // BW < H)[None, :]
+    if W != BW:
+        mask = mask & (x % BW < W)[None, :]
+    found = tl.load(rows + (node * (H * W))[:, None] + at[None, :], mask=mask, other=0.0)
+    return tl.reshape(found, (BE, BH, BW))
+
+
+@triton.jit
+def _row(rows, node, h, H: tl.constexpr, W: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr):
     """The row of one node and some heads: (heads, numbers)."""
-    at = (node * heads + h)[:, None] * width + x[None, :]
-    return tl.load(rows + at, mask=(h < heads)[:, None] & (x < width)[None, :], other=0.0)
+    x = tl.arange(0, BW)
+    return tl.load(rows + node * (H * W) + h[:, None] * W + x[None, :], mask=_inside(h, x, H, W, BH, BW), other=0.0)
 
 
 @triton.jit
-def _store_row(rows, node, h, x, heads, width, given):
-    at = (node * heads + h)[:, None] * width + x[None, :]
-    tl.store(rows + at, given, mask=(h < heads)[:, None] & (x < width)[None, :])
+def _store_row(rows, node, h, given, H: tl.constexpr, W: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr):
+    x = tl.arange(0, BW)
+    tl.store(rows + node * (H * W) + h[:, None] * W + x[None, :], given, mask=_inside(h, x, H, W, BH, BW))
 
 
 @triton.jit
-def _scalars(table, node, h, given, heads):
-    """What a table has for some nodes and heads: (edges, heads)."""
-    return tl.load(table + node[:, None] * heads + h[None, :], mask=given[:, None] & (h < heads)[None, :], other=0.0)
+def _scalars(table, node, given, h, H: tl.constexpr):
+    """What a table has for some nodes or edges and heads: (edges, heads)."""
+    at = (node * H)[:, None] + h[None, :]
+    return tl.load(table + at, mask=given[:, None] & (h < H)[None, :], other=0.0)
 
 
 @triton.jit
@@ -46,8 +68,9 @@ def _inverse(square, TINY: tl.constexpr):
 
 @triton.jit
 def attend(
-    positions, values, start, source, edge, edge_mask, out, nearest, inverse_sum, heads, channels,
-    D: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, TINY: tl.constexpr,
+    positions, values, start, source, edge, edge_mask, out, nearest, inverse_sum,
+    H: tl.constexpr, C: tl.constexpr, D: tl.constexpr, TINY: tl.constexpr,
+    BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """The weighted sum of the sources' values, for one target.
 
@@ -55,9 +78,10 @@ def attend(
     normaliser, (nodes, heads) both, are kept for the gradient.
     """
     i = tl.program_id(0).to(tl.int64)
-    h = tl.program_id(1) * BH + tl.arange(0, BH)
-    c, d, e = tl.arange(0, BC), tl.arange(0, BD), tl.arange(0, BE)
-    own = _row(positions, i, h, d, heads, D)
+    first = tl.program_id(1) * BH
+    h = first + tl.arange(0, BH)
+    e = tl.arange(0, BE)
+    own = _row(positions, i, h, H, D, BH, BD)
     kind: tl.constexpr = values.dtype.element_ty
     near = tl.full((BH,), float("inf"), kind)
     total = tl.zeros((BH,), kind)
@@ -67,8 +91,8 @@ def attend(
         a = lead + e
         given = a < end
         j = tl.load(source + a, mask=given, other=0).to(tl.int64)
-        f = _tile(values, j, h, c, given, heads, channels)
-        difference = own[None, :, :] - _tile(positions, j, h, d, given, heads, D)
+        f = _tile(values, j, given, first, H, C, BE, BH, BC)
+        difference = own[None, :, :] - _tile(positions, j, given, first, H, D, BE, BH, BD)
         r = tl.where(given[:, None], tl.sqrt(tl.sum(difference * difference, axis=2)), float("inf"))
         before = near
         near = tl.minimum(near, tl.min(r, axis=0))
@@ -76,18 +100,19 @@ def attend(
         w = tl.exp(near[None, :] - r)
         total = total * scale + tl.sum(w, axis=0)
         if edge_mask is not None:
-            w *= _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), h, given, heads)
+            w *= _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), given, h, H)
         summed = summed * scale[:, None] + tl.sum(w[:, :, None] * f, axis=0)
     factor = tl.where(total > 0, 1 / tl.where(total > 0, total, 1.0), 0.0)
-    _store_row(out, i, h, c, heads, channels, summed * factor[:, None])
-    tl.store(nearest + i * heads + h, near, mask=h < heads)
-    tl.store(inverse_sum + i * heads + h, factor, mask=h < heads)
+    _store_row(out, i, h, summed * factor[:, None], H, C, BH, BC)
+    tl.store(nearest + i * H + h, near, mask=h < H)
+    tl.store(inverse_sum + i * H + h, factor, mask=h < H)
 
 
 @triton.jit
 def target_gradients(
-    positions, values, grad, out, nearest, inverse_sum, start, source, edge, edge_mask, mean, grad_positions, heads, channels,
-    D: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, TINY: tl.constexpr,
+    positions, values, grad, out, nearest, inverse_sum, start, source, edge, edge_mask, mean, grad_positions,
+    H: tl.constexpr, C: tl.constexpr, D: tl.constexpr, TINY: tl.constexpr,
+    BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     r"""The gradient of the position of one target, and :math:`\langle \bar y_i, y_i \rangle` into ``mean``.
 
@@ -95,46 +120,48 @@ def target_gradients(
     :math:`\alpha_{ij} (m_{ij} \langle \bar y_i, f_j \rangle - \langle \bar y_i, y_i \rangle)`.
     """
     i = tl.program_id(0).to(tl.int64)
-    h = tl.program_id(1) * BH + tl.arange(0, BH)
-    c, d, e = tl.arange(0, BC), tl.arange(0, BD), tl.arange(0, BE)
-    own = _row(positions, i, h, d, heads, D)
-    g = _row(grad, i, h, c, heads, channels)
-    average = tl.sum(g * _row(out, i, h, c, heads, channels), axis=1)
-    at = i * heads + h
-    tl.store(mean + at, average, mask=h < heads)
-    near = tl.load(nearest + at, mask=h < heads, other=0.0)
-    factor = tl.load(inverse_sum + at, mask=h < heads, other=0.0)
+    first = tl.program_id(1) * BH
+    h = first + tl.arange(0, BH)
+    e = tl.arange(0, BE)
+    own = _row(positions, i, h, H, D, BH, BD)
+    g = _row(grad, i, h, H, C, BH, BC)
+    average = tl.sum(g * _row(out, i, h, H, C, BH, BC), axis=1)
+    at = i * H + h
+    tl.store(mean + at, average, mask=h < H)
+    near = tl.load(nearest + at, mask=h < H, other=0.0)
+    factor = tl.load(inverse_sum + at, mask=h < H, other=0.0)
     slopes = tl.zeros((BH, BD), values.dtype.element_ty)
     end = tl.load(start + i + 1)
     for lead in range(tl.load(start + i), end, BE):
         a = lead + e
         given = a < end
         j = tl.load(source + a, mask=given, other=0).to(tl.int64)
-        f = _tile(values, j, h, c, given, heads, channels)
-        difference = own[None, :, :] - _tile(positions, j, h, d, given, heads, D)
+        f = _tile(values, j, given, first, H, C, BE, BH, BC)
+        difference = own[None, :, :] - _tile(positions, j, given, first, H, D, BE, BH, BD)
         square = tl.sum(difference * difference, axis=2)
         inverse = _inverse(square, TINY)
         product = tl.sum(g[None, :, :] * f, axis=2)
         if edge_mask is not None:
-            product *= _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), h, given, heads)
+            product *= _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), given, h, H)
         w = tl.exp(near[None, :] - square * inverse) * factor[None, :]
         slope = tl.where(given[:, None], w * (average[None, :] - product) * inverse, 0.0)
         slopes += tl.sum(slope[:, :, None] * difference, axis=0)
-    _store_row(grad_positions, i, h, d, heads, D, slopes)
+    _store_row(grad_positions, i, h, slopes, H, D, BH, BD)
 
 
 @triton.jit
 def source_gradients(
     positions, values, grad, nearest, inverse_sum, mean, start, target, edge, edge_mask, grad_positions, grad_values,
-    heads, channels,
-    D: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, TINY: tl.constexpr,
+    H: tl.constexpr, C: tl.constexpr, D: tl.constexpr, TINY: tl.constexpr,
+    BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the values of one source, and that of its position, which is added; edges are by source."""
     j = tl.program_id(0).to(tl.int64)
-    h = tl.program_id(1) * BH + tl.arange(0, BH)
-    c, d, e = tl.arange(0, BC), tl.arange(0, BD), tl.arange(0, BE)
-    own = _row(positions, j, h, d, heads, D)
-    f = _row(values, j, h, c, heads, channels)
+    first = tl.program_id(1) * BH
+    h = first + tl.arange(0, BH)
+    e = tl.arange(0, BE)
+    own = _row(positions, j, h, H, D, BH, BD)
+    f = _row(values, j, h, H, C, BH, BC)
     kind: tl.constexpr = values.dtype.element_ty
     slopes = tl.zeros((BH, BD), kind)
     summed = tl.zeros((BH, BC), kind)
@@ -143,21 +170,21 @@ def source_gradients(
         a = lead + e
         given = a < end
         i = tl.load(target + a, mask=given, other=0).to(tl.int64)
-        g = _tile(grad, i, h, c, given, heads, channels)
-        difference = own[None, :, :] - _tile(positions, i, h, d, given, heads, D)
+        g = _tile(grad, i, given, first, H, C, BE, BH, BC)
+        difference = own[None, :, :] - _tile(positions, i, given, first, H, D, BE, BH, BD)
         square = tl.sum(difference * difference, axis=2)
         inverse = _inverse(square, TINY)
-        w = tl.exp(_scalars(nearest, i, h, given, heads) - square * inverse) * _scalars(inverse_sum, i, h, given, heads)
+        w = tl.exp(_scalars(nearest, i, given, h, H) - square * inverse) * _scalars(inverse_sum, i, given, h, H)
         w = tl.where(given[:, None], w, 0.0)
         masked = w
         if edge_mask is not None:
-            masked = w * _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), h, given, heads)
+            masked = w * _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), given, h, H)
         product = tl.sum(g * f[None, :, :], axis=2)
         summed += tl.sum(masked[:, :, None] * g, axis=0)
-        slope = (w * _scalars(mean, i, h, given, heads) - masked * product) * inverse
+        slope = (w * _scalars(mean, i, given, h, H) - masked * product) * inverse
         slopes += tl.sum(slope[:, :, None] * difference, axis=0)
-    _store_row(grad_positions, j, h, d, heads, D, slopes + _row(grad_positions, j, h, d, heads, D))
-    _store_row(grad_values, j, h, c, heads, channels, summed)
+    _store_row(grad_positions, j, h, slopes + _row(grad_positions, j, h, H, D, BH, BD), H, D, BH, BD)
+    _store_row(grad_values, j, h, summed, H, C, BH, BC)
 
 
 @triton.jit
@@ -170,15 +197,16 @@ def edges_by_node(key, order, other, start, ends, edge, edges, count, steps, BLO
     node = tl.load(other + e, mask=given, other=0)
     tl.store(ends + a, tl.where((node >= 0) & (node < count), node, 0).to(tl.int32), mask=given)
     tl.store(edge + a, e.to(tl.int32), mask=given)
-    low = tl.zeros((BLOCK,), tl.int32)
-    high = low + edges
-    for _ in range(steps):
-        middle = low + (high - low) // 2
-        open_still = low < high
-        less = tl.load(key + middle, mask=open_still, other=0) < a
-        low = tl.where(open_still & less, middle + 1, low)
-        high = tl.where(open_still & (less == 0), middle, high)
-    tl.store(start + a, low, mask=a <= count)
+    if tl.program_id(0).to(tl.int64) * BLOCK <= count:  # most programs have edges only
+        low = tl.zeros((BLOCK,), tl.int32)
+        high = low + edges
+        for _ in range(steps):
+            middle = low + (high - low) // 2
+            between = low < high
+            less = tl.load(key + middle, mask=between, other=0) < a
+            low = tl.where(between & less, middle + 1, low)
+            high = tl.where(between & (less == 0), middle, high)
+        tl.store(start + a, low, mask=a <= count)
 
 
 @triton.jit

@@ -105,7 +105,7 @@ def test_points_in_no_range_are_left_alone():
 
 
 def test_many_channels_are_taken_in_blocks(monkeypatch):
-    monkeypatch.setattr(exact, "MOST_CHANNELS", 16)
+    monkeypatch.setattr(exact, "MOST_CHANNELS", {"forward": 32, "backward": 16})
     compare((points(20, 2, 2, 1), normal(20, 2, 37, seed=2), None, Pairs([(0, 20, 0, 20)]), True))
     pairs = Pairs([(0, 10, 0, 8), (10, 20, 8, 20)], torch.arange(20), torch.arange(20))
     compare((points(20, 1, 2, 1), normal(20, 1, 37, seed=2), points(20, 1, 2, 3), pairs, True))

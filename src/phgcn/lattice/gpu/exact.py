@@ -1,8 +1,8 @@
 r"""Exact attention in Triton: sums over all pairs of a graph's points, and their gradient.
 
-A program takes one tile of targets of one graph, one head and up to 128 channels, and goes through the tiles of the graph's
-sources (:mod:`.exact_kernels`).  Nothing of size :math:`N \times N` is stored, every output is written by one program, and
-sources are added in the same order whatever is batched beside a graph: no atomics, the same bits every run.
+A program takes one tile of targets of one graph, one head and up to 128 channels (64 in the backward), and goes through the
+tiles of the graph's sources (:mod:`.exact_kernels`).  Nothing of size :math:`N \times N` is stored, every output is written by
+one program, and sources are added in the same order whatever is batched beside a graph: no atomics, the same bits every run.
 
 Float32 accuracy: a product of float32 rows is the sum of three TF32 products (:obj:`PRECISION`), each tile's sum is added in
 float32, and distances never go through a product.
@@ -20,7 +20,9 @@ from torch import Tensor
 from ...triton_kernels import cdiv, device_of, power_of_2
 from .exact_kernels import attend, gradient_rows, gradients, nearest
 
-MOST_CHANNELS = 128
+MOST_CHANNELS = {"forward": 128, "backward": 64}
+"""Of one program: the backward holds the rows of its targets in shared memory."""
+
 MOST_UNROLLED = 16
 """Up to so many coordinates are held in registers."""
 
@@ -89,7 +91,7 @@ def all_pairs(
     if tiles == 0:
         return
     shift = _shift(positions, queries, pairs, normalise)
-    width, blocks = _channels(values)
+    width, blocks = _channels(values, "forward")
     keys, rows, asked = _rows(positions), _rows(values), _rows(asked)
     with device_of(values):
         attend[tiles, values.size(1), blocks](
@@ -131,9 +133,12 @@ def _gradients(own, other, values, rows, bias, shift, pairs, of_queries, of_keys
     table, tiles = _tiles(pairs, tile.targets, values.device)
     if tiles == 0:
         return
-    width, blocks = _channels(values)
+    width, blocks = _channels(values, "backward")
     own, other, values = _rows(own), _rows(other), _rows(values)
-    parts = grad_positions if blocks == 1 else grad_positions.new_zeros(blocks, *grad_positions.shape)
+    parts = grad_positions
+    if blocks > 1:
+        parts = grad_positions.new_zeros(blocks, *grad_positions.shape)
+        parts[0] = grad_positions  # rows of points in no range stay
     with device_of(values):
         gradients[tiles, values.size(1), blocks](
             own, other, values, rows, bias, pairs.query_order, pairs.key_order, shift, table, *_whole(pairs), parts,
@@ -144,15 +149,7 @@ def _gradients(own, other, values, rows, bias, shift, pairs, of_queries, of_keys
             TINY=torch.finfo(values.dtype).tiny, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
     if blocks > 1:
-        _add_parts(parts, pairs, grad_positions)
-
-
-def _add_parts(parts: Tensor, pairs: Pairs, grad_positions: Tensor) -> None:
-    """Sums the parts of the targets in ``pairs``; rows of others stay."""
-    total = parts.sum(dim=0)
-    for begin, end, _, _ in pairs.ranges:
-        index = slice(begin, end) if pairs.query_order is None else pairs.query_order[begin:end].long()
-        grad_positions[index] = total[index]
+        torch.sum(parts, dim=0, out=grad_positions)
 
 
 def _gradient_rows(grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
@@ -209,9 +206,9 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _channels(values: Tensor) -> tuple[int, int]:
+def _channels(values: Tensor, way: str) -> tuple[int, int]:
     """The channels of one program, and how many such blocks there are."""
-    width = min(MOST_CHANNELS, max(16, power_of_2(values.size(2))))
+    width = min(MOST_CHANNELS[way], max(16, power_of_2(values.size(2))))
     return width, max(1, cdiv(values.size(2), width))
 
 

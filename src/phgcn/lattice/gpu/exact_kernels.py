@@ -40,7 +40,7 @@ def _coordinates(point, mask, D: tl.constexpr, UNROLLED: tl.constexpr):
     found = ()
     if UNROLLED:
         for k in tl.static_range(D):
-            found = found + (tl.load(point + k, mask=mask, other=0.0),)  # noqa: RUF005
+            found = found + (tl.load(point + k, mask=mask, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
     return found
 
 
