@@ -44,7 +44,7 @@ CLUSTER_WIDTH = 0.1
 about 1/decay_global within a spread of about ten times as much."""
 
 LAYERS = {"GATConv": GATConv, "EDAConv": EDAConv, "PHGCNConv": PHGCNConv}
-KERNELS = ("by_node", "take", "pack_rows", "attend", "pack_gradients", "target_gradients", "source_gradients")
+KERNELS = ("by_node", "take", "invert", "pack_rows", "attend", "pack_gradients", "target_gradients", "source_gradients")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from phgcn.structural.graph import by_node, take
+from phgcn.structural.graph import by_node, invert, take
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
@@ -12,3 +12,8 @@ def test_edges_are_sorted_stably_whatever_the_parts(edges, parts):
     assert np.array_equal(order, np.argsort(node, kind="stable"))
     assert np.array_equal(np.diff(start), np.bincount(node, minlength=60))
     assert np.array_equal(take(node, order), np.sort(node))
+
+
+def test_an_order_is_inverted():
+    order = np.random.default_rng(0).permutation(1000).astype(np.int32)
+    assert np.array_equal(order[invert(order)], np.arange(1000))

@@ -1,9 +1,9 @@
 r"""Attention to neighbours in Numba, on all cores.
 
-Up to 8 heads are computed together, one in each lane of a vector register (:mod:`.lanes`): *rows* hold what is needed of a
-node, with the heads innermost.  Nodes are shared out to tasks by the number of their edges; every node is written by one
-task alone, its edges in the order of ``edge_index``: no atomics, the same bits for any number of threads, and nothing that
-is batched beside a graph changes its sums.
+Up to 8 heads are computed together: *rows* hold what is needed of a node, with the heads innermost, and :mod:`.lines` what is
+computed of a chunk of edges.  Nodes are shared out to tasks by the number of their edges; every node is written by one task
+alone, its edges in the order of ``edge_index``: no atomics, the same bits for any number of threads, and nothing that is
+batched beside a graph changes its sums.
 """
 
 from __future__ import annotations
@@ -13,21 +13,12 @@ import numpy as np
 import torch
 from numba import prange
 
-from ..compile import inline, kernel
-from .graph import by_node, take
-from .lanes import distance, exponential, inverse, lesser, load, prefetch, splat, store
+from ..compile import inline, kernel, serial
+from .graph import by_node, invert, take
+from .lines import CHUNK, LANES, add_products, assign, fetch, fill, multiply, owners, root, subtract, sum_runs, weigh
 
-LANES = 8
-"""Heads that are computed together."""
-
-WORK = 512
+WORK = 1024
 """Edges and nodes that one task of a parallel loop takes, about."""
-
-AHEAD = 16
-"""How many edges ahead rows are fetched."""
-
-CHUNK = 64
-"""Edges of a node whose weights are held at a time."""
 
 
 @inline
@@ -81,19 +72,63 @@ def pack_gradients(positions, grad, out, norm, head, lanes, rows):
 
 
 @inline
-def unpack(summed, first, count, head, lanes, out):
-    """Writes some entries of a row of sums into the heads of a node's output."""
-    own, taken = out[head : head + len(lanes)], summed[first : first + count]
-    for c in range(count):
+def unpack(sums, begin, count, first, head, lanes, out):
+    """Writes some slots of the rows of sums into the heads of the nodes from ``first`` on."""
+    for i in range(sums.shape[0]):
+        own, taken = out[first + i, head : head + len(lanes)], sums[i, begin : begin + count]
+        for c in range(count):
+            for h in range(len(lanes)):
+                own[h, c] = taken[c, h]
+
+
+@inline
+def make_lines(count, slots, lanes, rows):
+    """Lines, by slots and as plain rows of numbers."""
+    lines = np.zeros((count, slots, len(lanes)), rows.dtype)
+    return lines, lines.reshape(count, slots * len(lanes))
+
+
+@inline
+def measure(rows, start, source, dim, first, last, lanes, distance, near):
+    r"""The distances of a task's edges, chunk by chunk, :math:`(\cdot, \text{CHUNK} \cdot L)`, and the least of each target."""
+    own = np.empty(CHUNK, np.int32)
+    (slots, line), (other_slots, other) = make_lines(dim, CHUNK, lanes, rows), make_lines(dim, CHUNK, lanes, rows)
+    node = first
+    for chunk in range(distance.shape[0]):
+        lead = start[first] + chunk * CHUNK
+        count, r = min(CHUNK, start[last] - lead), distance[chunk]
+        owners(start, node, lead, own[:count])
+        node = own[count - 1]
+        fetch(slots, 0, rows, own[:count], 0, lanes)
+        fetch(other_slots, 0, rows, source[lead : lead + count], 0, lanes)
+        for k in range(dim):
+            subtract(line[k], other[k])
+            add_products(r, line[k], line[k])
+        root(r)
+        for e in range(count):
+            least, own_r = near[own[e] - first, 0], r[e * len(lanes) : (e + 1) * len(lanes)]
+            for h in range(len(lanes)):
+                least[h] = min(least[h], own_r[h])
+
+
+@inline
+def normalise(sums, near, first, head, lanes, out, norm):
+    """Writes the sums of each node, divided by the last of them, the normaliser, into the heads of its output."""
+    last, group = sums.shape[1] - 1, head // len(lanes)
+    for i in range(sums.shape[0]):
+        own, taken, total = out[first + i, head : head + len(lanes)], sums[i], sums[i, last]
+        nearest, factor = norm[0, first + i, group], norm[1, first + i, group]
         for h in range(len(lanes)):
-            own[h, c] = taken[c, h]
+            factor[h] = 1 / total[h] if total[h] > 0 else 0 * total[h]
+            nearest[h] = near[i, 0, h]
+        for c in range(last):
+            for h in range(len(lanes)):
+                own[h, c] = taken[c, h] * factor[h]
 
 
 @kernel
 def attend(rows, start, source, edge, mask, dim, head, lanes, out, norm):
     r"""The weighted sum of the sources' values, for every target.
-
-    The softmax is taken chunk by chunk: where a chunk has a nearer source than those before, these are scaled down.
 
     Args:
         rows: Positions and values, :math:`(N, D + C, L)`.
@@ -105,110 +140,121 @@ def attend(rows, start, source, edge, mask, dim, head, lanes, out, norm):
         out: Where the sums go, :math:`(N, H, C)`.
         norm: Where the nearest distance and the inverse normaliser go, :math:`(2, N, G, L)`.
     """
-    n, channels, last = rows.shape[0], rows.shape[1] - dim, start[rows.shape[0]] - 1
+    n, channels, width, group = rows.shape[0], rows.shape[1] - dim, len(lanes), head // len(lanes)
     for task in prange((start[n] + n + WORK - 1) // WORK):
-        weight = np.empty((CHUNK, len(lanes)), rows.dtype)
-        summed = np.empty((channels, len(lanes)), rows.dtype)
-        zero = splat(0, rows, lanes)
-        for i in range(first_node(start, task * WORK), first_node(start, (task + 1) * WORK)):
-            near, total = splat(np.inf, rows, lanes), zero
+        first, last = first_node(start, task * WORK), first_node(start, (task + 1) * WORK)
+        chunks = (start[last] - start[first] + CHUNK - 1) // CHUNK
+        weight, near = np.zeros((chunks, CHUNK * width), rows.dtype), np.full((last - first, 1, width), np.inf, rows.dtype)
+        measure(rows, start, source, dim, first, last, lanes, weight, near)
+        own, sums = np.empty(CHUNK, np.int32), np.zeros((last - first, channels + 1, width), rows.dtype)
+        (slots, line), (spare, factor) = make_lines(channels + 1, CHUNK + 1, lanes, rows), make_lines(1, CHUNK, lanes, rows)
+        node = first
+        for chunk in range(chunks):
+            lead = start[first] + chunk * CHUNK
+            count, w = min(CHUNK, start[last] - lead), weight[chunk]
+            owners(start[first:], node - first, lead, own[:count])
+            fetch(spare, 0, near, own[:count], 0, lanes)
+            weigh(line[channels, width:], factor[0], w)
+            assign(w, line[channels, width:])
+            if mask.shape[0] > 0:
+                fetch(spare, 0, mask, edge[lead : lead + count], group, lanes)
+                multiply(w, factor[0])
+            fetch(slots[:channels], 1, rows, source[lead : lead + count], dim, lanes)
             for c in range(channels):
-                store(summed, (c,), zero)
-            for lead in range(start[i], start[i + 1], CHUNK):
-                count = min(CHUNK, start[i + 1] - lead)
-                before = near
-                for e in range(count):
-                    prefetch(rows, source[min(lead + e + AHEAD, last)], lanes)
-                    r = distance(rows, i, rows, source[lead + e], dim, lanes)
-                    near = lesser(near, r)
-                    store(weight, (e,), r)
-                if lead > start[i]:
-                    scale = exponential(near - before)
-                    total = total * scale
-                    for c in range(channels):
-                        store(summed, (c,), load(summed, (c,), lanes) * scale)
-                for e in range(count):
-                    w = exponential(near - load(weight, (e,), lanes))
-                    total = total + w
-                    if mask.shape[0] > 0:
-                        w = w * load(mask, (edge[lead + e], head // len(lanes)), lanes)
-                    j = source[lead + e]
-                    for c in range(channels):
-                        store(summed, (c,), load(summed, (c,), lanes) + w * load(rows, (j, dim + c), lanes))
-            factor = inverse(total)
-            for c in range(channels):
-                store(summed, (c,), load(summed, (c,), lanes) * factor)
-            unpack(summed, 0, channels, head, lanes, out[i])
-            store(norm, (0, i, head // len(lanes)), near)
-            store(norm, (1, i, head // len(lanes)), factor)
+                multiply(line[c, width:], w)
+            node = sum_runs(slots, start, node, lead, count, lanes, first, sums)
+        normalise(sums, near, first, head, lanes, out, norm)
+
+
+@serial
+def find_slopes(r, weight, mean, product):
+    """r = weight * (mean - product) / r, and 0 where that is 0."""
+    for q in range(r.shape[0]):
+        over = 1 / r[q] if r[q] > 0 else 0 * r[q]
+        r[q] = weight[q] * (mean[q] - product[q]) * over
 
 
 @kernel
-def target_gradients(rows, gradients, start, source, edge, mask, dim, head, lanes, grad_positions):
+def target_gradients(rows, gradients, start, source, edge, mask, dim, head, lanes, slopes, weights, grad_positions):
     r"""The gradient of the targets' positions.
 
     With :math:`y_i = \sum_j \alpha_{ij} m_{ij} f_j`, a score :math:`-r_{ij}` has the gradient
-    :math:`\alpha_{ij} (m_{ij} \langle \bar y_i, f_j \rangle - \langle \bar y_i, y_i \rangle)`.
+    :math:`\alpha_{ij} (m_{ij} \langle \bar y_i, f_j \rangle - \langle \bar y_i, y_i \rangle)`.  Less this, over
+    :math:`r_{ij}`, goes to ``slopes``, and :math:`\alpha_{ij} m_{ij}` to ``weights``, :math:`(E, 1, L)`: for the sources.
     """
-    n, channels, last = rows.shape[0], rows.shape[1] - dim, start[rows.shape[0]] - 1
+    n, channels, width, group = rows.shape[0], rows.shape[1] - dim, len(lanes), head // len(lanes)
     for task in prange((start[n] + n + WORK - 1) // WORK):
-        summed = np.empty((dim, len(lanes)), rows.dtype)
-        zero = splat(0, rows, lanes)
-        for i in range(first_node(start, task * WORK), first_node(start, (task + 1) * WORK)):
+        first, last = first_node(start, task * WORK), first_node(start, (task + 1) * WORK)
+        own, sums = np.empty(CHUNK, np.int32), np.zeros((last - first, dim, width), rows.dtype)
+        (slots, line), (spare, factor) = make_lines(dim, CHUNK + 1, lanes, rows), make_lines(1, CHUNK, lanes, rows)
+        here_slots, here = make_lines(channels + 3, CHUNK, lanes, rows)
+        there_slots, there = make_lines(dim + channels, CHUNK, lanes, rows)
+        near, inverse, mean = here[channels], here[channels + 1], here[channels + 2]
+        product, r, w = np.zeros_like(near), np.zeros_like(near), np.zeros_like(near)
+        node = first
+        for lead in range(start[first], start[last], CHUNK):
+            count = min(CHUNK, start[last] - lead)
+            owners(start, node, lead, own[:count])
+            fetch(slots, 1, gradients, own[:count], 0, lanes)
+            fetch(here_slots, 0, gradients, own[:count], dim, lanes)
+            fetch(there_slots, 0, rows, source[lead : lead + count], 0, lanes)
+            fill(product, 0)
+            fill(r, 0)
             for k in range(dim):
-                store(summed, (k,), zero)
-            near, factor = load(gradients, (i, dim + channels), lanes), load(gradients, (i, dim + channels + 1), lanes)
-            mean = load(gradients, (i, dim + channels + 2), lanes)
-            for a in range(start[i], start[i + 1]):
-                j = source[a]
-                prefetch(rows, source[min(a + AHEAD, last)], lanes)
-                r = distance(rows, i, rows, j, dim, lanes)
-                product = zero
-                for c in range(channels):
-                    product = product + load(gradients, (i, dim + c), lanes) * load(rows, (j, dim + c), lanes)
-                if mask.shape[0] > 0:
-                    product = product * load(mask, (edge[a], head // len(lanes)), lanes)
-                slope = exponential(near - r) * factor * (mean - product) * inverse(r)
-                for k in range(dim):
-                    d = load(rows, (i, k), lanes) - load(rows, (j, k), lanes)
-                    store(summed, (k,), load(summed, (k,), lanes) + slope * d)
-            unpack(summed, 0, dim, head, lanes, grad_positions[i])
+                subtract(line[k, width:], there[k])
+                add_products(r, line[k, width:], line[k, width:])
+            for c in range(channels):
+                add_products(product, here[c], there[dim + c])
+            root(r)
+            weigh(w, near, r)
+            multiply(w, inverse)
+            if mask.shape[0] > 0:
+                fetch(spare, 0, mask, edge[lead : lead + count], group, lanes)
+                multiply(product, factor[0])
+            find_slopes(r, w, mean, product)
+            if mask.shape[0] > 0:
+                multiply(w, factor[0])
+            assign(slopes[lead : lead + count].reshape(-1), r)
+            assign(weights[lead : lead + count].reshape(-1), w)
+            for k in range(dim):
+                multiply(line[k, width:], r)
+            node = sum_runs(slots, start, node, lead, count, lanes, first, sums)
+        unpack(sums, 0, dim, first, head, lanes, grad_positions)
 
 
 @kernel
-def source_gradients(rows, gradients, start, target, edge, mask, dim, head, lanes, grad_positions, grad_values):
-    """The gradient of the sources' values, and that of their positions, which is added; edges are by source."""
-    n, channels, last = rows.shape[0], rows.shape[1] - dim, start[rows.shape[0]] - 1
+def source_gradients(gradients, start, target, place, slopes, weights, dim, head, lanes, grad_positions, grad_values):
+    """The gradient of the sources' values, and that of their positions, which is added to.
+
+    Edges are by source; ``place`` is where each is among those by target, :math:`(E,)`.
+    """
+    n, channels, width = gradients.shape[0], grad_values.shape[2], len(lanes)
     for task in prange((start[n] + n + WORK - 1) // WORK):
-        summed = np.empty((dim + channels, len(lanes)), rows.dtype)
-        zero = splat(0, rows, lanes)
-        for j in range(first_node(start, task * WORK), first_node(start, (task + 1) * WORK)):
-            for k in range(dim):  # what the edges to the node gave
-                for h in range(len(lanes)):
-                    summed[k, h] = grad_positions[j, head : head + len(lanes)][h, k]
+        first, last = first_node(start, task * WORK), first_node(start, (task + 1) * WORK)
+        own, sums = np.empty(CHUNK, np.int32), np.zeros((last - first, dim + channels, width), gradients.dtype)
+        slots, line = make_lines(dim + channels, CHUNK + 1, lanes, gradients)
+        (here_slots, here), (spare, factor) = make_lines(dim, CHUNK, lanes, gradients), make_lines(1, CHUNK, lanes, gradients)
+        node = first
+        for lead in range(start[first], start[last], CHUNK):
+            count = min(CHUNK, start[last] - lead)
+            owners(start, node, lead, own[:count])
+            fetch(here_slots, 0, gradients, own[:count], 0, lanes)
+            fetch(slots, 1, gradients, target[lead : lead + count], 0, lanes)
+            fetch(spare, 0, slopes, place[lead : lead + count], 0, lanes)
+            for k in range(dim):
+                subtract(line[k, width:], here[k])
+                multiply(line[k, width:], factor[0])
+            fetch(spare, 0, weights, place[lead : lead + count], 0, lanes)
             for c in range(dim, dim + channels):
-                store(summed, (c,), zero)
-            for a in range(start[j], start[j + 1]):
-                i = target[a]
-                prefetch(gradients, target[min(a + AHEAD, last)], lanes)
-                r = distance(rows, j, gradients, i, dim, lanes)
-                w = exponential(load(gradients, (i, dim + channels), lanes) - r)
-                w = w * load(gradients, (i, dim + channels + 1), lanes)
-                masked = w
-                if mask.shape[0] > 0:
-                    masked = w * load(mask, (edge[a], head // len(lanes)), lanes)
-                product = zero
-                for c in range(channels):
-                    g = load(gradients, (i, dim + c), lanes)
-                    product = product + g * load(rows, (j, dim + c), lanes)
-                    store(summed, (dim + c,), load(summed, (dim + c,), lanes) + masked * g)
-                mean = load(gradients, (i, dim + channels + 2), lanes)
-                slope = (w * mean - masked * product) * inverse(r)
-                for k in range(dim):
-                    d = load(rows, (j, k), lanes) - load(gradients, (i, k), lanes)
-                    store(summed, (k,), load(summed, (k,), lanes) + slope * d)
-            unpack(summed, 0, dim, head, lanes, grad_positions[j])
-            unpack(summed, dim, channels, head, lanes, grad_values[j])
+                multiply(line[c, width:], factor[0])
+            node = sum_runs(slots, start, node, lead, count, lanes, first, sums)
+        for i in range(first, last):  # what the edges to the node gave, less what those from it give
+            summed, given = sums[i - first], grad_positions[i, head : head + width]
+            for k in range(dim):
+                for h in range(width):
+                    summed[k, h] = given[h, k] - summed[k, h]
+        unpack(sums, 0, dim, first, head, lanes, grad_positions)
+        unpack(sums, dim, channels, first, head, lanes, grad_values)
 
 
 def forward(
@@ -245,20 +291,19 @@ def backward(
     lanes = _lanes(heads)
     start, source, edge = kept[2:]
     source_start, source_edge = by_node(edge_index[0], n, threads)
-    target = take(edge_index[1], source_edge)
+    target, place = take(edge_index[1], source_edge), take(invert(edge), source_edge)
     mask = _mask(edge_mask, lanes, values.dtype)
     positions, values, grad, out = (_filled(array, lanes) for array in (positions, values, grad, kept[0]))
     norm = np.stack([_filled(kept[1][k], lanes) for k in range(2)]) if values.shape[1] > heads else kept[1]
     grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
     rows = np.empty((n, dim + values.shape[2], len(lanes)), values.dtype)
     gradients = np.empty((n, dim + values.shape[2] + 3, len(lanes)), values.dtype)
+    slopes, weights = np.empty((2, len(edge), 1, len(lanes)), values.dtype)
     for head in range(0, heads, len(lanes)):
         pack_rows(positions, values, head, lanes, rows)
         pack_gradients(positions, grad, out, norm, head, lanes, gradients)
-        target_gradients(rows, gradients, start, source, edge, mask, dim, head, lanes, grad_positions)
-        source_gradients(
-            rows, gradients, source_start, target, source_edge, mask, dim, head, lanes, grad_positions, grad_values
-        )
+        target_gradients(rows, gradients, start, source, edge, mask, dim, head, lanes, slopes, weights, grad_positions)
+        source_gradients(gradients, source_start, target, place, slopes, weights, dim, head, lanes, grad_positions, grad_values)
     return np.ascontiguousarray(grad_positions[:, :heads]), np.ascontiguousarray(grad_values[:, :heads])
 
 

@@ -55,3 +55,12 @@ def take(values, order):
     for a in prange(order.shape[0]):
         out[a] = values[np.uint64(order[a])]
     return out
+
+
+@kernel
+def invert(order):
+    """Where each edge is in an order of all edges."""
+    out = np.empty(order.shape[0], np.int32)
+    for a in prange(order.shape[0]):
+        out[np.uint64(order[a])] = a
+    return out
