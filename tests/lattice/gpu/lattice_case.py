@@ -1,7 +1,5 @@
 """What the lattice in Triton must do, wherever its kernels run: a class to inherit."""
 
-from functools import lru_cache
-
 import pytest
 import torch
 from clouds import normal, relative
@@ -28,7 +26,6 @@ def run(device, backend, dtype, call, scheme, inputs, indices):
     return [out.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(out, list(leaves.values()), cotangent))]
 
 
-@lru_cache
 def cloud(dim, count=13, asked=0, spread=1.0, channels=3):
     """Two heads, three graphs in no order; rounded to float32, so that both types see the same points."""
     shapes = {"positions": (count, 2, dim), "values": (count, 2, channels)}
@@ -96,6 +93,16 @@ class LatticeCase:
         self.compare(scheme, (inputs, indices))
         asked = {**inputs, "queries": inputs["positions"][:9] + 0.01}
         self.compare(scheme, (asked, {**indices, "query_batch": indices["batch"][:9]}))
+
+    def test_small_graphs_are_summed_exactly_beside_large_ones(self, monkeypatch):
+        monkeypatch.setattr(groups, "EXACT_PAIRS", 20)
+        monkeypatch.setattr(groups, "EXACT_PAIRS_CUDA", 20)
+        inputs, _ = cloud(1, count=12, asked=6, channels=2)
+        indices = {"batch": torch.tensor([3, 0, 3, 1, 0, 3, 0, 0, 1, 0, 1, 0]), "query_batch": torch.tensor([0, 2, 1, 0, 0, 0])}
+        scheme = MultiScale(0.125, (4,) * 6, pairs=2)
+        self.compare(scheme, (inputs, indices))  # 24 pairs by a lattice, 3 exactly, a graph without keys, one without queries
+        del inputs["queries"]
+        self.compare(scheme, (inputs, {"batch": indices["batch"]}))
 
     def test_a_batch_is_its_graphs_alone_to_the_bit(self):
         inputs, indices = cloud(2, count=14, channels=2)

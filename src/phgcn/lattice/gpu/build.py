@@ -105,7 +105,7 @@ def _barycentric(fraction, rank, D: tl.constexpr, DP: tl.constexpr, RP: tl.const
     return tl.where((r <= D)[None, :], before - after, 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "clouds"])
 def _locate(
     points, cloud, kappa, matrix, origin, scale, tables, own_levels, fields, keys, weight, rank_out, own, slope,
     count, clouds, levels,
@@ -191,7 +191,7 @@ def cell_keys(points, cloud, kappa, level: int, corner, scale, fields: Fields) -
     return keys
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "level"])
 def _cell_keys(
     points, cloud, kappa, corner, scale, fields, keys, count, level,
     D: tl.constexpr, DIMS: tl.constexpr, F: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
@@ -225,7 +225,7 @@ def parent_keys(keys: Tensor, count: Tensor, fields: Fields) -> Tensor:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["bound"])
 def _parents(keys, count, fields, out, bound, F: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr):
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = v < bound
@@ -276,7 +276,7 @@ def neighbours(keys: Tensor, count: Tensor, begin: int, end: int, stencil: Stenc
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begin", "end", "bound", "halvings"])
 def _neighbours(
     keys, count, offset, length, fields, out, begin, end, bound, rows, halvings,
     D: tl.constexpr, LONGEST: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,

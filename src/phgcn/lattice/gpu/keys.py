@@ -60,7 +60,7 @@ def narrow_fields(low: Tensor, high: Tensor, grids, levels: int, clouds: int, li
     return tables, facts
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["cloud_bits"])
 def _fields(
     low, high, matrices, spare, step, used, tables, facts, grids, levels, cloud_bits, limit,
     D: tl.constexpr, DP: tl.constexpr, WORD_BITS: tl.constexpr,
@@ -174,7 +174,7 @@ def list_runs(runs: Runs, bound: int) -> tuple[Tensor, Tensor, Tensor]:
     return start[: bound + 1], key, run
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["entries"])
 def _heads(keys, head, entries, WORDS: tl.constexpr, BLOCK: tl.constexpr):
     """1 where a run starts, else 0."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -191,7 +191,7 @@ def _heads(keys, head, entries, WORDS: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(head + e, (differs & present).to(tl.int32), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["entries", "bound"])
 def _list(keys, order, number, start, key, run, entries, bound, WORDS: tl.constexpr, BLOCK: tl.constexpr):
     """Writes where runs start and end, their keys, and the run of each entry."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

@@ -1,4 +1,8 @@
-r"""How much one program of this room's kernels takes."""
+r"""How much one program of this room's kernels takes.
+
+Sizes that change from call to call are marked ``do_not_specialize``: Triton would compile a kernel anew for a size that is 1
+and for one that is a multiple of 16.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _sum(rows, order, weight, start, first, count, bound, divisor, factor, shift
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["bound", "row_count", "shift", "halvings"])
 def _sum_runs(
     main, extra, order, weight, start, first, count, out, out_extra,
     bound, row_count, shift, channels, factor, halvings,
@@ -173,7 +173,7 @@ def _blur_slab(table: Rows, found: Tensor, stencil: Stencil, count: Tensor, begi
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begin", "vertices"])
 def _blur(
     table, extra, found, weight, count, out, out_extra, begin, vertices, rows, channels,
     LONGEST: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
@@ -215,7 +215,7 @@ def add_coarser(fine: Rows, coarse: Rows, parent: Tensor, count: Tensor) -> None
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["bound"])
 def _add_coarser(
     fine, fine_extra, coarse, coarse_extra, parent, count, bound, channels,
     KIND: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
@@ -251,7 +251,7 @@ def gradient_rows(grad: Tensor, out: Tensor, norm: Tensor, normalise: bool) -> R
     return rows
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _gradient_rows(grad, out, norm, rows, extra, count, channels, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, WIDTH)

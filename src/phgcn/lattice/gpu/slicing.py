@@ -57,7 +57,7 @@ def slice_points(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["begin", "count"])
 def _slice(
     table, table_extra, vertex, weight, own, values, values_extra, cloud, kappa, factor, sums, sums_extra, floor,
     given, given_extra, out, out_extra, begin, count, channels,
@@ -145,7 +145,7 @@ def slice_gradients(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "keys", "begin"])
 def _slice_gradients(
     values_at, values_at_extra, grads_at, grads_at_extra, vertex, weight, rank, own, slope,
     values, values_extra, grads, grads_extra, cloud, kappa, matrix, scale, factor, sums, floor,
