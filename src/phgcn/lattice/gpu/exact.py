@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...triton_kernels import cdiv, device_of, power_of_2
+from ...triton_kernels import INTERPRETED, cdiv, device_of, power_of_2
 from .exact_kernels import attend, gradient_rows, gradients, nearest
 
 MOST_CHANNELS = {"forward": 128, "backward": 64}
@@ -213,4 +213,4 @@ def _channels(values: Tensor, way: str) -> tuple[int, int]:
 
 
 def _precision(values: Tensor) -> str:
-    return PRECISION if values.dtype == torch.float32 else "ieee"
+    return PRECISION if values.dtype == torch.float32 and not INTERPRETED else "ieee"
