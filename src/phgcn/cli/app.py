@@ -93,4 +93,6 @@ def _say(text: str, code: int) -> int:
 
 
 def main() -> None:
+    # Before torch is imported: threads that wait by spinning are slow beside other programs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     sys.exit(run())

@@ -1,10 +1,12 @@
 r"""The Numba backend: the filter of all graphs and heads, and its gradient, on the cores of the CPU.
 
-Graphs and heads are filtered one by one, each by the same steps as if it were alone, so that nothing beside it can change a
-bit of its output.  Graphs that are summed exactly share one parallel loop, since most are small.
+Graphs and heads go through their lattices one by one, each by the same steps as if it were alone, so that nothing beside it
+can change a bit of its output.  Those that are summed exactly share one parallel loop, since most are small.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numba
 import numpy as np
@@ -30,17 +32,15 @@ def forward(
     out = np.empty((len(targets), heads, channels), values.dtype)
     norm = np.empty((len(targets) if normalise else 0, heads), values.dtype)
     width = rows.padded(channels + normalise)
-    for head in range(heads):
-        keys = rows.pack_points(positions, head, groups.key_order)
-        asked = keys if queries is None else rows.pack_points(queries, head, groups.query_order)
-        packed = rows.pack_values(values, head, groups.key_order, normalise, width)
-        summed = np.zeros((len(asked), width), values.dtype)
-        _exact(keys, asked, packed, summed, groups, scheme, normalise and queries is not None)
-        for k, q in groups.slices():
-            if not summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
-                cloud = _cloud(keys[k], None if queries is None else asked[q], scheme, normalise)
-                cloud.forward(packed[k], summed[q])
-        rows.unpack_values(summed, head, groups.query_order, normalise, out, norm)
+    keys = rows.pack_points(positions, groups.key_order)
+    asked = keys if queries is None else rows.pack_points(queries, groups.query_order)
+    packed = rows.pack_values(values, groups.key_order, normalise, width)
+    summed = np.zeros((heads, len(targets), width), values.dtype)
+    _exact(keys, asked, packed, summed, groups, scheme, normalise and queries is not None)
+    for head, k, q in _clouds(heads, groups, scheme):
+        cloud = _cloud(keys[head, k], None if queries is None else asked[head, q], scheme, normalise)
+        cloud.forward(packed[head, k], summed[head, q])
+    rows.unpack_values(summed, groups.query_order, normalise, out, norm)
     return out, norm
 
 
@@ -61,23 +61,22 @@ def backward(
     grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
     grad_queries = None if queries is None else np.empty_like(queries)
     width = rows.padded(channels + normalise)
-    for head in range(heads):
-        keys = rows.pack_points(positions, head, groups.key_order)
-        asked = keys if queries is None else rows.pack_points(queries, head, groups.query_order)
-        packed = rows.pack_values(values, head, groups.key_order, normalise, width)
-        grads = rows.pack_gradients(grad, out, norm, head, groups.query_order, normalise, width)
-        grad_rows, grad_keys = np.zeros_like(packed), np.zeros_like(keys)
-        grad_asked = grad_keys if queries is None else np.zeros_like(asked)
-        far = normalise and queries is not None
-        _exact_backward(keys, asked, packed, grads, grad_rows, grad_keys, grad_asked, groups, scheme, far)
-        for k, q in groups.slices():
-            if not summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
-                cloud = _cloud(keys[k], None if queries is None else asked[q], scheme, normalise)
-                cloud.backward(packed[k], grads[q], grad_rows[k], grad_keys[k], grad_asked[q])
-        rows.unpack_columns(grad_rows, head, groups.key_order, grad_values)
-        rows.unpack_columns(grad_keys, head, groups.key_order, grad_positions)
-        if queries is not None:
-            rows.unpack_columns(grad_asked, head, groups.query_order, grad_queries)
+    keys = rows.pack_points(positions, groups.key_order)
+    asked = keys if queries is None else rows.pack_points(queries, groups.query_order)
+    packed = rows.pack_values(values, groups.key_order, normalise, width)
+    grads = rows.pack_gradients(grad, out, norm, groups.query_order, normalise, width)
+    grad_rows, grad_keys = np.zeros_like(packed), np.zeros_like(keys)
+    grad_asked = grad_keys if queries is None else np.zeros_like(asked)
+    far = normalise and queries is not None
+    _exact_backward(keys, asked, packed, grads, grad_rows, grad_keys, grad_asked, groups, scheme, far)
+    for head, k, q in _clouds(heads, groups, scheme):
+        cloud = _cloud(keys[head, k], None if queries is None else asked[head, q], scheme, normalise)
+        of_keys, of_asked = grad_keys[head, k], grad_asked[head, q]
+        cloud.backward(packed[head, k], grads[head, q], grad_rows[head, k], of_keys, of_asked)
+    rows.unpack_columns(grad_rows, groups.key_order, grad_values)
+    rows.unpack_columns(grad_keys, groups.key_order, grad_positions)
+    if queries is not None:
+        rows.unpack_columns(grad_asked, groups.query_order, grad_queries)
     return grad_positions, grad_values, grad_queries
 
 
@@ -87,17 +86,21 @@ def _use_threads() -> None:
     numba.set_num_threads(max(1, min(torch.get_num_threads(), most)))
 
 
-# Exact sums of all graphs at once
+# Exact sums of all graphs and heads at once
 
 
-def _blocks(groups: Groups, scheme: Scheme, swapped: bool = False) -> np.ndarray:
-    """Few targets each of the graphs that are summed exactly, and the range of their sources."""
+def _blocks(heads: int, groups: Groups, scheme: Scheme, swapped: bool = False) -> np.ndarray:
+    """Few targets each of the graphs that are summed exactly, and the range of their sources; points are numbered through
+    all heads."""
     found = []
     for k, q in groups.slices():
         if summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
             t, s = (k, q) if swapped else (q, k)
             found += [(a, min(a + TARGETS, t.stop), s.start, s.stop) for a in range(t.start, t.stop, TARGETS)]
-    return np.array(found, np.int64).reshape(-1, 4)
+    keys, asked = len(groups.key_order), len(groups.query_order)
+    step = [keys, keys, asked, asked] if swapped else [asked, asked, keys, keys]
+    one = np.array(found, np.int64).reshape(-1, 4)
+    return (np.arange(heads)[:, None, None] * np.array(step) + one).reshape(-1, 4)
 
 
 def _law(dtype: np.dtype) -> PairWeight:
@@ -114,33 +117,48 @@ def _shift(blocks: np.ndarray, asked: np.ndarray, sources: np.ndarray, far: bool
 
 
 def _exact(keys, asked, packed, summed, groups: Groups, scheme: Scheme, far: bool) -> None:
-    blocks = _blocks(groups, scheme)
+    blocks = _blocks(len(keys), groups, scheme)
     if len(blocks) == 0:
         return
-    sources, none = coordinate_lines(keys), np.empty((0, 0), keys.dtype)
-    targets = sources.T.copy() if asked is keys else coordinate_lines(asked).T.copy()
-    shift, zero = _shift(blocks, targets, sources, far), np.zeros(len(keys), keys.dtype)
-    all_pairs(blocks, targets, shift, sources, zero, _law(keys.dtype), packed, summed, none, none, none)
+    sources, none = coordinate_lines(_flat(keys)), np.empty((0, 0), keys.dtype)
+    targets = sources.T.copy() if asked is keys else coordinate_lines(_flat(asked)).T.copy()
+    shift, zero = _shift(blocks, targets, sources, far), np.zeros(sources.shape[1], keys.dtype)
+    law = _law(keys.dtype)
+    all_pairs(blocks, targets, shift, sources, zero, law, _flat(packed), _flat(summed), none, none, none)
 
 
 def _exact_backward(keys, asked, packed, grads, grad_rows, grad_keys, grad_asked, groups, scheme, far: bool) -> None:
-    blocks = _blocks(groups, scheme)
+    blocks = _blocks(len(keys), groups, scheme)
     if len(blocks) == 0:
         return
-    law, none, zero = _law(keys.dtype), np.empty((0, 0), keys.dtype), np.zeros(len(keys), keys.dtype)
-    of_keys = coordinate_lines(keys)
+    packed, grads, grad_rows, grad_keys = _flat(packed), _flat(grads), _flat(grad_rows), _flat(grad_keys)
+    law, none, zero = _law(keys.dtype), np.empty((0, 0), keys.dtype), np.zeros(len(packed), keys.dtype)
+    of_keys = coordinate_lines(_flat(keys))
     if asked is keys:
         own, other = rows.beside(grads, packed), rows.beside(packed, grads)
         all_pairs(blocks, of_keys.T.copy(), zero, of_keys, zero, law, grads, grad_rows, own, other, grad_keys)
         return
-    of_asked = coordinate_lines(asked)
+    of_asked = coordinate_lines(_flat(asked))
     shift = _shift(blocks, of_asked.T.copy(), of_keys, far)
-    all_pairs(blocks, of_asked.T.copy(), shift, of_keys, zero, law, none, none, grads, packed, grad_asked)
-    blocks = _blocks(groups, scheme, swapped=True)
+    all_pairs(blocks, of_asked.T.copy(), shift, of_keys, zero, law, none, none, grads, packed, _flat(grad_asked))
+    blocks = _blocks(len(keys), groups, scheme, swapped=True)
     all_pairs(blocks, of_keys.T.copy(), zero, of_asked, shift, law, grads, grad_rows, packed, grads, grad_keys)
 
 
+def _flat(table: np.ndarray) -> np.ndarray:
+    """The rows of all heads as one table, the same memory."""
+    return table.reshape(table.shape[0] * table.shape[1], table.shape[2])
+
+
 # One graph and head at a time
+
+
+def _clouds(heads: int, groups: Groups, scheme: Scheme) -> Iterator[tuple[int, slice, slice]]:
+    """Head, keys and queries of all that goes through a lattice."""
+    for head in range(heads):
+        for k, q in groups.slices():
+            if not summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
+                yield head, k, q
 
 
 def _cloud(keys, queries, scheme: Scheme, normalise: bool):

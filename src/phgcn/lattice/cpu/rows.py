@@ -1,4 +1,4 @@
-r"""Rows: values and gradients of one head, laid out for the kernels, and the way back.
+r"""Rows: values and gradients of all heads, laid out for the kernels, head by head, and the way back.
 
 A row holds the channels of a point, then, where the sum is normalised, a 1 that becomes the normaliser, then zeros up to a
 multiple of 8.
@@ -18,75 +18,83 @@ def padded(channels: int) -> int:
 
 
 @kernel
-def pack_points(points, head, order):
-    """The positions of one head, in the given order."""
-    n, dim = order.shape[0], points.shape[2]
-    out = np.empty((n, dim), points.dtype)
-    for a in prange(n):
-        for k in range(dim):
-            out[a, k] = points[order[a], head, k]
+def pack_points(points, order):
+    """The positions of all heads, in the given order, :math:`(H, N, D)`."""
+    heads, dim = points.shape[1:]
+    out = np.empty((heads, order.shape[0], dim), points.dtype)
+    for a in prange(order.shape[0]):
+        for h in range(heads):
+            for k in range(dim):
+                out[h, a, k] = points[order[a], h, k]
     return out
 
 
 @kernel
-def pack_values(values, head, order, ones, width):
-    """The rows of one head's values, in the given order."""
-    n, channels = order.shape[0], values.shape[2]
-    out = np.empty((n, width), values.dtype)
-    for a in prange(n):
-        own = values[order[a], head]
-        for c in range(channels):
-            out[a, c] = own[c]
-        for c in range(channels, width):
-            out[a, c] = 0
-        if ones:
-            out[a, channels] = 1
+def pack_values(values, order, ones, width):
+    """The rows of all heads' values, in the given order, :math:`(H, N, width)`."""
+    heads, channels = values.shape[1:]
+    out = np.empty((heads, order.shape[0], width), values.dtype)
+    for a in prange(order.shape[0]):
+        for h in range(heads):
+            own, row = values[order[a], h], out[h, a]
+            for c in range(channels):
+                row[c] = own[c]
+            for c in range(channels, width):
+                row[c] = 0
+            if ones:
+                row[channels] = 1
     return out
 
 
 @kernel
-def unpack_values(rows, head, order, ones, out, norm):
-    """Writes the rows of one head into the output, normalised if a normaliser rides along; 0 where that is 0."""
-    channels = out.shape[2]
+def unpack_values(rows, order, ones, out, norm):
+    """Writes rows into the output, normalised if a normaliser rides along; 0 where that is 0."""
+    heads, channels = out.shape[1:]
     for a in prange(order.shape[0]):
         i = order[a]
-        factor = rows.dtype.type(1)
-        if ones:
-            total = rows[a, channels]
-            norm[i, head] = total
-            factor = 1 / total if total != 0 else total
-        for c in range(channels):
-            out[i, head, c] = rows[a, c] * factor
+        for h in range(heads):
+            row, own = rows[h, a], out[i, h]
+            factor = rows.dtype.type(1)
+            if ones:
+                total = row[channels]
+                norm[i, h] = total
+                factor = 1 / total if total != 0 else total
+            for c in range(channels):
+                own[c] = row[c] * factor
 
 
 @kernel
-def pack_gradients(grad, out, norm, head, order, ones, width):
-    r"""The gradients of one head's rows: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
+def pack_gradients(grad, out, norm, order, ones, width):
+    r"""The gradients of all heads' rows, :math:`(H, N, width)`: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
     :math:`\bar n = -\langle \bar y, y \rangle / n`."""
-    n, channels = order.shape[0], grad.shape[2]
-    rows = np.zeros((n, width), grad.dtype)
-    for a in prange(n):
+    heads, channels = grad.shape[1:]
+    rows = np.zeros((heads, order.shape[0], width), grad.dtype)
+    for a in prange(order.shape[0]):
         i = order[a]
-        factor = grad.dtype.type(1)
-        if ones:
-            total = norm[i, head]
-            factor = 1 / total if total != 0 else total
-        product = grad.dtype.type(0)
-        for c in range(channels):
-            rows[a, c] = grad[i, head, c] * factor
+        for h in range(heads):
+            given, made, row = grad[i, h], out[i, h], rows[h, a]
+            factor = grad.dtype.type(1)
             if ones:
-                product += grad[i, head, c] * out[i, head, c]
-        if ones:
-            rows[a, channels] = -product * factor
+                total = norm[i, h]
+                factor = 1 / total if total != 0 else total
+            product = grad.dtype.type(0)
+            for c in range(channels):
+                row[c] = given[c] * factor
+            if ones:
+                for c in range(channels):
+                    product += given[c] * made[c]
+                row[channels] = -product * factor
     return rows
 
 
 @kernel
-def unpack_columns(rows, head, order, out):
-    """Writes the first columns of rows into one head of the output."""
+def unpack_columns(rows, order, out):
+    """Writes the first columns of rows into the output."""
     for a in prange(order.shape[0]):
-        for c in range(out.shape[2]):
-            out[order[a], head, c] = rows[a, c]
+        for h in range(out.shape[1]):
+            row, own = rows[h, a], out[order[a], h]
+            for c in range(own.shape[0]):
+                own[c] = row[c]
 
 
 @kernel
