@@ -14,10 +14,10 @@ export OMP_WAIT_POLICY ?= passive
 .PHONY: demo test test-slow lint bench fit figures clean
 
 demo: $(VENV)/.ready-demo
-	$(BIN)/python examples/demo.py --out demo
+	$(BIN)/phgcn reproduce motif --quick --out demo
 
 test: $(VENV)/.ready-test lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2
 
 test-slow: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -m slow

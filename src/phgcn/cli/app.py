@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import about, training, using
+from . import about, reproduce, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -50,6 +50,7 @@ app.command("tune")(training.tune)
 app.command("plot")(using.plot)
 app.command("graphs")(about.graphs)
 app.command("doctor")(about.doctor)
+app.add_typer(reproduce.app, name="reproduce")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -25,6 +25,9 @@ def motif(
     out: Out = Path("results/motif"),
     quick: Quick = False,
     trials: Annotated[int | None, typer.Option(help="Networks of each kind. \\[default: 10, quick: 3]", min=1)] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="Batches of graphs to train on. \\[default: 1500, quick: 400]", min=1)
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Train networks to say which motif is frequent: only those with global attention can.
@@ -41,7 +44,7 @@ def motif(
 
     cases = experiment.quick_cases() if quick else experiment.full_cases()
     standard = experiment.QUICK if quick else experiment.FULL
-    effort = standard if trials is None else replace(standard, trials=trials)
+    effort = replace(standard, trials=trials or standard.trials, iterations=iterations or standard.iterations)
     with MotifDisplay(len(cases) * effort.trials, effort.iterations) as display:
         content = experiment.run(cases, effort, out, display.told)
     if as_json:

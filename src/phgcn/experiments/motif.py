@@ -64,7 +64,7 @@ class Effort:
 
 
 FULL = Effort()
-QUICK = Effort(trials=3, iterations=600)
+QUICK = Effort(trials=3, iterations=400)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def run_trial(case: Case, trial: int, effort: Effort, folder: Path, told: Callab
 
 
 def _start(case: Case, trial: int, effort: Effort) -> tuple[Module, torch.optim.Optimizer]:
-    settings = {"method": case.method} if case.model == "phgcn" else {}
+    settings: dict[str, Any] = {"method": case.method} if case.model == "phgcn" else {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial)
         model = MODELS[case.model](

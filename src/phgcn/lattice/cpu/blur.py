@@ -24,7 +24,7 @@ CHUNK = 128
 class Simplices(NamedTuple):
     """Where the points lie, in the order of their cubes."""
 
-    index: np.ndarray  # the point, (N,)
+    point: np.ndarray  # its number, (N,)
     order: np.ndarray  # its Kuhn coordinates by descending fraction, (N, D)
     vertex: np.ndarray  # the sites of its simplex's vertices, (N, D+1)
     weight: np.ndarray  # its barycentric weights, (N, D+1)
@@ -211,7 +211,7 @@ def slice_points(table, simplices, factor, begin, out):
             for r in range(corners):
                 add_row(chunk, a - lead, factor * simplices.weight[a, r], table, simplices.vertex[a, r])
         for a in range(lead, end):
-            i = simplices.index[a] - begin
+            i = simplices.point[a] - begin
             if 0 <= i < count:
                 add_row(out, i, chunk.dtype.type(1), chunk, a - lead)
 
@@ -233,7 +233,7 @@ def slice_gradients(values, grads, column, simplices, factor, matrix, own, rows,
         row_grads: The gradients of the queries, which are the points from ``begin`` on.
         out, out_keys, out_queries: Where gradients of rows, keys and queries are added.
     """
-    index, vertex = simplices.index, simplices.vertex
+    index, vertex = simplices.point, simplices.vertex
     n, corners = vertex.shape
     keys, width = rows.shape
     dim = matrix.shape[0]

@@ -129,7 +129,7 @@ class Lattice:
         from ``begin`` on."""
         simplices, level = self.simplices, self.levels[0]
         corners = blur.splat(
-            rows, others, begin, simplices.index, self.start, self.first, self.entry, simplices.weight
+            rows, others, begin, simplices.point, self.start, self.first, self.entry, simplices.weight
         )  # fmt: skip
         return blur.gather(corners, level.source, level.start, level.site, level.sites, 1.0)
 
@@ -161,7 +161,7 @@ class Lattice:
         """Adds to rows of points, as many from ``begin`` on as ``out`` has, what their simplices' vertices hold."""
         blur.slice_points(table, self.simplices, self.dtype.type(factor), begin, out)
 
-    def slice_gradients(self, values, grads, column: int, factor: float, *given: np.ndarray) -> None:
+    def slice_gradients(self, values, grads, column: int, factor: float, *given) -> None:
         """Adds to the gradients of rows and positions; see :func:`phgcn.lattice.cpu.blur.slice_gradients`."""
         number, matrix = self.dtype.type(factor), self.scale * self.matrix
         blur.slice_gradients(values, grads, column, self.simplices, number, matrix, *given)

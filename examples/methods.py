@@ -1,6 +1,6 @@
 r"""Filters a point cloud with every method and compares each with the exact sum, in error and in time.
 
-    python examples/demo.py --out demo
+    python examples/methods.py --out demo
 
 Prints a table and writes ``demo/demo.png``.  Takes less than a minute; the first run compiles kernels, a minute more.
 """
