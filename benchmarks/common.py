@@ -139,7 +139,7 @@ def provenance(seed: int = SEED) -> dict:
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "python": platform.python_version(),
         **{name: _version(name) for name in packages},
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": os.environ.get("PHGCN_COMMIT") or _git("rev-parse", "HEAD"),  # a copied tree has no history
         "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "seed": seed,

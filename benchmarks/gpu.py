@@ -484,7 +484,7 @@ def provenance() -> dict:
         "triton": triton.__version__,
         "cuda": torch.version.cuda,
         "python": platform.python_version(),
-        "commit": known,
+        "commit": os.environ.get("PHGCN_COMMIT", known),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": " ".join(["python", "benchmarks/gpu.py", *sys.argv[1:]]),
     }

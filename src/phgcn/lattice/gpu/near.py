@@ -25,6 +25,9 @@ CELL_DIMENSIONS = 4
 FINER = 8
 """How much finer cells are along their last coordinate."""
 
+CANDIDATES, WARPS = 8, 1
+"""Sources that a program looks at together, at most, and its warps."""
+
 SLAB = 1 << 21
 """Targets whose runs are held at once."""
 
@@ -98,7 +101,7 @@ class NearField:
     def _add(self, begin, end, runs, first, own, second, own_second, out, grad) -> None:
         channels = first.main.size(1)
         width = power_of_2(max(1, channels))
-        size = block(max(4, min(64, 4096 // width)), 64)
+        size = block(max(4, min(CANDIDATES, 4096 // width)), 64)
         dummy = first
         own, second, own_second = own or dummy, second or dummy, own_second or dummy
         target, to = out if out is not None else dummy, grad if grad is not None else self.law
@@ -108,7 +111,7 @@ class NearField:
             target.main, target.extra, to, begin, end - begin, len(self.rows), channels,
             D=self.dim, DP=power_of_2(self.dim), TERMS=len(self.law) - 3, SUM=out is not None, GRAD=grad is not None,
             SECOND=second is not dummy, KIND=first.kind, KIND_OWN=own.kind, KIND_SECOND=second.kind,
-            KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE, BLOCK=size, WIDTH=width,
+            KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE, BLOCK=size, WIDTH=width, num_warps=WARPS,
         )  # fmt: skip
 
 

@@ -51,6 +51,10 @@ def channel_block(channels: int) -> int:
     return min(128, power_of_2(max(1, channels)))
 
 
+BLUR_ELEMENTS, BLUR_WARPS = 1024, 4
+"""Numbers that a program of the blur sums, and its warps."""
+
+
 def row_block(channels: int, count: int, elements: int = 1024) -> int:
     """The rows that one program takes."""
     return block(max(1, elements // channel_block(channels)), max(1, count))
@@ -166,10 +170,10 @@ def blur(tables: list[Rows], keys: Tensor, count: Tensor, stencil: Stencil, fiel
 def _blur_slab(table: Rows, found: Tensor, stencil: Stencil, count: Tensor, begin: int, out: Rows) -> None:
     rows, vertices = found.shape
     channels = table.main.size(1)
-    size, width = row_block(channels, vertices), channel_block(channels)
+    size, width = row_block(channels, vertices, BLUR_ELEMENTS), channel_block(channels)
     _blur[(cdiv(vertices, size), max(1, cdiv(channels, width)))](
         table.main, table.extra, found, stencil.weight, count, out.main, out.extra, begin, vertices, rows, channels,
-        LONGEST=stencil.weight.size(1), KIND=table.kind, BLOCK=size, WIDTH=width,
+        LONGEST=stencil.weight.size(1), KIND=table.kind, BLOCK=size, WIDTH=width, num_warps=BLUR_WARPS,
     )  # fmt: skip
 
 
