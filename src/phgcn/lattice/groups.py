@@ -19,8 +19,8 @@ EXACT_PAIRS = 1200**2
 """Graphs of at most this many pairs are summed exactly: from there on the lattice is faster, as ``benchmarks/crossing.py``
 measures on the CPU for D = 1 to 6; in higher dimensions a little later."""
 
-EXACT_PAIRS_CUDA = 20_000**2
-"""The same on a GPU: an estimate, to be replaced by what ``benchmarks/gpu.py`` measures."""
+EXACT_PAIRS_CUDA = 40_000**2
+"""The same on a GPU, as ``benchmarks/gpu.py`` measures on an H200 for D = 2 to 6."""
 
 FLOOR = 1e-8
 """In normalised cross-attention through a lattice, a query has at least this weight on each key's n-th part: one out of

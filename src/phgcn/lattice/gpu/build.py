@@ -154,10 +154,14 @@ def _locate(
             x = x - tl.floor(x)
             rank = _ranks(tl.where(real, x, -1.0), DP)
             b = _barycentric(x, rank, D, DP, RP)
-            steps_apart = tl.abs(r[:, None] - r[None, :])
-            table = tl.load(tables + k * (D + 1) + steps_apart, mask=steps_apart <= D, other=0.0)
-            by_weight = tl.sum(table[None, :, :] * b[:, None, :], axis=2)
-            given += tl.sum(tl.where(active, by_weight * b, 0.0), axis=1)
+            # Threads may hold the same number twice. Sums in which all terms but one are 0 are the same for all of them,
+            # whatever their order; others are not, to the last bit.
+            by_weight = b * 0.0
+            for m in tl.static_range(D + 1):
+                table = tl.load(tables + k * (D + 1) + tl.abs(r - m), mask=tl.abs(r - m) <= D, other=0.0)
+                by_weight += table[None, :] * tl.sum(tl.where((r == m)[None, :], b, 0.0), axis=1)[:, None]
+            for m in tl.static_range(D + 1):
+                given += tl.sum(tl.where(active & (r == m)[None, :], by_weight * b, 0.0), axis=1)
             if SLOPES:
                 at = rank[:, :, None] - r[None, None, :]
                 change = tl.where(at == -1, 1.0, 0.0) - tl.where(at == 0, 1.0, 0.0)
