@@ -1,0 +1,82 @@
+r"""Writes the results of the GPU benchmarks into docs/performance.md, between its marks.
+
+python benchmarks/gpu_tables.py    # after gpu.py and gpu_layers.py
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from tables import ROOT, results, table, write
+
+
+def milliseconds(times: list[float]) -> str:
+    return f"{statistics.median(times):.1f}"
+
+
+def speed(measured: dict) -> list[str]:
+    rows = []
+    for r in measured["speed"]:
+        forward = statistics.median(r["forward"])
+        mark = "" if r["mark"] is None else f"≤ {r['mark']:g}, {'reached' if forward <= r['mark'] else 'missed'}"
+        both = statistics.median(r["both"]) / forward
+        cells = [f"`{r['method']}`", f"{r['count']:,}", r["cloud"], f"{forward:.1f}", mark, f"{r['floor']:.3f}", f"{both:.1f}x"]
+        rows.append(cells)
+    heading = ["method", "N", "cloud", "forward, ms", "mark", "floor, ms", "forward + backward / forward"]
+    return table(heading, rows)
+
+
+def large(measured: dict) -> list[str]:
+    rows = [
+        [
+            f"`{r['method']}`",
+            r["cloud"],
+            f"{r['count']:,}",
+            milliseconds(r["forward"]),
+            milliseconds(r["both"]),
+            f"{r['peak']:.1f}",
+        ]
+        for r in measured["large"]
+    ]
+    return table(["method", "cloud", "N", "forward, ms", "with backward, ms", "peak, GB"], rows)
+
+
+def layers(measured: dict, small: dict) -> list[str]:
+    found, gat = measured["sections"]["layers"], measured["sections"]["layers"]["times"]["GATConv"]["median"]
+    big = [
+        [name, f"{1000 * t['median']:.0f}", f"{t['median'] / gat:.2f}x", f"{found['memory'][name] / 1e9:.1f}"]
+        for name, t in found["times"].items()
+    ]
+    steps = small["sections"]["small"]
+    rows = [[name, f"{1000 * t['median']:.2f}", str(steps["launches"].get(name, ""))] for name, t in steps["times"].items()]
+    return [
+        "A training step, 1,000,000 nodes, 10,000,000 edges, 8 heads of 8 channels:",
+        "",
+        *table(["layer", "ms", "/ GATConv", "peak, GB"], big),
+        "",
+        "A training step on a graph of 183 nodes with 1,703 features, the size of texas:",
+        "",
+        *table(["layer", "ms", "kernels"], rows),
+    ]
+
+
+def crossing(measured: dict) -> list[str]:
+    clouds: dict[tuple, dict[int, float]] = {}
+    for r in measured["crossing"]:
+        clouds.setdefault((r["dim"], r["channels"], r["cloud"]), {})[r["count"]] = r["ratio"]
+    sizes = sorted({count for ratios in clouds.values() for count in ratios})
+    rows = [[*map(str, cloud), *(f"{ratios[n]:.2f}" for n in sizes)] for cloud, ratios in clouds.items()]
+    return table(["D", "channels", "cloud", *(f"N={n:,}" for n in sizes)], rows)
+
+
+def main() -> None:
+    page, measured = ROOT / "docs" / "performance.md", results("gpu")
+    write(page, "speed", speed(measured))
+    write(page, "large", large(measured))
+    write(page, "layers", layers(results("gpu_layers"), results("gpu_small")))
+    write(page, "crossing", crossing(measured))
+    print(f"written: {page}")
+
+
+if __name__ == "__main__":
+    main()
