@@ -109,3 +109,13 @@ def serial(function: Callable[..., Any]) -> Any:
 def inline(function: Callable[..., Any]) -> Any:
     """Compiles a helper that is inlined into the kernels which call it."""
     return numba.njit(inline="always", error_model="numpy", fastmath={"contract", "nsz", "arcp", "reassoc"})(function)
+
+
+def use_threads() -> int:
+    """Makes kernels use as many threads as torch does, and returns how many."""
+    import torch
+
+    most: int = getattr(numba.config, "NUMBA_NUM_THREADS")  # noqa: B009, set when numba is imported
+    count = max(1, min(torch.get_num_threads(), most))
+    numba.set_num_threads(count)
+    return count

@@ -32,6 +32,24 @@ def test_rows_do_not_depend_on_other_rows_or_threads(threads, dtype, inner, oute
         assert torch.equal(whole, torch.cat([torch.ops.phgcn.linear(x, weight) for x in parts]))
 
 
+@pytest.mark.parametrize(("count", "inner", "outer"), [(1, 3, 2), (37, 70, 5), (1030, 64, 16), (2500, 1433, 64)])
+def test_gradients_do_not_depend_on_threads(threads, count, inner, outer):
+    x, weight, grad = normal(count, inner).float(), normal(outer, inner, seed=1).float(), normal(count, outer, seed=2).float()
+    found = []
+    for number in (1, 2):
+        threads(number)
+        leaves = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
+        found.append(torch.autograd.grad(torch.ops.phgcn.linear(*leaves), leaves, grad))
+    assert all(map(torch.equal, *found))
+    assert relative(found[0][1], (grad.double().t() @ x.double())) < 1e-6
+    assert relative(found[0][0], grad.double() @ weight.double()) < 1e-6
+
+
+def test_second_derivatives_are_true():
+    x, weight = normal(5, 3).requires_grad_(), normal(4, 3, seed=1).requires_grad_()
+    assert torch.autograd.gradgradcheck(torch.ops.phgcn.linear, (x, weight))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_elu_does_not_depend_on_place_or_threads(threads, dtype):
     for count in (1, 3, 17, 999, 70001):

@@ -8,12 +8,10 @@ batched beside a graph changes its sums.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
-import torch
 from numba import prange
 
-from ..compile import inline, kernel, serial
+from ..compile import inline, kernel, serial, use_threads
 from .graph import by_node, invert, take
 from .lines import CHUNK, LANES, add_products, assign, fetch, fill, multiply, owners, root, subtract, sum_runs, weigh
 
@@ -261,7 +259,7 @@ def forward(
     positions: np.ndarray, values: np.ndarray, edge_index: np.ndarray, edge_mask: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Attention; returns output, norm, and the edges by target: where they start, their sources, their columns."""
-    threads = _use_threads()
+    threads = use_threads()
     n, heads, dim = positions.shape
     lanes = _lanes(heads)
     start, edge = by_node(edge_index[1], n, threads)
@@ -286,7 +284,7 @@ def backward(
     edge_mask: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The gradients of positions and values; ``kept`` is what :func:`forward` returned."""
-    threads = _use_threads()
+    threads = use_threads()
     n, heads, dim = positions.shape
     lanes = _lanes(heads)
     start, source, edge = kept[2:]
@@ -324,11 +322,3 @@ def _mask(edge_mask: np.ndarray | None, lanes: tuple[int, ...], dtype: np.dtype)
         return np.empty((0, 0, len(lanes)), dtype)
     filled = _filled(edge_mask, lanes)
     return filled.reshape(len(filled), filled.shape[1] // len(lanes), len(lanes))
-
-
-def _use_threads() -> int:
-    """As many threads as torch uses."""
-    most: int = getattr(numba.config, "NUMBA_NUM_THREADS")  # noqa: B009, set when numba is imported
-    threads = max(1, min(torch.get_num_threads(), most))
-    numba.set_num_threads(threads)
-    return threads

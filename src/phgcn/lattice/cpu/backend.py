@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numba
 import numpy as np
-import torch
 
+from ...compile import use_threads
 from ..coefficients import FLAT, MultiScaleWeights, multiscale_weights, separable_weights
 from ..groups import FLOOR, Groups, finest_level, mean_pairs_cell, summed_exactly
 from ..scheme import MultiScale, Scheme, Separable
@@ -26,7 +25,7 @@ def forward(
     positions: np.ndarray, values: np.ndarray, queries: np.ndarray | None, groups: Groups, scheme: Scheme, normalise: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """The filter; arrays are (N, H, D), (N, H, C) and, in cross-attention, (M, H, D).  Returns output and normaliser."""
-    _use_threads()
+    use_threads()
     targets = positions if queries is None else queries
     heads, channels = values.shape[1:]
     out = np.empty((len(targets), heads, channels), values.dtype)
@@ -56,7 +55,7 @@ def backward(
     normalise: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The gradients of positions, values and, in cross-attention, queries."""
-    _use_threads()
+    use_threads()
     heads, channels = values.shape[1:]
     grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
     grad_queries = None if queries is None else np.empty_like(queries)
@@ -78,12 +77,6 @@ def backward(
     if queries is not None:
         rows.unpack_columns(grad_asked, groups.query_order, grad_queries)
     return grad_positions, grad_values, grad_queries
-
-
-def _use_threads() -> None:
-    """As many threads as torch uses."""
-    most: int = getattr(numba.config, "NUMBA_NUM_THREADS")  # noqa: B009, set when numba is imported
-    numba.set_num_threads(max(1, min(torch.get_num_threads(), most)))
 
 
 # Exact sums of all graphs and heads at once
