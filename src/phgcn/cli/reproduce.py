@@ -26,7 +26,7 @@ def motif(
     quick: Quick = False,
     trials: Annotated[int | None, typer.Option(help="Networks of each kind. \\[default: 10, quick: 3]", min=1)] = None,
     iterations: Annotated[
-        int | None, typer.Option(help="Batches of graphs to train on. \\[default: 1500, quick: 400]", min=1)
+        int | None, typer.Option(help="Batches of graphs to train on. \\[default: 1500, quick: 250]", min=1)
     ] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -64,7 +64,7 @@ class Effort:
 
 
 FULL = Effort()
-QUICK = Effort(trials=3, iterations=400)
+QUICK = Effort(trials=3, iterations=250, every=25)
 
 
 @dataclass(frozen=True)
