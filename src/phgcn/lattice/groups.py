@@ -16,7 +16,7 @@ from .coefficients import MultiScaleWeights
 from .scheme import Exact, MultiScale, Scheme
 
 EXACT_PAIRS = 1200**2
-"""Graphs of at most this many pairs are summed exactly: from there on the lattice is faster, as ``benchmarks/crossing.py``
+"""Graphs of at most this many pairs are summed exactly: about there the lattice becomes faster, as ``benchmarks/crossing.py``
 measures on the CPU for D = 1 to 6; in higher dimensions a little later."""
 
 EXACT_PAIRS_CUDA = 40_000**2
