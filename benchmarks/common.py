@@ -143,7 +143,7 @@ def provenance(seed: int = SEED) -> dict:
         "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "seed": seed,
-        "command": " ".join(["python", _short(sys.argv[0]), *sys.argv[1:]]),
+        "command": " ".join(["python", _short(sys.argv[0]), *map(without_folder, sys.argv[1:])]),
     }
 
 
@@ -167,6 +167,11 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return found.stdout.strip()
+
+
+def without_folder(argument: str) -> str:
+    """An argument of the command; of a path that means nothing elsewhere, the name."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
 
 
 def _short(script: str) -> str:

@@ -77,9 +77,9 @@ def taken(arrays: dict[str, object]) -> int:
 
 
 def packed(arrays: dict[str, object]) -> int:
-    """One head's entries and their order, read, and what is returned; other heads are not read."""
+    """Entries and their order, read, and what is returned."""
     source = next(value for name, value in arrays.items() if name in ("points", "values"))
-    return size_of(source) // source.shape[1] + size_of(arrays.get("order")) + size_of(arrays["returned"])
+    return size_of(source) + size_of(arrays.get("order")) + size_of(arrays["returned"])
 
 
 def near(arrays: dict[str, object]) -> int:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .checks import check_finite as _check_finite  # noqa: F401, other rooms take it from here
 from .checks import check_graphs, check_values
 from .groups import Groups, make_groups
 from .scheme import Scheme, decode
@@ -85,7 +84,7 @@ def filter_points(
         return out.clone(memory_format=torch.contiguous_format), norm.clone(memory_format=torch.contiguous_format)
     from .cpu import backend as cpu
 
-    arrays = _array(positions), _array(values), None if queries is None else _array(queries)
+    arrays = as_array(positions), as_array(values), None if queries is None else as_array(queries)
     out_array, norm_array = cpu.forward(*arrays, groups, chosen, normalise)
     return torch.from_numpy(out_array), torch.from_numpy(norm_array)
 
@@ -127,8 +126,8 @@ def filter_points_backward(
         return found[0].contiguous(), found[1].contiguous(), of_queries
     from .cpu import backend as cpu
 
-    arrays = _array(positions), _array(values), None if queries is None else _array(queries)
-    given = _array(grad), _array(out), _array(norm)
+    arrays = as_array(positions), as_array(values), None if queries is None else as_array(queries)
+    given = as_array(grad), as_array(out), as_array(norm)
     grad_positions, grad_values, grad_queries = cpu.backward(*given, *arrays, groups, chosen, normalise)
     of_queries = positions.new_empty(0) if grad_queries is None else torch.from_numpy(grad_queries)
     return torch.from_numpy(grad_positions), torch.from_numpy(grad_values), of_queries
@@ -162,7 +161,7 @@ torch.library.register_autograd("phgcn::filter", _backward, setup_context=_setup
 torch.library.register_autograd("phgcn::filter_backward", _no_second_backward)
 
 
-def _array(tensor: Tensor) -> np.ndarray:
+def as_array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy()
 
 

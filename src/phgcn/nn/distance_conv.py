@@ -12,7 +12,7 @@ from torch.nn import Parameter
 from torch_geometric.nn.inits import glorot, zeros
 
 from ..functional import _check_choices, structural_attention
-from ..lattice.ops import _check_finite
+from ..lattice.checks import check_finite
 from ..structural.ops import _check_range
 from .edges import to_coo, with_self_loops
 from .linear import Linear, product
@@ -147,8 +147,8 @@ def explain(x: Any, edge_index: Any = None, name: str = "x") -> None:
     if not isinstance(x, Tensor):
         return
     if x.layout in (torch.sparse_csr, torch.sparse_coo):
-        _check_finite(f"{name}.values()", x.values() if x.layout == torch.sparse_csr else x._values())
+        check_finite(f"{name}.values()", x.values() if x.layout == torch.sparse_csr else x._values())
     elif x.layout == torch.strided:
-        _check_finite(name, x)
+        check_finite(name, x)
     if x.dim() == 2 and isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and len(edge_index) == 2:
         _check_range(edge_index, len(x))

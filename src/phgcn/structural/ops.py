@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..lattice.ops import _array, _check_finite
+from ..lattice.checks import check_finite
+from ..lattice.ops import as_array
 from . import reference
 
 _INPUTS = "Tensor positions, Tensor values, Tensor edge_index, Tensor? edge_mask, str backend"
@@ -61,8 +62,8 @@ def structural(
         return out, *_extras(values, edge_index, backend)
     from . import cpu
 
-    mask = None if edge_mask is None else _array(edge_mask)
-    out, *kept = map(torch.from_numpy, cpu.forward(_array(positions), _array(values), _array(edge_index), mask))
+    mask = None if edge_mask is None else as_array(edge_mask)
+    out, *kept = map(torch.from_numpy, cpu.forward(as_array(positions), as_array(values), as_array(edge_index), mask))
     return out, kept[0], kept[1], kept[2], kept[3]
 
 
@@ -103,9 +104,9 @@ def structural_backward(
         return gpu.backward(grad, (out, norm, start, source, edge), positions, values, edge_index, edge_mask)
     from . import cpu
 
-    kept = _array(out), _array(norm), _array(start), _array(source), _array(edge)
-    mask = None if edge_mask is None else _array(edge_mask)
-    grads = cpu.backward(_array(grad), kept, _array(positions), _array(values), _array(edge_index), mask)
+    kept = as_array(out), as_array(norm), as_array(start), as_array(source), as_array(edge)
+    mask = None if edge_mask is None else as_array(edge_mask)
+    grads = cpu.backward(as_array(grad), kept, as_array(positions), as_array(values), as_array(edge_index), mask)
     return torch.from_numpy(grads[0]), torch.from_numpy(grads[1])
 
 
@@ -162,7 +163,7 @@ def _check_values(positions: Tensor, values: Tensor, edge_index: Tensor, edge_ma
     """Checks what can only be seen by looking at the values."""
     for name, tensor in (("positions", positions), ("values", values), ("edge_mask", edge_mask)):
         if tensor is not None:
-            _check_finite(name, tensor)
+            check_finite(name, tensor)
     _check_range(edge_index, len(positions))
 
 
