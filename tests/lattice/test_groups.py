@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
+import torch
 
+from phgcn import global_attention
 from phgcn.lattice import Exact, MultiScale, Separable
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.groups import finest_level, make_groups, summed_exactly
-from phgcn.lattice.scheme import named_scheme
+from phgcn.lattice.scheme import named_scheme, without_exception
 
 
 def test_points_of_a_graph_come_together_in_their_order():
@@ -40,6 +42,18 @@ def test_small_graphs_are_summed_exactly_only_if_the_near_field_is_free():
     assert not summed_exactly(fixed, 2, 2)
     assert not summed_exactly(Separable(), 2, 2)
     assert summed_exactly(Exact(), 10**6, 10**6)
+
+
+@pytest.mark.parametrize("method", ["lattice", "lattice-fine"])
+def test_no_graph_is_too_small_for_a_lattice_without_exception(method):
+    scheme = without_exception(method, 4)
+    assert not any(summed_exactly(scheme, 2, 2, device) for device in ("cpu", "cuda"))
+    random = torch.Generator().manual_seed(0)
+    points, values = (torch.randn(200, size, dtype=torch.float64, generator=random) for size in (4, 3))
+    lattice, exact = (global_attention(points, values, decay=2.0, method=chosen) for chosen in (scheme, "exact"))
+    assert 1e-6 < float((lattice - exact).abs().max()) < 0.3
+    assert torch.equal(exact, global_attention(points, values, decay=2.0, method=method))
+    assert summed_exactly(without_exception("auto", 4), 2, 2) and without_exception("exact", 4) == Exact()
 
 
 def test_the_finest_level_is_the_coarsest_with_few_pairs():

@@ -222,3 +222,19 @@ def test_normalised_rows_sum_to_one(sparse):
     x = prepared(dense.to_sparse_csr() if sparse else dense, True)
     found = x.to_dense() if sparse else x
     torch.testing.assert_close(found, torch.tensor([[0.25, 0.0, 0.75], [0.0, 0.0, 0.0], [-0.5, 0.5, 0.0]]))
+
+
+def test_a_variant_is_its_model_with_settings_fixed():
+    plain, own = (runs.build_model(Plan("small", model=name, settings=SETTINGS), 5, 3) for name in ("phgcn", "phgcn-residual"))
+    assert type(plain) is type(own) and not plain.residual and own.residual
+
+
+@pytest.mark.parametrize("method", ["exact", "lattice", "lattice-fine", "separable"])
+def test_the_method_that_is_named_is_used_on_small_graphs_too(method):
+    task = runs.prepare(Plan("small", settings=SETTINGS), small_graph())[0]
+    said = []
+    for name in (method, "exact"):
+        plan = Plan("small", settings=replace(SETTINGS, method=name))
+        with runs.seeded(0, task):
+            said.append(runs.start(plan, task)._logits())
+    assert torch.equal(*said) == (method == "exact")

@@ -8,13 +8,14 @@ from phgcn.train.settings import Settings, as_toml, change, keys, model_keys, re
 
 
 def test_the_models_are_those_of_the_layers():
-    assert set(config.MODELS) == set(MODELS)
+    assert set(config.MODELS) == set(MODELS) | set(config.VARIANTS)
 
 
 @pytest.mark.parametrize("model", config.MODELS)
 def test_each_model_takes_its_settings(model):
-    taken = inspect.signature(MODELS[model]).parameters
-    assert set(model_keys(model)) <= set(taken)
+    base, fixed = config.variant(model)
+    taken = inspect.signature(MODELS[base]).parameters
+    assert {*model_keys(model), *fixed} <= set(taken) and not set(model_keys(model)) & set(fixed)
 
 
 @pytest.mark.parametrize("model", config.MODELS)

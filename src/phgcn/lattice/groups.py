@@ -69,8 +69,10 @@ def summed_exactly(scheme: Scheme, keys: int, queries: int, device: str = "cpu")
     """Whether a graph's sum is taken over all pairs, on a type of device."""
     if isinstance(scheme, Exact):
         return True
+    if not isinstance(scheme, MultiScale) or scheme.near_field is not None:
+        return False
     most = EXACT_PAIRS_CUDA if device == "cuda" else EXACT_PAIRS
-    return isinstance(scheme, MultiScale) and scheme.near_field is None and keys * queries <= most
+    return keys * queries <= (most if scheme.exact_pairs is None else scheme.exact_pairs)
 
 
 def finest_level(scheme: MultiScale, fitted: MultiScaleWeights, mean_pairs: Callable[[float], float]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
 MAX_DIMENSION = 16
@@ -46,6 +46,8 @@ class MultiScale:
         pairs (int, optional): How many pairs per point the near field may sum on average. (default: :obj:`150`)
         weights (tuple, optional): The stencil weights of each level by orbit (see :func:`phgcn.lattice.stencil.orbits`);
             :obj:`None` takes fitted ones. (default: :obj:`None`)
+        exact_pairs (int, optional): Graphs of up to so many pairs are summed exactly, unless ``near_field`` is given; 0 for
+            none, :obj:`None` for those where that is faster on the device. (default: :obj:`None`)
     """
 
     spacing: float
@@ -54,6 +56,7 @@ class MultiScale:
     near_field: int | None = None
     pairs: int = 150
     weights: tuple[tuple[float, ...], ...] | None = None
+    exact_pairs: int | None = None
     text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,6 +67,8 @@ class MultiScale:
         _require(len(self.hops) > 0 and min(self.hops) >= 0, "hops", self.hops, "one or more non-negative integers")
         _require(self.lattices in (1, 2), "lattices", self.lattices, "1 or 2")
         _require(self.pairs > 0, "pairs", self.pairs, "a positive integer")
+        allowed = self.exact_pairs is None or self.exact_pairs >= 0
+        _require(allowed, "exact_pairs", self.exact_pairs, "None or a non-negative integer")
         levels = len(self.hops)
         allowed = self.near_field is None or 0 <= self.near_field < levels
         _require(allowed, "near_field", self.near_field, f"None or a level from 0 to {levels - 1}")
@@ -143,6 +148,13 @@ def named_scheme(method: str, dim: int) -> Scheme:
         return MultiScale(spacing, hops, lattices=2)
     spacing, hops = _LATTICE.get(dim, (spacing, hops))
     return MultiScale(spacing, hops)
+
+
+def without_exception(method: str, dim: int) -> Scheme:
+    """The scheme behind the name of a method, used for small graphs too: there the name alone means the exact sum, where
+    that is faster."""
+    scheme = named_scheme(method, dim)
+    return replace(scheme, exact_pairs=0) if isinstance(scheme, MultiScale) and method != "auto" else scheme
 
 
 def encode(method: str | Scheme) -> str:

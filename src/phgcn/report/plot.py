@@ -12,12 +12,13 @@ from torch_geometric.data import Data
 from ..train import graph as graphs
 from ..train.prediction import choose_trial
 from ..train.run import Run, prepare
+from ..train.settings import variant
 from .attention import STRONGEST, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
 from .curves import draw_curves
 from .embeddings import draw_distances, draw_embeddings, layer_input
 from .style import FORMATS, save
 
-EMBEDDED = ("phgcn", "gat-eda")
+EMBEDDED = ("phgcn", "phgcn-residual", "gat-eda")
 
 
 def plot(
@@ -65,7 +66,7 @@ def plot(
     chosen = pick_node(node, ids, prepare(run.plan, data)[trial.split].test)
     near, who = neighbours_of(chosen, data.edge_index), f"of node {ids[chosen]}: {about}"
     found = {"attention-neighbours": strongest_neighbours(edges, weights, chosen)}
-    if run.plan.model == "phgcn":
+    if variant(run.plan.model)[0] == "phgcn":
         targets, strengths = conv.top_attention(given, data.edge_index, STRONGEST, torch.tensor([chosen]))
         found["attention-global"] = strongest_anywhere(targets[0], strengths[0])
     for name, rows in found.items():

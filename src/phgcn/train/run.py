@@ -27,6 +27,7 @@ from torch_geometric.data import Data
 
 from ..data import PROTOCOLS, public_masks, splits
 from ..data.splits import Protocol
+from ..lattice.scheme import without_exception
 from ..nn import MODELS
 from ..nn.models import NodeModel
 from . import graph as graphs
@@ -282,9 +283,13 @@ def prepare(plan: Plan, data: Data) -> list[Task]:
 def build_model(plan: Plan, features: int, classes: int) -> NodeModel:
     """The plan's model, with random weights."""
     options = {key: getattr(plan.settings, key) for key in config.model_keys(plan.model)}
+    base, fixed = config.variant(plan.model)
+    options |= fixed
     norm = options.pop("norm")
     options["norm"] = None if norm == "none" else norm
-    return MODELS[plan.model](features, out_channels=classes, **options)
+    if "method" in options:  # what is named is what is trained, however small the graph
+        options["method"] = without_exception(options["method"], options["embedding_dim"])
+    return MODELS[base](features, out_channels=classes, **options)
 
 
 @contextmanager

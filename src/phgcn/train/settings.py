@@ -19,7 +19,9 @@ else:
     import tomli as tomllib
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-MODELS = ("phgcn", "gat-eda", "gat", "gcn", "mlp")
+MODELS = ("phgcn", "phgcn-residual", "gat-eda", "gat", "gcn", "mlp")
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"phgcn-residual": ("phgcn", {"residual": True})}
+"""Models that are another one with some of its settings fixed."""
 
 
 def _setting(default: Any, meaning: str, allowed: str, ok: Callable[[Any], bool]) -> Any:
@@ -61,7 +63,11 @@ class Settings:
     decay_local: float = _positive(1.0, "how fast attention to neighbours decays with distance")
     decay_global: float = _positive(10.0, "how fast attention to all nodes decays with distance")
     learn_decay: bool = _switch(False, "learn both decays, starting from these")
-    method: str = _choice("auto", "how global attention is computed", ("auto", "exact", "lattice", "lattice-fine", "separable"))
+    method: str = _choice(
+        "auto",
+        "global attention; auto is exact where that is quicker",
+        ("auto", "exact", "lattice", "lattice-fine", "separable"),
+    )
     normalise: bool = _switch(False, "divide each node's features by the sum of their absolute values")
     learning_rate: float = _positive(0.005, "Adam's fixed learning rate")
     weight_decay: float = _setting(5e-4, "Adam's weight decay", "numbers from 0 on", lambda value: 0 <= value < float("inf"))
@@ -78,6 +84,7 @@ _MODEL_KEYS: dict[str, tuple[str, ...]] = {
     "gat-eda": (*_ALL_MODELS, "residual", "attention_dropout", "embedding_dim", "decay_local", "learn_decay"),
 }
 _MODEL_KEYS["phgcn"] = (*_MODEL_KEYS["gat-eda"], "decay_global", "method")
+_MODEL_KEYS |= {name: tuple(key for key in _MODEL_KEYS[base] if key not in fixed) for name, (base, fixed) in VARIANTS.items()}
 _FIELDS = {entry.name: entry for entry in fields(Settings)}
 
 
@@ -86,6 +93,11 @@ def check_model(model: str) -> str:
     if model not in MODELS:
         raise ValueError(f"model is {model!r}; allowed: {', '.join(MODELS)}")
     return model
+
+
+def variant(model: str) -> tuple[str, dict[str, Any]]:
+    """The model that this one is, and the settings that are fixed in it."""
+    return VARIANTS.get(check_model(model), (model, {}))
 
 
 def model_keys(model: str) -> list[str]:
