@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
+from .. import __version__
 from ..data import PROTOCOLS, public_masks, splits
 from ..data.splits import Protocol
 from ..lattice.scheme import without_exception
@@ -378,7 +379,7 @@ def summary(plan: Plan, about: dict[str, Any], rows: list[dict[str, Any]]) -> di
 
 def versions() -> dict[str, str]:
     """What the numbers depend on."""
-    found = {"python": platform.python_version()}
-    for package in ("phgcn", "torch", "torch_geometric", "numba", "numpy"):
+    found = {"python": platform.python_version(), "phgcn": __version__}  # which may be used without being installed
+    for package in ("torch", "torch_geometric", "numba", "numpy"):
         found[package] = importlib.metadata.version(package)
     return found
