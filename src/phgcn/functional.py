@@ -184,7 +184,8 @@ def _check_decay(decay: float | Tensor, heads: int, points: Tensor) -> float | T
         raise ValueError(f"decay has shape {tuple(decay.shape)}; allowed: a scalar or ({heads},), one per head")
     if decay.device != points.device:
         raise ValueError(f"decay is on {decay.device}; allowed: {points.device}, as positions")
-    if not torch.compiler.is_compiling():  # a compiled graph cannot branch on a value
+    # A compiled graph cannot branch on a value, and one that is recorded on a GPU cannot look at it.
+    if not torch.compiler.is_compiling() and not (decay.is_cuda and torch.cuda.is_current_stream_capturing()):
         bad = ~((decay > 0) & decay.isfinite())
         if bool(bad.any()):
             raise ValueError(f"decay is {float(decay[bad].flatten()[0])}; allowed: positive numbers")

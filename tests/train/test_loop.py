@@ -119,3 +119,89 @@ def test_random_numbers_outside_are_left_alone():
     torch.manual_seed(5)
     trained(PLAN, prepare(PLAN, small_graph())[0], epochs=1)
     assert torch.equal(torch.rand(3), expected)
+
+
+# On a GPU
+
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+ON_GPU = replace(PLAN, device="cuda" if torch.cuda.is_available() else "cpu")
+
+
+def on_gpu_plan(model, **settings):
+    more = {} if model in ("gcn", "mlp") else {"attention_dropout": 0.3}
+    if model in ("phgcn", "gat-eda"):
+        more["learn_decay"] = True
+    return replace(ON_GPU, model=model, settings=replace(SETTINGS, **more, **settings))
+
+
+@on_gpu
+@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "mlp"])
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+def test_a_recorded_training_is_the_same_as_one_that_is_not(model, norm, monkeypatch):
+    plan = on_gpu_plan(model, norm=norm)
+    task = prepare(plan, small_graph())[0]
+    recorded = trained(plan, task)
+    assert recorded._repeat is not None
+    monkeypatch.setattr(type(recorded.model), "recordable", lambda self, x: False)
+    eager = trained(plan, task)
+    assert eager._repeat is None
+    assert curves(recorded) == curves(eager)
+    assert all(torch.equal(value, eager.state.weights[name]) for name, value in recorded.state.weights.items())
+    assert (recorded.best, recorded.best_by_metric) == (eager.best, eager.best_by_metric)
+
+
+@on_gpu
+@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "mlp"])
+def test_a_recorded_training_continues_from_its_checkpoint_bit_for_bit(model, tmp_path):
+    plan = on_gpu_plan(model, norm="batch")
+    task = prepare(plan, small_graph())[0]
+    whole = trained(plan, task)
+    with seeded(1, task):
+        first = start(plan, task)
+        for _ in range(5):
+            first.epoch()
+        first.save(tmp_path / "state.safetensors")
+    with seeded(99, task):
+        second = start(plan, task)
+        for _ in range(3):  # recorded already, with an optimiser's state that is replaced
+            second.epoch()
+        second.load(tmp_path / "state.safetensors")
+        while not second.done:
+            second.epoch()
+    assert curves(second) == curves(whole)
+    assert all(torch.equal(value, second.state.weights[name]) for name, value in whole.state.weights.items())
+
+
+@on_gpu
+@pytest.mark.parametrize("model, method", [("phgcn", "lattice"), ("gat", None), ("gcn", None)])
+def test_what_must_ask_the_device_is_not_recorded(model, method):
+    plan = on_gpu_plan(model, **({"method": method} if method else {}))
+    training = trained(plan, prepare(plan, small_graph())[0], epochs=4)
+    assert training._repeat is None
+
+
+@on_gpu
+def test_a_training_on_a_gpu_learns_as_one_on_the_cpu():
+    plan = on_gpu_plan("phgcn", dropout=0.0, epochs=30)
+    plan = replace(plan, settings=replace(plan.settings, attention_dropout=0.0))
+    on_cpu = replace(plan, device="cpu")
+    a, b = (trained(p, prepare(p, small_graph())[0]) for p in (plan, on_cpu))
+    for left, right in zip(curves(a), curves(b), strict=True):
+        assert left[:2] == pytest.approx(right[:2], rel=1e-3)
+
+
+@on_gpu
+def test_a_recorded_loss_that_is_no_number_is_said():
+    plan = on_gpu_plan("phgcn", learning_rate=1e30)
+    with pytest.raises(TrainingError, match=r"no finite loss in epoch [0-9]+ \(.*\); try a smaller learning_rate"):
+        trained(plan, prepare(plan, small_graph())[0])
+
+
+@on_gpu
+def test_sparse_features_are_dense_on_a_gpu():
+    data = small_graph()
+    data.x = data.x.to_sparse_csr()
+    task = prepare(on_gpu_plan("phgcn"), data)[0]
+    assert task.x.layout == torch.strided
+    assert torch.equal(task.x.cpu(), data.x.to_dense())

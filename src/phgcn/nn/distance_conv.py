@@ -67,7 +67,8 @@ class DistanceConv(torch.nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         """The structural path (N, heads, out_channels); with ``weights``, also the edges it went along and their weights."""
         edges, count = to_coo(edge_index, values), len(values)
-        parked = self.add_self_loops and torch.compiler.is_compiling() and not weights
+        # Neither a compiled graph nor a CUDA graph can know how many self-loops there are, and on a GPU asking takes time.
+        parked = self.add_self_loops and not weights and (torch.compiler.is_compiling() or edges.is_cuda)
         if parked:
             edges = torch.ops.phgcn.park_self_loops(edges, count)
             positions, values = F.pad(positions, (0, 0, 0, 0, 0, 1)), F.pad(values, (0, 0, 0, 0, 0, 1))
@@ -93,6 +94,10 @@ class DistanceConv(torch.nn.Module):
             out = out + self.res(x)
         return out if self.bias is None else out + self.bias
 
+    def recordable(self, nodes: int) -> bool:
+        """Whether a pass over so many nodes on a GPU asks it nothing, so that it can be recorded into a CUDA graph."""
+        return self.backend in ("auto", "triton")
+
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
 
@@ -105,7 +110,8 @@ def embed(flat: Tensor, embedding: Tensor) -> Tensor:
         - **output:** :math:`(N, H, D)`
     """
     heads, dim, _ = embedding.shape
-    return product(flat, torch.block_diag(*embedding)).view(-1, heads, dim)
+    blocks = torch.diag_embed(embedding.permute(1, 2, 0), dim1=0, dim2=2)  # (heads, D, heads, C)
+    return product(flat, blocks.view(heads * dim, -1)).view(-1, heads, dim)
 
 
 # What is wrong with an input, said at once

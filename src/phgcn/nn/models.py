@@ -13,7 +13,7 @@ from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.resolver import normalization_resolver
 
 from ..functional import Backend, Method
-from .distance_conv import check_dropout, check_sizes
+from .distance_conv import DistanceConv, check_dropout, check_sizes
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .elu import ELU
@@ -89,6 +89,16 @@ class NodeModel(torch.nn.Module):
 
     def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
         return conv(x, to_coo(edge_index, x).long())  # PyG's layers do not take every format
+
+    def recordable(self, x: Tensor) -> bool:
+        r"""Whether a pass over ``x`` on a GPU asks it nothing, so that it can be recorded into a CUDA graph.
+
+        So it is with the layers of this package, unless they need a lattice.  PyG's look for self-loops, and sums of sparse
+        features are not recorded.
+        """
+        if not x.is_cuda or x.layout != torch.strided:
+            return False
+        return all(isinstance(c, Linear) or (isinstance(c, DistanceConv) and c.recordable(len(x))) for c in self.convs)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ..functional import Backend, Method, global_attention
+from ..lattice.groups import summed_exactly
+from ..lattice.scheme import decode, encode
 from .decay import Decay
 from .distance_conv import DistanceConv, explain
 from .elu import make_activation
@@ -148,6 +150,11 @@ class PHGCNConv(DistanceConv):
         if self.concat and self.act is not None:
             out = self.act(out)
         return out if found is None else (out, found)
+
+    def recordable(self, nodes: int) -> bool:
+        """As in :class:`DistanceConv`; how many vertices a lattice has must be asked."""
+        scheme = decode(encode(self.method), self.embedding_dim)
+        return super().recordable(nodes) and summed_exactly(scheme, nodes, nodes, "cuda")
 
     @torch.no_grad()
     def top_attention(

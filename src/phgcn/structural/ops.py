@@ -173,7 +173,10 @@ def _check_range(edge_index: Tensor, count: int) -> None:
         return
     if edge_index.size(1) > MOST_EDGES:
         raise ValueError(f"edge_index has {edge_index.size(1)} columns; allowed: up to {MOST_EDGES}")
-    if edge_index.numel() == 0 or (int(edge_index.min()) >= 0 and int(edge_index.max()) < count):
+    if edge_index.numel() == 0:
+        return
+    least, most = torch.stack(torch.aminmax(edge_index)).tolist()
+    if least >= 0 and most < count:
         return
     bad = (edge_index < 0) | (edge_index >= count)
     column = int(bad.any(dim=0).nonzero()[0])

@@ -13,6 +13,9 @@ from torch_geometric.data import Data
 from ..data import load_graph
 from ..data.names import known_graph, metric_of
 
+MOST_DENSE_BYTES = 2**32
+"""Of features on a GPU."""
+
 
 def find(source: str, directed: bool = False) -> tuple[str, Data]:
     """The graph of a name or a path, and how to find it again from another folder."""
@@ -50,6 +53,13 @@ def prepared(x: Tensor, normalise: bool) -> Tensor:
     sums = torch.zeros(len(counts), dtype=x.dtype).index_add_(0, rows, x.values().abs())
     values = x.values() / sums.clamp(min=torch.finfo(x.dtype).tiny)[rows]
     return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
+
+
+def placed(x: Tensor, device: str | torch.device) -> Tensor:
+    """Features on a device: dense on a GPU, unless they are very large.  There a product with a dense matrix takes less time,
+    has the same bits every run, and can be recorded into a CUDA graph."""
+    x = x.to(device)
+    return x.to_dense() if x.is_cuda and x.numel() * x.element_size() <= MOST_DENSE_BYTES else x
 
 
 def describe(data: Data) -> dict[str, Any]:

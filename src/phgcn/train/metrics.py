@@ -16,7 +16,16 @@ def accuracy(logits: Tensor, y: Tensor) -> float:
     Shapes:
         - **logits:** :math:`(N, C)`, **y:** :math:`(N,)`
     """
-    return float((logits.argmax(dim=1) == y).sum()) / len(y) if len(y) else math.nan
+    return float(hits(logits, y)) / len(y) if len(y) else math.nan
+
+
+def hits(logits: Tensor, y: Tensor) -> Tensor:
+    r"""The number of nodes whose largest logit is that of their class.
+
+    Shapes:
+        - **logits:** :math:`(N, C)`, **y:** :math:`(N,)`, **output:** a scalar
+    """
+    return (logits.argmax(dim=1) == y).sum()
 
 
 def roc_auc(logits: Tensor, y: Tensor) -> float:

@@ -23,7 +23,7 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
         raise ValueError(
             f"{data.name}: the graph has {data.x.size(1)} features; allowed: {wanted}, as {run.folder} was trained on"
         )
-    x = graphs.prepared(data.x, run.plan.settings.normalise).to(run.plan.device)
+    x = graphs.placed(graphs.prepared(data.x, run.plan.settings.normalise), run.plan.device)
     return run.model(trial).to(run.plan.device)(x, data.edge_index.to(run.plan.device)).cpu()
 
 

@@ -272,7 +272,7 @@ def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
 
 def prepare(plan: Plan, data: Data) -> list[Task]:
     """The task of every split."""
-    x = graphs.prepared(data.x, plan.settings.normalise).to(plan.device)
+    x = graphs.placed(graphs.prepared(data.x, plan.settings.normalise), plan.device)
     y, edge_index = data.y.to(plan.device), data.edge_index.to(plan.device)
     tasks = []
     for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
