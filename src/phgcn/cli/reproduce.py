@@ -10,11 +10,13 @@ import typer
 
 from . import options
 from .display import Display, console, duration, print_json, table
+from .reproduce_table import reproduce_table
 
 if TYPE_CHECKING:
     from ..experiments.motif import Progress
 
 app = typer.Typer(help="Repeat the paper's experiments.", no_args_is_help=True, rich_markup_mode="markdown")
+app.command("table")(reproduce_table)
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder for results; a run that was cut off continues there.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A small version that takes minutes on two cores.")]

@@ -65,7 +65,13 @@ def space(model: str, also: list[str]) -> dict[str, Suggest]:
 
 
 def tune(
-    folder: str | Path, plan: Plan, data: Data, trials: int, also: list[str], told: Callable[[Told], None] = lambda told: None
+    folder: str | Path,
+    plan: Plan,
+    data: Data,
+    trials: int,
+    also: list[str],
+    told: Callable[[Told], None] = lambda told: None,
+    command: str | None = None,
 ) -> dict[str, Any]:
     """Runs trials until the study has so many, and writes ``config.toml`` and ``tune.json`` beside it.
 
@@ -76,11 +82,13 @@ def tune(
         trials (int): How many the study shall have, counting those of other processes and days.
         also (list of str): Settings to vary on request.
         told (callable): Called after every trial. (default: nothing)
+        command (str, optional): How it is repeated, for the heading of the file. (default: :obj:`None`, `phgcn tune`)
     """
     if trials < 1:
         raise ValueError(f"trials is {trials}; allowed: 1 or more")
     folder, varied = Path(folder), space(plan.model, also)
     study = _study(folder, plan, data, varied)
+    command = command or _command(plan, data, varied)
     tasks = [without_test(task) for task in prepare(plan, data)]
 
     def objective(trial: optuna.Trial) -> float:
@@ -88,13 +96,13 @@ def tune(
         return _mean_loss(replace(plan, settings=_settings(plan, found)), tasks, trial)
 
     def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-        _write(folder, study, plan, data, varied)  # after every trial: what was found outlives a kill
+        _write(folder, study, plan, data, varied, command)  # after every trial: what was found outlives a kill
         value = trial.value if trial.state.name == "COMPLETE" else None
         told(Told(trial.number, value, _best(study), _ended(study)))
 
     while _ended(study) < trials:
         study.optimize(objective, n_trials=1, callbacks=[tell])
-    result = _write(folder, study, plan, data, varied)
+    result = _write(folder, study, plan, data, varied, command)
     if result["best"] is None:
         raise TrainingError(f"{folder}: no trial came to an end; see {folder / 'tune.json'}")
     return result
@@ -204,7 +212,14 @@ def _best(study: optuna.Study) -> float | None:
     return min((trial.value for trial in complete if trial.value is not None), default=None)
 
 
-def _write(folder: Path, study: optuna.Study, plan: Plan, data: Data, varied: dict[str, Suggest]) -> dict[str, Any]:
+def _command(plan: Plan, data: Data, varied: dict[str, Suggest]) -> str:
+    also = "".join(f" --also {name}" for name in varied if name in ON_REQUEST)
+    return f"phgcn tune {data.name} --model {plan.model} --protocol {plan.protocol} --splits {plan.splits}{also}"
+
+
+def _write(
+    folder: Path, study: optuna.Study, plan: Plan, data: Data, varied: dict[str, Suggest], command: str
+) -> dict[str, Any]:
     """Writes the settings of the best trial, and all trials."""
     rows = [
         {"number": trial.number, "state": trial.state.name.lower(), "val_loss": trial.value, **trial.params}
@@ -218,11 +233,9 @@ def _write(folder: Path, study: optuna.Study, plan: Plan, data: Data, varied: di
     if _best(study) is not None:
         best = study.best_trial
         settings = _settings(plan, best.params)
-        also = "".join(f" --also {name}" for name in varied if name in ON_REQUEST)
-        command = f"phgcn tune {data.name} --model {plan.model} --protocol {plan.protocol} --splits {plan.splits}{also}"
         heading = (
             f"{plan.model} on {data.name}: the best of {len(rows)} trials by validation loss ({best.value:.4f}, mean of "
-            f"{plan.splits} splits).\nFound by: {command}, what is not varied set as below."
+            f"{plan.splits} splits of protocol {plan.protocol}).\nFound by: {command}, what is not varied set as below."
         )
         write_text(folder / "config.toml", config.as_toml(settings, plan.model, heading))
         result["best"] = {"number": best.number, "val_loss": best.value, "settings": config.used(settings, plan.model)}
