@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from .lattice.groups import summed_exactly
 from .lattice.ops import choose_backend
 from .lattice.scheme import METHODS, Exact, MultiScale, Scheme, Separable, encode
 from .structural import reference
@@ -152,10 +153,13 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     asked = None if queries is None else _with_heads(queries, heads)
     factor = _check_decay(decay, heads, points)
     _check_choices(method, backend)
-    out, _ = torch.ops.phgcn.filter(
-        points * factor, features, batch, None if asked is None else asked * factor, query_batch,
-        encode(method), normalise, choose_backend(backend, positions.device),
-    )  # fmt: skip
+    points, asked = points * factor, None if asked is None else asked * factor
+    chosen = choose_backend(backend, positions.device)
+    count = len(points if asked is None else asked)
+    if chosen == "triton" and batch is None and summed_exactly(method, len(points), count, points.device.type):
+        out, _ = torch.ops.phgcn.all_pairs(points, features, asked, normalise)
+    else:
+        out, _ = torch.ops.phgcn.filter(points, features, batch, asked, query_batch, encode(method), normalise, chosen)
     out = out.to(out_type)
     return out if with_heads else out.squeeze(1)
 

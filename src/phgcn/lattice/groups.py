@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .coefficients import MultiScaleWeights
-from .scheme import Exact, MultiScale, Scheme
+from .scheme import Exact, MultiScale, Scheme, Separable
 
 EXACT_PAIRS = 1200**2
 """Graphs of at most this many pairs are summed exactly: about there the lattice becomes faster, as ``benchmarks/crossing.py``
@@ -65,14 +65,16 @@ def _by_graph(count: int, batch: np.ndarray | None, graphs: int) -> tuple[np.nda
     return np.argsort(batch, kind="stable"), np.concatenate([[0], np.cumsum(np.bincount(batch, minlength=graphs))])
 
 
-def summed_exactly(scheme: Scheme, keys: int, queries: int, device: str = "cpu") -> bool:
-    """Whether a graph's sum is taken over all pairs, on a type of device."""
-    if isinstance(scheme, Exact):
+def summed_exactly(scheme: Scheme | str, keys: int, queries: int, device: str = "cpu") -> bool:
+    """Whether a graph's sum is taken over all pairs, by a scheme or the method of a name, on a type of device."""
+    if isinstance(scheme, Exact) or scheme == "exact":
         return True
-    if not isinstance(scheme, MultiScale) or scheme.near_field is not None:
+    if isinstance(scheme, Separable) or scheme == "separable" or getattr(scheme, "near_field", None) is not None:
         return False
-    most = EXACT_PAIRS_CUDA if device == "cuda" else EXACT_PAIRS
-    return keys * queries <= (most if scheme.exact_pairs is None else scheme.exact_pairs)
+    most = getattr(scheme, "exact_pairs", None)
+    if most is None:
+        most = EXACT_PAIRS_CUDA if device == "cuda" else EXACT_PAIRS
+    return keys * queries <= most
 
 
 def finest_level(scheme: MultiScale, fitted: MultiScaleWeights, mean_pairs: Callable[[float], float]) -> int:

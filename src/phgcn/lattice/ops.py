@@ -40,8 +40,12 @@ _INPUTS = (
     "Tensor positions, Tensor values, Tensor? batch, Tensor? queries, Tensor? query_batch, "
     "str scheme, bool normalise, str backend"
 )
-torch.library.define("phgcn::filter", f"({_INPUTS}) -> (Tensor, Tensor)")
-torch.library.define("phgcn::filter_backward", f"(Tensor grad, Tensor out, Tensor norm, {_INPUTS}) -> (Tensor, Tensor, Tensor)")
+# The host waits for the number of a lattice's vertices: torch.compile(mode="reduce-overhead") must leave the filter out of its
+# CUDA graphs, which it knows by a tag that torch has since 2.8.
+_WAITS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
+_GRADS = "(Tensor, Tensor, Tensor)"
+torch.library.define("phgcn::filter", f"({_INPUTS}) -> (Tensor, Tensor)", tags=_WAITS)
+torch.library.define("phgcn::filter_backward", f"(Tensor grad, Tensor out, Tensor norm, {_INPUTS}) -> {_GRADS}", tags=_WAITS)
 _DEVICES = ("cpu", "cuda")
 
 
@@ -159,6 +163,61 @@ def _no_second_backward(ctx, *grads):
 
 torch.library.register_autograd("phgcn::filter", _backward, setup_context=_setup_context)
 torch.library.register_autograd("phgcn::filter_backward", _no_second_backward)
+
+
+# One graph that is summed exactly has ops of its own on a GPU: what they launch follows from shapes alone, so that they can be
+# part of a CUDA graph.
+_PAIRS = "Tensor positions, Tensor values, Tensor? queries, bool normalise"
+torch.library.define("phgcn::all_pairs", f"({_PAIRS}) -> (Tensor, Tensor)")
+torch.library.define("phgcn::all_pairs_backward", f"(Tensor grad, Tensor out, Tensor norm, {_PAIRS}) -> {_GRADS}")
+
+
+@torch.library.impl("phgcn::all_pairs", _DEVICES)
+def all_pairs(positions: Tensor, values: Tensor, queries: Tensor | None, normalise: bool) -> tuple[Tensor, Tensor]:
+    """The exact filter of one graph in Triton; arguments, shapes and output are those of :func:`filter_points`."""
+    from .gpu import exact
+
+    return exact.forward(positions, values, queries, normalise)
+
+
+@torch.library.register_fake("phgcn::all_pairs")
+def _(positions, values, queries, normalise):
+    count, heads = (positions if queries is None else queries).size(0), values.size(1)
+    return values.new_empty(count, heads, values.size(2)), positions.new_empty(count if normalise else 0, heads)
+
+
+@torch.library.impl("phgcn::all_pairs_backward", _DEVICES)
+def all_pairs_backward(
+    grad: Tensor, out: Tensor, norm: Tensor, positions: Tensor, values: Tensor, queries: Tensor | None, normalise: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of positions, values and queries (empty without queries) of :func:`all_pairs`."""
+    from .gpu import exact
+
+    of_positions, of_values, of_queries = exact.backward(grad, out, norm, positions, values, queries, normalise)
+    return of_positions, of_values, positions.new_empty(0) if of_queries is None else of_queries
+
+
+@torch.library.register_fake("phgcn::all_pairs_backward")
+def _(grad, out, norm, positions, values, queries, normalise):
+    return torch.empty_like(positions), torch.empty_like(values), positions.new_empty(0 if queries is None else queries.shape)
+
+
+def _setup_pairs(ctx, inputs, output) -> None:
+    *tensors, ctx.normalise = inputs
+    ctx.save_for_backward(*output, *tensors)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _pairs_backward(ctx, grad, _):
+    out, norm, positions, values, queries = ctx.saved_tensors
+    grad_positions, grad_values, grad_queries = torch.ops.phgcn.all_pairs_backward(
+        grad, out, norm, positions, values, queries, ctx.normalise
+    )
+    return grad_positions, grad_values, grad_queries if queries is not None else None, None
+
+
+torch.library.register_autograd("phgcn::all_pairs", _pairs_backward, setup_context=_setup_pairs)
+torch.library.register_autograd("phgcn::all_pairs_backward", _no_second_backward)
 
 
 def as_array(tensor: Tensor) -> np.ndarray:

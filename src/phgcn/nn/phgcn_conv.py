@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..functional import Backend, Method, global_attention
 from ..lattice.groups import summed_exactly
-from ..lattice.scheme import decode, encode
 from .decay import Decay
 from .distance_conv import DistanceConv, explain
 from .elu import make_activation
@@ -153,8 +152,7 @@ class PHGCNConv(DistanceConv):
 
     def recordable(self, nodes: int) -> bool:
         """As in :class:`DistanceConv`; how many vertices a lattice has must be asked."""
-        scheme = decode(encode(self.method), self.embedding_dim)
-        return super().recordable(nodes) and summed_exactly(scheme, nodes, nodes, "cuda")
+        return super().recordable(nodes) and summed_exactly(self.method, nodes, nodes, "cuda")
 
     @torch.no_grad()
     def top_attention(

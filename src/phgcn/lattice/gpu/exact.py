@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...triton_kernels import INTERPRETED, cdiv, device_of, power_of_2
+from ...triton_kernels import INTERPRETED, capturing, cdiv, device_of, power_of_2
+from ..checks import check_values
+from ..scheme import Exact
 from .exact_kernels import attend, gradient_rows, gradients, nearest
 
 MOST_CHANNELS = {"forward": 128, "backward": 64}
@@ -67,6 +69,52 @@ class Pairs:
     def swapped(self) -> Pairs:
         """Keys as targets, queries as sources."""
         return Pairs([(c, d, a, b) for a, b, c, d in self.ranges], self.key_order, self.query_order)
+
+
+def forward(positions: Tensor, values: Tensor, queries: Tensor | None, normalise: bool) -> tuple[Tensor, Tensor]:
+    """Exact attention of one graph; returns output and normaliser.
+
+    The host waits once, to look for values that are not finite; not while a CUDA graph is recorded, where it cannot.
+    """
+    asked = positions if queries is None else queries
+    out = values.new_empty(len(asked), *values.shape[1:])
+    norm = positions.new_empty(len(asked) if normalise else 0, values.size(1))
+    if not capturing(values) and not finite(positions, values, queries):
+        check_values(positions, values, queries, Exact())
+    if len(positions) == 0:
+        return out.zero_(), norm.zero_()
+    all_pairs(positions, values, queries, _one_graph(positions, asked), normalise, out, norm)
+    return out, norm
+
+
+def backward(
+    grad: Tensor, out: Tensor, norm: Tensor, positions: Tensor, values: Tensor, queries: Tensor | None, normalise: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The gradients of positions, values and queries of :func:`forward`."""
+    asked = positions if queries is None else queries
+    grads = [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (positions, values)]
+    of_queries = None if queries is None else torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
+    if len(positions) == 0 or len(asked) == 0:
+        for own in (*grads, of_queries):
+            if own is not None:
+                own.zero_()
+        return grads[0], grads[1], of_queries
+    pairs = _one_graph(positions, asked)
+    all_pairs_backward(
+        grad, out, norm, positions, values, queries, pairs, normalise, grads[0], grads[1], of_queries
+    )  # fmt: skip
+    return grads[0], grads[1], of_queries
+
+
+def _one_graph(positions: Tensor, asked: Tensor) -> Pairs:
+    return Pairs([(0, len(asked), 0, len(positions))])
+
+
+def finite(*tensors: Tensor | None) -> bool:
+    """Whether the sums of all tensors are finite, which they are only if all numbers are; one wait for the device.  Large
+    numbers can overflow: what is not finite must be looked at closely."""
+    sums = torch.stack([t.sum(dtype=torch.float64) for t in tensors if t is not None])
+    return bool(sums.isfinite().all())
 
 
 def all_pairs(
