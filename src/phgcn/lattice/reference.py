@@ -34,8 +34,8 @@ def forward(
     for head in range(values.size(1)):
         summed = rows.new_zeros(count, rows.size(2))
         for k, q in groups.slices():
-            of_keys = torch.as_tensor(groups.key_order[k])
-            of_queries = torch.as_tensor(groups.query_order[q])
+            of_keys = torch.as_tensor(groups.key_order[k], device=rows.device)
+            of_queries = torch.as_tensor(groups.query_order[q], device=rows.device)
             query = None if queries is None else queries[of_queries, head]
             part = filter_cloud(positions[of_keys, head], rows[of_keys, head], query, scheme, normalise)
             summed = summed.index_add(0, of_queries, part)
@@ -52,7 +52,7 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Sch
     asked = keys if queries is None else queries
     if len(keys) == 0 or len(asked) == 0:
         return rows.new_zeros(len(asked), rows.size(1))
-    if summed_exactly(scheme, len(keys), len(asked)):
+    if summed_exactly(scheme, len(keys), len(asked), keys.device.type):
         return exact_sum(asked, keys, rows, shifted=normalise and queries is not None)
     if queries is None and bool((keys == keys[0]).all()):
         return rows.sum(dim=0).expand(len(keys), -1)
@@ -94,7 +94,7 @@ class Simplices:
                 if (j := self.number.get(tuple(a + b for a, b in zip(v, offset, strict=True)))) is not None
             ]
             if pairs:
-                here, there = torch.tensor(pairs).T
+                here, there = torch.tensor(pairs, device=table.device).T
                 out = out.index_add(0, here, weight * table[there])
         return out
 
@@ -106,7 +106,8 @@ class Simplices:
 def kuhn_coordinates(points: Tensor, spacing: float, levels: int, lattice: int) -> Tensor:
     """Points in Kuhn coordinates of level 0, in double precision so that a far offset of all points costs no accuracy."""
     dim = points.size(1)
-    return points.double() @ kuhn_matrix(dim).T / spacing + origin(dim, lattice) * 2 ** (levels - 1)
+    matrix, shift = kuhn_matrix(dim).to(points.device), origin(dim, lattice).to(points.device)
+    return points.double() @ matrix.T / spacing + shift * 2 ** (levels - 1)
 
 
 def multiscale(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: MultiScale) -> Tensor:
@@ -136,7 +137,7 @@ def self_weight(weights: Tensor, fitted: MultiScaleWeights, level: int) -> Tenso
     r"""What a level gives a point of itself, :math:`\sum_{l,m} b_l b_m t_{|l-m|}`."""
     dim = weights.size(1) - 1
     steps = (torch.arange(dim + 1).unsqueeze(0) - torch.arange(dim + 1).unsqueeze(1)).abs()
-    table = torch.as_tensor(fitted.simplex_tables(dim)[level])[steps].to(weights.dtype)
+    table = torch.as_tensor(fitted.simplex_tables(dim)[level])[steps].to(weights)
     return ((weights @ table) * weights).sum(dim=1)
 
 
