@@ -12,7 +12,8 @@ from phgcn import nn
 from phgcn.nn import MODELS, EDAConv, PHGCNConv
 from phgcn.nn.models import drop_features
 
-every_model = pytest.mark.parametrize("name", MODELS)
+ONE_SIGNATURE = [name for name, model in MODELS.items() if model is not nn.GeomGCN]  # which takes relations too
+every_model = pytest.mark.parametrize("name", ONE_SIGNATURE)
 
 
 def _model(name, *args, seed=0, **settings):
@@ -21,7 +22,8 @@ def _model(name, *args, seed=0, **settings):
 
 
 def test_the_models_go_by_name():
-    assert MODELS == {"gcn": nn.GCN, "gat": nn.GAT, "gat-eda": nn.GATEDA, "phgcn": nn.PHGCN, "mlp": nn.MLP}
+    models = {"gcn": nn.GCN, "gat": nn.GAT, "gat-eda": nn.GATEDA, "phgcn": nn.PHGCN, "mlp": nn.MLP}
+    assert models | {f"geom-gcn-{letter}": nn.GeomGCN for letter in "ips"} == MODELS
     layers = {"gcn": GCNConv, "gat": GATConv, "gat-eda": EDAConv, "phgcn": PHGCNConv}
     for name, layer in layers.items():
         assert all(isinstance(conv, layer) for conv in _model(name, 5, 4, 3).convs)

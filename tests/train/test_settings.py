@@ -20,7 +20,7 @@ def test_each_model_takes_its_settings(model):
 
 @pytest.mark.parametrize("model", config.MODELS)
 def test_a_written_file_gives_the_same_settings(model, tmp_path):
-    settings = change(Settings(), {"learning_rate": 0.0123, "heads": 3, "normalise": True}, model, "test")
+    settings = change(Settings(), {"learning_rate": 0.0123, "hidden_channels": 3, "normalise": True}, model, "test")
     path = tmp_path / "config.toml"
     path.write_text(as_toml(settings, model, "two\nlines"))
     assert resolve(model, config=path) == (settings, path)

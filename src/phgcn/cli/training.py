@@ -18,7 +18,11 @@ DEFAULTS = {"model": "phgcn", "protocol": "paper", "splits": 10, "repeats": 1, "
 
 Model = Annotated[
     str | None,
-    typer.Option("--model", help="phgcn, phgcn-residual, gat-eda, gat, gcn or mlp. \\[default: phgcn]", show_default=False),
+    typer.Option(
+        "--model",
+        help="phgcn, phgcn-residual, gat-eda, gat, gcn, mlp, geom-gcn-i, -p or -s. \\[default: phgcn]",
+        show_default=False,
+    ),
 ]
 Protocol = Annotated[
     str | None,

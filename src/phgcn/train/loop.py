@@ -36,6 +36,7 @@ class Task:
     Shapes:
         - **x:** :math:`(N, F)`, dense or sparse, **edge_index:** :math:`(2, E)`, **y:** :math:`(N,)`
         - **train**, **val**, **test:** the numbers of their nodes
+        - **relation:** :math:`(E,)`, only for models that take relations of edges
     """
 
     x: Tensor
@@ -46,6 +47,12 @@ class Task:
     test: Tensor
     classes: int
     metric: str = "accuracy"
+    relation: Tensor | None = None
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What the model takes."""
+        return (self.x, self.edge_index) if self.relation is None else (self.x, self.edge_index, self.relation)
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,7 @@ class Training:
 
     def _forward(self) -> Tensor:
         try:
-            out = self.model(self.task.x, self.task.edge_index)
+            out = self.model(*self.task.inputs)
         except ValueError as error:
             if not self.begun:
                 raise

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
 from .. import __version__
@@ -273,12 +274,23 @@ def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
 def prepare(plan: Plan, data: Data) -> list[Task]:
     """The task of every split."""
     x = graphs.placed(graphs.prepared(data.x, plan.settings.normalise), plan.device)
-    y, edge_index = data.y.to(plan.device), data.edge_index.to(plan.device)
+    y, (edge_index, relation) = data.y.to(plan.device), edges(plan, data)
     tasks = []
     for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
         train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in (split.train, split.val, split.test))
-        tasks.append(Task(x, edge_index, y, train, val, test, len(graphs.class_names(data)), plan.metric))
+        tasks.append(Task(x, edge_index, y, train, val, test, len(graphs.class_names(data)), plan.metric, relation))
     return tasks
+
+
+def edges(plan: Plan, data: Data) -> tuple[Tensor, Tensor | None]:
+    """The edges that the plan's model takes, and their relations if it takes some."""
+    method = config.EMBEDDINGS.get(plan.model)
+    if method is None:
+        return data.edge_index.to(plan.device), None
+    from ..embed import related_edges
+
+    edge_index, relation = related_edges(data, method, plan.settings.neighbourhood, plan.seed)
+    return edge_index.to(plan.device), relation.to(plan.device)
 
 
 def build_model(plan: Plan, features: int, classes: int) -> NodeModel:

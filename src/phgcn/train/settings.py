@@ -19,7 +19,9 @@ else:
     import tomli as tomllib
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-MODELS = ("phgcn", "phgcn-residual", "gat-eda", "gat", "gcn", "mlp")
+EMBEDDINGS = {"geom-gcn-i": "isomap", "geom-gcn-p": "poincare", "geom-gcn-s": "struc2vec"}
+"""Models that sum over the neighbourhoods of an embedding, and which one."""
+MODELS = ("phgcn", "phgcn-residual", "gat-eda", "gat", "gcn", "mlp", *EMBEDDINGS)
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"phgcn-residual": ("phgcn", {"residual": True})}
 """Models that are another one with some of its settings fixed."""
 
@@ -68,6 +70,9 @@ class Settings:
         "global attention; auto is exact where that is quicker",
         ("auto", "exact", "lattice", "lattice-fine", "separable"),
     )
+    neighbourhood: str = _choice(
+        "computed", "neighbours in latent space: ours, or those that Geom-GCN published", ("computed", "published")
+    )
     normalise: bool = _switch(False, "divide each node's features by the sum of their absolute values")
     learning_rate: float = _positive(0.005, "Adam's fixed learning rate")
     weight_decay: float = _setting(5e-4, "Adam's weight decay", "numbers from 0 on", lambda value: 0 <= value < float("inf"))
@@ -84,6 +89,7 @@ _MODEL_KEYS: dict[str, tuple[str, ...]] = {
     "gat-eda": (*_ALL_MODELS, "residual", "attention_dropout", "embedding_dim", "decay_local", "learn_decay"),
 }
 _MODEL_KEYS["phgcn"] = (*_MODEL_KEYS["gat-eda"], "decay_global", "method")
+_MODEL_KEYS |= {name: ("hidden_channels", "num_layers", "dropout", "norm") for name in EMBEDDINGS}
 _MODEL_KEYS |= {name: tuple(key for key in _MODEL_KEYS[base] if key not in fixed) for name, (base, fixed) in VARIANTS.items()}
 _FIELDS = {entry.name: entry for entry in fields(Settings)}
 
@@ -107,7 +113,8 @@ def model_keys(model: str) -> list[str]:
 
 def keys(model: str) -> list[str]:
     """All settings of a training of this model, in the order of the files."""
-    return [key for key in _FIELDS if key in _MODEL_KEYS[check_model(model)] or key in _TRAINING]
+    training = (*_TRAINING, "neighbourhood") if model in EMBEDDINGS else _TRAINING
+    return [key for key in _FIELDS if key in _MODEL_KEYS[check_model(model)] or key in training]
 
 
 def used(settings: Settings, model: str) -> dict[str, Any]:
