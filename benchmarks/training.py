@@ -43,11 +43,11 @@ def bare(plan: Plan, task) -> Callable[[], None]:
     def epoch() -> None:
         model.train()
         optimiser.zero_grad()
-        cross_entropy(model(task.x, task.edge_index)[task.train], training.train_y).backward()
+        cross_entropy(model(*task.inputs)[task.train], training.train_y).backward()
         optimiser.step()
         model.eval()
         with torch.no_grad():
-            model(task.x, task.edge_index)
+            model(*task.inputs)
 
     return epoch
 

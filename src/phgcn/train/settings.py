@@ -54,7 +54,7 @@ def _choice(default: str, meaning: str, choices: Sequence[str]) -> Any:
 class Settings:
     """What a model and its training are made of; the defaults are those of no graph in particular."""
 
-    hidden_channels: int = _count(8, "channels per head of the hidden layers")
+    hidden_channels: int = _count(8, "channels per head, or per virtual node of Geom-GCN, of the hidden layers")
     heads: int = _count(8, "attention heads; GCN and MLP have hidden layers of heads x hidden_channels")
     num_layers: int = _count(2, "layers, the output layer included")
     dropout: float = _share(0.5, "dropout of the input of every layer")
