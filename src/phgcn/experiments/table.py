@@ -288,7 +288,8 @@ class Tuner:
     def __call__(self, study: Study, tell: Tell) -> None:
         source, data = find(study.graph)
         settings = standard(study.graph, study.model)
-        plan = Plan(source, study.model, "paper", tuning_splits(study.graph), 1, SEED, default_metric(data), False, study.device, settings)
+        splits, metric = tuning_splits(study.graph), default_metric(data)
+        plan = Plan(source, study.model, "paper", splits, 1, SEED, metric, False, study.device, settings)
         folder = self.out / "tune" / study.name
         tune(
             folder, plan, data, study.trials, [],
