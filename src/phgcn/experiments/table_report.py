@@ -38,7 +38,7 @@ def write(out: Path, jobs: Sequence[Job], is_done: Callable[[Job, Path], bool], 
     write_json(out / "table-differences.json", derived)
     write_text(out / "table.md", markdown(content, quick))
     files = [out / name for name in ("table.json", "table-differences.json", "table.md")]
-    if rows:
+    if main_rows(rows):
         figure = draw(rows)
         files += [save(figure, out / f"table.{kind}") for kind in ("png", "svg")]
     return {**content, "files": [str(file) for file in files]}
@@ -172,6 +172,8 @@ def markdown(content: dict[str, Any], quick: bool) -> str:
 
 def _accuracies(rows: Sequence[Row], protocol: str) -> list[str]:
     main = main_rows(rows)
+    if not main:
+        return []
     graphs, lines = names(main, "graph"), []
     highest = {graph: max(row["mean"] for row in chosen(main, graph=graph)) for graph in graphs}
     for model in names(main, "model"):
