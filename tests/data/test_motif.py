@@ -72,3 +72,10 @@ def test_the_seed_decides():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         motif_graphs(**{"count": 1, **arguments})
+
+
+def test_the_lead_is_that_of_the_first_motif():
+    data = motif_graphs(30, seed=8)
+    for graph in range(30):
+        blue, green = (int(((data.batch == graph) & (data.x[:, colour] == 1)).sum()) for colour in (BLUE, GREEN))
+        assert 2 * int(data.lead[graph]) == blue - green

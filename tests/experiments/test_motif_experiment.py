@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
-from phgcn.experiments import motif
-from phgcn.experiments.motif import Case, Effort
+from phgcn.data.motif import BLUE
+from phgcn.experiments import motif, motif_report
+from phgcn.experiments.motif import Case, Effort, Trial
 
 SMALL = Effort(trials=2, iterations=6, every=2, graphs=2, heads=1, hidden=4)
 
@@ -17,41 +19,99 @@ class Stop(Exception):
     pass
 
 
+def trained(trial):
+    """What a trial came to, without when and where."""
+    trial.folder.mkdir(exist_ok=True)
+    motif.run_trial(trial)
+    return {key: value for key, value in trial.result().items() if key != "made"}
+
+
 def test_results_are_written_with_every_trial(tmp_path):
     cases = [Case("phgcn", 5), Case("gat", 5)]
     content = motif.run(cases, SMALL, tmp_path, silent)
     written = json.loads((tmp_path / "motif.json").read_text())
-    assert written["curves"] == content["curves"]
+    assert written["curves"] == content["curves"] and content["failures"] == {} and written["missing"] == {}
     for curve in written["curves"]:
         assert curve["iterations"] == [0, 2, 4, 6]
         assert [len(trial) for trial in curve["trials"]] == [4, 4]
+        assert curve["made"]["device"] == ["cpu"] and len(curve["made"]["seconds"]) == 2
     assert {"commit", "torch", "command"} <= set(written["provenance"])
-    assert "PH-GCN, exact" in (tmp_path / "motif.md").read_text()
-    assert (tmp_path / "motif.png").stat().st_size > 1000
-    assert "<svg" in (tmp_path / "motif.svg").read_text()
+    text = (tmp_path / "motif.md").read_text()
+    assert "PH-GCN, exact, λ = 10 | 5 |" in text and "Not done yet" not in text
+    for name in ("motif", "motif-graphs"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 1000
+        assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+
+
+def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
+    cases = [Case("phgcn", 5), Case("gat", 5)]
+    effort = replace(SMALL, trials=1, graphs=16, heads=4, hidden=16)
+    one, two = (motif.run(cases, effort, tmp_path / str(jobs), silent, jobs=jobs) for jobs in (1, 2))
+    assert one["failures"] == two["failures"] == {}
+    for first, second in zip(one["curves"], two["curves"], strict=True):
+        assert first["trials"] == second["trials"]
+    for trial in (tmp_path / "1" / "trials").glob("*.json"):
+        other = tmp_path / "2" / "trials" / trial.name
+        assert {**json.loads(trial.read_text()), "made": 0} == {**json.loads(other.read_text()), "made": 0}
+
+
+def test_some_cases_are_run_now_and_all_that_are_done_are_written(tmp_path):
+    cases = [Case("phgcn", 5), Case("gat", 5), Case("gat-eda", 5)]
+    content = motif.run(cases, SMALL, tmp_path, silent, only=motif.choose(cases, ["gat-5-*"]))
+    assert [curve["model"] for curve in content["curves"]] == ["gat"]
+    assert set(content["missing"]) == {"phgcn-5-colour-exact-10", "gat-eda-5-colour"}
+    motif.run_trial(Trial(cases[0], 0, SMALL, tmp_path / "trials"))  # one of two: half done
+    content = motif.run(cases, SMALL, tmp_path, silent, only=motif.choose(cases, ["gat-eda*"]))
+    assert [curve["model"] for curve in content["curves"]] == ["gat", "gat-eda"]
+    assert content["missing"] == {"phgcn-5-colour-exact-10": ["phgcn-5-colour-exact-10-1"]}
+    assert "Not done yet: phgcn-5-colour-exact-10." in (tmp_path / "motif.md").read_text()
+
+
+def test_a_case_that_does_not_exist_is_named():
+    with pytest.raises(ValueError, match=r"cases is 'gin\*'; allowed: phgcn-10-colour-exact-10, gat-10-colour"):
+        motif.choose(motif.quick_cases(), ["gat*", "gin*"])
+
+
+def test_names_of_cases_differ():
+    names = [case.name for case in motif.full_cases()]
+    assert len(set(names)) == len(names)
+
+
+def test_a_device_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match="device is 'moon'; allowed: cpu"):
+        motif.run([Case("gat", 5)], SMALL, tmp_path, silent, device="moon")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_starts_from_the_same_weights_and_graphs(tmp_path):
+    cases = [Case("phgcn", 5), Case("phgcn", 5, method="lattice"), Case("gat", 5), Case("gat-eda", 5)]
+    one, two = (motif.run(cases, SMALL, tmp_path / device, silent, device=device) for device in ("cpu", "cuda"))
+    assert two["failures"] == {}
+    for first, second in zip(one["curves"], two["curves"], strict=True):
+        assert [trial[0] for trial in first["trials"]] == [trial[0] for trial in second["trials"]]
 
 
 def test_a_trial_that_was_cut_off_continues_to_the_same_bits(tmp_path):
-    case = Case("phgcn", 5)
-    (tmp_path / "one").mkdir(), (tmp_path / "two").mkdir()
-    whole = motif.run_trial(case, 3, SMALL, tmp_path / "one", silent)
+    whole = trained(Trial(Case("phgcn", 5), 3, SMALL, tmp_path / "one"))
+    (tmp_path / "two").mkdir()
+    trial = Trial(Case("phgcn", 5), 3, SMALL, tmp_path / "two")
 
-    def stop(progress):
-        if progress.iteration == 4:
+    def stop(text, share):
+        if share > 0.8:
             raise Stop
 
     with pytest.raises(Stop):
-        motif.run_trial(case, 3, SMALL, tmp_path / "two", stop)
-    seen = []
-    again = motif.run_trial(case, 3, SMALL, tmp_path / "two", seen.append)
-    assert again == whole
-    assert [moment.iteration for moment in seen] == [6]
-    assert [path.suffix for path in (tmp_path / "two").iterdir()] == [".json"]
+        motif.run_trial(trial, stop)
+    assert trial.result() is None and trial.file.with_suffix(".safetensors").is_file()
+    told = []
+    motif.run_trial(trial, lambda text, share: told.append(text))
+    assert trained(trial) == whole
+    assert [text.split(",")[0] for text in told] == ["iteration 4", "iteration 5", "iteration 6"]
+    assert {path.name for path in (tmp_path / "two").iterdir() if path.suffix != ".lock"} == {trial.file.name}
 
 
-def test_trials_differ_in_weights_and_graphs():
-    case = Case("phgcn", 10)
-    networks = [motif._start(case, trial, SMALL)[0] for trial in (0, 1, 0)]
+def test_trials_differ_in_weights_and_graphs(tmp_path):
+    networks = [motif.start(Trial(Case("phgcn", 10), number, SMALL, tmp_path)).model for number in (0, 1, 0)]
     first, second, again = (torch.cat([p.flatten() for p in network.parameters()]) for network in networks)
     assert torch.equal(first, again) and not torch.equal(first, second)
     draws = [motif.motif_graphs(4, seed=(trial, 0, 0)) for trial in (0, 1)]
@@ -59,30 +119,74 @@ def test_trials_differ_in_weights_and_graphs():
 
 
 def test_a_trial_that_is_done_is_not_run_again(tmp_path):
-    case, seen = Case("gat", 5), []
-    first = motif.run_trial(case, 0, SMALL, tmp_path, silent)
-    assert motif.run_trial(case, 0, SMALL, tmp_path, seen.append) == first
-    assert seen == []
+    trial, told = Trial(Case("gat", 5), 0, SMALL, tmp_path), []
+    first = trained(trial)
+    motif.run_trial(trial, lambda text, share: told.append(text))
+    assert trained(trial) == first and told == []
     with pytest.raises(ValueError, match="other settings"):
-        motif.run_trial(case, 0, Effort(iterations=8), tmp_path, silent)
+        motif.run_trial(replace(trial, effort=Effort(iterations=8)))
+
+
+def test_the_lattice_is_one_on_small_graphs_too(tmp_path):
+    results = [trained(Trial(Case("phgcn", 5, method=method), 0, SMALL, tmp_path)) for method in ("exact", "lattice")]
+    data = motif.motif_graphs(4, seed=1)
+    states = [motif.start(Trial(Case("phgcn", 5, method=method), 0, SMALL, tmp_path)) for method in ("exact", "lattice")]
+    exact, lattice = (state.model(data.x, data.edge_index, data.batch).detach() for state in states)
+    assert 0 < float((exact - lattice).abs().max()) < 0.1 * float(exact.abs().max())
+    assert results[0]["iterations"] == results[1]["iterations"]
 
 
 @pytest.mark.parametrize("model", ["phgcn", "gat", "gat-eda"])
-def test_a_step_changes_every_layer(model):
+def test_a_step_changes_every_layer(model, tmp_path):
     case = Case(model, 10)
-    network, optimiser = motif._start(case, 0, SMALL)
-    before = {name: p.detach().clone() for name, p in network.named_parameters()}
-    motif.step(network, optimiser, case, 4, seed=(0,))
-    changed = {name.split(".")[1] for name, p in network.named_parameters() if not torch.equal(p, before[name])}
+    state = motif.start(Trial(case, 0, SMALL, tmp_path))
+    before = {name: p.detach().clone() for name, p in state.model.named_parameters()}
+    motif.step(state.model, state.optimiser, case, 4, seed=(0,))
+    changed = {name.split(".")[1] for name, p in state.model.named_parameters() if not torch.equal(p, before[name])}
     assert changed == {"0", "1", "2"}
 
 
-def test_a_local_network_says_the_same_in_every_graph():
+def test_the_learning_rate_falls_to_nothing():
+    rates = [motif.FULL.rate(iteration) for iteration in (0, 750, 1500)]
+    assert rates == pytest.approx([3e-3, 1.5e-3, 0.0], abs=1e-12)
+
+
+def test_a_local_network_says_the_same_in_every_graph(tmp_path):
     """Three layers see three hops, which is always the same motif: its answer cannot depend on the rest of the graph."""
     case = Case("gat-eda", 10)
-    network, optimiser = motif._start(case, 1, SMALL)
+    state = motif.start(Trial(case, 1, SMALL, tmp_path))
     for number in range(3):
-        motif.step(network, optimiser, case, 4, seed=(number,))
+        motif.step(state.model, state.optimiser, case, 4, seed=(number,))
     data = motif.motif_graphs(30, seed=7)
-    said = network(data.x, data.edge_index, data.batch).detach()[data.asked].reshape(30, 2, 2)
+    said = state.model(data.x, data.edge_index, data.batch).detach()[data.asked].reshape(30, 2, 2)
     assert float((said - said[0]).abs().max()) < 1e-5
+
+
+class Always(torch.nn.Module):
+    """Says that motif_1 is the frequent one, always."""
+
+    def forward(self, x, edge_index, batch):
+        colour = x.argmax(1)
+        neighbours = torch.zeros(len(x)).index_add_(0, edge_index[1], (colour[edge_index[0]] == BLUE).float())
+        return torch.stack([torch.full((len(x),), 0.5), (neighbours > 0).float()], dim=1)
+
+
+def test_mistakes_to_the_advantage_of_one_motif_are_seen():
+    found = motif.test(Always(), Case("gat", 10), seed=(3,), graphs=40)
+    data = motif.motif_graphs(40, 10, "colour", (3,))
+    wrong = float((data.lead < 0).double().mean())
+    assert found["accuracy"] == pytest.approx(1 - wrong) and found["leaning"] == pytest.approx(wrong)
+    close = float(((data.lead < 0) & (data.lead >= -motif.CLOSE)).double().mean())
+    assert found["close_mistakes"] == pytest.approx(close) and 0 < close < wrong
+
+
+def test_the_summary_says_when_a_trial_has_learned_and_what_its_mistakes_were():
+    iterations = [0, 10, 20, 30, 40]
+    trials = [
+        {"iterations": iterations, "accuracy": [0.5, 0.9, 1.0, 0.98, 1.0], "leaning": [0.5, -0.1, 0, 0.01, 0],
+         "close_mistakes": [0.2, 0.06, 0, 0.02, 0]},
+        {"iterations": iterations, "accuracy": [0.5, 0.5, 0.5, 0.5, 0.5], "leaning": [0.5] * 5, "close_mistakes": [0.2] * 5},
+    ]  # fmt: skip
+    found = motif_report.summary(trials)
+    assert found["learned"] == [20, None] and found["worst"] == found["lowest_late"] == 0.5 and found["mean"] == 0.75
+    assert found["mistakes"] == {"one_sided": pytest.approx(0.11 / 0.12), "close": pytest.approx(0.08 / 0.12)}

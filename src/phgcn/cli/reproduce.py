@@ -2,6 +2,7 @@ r"""``phgcn reproduce``: the paper's experiments, one command each."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,13 +14,19 @@ from .display import Display, console, duration, print_json, table
 from .reproduce_table import reproduce_table
 
 if TYPE_CHECKING:
-    from ..experiments.motif import Progress
+    from ..experiments.workers import Progress
 
 app = typer.Typer(help="Repeat the paper's experiments.", no_args_is_help=True, rich_markup_mode="markdown")
 app.command("table")(reproduce_table)
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder for results; a run that was cut off continues there.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A small version that takes minutes on two cores.")]
+
+
+Jobs = Annotated[
+    int | None,
+    typer.Option(help="How many processes. \\[default: as many as cores; 1 on a GPU]", min=1, show_default=False),
+]
 
 
 @app.command("motif")
@@ -30,44 +37,72 @@ def motif(
     iterations: Annotated[
         int | None, typer.Option(help="Batches of graphs to train on. \\[default: 1500, quick: 250]", min=1)
     ] = None,
+    cases: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Run only these, e.g. 'phgcn-100-*'; results are of all that are done."),
+    ] = None,
+    jobs: Jobs = None,
+    device: options.Device = "cpu",
     as_json: options.Json = False,
 ) -> None:
     """Train networks to say which motif is frequent: only those with global attention can.
 
-    Writes motif.json, motif.md and the figure motif.png and motif.svg.
+    Writes motif.json, motif.md and the figures motif and motif-graphs as PNG and SVG. Results do not depend on the number of
+    processes. Several commands, with other cases or devices, can work into one folder at once.
 
     Examples:
 
     - `phgcn reproduce motif --quick`
 
-    - `phgcn reproduce motif --out results/motif --trials 10`
+    - `phgcn reproduce motif --out results/motif --cases 'phgcn-100-*' --device cuda --jobs 4`
     """
     from ..experiments import motif as experiment
+    from ..experiments.motif_report import HEADINGS, KINDS, rows
 
-    cases = experiment.quick_cases() if quick else experiment.full_cases()
+    everything = experiment.quick_cases() if quick else experiment.full_cases()
+    chosen = everything if cases is None else experiment.choose(everything, cases.split(","))
     standard = experiment.QUICK if quick else experiment.FULL
     effort = replace(standard, trials=trials or standard.trials, iterations=iterations or standard.iterations)
-    with MotifDisplay(len(cases) * effort.trials, effort.iterations) as display:
-        content = experiment.run(cases, effort, out, display.told)
+    with TrialsDisplay() as display:
+        content = experiment.run(
+            everything, effort, out, display.told, only=chosen, jobs=jobs or default_jobs(device), device=device
+        )
+    names = ["motif.json", "motif.md", *(f"{name}.{kind}" for name in ("motif", "motif-graphs") for kind in KINDS)]
+    files = [str(out / name) for name in names] if content["curves"] else []
     if as_json:
-        print_json({"files": [str(out / f"motif.{kind}") for kind in ("json", "md", "png", "svg")], **content})
-        return
-    console().print(table("Which motif is frequent?", experiment.headings(), experiment.rows(content)))
-    print(f"{duration(content['seconds'])}; written to {out}: motif.json, motif.md, motif.png, motif.svg")
+        print_json({"files": files, **content})
+    else:
+        console().print(table("Which motif is frequent?", HEADINGS, rows(content)))
+        _say_rest(content, files)
+    raise typer.Exit(1 if content["failures"] else 0)
 
 
-class MotifDisplay(Display):
-    """The trial that runs, and its accuracy."""
+def _say_rest(content: dict[str, Any], files: list[str]) -> None:
+    """What is missing or failed, how long it took, and what was written."""
+    for name in content["missing"]:
+        print(f"not done yet: {name}")
+    for name, why in content["failures"].items():
+        print(f"failed: {name}: {why}")
+    print("; written to ".join([duration(content["seconds"]), *([", ".join(files)] if files else [])]))
 
-    def __init__(self, trials: int, iterations: int) -> None:
-        super().__init__(total=trials)
-        self.iterations = iterations
-        self.seen: set[Any] = set()
 
-    def told(self, moment: Progress) -> None:
-        self.seen.add((moment.case, moment.trial))
-        text = f"{moment.case.name}, trial {moment.trial}: iteration {moment.iteration}, accuracy {moment.accuracy:.3f}"
-        if moment.iteration == self.iterations:
-            self.say(text)
-        elif self.due():
-            self.show(len(self.seen) - 1 + moment.iteration / self.iterations, text, "")
+def default_jobs(device: str) -> int:
+    """As many processes as there are cores for this one; on a GPU one, as each takes memory there."""
+    if device != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class TrialsDisplay(Display):
+    """The trials that run, how many are done, and the time left."""
+
+    def __init__(self) -> None:
+        super().__init__(total=1.0)
+
+    def told(self, progress: Progress) -> None:
+        left = "" if progress.left is None else f"about {duration(progress.left)} left"
+        counted = f"{progress.done} of {progress.total} done"
+        if progress.kind in ("done", "failed"):
+            self.say(": ".join(part for part in (f"{counted}, {progress.name} {progress.kind}", progress.text) if part))
+        elif progress.kind == "running" and self.due():
+            self.show(progress.share, f"{counted}; {progress.name}: {progress.text}", left)

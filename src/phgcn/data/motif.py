@@ -57,8 +57,9 @@ def motif_graphs(count: int, elements: int = 10, variant: str = "colour", seed: 
 
     Returns:
         All graphs as one :class:`torch_geometric.data.Data`: ``x`` :math:`(N, 4)`, ``edge_index`` in both directions without
-        self-loops, ``batch`` :math:`(N,)`, ``y`` :math:`(N,)` with -1 for nodes that are not red, and ``asked``
-        :math:`(2 \cdot \text{count},)`, a red node of each motif of each graph drawn at random: one positive, one negative.
+        self-loops, ``batch`` :math:`(N,)`, ``y`` :math:`(N,)` with -1 for nodes that are not red, ``asked``
+        :math:`(2 \cdot \text{count},)`, a red node of each motif of each graph drawn at random, first that of motif_1: one is
+        positive, one negative; and ``lead`` :math:`(\text{count},)`, by how many elements motif_1 is ahead of motif_2.
     """
     if variant not in VARIANTS:
         raise ValueError(f"variant is {variant!r}; allowed: {', '.join(map(repr, VARIANTS))}")
@@ -72,7 +73,8 @@ def motif_graphs(count: int, elements: int = 10, variant: str = "colour", seed: 
     sizes = np.array([len(kind.colours) for kind in kinds])[drawn]
     first = (np.cumsum(sizes) - sizes.ravel()).reshape(drawn.shape)
     colours, edges, label = [], [], np.full(sizes.sum(), -1)
-    dominant = np.where((drawn == 0).sum(1) > (drawn == 1).sum(1), 0, 1)
+    lead = (drawn == 0).sum(1) - (drawn == 1).sum(1)
+    dominant = np.where(lead > 0, 0, 1)
     for number, kind in enumerate(kinds):
         graph, place = np.nonzero(drawn == number)
         start = first[graph, place]
@@ -92,6 +94,7 @@ def motif_graphs(count: int, elements: int = 10, variant: str = "colour", seed: 
         y=torch.from_numpy(label),
         batch=torch.from_numpy(np.repeat(np.arange(count), sizes.sum(axis=1))),
         asked=torch.from_numpy(np.array(asked)),
+        lead=torch.from_numpy(lead),
     )
 
 

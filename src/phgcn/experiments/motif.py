@@ -1,16 +1,18 @@
 r"""The paper's first experiment: only a network with global attention can tell which motif is frequent in its graph.
 
 Three-layer networks are trained on a fresh batch of random chains in every iteration (:mod:`phgcn.data.motif`) and tested on
-100 fresh ones along the way, on one red node of each motif in each: chance is 50 %.
+100 fresh ones along the way, on one red node of each motif in each: chance is 50 %.  A trial is one network; it computes on
+one thread and writes a file of its own, so that its result does not depend on what runs beside it.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +21,61 @@ from torch.nn import Module
 from torch.nn.functional import cross_entropy
 
 from ..data.motif import COLOURS, motif_graphs
+from ..lattice.scheme import without_exception
 from ..nn import MODELS
-from ..report.style import COLOURS as LINE_COLOURS
-from ..report.style import panels, save
-from ..train.files import read_json, read_tensors, remove_leftovers, write_json, write_tensors, write_text
+from ..train.files import read_json, read_tensors, write_json, write_tensors
+from . import motif_report
 from .provenance import provenance
+from .workers import Progress, Tell, run_all
 
 TEST_GRAPHS = 100
+CLOSE = 2
+"""The motifs of a close graph differ by at most so many elements."""
 TITLES = {"phgcn": "PH-GCN", "gat-eda": "GAT-EDA", "gat": "GAT"}
+MEASURES = ("accuracy", "leaning", "close_mistakes")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One curve of the figure: a model on chains of one length, over all trials."""
+    """One curve of the figure: a model on chains of one length, over all trials.
+
+    Args:
+        model (str): ``"phgcn"``, ``"gat-eda"`` or ``"gat"``.
+        elements (int): The length of the chains.
+        variant (str): What the motifs differ in. (default: :obj:`"colour"`)
+        method (str): How PH-GCN attends to all nodes; a lattice is one, however small the graph. (default: :obj:`"exact"`)
+        decay (float): The coefficient of PH-GCN's global attention. (default: :obj:`10.0`, the paper's)
+    """
 
     model: str
     elements: int
     variant: str = "colour"
     method: str = "exact"
+    decay: float = 10.0
 
     @property
     def name(self) -> str:
-        return "-".join([self.model, str(self.elements), self.variant] + ([self.method] if self.model == "phgcn" else []))
+        own = [self.method, f"{self.decay:g}"] if self.model == "phgcn" else []
+        return "-".join([self.model, str(self.elements), self.variant, *own])
 
     @property
     def title(self) -> str:
-        return TITLES[self.model] + (f", {self.method}" if self.model == "phgcn" else "")
+        return TITLES[self.model] + (f", {self.method}, λ = {self.decay:g}" if self.model == "phgcn" else "")
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is computed.  Settings that change a trial are part of its file; the number of trials is not."""
+    """How much is computed.  Settings that change a trial are part of its file; the number of trials is not.
+
+    Args:
+        trials (int): Networks of each kind. (default: :obj:`10`)
+        iterations (int): Batches to train on. (default: :obj:`1500`)
+        every (int): Iterations between two tests. (default: :obj:`50`)
+        graphs (int): Graphs in a batch. (default: :obj:`16`)
+        heads (int): Attention heads. (default: :obj:`4`)
+        hidden (int): Channels of a head. (default: :obj:`16`)
+        learning_rate (float): Adam's in the beginning; it falls to 0 along half a cosine. (default: :obj:`3e-3`)
+    """
 
     trials: int = 10
     iterations: int = 1500
@@ -62,19 +88,12 @@ class Effort:
     def of_one_trial(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if key != "trials"}
 
+    def rate(self, iteration: int) -> float:
+        return self.learning_rate * (1 + math.cos(math.pi * iteration / self.iterations)) / 2
+
 
 FULL = Effort()
 QUICK = Effort(trials=3, iterations=250, every=25)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What is told after every test: the trial, how far it is, and its accuracy."""
-
-    case: Case
-    trial: int
-    iteration: int
-    accuracy: float
 
 
 def full_cases() -> list[Case]:
@@ -86,6 +105,7 @@ def full_cases() -> list[Case]:
         *(Case(model, 100) for model in ("phgcn", *local)),
         Case("phgcn", 100, method="lattice"),
         *(Case(model, 10, "wiring") for model in ("phgcn", *local)),
+        Case("phgcn", 10, "wiring", decay=1.0),
     ]
 
 
@@ -93,164 +113,259 @@ def quick_cases() -> list[Case]:
     return [Case(model, 10) for model in ("phgcn", "gat", "gat-eda")]
 
 
-def run(cases: list[Case], effort: Effort, folder: Path, told: Callable[[Progress], None]) -> dict[str, Any]:
-    """Runs all trials that are not done yet, then writes ``motif.json``, ``motif.md`` and ``motif.png`` and ``.svg``."""
-    trials = folder / "trials"
-    trials.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(trials)
+def choose(cases: Sequence[Case], patterns: Sequence[str]) -> list[Case]:
+    """The cases whose names match one of the patterns, as file names do."""
+    for pattern in patterns:
+        if not any(fnmatchcase(case.name, pattern) for case in cases):
+            raise ValueError(f"cases is {pattern!r}; allowed: {', '.join(case.name for case in cases)}, or patterns of them")
+    return [case for case in cases if any(fnmatchcase(case.name, pattern) for pattern in patterns)]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A network to be trained: its case, its number, and where."""
+
+    case: Case
+    number: int
+    effort: Effort
+    folder: Path
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.name}-{self.number}"
+
+    @property
+    def cost(self) -> float:
+        factor = {"exact": 3.0, "lattice": 6.0}.get(self.case.method, 4.0) if self.case.model == "phgcn" else 1.0
+        return factor * self.case.elements * self.effort.iterations
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.name}.json"
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return {"case": asdict(self.case), "trial": self.number, **self.effort.of_one_trial()}
+
+    def result(self) -> dict[str, Any] | None:
+        """What the trial came to, if it is done; one that was made with other settings is refused."""
+        if not self.file.is_file():
+            return None
+        result = read_json(self.file)
+        check_same(self.file, result["asked"], self.asked)
+        return result
+
+
+def run(
+    cases: Sequence[Case],
+    effort: Effort,
+    folder: Path,
+    told: Callable[[Progress], None],
+    *,
+    only: Sequence[Case] | None = None,
+    jobs: int = 1,
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """Runs the trials that are not done yet, then writes ``motif.json``, ``motif.md`` and the figures ``motif`` and
+    ``motif-graphs`` as PNG and SVG, of all cases whose trials are done.
+
+    Several processes can work into one folder; a trial is run by one of them, and the last one finds all trials done.
+
+    Args:
+        cases (list of Case): Those of the results.
+        effort (Effort): How much is computed.
+        folder (Path): Where results go, and trials into ``trials`` below it.
+        told (callable): Called with every :class:`phgcn.experiments.workers.Progress`.
+        only (list of Case, optional): Those that are run now. (default: :obj:`None`, all)
+        jobs (int, optional): How many processes. (default: :obj:`1`)
+        device (str, optional): Where networks are trained; graphs are made on the CPU. (default: :obj:`"cpu"`)
+
+    Returns:
+        What ``motif.json`` holds; and ``failures``, the names of trials that failed, and why.
+    """
+    check_device(device)
     begin = time.perf_counter()
-    curves = []
-    for case in cases:
-        found = [run_trial(case, trial, effort, trials, told) for trial in range(effort.trials)]
-        curves.append({**asdict(case), "iterations": found[0]["iterations"], "trials": [t["accuracy"] for t in found]})
-    seconds = time.perf_counter() - begin
-    content = {"provenance": provenance(), "effort": asdict(effort), "seconds": seconds, "curves": curves}
-    content["summary"] = [summary(curve) for curve in curves]
-    write_json(folder / "motif.json", content)
-    write_text(folder / "motif.md", markdown(content))
-    figure = draw(content)
-    for kind in ("png", "svg"):
-        save(figure, folder / f"motif.{kind}")
-    return content
+
+    def trials(chosen: Sequence[Case]) -> list[Trial]:
+        return [Trial(case, number, effort, folder / "trials", device) for case in chosen for number in range(effort.trials)]
+
+    waiting = [trial for trial in trials(cases if only is None else only) if trial.result() is None]
+    (folder / "trials").mkdir(parents=True, exist_ok=True)
+    failures = run_all(waiting, run_trial, jobs, told)
+    with locked(folder / ".motif.lock"):
+        content = gather(trials(cases), effort) | {"seconds": time.perf_counter() - begin}
+        if content["curves"]:
+            motif_report.write(folder, content)
+    return {**content, "failures": failures}
+
+
+def gather(trials: Sequence[Trial], effort: Effort) -> dict[str, Any]:
+    """The curves of all cases whose trials are done, and the names of trials that are missing in the others."""
+    curves, missing = [], {}
+    for case in dict.fromkeys(trial.case for trial in trials):
+        found = {trial.name: trial.result() for trial in trials if trial.case == case}
+        done = [result for result in found.values() if result is not None]
+        if len(done) < len(found):
+            missing[case.name] = [name for name, result in found.items() if result is None]
+            continue
+        about = {**asdict(case), "title": case.title, "made": motif_report.made([result["made"] for result in done])}
+        curve = {**about, "iterations": done[0]["iterations"], "trials": [result["accuracy"] for result in done]}
+        curves.append(curve | {"summary": motif_report.summary(done)})
+    content = {"provenance": provenance(), "effort": asdict(effort), "test_graphs": TEST_GRAPHS}
+    return {**content, "missing": missing, "curves": curves}
 
 
 # One trial
 
 
-def run_trial(case: Case, trial: int, effort: Effort, folder: Path, told: Callable[[Progress], None]) -> dict[str, Any]:
+@dataclass
+class State:
+    """A network in training: its weights and optimiser, and the tests so far."""
+
+    model: Module
+    optimiser: torch.optim.Optimizer
+    iterations: list[int] = field(default_factory=list)
+    tests: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURES})
+    seconds: float = 0.0
+
+
+def run_trial(trial: Trial, tell: Tell = lambda text, share: None) -> None:
     """Trains and tests one network; continues from its last test if it was cut off, and does nothing if it is done."""
-    done, checkpoint = folder / f"{case.name}-{trial}.json", folder / f"{case.name}-{trial}.safetensors"
-    asked = {"case": asdict(case), "trial": trial, **effort.of_one_trial()}
-    if done.is_file():
-        result = read_json(done)
-        if result["asked"] != asked:
-            raise ValueError(f"{done} was made with other settings ({result['asked']}); allowed: the same, or another folder")
-        return result
-    model, optimiser = _start(case, trial, effort)
-    iterations, accuracy = _continue(checkpoint, asked, model, optimiser)
-    for iteration in range(iterations[-1] if iterations else 0, effort.iterations + 1):
-        if iteration % effort.every == 0 and iteration not in iterations:
-            iterations.append(iteration)
-            accuracy.append(test(model, case, seed=(trial, iteration, 1)))
-            _save(checkpoint, asked, model, optimiser, iterations, accuracy)
-            told(Progress(case, trial, iteration, accuracy[-1]))
-        if iteration < effort.iterations:
-            step(model, optimiser, case, effort.graphs, seed=(trial, iteration, 0))
-    result = {"asked": asked, "iterations": iterations, "accuracy": accuracy}
-    write_json(done, result)
-    checkpoint.unlink(missing_ok=True)
-    return result
+    with locked(trial.folder / f".{trial.name}.lock"), one_thread():
+        if trial.result() is not None:
+            return
+        for leftover in trial.folder.glob(f".{trial.name}.*.tmp"):
+            leftover.unlink()
+        checkpoint = trial.file.with_suffix(".safetensors")
+        state = start(trial)
+        if checkpoint.is_file():
+            load(checkpoint, trial, state)
+        train(trial, state, checkpoint, tell)
+        about = provenance() | {"device": device_name(trial.device), "seconds": state.seconds}
+        made = {key: about[key] for key in ("machine", "device", "python", "torch", "commit", "date", "seconds")}
+        write_json(trial.file, {"asked": trial.asked, "iterations": state.iterations, **state.tests, "made": made})
+        checkpoint.unlink(missing_ok=True)
 
 
-def _start(case: Case, trial: int, effort: Effort) -> tuple[Module, torch.optim.Optimizer]:
-    settings: dict[str, Any] = {"method": case.method} if case.model == "phgcn" else {}
+def train(trial: Trial, state: State, checkpoint: Path, tell: Tell) -> None:
+    effort, begin = trial.effort, time.perf_counter() - state.seconds
+    for iteration in range(state.iterations[-1] if state.iterations else 0, effort.iterations + 1):
+        last = iteration == effort.iterations
+        if (iteration % effort.every == 0 or last) and iteration not in state.iterations:
+            found = test(state.model, trial.case, seed=(trial.number, iteration, 1), device=trial.device)
+            state.iterations.append(iteration)
+            for name, value in found.items():
+                state.tests[name].append(value)
+            state.seconds = time.perf_counter() - begin
+            save(checkpoint, trial, state)
+        if not last:
+            for group in state.optimiser.param_groups:
+                group["lr"] = effort.rate(iteration)
+            step(state.model, state.optimiser, trial.case, effort.graphs, (trial.number, iteration, 0), trial.device)
+        tell(f"iteration {iteration}, accuracy {state.tests['accuracy'][-1]:.3f}", iteration / effort.iterations)
+
+
+def start(trial: Trial) -> State:
+    """A network with random weights, which follow from the trial's number, whatever the device."""
+    case, effort = trial.case, trial.effort
+    settings: dict[str, Any] = {}
+    if case.model == "phgcn":
+        settings = {"decay_global": case.decay, "embedding_dim": 4, "method": without_exception(case.method, 4)}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(trial)
+        torch.manual_seed(trial.number)
         model = MODELS[case.model](
             len(COLOURS), effort.hidden, 2, num_layers=3, heads=effort.heads, dropout=0.0, **settings
-        )  # fmt: skip
-    return model, torch.optim.Adam(model.parameters(), lr=effort.learning_rate)
+        ).to(trial.device)  # fmt: skip
+    return State(model, torch.optim.Adam(model.parameters(), lr=effort.learning_rate))
 
 
-def step(model: Module, optimiser: torch.optim.Optimizer, case: Case, graphs: int, seed: tuple[int, ...]) -> float:
+def step(
+    model: Module, optimiser: torch.optim.Optimizer, case: Case, graphs: int, seed: tuple[int, ...], device: str = "cpu"
+) -> None:
     """One iteration on a fresh batch of graphs: the loss on a red node of each motif of each graph."""
-    data = motif_graphs(graphs, case.elements, case.variant, seed)
+    data = motif_graphs(graphs, case.elements, case.variant, seed).to(device)
     optimiser.zero_grad()
-    loss = cross_entropy(model(data.x, data.edge_index, data.batch)[data.asked], data.y[data.asked])
-    loss.backward()
+    cross_entropy(model(data.x, data.edge_index, data.batch)[data.asked], data.y[data.asked]).backward()
     optimiser.step()
-    return loss.item()
 
 
 @torch.no_grad()
-def test(model: Module, case: Case, seed: tuple[int, ...], graphs: int = TEST_GRAPHS) -> float:
-    """The accuracy on fresh graphs, on one red node of each motif in each."""
-    data = motif_graphs(graphs, case.elements, case.variant, seed)
-    said = model(data.x, data.edge_index, data.batch)[data.asked].argmax(dim=1)
-    return float((said == data.y[data.asked]).double().mean())
+def test(model: Module, case: Case, seed: tuple[int, ...], graphs: int = TEST_GRAPHS, device: str = "cpu") -> dict[str, float]:
+    """How a network does on fresh graphs, on one red node of each motif in each.
+
+    Returns:
+        ``accuracy``; ``leaning``, how much more often motif_1 is said to be the frequent one than it is, so that this is the
+        share of mistakes if all are to its advantage; and ``close_mistakes``, the share of answers that are wrong and in
+        graphs whose motifs differ by at most two elements.
+    """
+    data = motif_graphs(graphs, case.elements, case.variant, seed).to(device)
+    said = model(data.x, data.edge_index, data.batch)[data.asked].argmax(dim=1).reshape(-1, 2).cpu()
+    true = data.y[data.asked].reshape(-1, 2).cpu()
+    wrong, close = (said != true).double(), data.lead.cpu().abs() <= CLOSE
+    sign = torch.tensor([1, -1])  # to call a node of motif_2 positive speaks against motif_1
+    found = {"leaning": ((said - true) * sign).double().mean(), "close_mistakes": wrong[close].sum() / wrong.numel()}
+    return {name: round(float(value), 6) for name, value in {"accuracy": 1 - wrong.mean(), **found}.items()}
 
 
-def _save(path: Path, asked: dict, model: Module, optimiser: torch.optim.Optimizer, iterations: list, accuracy: list) -> None:
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    for number, state in optimiser.state_dict()["state"].items():
-        tensors |= {f"adam.{number}.{name}": tensor for name, tensor in state.items()}
-    write_tensors(path, tensors, {"asked": asked, "iterations": iterations, "accuracy": accuracy})
+# Files, locks and devices
 
 
-def _continue(path: Path, asked: dict, model: Module, optimiser: torch.optim.Optimizer) -> tuple[list[int], list[float]]:
-    """Takes up a trial where it was cut off; nothing is told where it has not begun."""
-    if not path.is_file():
-        return [], []
+def save(path: Path, trial: Trial, state: State) -> None:
+    tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
+    for number, moments in state.optimiser.state_dict()["state"].items():
+        tensors |= {f"adam.{number}.{name}": tensor for name, tensor in moments.items()}
+    about = {"asked": trial.asked, "iterations": state.iterations, "tests": state.tests, "seconds": state.seconds}
+    write_tensors(path, tensors, about)
+
+
+def load(path: Path, trial: Trial, state: State) -> None:
+    """Takes up a trial where it was cut off."""
     tensors, about = read_tensors(path)
-    if about["asked"] != asked:
-        raise ValueError(f"{path} was made with other settings ({about['asked']}); allowed: the same, or another folder")
-    model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")})
-    state: dict[int, dict[str, torch.Tensor]] = {}
+    check_same(path, about["asked"], trial.asked)
+    state.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")})
+    moments: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("adam."):
             _, number, key = name.split(".", 2)
-            state.setdefault(int(number), {})[key] = tensor
-    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-    return about["iterations"], about["accuracy"]
+            moments.setdefault(int(number), {})[key] = tensor
+    state.optimiser.load_state_dict({**state.optimiser.state_dict(), "state": moments})
+    state.iterations, state.tests, state.seconds = about["iterations"], about["tests"], about["seconds"]
 
 
-# Results
+def check_same(path: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
+    if found != asked:
+        raise ValueError(f"{path} was made with other settings ({found}); allowed: the same, or another folder")
 
 
-def summary(curve: dict[str, Any]) -> dict[str, Any]:
-    """The accuracy in the end: mean, standard error and the worst trial."""
-    last = [trial[-1] for trial in curve["trials"]]
-    error = statistics.stdev(last) / math.sqrt(len(last)) if len(last) > 1 else math.nan
-    case = {key: curve[key] for key in ("model", "elements", "variant", "method")}
-    return {**case, "mean": statistics.mean(last), "standard_error": error, "worst": min(last)}
+def check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device is {device!r}; allowed: cpu, or a device that torch finds here ({reason})") from None
 
 
-def _rows(content: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    for row in content["summary"]:
-        case = Case(*(row[key] for key in ("model", "elements", "variant", "method")))
-        error = "" if math.isnan(row["standard_error"]) else f" ± {100 * row['standard_error']:.1f}"
-        yield case.title, str(case.elements), case.variant, f"{100 * row['mean']:.1f}{error}", f"{100 * row['worst']:.1f}"
+def device_name(device: str) -> str:
+    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
 
 
-def headings() -> tuple[str, ...]:
-    return ("model", "elements", "motifs differ in", "test accuracy %, mean ± standard error", "worst trial")
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Computes on one thread: sums in other orders would give other bits, and small graphs gain nothing from a second."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
-def markdown(content: dict[str, Any]) -> str:
-    lines = [headings(), ("---",) * 5, *_rows(content)]
-    effort = content["effort"]
-    text = (
-        f"{effort['trials']} trials of {effort['iterations']:,} iterations on {effort['graphs']} fresh graphs each; tested on "
-        f"{TEST_GRAPHS} fresh graphs, one red node of each motif in each (chance: 50 %)."
-    )
-    return "\n".join(["# Which motif is frequent?", "", text, ""] + ["| " + " | ".join(line) + " |" for line in lines]) + "\n"
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Waits until no other process is at it; the lock ends with the process, however that ends."""
+    from filelock import FileLock
 
-
-def rows(content: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The cells of the results table."""
-    return list(_rows(content))
-
-
-def draw(content: dict[str, Any]) -> Any:
-    """Accuracy along training, a panel for each length and variant: the mean, and its standard error as a band."""
-    shown = list(dict.fromkeys((curve["elements"], curve["variant"]) for curve in content["curves"]))
-    figure, axes = panels(len(shown), columns=3, width=4.2, height=3.2)
-    names = list(dict.fromkeys(_case(curve).title for curve in content["curves"]))
-    for axis, (elements, variant) in zip(axes, shown, strict=True):
-        for curve in content["curves"]:
-            if (curve["elements"], curve["variant"]) != (elements, variant):
-                continue
-            trials = 100 * torch.tensor(curve["trials"], dtype=torch.float64)
-            mean = trials.mean(dim=0)
-            error = trials.std(dim=0) / math.sqrt(len(trials)) if len(trials) > 1 else torch.zeros_like(mean)
-            colour = LINE_COLOURS[names.index(_case(curve).title)]
-            axis.plot(curve["iterations"], mean, color=colour, label=_case(curve).title)
-            axis.fill_between(curve["iterations"], mean - error, mean + error, color=colour, alpha=0.25, linewidth=0)
-        axis.axhline(50, color="#999999", linewidth=0.8, linestyle=":")
-        axis.set(title=f"{elements} elements, {variant}", xlabel="iteration", ylabel="test accuracy %", ylim=(35, 102))
-        axis.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def _case(curve: dict[str, Any]) -> Case:
-    return Case(curve["model"], curve["elements"], curve["variant"], curve["method"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path):
+        yield

@@ -19,16 +19,29 @@ PACKAGES = ("phgcn", "torch", "torch_geometric", "numba", "numpy")
 def provenance() -> dict[str, Any]:
     """What a result file says about its origin."""
     return {
-        "machine": platform.processor() or platform.machine(),
+        "machine": _cpu(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
-        "commit": _commit(),
+        "commit": os.environ.get("PHGCN_COMMIT") or _commit(),  # a copied tree has no history
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["phgcn", *sys.argv[1:]]),
+        "command": " ".join(["phgcn", *map(_without_folder, sys.argv[1:])]),
     }
+
+
+def _without_folder(argument: str) -> str:
+    """An argument of the command; of a path that means nothing elsewhere, the name."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
+
+
+def _cpu() -> str:
+    """The processor's name, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str | None:
