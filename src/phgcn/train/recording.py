@@ -2,7 +2,9 @@ r"""Work on a GPU that is recorded once and then repeated, with one call of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -20,7 +22,7 @@ def record(work: Callable[[], Result], device: torch.device) -> Callable[[], Res
         What does the work. Its result is always the same tensors, with new contents.
     """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(device), torch.cuda.graph(graph):
+    with torch.cuda.device(device), no_garbage_collection(), torch.cuda.graph(graph):
         result = work()
 
     def repeat() -> Result:
@@ -28,3 +30,15 @@ def record(work: Callable[[], Result], device: torch.device) -> Callable[[], Res
         return result
 
     return repeat
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Keeps Python from freeing what an earlier recording held: a GPU may not give memory back while it records."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
