@@ -15,6 +15,8 @@ from .structural.ops import check_edges
 
 BACKENDS = ("auto", "reference", "numba", "triton")
 
+HALF = (torch.float16, torch.bfloat16)
+
 Method = Literal["auto", "exact", "lattice", "lattice-fine", "separable"] | Scheme
 Backend = Literal["auto", "reference", "numba", "triton"]
 
@@ -59,8 +61,9 @@ def global_attention(
         - **batch:** :math:`(N,)`, **query_batch:** :math:`(M,)`, **decay:** a number or :math:`(H,)`
         - **output:** :math:`(M, C)`, or :math:`(M, H, C)` if positions or values have heads
 
-    The gradients are the true derivatives of what was computed.  A query in a graph without keys gets 0; one so far from
-    all keys that the lattice does not reach any gets the mean of its graph's values.
+    Half types are summed in float32, in which positions are taken too; the output has the type of ``values``, which may be a
+    half type beside positions in float32.  The gradients are the true derivatives of what was computed.  A query in a graph
+    without keys gets 0; one so far from all keys that the lattice does not reach any gets the mean of its graph's values.
     """
     return _filter(positions, values, decay, batch, queries, query_batch, method, backend, normalise=True)
 
@@ -123,19 +126,20 @@ def structural_attention(
         - **output:** :math:`(N, C)`, or :math:`(N, H, C)` if positions or values have heads; the weights :math:`(E,)` or
           :math:`(E, H)`, in the order of ``edge_index``
 
-    A node without incoming edges gets 0.  The derivative of a distance of 0 is 0.
+    Types are as in :func:`global_attention`.  A node without incoming edges gets 0.  The derivative of a distance of 0 is 0.
     """
     _check_shapes(positions, values, None, None, None)
+    _check_choices("auto", backend)
     with_heads = positions.dim() == 3 or values.dim() == 3
     heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
-    points, features = _with_heads(positions, heads), _with_heads(values, heads)
+    chosen = choose_backend(backend, positions.device)
+    points, features = _with_heads(_widened(positions), heads), _with_heads(values, heads)
+    features = features if chosen == "triton" else _widened(features)
     factor = _check_decay(decay, heads, points)
     points = points if isinstance(factor, (int, float)) and factor == 1 else points * factor
     check_edges(edge_index, edge_mask, positions, heads)
-    _check_choices("auto", backend)
     if edge_mask is not None:
         edge_mask = edge_mask.detach().to(points.dtype).reshape(edge_mask.size(0), -1).expand(-1, heads)
-    chosen = choose_backend(backend, positions.device)
     out, *_ = torch.ops.phgcn.structural(points, features, edge_index, edge_mask, chosen)
     out = out.to(values.dtype) if with_heads else out.to(values.dtype).squeeze(1)
     if not return_attention_weights:
@@ -149,8 +153,8 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     with_heads = positions.dim() == 3 or values.dim() == 3
     out_type = values.dtype
     heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
-    points, features = _with_heads(positions, heads), _with_heads(values, heads)
-    asked = None if queries is None else _with_heads(queries, heads)
+    points, features = _with_heads(_widened(positions), heads), _with_heads(values, heads)
+    asked = None if queries is None else _with_heads(_widened(queries), heads)
     factor = _check_decay(decay, heads, points)
     _check_choices(method, backend)
     points, asked = points * factor, None if asked is None else asked * factor
@@ -159,16 +163,20 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     if chosen == "triton" and batch is None and summed_exactly(method, len(points), count, points.device.type):
         out, _ = torch.ops.phgcn.all_pairs(points, features, asked, normalise)
     else:
+        features = _widened(features)
         out, _ = torch.ops.phgcn.filter(points, features, batch, asked, query_batch, encode(method), normalise, chosen)
     out = out.to(out_type)
     return out if with_heads else out.squeeze(1)
 
 
 def _with_heads(tensor: Tensor, heads: int) -> Tensor:
-    """The tensor as (N, heads, width), half types as float32."""
-    if tensor.dtype in (torch.float16, torch.bfloat16):
-        tensor = tensor.float()
+    """The tensor as (N, heads, width)."""
     return tensor.unsqueeze(1).expand(-1, heads, -1) if tensor.dim() == 2 else tensor
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    """Half types as float32."""
+    return tensor.float() if tensor.dtype in HALF else tensor
 
 
 def _check_choices(method: Method, backend: str) -> None:
@@ -210,7 +218,8 @@ def _check_shapes(positions, values, batch, queries, query_batch) -> None:
             raise ValueError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32, float64")
         if tensor.device != positions.device:
             raise ValueError(f"{name} is on {tensor.device}; allowed: {positions.device}, as positions")
-        if tensor.dtype != positions.dtype:
+        beside = name == "values" and positions.dtype == torch.float32 and tensor.dtype in HALF
+        if tensor.dtype != positions.dtype and not beside:
             raise ValueError(f"{name} is {tensor.dtype}; allowed: {positions.dtype}, as positions")
     if positions.size(-1) == 0:
         raise ValueError(f"positions has shape {tuple(positions.shape)}; allowed: at least one coordinate")

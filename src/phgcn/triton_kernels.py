@@ -55,7 +55,31 @@ def _index_by_item() -> None:
     interpreter._patch_lang_tensor = patch_and_index
 
 
+def _round_and_multiply_bfloat16() -> None:
+    """Makes bfloat16 right in the interpreter, which keeps these numbers as their bits: Triton 3.6 cuts float32 numbers off
+    where a GPU rounds them, and multiplies matrices of bits."""
+    import numpy as np
+    from triton.runtime import interpreter
+
+    builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
+    cast, multiply = builder.cast_impl, builder.create_dot
+
+    def rounded(self, source, kind):
+        if source.dtype.scalar != tl.float32 or kind.scalar != tl.bfloat16:
+            return cast(self, source, kind)
+        bits = source.data.view(np.uint32)
+        return handle(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16), tl.bfloat16)
+
+    def product(self, a, b, d, *options):
+        if a.dtype.scalar == tl.bfloat16:
+            a, b = (handle((t.data.astype(np.uint32) << 16).view(np.float32), tl.float32) for t in (a, b))
+        return multiply(self, a, b, d, *options)
+
+    builder.cast_impl, builder.create_dot = rounded, product
+
+
 if INTERPRETED:
     _index_by_item()
+    _round_and_multiply_bfloat16()
 
 __all__ = ["INTERPRETED", "capturing", "cdiv", "device_of", "power_of_2", "tl", "triton"]

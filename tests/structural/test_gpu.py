@@ -161,3 +161,22 @@ def test_a_cuda_graph_of_a_training_step_equals_eager():
     captured.replay()
     torch.cuda.synchronize()
     assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("dtype, error", [(torch.float16, 5e-4), (torch.bfloat16, 4e-3)])
+@pytest.mark.parametrize("beside", [torch.float32, None])
+def test_values_of_half_types_are_summed_in_float32(dtype, error, beside):
+    """The error is that of rounding the output: many terms of a sum in a half type would make it larger."""
+    positions = normal(40, 2, 3, seed=1).to(beside or dtype).to(DEVICE).requires_grad_()
+    values = normal(40, 2, 5, seed=2).to(dtype).to(DEVICE).requires_grad_()
+    edge_index, cotangent = graph(40, 3000).to(DEVICE), normal(40, 2, 5, seed=3).to(dtype).to(DEVICE)
+
+    def run(positions, values, backend):
+        out = structural_attention(positions, values, edge_index.to(values.device), backend=backend)
+        return out, *torch.autograd.grad(out, (positions, values), cotangent.to(out))
+
+    wide = [t.detach().double().cpu().requires_grad_() for t in (positions, values)]
+    got, want = run(positions, values, "triton"), run(*wide, "reference")
+    assert [t.dtype for t in got] == [dtype, positions.dtype, dtype]
+    for a, b in zip(got, want, strict=True):
+        assert float((a.detach().double().cpu() - b.detach()).norm() / b.detach().norm()) < error

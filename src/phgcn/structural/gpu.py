@@ -57,7 +57,7 @@ def forward(
     with device_of(values):
         flags = _look(positions, values, edge_index, edge_mask)
         start, source, edge = by_node(edge_index[1], edge_index[0], count)
-        out, norm = torch.empty_like(values), values.new_empty(2, count, heads)
+        out, norm = torch.empty_like(values), positions.new_empty(2, count, heads)
         s = shape_of(positions, values)
         if count > 0:
             attend[count, cdiv(heads, s.heads)](
@@ -85,7 +85,7 @@ def backward(
         return grad_positions, grad_values
     s = shape_of(positions, values)
     grid, sizes = (count, cdiv(heads, s.heads)), _sizes(positions, values, s)
-    mean = values.new_empty(count, heads)
+    mean = positions.new_empty(count, heads)
     with device_of(values):
         source_start, target, source_edge = by_node(edge_index[0], edge_index[1], count)
         target_gradients[grid](

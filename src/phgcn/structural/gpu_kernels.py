@@ -3,7 +3,7 @@ r"""The kernels of attention to neighbours.
 One program has one node and ``BH`` heads, and goes through the node's edges, ``BE`` at a time.  There are ``H``
 heads, ``C`` channels and ``D`` coordinates, of which ``BC`` and ``BD`` are the next powers of two; a tile has the shape (edges,
 heads, numbers).  All are known when a kernel is compiled: only then are rows read 16 bytes at a time.  ``edge_mask`` may be
-:obj:`None`.
+:obj:`None`.  Values, outputs and their gradients may be of a half type; what is computed has the type of positions.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def attend(
     h = first + tl.arange(0, BH)
     e = tl.arange(0, BE)
     own = _row(positions, i, h, H, D, BH, BD)
-    kind: tl.constexpr = values.dtype.element_ty
+    kind: tl.constexpr = positions.dtype.element_ty
     near = tl.full((BH,), float("inf"), kind)
     total = tl.zeros((BH,), kind)
     summed = tl.zeros((BH, BC), kind)
@@ -91,7 +91,7 @@ def attend(
         a = lead + e
         given = a < end
         j = tl.load(source + a, mask=given, other=0).to(tl.int64)
-        f = _tile(values, j, given, first, H, C, BE, BH, BC)
+        f = _tile(values, j, given, first, H, C, BE, BH, BC).to(kind)
         difference = own[None, :, :] - _tile(positions, j, given, first, H, D, BE, BH, BD)
         r = tl.where(given[:, None], tl.sqrt(tl.sum(difference * difference, axis=2)), float("inf"))
         before = near
@@ -124,19 +124,20 @@ def target_gradients(
     h = first + tl.arange(0, BH)
     e = tl.arange(0, BE)
     own = _row(positions, i, h, H, D, BH, BD)
-    g = _row(grad, i, h, H, C, BH, BC)
-    average = tl.sum(g * _row(out, i, h, H, C, BH, BC), axis=1)
+    kind: tl.constexpr = positions.dtype.element_ty
+    g = _row(grad, i, h, H, C, BH, BC).to(kind)
+    average = tl.sum(g * _row(out, i, h, H, C, BH, BC).to(kind), axis=1)
     at = i * H + h
     tl.store(mean + at, average, mask=h < H)
     near = tl.load(nearest + at, mask=h < H, other=0.0)
     factor = tl.load(inverse_sum + at, mask=h < H, other=0.0)
-    slopes = tl.zeros((BH, BD), values.dtype.element_ty)
+    slopes = tl.zeros((BH, BD), kind)
     end = tl.load(start + i + 1)
     for lead in range(tl.load(start + i), end, BE):
         a = lead + e
         given = a < end
         j = tl.load(source + a, mask=given, other=0).to(tl.int64)
-        f = _tile(values, j, given, first, H, C, BE, BH, BC)
+        f = _tile(values, j, given, first, H, C, BE, BH, BC).to(kind)
         difference = own[None, :, :] - _tile(positions, j, given, first, H, D, BE, BH, BD)
         square = tl.sum(difference * difference, axis=2)
         inverse = _inverse(square, TINY)
@@ -161,8 +162,8 @@ def source_gradients(
     h = first + tl.arange(0, BH)
     e = tl.arange(0, BE)
     own = _row(positions, j, h, H, D, BH, BD)
-    f = _row(values, j, h, H, C, BH, BC)
-    kind: tl.constexpr = values.dtype.element_ty
+    kind: tl.constexpr = positions.dtype.element_ty
+    f = _row(values, j, h, H, C, BH, BC).to(kind)
     slopes = tl.zeros((BH, BD), kind)
     summed = tl.zeros((BH, BC), kind)
     end = tl.load(start + j + 1)
@@ -170,7 +171,7 @@ def source_gradients(
         a = lead + e
         given = a < end
         i = tl.load(target + a, mask=given, other=0).to(tl.int64)
-        g = _tile(grad, i, given, first, H, C, BE, BH, BC)
+        g = _tile(grad, i, given, first, H, C, BE, BH, BC).to(kind)
         difference = own[None, :, :] - _tile(positions, i, given, first, H, D, BE, BH, BD)
         square = tl.sum(difference * difference, axis=2)
         inverse = _inverse(square, TINY)
@@ -215,7 +216,10 @@ def _endless(numbers, size, BLOCK: tl.constexpr):
     found = tl.zeros((BLOCK,), tl.int32)
     for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, size, tl.num_programs(0) * BLOCK):
         at = lead + tl.arange(0, BLOCK)
-        found += (tl.abs(tl.load(numbers + at, mask=at < size, other=0.0)) < float("inf")).to(tl.int32) == 0
+        number = tl.load(numbers + at, mask=at < size, other=0.0)
+        if numbers.dtype.element_ty.primitive_bitwidth == 16:
+            number = number.to(tl.float32)
+        found += (tl.abs(number) < float("inf")).to(tl.int32) == 0
     return tl.max(found, axis=0)
 
 

@@ -59,7 +59,7 @@ def structural(
     if backend == "reference":
         with torch.no_grad():
             out = reference.forward(positions, values, edge_index, edge_mask)
-        return out, *_extras(values, edge_index, backend)
+        return out, *_extras(positions, values, edge_index, backend)
     from . import cpu
 
     mask = None if edge_mask is None else as_array(edge_mask)
@@ -69,15 +69,15 @@ def structural(
 
 @torch.library.register_fake("phgcn::structural")
 def _(positions, values, edge_index, edge_mask, backend):
-    return values.new_empty(values.shape), *_extras(values, edge_index, backend)
+    return values.new_empty(values.shape), *_extras(positions, values, edge_index, backend)
 
 
-def _extras(values: Tensor, edge_index: Tensor, backend: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _extras(positions: Tensor, values: Tensor, edge_index: Tensor, backend: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What the forward keeps for the gradient, not filled in."""
     (count, heads, _), edges = values.shape, edge_index.size(1)
     shapes = [(2, count, heads), (count + 1,), (edges,), (edges,)] if backend != "reference" else [(0,)] * 4
     start, source, edge = (edge_index.new_empty(shape, dtype=torch.int32) for shape in shapes[1:])
-    return values.new_empty(shapes[0]), start, source, edge
+    return positions.new_empty(shapes[0]), start, source, edge
 
 
 @torch.library.impl("phgcn::structural_backward", _DEVICES)

@@ -4,8 +4,9 @@ A program takes one tile of targets of one graph, one head and up to 128 channel
 tiles of the graph's sources (:mod:`.exact_kernels`).  Nothing of size :math:`N \times N` is stored, every output is written by
 one program, and sources are added in the same order whatever is batched beside a graph: no atomics, the same bits every run.
 
-Float32 accuracy: a product of float32 rows is the sum of three bfloat16 products (:obj:`PRECISION`), each tile's sum is
-added in float32, and distances never go through a product.
+Float32 accuracy: a product of float32 rows is the sum of three bfloat16 products, as a number is packed as two bfloat16
+parts; each tile's sum is added in float32, and distances never go through a product.  Values of half types are packed as they
+are (bfloat16) or in two parts (float16), which holds them exactly; sums and positions are float32.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...triton_kernels import INTERPRETED, capturing, cdiv, device_of, power_of_2
+from ...triton_kernels import capturing, cdiv, device_of, power_of_2
 from ..checks import check_values
 from ..scheme import Exact
-from .exact_kernels import attend, gradient_rows, gradients, nearest
+from .exact_kernels import attend, gradients, nearest, pack, pack_gradients
 
 MOST_CHANNELS = {"forward": 128, "backward": 64}
 """Of one program: the backward holds the rows of its targets in shared memory."""
@@ -28,9 +29,8 @@ MOST_CHANNELS = {"forward": 128, "backward": 64}
 MOST_UNROLLED = 16
 """Up to so many coordinates are held in registers."""
 
-PRECISION = "bf16x3"
-"""How float32 rows are multiplied, as :func:`tl.dot` names it: a row as two bfloat16 numbers, three products of these. Errors
-are 5e-6; ``"tf32x3"`` has 1e-6 and takes twice the time (``benchmarks/gpu_layers.py tune``)."""
+PACKED, PACKED_CHANNELS = 64, 16
+"""Points that one program packs, and their channels at a time: the fewest that a program of the sums takes."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,25 @@ TILES = {
     ("forward", torch.float64): Tile(32, 32, 4, 2),
     ("backward", torch.float64): Tile(32, 16, 4, 1),
 }
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What the kernels read of points: those of a graph side by side, then zeros enough for one more tile.
+
+    Args:
+        points (torch.Tensor): Positions, :math:`(H, D, L)`.
+        high, low (torch.Tensor, optional): Rows in two bfloat16 parts, :math:`(H, L, W)`, where the channels' number
+            :math:`W` is a multiple of a program's; or in one part. (default: :obj:`None`)
+    """
+
+    points: Tensor
+    high: Tensor | None = None
+    low: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        return self.points.size(2)
 
 
 @dataclass(frozen=True)
@@ -124,7 +143,7 @@ def all_pairs(
 
     Args:
         positions (torch.Tensor): Positions of the keys in units of :math:`1/\lambda`.
-        values (torch.Tensor): Values of the keys.
+        values (torch.Tensor): Values of the keys; of a half type, where positions are float32, or of that of positions.
         queries (torch.Tensor, optional): Positions of the queries; without, the keys ask themselves.
         pairs (Pairs): Which queries are summed over which keys.
         normalise (bool): Whether to divide by the sum of the weights.
@@ -134,20 +153,18 @@ def all_pairs(
         - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`, **queries:** :math:`(M, H, D)`, in any layout
         - **out:** :math:`(M, H, C)`, **norm:** :math:`(M, H)`
     """
-    asked = positions if queries is None else queries
-    tile = TILES["forward", values.dtype]
+    tile = TILES["forward", positions.dtype]
     table, tiles = _tiles(pairs, tile.targets, positions.device)
     if tiles == 0:
         return
-    shift = _shift(positions, queries, pairs, normalise)
     width, blocks = _channels(values, "forward")
-    keys, rows, asked = _rows(positions), _rows(values), _rows(asked)
     with device_of(values):
+        keys = _pack(positions, values, pairs.key_order, width * blocks, values.dtype != torch.bfloat16)
+        asked = keys if queries is None else _pack(queries, None, pairs.query_order)
         attend[tiles, values.size(1), blocks](
-            asked, keys, rows, pairs.query_order, pairs.key_order, shift, table, *_whole(pairs), out, norm,
-            *asked.stride()[:2], *keys.stride()[:2], *rows.stride()[:2], values.size(1), values.size(2),
-            D=positions.size(2), UNROLLED=positions.size(2) <= MOST_UNROLLED, BM=tile.targets, BN=tile.sources, BC=width,
-            NORMALISE=normalise, PRECISION=_precision(values), num_warps=tile.warps, num_stages=tile.stages,
+            asked.points, keys.points, keys.high, keys.low, pairs.query_order, _shift(asked, keys, pairs, normalise),
+            table, *_whole(pairs), out, norm, asked.length, keys.length, width * blocks, values.size(1), values.size(2),
+            **_sizes(positions, tile), BC=width, NORMALISE=normalise, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
 
@@ -165,70 +182,124 @@ def all_pairs_backward(
     grad_queries: Tensor | None,
 ) -> None:
     """The gradients of :func:`all_pairs`: writes the rows of the points in ``pairs``; outputs are contiguous."""
-    rows, bias = _gradient_rows(grad, out, norm) if normalise else (_rows(grad), None)
-    if queries is None:
-        _gradients(positions, positions, values, rows, bias, None, pairs, True, True, grad_positions, grad_values)
-        return
-    assert grad_queries is not None
-    shift = _shift(positions, queries, pairs, normalise)
-    _gradients(queries, positions, values, rows, bias, shift, pairs, True, False, grad_queries, None)
-    swapped = pairs.swapped()
-    _gradients(positions, queries, values, rows, bias, shift, swapped, False, True, grad_positions, grad_values)
-
-
-def _gradients(own, other, values, rows, bias, shift, pairs, of_queries, of_keys, grad_positions, grad_values) -> None:
-    """Launches :func:`gradients`; channels beyond one program's give parts of the positions' gradient, which are added."""
-    tile = TILES["backward", values.dtype]
-    table, tiles = _tiles(pairs, tile.targets, values.device)
-    if tiles == 0:
+    if len(pairs.ranges) == 0:
         return
     width, blocks = _channels(values, "backward")
-    own, other, values = _rows(own), _rows(other), _rows(values)
+    with device_of(values):
+        keys = _pack(positions, values, pairs.key_order, width * blocks)
+        asked = keys if queries is None else _pack(queries, None, pairs.query_order)
+        grads, bias = _pack_gradients(grad, out, norm if normalise else None, pairs.query_order, asked, width * blocks)
+        if queries is None:
+            _gradients(keys, keys, keys, grads, bias, None, pairs, True, True, width, grad_positions, grad_values)
+            return
+        assert grad_queries is not None
+        shift = _shift(asked, keys, pairs, normalise)
+        _gradients(asked, keys, keys, grads, bias, shift, pairs, True, False, width, grad_queries, None)
+        swapped = pairs.swapped()
+        _gradients(keys, asked, keys, grads, bias, shift, swapped, False, True, width, grad_positions, grad_values)
+
+
+def _gradients(
+    own: Packed,
+    other: Packed,
+    values: Packed,
+    grads: Packed,
+    bias: Tensor | None,
+    shift: Tensor | None,
+    pairs: Pairs,
+    of_queries: bool,
+    of_keys: bool,
+    width: int,
+    grad_positions: Tensor,
+    grad_values: Tensor | None,
+) -> None:
+    """Launches :func:`gradients`; channels beyond one program's give parts of the positions' gradient, which are added."""
+    tile = TILES["backward", own.points.dtype]
+    table, tiles = _tiles(pairs, tile.targets, own.points.device)
+    if tiles == 0:
+        return
+    assert values.high is not None
+    blocks = values.high.size(2) // width
     parts = grad_positions
     if blocks > 1:
         parts = grad_positions.new_zeros(blocks, *grad_positions.shape)
         parts[0] = grad_positions  # rows of points in no range stay
-    with device_of(values):
-        gradients[tiles, values.size(1), blocks](
-            own, other, values, rows, bias, pairs.query_order, pairs.key_order, shift, table, *_whole(pairs), parts,
-            grad_values, *own.stride()[:2], *other.stride()[:2], *values.stride()[:2], *rows.stride()[:2],
-            grad_positions.numel(), values.size(1), values.size(2),
-            D=own.size(2), UNROLLED=own.size(2) <= MOST_UNROLLED, BM=tile.targets, BN=tile.sources, BC=width,
-            BD=power_of_2(own.size(2)), OF_QUERIES=of_queries, OF_KEYS=of_keys, PRECISION=_precision(values),
-            TINY=torch.finfo(values.dtype).tiny, num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
+    count, heads, dim = grad_positions.shape
+    gradients[tiles, heads, blocks](
+        own.points, other.points, values.high, values.low, grads.high, grads.low, bias, shift, pairs.query_order, table,
+        *_whole(pairs), parts, grad_values, own.length, other.length, width * blocks, count * heads * dim, heads,
+        0 if grad_values is None else grad_values.size(2),
+        **_sizes(grad_positions, tile), BC=width, BD=power_of_2(dim), OF_QUERIES=of_queries, OF_KEYS=of_keys,
+        TINY=torch.finfo(own.points.dtype).tiny, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
     if blocks > 1:
         torch.sum(parts, dim=0, out=grad_positions)
 
 
-def _gradient_rows(grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
-    r"""With :math:`y = z / n`, the rows :math:`\bar z = \bar y / n` and :math:`\bar n = -\langle \bar y, y \rangle / n`."""
-    grad = _rows(grad)
-    rows, bias = torch.empty_like(out), torch.empty_like(norm)
+def _pack(points: Tensor, rows: Tensor | None, order: Tensor | None, width: int = 0, split: bool = True) -> Packed:
+    """Points and rows as the kernels read them; rows in two parts, if ``split`` and not of float64."""
+    count, heads, dim = points.shape
+    length = _length(count, points.dtype)
+    packed = points.new_empty(heads, dim, length)
+    high, low = (None, None) if rows is None else _parts(rows, points.dtype, heads, length, width, split)
+    points = _rows(points)
+    rows = None if rows is None else _rows(rows)
+    strides = (0, 0) if rows is None else rows.stride()[:2]
+    pack[cdiv(length, PACKED), heads](
+        points, rows, order, packed, high, low, *points.stride()[:2], *strides, count, length, dim,
+        0 if rows is None else rows.size(2), width, BM=PACKED, BC=PACKED_CHANNELS,
+    )  # fmt: skip
+    return Packed(packed, high, low)
+
+
+def _pack_gradients(
+    grad: Tensor, out: Tensor, norm: Tensor | None, order: Tensor | None, asked: Packed, width: int
+) -> tuple[Packed, Tensor | None]:
+    """The gradients of the queries' sums, packed, and those of their normalisers, :math:`(H, L)`, if any."""
     count, heads, channels = out.shape
-    with device_of(grad):
-        gradient_rows[(cdiv(count * heads, 16),)](
-            grad, out, norm, rows, bias, *grad.stride()[:2], count * heads, heads, channels, BM=16, BC=64
-        )
-    return rows, bias
+    grad = _rows(grad)
+    high, low = _parts(grad, asked.points.dtype, heads, asked.length, width, True)
+    bias = asked.points.new_empty(heads, asked.length)
+    pack_gradients[cdiv(asked.length, PACKED), heads](
+        grad, out, norm, order, high, low, bias, *grad.stride()[:2], count, asked.length, heads, channels, width,
+        BM=PACKED, BC=PACKED_CHANNELS,
+    )  # fmt: skip
+    return Packed(asked.points, high, low), None if norm is None else bias
 
 
-def _shift(positions: Tensor, queries: Tensor | None, pairs: Pairs, normalise: bool) -> Tensor | None:
-    """What to add to the exponents of each query's weights, :math:`(M, H)`: where no weight is surely 1, the distance to the
+def _parts(rows: Tensor, kind: torch.dtype, heads: int, length: int, width: int, split: bool) -> tuple[Tensor, Tensor | None]:
+    """Room for packed rows: two parts where positions are float32, unless the rows need one only."""
+    if kind == torch.float64:
+        return rows.new_empty(heads, length, width, dtype=kind), None
+    both = rows.new_empty(2 if split else 1, heads, length, width, dtype=torch.bfloat16)
+    return both[0], both[1] if split else None
+
+
+def _length(count: int, kind: torch.dtype) -> int:
+    """The points and room for a whole tile behind them, in whole programs of :func:`pack`, so that rows start at 16 bytes."""
+    tiles = [TILES[way, kind] for way in ("forward", "backward")]
+    return cdiv(count + max(max(tile.targets, tile.sources) for tile in tiles), PACKED) * PACKED
+
+
+def _shift(asked: Packed, keys: Packed, pairs: Pairs, normalise: bool) -> Tensor | None:
+    """What to add to the exponents of each query's weights, :math:`(H, L)`: where no weight is surely 1, the distance to the
     nearest key, so that a query far from all of them does not sum zeros."""
-    if queries is None or not normalise:
+    if asked is keys or not normalise:
         return None
-    tile = TILES["forward", positions.dtype]
-    shift = queries.new_empty(queries.shape[:2])
-    table, tiles = _tiles(pairs, tile.targets, positions.device)
-    keys, asked = _rows(positions), _rows(queries)
-    with device_of(positions):
-        nearest[tiles, keys.size(1)](
-            asked, keys, pairs.query_order, pairs.key_order, table, *_whole(pairs), shift,
-            *asked.stride()[:2], *keys.stride()[:2], keys.size(1),
-            D=keys.size(2), UNROLLED=keys.size(2) <= MOST_UNROLLED, BM=tile.targets, BN=tile.sources, num_warps=tile.warps,
-        )  # fmt: skip
+    heads, dim, length = asked.points.shape
+    tile = TILES["forward", asked.points.dtype]
+    shift = asked.points.new_zeros(heads, length)
+    table, tiles = _tiles(pairs, tile.targets, shift.device)
+    nearest[tiles, heads](
+        asked.points, keys.points, table, *_whole(pairs), shift, length, keys.length,
+        D=dim, UNROLLED=dim <= MOST_UNROLLED, BM=tile.targets, BN=tile.sources, num_warps=tile.warps,
+    )  # fmt: skip
     return shift
+
+
+def _sizes(points: Tensor, tile: Tile) -> dict:
+    dim = points.size(2)
+    return {"D": dim, "UNROLLED": dim <= MOST_UNROLLED, "BM": tile.targets, "BN": tile.sources}
 
 
 def _tiles(pairs: Pairs, targets: int, device: torch.device) -> tuple[Tensor | None, int]:
@@ -257,9 +328,5 @@ def _rows(tensor: Tensor) -> Tensor:
 
 def _channels(values: Tensor, way: str) -> tuple[int, int]:
     """The channels of one program, and how many such blocks there are."""
-    width = min(MOST_CHANNELS[way], max(16, power_of_2(values.size(2))))
+    width = min(MOST_CHANNELS[way], max(PACKED_CHANNELS, power_of_2(values.size(2))))
     return width, max(1, cdiv(values.size(2), width))
-
-
-def _precision(values: Tensor) -> str:
-    return PRECISION if values.dtype == torch.float32 and not INTERPRETED else "ieee"

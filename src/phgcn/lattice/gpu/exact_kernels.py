@@ -1,6 +1,10 @@
 r"""The kernels of exact attention, tile by tile: distances by differences of coordinates, so that points that coincide are at
 distance 0, weights, then the product with the sources' rows.
 
+Points and rows are packed first: those of a graph side by side, coordinate by coordinate, and with room for a whole tile
+behind the last, so that the loops over sources read whole tiles without a look at orders or ends.  A row of float32 numbers is
+packed as two bfloat16 parts, *high* and *low*: tensor cores multiply these.
+
 Arguments in capitals are known when a kernel is compiled: ``D`` coordinates, held in registers if ``UNROLLED``, tiles of
 ``BM`` targets and ``BN`` sources, ``BC`` channels.  Optional arguments are :obj:`None`, which is known then too.
 """
@@ -12,6 +16,96 @@ import math
 from ...triton_kernels import tl, triton
 
 LOG2E: tl.constexpr = tl.constexpr(math.log2(math.e))
+
+
+# Packing
+
+
+@triton.jit
+def _cut(number):
+    """A float32 number as two bfloat16 ones: its first 8 bits, and what they leave, rounded.  For weights: to cut the first
+    part off takes less time than to round it."""
+    bits = number.to(tl.uint32, bitcast=True)
+    high = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
+    return (bits >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True), (number - high).to(tl.bfloat16)
+
+
+@triton.jit
+def _store_row(high, low, at, number):
+    """Packs numbers: in two parts, or as they are.  Both parts are rounded, which halves the error of products with weights;
+    the largest numbers, which would become infinite, are cut off."""
+    if low is not None:
+        number = number.to(tl.float32)
+        first, _ = _cut(number)
+        rounded = number.to(tl.bfloat16)
+        first = tl.where(tl.abs(rounded.to(tl.float32)) < float("inf"), rounded, first)
+        tl.store(high + at, first)
+        tl.store(low + at, (number - first.to(tl.float32)).to(tl.bfloat16))
+    else:
+        tl.store(high + at, number)
+
+
+@triton.jit
+def _numbers(order, place, count):
+    """The points at some places of an order."""
+    if order is not None:
+        place = tl.load(order + place, mask=place < count, other=0)
+    return place.to(tl.int64)
+
+
+@triton.jit(do_not_specialize=["count"])
+def pack(
+    points, rows, order, packed, high, low, point_stride, point_head, row_stride, row_head, count, length, dim, channels,
+    width, BM: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Points as (heads, coordinates, ``length``) and rows, if any, as (heads, ``length``, ``width``); 0 behind the last."""
+    place = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
+    head = tl.program_id(1).to(tl.int64)
+    given = place < count
+    i = _numbers(order, place, count)
+    inside = place < length
+    for k in range(dim):
+        x = tl.load(points + i * point_stride + head * point_head + k, mask=given, other=0.0)
+        tl.store(packed + (head * dim + k) * length + place, x, mask=inside)
+    if rows is not None:
+        for lead in range(0, width, BC):
+            c = lead + tl.arange(0, BC)
+            mask = given[:, None] & (c < channels)[None, :]
+            f = tl.load((rows + i * row_stride + head * row_head)[:, None] + c[None, :], mask=mask, other=0.0)
+            at = ((head * length + place) * width)[:, None] + c[None, :]
+            _store_row(high, low, at, f)
+
+
+@triton.jit(do_not_specialize=["count"])
+def pack_gradients(
+    grad, out, norm, order, high, low, bias, grad_stride, grad_head, count, length, heads, channels, width,
+    BM: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    r"""The gradients of sums, packed, from those of their quotients: with :math:`y = z / n`, rows :math:`\bar z = \bar y / n`
+    and :math:`\bar n = -\langle \bar y, y \rangle / n`.  Without ``norm``, sums were not divided."""
+    place = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
+    head = tl.program_id(1).to(tl.int64)
+    given = place < count
+    i = _numbers(order, place, count)
+    kind: tl.constexpr = bias.dtype.element_ty
+    factor = tl.full((BM,), 1.0, kind)
+    if norm is not None:
+        total = tl.load(norm + i * heads + head, mask=given, other=0.0)
+        factor = tl.where(total != 0, 1 / tl.where(total != 0, total, 1.0), 0.0)
+    product = tl.zeros((BM,), kind)
+    for lead in range(0, width, BC):
+        c = lead + tl.arange(0, BC)
+        mask = given[:, None] & (c < channels)[None, :]
+        g = tl.load((grad + i * grad_stride + head * grad_head)[:, None] + c[None, :], mask=mask, other=0.0)
+        g = g.to(kind) * factor[:, None]
+        if norm is not None:
+            y = tl.load((out + (i * heads + head) * channels)[:, None] + c[None, :], mask=mask, other=0.0)
+            product += tl.sum(g * y.to(kind), axis=1)
+        _store_row(high, low, ((head * length + place) * width)[:, None] + c[None, :], g)
+    tl.store(bias + head * length + place, -product, mask=place < length)
+
+
+# Tiles
 
 
 @triton.jit
@@ -27,20 +121,12 @@ def _tile(table, begin, end, first, last, BM: tl.constexpr):
 
 
 @triton.jit
-def _numbers(order, place, end):
-    """The points at some places of an order."""
-    if order is not None:
-        place = tl.load(order + place, mask=place < end, other=0)
-    return place.to(tl.int64)
-
-
-@triton.jit
-def _coordinates(point, mask, D: tl.constexpr, UNROLLED: tl.constexpr):
+def _coordinates(point, length, D: tl.constexpr, UNROLLED: tl.constexpr):
     """All coordinates, as long as they are few."""
     found = ()
     if UNROLLED:
         for k in tl.static_range(D):
-            found = found + (tl.load(point + k, mask=mask, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
+            found = found + (tl.load(point + k * length),)  # type: ignore[assignment]  # noqa: RUF005
     return found
 
 
@@ -56,9 +142,8 @@ def _nothing(BM: tl.constexpr, BN: tl.constexpr, kind: tl.constexpr):
 
 @triton.jit
 def _squares(
-    own, x, own_mask, other, y, other_mask,
-    D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-):  # fmt: skip
+    own, x, other, y, length, other_length, D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+):
     """The squared distances of all pairs of a tile; ``x`` and ``y`` are coordinates, if held.
 
     Nothing may be multiplied before the difference is taken: the compiler would fuse both, with one rounding for the two
@@ -71,176 +156,269 @@ def _squares(
             square += difference * difference
     else:
         for k in range(D):
-            difference = tl.load(own + k, mask=own_mask, other=0.0)[:, None] - tl.load(other + k, mask=other_mask, other=0.0)
+            difference = tl.load(own + k * length)[:, None] - tl.load(other + k * other_length)[None, :]
             square += difference * difference
     return square
 
 
 @triton.jit
-def attend(
-    queries, keys, values, query_order, key_order, shift, table, begin, end, first, last, out, norm,
-    query_stride, query_head, key_stride, key_head, value_stride, value_head, heads, channels,
+def _weights(w, kind: tl.constexpr):
+    """Weights in the parts that rows of a type are packed in."""
+    if kind == tl.bfloat16:
+        high, low = _cut(w)
+    else:
+        high, low = w, None
+    return high, low
+
+
+@triton.jit
+def _multiply(left, left_low, right, right_low, to):
+    """``to``, if any, plus the product of two matrices in parts; that of both low parts would be lost in rounding."""
+    if left_low is not None:
+        to = tl.dot(left_low, right, to)
+    if right_low is not None:
+        to = tl.dot(left, right_low, to)
+    if left.dtype == tl.float64:
+        product = tl.dot(left, right, input_precision="ieee", out_dtype=tl.float64)
+        to = product if to is None else to + product
+    else:
+        to = tl.dot(left, right, to)
+    return to
+
+
+@triton.jit
+def _attend_tile(
+    query, x, keys, high, low, s, lead, last, length, key_length, width, summed, total,
     D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
-    NORMALISE: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALISE: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Adds a tile of sources, of which all are given unless ``MASKED``."""
+    source = lead + tl.arange(0, BN)
+    at = source[:, None] * width + tl.arange(0, BC)[None, :]
+    f = tl.load(high + at)
+    f_low = None
+    if low is not None:
+        f_low = tl.load(low + at)
+    y = _coordinates(keys + source, key_length, D, UNROLLED)
+    r = tl.sqrt(_squares(query, x, keys + source, y, length, key_length, D, UNROLLED, BM, BN))
+    if s is not None:
+        r = r - s[:, None]
+    w = tl.exp2(-LOG2E * r)
+    if MASKED:
+        w = tl.where((source < last)[None, :], w, 0.0)
+    part, part_low = _weights(w, high.dtype.element_ty)
+    # A sum over all tiles in the tensor cores would be cut off at every step, not rounded.
+    summed += _multiply(part, part_low, f, f_low, None)
+    if NORMALISE:
+        total += tl.sum(w, axis=1)
+    return summed, total
+
+
+@triton.jit
+def attend(
+    queries, keys, high, low, query_order, shift, table, begin, end, first, last, out, norm,
+    length, key_length, width, heads, channels,
+    D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, NORMALISE: tl.constexpr,
 ):  # fmt: skip
     r"""The sums :math:`\sum_j e^{s_i - \lVert q_i - k_j \rVert} f_j` of a tile of queries, divided by those of the weights."""
     begin, end, first, last = _tile(table, begin, end, first, last, BM)
-    head = tl.program_id(1)
-    c = tl.program_id(2) * BC + tl.arange(0, BC)
+    head = tl.program_id(1).to(tl.int64)
     place = begin + tl.arange(0, BM)
-    asked = place < end
-    i = _numbers(query_order, place, end)
-    query = queries + i * query_stride + head * query_head
-    x = _coordinates(query, asked, D, UNROLLED)
-    kind: tl.constexpr = values.dtype.element_ty
+    query = queries + head * D * length + place
+    x = _coordinates(query, length, D, UNROLLED)
+    keys += head * D * key_length
+    high += head * key_length * width + tl.program_id(2) * BC
+    if low is not None:
+        low += head * key_length * width + tl.program_id(2) * BC
+    kind: tl.constexpr = queries.dtype.element_ty
     summed = tl.zeros((BM, BC), kind)
     total = tl.zeros((BM,), kind)
+    s = None
     if shift is not None:
-        s = tl.load(shift + i * heads + head, mask=asked, other=0.0)
-    for lead in range(first, last, BN):
-        source = lead + tl.arange(0, BN)
-        given = source < last
-        j = _numbers(key_order, source, last)
-        key = keys + j * key_stride + head * key_head
-        y = _coordinates(key, given, D, UNROLLED)
-        row = values + j * value_stride + head * value_head
-        f = tl.load(row[:, None] + c[None, :], mask=given[:, None] & (c < channels)[None, :], other=0.0)
-        r = tl.sqrt(_squares(query, x, asked, key, y, given, D, UNROLLED, BM, BN))
-        if shift is not None:
-            r = r - s[:, None]
-        w = tl.where(given[None, :], tl.exp2(-LOG2E * r), 0.0)
-        summed += tl.dot(w, f, input_precision=PRECISION, out_dtype=kind)
-        if NORMALISE:
-            total += tl.sum(w, axis=1)
+        s = tl.load(shift + head * length + place)
+    whole = first + (last - first) // BN * BN
+    for lead in range(first, whole, BN):
+        summed, total = _attend_tile(
+            query, x, keys, high, low, s, lead, last, length, key_length, width, summed, total,
+            D, UNROLLED, BM, BN, BC, NORMALISE, False,
+        )  # fmt: skip
+    if whole < last:
+        summed, total = _attend_tile(
+            query, x, keys, high, low, s, whole, last, length, key_length, width, summed, total,
+            D, UNROLLED, BM, BN, BC, NORMALISE, True,
+        )  # fmt: skip
+    asked = place < end
+    i = _numbers(query_order, place, end)
     if NORMALISE:
         summed = summed * tl.where(total != 0, 1 / tl.where(total != 0, total, 1.0), 0.0)[:, None]
         if tl.program_id(2) == 0:
             tl.store(norm + i * heads + head, total, mask=asked)
+    c = tl.program_id(2) * BC + tl.arange(0, BC)
     target = out + (i * heads + head) * channels
     tl.store(target[:, None] + c[None, :], summed, mask=asked[:, None] & (c < channels)[None, :])
 
 
 @triton.jit
 def nearest(
-    queries, keys, query_order, key_order, table, begin, end, first, last, shift,
-    query_stride, query_head, key_stride, key_head, heads,
+    queries, keys, table, begin, end, first, last, shift, length, key_length,
     D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """The distance from each query of a tile to the nearest key of its graph; 0 without keys."""
     begin, end, first, last = _tile(table, begin, end, first, last, BM)
-    head = tl.program_id(1)
+    head = tl.program_id(1).to(tl.int64)
     place = begin + tl.arange(0, BM)
-    asked = place < end
-    i = _numbers(query_order, place, end)
-    query = queries + i * query_stride + head * query_head
-    x = _coordinates(query, asked, D, UNROLLED)
+    query = queries + head * D * length + place
+    x = _coordinates(query, length, D, UNROLLED)
     least = tl.full((BM,), float("inf"), queries.dtype.element_ty)
     for lead in range(first, last, BN):
         source = lead + tl.arange(0, BN)
-        given = source < last
-        j = _numbers(key_order, source, last)
-        key = keys + j * key_stride + head * key_head
-        y = _coordinates(key, given, D, UNROLLED)
-        square = _squares(query, x, asked, key, y, given, D, UNROLLED, BM, BN)
-        least = tl.minimum(least, tl.min(tl.where(given[None, :], square, float("inf")), axis=1))
-    tl.store(shift + i * heads + head, tl.where(least < float("inf"), tl.sqrt(least), 0.0), mask=asked)
+        key = keys + head * D * key_length + source
+        y = _coordinates(key, key_length, D, UNROLLED)
+        square = _squares(query, x, key, y, length, key_length, D, UNROLLED, BM, BN)
+        least = tl.minimum(least, tl.min(tl.where((source < last)[None, :], square, float("inf")), axis=1))
+    tl.store(shift + head * length + place, tl.where(least < float("inf"), tl.sqrt(least), 0.0), mask=place < end)
+
+
+# Gradients
 
 
 @triton.jit
-def gradient_rows(
-    grad, out, norm, rows, bias, grad_stride, grad_head, count, heads, channels, BM: tl.constexpr, BC: tl.constexpr
-):
-    """The gradients of sums and normalisers from those of their quotients."""
-    place = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
-    given = place < count
-    total = tl.load(norm + place, mask=given, other=0.0)
-    factor = tl.where(total != 0, 1 / tl.where(total != 0, total, 1.0), 0.0)
-    product = tl.zeros((BM,), norm.dtype.element_ty)
-    source = grad + (place // heads) * grad_stride + (place % heads) * grad_head
-    for lead in range(0, channels, BC):
-        c = lead + tl.arange(0, BC)
-        mask = given[:, None] & (c < channels)[None, :]
-        g = tl.load(source[:, None] + c[None, :], mask=mask, other=0.0) * factor[:, None]
-        at = place[:, None] * channels + c[None, :]
-        product += tl.sum(g * tl.load(out + at, mask=mask, other=0.0), axis=1)
-        tl.store(rows + at, g, mask=mask)
-    tl.store(bias + place, -product, mask=given)
+def _load_parts(high, low, at):
+    """A tile of packed rows; without a low part, the high one twice, which is not used."""
+    first = tl.load(high + at)
+    second = first
+    if low is not None:
+        second = tl.load(low + at)
+    return first, second
+
+
+@triton.jit
+def _products(left, left_low, right, right_low, to, LOW: tl.constexpr):
+    """``to``, if any, plus all products of rows on the left with rows on the right, in two parts if ``LOW``."""
+    if LOW:
+        return _multiply(left, left_low, tl.trans(right), tl.trans(right_low), to)
+    else:
+        return _multiply(left, None, tl.trans(right), None, to)
+
+
+@triton.jit
+def _gradient_tile(
+    target, x, other, values, values_low, grads, grads_low, bias, shift,
+    own_values, own_values_low, own_grads, own_grads_low, own_bias, own_shift,
+    lead, last, length, other_length, width, summed, slopes,
+    D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
+    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, TINY: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Adds a tile of sources, of which all are given unless ``MASKED``."""
+    source = lead + tl.arange(0, BN)
+    at = source[:, None] * width + tl.arange(0, BC)[None, :]
+    point = other + source
+    y = _coordinates(point, other_length, D, UNROLLED)
+    square = _squares(target, x, point, y, length, other_length, D, UNROLLED, BM, BN)
+    inverse = tl.where(square >= TINY, tl.rsqrt(tl.maximum(square, TINY)), 0.0)
+    r = square * inverse
+    product = None
+    if OF_QUERIES:
+        f, f_low = _load_parts(values, values_low, at)
+        product = _products(own_grads, own_grads_low, f, f_low, product, values_low is not None)
+        if bias is not None:
+            product += own_bias[:, None]
+        if shift is not None:
+            r = r - own_shift[:, None]
+    if OF_KEYS:
+        g, g_low = _load_parts(grads, grads_low, at)
+        product = _products(own_values, own_values_low, g, g_low, product, grads_low is not None)
+        if bias is not None:
+            product += tl.load(bias + source, mask=(source >= 0) & (tl.program_id(2) == 0), other=0.0)[None, :]
+        if shift is not None:
+            r = r - tl.load(shift + source)[None, :]
+    w = tl.exp2(-LOG2E * r)
+    if MASKED:
+        w = tl.where((source < last)[None, :], w, 0.0)
+    if OF_KEYS:
+        part, part_low = _weights(w, grads.dtype.element_ty)
+        if grads_low is not None:
+            summed += _multiply(part, part_low, g, g_low, None)
+        else:
+            summed += _multiply(part, part_low, g, None, None)
+    slope = w * product * inverse
+    d = tl.arange(0, BD)
+    if UNROLLED:
+        for k in tl.static_range(D):
+            along = tl.sum(slope * (y[k][None, :] - x[k][:, None]), axis=1)
+            slopes += tl.where(d[None, :] == k, along[:, None], 0.0)
+    else:
+        for k in range(D):
+            difference = tl.load(point + k * other_length)[None, :] - tl.load(target + k * length)[:, None]
+            slopes += tl.where(d[None, :] == k, tl.sum(slope * difference, axis=1)[:, None], 0.0)
+    return summed, slopes
 
 
 @triton.jit
 def gradients(
-    own, other, values, rows, bias, own_order, other_order, shift, table, begin, end, first, last, grad_positions,
-    grad_values, own_stride, own_head, other_stride, other_head, value_stride, value_head, row_stride, row_head,
-    part, heads, channels,
+    own, other, values, values_low, grads, grads_low, bias, shift, own_order, table, begin, end, first, last,
+    grad_positions, grad_values, length, other_length, width, part, heads, channels,
     D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
-    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, PRECISION: tl.constexpr, TINY: tl.constexpr,
+    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
     r"""The gradient of the positions of a tile of targets, as queries, as keys or as both, and, as keys, of their values.
 
     With gradients :math:`\bar z_i` of the sums and :math:`\bar n_i` of the normalisers, a weight has the gradient
-    :math:`\langle \bar z_i, f_j \rangle + \bar n_i`.  Targets' points are ``own``, sources' ``other``.
+    :math:`\langle \bar z_i, f_j \rangle + \bar n_i`.  Targets' points are ``own``, sources' ``other``; ``values`` are the
+    keys', ``grads``, ``bias`` and ``shift`` the queries', each of whichever these are.
     """
     begin, end, first, last = _tile(table, begin, end, first, last, BM)
-    head = tl.program_id(1)
-    c = tl.program_id(2) * BC + tl.arange(0, BC)
-    d = tl.arange(0, BD)
+    head = tl.program_id(1).to(tl.int64)
+    block = tl.program_id(2)
     place = begin + tl.arange(0, BM)
-    asked = place < end
-    i = _numbers(own_order, place, end)
-    target = own + i * own_stride + head * own_head
-    x = _coordinates(target, asked, D, UNROLLED)
-    kind: tl.constexpr = values.dtype.element_ty
-    own_mask = asked[:, None] & (c < channels)[None, :]
+    target = own + head * D * length + place
+    x = _coordinates(target, length, D, UNROLLED)
+    other += head * D * other_length
+    keys = other_length if OF_QUERIES else length
+    queries = length if OF_QUERIES else other_length
+    values += head * keys * width + block * BC
+    grads += head * queries * width + block * BC
+    if values_low is not None:
+        values_low += head * keys * width + block * BC
+        grads_low += head * queries * width + block * BC
+    at = place.to(tl.int64)[:, None] * width + tl.arange(0, BC)[None, :]
+    own_values, own_values_low, own_grads, own_grads_low, own_bias, own_shift = None, None, None, None, None, None
     if OF_QUERIES:
-        own_rows = tl.load((rows + i * row_stride + head * row_head)[:, None] + c[None, :], mask=own_mask, other=0.0)
-        if bias is not None:
-            own_bias = tl.load(bias + i * heads + head, mask=asked & (tl.program_id(2) == 0), other=0.0)
-        if shift is not None:
-            own_shift = tl.load(shift + i * heads + head, mask=asked, other=0.0)
+        own_grads, own_grads_low = _load_parts(grads, grads_low, at)
     if OF_KEYS:
-        own_values = tl.load((values + i * value_stride + head * value_head)[:, None] + c[None, :], mask=own_mask, other=0.0)
+        own_values, own_values_low = _load_parts(values, values_low, at)
+    if bias is not None:
+        bias += head * queries
+        if OF_QUERIES:
+            own_bias = tl.load(bias + place, mask=(place >= 0) & (block == 0), other=0.0)
+    if shift is not None:
+        shift += head * queries
+        if OF_QUERIES:
+            own_shift = tl.load(shift + place)
+    kind: tl.constexpr = own.dtype.element_ty
     summed = tl.zeros((BM, BC), kind)
     slopes = tl.zeros((BM, BD), kind)
-    for lead in range(first, last, BN):
-        source = lead + tl.arange(0, BN)
-        given = source < last
-        j = _numbers(other_order, source, last)
-        point = other + j * other_stride + head * other_head
-        y = _coordinates(point, given, D, UNROLLED)
-        mask = given[:, None] & (c < channels)[None, :]
-        square = _squares(target, x, asked, point, y, given, D, UNROLLED, BM, BN)
-        apart = square >= TINY
-        inverse = tl.where(apart, tl.rsqrt(tl.where(apart, square, 1.0)), 0.0)
-        r = square * inverse
-        product = tl.zeros((BM, BN), kind)
-        if OF_QUERIES:
-            f = tl.load((values + j * value_stride + head * value_head)[:, None] + c[None, :], mask=mask, other=0.0)
-            product += tl.dot(own_rows, tl.trans(f), input_precision=PRECISION, out_dtype=kind)
-            if bias is not None:
-                product += own_bias[:, None]
-            if shift is not None:
-                r = r - own_shift[:, None]
-        if OF_KEYS:
-            g = tl.load((rows + j * row_stride + head * row_head)[:, None] + c[None, :], mask=mask, other=0.0)
-            product += tl.dot(own_values, tl.trans(g), input_precision=PRECISION, out_dtype=kind)
-            if bias is not None:
-                product += tl.load(bias + j * heads + head, mask=given & (tl.program_id(2) == 0), other=0.0)[None, :]
-            if shift is not None:
-                r = r - tl.load(shift + j * heads + head, mask=given, other=0.0)[None, :]
-        w = tl.where(given[None, :], tl.exp2(-LOG2E * r), 0.0)
-        if OF_KEYS:
-            summed += tl.dot(w, g, input_precision=PRECISION, out_dtype=kind)
-        slope = w * product * inverse
-        if UNROLLED:
-            for k in tl.static_range(D):
-                along = tl.sum(slope * (y[k][None, :] - x[k][:, None]), axis=1)
-                slopes += tl.where(d[None, :] == k, along[:, None], 0.0)
-        else:
-            for k in range(D):
-                difference = tl.load(point + k, mask=given, other=0.0) - tl.load(target + k, mask=asked, other=0.0)[:, None]
-                slopes += tl.where(d[None, :] == k, tl.sum(slope * difference, axis=1)[:, None], 0.0)
-    at = grad_positions + tl.program_id(2).to(tl.int64) * part + (i * heads + head) * D
-    tl.store(at[:, None] + d[None, :], slopes, mask=asked[:, None] & (d < D)[None, :])
+    whole = first + (last - first) // BN * BN
+    for lead in range(first, whole, BN):
+        summed, slopes = _gradient_tile(
+            target, x, other, values, values_low, grads, grads_low, bias, shift,
+            own_values, own_values_low, own_grads, own_grads_low, own_bias, own_shift,
+            lead, last, length, other_length, width, summed, slopes,
+            D, UNROLLED, BM, BN, BC, BD, OF_QUERIES, OF_KEYS, TINY, False,
+        )  # fmt: skip
+    if whole < last:
+        summed, slopes = _gradient_tile(
+            target, x, other, values, values_low, grads, grads_low, bias, shift,
+            own_values, own_values_low, own_grads, own_grads_low, own_bias, own_shift,
+            whole, last, length, other_length, width, summed, slopes,
+            D, UNROLLED, BM, BN, BC, BD, OF_QUERIES, OF_KEYS, TINY, True,
+        )  # fmt: skip
+    asked = place < end
+    i = _numbers(own_order, place, end)
+    d = tl.arange(0, BD)
+    to = grad_positions + block.to(tl.int64) * part + (i * heads + head) * D
+    tl.store(to[:, None] + d[None, :], slopes, mask=asked[:, None] & (d < D)[None, :])
     if OF_KEYS:
-        at = grad_values + (i * heads + head) * channels
-        tl.store(at[:, None] + c[None, :], summed, mask=own_mask)
+        c = block * BC + tl.arange(0, BC)
+        to = grad_values + (i * heads + head) * channels
+        tl.store(to[:, None] + c[None, :], summed, mask=asked[:, None] & (c < channels)[None, :])
