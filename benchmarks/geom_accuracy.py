@@ -32,14 +32,14 @@ from phgcn.train.settings import EMBEDDINGS, used
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results" / "geom-gcn"
 GRAPHS = ("texas", "cornell", "cornell-2020", "wisconsin", "cora", "citeseer", "actor", "pubmed")
 PUBLISHED = {  # per cent, for -I, -P, -S
-    "cora": (85.19, 84.93, 85.27),
-    "citeseer": (77.99, 75.14, 74.71),
-    "pubmed": (90.05, 88.09, 84.75),
-    "cornell": (56.76, 60.81, 55.68),
-    "cornell-2020": (56.76, 60.81, 55.68),
-    "texas": (57.58, 67.57, 59.73),
-    "wisconsin": (58.24, 64.12, 56.67),
-    "actor": (29.09, 31.63, 30.30),
+    "cora": (85.2, 84.9, 85.3),
+    "citeseer": (78.0, 75.1, 74.7),
+    "pubmed": (90.1, 88.1, 84.8),
+    "cornell": (56.8, 60.8, 55.7),
+    "cornell-2020": (56.8, 60.8, 55.7),
+    "texas": (57.6, 67.6, 59.7),
+    "wisconsin": (58.2, 64.1, 56.7),
+    "actor": (29.1, 31.6, 30.3),
 }
 
 
