@@ -3,13 +3,14 @@ r"""Exact attention and the layers on a GPU: checked against plain torch, then t
     python benchmarks/gpu_layers.py                       # all sections, some minutes
     python benchmarks/gpu_layers.py check exact layers    # some of them
 
-=======  ====================================================================================================
-check    outputs and gradients against plain torch in float64, the same bits in every run
-exact    exact attention, N = 100,000, C = 64, D = 4: forward and backward
-tune     the same for other tiles and products, and structural attention for other tiles
-layers   a training step of GATConv, EDAConv and PHGCNConv, 1,000,000 nodes, 10,000,000 edges, 8 heads x 8 channels
-small    a training step on a graph of 183 nodes (the size of texas), eager and as a CUDA graph, and kernels launched
-=======  ====================================================================================================
+========  ===================================================================================================
+check     outputs and gradients against plain torch in float64, the same bits in every run
+exact     exact attention, N = 100,000, C = 64, D = 4: forward and backward
+tune      the same for other tiles; tune_structural: structural attention for other tiles
+layers    a training step of GATConv, EDAConv and PHGCNConv, 1,000,000 nodes, 10,000,000 edges, 8 heads x 8 channels
+small     a training step on a graph of 183 nodes (the size of texas), eager, compiled and as a CUDA graph, kernels launched
+training  an epoch, one step and one evaluation, of all models on texas and cora as ``phgcn train --device cuda`` does it
+========  ===================================================================================================
 
 Times are medians between CUDA events, jobs in turn, round after round.  Beside them the floor: the bytes that must move, at
 the bandwidth that copying reaches.  Writes ``benchmarks/results/gpu_layers.json`` after every section; a section that fails
@@ -43,6 +44,19 @@ NODES, EDGES = 1_000_000, 10_000_000
 SMALL_NODES, SMALL_EDGES, SMALL_WIDTH = 183, 560, 1703
 CLUSTER_WIDTH = 0.1
 """Of clustered features, in spreads of their centres, as in ``benchmarks/layers.py``."""
+
+TILES = [
+    (128, 64, 4, 3),
+    (128, 64, 4, 2),
+    (128, 128, 8, 2),
+    (128, 64, 8, 3),
+    (64, 64, 4, 2),
+    (64, 64, 4, 3),
+    (64, 32, 4, 3),
+    (128, 32, 8, 3),
+    (128, 64, 8, 2),
+]
+"""Targets and sources of a tile, warps and stages, that ``tune`` tries."""
 
 DEVICE = torch.device("cuda")
 Times = dict[str, dict]
@@ -246,40 +260,34 @@ def exact(rounds: int = 20) -> dict:
 
 
 def tune(rounds: int = 5) -> dict:
-    """Other tiles and products; what is best is written into the code by hand."""
+    """Other tiles of exact attention; what is best is written into the code by hand."""
     from phgcn.lattice.gpu import exact as room
-    from phgcn.structural import gpu
 
-    before, precision, shape_of = dict(room.TILES), room.PRECISION, gpu.shape_of
-    tiles = [
-        (128, 64, 8, 3),
-        (128, 64, 8, 2),
-        (128, 32, 8, 3),
-        (64, 64, 4, 3),
-        (64, 32, 4, 3),
-        (128, 128, 8, 2),
-        (128, 64, 4, 3),
-    ]
-    tried = (
-        [("tf32x3", t) for t in tiles]
-        + [("bf16x3", t) for t in tiles]
-        + [("tf32", tiles[0]), ("bf16x6", tiles[0]), ("ieee", tiles[3])]
-    )
+    before = dict(room.TILES)
     found: dict[str, dict] = {}
     try:
-        for product, tile in tried:
-            label = f"{product} {tile}"
-            room.PRECISION = product
+        for tile in TILES:
+            label = f"exact {tile}"
             room.TILES["forward", torch.float32] = room.TILES["backward", torch.float32] = room.Tile(*tile)
-            times = exact_jobs(rounds if product != "ieee" else 2)
+            times = exact_jobs(rounds)
             found[label] = {name: t["median"] for name, t in times.items()}
             try:
                 found[label]["error"] = exact_error()
             except Exception as error:  # the same that was said above
                 found[label]["error"] = type(error).__name__
             print(label, found[label], flush=True)
+    finally:
         room.TILES.update(before)
-        room.PRECISION = precision
+    return found
+
+
+def tune_structural(rounds: int = 5) -> dict:
+    """Other tiles of structural attention."""
+    from phgcn.structural import gpu
+
+    shape_of = gpu.shape_of
+    found: dict[str, dict] = {}
+    try:
         given = [normal(NODES, HEADS, w, seed=w).requires_grad_() for w in (DIM, CHANNELS)]
         edge_index = edges(NODES, EDGES)
 
@@ -293,8 +301,7 @@ def tune(rounds: int = 5) -> dict:
             found[label] = {name: t["median"] for name, t in times.items()}
             print(label, found[label], flush=True)
     finally:
-        room.TILES.update(before)
-        room.PRECISION, gpu.shape_of = precision, shape_of
+        gpu.shape_of = shape_of
     return found
 
 
@@ -354,9 +361,14 @@ def small(rounds: int = 50) -> dict:
     for layer in ("GATConv", "EDAConv", "PHGCNConv"):
         job = partial(step, make(layer, SMALL_WIDTH), x, edge_index)
         jobs[layer] = job
-        if layer != "GATConv":  # PyG's layer asks the device how many self-loops there are, which cannot be captured
-            compiled = torch.compile(make(layer, SMALL_WIDTH), mode="reduce-overhead")
-            jobs[f"{layer}, compiled"] = partial(step, compiled, x, edge_index)
+        if layer == "GATConv":  # PyG's layer asks the device how many self-loops there are, which cannot be captured
+            continue
+        compiled = torch.compile(make(layer, SMALL_WIDTH), mode="reduce-overhead")
+        jobs[f"{layer}, compiled"] = partial(step, compiled, x, edge_index)
+        try:
+            jobs[f"{layer}, CUDA graph"] = captured(partial(step, make(layer, SMALL_WIDTH), x, edge_index))
+        except Exception as error:  # said, and the others run
+            why[layer] = f"{type(error).__name__}: {error}"
     loops = torch.arange(SMALL_NODES, device=DEVICE)
     given = [normal(SMALL_NODES, HEADS, w, seed=w).requires_grad_() for w in (DIM, CHANNELS)]
     looped = torch.cat([edge_index, torch.stack([loops, loops])], dim=1)
@@ -377,7 +389,51 @@ def small(rounds: int = 50) -> dict:
     return {"times": times, "launches": number, "kernels": launched, "failed": why}
 
 
-SECTIONS = {"check": check, "exact": exact, "tune": tune, "layers": layers, "small": small}
+def training(epochs: int = 40) -> dict:
+    """Epochs after the third of each model, recorded as CUDA graphs where they can be, and all of them launched anew."""
+    from phgcn.data import load_graph
+    from phgcn.nn.models import NodeModel
+
+    models = ("phgcn", "gat-eda", "gat", "gcn", "mlp")
+    rule, times = NodeModel.recordable, {}
+    for graph in ("texas", "cora"):
+        data = load_graph(graph)
+        for name in models:
+            for recorded in (True, False):
+                NodeModel.recordable = rule if recorded else lambda self, x: False  # type: ignore[method-assign]
+                try:
+                    used, taken = epoch_times(graph, data, name, epochs)
+                finally:
+                    NodeModel.recordable = rule  # type: ignore[method-assign]
+                if used == recorded:
+                    label = f"{graph}, {name}{', CUDA graph' if recorded else ''}"
+                    times[label] = {"median": statistics.median(taken), "min": min(taken), "all": taken}
+    return {"times": times}
+
+
+def epoch_times(graph: str, data: object, model: str, epochs: int) -> tuple[bool, list[float]]:
+    """Whether the epochs were recorded, and the seconds that each of them took."""
+    from phgcn.train import Plan, Settings
+    from phgcn.train.run import prepare, seeded, start
+
+    plan = Plan(graph, model=model, splits=1, device="cuda", settings=Settings(epochs=epochs, patience=epochs))
+    task = prepare(plan, data)[0]
+    with seeded(common.SEED, task):
+        run = start(plan, task)
+        while not run.done:
+            run.epoch()
+    return run.recorded, [row[3] for row in run.state.curves[3:]]
+
+
+SECTIONS = {
+    "check": check,
+    "exact": exact,
+    "tune": tune,
+    "tune_structural": tune_structural,
+    "layers": layers,
+    "small": small,
+    "training": training,
+}
 
 
 def report(found: dict[str, dict]) -> None:

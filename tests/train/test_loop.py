@@ -1,3 +1,4 @@
+import gc
 import math
 from dataclasses import replace
 
@@ -142,10 +143,10 @@ def test_a_recorded_training_is_the_same_as_one_that_is_not(model, norm, monkeyp
     plan = on_gpu_plan(model, norm=norm)
     task = prepare(plan, small_graph())[0]
     recorded = trained(plan, task)
-    assert recorded._repeat is not None
+    assert recorded.recorded
     monkeypatch.setattr(type(recorded.model), "recordable", lambda self, x: False)
     eager = trained(plan, task)
-    assert eager._repeat is None
+    assert not eager.recorded
     assert curves(recorded) == curves(eager)
     assert all(torch.equal(value, eager.state.weights[name]) for name, value in recorded.state.weights.items())
     assert (recorded.best, recorded.best_by_metric) == (eager.best, eager.best_by_metric)
@@ -178,7 +179,7 @@ def test_a_recorded_training_continues_from_its_checkpoint_bit_for_bit(model, tm
 def test_what_must_ask_the_device_is_not_recorded(model, method):
     plan = on_gpu_plan(model, **({"method": method} if method else {}))
     training = trained(plan, prepare(plan, small_graph())[0], epochs=4)
-    assert training._repeat is None
+    assert not training.recorded
 
 
 @on_gpu
@@ -196,6 +197,25 @@ def test_a_recorded_loss_that_is_no_number_is_said():
     plan = on_gpu_plan("phgcn", learning_rate=1e30)
     with pytest.raises(TrainingError, match=r"no finite loss in epoch [0-9]+ \(.*\); try a smaller learning_rate"):
         trained(plan, prepare(plan, small_graph())[0])
+
+
+@on_gpu
+def test_trainings_one_after_the_other_are_recorded():
+    """Those before are freed by the garbage collector, which must not happen while the next is recorded."""
+    plan = on_gpu_plan("phgcn")
+    task = prepare(plan, small_graph())[0]
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        first = None
+        for _ in range(4):
+            training = trained(plan, task)
+            training.itself = training  # only the collector can free it
+            assert training.recorded
+            first = first or curves(training)
+            assert curves(training) == first
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 @on_gpu

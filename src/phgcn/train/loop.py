@@ -122,6 +122,11 @@ class Training:
         assert self.state.by_metric is not None
         return self.state.by_metric
 
+    @property
+    def recorded(self) -> bool:
+        """Whether epochs are repeated as a CUDA graph."""
+        return self._repeat is not None
+
     def epoch(self) -> tuple[float, ...]:
         """Trains for one epoch, evaluates, and returns the row of the curves."""
         begin = time.perf_counter()
