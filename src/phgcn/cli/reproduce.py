@@ -77,6 +77,42 @@ def motif(
     raise typer.Exit(1 if content["failures"] else 0)
 
 
+@app.command("scaling")
+def scaling(
+    out: Out = Path("results/scaling"),
+    quick: Quick = False,
+    device: options.Device = "cpu",
+    note: Annotated[str, typer.Option(help="What a reader should know of the machine; kept with the results.")] = "",
+    as_json: options.Json = False,
+) -> None:
+    """Measure how time and memory of attention grow with the number of points.
+
+    Exact and lattice attention to a million points on the CPU, ten million on a GPU, and other packages where they are
+    installed. Writes scaling.json, scaling.md, scaling.png and scaling.svg, called scaling-gpu on a GPU.
+
+    Examples:
+
+    - `phgcn reproduce scaling --quick`
+
+    - `phgcn reproduce scaling --device cuda --out results/scaling`
+    """
+    from ..experiments import scaling as experiment
+    from ..experiments.scaling_report import WHAT, headings, table_rows
+
+    effort = (experiment.quick if quick else experiment.full)(device)
+    with ShareDisplay() as display:
+        content = experiment.run(effort, out, display.told, device=device, note=note)
+    if as_json:
+        print_json(content)
+        return
+    for what, title in WHAT.items():
+        unit = "MB" if what == "bytes" else "ms"
+        console().print(table(f"{title}, {unit}", headings(content), table_rows(content, what), numbers_from=2))
+    for name, why in content["missing"].items():
+        print(f"{name} did not run: {why}")
+    print(f"{duration(content['seconds'])}; written to {', '.join(content['files'])}")
+
+
 def _say_rest(content: dict[str, Any], files: list[str]) -> None:
     """What is missing or failed, how long it took, and what was written."""
     for name in content["missing"]:
@@ -106,3 +142,14 @@ class TrialsDisplay(Display):
             self.say(": ".join(part for part in (f"{counted}, {progress.name} {progress.kind}", progress.text) if part))
         elif progress.kind == "running" and self.due():
             self.show(progress.share, f"{counted}; {progress.name}: {progress.text}", left)
+
+
+class ShareDisplay(Display):
+    """What is being done, and which share of all is."""
+
+    def __init__(self) -> None:
+        super().__init__(total=1.0)
+
+    def told(self, text: str, share: float) -> None:
+        if self.due():
+            self.show(share, text, "")
