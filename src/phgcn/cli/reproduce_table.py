@@ -88,7 +88,7 @@ def _show(content: dict[str, Any], request: Request) -> None:
         for model in request.models:
             cells = {row["graph"]: f"{row['mean']:.1f} ± {row['std']:.1f}" for row in chosen(found, model=model)}
             lines.append((TITLES[model], *(cells.get(graph, "missing") for graph in request.graphs)))
-        title = f"Test accuracy %, protocol {protocol}" + (", quick: few epochs, not tuned" if request.quick else "")
+        title = f"Test accuracy %, protocol {protocol}" + (", quick: few epochs" if request.quick else "")
         out.print(table(title, ("model", *request.graphs), lines))
     for what in ("missing", "failures"):
         for name, why in content.get(what, {}).items():

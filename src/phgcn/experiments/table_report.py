@@ -158,7 +158,7 @@ _TEST = (
 def markdown(content: dict[str, Any], quick: bool) -> str:
     rows, parts = content["rows"], ["# The paper's Table 2"]
     if quick:
-        parts.append("**A quick version: few splits and epochs, settings not tuned. It shows the form, not the results.**")
+        parts.append("**A quick version: few splits and epochs. It shows the form, not the results.**")
     for protocol in names(rows, "protocol"):
         found = chosen(rows, protocol=protocol)
         parts += [f"## Protocol {protocol}", *_accuracies(found, protocol)]
@@ -265,6 +265,6 @@ def draw(rows: Sequence[Row]) -> Any:
         axis.grid(axis="x", linewidth=0.4, alpha=0.5)
         axis.set_title(graph, fontsize=10)
         axis.set_xlabel("test accuracy %", fontsize=8)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    marks = {label: mark for axis in axes for mark, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(marks.values(), marks.keys(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
