@@ -57,11 +57,13 @@ class Packed:
 
     Args:
         points (torch.Tensor): Positions, :math:`(H, D, L)`.
+        flags (torch.Tensor): One is not 0 where a number is not finite.
         high, low (torch.Tensor, optional): Rows in two bfloat16 parts, :math:`(H, L, W)`, where the channels' number
             :math:`W` is a multiple of a program's; or in one part. (default: :obj:`None`)
     """
 
     points: Tensor
+    flags: Tensor
     high: Tensor | None = None
     low: Tensor | None = None
 
@@ -93,16 +95,18 @@ class Pairs:
 def forward(positions: Tensor, values: Tensor, queries: Tensor | None, normalise: bool) -> tuple[Tensor, Tensor]:
     """Exact attention of one graph; returns output and normaliser.
 
-    The host waits once, to look for values that are not finite; not while a CUDA graph is recorded, where it cannot.
+    The host waits once, after everything has been launched, to learn whether all numbers are finite; not while a CUDA graph
+    is recorded, where it cannot: what is not finite is not found then.
     """
     asked = positions if queries is None else queries
     out = values.new_empty(len(asked), *values.shape[1:])
     norm = positions.new_empty(len(asked) if normalise else 0, values.size(1))
-    if not capturing(values) and not finite(positions, values, queries):
+    if len(positions) == 0 or len(asked) == 0:
         check_values(positions, values, queries, Exact())
-    if len(positions) == 0:
         return out.zero_(), norm.zero_()
-    all_pairs(positions, values, queries, _one_graph(positions, asked), normalise, out, norm)
+    bad = all_pairs(positions, values, queries, _one_graph(positions, asked), normalise, out, norm)
+    if not capturing(values) and any(bool(flags.any()) for flags in bad):
+        check_values(positions, values, queries, Exact())
     return out, norm
 
 
@@ -119,9 +123,7 @@ def backward(
                 own.zero_()
         return grads[0], grads[1], of_queries
     pairs = _one_graph(positions, asked)
-    all_pairs_backward(
-        grad, out, norm, positions, values, queries, pairs, normalise, grads[0], grads[1], of_queries
-    )  # fmt: skip
+    all_pairs_backward(grad, out, norm, positions, values, queries, pairs, normalise, grads[0], grads[1], of_queries)
     return grads[0], grads[1], of_queries
 
 
@@ -129,16 +131,9 @@ def _one_graph(positions: Tensor, asked: Tensor) -> Pairs:
     return Pairs([(0, len(asked), 0, len(positions))])
 
 
-def finite(*tensors: Tensor | None) -> bool:
-    """Whether the sums of all tensors are finite, which they are only if all numbers are; one wait for the device.  Large
-    numbers can overflow: what is not finite must be looked at closely."""
-    sums = torch.stack([t.sum(dtype=torch.float64) for t in tensors if t is not None])
-    return bool(sums.isfinite().all())
-
-
 def all_pairs(
     positions: Tensor, values: Tensor, queries: Tensor | None, pairs: Pairs, normalise: bool, out: Tensor, norm: Tensor
-) -> None:
+) -> list[Tensor]:
     r"""Exact attention of the queries in ``pairs``: writes their rows of ``out`` and, if ``normalise``, of ``norm``.
 
     Args:
@@ -152,11 +147,14 @@ def all_pairs(
     Shapes:
         - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`, **queries:** :math:`(M, H, D)`, in any layout
         - **out:** :math:`(M, H, C)`, **norm:** :math:`(M, H)`
+
+    Returns:
+        Flags, of which one is not 0 where a position, value or query is not finite.
     """
     tile = TILES["forward", positions.dtype]
     table, tiles = _tiles(pairs, tile.targets, positions.device)
     if tiles == 0:
-        return
+        return []
     width, blocks = _channels(values, "forward")
     with device_of(values):
         keys = _pack(positions, values, pairs.key_order, width * blocks, values.dtype != torch.bfloat16)
@@ -166,6 +164,7 @@ def all_pairs(
             table, *_whole(pairs), out, norm, asked.length, keys.length, width * blocks, values.size(1), values.size(2),
             **_sizes(positions, tile), BC=width, NORMALISE=normalise, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
+    return [keys.flags] if queries is None else [keys.flags, asked.flags]
 
 
 def all_pairs_backward(
@@ -241,15 +240,16 @@ def _pack(points: Tensor, rows: Tensor | None, order: Tensor | None, width: int 
     count, heads, dim = points.shape
     length = _length(count, points.dtype)
     packed = points.new_empty(heads, dim, length)
+    flags = points.new_empty(cdiv(length, PACKED), heads, dtype=torch.int32)
     high, low = (None, None) if rows is None else _parts(rows, points.dtype, heads, length, width, split)
     points = _rows(points)
     rows = None if rows is None else _rows(rows)
     strides = (0, 0) if rows is None else rows.stride()[:2]
     pack[cdiv(length, PACKED), heads](
-        points, rows, order, packed, high, low, *points.stride()[:2], *strides, count, length, dim,
+        points, rows, order, packed, high, low, flags, *points.stride()[:2], *strides, count, length, dim,
         0 if rows is None else rows.size(2), width, BM=PACKED, BC=PACKED_CHANNELS,
     )  # fmt: skip
-    return Packed(packed, high, low)
+    return Packed(packed, flags, high, low)
 
 
 def _pack_gradients(
@@ -264,7 +264,7 @@ def _pack_gradients(
         grad, out, norm, order, high, low, bias, *grad.stride()[:2], count, asked.length, heads, channels, width,
         BM=PACKED, BC=PACKED_CHANNELS,
     )  # fmt: skip
-    return Packed(asked.points, high, low), None if norm is None else bias
+    return Packed(asked.points, asked.flags, high, low), None if norm is None else bias
 
 
 def _parts(rows: Tensor, kind: torch.dtype, heads: int, length: int, width: int, split: bool) -> tuple[Tensor, Tensor | None]:

@@ -46,6 +46,14 @@ def _store_row(high, low, at, number):
 
 
 @triton.jit
+def _endless(number):
+    """1 where a number is not finite."""
+    if number.dtype.primitive_bitwidth == 16:
+        number = number.to(tl.float32)
+    return 1 - (tl.abs(number) < float("inf")).to(tl.int32)
+
+
+@triton.jit
 def _numbers(order, place, count):
     """The points at some places of an order."""
     if order is not None:
@@ -55,18 +63,21 @@ def _numbers(order, place, count):
 
 @triton.jit(do_not_specialize=["count"])
 def pack(
-    points, rows, order, packed, high, low, point_stride, point_head, row_stride, row_head, count, length, dim, channels,
-    width, BM: tl.constexpr, BC: tl.constexpr,
+    points, rows, order, packed, high, low, flags, point_stride, point_head, row_stride, row_head, count, length, dim,
+    channels, width, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Points as (heads, coordinates, ``length``) and rows, if any, as (heads, ``length``, ``width``); 0 behind the last."""
+    """Points as (heads, coordinates, ``length``) and rows, if any, as (heads, ``length``, ``width``); 0 behind the last.  Each
+    program has one of ``flags``, if given, for numbers that are not finite."""
     place = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     head = tl.program_id(1).to(tl.int64)
     given = place < count
     i = _numbers(order, place, count)
     inside = place < length
+    bad = tl.zeros((BM,), tl.int32)
     for k in range(dim):
         x = tl.load(points + i * point_stride + head * point_head + k, mask=given, other=0.0)
         tl.store(packed + (head * dim + k) * length + place, x, mask=inside)
+        bad += _endless(x)
     if rows is not None:
         for lead in range(0, width, BC):
             c = lead + tl.arange(0, BC)
@@ -74,6 +85,9 @@ def pack(
             f = tl.load((rows + i * row_stride + head * row_head)[:, None] + c[None, :], mask=mask, other=0.0)
             at = ((head * length + place) * width)[:, None] + c[None, :]
             _store_row(high, low, at, f)
+            bad += tl.max(_endless(f), axis=1)
+    if flags is not None:
+        tl.store(flags + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.max(bad, axis=0))
 
 
 @triton.jit(do_not_specialize=["count"])
