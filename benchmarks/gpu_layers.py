@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import common
 import torch
@@ -395,24 +397,25 @@ def training(epochs: int = 40) -> dict:
     from phgcn.nn.models import NodeModel
 
     models = ("phgcn", "gat-eda", "gat", "gcn", "mlp")
-    rule, times = NodeModel.recordable, {}
+    rule, times, checkpoints = NodeModel.recordable, {}, {}
     for graph in ("texas", "cora"):
         data = load_graph(graph)
         for name in models:
             for recorded in (True, False):
                 NodeModel.recordable = rule if recorded else lambda self, x: False  # type: ignore[method-assign]
                 try:
-                    used, taken = epoch_times(graph, data, name, epochs)
+                    used, taken, saving = epoch_times(graph, data, name, epochs)
                 finally:
                     NodeModel.recordable = rule  # type: ignore[method-assign]
                 if used == recorded:
                     label = f"{graph}, {name}{', CUDA graph' if recorded else ''}"
                     times[label] = {"median": statistics.median(taken), "min": min(taken), "all": taken}
-    return {"times": times}
+                    checkpoints[label] = saving
+    return {"times": times, "checkpoint_s": checkpoints}
 
 
-def epoch_times(graph: str, data: object, model: str, epochs: int) -> tuple[bool, list[float]]:
-    """Whether the epochs were recorded, and the seconds that each of them took."""
+def epoch_times(graph: str, data: object, model: str, epochs: int) -> tuple[bool, list[float], float]:
+    """Whether the epochs were recorded, the seconds that each of them took, and those of one checkpoint."""
     from phgcn.train import Plan, Settings
     from phgcn.train.run import prepare, seeded, start
 
@@ -422,7 +425,12 @@ def epoch_times(graph: str, data: object, model: str, epochs: int) -> tuple[bool
         run = start(plan, task)
         while not run.done:
             run.epoch()
-    return run.recorded, [row[3] for row in run.state.curves[3:]]
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        for number in range(5):
+            run.save(Path(folder) / f"{number}.safetensors")
+        saving = (time.perf_counter() - begin) / 5
+    return run.recorded, [row[3] for row in run.state.curves[3:]], saving
 
 
 SECTIONS = {
@@ -448,7 +456,7 @@ def report(found: dict[str, dict]) -> None:
     for name, content in found.items():
         said = {
             key: content[key]
-            for key in ("error", "over_gat", "structural_floor_s", "memory", "launches", "failed")
+            for key in ("error", "over_gat", "structural_floor_s", "memory", "launches", "failed", "checkpoint_s")
             if key in content
         }
         if said:
