@@ -1,0 +1,80 @@
+"""What can be recorded into a CUDA graph; and layers on a GPU against the CPU."""
+
+import pytest
+import torch
+from clouds import normal, relative
+
+from phgcn.lattice.scheme import Separable, without_exception
+from phgcn.nn import GAT, GATEDA, GCN, MLP, PHGCN, EDAConv, PHGCNConv
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize(
+    "nodes, settings, can",
+    [
+        (183, {}, True),
+        (20_000, {}, True),
+        (100_000, {}, False),  # a lattice by then
+        (100_000, {"method": "exact"}, True),
+        (183, {"method": "lattice"}, True),  # small graphs are summed exactly
+        (183, {"method": without_exception("lattice", 4)}, False),
+        (183, {"method": "separable"}, False),
+        (183, {"method": Separable()}, False),
+        (183, {"backend": "reference"}, False),
+        (183, {"backend": "triton"}, True),
+    ],
+)
+def test_a_layer_can_be_recorded_unless_it_needs_a_lattice(nodes, settings, can):
+    assert PHGCNConv(4, 2, **settings).recordable(nodes) is can
+
+
+def test_without_a_global_path_only_the_backend_matters():
+    assert EDAConv(4, 2).recordable(10**7)
+    assert not EDAConv(4, 2, backend="reference").recordable(10)
+
+
+@pytest.mark.parametrize("model", [PHGCN, GATEDA, MLP, GAT, GCN])
+def test_nothing_is_recorded_on_the_cpu(model):
+    assert not model(4, 2, 3).recordable(normal(5, 4).float())
+
+
+@on_gpu
+@pytest.mark.parametrize("model, can", [(PHGCN, True), (GATEDA, True), (MLP, True), (GAT, False), (GCN, False)])
+def test_models_of_this_package_are_recorded_on_a_gpu_for_dense_features(model, can):
+    x = normal(5, 4).float().cuda()
+    assert model(4, 2, 3).recordable(x) is can
+    assert not model(4, 2, 3).recordable(x.to_sparse_csr())
+
+
+@on_gpu
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("self_loops", [False, True])
+@pytest.mark.parametrize("layer", [EDAConv, PHGCNConv])
+def test_layers_on_a_gpu_are_those_on_the_cpu(layer, self_loops, weights):
+    conv = layer(5, 3, heads=2, add_self_loops=self_loops, residual=True, learn_decay=True).double()
+    x, edge_index = normal(30, 5, seed=1), torch.randint(30, (2, 200), generator=torch.Generator().manual_seed(0))
+    edge_index[:, :9] = torch.arange(9)  # self-loops, which count as often as they occur unless each node gets one
+
+    def run(device):
+        conv.to(device)
+        found = conv(x.to(device), edge_index.to(device), return_attention_weights=weights)
+        out, extra = (found[0], list(found[1])) if weights else (found, [])
+        grads = torch.autograd.grad(out.square().sum(), list(conv.parameters()))
+        return [t.detach().double().cpu() for t in (out, *extra, *grads)]
+
+    on_cpu, on_gpu = run("cpu"), run("cuda")
+    for got, want in zip(on_gpu, on_cpu, strict=True):
+        assert relative(got, want) < 1e-9
+
+
+@on_gpu
+@pytest.mark.parametrize("layer", [EDAConv, PHGCNConv])
+@pytest.mark.parametrize("self_loops", [False, True])
+@pytest.mark.parametrize("node", [30, -1])
+def test_an_edge_to_no_node_is_refused_on_a_gpu(layer, self_loops, node):
+    conv = layer(5, 3, add_self_loops=self_loops).cuda()
+    edge_index = torch.zeros(2, 8, dtype=torch.long, device="cuda")
+    edge_index[:, 5] = node
+    with pytest.raises(ValueError, match=rf"edge_index\[0, 5\] is {node}; allowed: 0 to 29"):
+        conv(normal(30, 5, seed=1).float().cuda(), edge_index)
