@@ -147,7 +147,7 @@ def test_a_step_changes_every_layer(model, tmp_path):
 
 
 def test_the_learning_rate_falls_to_nothing():
-    rates = [motif.FULL.rate(iteration) for iteration in (0, 750, 1500)]
+    rates = [motif.FULL.rate(iteration) for iteration in (0, 300, 600)]
     assert rates == pytest.approx([3e-3, 1.5e-3, 0.0], abs=1e-12)
 
 

@@ -35,7 +35,7 @@ def motif(
     quick: Quick = False,
     trials: Annotated[int | None, typer.Option(help="Networks of each kind. \\[default: 10, quick: 3]", min=1)] = None,
     iterations: Annotated[
-        int | None, typer.Option(help="Batches of graphs to train on. \\[default: 1500, quick: 250]", min=1)
+        int | None, typer.Option(help="Batches of graphs to train on. \\[default: 600, quick: 250]", min=1)
     ] = None,
     cases: Annotated[
         str | None,
@@ -110,6 +110,40 @@ def scaling(
         console().print(table(f"{title}, {unit}", headings(content), table_rows(content, what), numbers_from=2))
     for name, why in content["missing"].items():
         print(f"{name} did not run: {why}")
+    print(f"{duration(content['seconds'])}; written to {', '.join(content['files'])}")
+
+
+@app.command("embeddings")
+def embeddings(
+    out: Out = Path("results/embeddings"),
+    quick: Quick = False,
+    splits: Annotated[int | None, typer.Option(help="Networks for each graph. \\[default: 10, quick: 2]", min=1)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs at most. \\[default: 1000, quick: 100]", min=1)] = None,
+    jobs: Jobs = None,
+    as_json: options.Json = False,
+) -> None:
+    """Look at the embeddings that PH-GCN learns on wisconsin and cornell.
+
+    Do nodes of a class cluster, and do distances follow those in the graph? Writes embeddings.json, embeddings.md,
+    embeddings.png and embeddings.svg.
+
+    Examples:
+
+    - `phgcn reproduce embeddings --quick`
+
+    - `phgcn reproduce embeddings --out results/embeddings --splits 10`
+    """
+    from ..experiments import embeddings as experiment
+    from ..experiments.embeddings_report import HEADINGS, rows
+
+    settings = replace(experiment.SETTINGS, epochs=epochs or (100 if quick else experiment.SETTINGS.epochs))
+    effort = experiment.Effort(splits or (2 if quick else 10), 50 if quick else 200, settings)
+    with TrialsDisplay() as display:
+        content = experiment.run(out, effort, display.told, jobs=jobs or default_jobs("cpu"))
+    if as_json:
+        print_json(content)
+        return
+    console().print(table("What the embeddings show", HEADINGS, rows(content)))
     print(f"{duration(content['seconds'])}; written to {', '.join(content['files'])}")
 
 

@@ -69,8 +69,8 @@ class Effort:
 
     Args:
         trials (int): Networks of each kind. (default: :obj:`10`)
-        iterations (int): Batches to train on. (default: :obj:`1500`)
-        every (int): Iterations between two tests. (default: :obj:`50`)
+        iterations (int): Batches to train on. (default: :obj:`600`)
+        every (int): Iterations between two tests. (default: :obj:`25`)
         graphs (int): Graphs in a batch. (default: :obj:`16`)
         heads (int): Attention heads. (default: :obj:`4`)
         hidden (int): Channels of a head. (default: :obj:`16`)
@@ -78,8 +78,8 @@ class Effort:
     """
 
     trials: int = 10
-    iterations: int = 1500
-    every: int = 50
+    iterations: int = 600
+    every: int = 25
     graphs: int = 16
     heads: int = 4
     hidden: int = 16
@@ -93,7 +93,7 @@ class Effort:
 
 
 FULL = Effort()
-QUICK = Effort(trials=3, iterations=250, every=25)
+QUICK = Effort(trials=3, iterations=250)
 
 
 def full_cases() -> list[Case]:
