@@ -21,7 +21,8 @@ from torch import Tensor
 from ...triton_kernels import capturing, cdiv, device_of, power_of_2
 from ..checks import check_values
 from ..scheme import Exact
-from .exact_kernels import attend, gradients, nearest, pack, pack_gradients
+from .exact_kernels import attend, gradients, nearest
+from .packing import pack, pack_gradients
 
 MOST_CHANNELS = {"forward": 128, "backward": 64}
 """Of one program: the backward holds the rows of its targets in shared memory."""
