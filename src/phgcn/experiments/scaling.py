@@ -203,6 +203,8 @@ def _memory(
             continue
         path = folder / f"memory-{torch.device(device).type}-{method}-{name.replace(' ', '-')}.json"
         sizes = [count for count in effort.sizes if LEAST_MEASURED[torch.device(device).type] <= count <= largest]
+        if not sizes:
+            continue
         kept = read_json(path) if path.is_file() else None
         if kept is None or kept["sizes"] != sizes:
             tell(f"memory of {method}, {name}", 1.0)

@@ -119,7 +119,8 @@ def draw(content: dict[str, Any]) -> Figure:
                     _draw_series(axis, content, method, cloud, what, COLOURS[number % len(COLOURS)])
             unit = "bytes beyond the input" if kinds == ("bytes",) else "seconds"
             axis.set(xscale="log", yscale="log", xlabel="points", ylabel=unit, title=cloud)
-            axis.legend(frameon=False, fontsize=6.5)
+            if axis.lines:
+                axis.legend(frameon=False, fontsize=6.5)
     effort, device = content["effort"], content["provenance"]["device"]
     title = f"Attention to N points, D = {effort['dim']}, C = {effort['channels']}, on {device}"
     headline(figure, f"{title}; solid: forward, dashed: with gradients")

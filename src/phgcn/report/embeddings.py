@@ -15,6 +15,7 @@ from ..nn.models import NodeModel
 from .style import COLOURS, colours, headline, legend, panels
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_DOTS = 20_000
@@ -60,17 +61,26 @@ def draw_embeddings(positions: Tensor, y: Tensor, names: list[str], title: str) 
     """
     figure, axes = panels(positions.size(1))
     palette = colours(len(names))
-    shown = np.random.default_rng(0).permutation(len(y))[:MOST_DOTS]  # in random order: no class lies on top
-    dots = [palette[label] if label >= 0 else "#cccccc" for label in y[torch.from_numpy(shown)].tolist()]
     for head, axis in enumerate(axes):
-        points, share = plane(positions[:, head].double().numpy())
-        across, up = points[shown].T
-        axis.scatter(across, up, c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
-        axis.set_title(f"head {head}" + (f", {100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)
-        axis.tick_params(labelsize=7)
+        draw_positions(axis, positions[:, head], y, palette, f"head {head}")
     legend(figure, names, palette)
     headline(figure, title)
     return figure
+
+
+def draw_positions(axis: Axes, points: Tensor, y: Tensor, palette: list[str], title: str) -> None:
+    r"""Every node at its position, coloured by class.
+
+    Shapes:
+        - **points:** :math:`(N, D)`, **y:** :math:`(N,)`, -1 for an unlabelled node
+    """
+    shown = np.random.default_rng(0).permutation(len(y))[:MOST_DOTS]  # in random order: no class lies on top
+    dots = [palette[label] if label >= 0 else "#cccccc" for label in y[torch.from_numpy(shown)].tolist()]
+    flat, share = plane(points.double().numpy())
+    across, up = flat[shown].T
+    axis.scatter(across, up, c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
+    axis.set_title(title + (f", {100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)
+    axis.tick_params(labelsize=7)
 
 
 def hops(edge_index: Tensor, nodes: int, sources: NDArray) -> NDArray:
@@ -96,14 +106,20 @@ def draw_distances(positions: Tensor, edge_index: Tensor, title: str) -> Figure:
         points = positions[:, head].double()
         apart = torch.cdist(points[torch.from_numpy(sources)], points).numpy()
         far, near = apart[pairs], steps[pairs].astype(int)
-        numbers = np.bincount(near)
-        at = np.flatnonzero(numbers)
-        mean = np.bincount(near, far)[at] / numbers[at]
-        deviation = np.sqrt(np.maximum(np.bincount(near, far**2)[at] / numbers[at] - mean**2, 0))
-        axis.errorbar(at, mean, deviation, fmt="o-", color=COLOURS[0], markersize=3, capsize=2, linewidth=1)
-        varies = len(at) > 1 and float(far.std()) > 0
-        axis.set_title(f"head {head}" + (f", correlation {np.corrcoef(near, far)[0, 1]:.2f}" if varies else ""), fontsize=9)
-        axis.set(xlabel="edges between two nodes", ylabel="embedding distance")
-        axis.set_ylim(bottom=0)
+        varies = len(np.unique(near)) > 1 and float(far.std()) > 0
+        about = f"head {head}" + (f", correlation {np.corrcoef(near, far)[0, 1]:.2f}" if varies else "")
+        draw_hops(axis, near, far, about)
     headline(figure, title)
     return figure
+
+
+def draw_hops(axis: Axes, near: NDArray, far: NDArray, title: str) -> None:
+    """Mean and standard deviation of the distances ``far`` of pairs of nodes that are ``near`` edges apart."""
+    numbers = np.bincount(near)
+    at = np.flatnonzero(numbers)
+    mean = np.bincount(near, far)[at] / numbers[at]
+    deviation = np.sqrt(np.maximum(np.bincount(near, far**2)[at] / numbers[at] - mean**2, 0))
+    axis.errorbar(at, mean, deviation, fmt="o-", color=COLOURS[0], markersize=3, capsize=2, linewidth=1)
+    axis.set_title(title, fontsize=9)
+    axis.set(xlabel="edges between two nodes", ylabel="embedding distance")
+    axis.set_ylim(bottom=0)
