@@ -21,7 +21,7 @@ from phgcn.train.files import read_tensors
 
 CORE = ("gcn", "gat", "gat-eda", "phgcn", "phgcn-residual", "mlp")
 SMALL = Request(("texas",), ("gcn", "phgcn", "mlp"), ("paper",), ("lattice", "exact"), splits=2)
-TIMES = ("seconds_per_epoch", "date", "threads")
+TIMES = ("seconds_per_epoch", "date", "threads", "commit")  # someone may commit in between
 
 
 def silent(progress):
