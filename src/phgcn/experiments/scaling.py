@@ -25,7 +25,7 @@ from ..train.files import read_json, write_json
 from . import scaling_report
 from .motif import check_device, device_name
 from .provenance import provenance
-from .scaling_jobs import METHODS, Method, available, cloud, features, wait_for
+from .scaling_jobs import METHODS, Method, available, cloud, features
 
 Tell = Callable[[str, float], None]
 """Takes what is measured, and which share of everything is done."""
@@ -65,7 +65,7 @@ CLOUDS = ("spread 1", "spread 10", "clusters")
 def full(device: str) -> Effort:
     """To a million points on the CPU, ten million on a GPU."""
     if torch.device(device).type == "cuda":
-        return Effort(SIZES[:9], CLOUDS, rounds=5, longest=2.0, patience=3.0)
+        return Effort(SIZES[:9], CLOUDS, rounds=3, longest=1.5, patience=2.0)
     return Effort(SIZES[:7], CLOUDS, rounds=5, longest=20.0, patience=60.0)
 
 
@@ -100,11 +100,11 @@ def run(effort: Effort, folder: Path, tell: Tell, *, device: str = "cpu", note: 
         found = _at(name, count, wanted, effort, folder / "points", device, partial(_tell_at, tell, share))
         rows += found
         before |= {(row["method"], name, row["kind"]): (count, row["median"]) for row in found}
-    memory = _memory(methods, effort, before, folder / "points", device, tell)
-    for row in rows:
-        row["bytes"] = (
-            memory.get(f"{row['method']}, {row['cloud']}", {}).get(str(row["count"])) if row["kind"] == "step" else None
-        )
+    if torch.device(device).type == "cpu":
+        memory = _memory(effort, before, folder / "points", tell)
+        for row in rows:
+            if row["kind"] == "step":
+                row["bytes"] = memory.get((row["method"], row["cloud"], row["count"]))
     about = {"provenance": provenance() | {"device": device_name(device)}, "note": note, "effort": asdict(effort)}
     content = {**about, "missing": missing, "seconds": time.perf_counter() - begin, "rows": rows}
     content["fits"] = scaling_report.fits(rows)
@@ -164,55 +164,53 @@ def _at(
     points, values = cloud(name, count, effort.dim, device), features(count, effort.channels, device)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     times: dict[tuple[str, str], list[float]] = {(method.name, kind): [] for method, kind in wanted}
-    begin, rounds = time.perf_counter(), effort.rounds
+    peaks: dict[tuple[str, str], int] = {}
+    begin, rounds, on_gpu = time.perf_counter(), effort.rounds, torch.device(device).type == "cuda"
     for number in range(effort.rounds + 1):
         if number > 1 and time.perf_counter() - begin > effort.patience:
             rounds = number - 1
             break
         for method, kind in wanted:
             tell(f"{name}, {count:,} points, {'warming up' if number == 0 else f'round {number}'}: {method.name}, {kind}")
+            if number == 0 and on_gpu:
+                start = _begin_peak(device)
+                method.call(kind, points, values)
+                peaks[method.name, kind] = _peak(device) - start
+                continue
             taken = method.call(kind, points, values)
             if number > 0:
                 times[method.name, kind].append(taken)
     rows = [
-        {"method": method, "cloud": name, "count": count, "kind": kind, "median": statistics.median(found), "times": found}
+        {"method": method, "cloud": name, "count": count, "kind": kind, "median": statistics.median(found), "times": found,
+         "bytes": peaks.get((method, kind))}
         for (method, kind), found in times.items()
-    ]
+    ]  # fmt: skip
     write_json(path, {"asked": asked, "rounds": rounds, "load": load, "rows": rows})
     return rows
 
 
 # Memory
 
-LEAST_MEASURED = {"cpu": 10_000, "cuda": 1}
-"""With fewer points on the CPU, what the allocator has in reserve hides what is used."""
+LEAST_MEASURED = 10_000
+"""With fewer points, what the allocator has in reserve hides what is used."""
 
 
 def _memory(
-    methods: Sequence[Method],
-    effort: Effort,
-    measured: dict[tuple[str, str, str], tuple[int, float]],
-    folder: Path,
-    device: str,
-    tell: Tell,
-) -> dict[str, dict[str, int]]:
-    """The bytes of every method with gradients, cloud and size that was measured."""
-    found: dict[str, dict[str, int]] = {}
+    effort: Effort, measured: dict[tuple[str, str, str], tuple[int, float]], folder: Path, tell: Tell
+) -> dict[tuple[str, str, int], int]:
+    """The bytes of every method with gradients, cloud and size that was measured, on the CPU."""
+    found: dict[tuple[str, str, int], int] = {}
     for (method, name, kind), (largest, _) in measured.items():
-        if kind != "step":
+        sizes = [count for count in effort.sizes if LEAST_MEASURED <= count <= largest]
+        if kind != "step" or not sizes:
             continue
-        path = folder / f"memory-{torch.device(device).type}-{method}-{name.replace(' ', '-')}.json"
-        sizes = [count for count in effort.sizes if LEAST_MEASURED[torch.device(device).type] <= count <= largest]
-        if not sizes:
-            continue
+        path = folder / f"memory-{method}-{name.replace(' ', '-')}.json"
         kept = read_json(path) if path.is_file() else None
         if kept is None or kept["sizes"] != sizes:
             tell(f"memory of {method}, {name}", 1.0)
-            where = (method, name, sizes, effort.dim, effort.channels, device)
-            peaks = peak_memory(*where) if torch.device(device).type == "cuda" else in_new_process(*where)
-            kept = {"sizes": sizes, "bytes": peaks}
+            kept = {"sizes": sizes, "bytes": in_new_process(method, name, sizes, effort.dim, effort.channels)}
             write_json(path, kept)
-        found[f"{method}, {name}"] = {str(count): peak for count, peak in zip(sizes, kept["bytes"], strict=True)}
+        found |= {(method, name, count): peak for count, peak in zip(sizes, kept["bytes"], strict=True)}
     return found
 
 
@@ -221,25 +219,24 @@ def in_new_process(*arguments: Any) -> list[int]:
         return pool.submit(peak_memory, *arguments).result()
 
 
-def peak_memory(method: str, name: str, sizes: Sequence[int], dim: int, channels: int, device: str) -> list[int]:
+def peak_memory(method: str, name: str, sizes: Sequence[int], dim: int, channels: int) -> list[int]:
     """The most bytes that a forward with gradients holds beyond its input, for each size, small ones first: what one leaves
     with the allocator is little beside the next."""
     chosen = next(entry for entry in METHODS if entry.name == method)
-    chosen.call("step", cloud(name, 2000, dim, device), features(2000, channels, device))  # loads the kernels
+    chosen.call("step", cloud(name, 2000, dim, "cpu"), features(2000, channels, "cpu"))  # loads the kernels
     found = []
     for count in sizes:
-        points, values = cloud(name, count, dim, device), features(count, channels, device)
-        gc.collect()
-        wait_for(device)
-        start = _begin_peak(device)
+        points, values = cloud(name, count, dim, "cpu"), features(count, channels, "cpu")
+        start = _begin_peak("cpu")
         chosen.call("step", points, values)
-        found.append(_peak(device) - start)
+        found.append(_peak("cpu") - start)
         del points, values
     return found
 
 
 def _begin_peak(device: str) -> int:
     """Makes the peak start anew, and gives the bytes that are in use."""
+    gc.collect()
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
