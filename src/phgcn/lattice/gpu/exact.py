@@ -30,6 +30,9 @@ MOST_CHANNELS = {"forward": 128, "backward": 64}
 MOST_UNROLLED = 16
 """Up to so many coordinates are held in registers."""
 
+CLOSE = {torch.float32: 1e-24, torch.float64: 1e-200}
+"""Squared distances below this are taken for it in the derivative, which so falls to 0 where points coincide."""
+
 PACKED, PACKED_CHANNELS = 64, 16
 """Points that one program packs, and their channels at a time: the fewest that a program of the sums takes."""
 
@@ -230,7 +233,7 @@ def _gradients(
         *_whole(pairs), parts, grad_values, own.length, other.length, width * blocks, count * heads * dim, heads,
         0 if grad_values is None else grad_values.size(2),
         **_sizes(grad_positions, tile), BC=width, BD=power_of_2(dim), OF_QUERIES=of_queries, OF_KEYS=of_keys,
-        TINY=torch.finfo(own.points.dtype).tiny, num_warps=tile.warps, num_stages=tile.stages,
+        CLOSE=CLOSE[own.points.dtype], num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     if blocks > 1:
         torch.sum(parts, dim=0, out=grad_positions)

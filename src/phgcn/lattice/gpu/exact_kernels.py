@@ -71,28 +71,30 @@ def _squares(
 
 
 @triton.jit
-def _weights(w, kind: tl.constexpr):
-    """Weights in the parts that rows of a type are packed in."""
-    if kind == tl.bfloat16:
-        high, low = cut(w)
+def _multiply(left, left_low, right, right_low, to):
+    """``to``, if any, plus the product of two matrices, in parts unless of float64; that of both low parts would be lost in
+    rounding."""
+    if left.dtype == tl.float64:
+        product = tl.dot(left, right, input_precision="ieee", out_dtype=tl.float64)
+        if to is not None:
+            product += to
+        return product
     else:
-        high, low = w, None
-    return high, low
+        if left_low is not None:
+            to = tl.dot(left_low, right, to)
+        if right_low is not None:
+            to = tl.dot(left, right_low, to)
+        return tl.dot(left, right, to)
 
 
 @triton.jit
-def _multiply(left, left_low, right, right_low, to):
-    """``to``, if any, plus the product of two matrices in parts; that of both low parts would be lost in rounding."""
-    if left_low is not None:
-        to = tl.dot(left_low, right, to)
-    if right_low is not None:
-        to = tl.dot(left, right_low, to)
-    if left.dtype == tl.float64:
-        product = tl.dot(left, right, input_precision="ieee", out_dtype=tl.float64)
-        to = product if to is None else to + product
+def _weigh(w, rows, rows_low):
+    """The product of weights and rows in parts."""
+    if rows.dtype == tl.float64:
+        return _multiply(w, None, rows, None, None)
     else:
-        to = tl.dot(left, right, to)
-    return to
+        high, low = cut(w)
+        return _multiply(high, low, rows, rows_low, None)
 
 
 @triton.jit
@@ -115,9 +117,8 @@ def _attend_tile(
     w = tl.exp2(-LOG2E * r)
     if MASKED:
         w = tl.where((source < last)[None, :], w, 0.0)
-    part, part_low = _weights(w, high.dtype.element_ty)
     # A sum over all tiles in the tensor cores would be cut off at every step, not rounded.
-    summed += _multiply(part, part_low, f, f_low, None)
+    summed += _weigh(w, f, f_low)
     if NORMALISE:
         total += tl.sum(w, axis=1)
     return summed, total
@@ -202,6 +203,16 @@ def _load_parts(high, low, at):
 
 
 @triton.jit
+def _held(rows, BM: tl.constexpr, BC: tl.constexpr):
+    """The same rows, held in registers as the tensor cores take them: from shared memory, through which all that is loaded
+    goes, they would wait for these."""
+    if rows.dtype == tl.bfloat16:
+        return (_nothing(BM, BC, tl.float32) + rows.to(tl.float32)).to(tl.bfloat16)
+    else:
+        return rows
+
+
+@triton.jit
 def _products(left, left_low, right, right_low, to, LOW: tl.constexpr):
     """``to``, if any, plus all products of rows on the left with rows on the right, in two parts if ``LOW``."""
     if LOW:
@@ -216,7 +227,7 @@ def _gradient_tile(
     own_values, own_values_low, own_grads, own_grads_low, own_bias, own_shift,
     lead, last, length, other_length, width, summed, slopes,
     D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
-    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, TINY: tl.constexpr, MASKED: tl.constexpr,
+    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, CLOSE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Adds a tile of sources, of which all are given unless ``MASKED``."""
     source = lead + tl.arange(0, BN)
@@ -224,42 +235,40 @@ def _gradient_tile(
     point = other + source
     y = _coordinates(point, other_length, D, UNROLLED)
     square = _squares(target, x, point, y, length, other_length, D, UNROLLED, BM, BN)
-    inverse = tl.where(square >= TINY, tl.rsqrt(tl.maximum(square, TINY)), 0.0)
+    inverse = tl.rsqrt(tl.maximum(square, CLOSE))  # where points coincide, it will be multiplied by a difference of 0
     r = square * inverse
     product = None
+    if bias is not None:
+        product = _nothing(BM, BN, other.dtype.element_ty)
+        if OF_QUERIES:
+            product += own_bias[:, None]
+        if OF_KEYS:
+            product += tl.load(bias + source, mask=(source >= 0) & (tl.program_id(2) == 0), other=0.0)[None, :]
     if OF_QUERIES:
         f, f_low = _load_parts(values, values_low, at)
         product = _products(own_grads, own_grads_low, f, f_low, product, values_low is not None)
-        if bias is not None:
-            product += own_bias[:, None]
         if shift is not None:
             r = r - own_shift[:, None]
     if OF_KEYS:
         g, g_low = _load_parts(grads, grads_low, at)
         product = _products(own_values, own_values_low, g, g_low, product, grads_low is not None)
-        if bias is not None:
-            product += tl.load(bias + source, mask=(source >= 0) & (tl.program_id(2) == 0), other=0.0)[None, :]
         if shift is not None:
             r = r - tl.load(shift + source)[None, :]
     w = tl.exp2(-LOG2E * r)
     if MASKED:
         w = tl.where((source < last)[None, :], w, 0.0)
     if OF_KEYS:
-        part, part_low = _weights(w, grads.dtype.element_ty)
-        if grads_low is not None:
-            summed += _multiply(part, part_low, g, g_low, None)
-        else:
-            summed += _multiply(part, part_low, g, None, None)
+        summed += _weigh(w, g, g_low)
     slope = w * product * inverse
     d = tl.arange(0, BD)
     if UNROLLED:
         for k in tl.static_range(D):
-            along = tl.sum(slope * (y[k][None, :] - x[k][:, None]), axis=1)
-            slopes += tl.where(d[None, :] == k, along[:, None], 0.0)
+            along = tl.sum(slope * (x[k][:, None] - y[k][None, :]), axis=1)
+            slopes -= tl.where(d[None, :] == k, along[:, None], 0.0)
     else:
         for k in range(D):
-            difference = tl.load(point + k * other_length)[None, :] - tl.load(target + k * length)[:, None]
-            slopes += tl.where(d[None, :] == k, tl.sum(slope * difference, axis=1)[:, None], 0.0)
+            difference = tl.load(target + k * length)[:, None] - tl.load(point + k * other_length)[None, :]
+            slopes -= tl.where(d[None, :] == k, tl.sum(slope * difference, axis=1)[:, None], 0.0)
     return summed, slopes
 
 
@@ -268,7 +277,7 @@ def gradients(
     own, other, values, values_low, grads, grads_low, bias, shift, own_order, table, begin, end, first, last,
     grad_positions, grad_values, length, other_length, width, part, heads, channels,
     D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
-    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, TINY: tl.constexpr,
+    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, CLOSE: tl.constexpr,
 ):  # fmt: skip
     r"""The gradient of the positions of a tile of targets, as queries, as keys or as both, and, as keys, of their values.
 
@@ -294,8 +303,10 @@ def gradients(
     own_values, own_values_low, own_grads, own_grads_low, own_bias, own_shift = None, None, None, None, None, None
     if OF_QUERIES:
         own_grads, own_grads_low = _load_parts(grads, grads_low, at)
+        own_grads, own_grads_low = _held(own_grads, BM, BC), _held(own_grads_low, BM, BC)
     if OF_KEYS:
         own_values, own_values_low = _load_parts(values, values_low, at)
+        own_values, own_values_low = _held(own_values, BM, BC), _held(own_values_low, BM, BC)
     if bias is not None:
         bias += head * queries
         if OF_QUERIES:
@@ -313,14 +324,14 @@ def gradients(
             target, x, other, values, values_low, grads, grads_low, bias, shift,
             own_values, own_values_low, own_grads, own_grads_low, own_bias, own_shift,
             lead, last, length, other_length, width, summed, slopes,
-            D, UNROLLED, BM, BN, BC, BD, OF_QUERIES, OF_KEYS, TINY, False,
+            D, UNROLLED, BM, BN, BC, BD, OF_QUERIES, OF_KEYS, CLOSE, False,
         )  # fmt: skip
     if whole < last:
         summed, slopes = _gradient_tile(
             target, x, other, values, values_low, grads, grads_low, bias, shift,
             own_values, own_values_low, own_grads, own_grads_low, own_bias, own_shift,
             whole, last, length, other_length, width, summed, slopes,
-            D, UNROLLED, BM, BN, BC, BD, OF_QUERIES, OF_KEYS, TINY, True,
+            D, UNROLLED, BM, BN, BC, BD, OF_QUERIES, OF_KEYS, CLOSE, True,
         )  # fmt: skip
     asked = place < end
     i = numbers(own_order, place, end)
