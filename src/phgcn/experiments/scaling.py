@@ -174,8 +174,14 @@ def _at(
             tell(f"{name}, {count:,} points, {'warming up' if number == 0 else f'round {number}'}: {method.name}, {kind}")
             if number == 0 and on_gpu:
                 start = _begin_peak(device)
-                method.call(kind, points, values)
+                try:
+                    method.call(kind, points, values)
+                except torch.OutOfMemoryError:  # that was the last size
+                    del times[method.name, kind]
+                    continue
                 peaks[method.name, kind] = _peak(device) - start
+                continue
+            if (method.name, kind) not in times:
                 continue
             taken = method.call(kind, points, values)
             if number > 0:

@@ -69,7 +69,6 @@ class Method:
         devices (tuple): Where it runs.
         gradients (bool): Whether it has some. (default: :obj:`True`)
         any_cloud (bool): Whether it takes as long for every cloud: it is measured on the first then. (default: :obj:`False`)
-        package (str): Which package it needs. (default: none)
     """
 
     name: str
@@ -78,7 +77,6 @@ class Method:
     devices: tuple[str, ...] = ("cpu", "cuda")
     gradients: bool = True
     any_cloud: bool = False
-    package: str = ""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -155,8 +153,8 @@ METHODS = (
     Method("exact", functools.partial(own, "exact"), 2.0, any_cloud=True),
     Method("lattice", functools.partial(own, "lattice"), 1.2),
     Method("separable", functools.partial(own, "separable"), 1.2),
-    Method("pydensecrf2", densecrf, 1.2, ("cpu",), gradients=False, package="pydensecrf"),
-    Method("pykeops", keops, 2.0, any_cloud=True, package="pykeops"),
+    Method("pydensecrf2", densecrf, 1.2, ("cpu",), gradients=False),
+    Method("pykeops", keops, 2.0, any_cloud=True),
     Method("FlexAttention", flex, 2.0, ("cuda",), any_cloud=True),
 )
 
@@ -173,8 +171,6 @@ def available(device: str, dim: int, channels: int) -> tuple[list[Method], dict[
             for name in method.kinds:
                 method.call(name, points, values)
             found.append(method)
-        except Exception as error:  # a package or a compiler that is missing, or whatever another package trips over
-            if not method.package and method.name != "FlexAttention":
-                raise
+        except Exception as error:  # a package or a compiler that is missing, or whatever it trips over: said in the results
             missing[method.name] = f"{type(error).__name__}: {error}".splitlines()[0]
     return found, missing
