@@ -163,7 +163,7 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     if chosen == "triton" and batch is None and summed_exactly(method, len(points), count, points.device.type):
         out, _ = torch.ops.phgcn.all_pairs(points, features, asked, normalise)
     else:
-        features = _widened(features)
+        features = features if chosen == "triton" else _widened(features)
         out, _ = torch.ops.phgcn.filter(points, features, batch, asked, query_batch, encode(method), normalise, chosen)
     out = out.to(out_type)
     return out if with_heads else out.squeeze(1)

@@ -97,7 +97,7 @@ def filter_points(
 def _(positions, values, batch, queries, query_batch, scheme, normalise, backend):
     count = (positions if queries is None else queries).size(0)
     heads = values.size(1)
-    return values.new_empty(count, heads, values.size(2)), values.new_empty(count if normalise else 0, heads)
+    return values.new_empty(count, heads, values.size(2)), positions.new_empty(count if normalise else 0, heads)
 
 
 @torch.library.impl("phgcn::filter_backward", _DEVICES)
@@ -139,7 +139,7 @@ def filter_points_backward(
 
 @torch.library.register_fake("phgcn::filter_backward")
 def _(grad, out, norm, positions, values, batch, queries, query_batch, scheme, normalise, backend):
-    like = (positions.new_empty(t.shape) for t in (positions, values))
+    like = (t.new_empty(t.shape) for t in (positions, values))
     return *like, positions.new_empty(0 if queries is None else queries.shape)
 
 

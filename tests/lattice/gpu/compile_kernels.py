@@ -34,7 +34,7 @@ def record(path):
         arguments = {**dict(zip(self.arg_names, given, strict=False)), **named}
         types = {n: "constexpr" if n.isupper() else signature(arguments[n]) for n in self.arg_names}
         constants = {n: arguments[n] for n, kind in types.items() if kind == "constexpr"}
-        options = {n: v for n, v in named.items() if n.startswith("num_")}
+        options = {n: v for n, v in named.items() if n not in types}
         launches.add(json.dumps([self.fn.__module__, self.fn.__name__, types, constants, options]))
         return launched(self, *given, grid=grid, warmup=warmup, **named)
 

@@ -2,11 +2,16 @@
 
 import pytest
 import torch
-from clouds import normal, relative
+from clouds import forced, normal, relative
 
 from phgcn import global_attention, permutohedral_filter
 from phgcn.lattice import MultiScale, Separable, groups
+from phgcn.lattice.geometry import locate
+from phgcn.lattice.reference import kuhn_coordinates
 from phgcn.lattice.stencil import orbits
+
+pytest.importorskip("triton")
+from phgcn.lattice.gpu import lattice, rows
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
@@ -104,6 +109,36 @@ class LatticeCase:
         del inputs["queries"]
         self.compare(scheme, (inputs, {"batch": indices["batch"]}))
 
+    @pytest.mark.parametrize("scheme", [Separable(), quick(2, lattices=2), forced("lattice", 2, 4)])
+    def test_half_values_are_summed_in_float32_and_rounded_once(self, scheme):
+        inputs, indices = cloud(2, count=9, channels=2)
+        inputs = {name: tensor.float().to(self.device) for name, tensor in inputs.items()}
+        batch, values = indices["batch"].to(self.device), inputs["values"].half()
+        made = []
+        for given in (values, values.float()):
+            leaves = [inputs["positions"].clone().requires_grad_(), given.requires_grad_()]
+            out = global_attention(*leaves, batch=batch, decay=1.0, method=scheme, backend=self.backend)
+            made.append([out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out))])
+        assert [t.dtype for t in made[0]] == [torch.float16, torch.float32, torch.float16]
+        assert torch.equal(made[0][0], made[1][0].half())
+        assert all(relative(a, b) < 2e-3 for a, b in zip(made[0], made[1], strict=True))  # the output was rounded
+
+    def test_coarser_levels_take_no_more_room_than_their_vertices(self, monkeypatch):
+        blurred = []
+        blur = rows.blur
+
+        def noted(tables, keys, count, *rest):
+            blurred.append((count, keys[:, :count].cpu()))
+            blur(tables, keys, count, *rest)
+
+        monkeypatch.setattr(lattice, "blur", noted)
+        positions, values = normal(40, 1, seed=3).to(self.device), normal(40, 2, seed=4).to(self.device)
+        global_attention(positions, values, decay=1.0, method=quick(1), backend=self.backend)
+        w = kuhn_coordinates(positions.cpu(), 0.8, 2, 0)
+        vertices = [len(locate(w / 2**level)[0].flatten(0, 1).unique(dim=0)) for level in range(2)]
+        assert [count for count, _ in blurred] == vertices
+        assert all((keys[0].diff() > 0).all() for _, keys in blurred)
+
     def test_a_batch_is_its_graphs_alone_to_the_bit(self):
         inputs, indices = cloud(2, count=14, channels=2)
         inputs["positions"][indices["batch"] == 1] *= 20
@@ -123,7 +158,9 @@ class LatticeCase:
         inputs["positions"][indices["batch"] == 1] = 0.5
         self.compare(scheme, (inputs, indices))
 
-    def test_long_runs_are_summed_in_pieces(self):
+    @pytest.mark.parametrize("many", [rows.MANY_RUNS, 1])
+    def test_long_runs_are_summed_in_pieces(self, monkeypatch, many):
+        monkeypatch.setattr(rows, "MANY_RUNS", many)
         inputs = {"positions": normal(70, 1, 1, seed=1) * 1e-3, "values": normal(70, 1, 2, seed=2)}
         self.compare(Separable(), (inputs, {}))
 

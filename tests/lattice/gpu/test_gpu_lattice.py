@@ -6,10 +6,13 @@ from clouds import FULL, KINDS, forced, normal, schemes
 from lattice_case import LatticeCase, cloud, quick
 
 from phgcn import global_attention
+from phgcn.lattice import Separable
 from phgcn.lattice.ops import choose_backend
 from phgcn.lattice.scheme import encode
 
 pytest.importorskip("triton")
+from triton.runtime import interpreter
+
 from phgcn.triton_kernels import INTERPRETED
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
@@ -33,6 +36,20 @@ class TestInterpreted(LatticeCase):
             return global_attention(points, values, decay=0.8, method=quick(1), backend="triton")
 
         assert torch.autograd.gradcheck(attend, inputs, atol=1e-6, rtol=1e-4, fast_mode=True)
+
+    @pytest.mark.parametrize("scheme, most", [(Separable(), 13), (quick(2), 17)])
+    def test_small_clouds_take_few_launches(self, monkeypatch, scheme, most):
+        """On a GPU the host takes longer to launch the kernels of a small cloud than the device to run them."""
+        launched = []
+        run = interpreter.InterpretedFunction.run
+
+        def noted(self, *given, **named):
+            launched.append(self.fn.__name__)
+            return run(self, *given, **named)
+
+        monkeypatch.setattr(interpreter.InterpretedFunction, "run", noted)
+        global_attention(normal(9, 2, seed=1), normal(9, 2, seed=2), method=scheme, backend="triton")
+        assert 0 < len(launched) <= most, launched
 
     def test_ops_keep_the_rules_of_torch(self):
         p, f = normal(4, 2, 1, seed=1).requires_grad_(), normal(4, 2, 2, seed=2).requires_grad_()

@@ -5,9 +5,6 @@ All clouds go through the same launches, whatever they are beside.  Graphs that 
 
 from __future__ import annotations
 
-import math
-import struct
-
 import torch
 from torch import Tensor
 
@@ -33,36 +30,35 @@ def forward(
     scheme: Scheme,
     normalise: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The filter; tensors are (N, H, D), (N, H, C) and, in cross-attention, (M, H, D).  Returns output and normaliser."""
+    """The filter; tensors are (N, H, D), (N, H, C) and, in cross-attention, (M, H, D).  Returns output and normaliser.
+
+    Values may have a half type; sums, and the normaliser, are in the type of the positions."""
     asked = positions if queries is None else queries
     limit = torch.inf if isinstance(scheme, Exact) else position_limit(positions.size(2), scheme)
     graphs = find_graphs(len(positions), batch, None if queries is None else len(queries), query_batch)
     pairs, exactly = exact_pairs(graphs, scheme, values.device)
     make = torch.empty if pairs is None else torch.zeros
     out = make(len(asked), *values.shape[1:], dtype=values.dtype, device=values.device)
-    norm = make(len(asked) if normalise else 0, values.size(1), dtype=values.dtype, device=values.device)
+    norm = make(len(asked) if normalise else 0, values.size(1), dtype=positions.dtype, device=values.device)
     if len(positions) == 0 or len(asked) == 0:
         check_values(positions, values, queries, scheme)
         return out.zero_(), norm.zero_()
     with device_of(values):
         plan = None
-        # A sum is finite only if all terms are; overflow alone causes a closer look, which finds nothing.
-        total = values.sum(dtype=torch.float64).view(torch.int64).view(1)
         if all(exactly):
-            ends = [end for tensor in (positions, queries) if tensor is not None for end in torch.aminmax(tensor)]
             # While a CUDA graph is captured nobody can look: small graphs are trained with one.
-            facts = [] if capturing(values) else torch.cat([total, torch.stack(ends).double().view(torch.int64)]).tolist()
-            far = 0
+            suspect = not capturing(values) and not _seem_finite(positions, values, queries)
         else:
             clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
-            plan = make_plan(clouds, scheme, made, False, limit, [total])
-            far, *facts = plan.facts
-        if far or not all(math.isfinite(struct.unpack("d", struct.pack("q", fact))[0]) for fact in facts):
+            rows = _rows(values, norm)
+            plan = make_plan(clouds, scheme, made, False, limit, rows.main)
+            suspect = plan.suspect
+        if suspect:
             check_values(positions, values, queries, scheme)
         if pairs is not None:
             all_pairs(positions, values, queries, pairs, normalise, out, norm)
         if plan is not None:
-            _forward(plan, made, scheme, _rows(values, normalise), normalise, out, norm)
+            _forward(plan, made, scheme, rows, normalise, out, norm)
     return out, norm
 
 
@@ -81,36 +77,41 @@ def backward(
     """The gradients of positions, values and, in cross-attention, queries."""
     heads, dim = positions.shape[1:]
     keys = len(positions) * heads
+    points = keys + (0 if queries is None else len(queries) * heads)
     graphs = find_graphs(len(positions), batch, None if queries is None else len(queries), query_batch)
     pairs, exactly = exact_pairs(graphs, scheme, values.device)
-    near = scheme.near_field != 0 if hasattr(scheme, "near_field") else False
-    make = torch.empty if pairs is None and not near else torch.zeros
-    points = keys + (0 if queries is None else len(queries) * heads)
-    grad_points = make(points, dim, dtype=values.dtype, device=values.device)
-    grad_values = make(values.shape, dtype=values.dtype, device=values.device)
-    grad_positions = grad_points[:keys].view(positions.shape)
-    grad_queries = None if queries is None else grad_points[keys:].view(queries.shape)
-    if len(positions) == 0 or (queries is not None and len(queries) == 0):
-        grad_points.zero_()
-        grad_values.zero_()
-    else:
-        with device_of(values):
-            if pairs is not None:
-                all_pairs_backward(
-                    grad, out, norm, positions, values, queries, pairs, normalise, grad_positions, grad_values, grad_queries
-                )
-            if not all(exactly):
-                clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
-                plan = make_plan(clouds, scheme, made, True, torch.inf, [])
-                grads = gradient_rows(_flat(grad), _flat(out), norm.reshape(-1), normalise)
-                rows = _rows(values, normalise)
-                _backward(plan, made, scheme, rows, grads, normalise, near, _flat(grad_values), grad_points)
+    plan = None
+    with device_of(values):
+        if len(positions) > 0 and (queries is None or len(queries) > 0) and not all(exactly):
+            clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
+            plan = make_plan(clouds, scheme, made, True, torch.inf, None)
+        # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
+        adds = plan is not None and (made.lattices > 1 or any(plan.levels()))
+        make = torch.zeros if plan is None or pairs is not None or len(plan.levels()) > 1 else torch.empty
+        grad_points = make(points, dim, dtype=positions.dtype, device=values.device)
+        grad_values = make(values.shape, dtype=positions.dtype if adds else values.dtype, device=values.device)
+        grad_positions = grad_points[:keys].view(positions.shape)
+        grad_queries = None if queries is None else grad_points[keys:].view(queries.shape)
+        if pairs is not None and len(positions) > 0:
+            all_pairs_backward(
+                grad, out, norm, positions, values, queries, pairs, normalise, grad_positions, grad_values, grad_queries
+            )
+        if plan is not None:
+            grads = gradient_rows(_flat(grad), _flat(out), norm.reshape(-1), normalise)
+            _backward(plan, made, scheme, _rows(values, norm), grads, normalise, _flat(grad_values), grad_points)
+    grad_values = grad_values.to(values.dtype)
     # An op's outputs may not share memory.
     if queries is not None:
         grad_positions = grad_positions.clone()
         assert grad_queries is not None
         grad_queries = grad_queries.clone()
     return grad_positions, grad_values, grad_queries
+
+
+def _seem_finite(*tensors: Tensor | None) -> bool:
+    """A sum is finite only if all terms are; overflow alone causes a closer look, which finds nothing."""
+    sums = [tensor.sum(dtype=torch.float64) for tensor in tensors if tensor is not None]
+    return bool(torch.stack(sums).isfinite().all())
 
 
 def _constants(positions: Tensor, scheme: Scheme) -> Constants:
@@ -123,23 +124,24 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(tensor.size(0) * tensor.size(1), tensor.size(2))
 
 
-def _rows(values: Tensor, normalise: bool) -> Rows:
-    return Rows(_flat(values), values.new_empty(0), ONES if normalise else NONE)
+def _rows(values: Tensor, norm: Tensor) -> Rows:
+    """The rows of the keys: ones beside them become the normaliser, if there is one."""
+    return Rows(_flat(values), norm.new_empty(0), ONES if norm.numel() > 0 else NONE)
 
 
 def _near_field(plan: Plan, made: Constants, level: int, targets: slice, sources: slice) -> NearField:
     parts = [(plan.clouds.position[part], plan.clouds.cloud[part]) for part in (sources, targets)]
     if targets == sources:
         parts[1] = parts[0]
-    fields = plan.fields[made.levels + level - 1]
-    return NearField(parts[1], parts[0], plan.kappa, level, made.law[level], made.cells[level], fields)
+    fields = plan.fields[1 + level]
+    return NearField(parts[1], parts[0], plan.kappa, level, made.law[level], made.cells[level], made.rows, fields)
 
 
 def _sums(plan: Plan, rows: Rows, begin: int, floor: bool) -> CloudSums | None:
     """The sums of clouds, where they are needed."""
     if not floor and not plan.alike:
         return None
-    share = FLOOR / plan.clouds.key_count.clamp(min=1).double()
+    share = FLOOR / plan.clouds.sizes.key_count.clamp(min=1)
     return CloudSums(plan.clouds.sums(rows, begin), share if floor else torch.zeros_like(share))
 
 
@@ -152,34 +154,35 @@ def _points(clouds: Clouds) -> tuple[slice, slice]:
 def _forward(plan: Plan, made: Constants, scheme: Scheme, values: Rows, normalise: bool, out: Tensor, norm: Tensor) -> None:
     clouds, whole = plan.clouds, Rows(_flat(out), norm.view(-1), COLUMN if normalise else NONE)
     keys, queries = _points(clouds)
-    summed = None
-    for level in plan.levels():
+    summed, levels = None, plan.levels()
+    if any(levels):
+        summed = whole.like(len(whole.main))
+        if len(levels) > 1:  # else the near field writes all
+            summed.main.zero_()
+            summed.extra.zero_()
+    for level in levels:
         if level > 0:
-            if summed is None:
-                summed = whole.like(len(whole.main))
-                summed.main.zero_()
-                summed.extra.zero_()
             _near_field(plan, made, level, queries, keys).add(values, out=summed)
     sums = _sums(plan, values, 0, normalise and clouds.begin > 0)
     for number in range(made.lattices):
         lattice = Lattice(plan, made, number)
         tables = [lattice.splat(values, 0)]
-        table = lattice.passes(tables.pop(), False) if isinstance(scheme, Separable) else lattice.filter(tables)[0]
+        (table,) = lattice.passes(tables) if isinstance(scheme, Separable) else lattice.filter(tables)
         last = number == made.lattices - 1
         to = whole if last else whole.like(len(whole.main))
         slice_points(
-            table, lattice.entry.vertex, lattice.entry.simplices, values, clouds, plan.kappa, made.factor,
+            table, lattice.entry.runs.run, lattice.entry.simplices, values, clouds, plan.kappa, made.factor,
             sums if last else None, summed, to, normalise and last,
         )  # fmt: skip
         summed = to
 
 
-def _backward(plan, made, scheme, values: Rows, grads: Rows, normalise: bool, add: bool, grad_values, grad_points) -> None:
+def _backward(plan, made, scheme, values: Rows, grads: Rows, normalise: bool, grad_values, grad_points) -> None:
     clouds = plan.clouds
     keys, queries = _points(clouds)
     for level in plan.levels():
         if level > 0:
-            of_keys = Rows(grad_values, grad_values.new_empty(len(grad_values) if normalise else 0), NONE)
+            of_keys = Rows(grad_values, grads.extra.new_empty(len(grad_values) if normalise else 0), NONE)
             near = _near_field(plan, made, level, keys, queries)
             if clouds.begin == 0:
                 near.add(grads, values, values, grads, out=of_keys, grad=grad_points)
@@ -190,12 +193,10 @@ def _backward(plan, made, scheme, values: Rows, grads: Rows, normalise: bool, ad
     for number in range(made.lattices):
         lattice = Lattice(plan, made, number)
         tables = [lattice.splat(values, 0), lattice.splat(grads, clouds.begin)]
-        if isinstance(scheme, Separable):
-            tables = [lattice.passes(tables[0], False), lattice.passes(tables[1], True)]
-        else:
-            tables = lattice.filter(tables)
+        tables = lattice.passes(tables) if isinstance(scheme, Separable) else lattice.filter(tables)
         last = number == made.lattices - 1
         slice_gradients(
-            tables[0], tables[1], lattice.entry.vertex, lattice.entry.simplices, values, grads, clouds, plan.kappa,
-            made.matrix, made.scale, made.factor, sums if last else None, add or number > 0, grad_values, grad_points,
+            tables[0], tables[1], lattice.entry.runs.run, lattice.entry.simplices, values, grads, clouds, plan.kappa,
+            made.matrix, made.scale, made.factor, sums if last else None, any(plan.levels()) or number > 0,
+            grad_values, grad_points,
         )  # fmt: skip

@@ -1,25 +1,30 @@
-r"""Which points belong together, and the finest level of each cloud, decided on the device.
+r"""Which points belong together.
 
 A *cloud* is the points of one graph and head.  Points are rows: row ``point * heads + head``, keys first, then queries if they
-are others.  What needs a look at the data and is not in a ``batch`` stays on the device.
+are others.  The host knows how many points each graph has; what else needs a look at the data stays on the device.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..checks import refuse_graph
 from ..groups import summed_exactly
-from ..scheme import MultiScale, Scheme
-from .build import cell_keys
-from .constants import Constants
+from ..scheme import Scheme
 from .exact import Pairs
-from .keys import Fields, find_runs, list_runs
-from .rows import NONE, Rows, sum_runs
+from .launch import tl, triton
+from .rows import PIECE, Rows, sum_runs
+
+CHUNK = 256
+"""Points of one cloud that a program looks at together."""
+
+START, PRESENT, FIRST, KEYS, QUERIES = (tl.constexpr(row) for row in range(5))
+"""The rows of :class:`Sizes`' table."""
 
 
 @dataclass
@@ -74,32 +79,67 @@ def exact_pairs(graphs: Graphs, scheme: Scheme, device: torch.device) -> tuple[P
     return Pairs(ranges, *orders), exactly
 
 
+@dataclass(frozen=True)
+class Sizes:
+    r"""How many points the clouds have, on the device.
+
+    Args:
+        table (torch.Tensor): For each graph and behind the last: its first place among points sorted by cloud; the same
+            without graphs that are summed exactly; its first chunk of points; its keys; its queries; int64,
+            :math:`(5, G+1)`.
+        start (torch.Tensor): The first place of each cloud and behind the last, int32.
+        key_count (torch.Tensor): How many keys each cloud has, float64.
+        chunks (int): How many chunks there are.
+        largest (int): No cloud has more points.
+    """
+
+    table: Tensor
+    start: Tensor
+    key_count: Tensor
+    chunks: int
+    largest: int
+
+
+@lru_cache(maxsize=8)
+def find_sizes(points: tuple, keys: tuple, queries: tuple, exactly: tuple, heads: int, device: torch.device) -> Sizes:
+    """The sizes of clouds, kept for the next call, which in training has the same."""
+    size, left = np.array(points), np.where(exactly, 0, points)
+    chunks = -(-size // CHUNK)
+    rows = [np.concatenate([[0], np.cumsum(heads * row)]) for row in (size, left, chunks)]
+    rows += [np.append(row, 0) for row in (keys, queries)]
+    return Sizes(
+        table=torch.from_numpy(np.stack(rows).astype(np.int64)).to(device),
+        start=torch.from_numpy(np.append(0, np.cumsum(np.repeat(size, heads))).astype(np.int32)).to(device),
+        key_count=torch.from_numpy(np.repeat(keys, heads).astype(np.float64)).to(device),
+        chunks=int(heads * chunks.sum()),
+        largest=int(size.max()),
+    )
+
+
 @dataclass
 class Clouds:
     """The points of all clouds.
 
     Args:
         position (torch.Tensor): Of all points, :math:`(P, D)`.
-        cloud (torch.Tensor): The cloud of each, -1 where a graph is summed exactly, int32.
+        cloud (torch.Tensor): The cloud of each, -1 where a graph is summed exactly, int32; where there is one graph, the
+            survey writes it.
+        graph (torch.Tensor, optional): The graph of each row of points; :obj:`None` if there is one.
         heads (int): How many heads there are.
         graphs (int): How many graphs there are.
         keys (int): How many of the points are keys: the first.
         begin (int): The first query: 0 where points attend to themselves.
-        largest (int): No cloud has more points.
-        count (torch.Tensor): How many points each cloud has, 0 where a graph is summed exactly, int64.
-        key_count, query_count (torch.Tensor): How many of them are keys, and how many queries.
+        sizes (Sizes): How many points the clouds have.
     """
 
     position: Tensor
     cloud: Tensor
+    graph: Tensor | None
     heads: int
     graphs: int
     keys: int
     begin: int
-    largest: int
-    count: Tensor
-    key_count: Tensor
-    query_count: Tensor
+    sizes: Sizes
 
     @property
     def number(self) -> int:
@@ -107,24 +147,20 @@ class Clouds:
         return self.graphs * self.heads
 
     @cached_property
-    def order(self) -> Tensor:
-        """The points sorted by cloud; those in none come last."""
+    def order(self) -> Tensor | None:
+        """The points sorted by graph, then head; :obj:`None` where they are."""
+        if self.number == 1:
+            return None
         points, device = len(self.position), self.position.device
-        if self.graphs == 1:
+        if self.graph is None:
             return torch.arange(points, device=device).view(-1, self.heads).T.reshape(-1)
-        return torch.sort(torch.where(self.cloud < 0, self.number, self.cloud), stable=True)[1]
-
-    @cached_property
-    def start(self) -> Tensor:
-        """Where each cloud starts in this order, and where the last one ends, int32."""
-        start = torch.zeros(self.number + 1, dtype=torch.int32, device=self.position.device)
-        torch.cumsum(self.count, 0, dtype=torch.int32, out=start[1:])
-        return start
+        head = torch.arange(self.heads, device=device)
+        return torch.sort((self.graph.unsqueeze(1) * self.heads + head).view(-1), stable=True)[1]
 
     def sums(self, rows: Rows, begin: int) -> Rows:
         """The sum of the rows of each cloud, for rows of the points from ``begin`` on."""
-        count = torch.full((1,), self.number, device=self.cloud.device)
-        return sum_runs(rows, self.order, rows.main.new_empty(0), self.start, count, self.largest, shift=begin)
+        long = self.sizes.largest > PIECE
+        return sum_runs(rows, self.order, rows.main.new_empty(0), self.sizes.start, self.number, long, shift=begin)
 
 
 def find_clouds(positions: Tensor, queries: Tensor | None, graphs: Graphs, exactly: list[bool]) -> Clouds:
@@ -132,73 +168,31 @@ def find_clouds(positions: Tensor, queries: Tensor | None, graphs: Graphs, exact
     heads, dim = positions.shape[1:]
     given = positions if queries is None else torch.cat([positions, queries])
     position = given.contiguous().view(-1, dim)
-    device = position.device
-    head = torch.arange(heads, dtype=torch.int32, device=device)
-    sizes = graphs.keys if queries is None else [k + q for k, q in zip(graphs.keys, graphs.queries, strict=True)]
-    if len(sizes) == 1:
-        cloud = head.repeat(len(given))
-        counts = [torch.full((heads,), size, device=device) for size in (sizes[0], graphs.keys[0], graphs.queries[0])]
-    else:
-        assert graphs.of_keys is not None and graphs.of_queries is not None
-        of_points = graphs.of_keys if queries is None else torch.cat([graphs.of_keys, graphs.of_queries])
-        left = [0 if exact else size for exact, size in zip(exactly, sizes, strict=True)]
-        table = torch.tensor([left, graphs.keys, graphs.queries, exactly], device=device)
-        graph = torch.where(table[3][of_points] > 0, -len(sizes), of_points)
-        cloud = (graph.unsqueeze(1) * heads + head).clamp(min=-1).to(torch.int32).view(-1)
-        counts = [row.repeat_interleave(heads) for row in table[:3]]
-    keys = len(positions) * heads
-    return Clouds(position, cloud, heads, len(sizes), keys, 0 if queries is None else keys, max(sizes), *counts)
+    device, keys = position.device, len(positions) * heads
+    points = graphs.keys if queries is None else [k + q for k, q in zip(graphs.keys, graphs.queries, strict=True)]
+    sizes = find_sizes(tuple(points), tuple(graphs.keys), tuple(graphs.queries), tuple(exactly), heads, device)
+    begin = 0 if queries is None else keys
+    if len(points) == 1:
+        cloud = torch.empty(len(position), dtype=torch.int32, device=device)
+        return Clouds(position, cloud, None, heads, 1, keys, begin, sizes)
+    assert graphs.of_keys is not None and graphs.of_queries is not None
+    graph = graphs.of_keys if queries is None else torch.cat([graphs.of_keys, graphs.of_queries])
+    table = sizes.table[PRESENT.value]
+    there = torch.where((table[1:] > table[:-1])[graph], graph, -len(points))
+    head = torch.arange(heads, device=device)
+    cloud = (there.unsqueeze(1) * heads + head).clamp(min=-1).to(torch.int32).view(-1)
+    return Clouds(position, cloud, graph, heads, len(points), keys, begin, sizes)
 
 
-def all_alike(clouds: Clouds, low: Tensor, high: Tensor) -> Tensor:
-    """Whether all points of a cloud are one, for each cloud; ``low`` and ``high`` are the ends of all."""
-    if clouds.number == 1:
-        return (low == high).all().reshape(1)
-    last = max(0, len(clouds.order) - 1)
-    first = clouds.position[clouds.order[clouds.start[:-1].clamp(max=last).long()]]
-    differs = (clouds.position != first[clouds.cloud.clamp(min=0).long()]).any(dim=1)
-    return _per_cloud(differs[clouds.order], clouds.start) == 0
-
-
-def _per_cloud(numbers: Tensor, start: Tensor) -> Tensor:
-    """The sum of integers from each start to the next: exact, in whatever order."""
-    total = torch.zeros(len(numbers) + 1, dtype=torch.int64, device=numbers.device)
-    torch.cumsum(numbers, 0, dtype=torch.int64, out=total[1:])
-    at = total[start.long()]
-    return at[1:] - at[:-1]
-
-
-def finest_levels(clouds: Clouds, scheme: Scheme, constants: Constants, fields: list[Fields]) -> Tensor:
-    r"""The finest level :math:`\kappa` of each cloud, as :func:`phgcn.lattice.groups.finest_level` chooses it, int32."""
-    kappa = torch.zeros(clouds.number, dtype=torch.int32, device=clouds.cloud.device)
-    if not isinstance(scheme, MultiScale):
-        return kappa
-    if scheme.near_field is not None or constants.levels == 1:
-        return kappa.fill_(scheme.near_field or 0)
-    double = clouds.position.double()
-    sums = clouds.sums(Rows(double, double.new_empty(0), NONE), 0).main
-    mean = sums / clouds.count.clamp(min=1).unsqueeze(1)
-    still = torch.ones_like(kappa, dtype=torch.bool)
-    for level in range(1, constants.levels):
-        still = still & (_pairs(clouds, mean, constants, level, fields[level - 1]) <= scheme.pairs)
-        kappa += still
-    return kappa
-
-
-def _pairs(clouds: Clouds, mean: Tensor, constants: Constants, level: int, fields: Fields) -> Tensor:
-    """About how many keys a query has within the radius of a level: see :func:`phgcn.lattice.reference.mean_pairs`.
-
-    Numbers of pairs are integers, so that their sums are exact."""
-    side, dim = constants.sides[level], clouds.position.size(1)
-    scale = constants.scale.new_full((dim,), 1 / side)
-    runs = find_runs(cell_keys(clouds.position, clouds.cloud, clouds.start, -1, mean - side / 2, scale, fields))
-    place = torch.arange(len(runs.order), device=mean.device)
-    first = list_runs(runs, len(place))[0][(runs.number.long() - 1).clamp(min=0)].long()
-    if clouds.begin == 0:
-        # Each has as many pairs with those before it as there are, and as many with those after it.
-        pairs = 2 * (place - first)
-    else:
-        is_key = runs.order < clouds.keys
-        keys = torch.cumsum(is_key, 0, dtype=torch.int64)  # within a run, keys come before queries
-        pairs = torch.where(is_key, 0, keys - keys[first] + is_key[first])
-    return _per_cloud(pairs, clouds.start).double() / clouds.query_count.clamp(min=1)
+@triton.jit
+def graph_of_chunk(table, chunk, graphs, halvings):
+    """The graph that a chunk is of: the last one whose first chunk is it or before."""
+    low = chunk * 0
+    high = low + graphs
+    for _ in range(halvings):
+        middle = (low + high) // 2
+        active = low < high
+        below = tl.load(table + FIRST * (graphs + 1) + middle + 1, mask=active, other=0) <= chunk
+        low = tl.where(active & below, middle + 1, low)
+        high = tl.where(active & (below == 0), middle, high)
+    return low

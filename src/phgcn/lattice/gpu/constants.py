@@ -2,6 +2,7 @@ r"""What a scheme is made of, as tensors on the device: made once, kept for the 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,7 +14,7 @@ from ..coefficients import FLAT, multiscale_weights, separable_weights, stencil_
 from ..geometry import kuhn_matrix, origin
 from ..groups import mean_pairs_cell
 from ..scheme import MultiScale, Separable
-from .build import MASK_BITS, Stencil
+from .build import ROW_BITS, Stencil
 from .near import CELL_DIMENSIONS, FINER
 
 MARGIN = 2
@@ -22,8 +23,8 @@ MARGIN = 2
 
 @dataclass(frozen=True)
 class Grids:
-    """The grids that keys are made of: the lattice; for each level from 1 on, the cells that count pairs; and those of the
-    near field.
+    """The grids that keys are made of: the lattice; with several levels, the cells of level 1 that count pairs, the finest of
+    such; and for each level from 1 on the cells of the near field.
 
     Args:
         matrices (torch.Tensor): From positions to the coordinates of each grid, float64, :math:`(Q, D, D)`.
@@ -46,33 +47,37 @@ class Constants:
         levels (int): How many nested levels it has.
         lattices (int): How many shifted lattices it averages.
         matrix (torch.Tensor): From positions to Kuhn coordinates of level 0, float64, :math:`(D, D)`.
-        origin (torch.Tensor): The shift of each lattice, float64, :math:`(lattices, D)`.
+        origin (tuple): The shift of each lattice, float64, :math:`(D,)`.
         scale (torch.Tensor): From Kuhn coordinates of level 0 to those of each level, float64.
         tables (torch.Tensor): The stencil weights between the vertices of one simplex, per level, :math:`(levels, D+1)`.
         own (torch.Tensor): What the lattice from each level on is to give a point of itself.
         factor (torch.Tensor): Of what one lattice gives, :math:`(1,)`.
         stencils (tuple): The stencil of each level, or, of the paper's filter, of each pass.
+        together (Stencil, optional): The stencils of all passes in one.
         radius (tuple): The radius of the near field of each level.
         law (tuple): The near field's weights of each level; see :class:`phgcn.lattice.gpu.near.NearField`.
         cells (tuple): How many of its cells a unit has, along each coordinate, per level.
         grids (Grids): The grids that keys are made of.
-        sides (tuple): The side of the cells that count pairs, per level.
+        sides (torch.Tensor): The side of the cells that count pairs, per level.
+        rows (torch.Tensor): The rows of cells around one, see :class:`phgcn.lattice.gpu.near.NearField`.
     """
 
     levels: int
     lattices: int
     matrix: Tensor
-    origin: Tensor
+    origin: tuple[Tensor, ...]
     scale: Tensor
     tables: Tensor
     own: Tensor
     factor: Tensor
     stencils: tuple[Stencil, ...]
+    together: Stencil | None
     radius: tuple[float, ...]
     law: tuple[Tensor, ...]
     cells: tuple[Tensor, ...]
     grids: Grids
-    sides: tuple[float, ...]
+    sides: Tensor
+    rows: Tensor
 
 
 @lru_cache(maxsize=64)
@@ -98,7 +103,8 @@ def _multiscale(scheme: MultiScale, dim: int, dtype: torch.dtype, device: torch.
     sides = tuple(mean_pairs_cell(dim, radius) for radius in fitted.radius)
     own = [fitted.own(level) for level in range(levels)]
     return Constants(
-        stencils=tuple(stencils), radius=fitted.radius, law=tuple(law), cells=tuple(cells), sides=sides,
+        stencils=tuple(stencils), together=None, radius=fitted.radius, law=tuple(law), cells=tuple(cells),
+        sides=_double(sides, device),
         **_grids(dim, scheme.spacing, max(scheme.hops), levels, scheme.lattices, sides, fitted.radius, device),
         tables=_double(fitted.simplex_tables(dim), device), own=_double(own, device),
         factor=_double([1 / scheme.lattices], device),
@@ -109,9 +115,10 @@ def _separable(scheme: Separable, dim: int, dtype: torch.dtype, device: torch.de
     spacing, weights, scale = separable_weights(scheme, dim)
     hop = np.arange(1 - len(weights), len(weights))
     steps = [*np.eye(dim, dtype=np.int64), np.ones(dim, np.int64)]
-    stencils = tuple(_stencil(hop[:, None] * step, weights[abs(hop)], dtype, device) for step in steps)
+    stencils = [_stencil(hop[:, None] * step, weights[abs(hop)], dtype, device) for step in steps]
     return Constants(
-        stencils=stencils, radius=(0.0,), law=(), cells=(), sides=(0.0,),
+        stencils=tuple(stencils), together=stencils[0].joined(stencils[1:]), radius=(0.0,), law=(), cells=(),
+        sides=_double([0.0], device),
         **_grids(dim, spacing, len(weights) - 1, 1, 1, (0.0,), (0.0,), device),
         tables=_double(np.zeros((1, dim + 1)), device), own=_double([0.0], device), factor=_double([scale], device),
     )  # fmt: skip
@@ -121,13 +128,14 @@ def _grids(dim: int, spacing: float, hops: int, levels: int, lattices: int, side
     """The grids that keys are made of, and the maps of the lattice."""
     matrix, coarsest = kuhn_matrix(dim) / spacing, 2 ** (levels - 1)
     unit = torch.eye(dim, dtype=torch.float64)
+    rows = list(itertools.product((-1, 0, 1), repeat=min(dim, CELL_DIMENSIONS) - 1))
     matrices, spare, step = [matrix], [hops + MARGIN + 1.0], [float(coarsest)]
-    for side in sides[1:]:
-        matrices.append(unit / side)
+    if levels > 1:
+        matrices.append(unit / sides[1])
         spare.append(MARGIN)
         step.append(1.0)
-    used = torch.ones(2 * levels - 1, dim, dtype=torch.bool)
-    used[levels:, CELL_DIMENSIONS:] = False
+    used = torch.ones(levels + 1 if levels > 1 else 1, dim, dtype=torch.bool)
+    used[2:, CELL_DIMENSIONS:] = False
     for radius in radii[1:]:
         grid = unit / radius
         grid[min(dim, CELL_DIMENSIONS) - 1] *= FINER
@@ -138,8 +146,9 @@ def _grids(dim: int, spacing: float, hops: int, levels: int, lattices: int, side
         "levels": levels,
         "lattices": lattices,
         "matrix": matrix.to(device),
-        "origin": torch.stack([origin(dim, number) * coarsest for number in range(lattices)]).to(device),
+        "origin": tuple((origin(dim, number) * coarsest).to(device) for number in range(lattices)),
         "scale": _double([0.5**level for level in range(levels)], device),
+        "rows": torch.tensor(rows, dtype=torch.int64).reshape(len(rows), -1).to(device),
         "grids": Grids(
             torch.stack(matrices).to(device), _double(spare, device), _double(step, device), used.to(torch.int32).to(device)
         ),
@@ -156,7 +165,7 @@ def _stencil(offsets: np.ndarray, weights: np.ndarray, dtype: torch.dtype, devic
     rows: list[tuple[list[int], list[float]]] = []
     after: list[int] = []
     for offset, weight in zip(offsets[order].tolist(), weights[order].tolist(), strict=True):
-        if rows and offset == after and len(rows[-1][1]) < MASK_BITS.value:
+        if rows and offset == after and len(rows[-1][1]) < ROW_BITS.value:
             rows[-1][1].append(weight)
         else:
             rows.append((offset, [weight]))
@@ -167,4 +176,5 @@ def _stencil(offsets: np.ndarray, weights: np.ndarray, dtype: torch.dtype, devic
         first=torch.tensor([first for first, _ in rows], dtype=torch.int64, device=device).reshape(len(rows), -1),
         length=torch.tensor([len(weight) for _, weight in rows], dtype=torch.int32, device=device),
         weight=torch.tensor(padded, dtype=torch.float64).to(dtype).to(device),
+        part=torch.tensor([0, len(rows)], device=device),
     )

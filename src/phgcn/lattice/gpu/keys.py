@@ -13,13 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .launch import block, cdiv, power_of_2, tl, triton
+from .launch import block, cdiv, tl, triton
 
 WORD_BITS = 62
 """The bits of a word that fields may take: the sign stays clear, and so does the greatest number, ``NO_KEY``."""
 
 NO_KEY = tl.constexpr(2**63 - 1)
 """The key of what is in no run: sorted last."""
+
+SHORT_BLOCK, LONG_BLOCK, MANY = 1024, 2048, 8_000_000
+"""Sorted entries that one program takes, of few and of many; a program counts what all before it have found."""
 
 
 @dataclass
@@ -33,79 +36,6 @@ class Fields:
 
     table: Tensor
     words: int
-
-
-def narrow_fields(low: Tensor, high: Tensor, grids, levels: int, clouds: int, limit: float) -> tuple[Tensor, Tensor]:
-    r"""Fields for keys of one word, for several grids at once, without a look at the data.
-
-    Args:
-        low, high (torch.Tensor): The lowest and the highest position, :math:`(D,)`.
-        grids (Grids): The grids.
-        levels (int): The grids from 1 on and before this are laid around the mean of each cloud.
-        clouds (int): The number of clouds, times that of levels.
-        limit (float): How far from the origin a position may be.
-
-    Returns:
-        The tables of the fields, :math:`(Q, 4, 1+D)`; and how many bits a key needs in each grid (if more than
-        ``WORD_BITS``, its table is of no use), followed by whether a position is not within the limit, :math:`(Q+1,)`.
-    """
-    number, dim = grids.used.shape
-    tables = torch.empty(number, 4, 1 + dim, dtype=torch.int64, device=low.device)
-    facts = torch.empty(number + 1, dtype=torch.int64, device=low.device)
-    # A little less than the limit, since the kernel takes it as a float32: a closer look decides.
-    _fields[(number,)](
-        low, high, grids.matrices, grids.spare, grids.step, grids.used, tables, facts,
-        number, levels, clouds.bit_length(), 0.999 * limit, D=dim, DP=power_of_2(dim), WORD_BITS=WORD_BITS,
-    )  # fmt: skip
-    return tables, facts
-
-
-@triton.jit(do_not_specialize=["cloud_bits"])
-def _fields(
-    low, high, matrices, spare, step, used, tables, facts, grids, levels, cloud_bits, limit,
-    D: tl.constexpr, DP: tl.constexpr, WORD_BITS: tl.constexpr,
-):  # fmt: skip
-    grid = tl.program_id(0)
-    j = tl.arange(0, DP)
-    least = tl.zeros([DP], dtype=tl.float64)
-    most = tl.zeros([DP], dtype=tl.float64)
-    within = grid >= 0
-    for k in tl.static_range(D):
-        lowest, highest = tl.load(low + k).to(tl.float64), tl.load(high + k).to(tl.float64)
-        within = within & (lowest > -limit) & (highest < limit)
-        factor = tl.load(matrices + (grid * D + j) * D + k, mask=j < D, other=0.0)
-        up, down = tl.maximum(factor, 0.0), tl.minimum(factor, 0.0)
-        least += up * lowest + down * highest
-        most += up * highest + down * lowest
-    # Cells that count pairs are laid around the mean of each cloud: a point is at most as far from it as from any.
-    centred = (grid > 0) & (grid < levels)
-    spread = most - least
-    least = tl.where(centred, -spread - 1, least)
-    most = tl.where(centred, spread + 1, most)
-    unit, room = tl.load(step + grid), tl.load(spare + grid)
-    most += tl.where(grid == 0, unit, 0.0)  # the origin of a lattice
-    least = (tl.floor(least / unit) - room) * unit
-    top = tl.floor(most) + room + 1 - least
-    top = tl.where(within, top, 0.0)
-    bits = tl.zeros([DP], dtype=tl.int64)
-    power = tl.full([DP], 1.0, dtype=tl.float64)
-    for _ in range(WORD_BITS):
-        bits += (top >= power).to(tl.int64)
-        power *= 2
-    bits = tl.where(tl.load(used + grid * D + j, mask=j < D, other=0) != 0, bits, 0)
-    below = tl.sum(tl.where(j[None, :] > j[:, None], bits[None, :], 0), axis=1)
-    total = tl.sum(bits, axis=0)
-    to = tables + grid * 4 * (D + 1)
-    tl.store(to + 1 + j, tl.where(within, least, 0.0).to(tl.int64), mask=j < D)
-    tl.store(to + (D + 1) + 1 + j, bits * 0, mask=j < D)
-    tl.store(to + 2 * (D + 1) + 1 + j, tl.minimum(below, WORD_BITS), mask=j < D)
-    tl.store(to + 3 * (D + 1) + 1 + j, bits, mask=j < D)
-    tl.store(to, total * 0)
-    tl.store(to + (D + 1), total * 0)
-    tl.store(to + 2 * (D + 1), tl.minimum(total, WORD_BITS))
-    tl.store(to + 3 * (D + 1), total * 0 + cloud_bits)
-    tl.store(facts + grid, total + cloud_bits)
-    tl.store(facts + grids, (within == 0).to(tl.int64), mask=grid == 0)
 
 
 def wide_fields(table: Tensor) -> Fields:
@@ -128,15 +58,15 @@ class Runs:
 
     Args:
         order (torch.Tensor): The entry at each sorted place, :math:`(E,)`.
-        number (torch.Tensor): The run of each sorted place, :math:`(E,)`.
-        keys (torch.Tensor): The sorted keys, :math:`(W, E)`.
-        count (torch.Tensor): How many runs there are, :math:`(1,)`, on the device.
+        start (torch.Tensor): Where each run starts, and where the last one ends, int32; undefined behind that.
+        keys (torch.Tensor): The key of each run, sorted, :math:`(W, E)`; undefined behind the last.
+        run (torch.Tensor): The run of each entry, -1 for none, int32, :math:`(E,)`.
     """
 
     order: Tensor
-    number: Tensor
+    start: Tensor
     keys: Tensor
-    count: Tensor
+    run: Tensor
 
 
 def sort_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,75 +80,112 @@ def sort_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
     return keys[:, order].contiguous(), order
 
 
-def find_runs(keys: Tensor) -> Runs:
-    """Sorts entries by key and numbers the runs of equal keys; entries without a key are in none."""
+def find_runs(keys: Tensor, fields: Fields, facts: Tensor, levels: int, clouds: int, piece: int) -> Runs:
+    r"""Sorts entries by key and lists the runs of equal keys; entries without a key are in none.
+
+    Args:
+        keys (torch.Tensor): The keys of the entries, :math:`(W, E)`.
+        fields (Fields): Of the keys.
+        facts (torch.Tensor): Takes how many runs there are before each level and behind the last, and then whether a run
+            has more than ``piece`` entries, int64, :math:`(levels + 2,)`; where there are no runs, only the latter.
+        levels (int): How many levels there are; a level comes before the cloud in a key.  With 0, ``facts`` takes only the
+            number of runs and the latter.
+        clouds (int): How many clouds there are.
+        piece (int): See ``facts``.
+    """
     found, order = sort_keys(keys)
     words, entries = found.shape
-    head = torch.empty(entries, dtype=torch.int32, device=keys.device)
-    size = block(1024, entries)
-    _heads[(cdiv(entries, size),)](found, head, entries, WORDS=words, BLOCK=size)
-    number = torch.cumsum(head, 0, dtype=torch.int32)
-    return Runs(order, number, found, number[-1:])
+    device, size = keys.device, block(LONG_BLOCK if entries > MANY else SHORT_BLOCK, entries)
+    programs = cdiv(entries, size)
+    heads = torch.empty(2, programs, dtype=torch.int32, device=device)
+    _count_heads[(programs,)](found, heads, entries, programs, PIECE=piece, WORDS=words, BLOCK=size)
+    start = torch.empty(entries + 1, dtype=torch.int32, device=device)
+    key = torch.empty_like(found)
+    run = torch.empty(entries, dtype=torch.int32, device=device)
+    _list_runs[(programs,)](
+        found, order, heads, fields.table, start, key, run, facts, entries, programs, clouds,
+        F=fields.table.size(1), LEVELS=levels, WORDS=words, BLOCK=size,
+    )  # fmt: skip
+    return Runs(order, start, key, run)
 
 
-def list_runs(runs: Runs, bound: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Where each run starts, :math:`(B+1,)`, its key, :math:`(W, B)`, and the run of each entry, for at most ``bound`` runs.
-
-    Beyond the last run's end, starts are 0."""
-    words, entries = runs.keys.shape
-    start = torch.zeros(bound + 2, dtype=torch.int32, device=runs.keys.device)
-    key = torch.empty(words, bound, dtype=torch.int64, device=runs.keys.device)
-    run = torch.empty(entries, dtype=torch.int32, device=runs.keys.device)
-    size = block(1024, entries)
-    _list[(cdiv(entries, size),)](runs.keys, runs.order, runs.number, start, key, run, entries, bound, WORDS=words, BLOCK=size)
-    return start[: bound + 1], key, run
-
-
-@triton.jit(do_not_specialize=["entries"])
-def _heads(keys, head, entries, WORDS: tl.constexpr, BLOCK: tl.constexpr):
-    """1 where a run starts, else 0."""
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+@triton.jit
+def _load_sorted(keys, e, entries, WORDS: tl.constexpr):
+    """Of sorted places: whether they have a key, whether a run starts or ends there, and their first word and that before."""
     inside = e < entries
-    differs = e == 0
-    present = e < 0
-    at = e
-    for _ in tl.static_range(WORDS):
+    present, starts, ends = e < 0, e == 0, e == entries - 1
+    at, first, first_before = e, e * 0, e * 0
+    for w in tl.static_range(WORDS):
         here = tl.load(keys + at, mask=inside, other=NO_KEY)
         before = tl.load(keys + at - 1, mask=inside & (e > 0), other=NO_KEY)
-        at += entries
-        differs = differs | (here != before)
+        after = tl.load(keys + at + 1, mask=e + 1 < entries, other=NO_KEY)
         present = present | (here != NO_KEY)
-    tl.store(head + e, (differs & present).to(tl.int32), mask=inside)
+        starts = starts | (here != before)
+        ends = ends | (here != after)
+        if w == 0:
+            first, first_before = here, before
+        at += entries
+    return present, starts & present, ends & present, first, first_before
 
 
-@triton.jit(do_not_specialize=["entries", "bound"])
-def _list(keys, order, number, start, key, run, entries, bound, WORDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Writes where runs start and end, their keys, and the run of each entry."""
+@triton.jit(do_not_specialize=["entries", "programs"])
+def _count_heads(keys, heads, entries, programs, PIECE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr):
+    """How many runs start in each block, and whether one of more than a piece passes or ends there."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = e < entries
-    present = e < 0
-    last = e == entries - 1
+    present, starts, _, _, _ = _load_sorted(keys, e, entries, WORDS)
+    long = present & (e >= PIECE)
     at = e
     for _ in tl.static_range(WORDS):
-        here = tl.load(keys + at, mask=inside, other=NO_KEY)
-        after = tl.load(keys + at + 1, mask=inside & (e + 1 < entries), other=NO_KEY)
+        here = tl.load(keys + at, mask=long, other=NO_KEY)
+        long = long & (here == tl.load(keys + at - PIECE, mask=long, other=NO_KEY))
         at += entries
-        present = present | (here != NO_KEY)
-        last = last | (here != after)
-    v = tl.load(number + e, mask=inside, other=0).to(tl.int64) - 1
-    before = tl.load(number + e - 1, mask=inside & (e > 0), other=0).to(tl.int64) - 1
-    before = tl.where(e > 0, before, -1)
-    first = inside & present & (v != before) & (v < bound)
-    tl.store(start + v, e.to(tl.int32), mask=first)
-    tl.store(start + v + 1, (e + 1).to(tl.int32), mask=inside & present & last & (v < bound))
+    tl.store(heads + tl.program_id(0), tl.sum(starts.to(tl.int32), axis=0))
+    tl.store(heads + programs + tl.program_id(0), tl.max(long.to(tl.int32), axis=0))
+
+
+@triton.jit(do_not_specialize=["entries", "programs", "clouds"])
+def _list_runs(
+    keys, order, heads, fields, start, key, run, facts, entries, programs, clouds,
+    F: tl.constexpr, LEVELS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Writes where runs start and end, their keys, the run of each entry, and the facts."""
+    program = tl.program_id(0)
+    b = tl.arange(0, BLOCK)
+    counted = tl.zeros([BLOCK], dtype=tl.int32)
+    for begin in range(0, program, BLOCK):
+        counted += tl.load(heads + begin + b, mask=begin + b < program, other=0)
+    e = program.to(tl.int64) * BLOCK + b
+    inside = e < entries
+    present, starts, ends, first, first_before = _load_sorted(keys, e, entries, WORDS)
+    v = (tl.sum(counted, axis=0) + tl.cumsum(starts.to(tl.int32), 0)).to(tl.int64) - 1
+    tl.store(start + v, e.to(tl.int32), mask=starts)
     at, to = e, v
     for _ in tl.static_range(WORDS):
-        here = tl.load(keys + at, mask=first, other=NO_KEY)
-        tl.store(key + to, here, mask=first)
+        tl.store(key + to, tl.load(keys + at, mask=starts, other=0), mask=starts)
         at += entries
-        to += bound
+        to += entries
     place = tl.load(order + e, mask=inside, other=0)
     tl.store(run + place, tl.where(present, v, -1).to(tl.int32), mask=inside)
+
+    # The last of all that are present closes the last run and all levels from its own on.
+    final = ends & (e == entries - 1)
+    final = final | (ends & (tl.load(keys + e + 1, mask=e + 1 < entries, other=0) == NO_KEY))
+    tl.store(start + v + 1, (e + 1).to(tl.int32), mask=final)
+    if LEVELS == 0:
+        tl.store(facts + v * 0, v + 1, mask=final)
+    else:
+        shift = tl.load(fields + 2 * F)
+        cloud = first >> shift
+        cloud_before = tl.where(e > 0, first_before >> shift, -1)
+        for k in tl.static_range(LEVELS + 1):
+            level = (shift * 0 + k) * clouds  # the first cloud of a level
+            tl.store(facts + k + v * 0, v, mask=starts & (cloud_before < level) & (level <= cloud))
+            tl.store(facts + k + v * 0, v + 1, mask=final & (level > cloud))
+    if program == 0:
+        counted = tl.zeros([BLOCK], dtype=tl.int32)
+        for begin in range(0, programs, BLOCK):
+            counted += tl.load(heads + programs + begin + b, mask=begin + b < programs, other=0)
+        tl.store(facts + LEVELS + 1, (tl.sum(counted, axis=0) > 0).to(tl.int64))
 
 
 @triton.jit

@@ -7,10 +7,8 @@ the ball has in that row.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,20 +49,18 @@ class NearField:
         level (int): The level.
         law (torch.Tensor): The squared radius, one over what it exceeds the flat part's by, the rate and the amplitudes.
         scale (torch.Tensor): Cells per unit, along each coordinate of the cells.
+        rows (torch.Tensor): The rows of cells around one, as steps along all coordinates but the last.
         fields (Fields): Of the keys of cells.
     """
 
-    def __init__(self, targets, sources, kappa: Tensor, level: int, law: Tensor, scale: Tensor, fields: Fields) -> None:
-        self.law, self.scale, self.fields, self.dim = law, scale, fields, sources[0].size(1)
-        self.corner = torch.zeros(len(kappa), self.dim, dtype=torch.float64, device=kappa.device)
+    def __init__(self, targets, sources, kappa: Tensor, level: int, law, scale, rows: Tensor, fields: Fields) -> None:
+        self.law, self.scale, self.rows, self.fields, self.dim = law, scale, rows, fields, sources[0].size(1)
         self.source = self._sorted(sources, kappa, level)
         self.target = self.source if targets[0] is sources[0] else self._sorted(targets, kappa, level)
-        rows = list(itertools.product((-1, 0, 1), repeat=len(scale) - 1))
-        self.rows = torch.as_tensor(np.array(rows, np.int64).reshape(len(rows), -1)).to(kappa.device)
 
     def _sorted(self, given, kappa: Tensor, level: int) -> Sorted:
         points, cloud = given
-        keys, order = sort_keys(cell_keys(points, cloud, kappa, level, self.corner, self.scale, self.fields))
+        keys, order = sort_keys(cell_keys(points, cloud, kappa, level, self.scale, self.fields))
         return Sorted(keys, order, points[order])
 
     def add(
@@ -86,9 +82,9 @@ class NearField:
             self._add(begin, end, self._runs(begin, end), first, own, second, own_second, out, grad)
 
     def _runs(self, begin: int, end: int) -> Tensor:
-        """The first source and the one after the last, for each target and row of cells, int32, :math:`(R, T, 2)`."""
+        """The first source and the one after the last, for each target and row of cells, int32, :math:`(T, R, 2)`."""
         rows = len(self.rows)
-        runs = torch.empty(rows, end - begin, 2, dtype=torch.int32, device=self.law.device)
+        runs = torch.empty(end - begin, rows, 2, dtype=torch.int32, device=self.law.device)
         size = block(128, rows * (end - begin))
         sources = self.source.key.size(1)
         _near_runs[(cdiv(rows * (end - begin), size),)](
@@ -108,10 +104,11 @@ class NearField:
         _near[(end - begin,)](
             self.target.key, self.target.point, self.target.position, self.source.point, self.source.position, runs, self.law,
             first.main, first.extra, own.main, own.extra, second.main, second.extra, own_second.main, own_second.extra,
-            target.main, target.extra, to, begin, end - begin, len(self.rows), channels,
+            target.main, target.extra, to, begin, len(self.rows), channels,
             D=self.dim, DP=power_of_2(self.dim), TERMS=len(self.law) - 3, SUM=out is not None, GRAD=grad is not None,
             SECOND=second is not dummy, KIND=first.kind, KIND_OWN=own.kind, KIND_SECOND=second.kind,
-            KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE, BLOCK=size, WIDTH=width, num_warps=WARPS,
+            KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE, BLOCK=size, WIDTH=width,
+            num_warps=WARPS, enable_fp_fusion=grad is None,  # as for _slice_gradients
         )  # fmt: skip
 
 
@@ -152,7 +149,7 @@ def _near_runs(
     none = t * 0
     first = lower_bound(source_key, sources, none, none + sources, lowest, halvings, WORDS)
     last = lower_bound(source_key, sources, first, none + sources - first, highest, halvings, WORDS)
-    to = runs + pair * 2
+    to = runs + 2 * ((t - begin) * row_count + row)
     tl.store(to, tl.where(present, first, 0).to(tl.int32), mask=inside)
     tl.store(to + 1, tl.where(present, last, 0).to(tl.int32), mask=inside)
 
@@ -172,12 +169,12 @@ def _moved(key, row, inside, step, fields, DIMS: tl.constexpr, F: tl.constexpr, 
     return moved
 
 
-@triton.jit(do_not_specialize=["begin", "targets"])
+@triton.jit(do_not_specialize=["begin"])
 def _near(
     target_key, target_point, target, source_point, source, runs, law,
     first, first_extra, own, own_extra, second, second_extra, own_second, own_second_extra, out, out_extra, grad,
-    begin, targets, rows, channels,
-    D: tl.constexpr, DP: tl.constexpr, TERMS: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr, 
+    begin, rows, channels,
+    D: tl.constexpr, DP: tl.constexpr, TERMS: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr,
     KIND: tl.constexpr, KIND_OWN: tl.constexpr, KIND_SECOND: tl.constexpr, KIND_OWN_SECOND: tl.constexpr, EXTRA: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -190,24 +187,26 @@ def _near(
     columns = c < channels
     kind = source.dtype.element_ty
     outer, steep = tl.load(law).to(kind), tl.load(law + 1).to(kind)
-    total = tl.zeros([WIDTH], dtype=kind)
+    # Sums over sources are taken at the end: until then, each of those looked at together has its own.
+    total = tl.zeros([BLOCK, WIDTH], dtype=kind)
     total_extra = tl.zeros([BLOCK], dtype=kind)
-    j = tl.arange(0, DP)
-    slopes = tl.zeros([DP], dtype=kind)
+    j = tl.arange(0, DP)[None, :]
+    slopes = tl.zeros([BLOCK, DP], dtype=kind)
+    here = tl.load(target + t * D + j, mask=j < D, other=0.0)
     if GRAD:
-        mine = tl.load(own + i * channels + c, mask=columns, other=0.0)
+        mine = tl.load(own + i * channels + c, mask=columns, other=0.0).to(kind)
         if EXTRA:
-            mine_extra = load_extra(own_extra, i, i >= 0, KIND_OWN, total)
+            mine_extra = load_extra(own_extra, i, i >= 0, KIND_OWN, total_extra)
         if SECOND:
-            mine_second = tl.load(own_second + i * channels + c, mask=columns, other=0.0)
+            mine_second = tl.load(own_second + i * channels + c, mask=columns, other=0.0).to(kind)
             if EXTRA:
-                mine_second_extra = load_extra(own_second_extra, i, i >= 0, KIND_OWN_SECOND, total)
-    at = 2 * local
+                mine_second_extra = load_extra(own_second_extra, i, i >= 0, KIND_OWN_SECOND, total_extra)
+    at = 2 * local * rows
     for _ in range(rows):
-        here = tl.load(runs + at)
+        first_source = tl.load(runs + at)
         end = tl.load(runs + at + 1)
-        at += 2 * targets
-        for start in range(here, end, BLOCK):
+        at += 2
+        for start in range(first_source, end, BLOCK):
             s = (start + tl.arange(0, BLOCK)).to(tl.int64)
             live = s < end
             square = tl.zeros([BLOCK], dtype=kind)
@@ -235,11 +234,11 @@ def _near(
                 p = tl.load(source_point + s, mask=hit, other=0)
                 where = p[:, None] * channels + c[None, :]
                 mask = hit[:, None] & columns[None, :]
-                row_first = tl.load(first + where, mask=mask, other=0.0)
+                row_first = tl.load(first + where, mask=mask, other=0.0).to(kind)
                 if EXTRA:
                     row_extra = load_extra(first_extra, p, hit, KIND, weight)
                 if SUM:
-                    total += tl.sum(weight[:, None] * row_first, axis=0)
+                    total += weight[:, None] * row_first
                     if EXTRA:
                         total_extra += weight * row_extra
                 if GRAD:
@@ -247,18 +246,17 @@ def _near(
                     if EXTRA:
                         product += mine_extra * row_extra
                     if SECOND:
-                        row_second = tl.load(second + where, mask=mask, other=0.0)
+                        row_second = tl.load(second + where, mask=mask, other=0.0).to(kind)
                         product += tl.sum(mine_second[None, :] * row_second, axis=1)
                         if EXTRA:
                             row_extra = load_extra(second_extra, p, hit, KIND_SECOND, weight)
                             product += mine_second_extra * row_extra
-                    slope = slope * product
-                    for k in tl.static_range(D):
-                        apart = tl.load(target + t * D + k) - tl.load(source + s * D + k, mask=hit, other=0.0)
-                        slopes += tl.where(j == k, tl.sum(tl.where(hit, slope * apart, 0.0), axis=0), 0.0)
+                    of_hit = hit[:, None] & (j < D)
+                    there = tl.load(source + s[:, None] * D + j, mask=of_hit, other=0.0)
+                    slopes += tl.where(of_hit, (slope * product)[:, None] * (here - there), 0.0)
     if GRAD:
-        tl.store(grad + i * D + j, slopes, mask=j < D)
+        tl.store(grad + i * D + tl.arange(0, DP), tl.sum(slopes, axis=0), mask=tl.arange(0, DP) < D)
     if SUM:
-        tl.store(out + i * channels + c, total, mask=columns)
+        tl.store(out + i * channels + c, tl.sum(total, axis=0), mask=columns)
         if EXTRA:
             tl.store(out_extra + i, tl.sum(total_extra, axis=0))

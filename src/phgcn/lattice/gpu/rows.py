@@ -11,12 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .build import MASK, MASK_BITS, Stencil, neighbours
+from .build import MASK, ROW_BITS, Neighbours, Stencil, neighbours
 from .keys import Fields
 from .launch import block, cdiv, power_of_2, steps, tl, triton
 
 PIECE = 32
 """Longer runs are cut into pieces of this many entries, which are summed apart, so that no program has much more to do."""
+
+MANY_RUNS = 1 << 15
+"""So many runs are looked at by programs that take several of them; most have one piece."""
 
 SLAB = 1 << 21
 """Vertices whose neighbours are held at once."""
@@ -27,19 +30,17 @@ NONE, ONES, COLUMN = 0, 1, 2
 
 @dataclass
 class Rows:
-    """Rows of points or vertices: the channels, :math:`(R, C)`, and the extra column, :math:`(R,)` or empty."""
+    """Rows of points or vertices: the channels, :math:`(R, C)`, and the extra column, :math:`(R,)` or empty.  The channels of
+    points may have a half type; sums, and with them the extra column, are in the type of the positions."""
 
     main: Tensor
     extra: Tensor
     kind: int
 
     def like(self, count: int) -> Rows:
-        """Room for other rows with the same columns."""
-        with_extra = self.kind != NONE
-        empty = self.main.new_empty
-        return Rows(
-            empty(count, self.main.size(1)), empty(count if with_extra else 0), COLUMN if with_extra else NONE
-        )  # fmt: skip
+        """Room for other rows with the same columns, in the type that sums are taken in."""
+        with_extra, empty = self.kind != NONE, self.extra.new_empty
+        return Rows(empty(count, self.main.size(1)), empty(count if with_extra else 0), COLUMN if with_extra else NONE)
 
     def part(self, begin: int, end: int) -> Rows:
         """The rows from ``begin`` to ``end``."""
@@ -51,13 +52,9 @@ def channel_block(channels: int) -> int:
     return min(128, power_of_2(max(1, channels)))
 
 
-BLUR_ELEMENTS, BLUR_WARPS = 1024, 4
-"""Numbers that a program of the blur sums, and its warps."""
-
-
-def row_block(channels: int, count: int, elements: int = 1024) -> int:
+def row_block(channels: int, count: int) -> int:
     """The rows that one program takes."""
-    return block(max(1, elements // channel_block(channels)), max(1, count))
+    return block(max(1, 1024 // channel_block(channels)), max(1, count))
 
 
 @triton.jit
@@ -69,55 +66,98 @@ def load_extra(extra, row, mask, KIND: tl.constexpr, like):
 
 
 def sum_runs(
-    rows: Rows, order: Tensor | None, weight: Tensor, start: Tensor, count: Tensor, longest: int, divisor: int = 1,
+    rows: Rows, order: Tensor | None, weight: Tensor, start: Tensor, count: int, long: bool, divisor: int = 1,
     factor: float = 1.0, shift: int = 0,
 ) -> Rows:  # fmt: skip
     r"""Sums the rows of each run's entries, weighted.
+
+    Runs are cut into pieces, whose sums are summed: a run's sum does not depend on how long others are.
 
     Args:
         rows (Rows): What is summed: the row of an entry :math:`e` is :math:`\lfloor e / \text{divisor} \rfloor` less
             ``shift``; entries without one count nothing.
         order (torch.Tensor, optional): The entry at each place; :obj:`None` if places are entries.
         weight (torch.Tensor): The weight of each entry, or empty.
-        start (torch.Tensor): Where each run starts, :math:`(B+1,)`; 0 behind the end of the last.
-        count (torch.Tensor): How many runs there are, on the device.
-        longest (int): No run has more entries than this.
+        start (torch.Tensor): Where each run starts, and where the last one ends, int32.
+        count (int): How many runs there are.
+        long (bool): Whether a run may have more than ``PIECE`` entries.
         factor (float): Of all weights, exact in float32.
     """
-    bound = len(start) - 1
-    if longest <= PIECE:
-        return _sum(rows, order, weight, start, start, count, bound, divisor, factor, shift, split=False)
-    length = (start[1:] - start[:-1]).clamp(min=0)
-    first = torch.zeros(bound + 1, dtype=torch.int32, device=start.device)
-    torch.cumsum((length + PIECE - 1) // PIECE, 0, dtype=torch.int32, out=first[1:])
+    if not long:
+        out = rows.like(count)
+        _sum(rows, order, weight, start, None, count, divisor, factor, shift, out, out)
+        return out
+    first = torch.empty(count + 1, dtype=torch.int32, device=start.device)
+    size = block(1024, count + 1)
+    _count_pieces[(cdiv(count + 1, size),)](start, first, count, PIECE=PIECE, BLOCK=size)
+    first = torch.cumsum(first, 0, dtype=torch.int32)
     entries = rows.main.size(0) if order is None else len(order)
-    pieces = _sum(rows, order, weight, start, first, count, bound + entries // PIECE, divisor, factor, shift, split=True)
-    return sum_runs(pieces, None, weight[:0], first, count, cdiv(longest, PIECE))
-
-
-def _sum(rows, order, weight, start, first, count, bound, divisor, factor, shift, split: bool) -> Rows:
-    out = rows.like(bound)
-    channels = rows.main.size(1)
-    size, width = row_block(channels, bound), channel_block(channels)
-    _sum_runs[(cdiv(bound, size), max(1, cdiv(channels, width)))](
-        rows.main, rows.extra, order, weight, start, first, count, out.main, out.extra,
-        bound, len(rows.main), shift, channels, factor, steps(len(first)),
-        DIVISOR=divisor, ORDERED=order is not None, WEIGHTED=weight.numel() > 0, SPLIT=split, KIND=rows.kind, PIECE=PIECE,
-        BLOCK=size, WIDTH=width,
+    out, channels = rows.like(count), rows.main.size(1)
+    pieces = rows.like(count + entries // PIECE)
+    _sum(rows, order, weight, start, first, count, divisor, factor, shift, out, pieces)
+    width, together = channel_block(channels), 1 if count < MANY_RUNS else 32
+    _sum_pieces[(cdiv(count, together), max(1, cdiv(channels, width)))](
+        pieces.main, pieces.extra, first, out.main, out.extra, count, channels,
+        KIND=pieces.kind, RUNS=together, BLOCK=max(8, 4096 // width), WIDTH=width,
     )  # fmt: skip
     return out
 
 
-@triton.jit(do_not_specialize=["bound", "row_count", "shift", "halvings"])
+def _sum(rows, order, weight, start, first, count, divisor, factor, shift, out: Rows, pieces: Rows) -> None:
+    """Sums runs into ``out``; where ``first`` says how many pieces there are before each, those of several into ``pieces``."""
+    bound, channels = len(pieces.main), rows.main.size(1)
+    size, width = row_block(channels, bound), channel_block(channels)
+    _sum_runs[(cdiv(bound, size), max(1, cdiv(channels, width)))](
+        rows.main, rows.extra, order, weight, start, first, out.main, out.extra, pieces.main, pieces.extra,
+        count, bound, len(rows.main), shift, channels, factor, steps(count),
+        DIVISOR=divisor, ORDERED=order is not None, WEIGHTED=weight.numel() > 0, SPLIT=first is not None, KIND=rows.kind,
+        PIECE=PIECE, BLOCK=size, WIDTH=width,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["count"])
+def _count_pieces(start, pieces, count, PIECE: tl.constexpr, BLOCK: tl.constexpr):
+    """How many pieces each run has, from place 1 on."""
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    before = (k > 0) & (k <= count)
+    length = tl.load(start + k, mask=before, other=0) - tl.load(start + k - 1, mask=before, other=0)
+    number = tl.maximum((length + PIECE - 1) // PIECE, 1)  # that of an empty run is empty
+    tl.store(pieces + k, tl.where(before, number, 0), mask=k <= count)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _sum_pieces(
+    pieces, pieces_extra, first, out, out_extra, count, channels,
+    KIND: tl.constexpr, RUNS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Sums the pieces of runs that have several."""
+    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    b = tl.arange(0, BLOCK)
+    for run in range(tl.program_id(0) * RUNS, tl.minimum(tl.program_id(0) * RUNS + RUNS, count)):
+        begin, end = tl.load(first + run).to(tl.int64), tl.load(first + run + 1).to(tl.int64)
+        if end - begin > 1:
+            total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
+            total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
+            for k in range(begin, end, BLOCK):
+                live = k + b < end
+                mask = live[:, None] & (c < channels)[None, :]
+                total += tl.load(pieces + (k + b)[:, None] * channels + c[None, :], mask=mask, other=0.0)
+                if KIND > 0:
+                    total_extra += tl.load(pieces_extra + k + b, mask=live, other=0.0)
+            tl.store(out + (begin * 0 + run) * channels + c, tl.sum(total, axis=0), mask=c < channels)
+            if KIND > 0:
+                tl.store(out_extra + run, tl.sum(total_extra, axis=0), mask=tl.program_id(1) == 0)
+
+
+@triton.jit(do_not_specialize=["runs", "bound", "row_count", "shift", "halvings"])
 def _sum_runs(
-    main, extra, order, weight, start, first, count, out, out_extra,
-    bound, row_count, shift, channels, factor, halvings,
+    main, extra, order, weight, start, first, out, out_extra, pieces, pieces_extra,
+    runs, bound, row_count, shift, channels, factor, halvings,
     DIVISOR: tl.constexpr, ORDERED: tl.constexpr, WEIGHTED: tl.constexpr, SPLIT: tl.constexpr, KIND: tl.constexpr,
     PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     k = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    runs = tl.load(count).to(tl.int64)
     if SPLIT:  # the run of a piece is the last one that starts at it or before
         low, high = k * 0, k * 0 + runs
         for _ in range(halvings):
@@ -129,8 +169,9 @@ def _sum_runs(
         inside = (k < bound) & (low < runs)
         begin = tl.load(start + low, mask=inside, other=0) + (k - tl.load(first + low, mask=inside, other=0)) * PIECE
         end = tl.minimum(tl.load(start + low + 1, mask=inside, other=0), begin + PIECE)
+        alone = tl.load(first + low + 1, mask=inside, other=0) - tl.load(first + low, mask=inside, other=0) == 1
     else:
-        inside = (k < bound) & (k < runs)
+        inside = k < runs
         begin = tl.load(start + k, mask=inside, other=0).to(tl.int64)
         end = tl.load(start + k + 1, mask=inside, other=0).to(tl.int64)
     total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
@@ -147,88 +188,90 @@ def _sum_runs(
         if WEIGHTED:
             w = w * tl.load(weight + entry, mask=live, other=0.0)
         mask = live[:, None] & (c < channels)[None, :]
-        total += w[:, None] * tl.load(main + row[:, None] * channels + c[None, :], mask=mask, other=0.0)
+        total += w[:, None] * tl.load(main + row[:, None] * channels + c[None, :], mask=mask, other=0.0).to(total.dtype)
         if KIND > 0:
             total_extra += w * load_extra(extra, row, live, KIND, total_extra)
-    tl.store(out + k[:, None] * channels + c[None, :], total, mask=inside[:, None] & (c < channels)[None, :])
-    if KIND > 0:
-        tl.store(out_extra + k, total_extra, mask=inside & (tl.program_id(1) == 0))
+    columns = (c < channels)[None, :]
+    once = inside & (tl.program_id(1) == 0)
+    if SPLIT:
+        tl.store(out + low[:, None] * channels + c[None, :], total, mask=(inside & alone)[:, None] & columns)
+        tl.store(pieces + k[:, None] * channels + c[None, :], total, mask=(inside & (alone == 0))[:, None] & columns)
+        if KIND > 0:
+            tl.store(out_extra + low, total_extra, mask=once & alone)
+            tl.store(pieces_extra + k, total_extra, mask=once & (alone == 0))
+    else:
+        tl.store(out + k[:, None] * channels + c[None, :], total, mask=inside[:, None] & columns)
+        if KIND > 0:
+            tl.store(out_extra + k, total_extra, mask=once)
 
 
-def blur(tables: list[Rows], keys: Tensor, count: Tensor, stencil: Stencil, fields: Fields) -> list[Rows]:
+def blur(tables: list[Rows], keys: Tensor, count: int, stencil: Stencil, fields: Fields, out: list[Rows]) -> None:
     """Sums, for every vertex, the rows of all vertices within the stencil, in each of several tables."""
-    bound = keys.size(1)
-    out = [table.like(bound) for table in tables]
-    for begin in range(0, bound, SLAB):
-        end = min(bound, begin + SLAB)
-        found = neighbours(keys, count, begin, end, stencil, fields)
+    for begin in range(0, count, SLAB):
+        end = min(count, begin + SLAB)
+        near = neighbours(keys, count, begin, end, stencil, fields)
         for table, blurred in zip(tables, out, strict=True):
-            _blur_slab(table, found, stencil, count, begin, blurred.part(begin, end))
-    return out
+            blur_slab(table, near, stencil, blurred.part(begin, end))
 
 
-def _blur_slab(table: Rows, found: Tensor, stencil: Stencil, count: Tensor, begin: int, out: Rows) -> None:
-    rows, vertices = found.shape
-    channels = table.main.size(1)
-    size, width = row_block(channels, vertices, BLUR_ELEMENTS), channel_block(channels)
+def blur_slab(table: Rows, near: Neighbours, stencil: Stencil, out: Rows) -> None:
+    """Sums the rows of the neighbours that were found for some vertices."""
+    vertices, channels = near.found.size(1), table.main.size(1)
+    size, width = row_block(channels, vertices), channel_block(channels)
     _blur[(cdiv(vertices, size), max(1, cdiv(channels, width)))](
-        table.main, table.extra, found, stencil.weight, count, out.main, out.extra, begin, vertices, rows, channels,
-        LONGEST=stencil.weight.size(1), KIND=table.kind, BLOCK=size, WIDTH=width, num_warps=BLUR_WARPS,
+        table.main, table.extra, near.number, near.found, stencil.weight, out.main, out.extra, vertices, channels,
+        LONGEST=stencil.weight.size(1), KIND=table.kind, BLOCK=size, WIDTH=width,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["begin", "vertices"])
+@triton.jit(do_not_specialize=["vertices"])
 def _blur(
-    table, extra, found, weight, count, out, out_extra, begin, vertices, rows, channels,
+    table, extra, number, found, weight, out, out_extra, vertices, channels,
     LONGEST: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    inside = (v < vertices) & (begin + v < tl.load(count))
-    if tl.max(inside.to(tl.int32)) == 0:
-        return
+    inside = v < vertices
+    rows = tl.load(number + v, mask=inside, other=0)
     total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
     total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
     at = v
-    for row in range(rows):
-        packed = tl.load(found + at, mask=inside, other=0)
+    for k in range(tl.max(rows)):
+        packed = tl.load(found + at, mask=k < rows, other=0)
         at += vertices
         bits = packed & MASK
-        place = packed >> MASK_BITS
-        if tl.max(bits) > 0:
-            for q in tl.static_range(LONGEST):
-                there = (bits >> q) & 1
-                w = tl.load(weight + row * LONGEST + q)
-                mask = (there > 0)[:, None] & (c < channels)[None, :]
-                total += w * tl.load(table + place[:, None] * channels + c[None, :], mask=mask, other=0.0)
-                if KIND > 0:
-                    total_extra += w * tl.load(extra + place, mask=there > 0, other=0.0)
-                place += there
+        row = (packed >> ROW_BITS) & MASK
+        place = packed >> (2 * ROW_BITS)
+        for q in tl.static_range(LONGEST):
+            there = (bits >> q) & 1
+            w = tl.load(weight + row * LONGEST + q)
+            mask = (there > 0)[:, None] & (c < channels)[None, :]
+            total += w[:, None] * tl.load(table + place[:, None] * channels + c[None, :], mask=mask, other=0.0)
+            if KIND > 0:
+                total_extra += w * tl.load(extra + place, mask=there > 0, other=0.0)
+            place += there
     tl.store(out + v[:, None] * channels + c[None, :], total, mask=inside[:, None] & (c < channels)[None, :])
     if KIND > 0:
         tl.store(out_extra + v, total_extra, mask=inside & (tl.program_id(1) == 0))
 
 
-def add_coarser(fine: Rows, coarse: Rows, parent: Tensor, count: Tensor) -> None:
+def add_coarser(fine: Rows, coarse: Rows, parent: Tensor) -> None:
     """Adds to each vertex half of either parent's row: the way back up, the transpose of the way down."""
-    bound, channels = fine.main.shape
-    size, width = row_block(channels, bound), channel_block(channels)
-    _add_coarser[(cdiv(bound, size), max(1, cdiv(channels, width)))](
-        fine.main, fine.extra, coarse.main, coarse.extra, parent, count, bound, channels,
-        KIND=fine.kind, BLOCK=size, WIDTH=width,
-    )  # fmt: skip
+    count, channels = fine.main.shape
+    size, width = row_block(channels, count), channel_block(channels)
+    _add_coarser[(cdiv(count, size), max(1, cdiv(channels, width)))](
+        fine.main, fine.extra, coarse.main, coarse.extra, parent, count, channels, KIND=fine.kind, BLOCK=size, WIDTH=width
+    )
 
 
-@triton.jit(do_not_specialize=["bound"])
+@triton.jit(do_not_specialize=["count"])
 def _add_coarser(
-    fine, fine_extra, coarse, coarse_extra, parent, count, bound, channels,
+    fine, fine_extra, coarse, coarse_extra, parent, count, channels,
     KIND: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    inside = (v < bound) & (v < tl.load(count))
-    if tl.max(inside.to(tl.int32)) == 0:
-        return
+    inside = v < count
     mask = inside[:, None] & (c < channels)[None, :]
     low = tl.load(parent + 2 * v, mask=inside, other=0).to(tl.int64)
     high = tl.load(parent + 2 * v + 1, mask=inside, other=0).to(tl.int64)
@@ -244,11 +287,11 @@ def _add_coarser(
 
 def gradient_rows(grad: Tensor, out: Tensor, norm: Tensor, normalise: bool) -> Rows:
     r"""The gradients of the sums: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
-    :math:`\bar n = -\langle \bar y, y \rangle / n`."""
+    :math:`\bar n = -\langle \bar y, y \rangle / n`; ``norm`` has the type that sums are taken in."""
     if not normalise:
-        return Rows(grad, grad.new_empty(0), NONE)
+        return Rows(grad, norm.new_empty(0), NONE)
     count, channels = grad.shape
-    rows = Rows(torch.empty_like(grad), grad.new_empty(count), COLUMN)
+    rows = Rows(norm.new_empty(count, channels), norm.new_empty(count), COLUMN)
     width = power_of_2(max(1, channels))
     size = block(max(1, 1024 // width), max(1, count))
     _gradient_rows[(cdiv(count, size),)](grad, out, norm, rows.main, rows.extra, count, channels, BLOCK=size, WIDTH=width)
@@ -264,7 +307,7 @@ def _gradient_rows(grad, out, norm, rows, extra, count, channels, BLOCK: tl.cons
     at = i[:, None] * channels + c[None, :]
     total = tl.load(norm + i, mask=inside, other=0.0)
     factor = tl.where(total != 0, 1 / tl.where(total != 0, total, 1.0), 0.0)
-    given = tl.load(grad + at, mask=mask, other=0.0)
-    product = tl.sum(given * tl.load(out + at, mask=mask, other=0.0), axis=1)
+    given = tl.load(grad + at, mask=mask, other=0.0).to(total.dtype)
+    product = tl.sum(given * tl.load(out + at, mask=mask, other=0.0).to(total.dtype), axis=1)
     tl.store(rows + at, given * factor[:, None], mask=mask)
     tl.store(extra + i, -product * factor, mask=inside)

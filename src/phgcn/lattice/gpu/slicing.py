@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .build import Simplices
 from .clouds import Clouds
 from .launch import block, cdiv, power_of_2, tl, triton
+from .locate import Simplices
 from .rows import NONE, Rows, channel_block, load_extra, row_block
 
 
@@ -52,7 +52,7 @@ def slice_points(
         table.main, table.extra, vertex, simplices.weight, simplices.own, values.main, values.extra,
         clouds.cloud, kappa, factor, total.main, total.extra, sums.floor if sums is not None else factor,
         given.main, given.extra, out.main, out.extra, clouds.begin, count, channels,
-        CORNERS=vertex.size(1), OWN=simplices.own.numel() > 0, KIND=table.kind, KIND_VALUES=values.kind,
+        CORNERS=clouds.position.size(1) + 1, OWN=simplices.own.numel() > 0, KIND=table.kind, KIND_VALUES=values.kind,
         ADD=summed is not None, SUMS=sums is not None, NORMALISE=normalise, BLOCK=size, WIDTH=width,
     )  # fmt: skip
 
@@ -72,8 +72,8 @@ def _slice(
     present = level >= 0  # else all points of the cloud are one
     columns = (c < channels)[None, :]
     at = i[:, None] * channels + c[None, :]
-    total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
-    total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
+    total = tl.zeros([BLOCK, WIDTH], dtype=table.dtype.element_ty)
+    total_extra = tl.zeros([BLOCK], dtype=table.dtype.element_ty)
     for r in tl.static_range(CORNERS):
         v = tl.load(vertex + (begin + i) * CORNERS + r, mask=present, other=0).to(tl.int64)
         w = tl.load(weight + (begin + i) * CORNERS + r, mask=present, other=0.0)
@@ -83,7 +83,7 @@ def _slice(
             total_extra += w * tl.load(table_extra + v, mask=present, other=0.0)
     if OWN:
         w = tl.load(own + i, mask=present, other=0.0)
-        total += w[:, None] * tl.load(values + at, mask=present[:, None] & columns, other=0.0)
+        total += w[:, None] * tl.load(values + at, mask=present[:, None] & columns, other=0.0).to(total.dtype)
         if KIND > 0:
             total_extra += w * load_extra(values_extra, i, present, KIND_VALUES, total_extra)
     part = tl.load(factor).to(total_extra.dtype)
@@ -142,6 +142,8 @@ def slice_gradients(
         grad_values, grad_points, count, clouds.keys, clouds.begin, channels,
         D=dim, DP=power_of_2(dim), RP=power_of_2(dim + 1), OWN=simplices.own.numel() > 0, EXTRA=grads.kind != NONE,
         KIND_VALUES=values.kind, SUMS=sums is not None, ADD=add, BLOCK=size, WIDTH=width,
+        # Threads may hold the same sum twice. Where products are fused into sums, they round it differently.
+        enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -160,10 +162,10 @@ def _slice_gradients(
     level = tl.load(kappa + mine, mask=inside, other=-1)
     present = level >= 0
     is_key, is_query = inside & (i < keys), inside & (i >= begin)
-    part = tl.load(factor).to(grad_values.dtype.element_ty)
+    part = tl.load(factor).to(values_at.dtype.element_ty)
     # The products t_r, and that of the point's own row with its own gradient.
-    products = tl.zeros([BLOCK, RP], dtype=grad_values.dtype.element_ty)
-    product = tl.zeros([BLOCK], dtype=grad_values.dtype.element_ty)
+    products = tl.zeros([BLOCK, RP], dtype=values_at.dtype.element_ty)
+    product = tl.zeros([BLOCK], dtype=values_at.dtype.element_ty)
     own_weight = product
     if OWN:
         own_weight = tl.load(own + i, mask=present, other=0.0)
@@ -174,8 +176,8 @@ def _slice_gradients(
         c = first + tl.arange(0, WIDTH)
         columns = (c < channels)[None, :]
         key_mask, query_mask = (present & is_key)[:, None] & columns, (present & is_query)[:, None] & columns
-        value = tl.load(values + i[:, None] * channels + c[None, :], mask=key_mask, other=0.0)
-        grad = tl.load(grads + (i - begin)[:, None] * channels + c[None, :], mask=query_mask, other=0.0)
+        value = tl.load(values + i[:, None] * channels + c[None, :], mask=key_mask, other=0.0).to(product.dtype)
+        grad = tl.load(grads + (i - begin)[:, None] * channels + c[None, :], mask=query_mask, other=0.0).to(product.dtype)
         total = own_weight[:, None] * grad
         product += tl.sum(value * grad, axis=1)
         for r in tl.static_range(D + 1):

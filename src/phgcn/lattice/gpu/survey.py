@@ -1,0 +1,241 @@
+r"""One look at all points and values: bounds and means of clouds, what is not finite, and the fields of keys.
+
+Numbers of a cloud are taken from its points alone, chunk by chunk, in an order that nothing beside it changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .clouds import CHUNK, FIRST, START, Clouds, graph_of_chunk
+from .keys import WORD_BITS, Fields
+from .launch import block, cdiv, power_of_2, steps, tl, triton
+
+CHUNKS = 256
+"""Chunks that a program of ``_clouds`` takes at once."""
+
+NUMBERS = 4096
+"""Values that a program looks at together."""
+
+FAR, NOT_FINITE, ALIKE, FLAGS = (tl.constexpr(place) for place in range(4))
+"""The facts that follow the bits of all grids: whether a position is not within the limit, whether a value is not finite, and
+whether all points of a cloud are one; and how many these are."""
+
+
+@dataclass
+class Survey:
+    r"""What is known of clouds, on the device.
+
+    Args:
+        mean (torch.Tensor): The mean of each cloud, float64, :math:`(clouds, D)`.
+        alike (torch.Tensor): Whether all points of a cloud are one, int32.
+        kappa (torch.Tensor): The finest level of each cloud, -1 where all its points are one, int32.
+        fields (list): Of the keys of every grid, in one word.
+        facts (torch.Tensor): How many bits a key needs in each grid (if more than ``WORD_BITS``, its table is of no use),
+            the flags, and room for what else the host is to read; int64.
+    """
+
+    mean: Tensor
+    alike: Tensor
+    kappa: Tensor
+    fields: list[Fields]
+    facts: Tensor
+
+
+def survey(clouds: Clouds, values: Tensor | None, grids, levels: int, finest: int, limit: float, room: int) -> Survey:
+    r"""Looks at all points, and at all values if given.
+
+    Args:
+        clouds (Clouds): The points.
+        values (torch.Tensor, optional): What is to be finite, contiguous.
+        grids (Grids): The grids that keys are made of.
+        levels (int): How many levels there are.
+        finest (int): The finest level of all clouds, as far as it is known.
+        limit (float): How far from the origin a position may be.
+        room (int): How many facts are added later; they are 0 until then.
+    """
+    sizes, dim, device = clouds.sizes, clouds.position.size(1), clouds.position.device
+    chunks, number, halvings = sizes.chunks, clouds.number, steps(clouds.graphs)
+    found = torch.empty(3, chunks, dim, dtype=torch.float64, device=device)
+    flags = torch.empty(2, chunks, dtype=torch.int32, device=device)
+    numbers = 0 if values is None else values.numel()
+    size = block(NUMBERS, numbers)
+    # A little less than the limit, since the kernel takes it as a float32: a closer look decides.
+    _survey[(chunks,)](
+        clouds.position, clouds.position if values is None else values, clouds.order if clouds.graphs > 1 else None,
+        sizes.table, clouds.cloud, found, flags, clouds.graphs, clouds.heads, halvings, numbers, cdiv(numbers, chunks),
+        0.999 * limit, D=dim, SORTED=clouds.graphs > 1, CHECK=numbers > 0, CHUNK=CHUNK, BLOCK=size,
+    )  # fmt: skip
+    bounds = torch.empty(3, number, dim, dtype=torch.float64, device=device)
+    told = torch.empty(4, number, dtype=torch.int32, device=device)
+    _clouds[(number,)](
+        found, flags, sizes.table, bounds, told, clouds.graphs, clouds.heads, chunks, number, finest,
+        D=dim, ITSELF=clouds.begin == 0, BLOCK=CHUNKS,
+    )  # fmt: skip
+    count = len(grids.used)
+    tables = torch.empty(count, 4, 1 + dim, dtype=torch.int64, device=device)
+    facts = torch.empty(count + FLAGS.value + room, dtype=torch.int64, device=device)
+    _fields[(count,)](
+        bounds, told, grids.matrices, grids.spare, grids.step, grids.used, tables, facts,
+        number, len(facts), (levels * number).bit_length(),
+        GRIDS=count, COUNTED=levels > 1, D=dim, DP=power_of_2(dim), WORD_BITS=WORD_BITS, BLOCK=block(1024, number),
+    )  # fmt: skip
+    return Survey(bounds[2], told[2], told[3], [Fields(table, 1) for table in tables.unbind()], facts)
+
+
+@triton.jit(do_not_specialize=["graphs", "halvings", "numbers", "share"])
+def _survey(
+    points, values, order, table, cloud, found, flags, graphs, heads, halvings, numbers, share, limit,
+    D: tl.constexpr, SORTED: tl.constexpr, CHECK: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Bounds and sum of a chunk of points, and whether they are within the limit, and a share of the values finite."""
+    chunk, chunks = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    graph = graph_of_chunk(table, chunk, graphs, halvings)
+    first = tl.load(table + FIRST * (graphs + 1) + graph)
+    length = (tl.load(table + FIRST * (graphs + 1) + graph + 1) - first) // heads
+    start = tl.load(table + START * (graphs + 1) + graph)
+    size = (tl.load(table + START * (graphs + 1) + graph + 1) - start) // heads
+    head = (chunk - first) // length
+    t = (chunk - first) % length * CHUNK + tl.arange(0, CHUNK)
+    inside = t < size
+    if SORTED:
+        i = tl.load(order + start + head * size + t, mask=inside, other=0)
+    else:
+        i = t * heads + head
+        tl.store(cloud + i, (head + t * 0).to(tl.int32), mask=inside)
+    far = t < 0
+    for j in tl.static_range(D):
+        p = tl.load(points + i * D + j, mask=inside, other=0.0).to(tl.float64)
+        far = far | (inside & ((tl.abs(p) < limit) == 0))
+        to = found + chunk * D + j
+        tl.store(to, tl.min(tl.where(inside, p, float("inf")), axis=0))
+        tl.store(to + chunks * D, tl.max(tl.where(inside, p, float("-inf")), axis=0))
+        tl.store(to + 2 * chunks * D, tl.sum(p, axis=0))
+    tl.store(flags + chunk, tl.max(far.to(tl.int32), axis=0))
+    wrong = tl.zeros([BLOCK], dtype=tl.int32)
+    if CHECK:
+        for begin in range(0, share, BLOCK):
+            at = begin + tl.arange(0, BLOCK)
+            place = chunk * share + at
+            value = tl.load(values + place, mask=(at < share) & (place < numbers), other=0.0)
+            wrong = wrong | ((tl.abs(value) < float("inf")) == 0).to(tl.int32)
+    tl.store(flags + chunks + chunk, tl.max(wrong, axis=0))
+
+
+@triton.jit(do_not_specialize=["graphs", "chunks", "clouds", "finest"])
+def _clouds(
+    found, flags, table, bounds, told, graphs, heads, chunks, clouds, finest,
+    D: tl.constexpr, ITSELF: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Bounds, mean, flags and finest level of a cloud, from its chunks."""
+    cloud = tl.program_id(0).to(tl.int64)
+    graph, head = cloud // heads, cloud % heads
+    first = tl.load(table + FIRST * (graphs + 1) + graph)
+    length = (tl.load(table + FIRST * (graphs + 1) + graph + 1) - first) // heads
+    begin = first + head * length
+    size = (tl.load(table + START * (graphs + 1) + graph + 1) - tl.load(table + START * (graphs + 1) + graph)) // heads
+    b = tl.arange(0, BLOCK)
+    same = size > 0
+    for j in tl.static_range(D):
+        low = tl.full([BLOCK], float("inf"), dtype=tl.float64)
+        high = tl.full([BLOCK], float("-inf"), dtype=tl.float64)
+        total = tl.zeros([BLOCK], dtype=tl.float64)
+        for k in range(0, length, BLOCK):
+            live = k + b < length
+            at = found + (begin + k + b) * D + j
+            low = tl.minimum(low, tl.load(at, mask=live, other=float("inf")))
+            high = tl.maximum(high, tl.load(at + chunks * D, mask=live, other=float("-inf")))
+            total += tl.load(at + 2 * chunks * D, mask=live, other=0.0)
+        lowest, highest = tl.min(low, axis=0), tl.max(high, axis=0)
+        same = same & (lowest == highest)
+        to = bounds + cloud * D + j
+        tl.store(to, lowest)
+        tl.store(to + clouds * D, highest)
+        tl.store(to + 2 * clouds * D, tl.sum(total, axis=0) / tl.maximum(size, 1).to(tl.float64))
+    far = tl.zeros([BLOCK], dtype=tl.int32)
+    wrong = tl.zeros([BLOCK], dtype=tl.int32)
+    for k in range(0, length, BLOCK):
+        live = k + b < length
+        far = far | tl.load(flags + begin + k + b, mask=live, other=0)
+        wrong = wrong | tl.load(flags + chunks + begin + k + b, mask=live, other=0)
+    tl.store(told + cloud, tl.max(far, axis=0))
+    tl.store(told + clouds + cloud, tl.max(wrong, axis=0))
+    alike = same.to(tl.int32)
+    if ITSELF == 0:
+        alike = alike * 0
+    tl.store(told + 2 * clouds + cloud, alike)
+    tl.store(told + 3 * clouds + cloud, tl.where(alike > 0, -1, finest))
+
+
+@triton.jit
+def _any(flags, clouds, BLOCK: tl.constexpr):
+    """Whether a flag of some cloud is set."""
+    b = tl.arange(0, BLOCK)
+    found = tl.zeros([BLOCK], dtype=tl.int32)
+    for k in range(0, clouds, BLOCK):
+        found = found | tl.load(flags + k + b, mask=k + b < clouds, other=0)
+    return tl.max(found, axis=0)
+
+
+@triton.jit(do_not_specialize=["clouds", "room", "cloud_bits"])
+def _fields(
+    bounds, told, matrices, spare, step, used, tables, facts, clouds, room, cloud_bits,
+    GRIDS: tl.constexpr, COUNTED: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, WORD_BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The fields of a grid's keys."""
+    grid = tl.program_id(0)
+    j, b = tl.arange(0, DP), tl.arange(0, BLOCK)
+    least = tl.zeros([DP], dtype=tl.float64)
+    most = tl.zeros([DP], dtype=tl.float64)
+    for k in tl.static_range(D):
+        low = tl.full([BLOCK], float("inf"), dtype=tl.float64)
+        high = tl.full([BLOCK], float("-inf"), dtype=tl.float64)
+        for c in range(0, clouds, BLOCK):
+            at = bounds + (c + b).to(tl.int64) * D + k
+            low = tl.minimum(low, tl.load(at, mask=c + b < clouds, other=float("inf")))
+            high = tl.maximum(high, tl.load(at + clouds * D, mask=c + b < clouds, other=float("-inf")))
+        lowest, highest = tl.min(low, axis=0), tl.max(high, axis=0)
+        factor = tl.load(matrices + (grid * D + j) * D + k, mask=j < D, other=0.0)
+        up, down = tl.maximum(factor, 0.0), tl.minimum(factor, 0.0)
+        least += up * lowest + down * highest
+        most += up * highest + down * lowest
+    # Others are refused later.
+    within = (tl.abs(least) < 2.0**50) & (tl.abs(most) < 2.0**50)
+    least, most = tl.where(within, least, 0.0), tl.where(within, most, 0.0)
+    # Cells that count pairs are laid around the mean of each cloud: a point is at most as far from it as from any.
+    centred = COUNTED & (grid == 1)
+    spread = most - least
+    least = tl.where(centred, -spread - 1, least)
+    most = tl.where(centred, spread + 1, most)
+    unit, free = tl.load(step + grid), tl.load(spare + grid)
+    most += tl.where(grid == 0, unit, 0.0)  # the origin of a lattice
+    least = (tl.floor(least / unit) - free) * unit
+    top = tl.floor(most) + free + 1 - least
+    bits = tl.zeros([DP], dtype=tl.int64)
+    power = tl.full([DP], 1.0, dtype=tl.float64)
+    for _ in range(WORD_BITS):
+        bits += (top >= power).to(tl.int64)
+        power *= 2
+    bits = tl.where(tl.load(used + grid * D + j, mask=j < D, other=0) != 0, bits, 0)
+    below = tl.sum(tl.where(j[None, :] > j[:, None], bits[None, :], 0), axis=1)
+    total = tl.sum(bits, axis=0)
+    to = tables + grid * 4 * (D + 1)
+    tl.store(to + 1 + j, least.to(tl.int64), mask=j < D)
+    tl.store(to + (D + 1) + 1 + j, bits * 0, mask=j < D)
+    tl.store(to + 2 * (D + 1) + 1 + j, tl.minimum(below, WORD_BITS), mask=j < D)
+    tl.store(to + 3 * (D + 1) + 1 + j, bits, mask=j < D)
+    tl.store(to, total * 0)
+    tl.store(to + (D + 1), total * 0)
+    tl.store(to + 2 * (D + 1), tl.minimum(total, WORD_BITS))
+    tl.store(to + 3 * (D + 1), total * 0 + cloud_bits)
+    tl.store(facts + grid, total + cloud_bits)
+    if grid == 0:
+        tl.store(facts + GRIDS + FAR, _any(told, clouds, BLOCK).to(tl.int64))
+        tl.store(facts + GRIDS + NOT_FINITE, _any(told + clouds, clouds, BLOCK).to(tl.int64))
+        tl.store(facts + GRIDS + ALIKE, _any(told + 2 * clouds, clouds, BLOCK).to(tl.int64))
+        for place in range(GRIDS + FLAGS, room):
+            tl.store(facts + place, total * 0)
