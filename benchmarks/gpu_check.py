@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 
 import torch
 from gpu_common import DEVICE, cloud, features
@@ -17,6 +18,9 @@ from torch import Tensor
 
 from phgcn.functional import global_attention, permutohedral_filter
 from phgcn.lattice import MultiScale, Separable, groups
+
+WORKERS = 8
+"""Processes that check cases."""
 
 
 def relative(got: Tensor, want: Tensor) -> float:
@@ -83,35 +87,37 @@ def check_cases(quick: bool) -> dict[str, Case]:
 
 def check(quick: bool) -> dict:
     """Against the reference on the CPU; bits of runs and batches."""
-    found, wrong = {}, 0
-    tolerance = {torch.float64: 1e-10, torch.float32: 1e-4}
-    limit, groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS_CUDA, groups.EXACT_PAIRS
-    try:
-        for name, case in check_cases(quick).items():
-            begin = time.perf_counter()
-            options = {"method": case.method, "decay": 1.0}
-            want = outputs(case.inputs, "cpu", torch.float64, "reference", case.call, **options)
-            between, row = time.perf_counter(), {}
-            for dtype in case.types:
-                try:
-                    got = outputs(case.inputs, DEVICE, dtype, "triton", case.call, **options)
-                    errors = [relative(a, b) for a, b in zip(got, want, strict=True) if float(b.norm()) > 0]
-                except Exception as error:  # said, counted, and the other cases still run
-                    print(f"FAILED {name} {dtype}: {type(error).__name__} {error}"[:1500], flush=True)
-                    errors = [float("nan")]
-                row[str(dtype)] = max(errors, key=lambda e: float("inf") if e != e else e)
-                if not row[str(dtype)] < tolerance[dtype] * case.slack:
-                    wrong += 1
-                    print(f"WRONG {name} {dtype}: {errors}", flush=True)
-            found[name] = row
-            taken = f"{between - begin:.1f} s on the CPU, {time.perf_counter() - between:.1f} s on the GPU with compiling"
-            print(f"{name}: {row}, {taken}", flush=True)
-    finally:
-        groups.EXACT_PAIRS_CUDA = limit
-    print(f"check: {len(found)} cases, {wrong} wrong", flush=True)
+    names = list(check_cases(quick))
+    # Each case compiles kernels of its own, which takes longer than the rest: several processes share that.
+    with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as workers:
+        found = dict(zip(names, workers.map(check_case, names, [quick] * len(names)), strict=True))
+    wrong = sum(row.pop("wrong") for row in found.values())
+    print(f"check: {len(found)} cases, {wrong:.0f} wrong", flush=True)
     same = same_bits(20_000 if quick else 200_000)
     print("same bits:", same, flush=True)
     return {"cases": found, "wrong": wrong, "same_bits": same}
+
+
+def check_case(name: str, quick: bool) -> dict[str, float]:
+    """The worst error of a case for each type, and how many of them are wrong."""
+    case, row, wrong = check_cases(quick)[name], {}, 0
+    tolerance = {torch.float64: 1e-10, torch.float32: 1e-4}
+    groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS
+    options = {"method": case.method, "decay": 1.0}
+    want = outputs(case.inputs, "cpu", torch.float64, "reference", case.call, **options)
+    for dtype in case.types:
+        try:
+            got = outputs(case.inputs, DEVICE, dtype, "triton", case.call, **options)
+            errors = [relative(a, b) for a, b in zip(got, want, strict=True) if float(b.norm()) > 0]
+        except Exception as error:  # said, counted, and the other cases still run
+            print(f"FAILED {name} {dtype}: {type(error).__name__} {error}"[:1500], flush=True)
+            errors = [float("nan")]
+        row[str(dtype)] = max(errors, key=lambda e: float("inf") if e != e else e)
+        if not row[str(dtype)] < tolerance[dtype] * case.slack:
+            wrong += 1
+            print(f"WRONG {name} {dtype}: {errors}", flush=True)
+    print(f"{name}: {row}", flush=True)
+    return {**row, "wrong": wrong}
 
 
 def same_bits(count: int) -> dict[str, bool]:

@@ -41,6 +41,18 @@ def large(measured: dict) -> list[str]:
     return table(["method", "cloud", "N", "forward, ms", "with backward, ms", "peak, GB"], rows)
 
 
+def stages(measured: dict) -> list[str]:
+    """Every stage that takes 3 % or more, with its floor."""
+    kinds = {"forward": "forward", "both": "with backward"}
+    rows = []
+    for r in measured["stages"]:
+        parts = sorted(r["stages"].items(), key=lambda part: -part[1]["ms"])
+        told = [f"{name} {part['ms']:.2f} ({part['floor']:.2f})" for name, part in parts if part["ms"] >= 0.03 * r["ms"]]
+        told.append(f"between {r['between']:.2f}")
+        rows.append([f"`{r['method']}`", f"{r['count']:,}", r["cloud"], kinds[r["kind"]], f"{r['ms']:.2f}", "; ".join(told)])
+    return table(["method", "N", "cloud", "", "ms", "stages, ms (floor)"], rows)
+
+
 def layers(measured: dict, small: dict) -> list[str]:
     found, gat = measured["sections"]["layers"], measured["sections"]["layers"]["times"]["GATConv"]["median"]
     big = [
@@ -72,9 +84,10 @@ def crossing(measured: dict) -> list[str]:
 def main() -> None:
     page, measured = ROOT / "docs" / "performance.md", results("gpu")
     write(page, "speed", speed(measured))
+    write(page, "stages", stages(measured))
     write(page, "large", large(measured))
     write(page, "layers", layers(results("gpu_layers"), results("gpu_small")))
-    write(page, "crossing", crossing(measured))
+    write(page, "crossing", crossing(results("gpu_crossing")))
     print(f"written: {page}")
 
 
