@@ -15,6 +15,10 @@ def silent(progress):
     pass
 
 
+def planned(cases, effort=SMALL):
+    return {case: effort for case in cases}
+
+
 class Stop(Exception):
     pass
 
@@ -28,7 +32,7 @@ def trained(trial):
 
 def test_results_are_written_with_every_trial(tmp_path):
     cases = [Case("phgcn", 5), Case("gat", 5)]
-    content = motif.run(cases, SMALL, tmp_path, silent)
+    content = motif.run(planned(cases), tmp_path, silent)
     written = json.loads((tmp_path / "motif.json").read_text())
     assert written["curves"] == content["curves"] and content["failures"] == {} and written["missing"] == {}
     for curve in written["curves"]:
@@ -46,7 +50,7 @@ def test_results_are_written_with_every_trial(tmp_path):
 def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
     cases = [Case("phgcn", 5), Case("gat", 5)]
     effort = replace(SMALL, trials=1, graphs=16, heads=4, hidden=16)
-    one, two = (motif.run(cases, effort, tmp_path / str(jobs), silent, jobs=jobs) for jobs in (1, 2))
+    one, two = (motif.run(planned(cases, effort), tmp_path / str(jobs), silent, jobs=jobs) for jobs in (1, 2))
     assert one["failures"] == two["failures"] == {}
     for first, second in zip(one["curves"], two["curves"], strict=True):
         assert first["trials"] == second["trials"]
@@ -57,11 +61,11 @@ def test_results_do_not_depend_on_the_number_of_processes(tmp_path):
 
 def test_some_cases_are_run_now_and_all_that_are_done_are_written(tmp_path):
     cases = [Case("phgcn", 5), Case("gat", 5), Case("gat-eda", 5)]
-    content = motif.run(cases, SMALL, tmp_path, silent, only=motif.choose(cases, ["gat-5-*"]))
+    content = motif.run(planned(cases), tmp_path, silent, only=motif.choose(planned(cases), ["gat-5-*"]))
     assert [curve["model"] for curve in content["curves"]] == ["gat"]
     assert set(content["missing"]) == {"phgcn-5-colour-exact-10", "gat-eda-5-colour"}
     motif.run_trial(Trial(cases[0], 0, SMALL, tmp_path / "trials"))  # one of two: half done
-    content = motif.run(cases, SMALL, tmp_path, silent, only=motif.choose(cases, ["gat-eda*"]))
+    content = motif.run(planned(cases), tmp_path, silent, only=motif.choose(planned(cases), ["gat-eda*"]))
     assert [curve["model"] for curve in content["curves"]] == ["gat", "gat-eda"]
     assert content["missing"] == {"phgcn-5-colour-exact-10": ["phgcn-5-colour-exact-10-1"]}
     assert "Not done yet: phgcn-5-colour-exact-10." in (tmp_path / "motif.md").read_text()
@@ -69,23 +73,31 @@ def test_some_cases_are_run_now_and_all_that_are_done_are_written(tmp_path):
 
 def test_a_case_that_does_not_exist_is_named():
     with pytest.raises(ValueError, match=r"cases is 'gin\*'; allowed: phgcn-10-colour-exact-10, gat-10-colour"):
-        motif.choose(motif.quick_cases(), ["gat*", "gin*"])
+        motif.choose(motif.quick_plan(), ["gat*", "gin*"])
+
+
+def test_a_case_has_its_own_effort_until_it_is_changed(tmp_path):
+    plan = {Case("gat", 5): SMALL, Case("gat-eda", 5): replace(SMALL, iterations=3, trials=1)}
+    curves = motif.run(plan, tmp_path, silent)["curves"]
+    assert [(curve["iterations"], len(curve["trials"])) for curve in curves] == [([0, 2, 4, 6], 2), ([0, 2, 3], 1)]
+    changed = motif.change(plan, trials=3, iterations=None)
+    assert [(effort.trials, effort.iterations) for effort in changed.values()] == [(3, 6), (3, 3)]
 
 
 def test_names_of_cases_differ():
-    names = [case.name for case in motif.full_cases()]
+    names = [case.name for case in motif.full_plan()]
     assert len(set(names)) == len(names)
 
 
 def test_a_device_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match="device is 'moon'; allowed: cpu"):
-        motif.run([Case("gat", 5)], SMALL, tmp_path, silent, device="moon")
+        motif.run(planned([Case("gat", 5)]), tmp_path, silent, device="moon")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_starts_from_the_same_weights_and_graphs(tmp_path):
     cases = [Case("phgcn", 5), Case("phgcn", 5, method="lattice"), Case("gat", 5), Case("gat-eda", 5)]
-    one, two = (motif.run(cases, SMALL, tmp_path / device, silent, device=device) for device in ("cpu", "cuda"))
+    one, two = (motif.run(planned(cases), tmp_path / device, silent, device=device) for device in ("cpu", "cuda"))
     assert two["failures"] == {}
     for first, second in zip(one["curves"], two["curves"], strict=True):
         assert [trial[0] for trial in first["trials"]] == [trial[0] for trial in second["trials"]]
@@ -147,7 +159,7 @@ def test_a_step_changes_every_layer(model, tmp_path):
 
 
 def test_the_learning_rate_falls_to_nothing():
-    rates = [motif.FULL.rate(iteration) for iteration in (0, 300, 600)]
+    rates = [Effort(iterations=600).rate(iteration) for iteration in (0, 300, 600)]
     assert rates == pytest.approx([3e-3, 1.5e-3, 0.0], abs=1e-12)
 
 

@@ -35,7 +35,7 @@ def motif(
     quick: Quick = False,
     trials: Annotated[int | None, typer.Option(help="Networks of each kind. \\[default: 10, quick: 3]", min=1)] = None,
     iterations: Annotated[
-        int | None, typer.Option(help="Batches of graphs to train on. \\[default: 600, quick: 250]", min=1)
+        int | None, typer.Option(help="Batches of graphs to train on. \\[default: 300 or 600, quick: 250]", min=1)
     ] = None,
     cases: Annotated[
         str | None,
@@ -59,14 +59,11 @@ def motif(
     from ..experiments import motif as experiment
     from ..experiments.motif_report import HEADINGS, KINDS, rows
 
-    everything = experiment.quick_cases() if quick else experiment.full_cases()
-    chosen = everything if cases is None else experiment.choose(everything, cases.split(","))
-    standard = experiment.QUICK if quick else experiment.FULL
-    effort = replace(standard, trials=trials or standard.trials, iterations=iterations or standard.iterations)
+    standard = experiment.quick_plan() if quick else experiment.full_plan()
+    plan = experiment.change(standard, trials=trials, iterations=iterations)
+    chosen = None if cases is None else experiment.choose(plan, cases.split(","))
     with TrialsDisplay() as display:
-        content = experiment.run(
-            everything, effort, out, display.told, only=chosen, jobs=jobs or default_jobs(device), device=device
-        )
+        content = experiment.run(plan, out, display.told, only=chosen, jobs=jobs or default_jobs(device), device=device)
     names = ["motif.json", "motif.md", *(f"{name}.{kind}" for name in ("motif", "motif-graphs") for kind in KINDS)]
     files = [str(out / name) for name in names] if content["curves"] else []
     if as_json:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class Effort:
     """How much is computed.  Settings that change a trial are part of its file; the number of trials is not.
 
     Args:
-        trials (int): Networks of each kind. (default: :obj:`10`)
+        trials (int): Networks. (default: :obj:`10`)
         iterations (int): Batches to train on. (default: :obj:`600`)
         every (int): Iterations between two tests. (default: :obj:`25`)
         graphs (int): Graphs in a batch. (default: :obj:`16`)
@@ -92,33 +92,40 @@ class Effort:
         return self.learning_rate * (1 + math.cos(math.pi * iteration / self.iterations)) / 2
 
 
-FULL = Effort()
-QUICK = Effort(trials=3, iterations=250)
+Plan = dict[Case, Effort]
+"""The cases of an experiment, each with its own effort."""
 
 
-def full_cases() -> list[Case]:
+def full_plan() -> Plan:
     """The paper's figure, longer chains, the lattice beside the exact sum, and the harder motifs."""
-    local = ("gat", "gat-eda")
-    return [
-        *(Case(model, 10) for model in ("phgcn", *local)),
-        Case("phgcn", 10, method="lattice"),
-        *(Case(model, 100) for model in ("phgcn", *local)),
-        Case("phgcn", 100, method="lattice"),
-        *(Case(model, 10, "wiring") for model in ("phgcn", *local)),
-        Case("phgcn", 10, "wiring", decay=1.0),
-    ]
+    every, local = Effort(), ("gat", "gat-eda")
+    paper, slow = replace(every, iterations=300), replace(every, iterations=300, every=50, graphs=4)
+    return {
+        **{Case(model, 10): paper for model in ("phgcn", *local)},
+        Case("phgcn", 10, method="lattice"): slow,
+        **{Case(model, 100): slow for model in ("phgcn", *local)},
+        Case("phgcn", 100, method="lattice"): slow,
+        **{Case(model, 10, "wiring"): every for model in ("phgcn", *local)},
+        Case("phgcn", 10, "wiring", decay=1.0): every,
+    }
 
 
-def quick_cases() -> list[Case]:
-    return [Case(model, 10) for model in ("phgcn", "gat", "gat-eda")]
+def quick_plan() -> Plan:
+    return {Case(model, 10): Effort(trials=3, iterations=250) for model in ("phgcn", "gat", "gat-eda")}
 
 
-def choose(cases: Sequence[Case], patterns: Sequence[str]) -> list[Case]:
+def change(plan: Plan, **settings: int | None) -> Plan:
+    """A plan with some settings replaced in every effort; those that are :obj:`None` stay."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    return {case: replace(effort, **given) for case, effort in plan.items()}
+
+
+def choose(plan: Plan, patterns: Sequence[str]) -> list[Case]:
     """The cases whose names match one of the patterns, as file names do."""
     for pattern in patterns:
-        if not any(fnmatchcase(case.name, pattern) for case in cases):
-            raise ValueError(f"cases is {pattern!r}; allowed: {', '.join(case.name for case in cases)}, or patterns of them")
-    return [case for case in cases if any(fnmatchcase(case.name, pattern) for pattern in patterns)]
+        if not any(fnmatchcase(case.name, pattern) for case in plan):
+            raise ValueError(f"cases is {pattern!r}; allowed: {', '.join(case.name for case in plan)}, or patterns of them")
+    return [case for case in plan if any(fnmatchcase(case.name, pattern) for pattern in patterns)]
 
 
 @dataclass(frozen=True)
@@ -158,8 +165,7 @@ class Trial:
 
 
 def run(
-    cases: Sequence[Case],
-    effort: Effort,
+    plan: Plan,
     folder: Path,
     told: Callable[[Progress], None],
     *,
@@ -173,8 +179,7 @@ def run(
     Several processes can work into one folder; a trial is run by one of them, and the last one finds all trials done.
 
     Args:
-        cases (list of Case): Those of the results.
-        effort (Effort): How much is computed.
+        plan (dict of Case and Effort): The cases of the results, and how much is computed for each.
         folder (Path): Where results go, and trials into ``trials`` below it.
         told (callable): Called with every :class:`phgcn.experiments.workers.Progress`.
         only (list of Case, optional): Those that are run now. (default: :obj:`None`, all)
@@ -187,33 +192,34 @@ def run(
     check_device(device)
     begin = time.perf_counter()
 
-    def trials(chosen: Sequence[Case]) -> list[Trial]:
-        return [Trial(case, number, effort, folder / "trials", device) for case in chosen for number in range(effort.trials)]
+    def trials(case: Case) -> list[Trial]:
+        return [Trial(case, number, plan[case], folder / "trials", device) for number in range(plan[case].trials)]
 
-    waiting = [trial for trial in trials(cases if only is None else only) if trial.result() is None]
+    chosen = plan if only is None else only
+    waiting = [trial for case in chosen for trial in trials(case) if trial.result() is None]
     (folder / "trials").mkdir(parents=True, exist_ok=True)
     failures = run_all(waiting, run_trial, jobs, told)
     with locked(folder / ".motif.lock"):
-        content = gather(trials(cases), effort) | {"seconds": time.perf_counter() - begin}
+        content = gather({case: trials(case) for case in plan}) | {"seconds": time.perf_counter() - begin}
         if content["curves"]:
             motif_report.write(folder, content)
     return {**content, "failures": failures}
 
 
-def gather(trials: Sequence[Trial], effort: Effort) -> dict[str, Any]:
+def gather(trials: dict[Case, list[Trial]]) -> dict[str, Any]:
     """The curves of all cases whose trials are done, and the names of trials that are missing in the others."""
     curves, missing = [], {}
-    for case in dict.fromkeys(trial.case for trial in trials):
-        found = {trial.name: trial.result() for trial in trials if trial.case == case}
+    for case, wanted in trials.items():
+        found = {trial.name: trial.result() for trial in wanted}
         done = [result for result in found.values() if result is not None]
         if len(done) < len(found):
             missing[case.name] = [name for name, result in found.items() if result is None]
             continue
-        about = {**asdict(case), "title": case.title, "made": motif_report.made([result["made"] for result in done])}
+        about = {**asdict(case), "name": case.name, "title": case.title, "effort": asdict(wanted[0].effort)}
+        about["made"] = motif_report.made([result["made"] for result in done])
         curve = {**about, "iterations": done[0]["iterations"], "trials": [result["accuracy"] for result in done]}
         curves.append(curve | {"summary": motif_report.summary(done)})
-    content = {"provenance": provenance(), "effort": asdict(effort), "test_graphs": TEST_GRAPHS}
-    return {**content, "missing": missing, "curves": curves}
+    return {"provenance": provenance(), "test_graphs": TEST_GRAPHS, "missing": missing, "curves": curves}
 
 
 # One trial

@@ -88,7 +88,10 @@ def made(trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 # The table
 
-HEADINGS = ("model", "elements", "motifs differ in", "accuracy %", "worst trial", "lowest late", "learned after", "learned by")
+HEADINGS = (
+    "model", "elements", "motifs differ in", "trials", "iterations", "accuracy %", "worst trial", "lowest late",
+    "learned after", "learned by",
+)  # fmt: skip
 
 
 def rows(content: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -97,23 +100,23 @@ def rows(content: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _row(curve: dict[str, Any]) -> tuple[str, ...]:
-    found = curve["summary"]
+    found, effort = curve["summary"], curve["effort"]
     error = "" if found["standard_error"] is None else f" ± {100 * found['standard_error']:.1f}"
     learned = [number for number in found["learned"] if number is not None]
     after = f"{statistics.median(learned):.0f} (at most {max(learned)})" if learned else "-"
     return (
-        curve["title"], str(curve["elements"]), curve["variant"], f"{100 * found['mean']:.1f}{error}",
-        f"{100 * found['worst']:.1f}", f"{100 * found['lowest_late']:.1f}", after, f"{len(learned)} of {len(found['learned'])}",
+        curve["title"], str(curve["elements"]), curve["variant"], str(effort["trials"]),
+        f"{effort['iterations']} x {effort['graphs']}", f"{100 * found['mean']:.1f}{error}", f"{100 * found['worst']:.1f}",
+        f"{100 * found['lowest_late']:.1f}", after, f"{len(learned)} of {len(found['learned'])}",
     )  # fmt: skip
 
 
 def markdown(content: dict[str, Any]) -> str:
-    effort = content["effort"]
     text = (
-        f"{effort['trials']} trials of {effort['iterations']:,} iterations on {effort['graphs']} fresh graphs each; tested on "
-        f"{content['test_graphs']} fresh graphs, one red node of each motif in each (chance: 50 %). Accuracy: after the last "
-        "iteration, mean and standard error. Lowest late: the lowest of any trial in the last fifth of its tests. Learned: all "
-        "tests from then on reach 98 %; median over the trials that do. λ: the coefficient of global attention."
+        f"Iterations: their number, and the fresh graphs in each. Tested on {content['test_graphs']} fresh graphs, one red "
+        "node of each motif in each (chance: 50 %). Accuracy: after the last iteration, mean and standard error. Lowest late: "
+        "the lowest of any trial in the last fifth of its tests. Learned: all tests from then on reach 98 %; median over the "
+        "trials that do. λ: the coefficient of global attention."
     )
     lines = ["# Which motif is frequent?", "", text, ""]
     lines += ["| " + " | ".join(line) + " |" for line in (HEADINGS, ("---",) * len(HEADINGS), *rows(content))]
