@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import about, reproduce, training, using
+from . import about, embed, reproduce, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -48,6 +48,7 @@ app.command("evaluate")(using.evaluate)
 app.command("predict")(using.predict)
 app.command("tune")(training.tune)
 app.command("plot")(using.plot)
+app.command("embed")(embed.embed)
 app.command("graphs")(about.graphs)
 app.command("doctor")(about.doctor)
 app.add_typer(reproduce.app, name="reproduce")

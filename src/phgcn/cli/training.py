@@ -47,6 +47,9 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that is there.")] = False,
     config: options.Config = None,
     changes: options.Changes = None,
+    neighbourhood: Annotated[
+        str | None, typer.Option(help="For geom-gcn-*: computed or published, as --set neighbourhood=...", show_default=False)
+    ] = None,
     metric: options.Metric = None,
     directed: options.Directed = False,
     device: options.Device = "cpu",
@@ -73,10 +76,13 @@ def train(
 
     asked = {"model": model, "protocol": protocol, "splits": splits, "repeats": repeats, "seed": seed, "metric": metric}
     given = {key: value for key, value in asked.items() if value is not None}
+    changes = list(changes or [])
+    if neighbourhood is not None:
+        changes.append(f"neighbourhood={neighbourhood}")
     if resume:
-        run, data = _continued(out or _default_folder(find(graph, directed)[1], given), graph, given, config, changes or [])
+        run, data = _continued(out or _default_folder(find(graph, directed)[1], given), graph, given, config, changes)
     else:
-        plan, data, heading = _plan(graph, given, config, changes or [], directed, device)
+        plan, data, heading = _plan(graph, given, config, changes, directed, device)
         run = Run.create(out or _default_folder(data, given), plan, data, heading)
     with TrainingDisplay(run.plan) as display:
         try:

@@ -3,10 +3,12 @@ r"""Embeddings that were computed before."""
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,6 @@ from numpy.typing import NDArray
 from ..data.check import bad
 from ..data.load import user_cache
 from ..data.npz import DAMAGE
-from ..train.files import replacing
 from .isomap import isomap
 from .neighbourhood import METHODS
 from .poincare import poincare
@@ -58,8 +59,7 @@ def embedding(edges: NDArray, count: int, method: str, seed: int = 0, again: boo
     begin = time.perf_counter()
     positions = EMBED[method](edges, count, seed)
     seconds = time.perf_counter() - begin
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, positions=positions, seconds=seconds)
+    _write(path, positions=positions, seconds=seconds)
     return Embedding(positions, seconds, path)
 
 
@@ -67,6 +67,21 @@ def cached_file(edges: NDArray, count: int, method: str, seed: int) -> Path:
     """Where an embedding is kept: ``<user's cache>/phgcn/embeddings``, by method, the graph's edges, and the seed."""
     digest = hashlib.sha256(f"{VERSION} {count} ".encode() + np.ascontiguousarray(edges, np.int64).tobytes()).hexdigest()[:16]
     return user_cache().parent / "embeddings" / f"{method}-{digest}-{seed}.npz"
+
+
+def _write(path: Path, **arrays: Any) -> None:
+    """Writes a file whole or not at all: under a temporary name, then renamed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+        temporary.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written ({error.strerror})", str(path)) from error
+    finally:
+        if temporary.parent.is_dir():
+            temporary.unlink(missing_ok=True)
 
 
 def _read(path: Path, count: int) -> Embedding:

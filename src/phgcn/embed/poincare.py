@@ -32,7 +32,9 @@ def poincare(edges: NDArray, count: int, seed: int) -> NDArray:
 
     logging.getLogger("gensim").setLevel(logging.WARNING)
     relations = [(int(a), int(b)) for a, b in edges]
-    model = PoincareModel(relations, size=2, negative=min(NEGATIVE, count - 1), burn_in=BURN_IN, seed=seed)
+    degree = np.bincount(edges[:, 0])
+    strangers = int((degree > 0).sum() - degree.max())  # of the node with most links, itself included
+    model = PoincareModel(relations, size=2, negative=min(NEGATIVE, strangers), burn_in=BURN_IN, seed=seed)
     model.train(epochs=EPOCHS, batch_size=BATCH)
     positions[np.array(model.kv.index_to_key)] = model.kv.vectors
     return positions

@@ -46,7 +46,7 @@ def published(data: Data, method: str, root: str | Path | None = None) -> Neighb
     if twin != name:
         found = replace(found, pairs=_numbers(twin, name, count, root)[found.pairs])
     keys = [np.unique(pairs.astype(np.int64) @ [count, 1]) for pairs in (found.pairs[~found.latent], edges)]
-    if not np.array_equal(*keys):
+    if not np.array_equal(keys[0], keys[1]):
         allowed = f"{len(keys[1])} pairs, the edges of {data.name} in both directions"
         raise bad(path, f"the {len(keys[0])} neighbours in the graph are not those of {data.name}", allowed=allowed)
     return found

@@ -34,6 +34,8 @@ def struc2vec(edges: NDArray, count: int, seed: int) -> NDArray:
         - **edges:** :math:`(E, 2)`, in both directions; **output:** :math:`(N, 2)`
     """
     needed("gensim", "gensim", "struc2vec")
+    if count < 2:
+        return np.zeros((count, 2))  # gensim waits for ever where there is one word only
     links = csr_matrix((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(count, count))
     starts, others = links.indptr.astype(np.int64), links.indices.astype(np.int64)
     degree = np.diff(starts)

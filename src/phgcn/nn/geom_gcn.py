@@ -51,7 +51,8 @@ class GeomGCN(NodeModel):
         return GeomGCNConv(in_channels, self.out_channels if last else self.hidden_channels, concat=not last)
 
     def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
-        return conv(x, *edge_index)
+        assert isinstance(conv, GeomGCNConv)
+        return conv.aggregate(x, edge_index)
 
     def recordable(self, x: Tensor) -> bool:
         return x.is_cuda and x.layout == torch.strided
@@ -65,7 +66,9 @@ class GeomGCN(NodeModel):
             relation (torch.Tensor): The relation of each edge.
             batch (torch.Tensor, optional): The graph of each node, for norms. (default: :obj:`None`, one graph)
         """
-        return super().forward(x, (edge_index, relation), batch)
+        first = self.convs[0]
+        assert isinstance(first, GeomGCNConv)
+        return super().forward(x, first.arrange(x, edge_index, relation), batch)  # once, for all layers
 
     def __repr__(self) -> str:
         sizes = f"{self.in_channels}, {self.hidden_channels}, {self.out_channels}"

@@ -2,7 +2,7 @@ r"""The layer of Geom-GCN: sums over neighbours, one for each relation that a ne
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,22 @@ from .linear import Linear
 
 RELATIONS = 9
 """Four quadrants around a neighbour in the graph, four around one in latent space, and the node itself."""
+
+
+class Arrangement(NamedTuple):
+    r"""Related edges in the order of sums: for each place, a node and a relation, the places it sums over.
+
+    Shapes:
+        - **sources:** :math:`(E,)`, where values come from, in the order of targets; **starts:** :math:`(N R + 1,)`
+        - **targets**, **back_starts:** the same the other way round, for gradients
+        - **scale:** :math:`(N,)`, :math:`1 / \sqrt{d_i}`
+    """
+
+    sources: Tensor
+    starts: Tensor
+    targets: Tensor
+    back_starts: Tensor
+    scale: Tensor
 
 
 class GeomGCNConv(torch.nn.Module):
@@ -71,16 +87,25 @@ class GeomGCNConv(torch.nn.Module):
                 edge that occurs twice counts twice; self-loops are not added.
             relation (torch.Tensor): The relation of each edge, 0 to ``num_relations - 1``.
         """
+        return self.aggregate(x, self.arrange(x, edge_index, relation))
+
+    def arrange(self, x: Tensor, edge_index: Any, relation: Tensor) -> Arrangement:
+        """The edges as :meth:`aggregate` takes them; they can be used again by another layer."""
         check_nodes(x, self.lin)
-        edges, count = self._edges(x, edge_index, relation), x.size(0)
-        places = edges * self.num_relations + relation.long()  # one for each node and relation
-        forth = _by_target(places, count * self.num_relations)
+        edges, places = self._edges(x, edge_index, relation), x.size(0) * self.num_relations
+        numbers = edges * self.num_relations + relation.long()  # of places, one for each node and relation
+        forth, back = _by_target(numbers, places), _by_target(numbers.flip(0), places)
         degree = forth[1][:: self.num_relations].diff()
-        scale = degree.clamp(min=1).to(self.lin.weight.dtype).rsqrt().unsqueeze(1)
-        values = self.lin(x) * scale
-        back = _by_target(places.flip(0), count * self.num_relations)
-        sums = _RelatedSum.apply(values.view(count * self.num_relations, self.out_channels), *forth, *back)
-        virtual = sums.view(count, self.num_relations, self.out_channels) * scale.unsqueeze(2)
+        return Arrangement(*forth, *back, degree.clamp(min=1).to(self.lin.weight.dtype).rsqrt())
+
+    def aggregate(self, x: Tensor, arranged: Arrangement) -> Tensor:
+        """The output for edges that are arranged."""
+        check_nodes(x, self.lin)
+        count, shape = x.size(0), (self.num_relations, self.out_channels)
+        *sorted_edges, scale = arranged
+        values = self.lin(x) * scale.unsqueeze(1)
+        sums = _RelatedSum.apply(values.view(count * shape[0], shape[1]), *sorted_edges)
+        virtual = sums.view(count, *shape) * scale.view(-1, 1, 1)
         return virtual.flatten(1) if self.concat else virtual.mean(dim=1)
 
     def _edges(self, x: Tensor, edge_index: Any, relation: Any) -> Tensor:
