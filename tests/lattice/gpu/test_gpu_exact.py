@@ -242,12 +242,17 @@ with compiled_only() as found:
     all_pairs_backward(q, q, norm, p, v, q, pairs, True, p, v, q)
     backward = ["pack", "pack", "pack_gradients", "nearest", "gradients", "gradients"]
     assert names(found)[5:] == ["pack", "pack", "nearest", "attend", *backward]
+    for points, kind in ((torch.float64, torch.float64), (torch.float32, torch.bfloat16), (torch.float32, torch.float16)):
+        p, v, norm = (torch.empty(90, 2, w, dtype=points) for w in (3, 5, 1))
+        v = v.to(kind)
+        all_pairs(p, v, None, Pairs([(0, 90, 0, 90)]), True, v, norm[..., 0])
+        all_pairs_backward(v, v, norm[..., 0], p, v, None, Pairs([(0, 90, 0, 90)]), True, p, v, None)
     p, v, edges = torch.zeros(90, 8, 4), torch.zeros(90, 8, 8), torch.zeros(2, 500, dtype=torch.long)
-    for mask in (None, torch.zeros(500, 8)):
-        _, kept = gpu.forward(p, v, edges, mask)
-        gpu.backward(v, kept, p, v, edges, mask)
+    for mask, kind in ((None, torch.float32), (torch.zeros(500, 8), torch.float32), (None, torch.bfloat16)):
+        _, kept = gpu.forward(p, v.to(kind), edges, mask)
+        gpu.backward(v.to(kind), kept, p, v.to(kind), edges, mask)
     of_step = ["look", "edges_by_node", "attend", "edges_by_node", "target_gradients", "source_gradients"]
-    assert names(found)[15:] == of_step * 2
+    assert names(found)[30:] == of_step * 3
 print(len(found))
 """
 
@@ -258,4 +263,4 @@ def test_kernels_compile_for_an_h200():
     env["PYTHONPATH"] = os.pathsep.join([str(tests), str(tests.parent / "src")])
     done = subprocess.run([sys.executable, "-c", COMPILE], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == 27
+    assert int(done.stdout) == 48
