@@ -161,38 +161,48 @@ def _at(
         return kept["rows"]
     if not wanted:
         return []
-    points, values = cloud(name, count, effort.dim, device), features(count, effort.channels, device)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    times: dict[tuple[str, str], list[float]] = {(method.name, kind): [] for method, kind in wanted}
-    peaks: dict[tuple[str, str], int] = {}
-    begin, rounds, on_gpu = time.perf_counter(), effort.rounds, torch.device(device).type == "cuda"
-    for number in range(effort.rounds + 1):
-        if number > 1 and time.perf_counter() - begin > effort.patience:
-            rounds = number - 1
-            break
-        for method, kind in wanted:
-            tell(f"{name}, {count:,} points, {'warming up' if number == 0 else f'round {number}'}: {method.name}, {kind}")
-            if number == 0 and on_gpu:
-                start = _begin_peak(device)
-                try:
-                    method.call(kind, points, values)
-                except torch.OutOfMemoryError:  # that was the last size
-                    del times[method.name, kind]
-                    continue
-                peaks[method.name, kind] = _peak(device) - start
-                continue
-            if (method.name, kind) not in times:
-                continue
-            taken = method.call(kind, points, values)
-            if number > 0:
-                times[method.name, kind].append(taken)
+    peaks, times = _timed(name, count, wanted, effort, device, tell)
     rows = [
         {"method": method, "cloud": name, "count": count, "kind": kind, "median": statistics.median(found), "times": found,
          "bytes": peaks.get((method, kind))}
         for (method, kind), found in times.items()
     ]  # fmt: skip
-    write_json(path, {"asked": asked, "rounds": rounds, "load": load, "rows": rows})
+    write_json(path, {"asked": asked, "load": load, "rows": rows})
     return rows
+
+
+def _timed(
+    name: str,
+    count: int,
+    wanted: Sequence[tuple[Method, str]],
+    effort: Effort,
+    device: str,
+    tell: Callable[[str], None],
+) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], list[float]]]:
+    """The bytes of the call that warms up, on a GPU, and the seconds of all rounds, by method and kind."""
+    points, values = cloud(name, count, effort.dim, device), features(count, effort.channels, device)
+    peaks: dict[tuple[str, str], int] = {}
+    times: dict[tuple[str, str], list[float]] = {}
+    begin, about = time.perf_counter(), f"{name}, {count:,} points"
+    for method, kind in wanted:
+        tell(f"{about}, warming up: {method.name}, {kind}")
+        start = _begin_peak(device) if torch.device(device).type == "cuda" else None
+        try:
+            method.call(kind, points, values)
+        except torch.OutOfMemoryError:  # the size before was the last
+            continue
+        times[method.name, kind] = []
+        if start is not None:
+            peaks[method.name, kind] = _peak(device) - start
+    for number in range(1, effort.rounds + 1):
+        if number > 1 and time.perf_counter() - begin > effort.patience:
+            break
+        for method, kind in wanted:
+            if (method.name, kind) in times:
+                tell(f"{about}, round {number}: {method.name}, {kind}")
+                times[method.name, kind].append(method.call(kind, points, values))
+    return peaks, times
 
 
 # Memory
