@@ -248,6 +248,16 @@ def test_the_full_table_has_all_cells():
     assert methods["phgcn"] == set(table.METHODS) and methods["phgcn-residual"] == {"lattice"} and methods["gcn"] == {None}
 
 
+def test_geom_gcn_has_rows_for_both_sources_of_neighbourhoods(tmp_path):
+    jobs = Request(("texas",), ("geom-gcn-p",), ("geom",), splits=2).jobs()
+    found = {job.name: job.settings(tmp_path)[0].neighbourhood for job in jobs}
+    assert found == {"texas-geom-gcn-p-geom-published": "published", "texas-geom-gcn-p-geom-computed": "computed"}
+    row = {"graph": "texas", "model": "geom-gcn-p", "protocol": "geom", "std": 1.0, "per_split": [1.0, 2.0], "published": None}
+    rows = [{**row, "method": "published", "mean": 67.0}, {**row, "method": "computed", "mean": 61.0}]
+    text = "\n".join(table_report._accuracies(rows, "geom"))
+    assert "| Geom-GCN-P | **67.0 ± 1.0** |" in text and "neighbourhoods computed here | 61.0 ± 1.0 |" in text
+
+
 def test_the_command_says_what_differs_from_the_whole():
     assert Request().command == "phgcn reproduce table"
     asked = Request(("cora",), splits=5, trials=20, device="cpu")

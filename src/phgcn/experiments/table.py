@@ -33,6 +33,7 @@ _ORDER = ("gcn", "gat", "geom-gcn-i", "geom-gcn-p", "geom-gcn-s", "gat-eda", "ph
 MODELS = tuple(model for model in _ORDER if model in config.MODELS)
 PROTOCOLS = ("paper", "geom")
 METHODS = ("lattice", "exact", "lattice-fine", "separable")
+SOURCES = ("published", "computed")  # of Geom-GCN's neighbourhoods, in the place of a method
 STAGES = ("all", "tune", "train", "table")
 COMPARED = "phgcn"  # the model that is trained with every method; others attend through the lattice, as the paper's does
 SEED = 0
@@ -110,16 +111,17 @@ class Request:
             for protocol in self.protocols
             for graph in self.graphs
             for model in self.models
-            if possible(graph, model)
             for method in self._methods(model)
         ]
 
     def studies(self) -> list[Study]:
         """All searches for settings."""
-        pairs = [(graph, model) for graph in self.graphs for model in self.models if possible(graph, model)]
+        pairs = [(graph, model) for graph in self.graphs for model in self.models]
         return [Study(graph, model, self.trials or 1, self.device, self.command) for graph, model in pairs]
 
     def _methods(self, model: str) -> tuple[str | None, ...]:
+        if model in config.EMBEDDINGS:
+            return SOURCES
         if "method" not in config.keys(model):
             return (None,)
         return self.methods if model == COMPARED else ("lattice",)
@@ -129,11 +131,6 @@ def quick_request() -> Request:
     """A small version that takes minutes on two cores."""
     models = tuple(model for model in MODELS if not model.startswith("geom-gcn"))
     return Request(("texas", "cornell"), models, ("paper",), ("lattice", "exact"), splits=3, quick=True)
-
-
-def possible(graph: str, model: str) -> bool:
-    """Whether the model can be trained on the graph: Geom-GCN's neighbourhoods exist for one version of Cornell only."""
-    return not (graph == "cornell-2020" and model.startswith("geom-gcn"))
 
 
 # One training
@@ -165,7 +162,7 @@ class Job:
         settings, source = settings_of(self.graph, self.model, out)
         changes: dict[str, Any] = dict(QUICK) if self.quick else {}
         if self.method is not None:
-            changes["method"] = self.method
+            changes["neighbourhood" if self.model in config.EMBEDDINGS else "method"] = self.method
         return config.change(settings, changes, self.model, self.name), source
 
     def plan(self, out: Path) -> Plan:
@@ -178,7 +175,7 @@ def cost(graph: str, model: str, method: str | None) -> float:
     """About how long an epoch takes, in any unit: long jobs begin first."""
     nodes = KNOWN[graph].published.nodes
     factor = {"mlp": 1.0, "gcn": 1.5, "gat": 3.0, "gat-eda": 2.0}.get(model, 3.0)
-    if method is not None:
+    if method is not None and method not in SOURCES:
         factor = {"lattice": 10.0, "lattice-fine": 25.0, "separable": 6.0, "exact": 3.0 + nodes / 300}[method]
     return (nodes + 500) * factor
 
