@@ -54,9 +54,6 @@ class GeomGCN(NodeModel):
         assert isinstance(conv, GeomGCNConv)
         return conv.aggregate(x, edge_index)
 
-    def recordable(self, x: Tensor) -> bool:
-        return x.is_cuda and x.layout == torch.strided
-
     def forward(self, x: Tensor, edge_index: Any, relation: Tensor, batch: Tensor | None = None) -> Tensor:  # type: ignore[override]
         r"""Runs the forward pass of the module.
 
