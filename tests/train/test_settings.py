@@ -2,6 +2,8 @@ import inspect
 
 import pytest
 
+from phgcn.data.names import GRAPHS
+from phgcn.experiments.table import GRAPHS as TABLE
 from phgcn.nn import MODELS
 from phgcn.train import settings as config
 from phgcn.train.settings import Settings, as_toml, change, keys, model_keys, read, resolve
@@ -94,3 +96,14 @@ def test_every_file_that_comes_along_is_valid_and_found():
 def test_a_path_never_finds_a_file_that_comes_along():
     assert config.shipped("phgcn", "some/texas") is None
     assert config.shipped("phgcn", None) is None
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_every_known_graph_has_settings_for_every_model(graph):
+    for model in config.MODELS:
+        if model.startswith("geom-gcn") and graph not in TABLE:
+            continue  # nobody published neighbourhoods for it
+        path = config.shipped(model, graph)
+        assert path is not None, f"{graph}-{model}.toml is missing"
+        assert path.read_text().startswith(f"# {model} on {graph}"), "the file does not say what it is for, and how it was found"
+        config.resolve(model, graph)
