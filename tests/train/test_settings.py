@@ -105,5 +105,5 @@ def test_every_known_graph_has_settings_for_every_model(graph):
             continue  # nobody published neighbourhoods for it
         path = config.shipped(model, graph)
         assert path is not None, f"{graph}-{model}.toml is missing"
-        assert path.read_text().startswith(f"# {model} on {graph}"), "the file does not say what it is for, and how it was found"
+        assert path.read_text().startswith(f"# {model} on {graph}"), "the file does not say what it is for"
         config.resolve(model, graph)
