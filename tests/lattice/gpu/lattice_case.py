@@ -25,7 +25,8 @@ def quick(dim, **options):
 
 def run(device, backend, dtype, call, scheme, inputs, indices):
     """The output and the gradients of all inputs."""
-    leaves = {name: tensor.to(device, dtype).requires_grad_() for name, tensor in inputs.items()}
+    # Copies: an input that requires a gradient would make those that are computed from it depend on it, on the CPU only.
+    leaves = {name: tensor.detach().to(device, dtype, copy=True).requires_grad_() for name, tensor in inputs.items()}
     out = call(**leaves, **{k: v.to(device) for k, v in indices.items()}, decay=1.0, method=scheme, backend=backend)
     cotangent = normal(*out.shape, seed=14).to(device, dtype)
     return [out.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(out, list(leaves.values()), cotangent))]
