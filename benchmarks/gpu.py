@@ -18,6 +18,7 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 
 import common
 import torch
@@ -46,9 +47,9 @@ MARKS = {
 # How long does it take
 
 
-def speed(quick: bool) -> list[dict]:
+def speed(quick: bool) -> Iterator[dict]:
     """Forward, and forward with backward, for every method, size and cloud."""
-    rows, copy = [], copy_speed()
+    copy = copy_speed()
     sizes = (20_000, 50_000) if quick else (100_000, 1_000_000)
     print(f"copy: {copy / 1e12:.2f} TB/s", flush=True)
     limit, groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS_CUDA, 0
@@ -66,7 +67,7 @@ def speed(quick: bool) -> list[dict]:
                     floor = 4 * count * (DIM + 2 * CHANNELS) / copy * 1000
                     row = {"method": method, "count": count, "cloud": name, "floor": floor, "forward": forward, "both": both}
                     row |= {"mark": MARKS.get((method, count, name))}
-                    rows.append(row)
+                    yield row
                     f, b = statistics.median(forward), statistics.median(both)
                     print(
                         f"{method:13} N={count:>9,} {name:9} forward {f:8.3f} ms (mark {row['mark']}, floor {floor:.3f}), "
@@ -75,7 +76,6 @@ def speed(quick: bool) -> list[dict]:
                     )
     finally:
         groups.EXACT_PAIRS_CUDA = limit
-    return rows
 
 
 # Exact or lattice; large clouds; memory
@@ -101,9 +101,8 @@ def crossing(quick: bool) -> list[dict]:
     return rows
 
 
-def large(quick: bool) -> list[dict]:
+def large(quick: bool) -> Iterator[dict]:
     """Time per point at ten million points against one million, and the memory that a step takes."""
-    rows = []
     for method in ("separable", "lattice"):
         for name in ("spread 1", "spread 10"):
             per_point = {}
@@ -114,7 +113,7 @@ def large(quick: bool) -> list[dict]:
                 both = milliseconds(lambda p=points, f=values, m=method: step(p, f, m), 3)
                 peak = torch.cuda.max_memory_allocated() / 1e9
                 per_point[count] = statistics.median(forward) / count
-                rows.append({"method": method, "cloud": name, "count": count, "forward": forward, "both": both, "peak": peak})
+                yield {"method": method, "cloud": name, "count": count, "forward": forward, "both": both, "peak": peak}
                 f, b = statistics.median(forward), statistics.median(both)
                 print(
                     f"{method} {name} N={count:,}: forward {f:.1f} ms, with backward {b:.1f} ms, peak {peak:.1f} GB", flush=True
@@ -123,7 +122,6 @@ def large(quick: bool) -> list[dict]:
                 torch.cuda.empty_cache()
             ratio = max(per_point.items())[1] / min(per_point.items())[1]
             print(f"{method} {name}: time per point {ratio:.2f}x", flush=True)
-    return rows
 
 
 def memory(quick: bool) -> dict:
@@ -190,7 +188,14 @@ def main() -> None:
     content: dict = {"provenance": provenance(), "quick": options.quick}
     for name in chosen:
         begin = time.perf_counter()
-        content[name] = named[name](options.quick)
+        found = named[name](options.quick)
+        if isinstance(found, (dict, list)):
+            content[name] = found
+        else:
+            content[name] = []
+            for row in found:  # each is written at once: a run that is cut off leaves what it has measured
+                content[name].append(row)
+                common.write_json(options.out, content)
         print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
         common.write_json(options.out, content)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from gpu_common import DEVICE, cloud, copy_speed, features, step
@@ -104,9 +104,9 @@ class Stages:
         return dict(out)
 
 
-def stages(quick: bool) -> list[dict]:
+def stages(quick: bool) -> Iterator[dict]:
     """The stages of a forward and of a backward."""
-    rows, copy = [], copy_speed()
+    copy = copy_speed()
     limit, groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS_CUDA, 0
     try:
         for method in ("separable", "lattice"):
@@ -115,10 +115,9 @@ def stages(quick: bool) -> list[dict]:
                     points, values = cloud(name, count).to(DEVICE), features(count).to(DEVICE)
                     for kind, call in (("forward", lambda: global_attention(points, values, decay=1.0, method=method)),  # noqa: B023
                                        ("both", lambda: step(points, values, method))):  # noqa: B023  # fmt: skip
-                        rows.append(measure_stages(method, count, name, kind, call, copy))
+                        yield measure_stages(method, count, name, kind, call, copy)
     finally:
         groups.EXACT_PAIRS_CUDA = limit
-    return rows
 
 
 def measure_stages(method: str, count: int, name: str, kind: str, call: Callable, copy: float) -> dict:
