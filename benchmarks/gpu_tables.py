@@ -72,6 +72,28 @@ def layers(measured: dict, small: dict) -> list[str]:
     ]
 
 
+def exact(measured: dict) -> list[str]:
+    found = measured["sections"]["exact"]
+    forward, backward = (1000 * found["times"][f"exact {way}"]["median"] for way in ("forward", "backward"))
+    ratio = (forward + backward) / forward
+    reached = {True: "reached", False: "missed"}
+    return table(
+        ["", "measured", "mark"],
+        [
+            ["forward, ms", f"{forward:.1f}", f"≤ {found['mark_ms']:.0f}, {reached[forward <= found['mark_ms']]}"],
+            ["backward alone, ms", f"{backward:.1f}", ""],
+            ["forward + backward / forward", f"{ratio:.2f}x", f"≤ 3.5, {reached[ratio <= 3.5]}"],
+            ["error of the output", f"{found['error']:.1e}", ""],
+        ],
+    )
+
+
+def training(measured: dict) -> list[str]:
+    found = measured["sections"]["training"]
+    rows = [[name, f"{1000 * t['median']:.2f}", f"{1000 * t['min']:.2f}"] for name, t in found["times"].items()]
+    return table(["graph and model", "ms", "least"], rows)
+
+
 def crossing(measured: dict) -> list[str]:
     clouds: dict[tuple, dict[int, float]] = {}
     for r in measured["crossing"]:
@@ -93,6 +115,8 @@ def main() -> None:
     write(page, "stages", stages(section("stages")) if section("stages") else ["Not measured yet."])
     write(page, "large", large(section("large")))
     write(page, "layers", layers(results("gpu_layers"), results("gpu_small")))
+    write(page, "exact", exact(results("gpu_exact")))
+    write(page, "training", training(results("gpu_training")))
     write(page, "crossing", crossing(section("crossing")))
     print(f"written: {page}")
 
