@@ -6,8 +6,8 @@ one program, and sources are added in the same order whatever is batched beside 
 
 Float32 accuracy: a product of float32 rows is the sum of three bfloat16 products, as a number is packed as two bfloat16
 parts; each tile's sum is added in float32, and distances never go through a product.  The error is 8e-6, norm over norm
-(``benchmarks/gpu_layers.py exact``).  Values of half types are packed as they
-are (bfloat16) or in two parts (float16), which holds them exactly; sums and positions are float32.
+(``benchmarks/gpu_layers.py exact``).  Values of half types are packed as they are (bfloat16) or in two parts (float16), which
+holds them exactly; sums and positions are float32.
 """
 
 from __future__ import annotations
