@@ -119,7 +119,11 @@ def main() -> None:
         for model in arguments.models:
             if any((kept["graph"], kept["model"]) == (graph, model) for kept in rows):
                 continue
-            found = {**row(graph, model, arguments), "provenance": provenance()}
+            command = (
+                f"python benchmarks/geom_accuracy.py --graphs {graph} --models {model} --protocol {arguments.protocol} "
+                f"--neighbourhood {arguments.neighbourhood} --splits {arguments.splits} --device {arguments.device}"
+            ) + "".join(f" --set {change}" for change in arguments.set)
+            found = {**row(graph, model, arguments), "provenance": {**provenance(), "command": command}}
             rows.append(found)
             write_json(out, {"rows": sorted(rows, key=lambda entry: (GRAPHS.index(entry["graph"]), entry["model"]))})
             theirs = f", by the authors' rule {found['by_authors_rule']['mean']:.1f}" if arguments.authors else ""

@@ -77,9 +77,12 @@ def main() -> None:
         for work in arguments.work:
             if any((row["graph"], row["work"]) == (graph, work) for row in rows):
                 continue
-            command = [sys.executable, __file__, "--one", graph, work]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            rows.append({"graph": graph, "work": work, **json.loads(done.stdout), "provenance": provenance()})
+            one = [sys.executable, __file__, "--one", graph, work]
+            command = f"python benchmarks/geom_cost.py --graphs {graph} --work {work}"
+            done = subprocess.run(one, check=True, stdout=subprocess.PIPE, text=True)
+            rows.append(
+                {"graph": graph, "work": work, **json.loads(done.stdout), "provenance": {**provenance(), "command": command}}
+            )
             write_json(arguments.out, {"rows": sorted(rows, key=lambda r: (GRAPHS.index(r["graph"]), WORK.index(r["work"])))})
             print(f"{graph:12} {work:10} {rows[-1]['seconds']:.1f} s, {rows[-1]['mib']:.0f} MiB", flush=True)
 

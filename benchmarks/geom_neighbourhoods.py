@@ -83,8 +83,9 @@ def main() -> None:
         for method in arguments.methods:
             if any((row["graph"], row["method"]) == (name, method) for row in rows):
                 continue
+            command = f"python benchmarks/geom_neighbourhoods.py --graphs {name} --methods {method}"
             found = compare(computed(data, method), published(data, method), int(data.num_nodes))
-            rows.append({"graph": name, "method": method, **found, "provenance": provenance()})
+            rows.append({"graph": name, "method": method, **found, "provenance": {**provenance(), "command": command}})
             rows.sort(key=lambda row: (GRAPHS.index(row["graph"]), METHODS.index(row["method"])))
             write_json(arguments.out, {"rows": rows})
             print(f"{name:10} {method:10} {found['share_of_published']:.3f} of the published pairs (chance "
