@@ -134,7 +134,7 @@ def embeddings(
     from ..experiments.embeddings_report import HEADINGS, rows
 
     settings = replace(experiment.SETTINGS, epochs=epochs or (100 if quick else experiment.SETTINGS.epochs))
-    effort = experiment.Effort(splits or (2 if quick else 10), 50 if quick else 200, settings)
+    effort = experiment.Effort(splits or (2 if quick else 10), 20 if quick else 100, settings)
     with TrialsDisplay() as display:
         content = experiment.run(out, effort, display.told, jobs=jobs or default_jobs("cpu"))
     if as_json:

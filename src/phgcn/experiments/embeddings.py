@@ -45,12 +45,12 @@ class Effort:
 
     Args:
         splits (int): Networks for each graph, protocol paper. (default: :obj:`10`)
-        resamples (int): Permutations and resamples of each test. (default: :obj:`200`)
+        resamples (int): Permutations and resamples of each test. (default: :obj:`100`)
         settings (Settings): Those of the networks.
     """
 
     splits: int = 10
-    resamples: int = 200
+    resamples: int = 100
     settings: Settings = field(default_factory=lambda: SETTINGS)
 
 
