@@ -103,3 +103,14 @@ def test_the_clouds_are_what_their_names_say():
         assert float(cloud(f"spread {spread}", 5000, 4, "cpu").std()) == pytest.approx(spread, rel=0.05)
     points = cloud("clusters", 5000, 4, "cpu")
     assert float(points.std()) > 4 and torch.equal(points, cloud("clusters", 5000, 4, "cpu"))
+
+
+def test_sizes_and_clouds_can_be_others():
+    changed = scaling.change(SMALL, ["10", "200"], ["clusters"])
+    assert (changed.sizes, changed.clouds, changed.rounds) == ((10, 200), ("clusters",), 2)
+    assert scaling.change(SMALL, None, None) == SMALL
+    for wrong in (["200", "10"], ["0"], ["many"]):
+        with pytest.raises(ValueError, match="sizes is .*; allowed: positive whole numbers, ascending"):
+            scaling.change(SMALL, wrong, None)
+    with pytest.raises(ValueError, match="clouds is 'fog'; allowed: spread 1, spread 10, clusters"):
+        scaling.change(SMALL, None, ["fog"])

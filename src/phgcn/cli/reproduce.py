@@ -79,6 +79,12 @@ def scaling(
     out: Out = Path("results/scaling"),
     quick: Quick = False,
     device: options.Device = "cpu",
+    sizes: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Numbers of points, ascending. \\[default: 1000,3000,10000,...]")
+    ] = None,
+    clouds: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="\\[default: 'spread 1,spread 10,clusters']", show_default=False)
+    ] = None,
     note: Annotated[str, typer.Option(help="What a reader should know of the machine; kept with the results.")] = "",
     as_json: options.Json = False,
 ) -> None:
@@ -96,7 +102,8 @@ def scaling(
     from ..experiments import scaling as experiment
     from ..experiments.scaling_report import WHAT, headings, table_rows
 
-    effort = (experiment.quick if quick else experiment.full)(device)
+    standard = (experiment.quick if quick else experiment.full)(device)
+    effort = experiment.change(standard, sizes and sizes.split(","), clouds and clouds.split(","))
     with ShareDisplay() as display:
         content = experiment.run(effort, out, display.told, device=device, note=note)
     if as_json:

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -73,6 +73,20 @@ def quick(device: str) -> Effort:
     if torch.device(device).type == "cuda":
         return Effort(SIZES[:5], CLOUDS, rounds=3, longest=0.5, patience=2.0)
     return Effort(SIZES[:4], CLOUDS, rounds=3, longest=2.0, patience=6.0)
+
+
+def change(effort: Effort, sizes: Sequence[str] | None, clouds: Sequence[str] | None) -> Effort:
+    """An effort with other sizes and clouds, as they are given on the command line."""
+    if sizes:
+        if not all(size.isdecimal() and int(size) > 0 for size in sizes) or list(map(int, sizes)) != sorted(map(int, sizes)):
+            raise ValueError(f"sizes is {','.join(sizes)!r}; allowed: positive whole numbers, ascending")
+        effort = replace(effort, sizes=tuple(map(int, sizes)))
+    if clouds:
+        for name in clouds:
+            if name not in CLOUDS:
+                raise ValueError(f"clouds is {name!r}; allowed: {', '.join(CLOUDS)}")
+        effort = replace(effort, clouds=tuple(clouds))
+    return effort
 
 
 def run(effort: Effort, folder: Path, tell: Tell, *, device: str = "cpu", note: str = "") -> dict[str, Any]:
