@@ -110,7 +110,7 @@ def test_sizes_and_clouds_can_be_others():
     assert (changed.sizes, changed.clouds, changed.rounds) == ((10, 200), ("clusters",), 2)
     assert scaling.change(SMALL, None, None) == SMALL
     for wrong in (["200", "10"], ["0"], ["many"]):
-        with pytest.raises(ValueError, match="sizes is .*; allowed: positive whole numbers, ascending"):
+        with pytest.raises(ValueError, match=r"sizes is .*; allowed: positive whole numbers, ascending"):
             scaling.change(SMALL, wrong, None)
     with pytest.raises(ValueError, match="clouds is 'fog'; allowed: spread 1, spread 10, clusters"):
         scaling.change(SMALL, None, ["fog"])
