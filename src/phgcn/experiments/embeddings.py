@@ -12,7 +12,6 @@ beside labels that are shuffled, and the same network before it is trained.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -188,11 +187,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _spread(values: Sequence[tuple[int, float]]) -> dict[str, float]:
+def _spread(values: Sequence[tuple[int, float]]) -> dict[str, float | None]:
     by_split: dict[int, list[float]] = {}
     for split, value in values:
         by_split.setdefault(split, []).append(value)
     means = [statistics.mean(found) for found in by_split.values()]
-    deviation = statistics.stdev(means) if len(means) > 1 else math.nan
+    deviation = statistics.stdev(means) if len(means) > 1 else None
     every = [value for _, value in values]
     return {"mean": statistics.mean(every), "std": deviation, "lowest": min(every), "highest": max(every)}

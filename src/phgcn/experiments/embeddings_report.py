@@ -58,8 +58,8 @@ def rows(content: dict[str, Any]) -> list[tuple[str, ...]]:
     return lines
 
 
-def _cell(spread: dict[str, float]) -> str:
-    return f"{spread['mean']:.2f} ± {spread['std']:.2f}"
+def _cell(spread: dict[str, Any]) -> str:
+    return f"{spread['mean']:.2f}" + ("" if spread["std"] is None else f" ± {spread['std']:.2f}")
 
 
 def markdown(content: dict[str, Any]) -> str:
