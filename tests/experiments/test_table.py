@@ -193,9 +193,12 @@ def _target(link):
 # Settings
 
 
-def test_without_a_file_the_fixed_settings_of_the_graph_are_used(tmp_path):
+def test_settings_that_come_along_are_used_where_none_were_looked_for(tmp_path):
     settings, source = table.settings_of("cora", "gcn", tmp_path)
-    assert settings.weight_decay == table.FIXED["cora"]["weight_decay"] and "not tuned" in source
+    assert settings == config.resolve("gcn", "cora")[0] and source == "configs/cora-gcn.toml of phgcn"
+
+
+def test_what_is_not_tuned_is_the_same_for_all_models_of_a_graph():
     for graph in table.GRAPHS:
         fixed = {
             model: {key: getattr(table.standard(graph, model), key) for key in table.FIXED[graph]} for model in table.MODELS

@@ -181,11 +181,10 @@ def cost(graph: str, model: str, method: str | None) -> float:
 
 
 def settings_of(graph: str, model: str, out: Path) -> tuple[Settings, str]:
-    """The settings of a model on a graph: those in OUT/configs, else those that come with phgcn, else :data:`FIXED`."""
+    """The settings of a model on a graph: those in OUT/configs, else those that come with phgcn."""
     own = config_file(out, graph, model)
     path = own if own.is_file() else config.shipped(model, graph)
-    if path is None:
-        return standard(graph, model), "what is fixed for the table, and defaults: not tuned"
+    assert path is not None  # there is one for every graph of the table
     settings, _ = config.resolve(model, config=path)
     if "residual" in config.keys(model) and settings.residual:
         raise ValueError(f"{path}: residual is True; allowed in the table: False, as {model} is the model without")
