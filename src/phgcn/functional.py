@@ -129,7 +129,7 @@ def structural_attention(
     Types are as in :func:`global_attention`.  A node without incoming edges gets 0.  The derivative of a distance of 0 is 0.
     """
     _check_shapes(positions, values, None, None, None)
-    _check_choices("auto", backend)
+    check_choices("auto", backend)
     with_heads = positions.dim() == 3 or values.dim() == 3
     heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
     chosen = choose_backend(backend, positions.device)
@@ -156,7 +156,7 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     points, features = _with_heads(_widened(positions), heads), _with_heads(values, heads)
     asked = None if queries is None else _with_heads(_widened(queries), heads)
     factor = _check_decay(decay, heads, points)
-    _check_choices(method, backend)
+    check_choices(method, backend)
     points, asked = points * factor, None if asked is None else asked * factor
     chosen = choose_backend(backend, positions.device)
     count = len(points if asked is None else asked)
@@ -179,7 +179,7 @@ def _widened(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in HALF else tensor
 
 
-def _check_choices(method: Method, backend: str) -> None:
+def check_choices(method: Method, backend: str) -> None:
     if not isinstance(method, (Exact, MultiScale, Separable)) and method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(map(repr, METHODS))}, or a scheme of phgcn.lattice")
     if backend not in BACKENDS:
@@ -236,15 +236,15 @@ def _check_shapes(positions, values, batch, queries, query_batch) -> None:
             raise ValueError(f"queries has shape {tuple(queries.shape)}; allowed: {allowed}, like positions")
     elif query_batch is not None:
         raise ValueError("query_batch is given without queries; allowed: both or neither")
-    _check_index("batch", batch, positions, "positions")
+    check_index("batch", batch, positions, "positions")
     if queries is not None:
-        _check_index("query_batch", query_batch, queries, "queries")
+        check_index("query_batch", query_batch, queries, "queries")
         if (batch is None) != (query_batch is None):
             missing, given_one = ("batch", "query_batch") if batch is None else ("query_batch", "batch")
             raise ValueError(f"{missing} is None though {given_one} is given; allowed: both or neither")
 
 
-def _check_index(name: str, index: Tensor | None, points: Tensor, points_name: str) -> None:
+def check_index(name: str, index: Tensor | None, points: Tensor, points_name: str) -> None:
     if index is None:
         return
     if not isinstance(index, Tensor):

@@ -6,7 +6,7 @@ from clouds import BACKENDS, forced, normal
 
 from phgcn import global_attention
 from phgcn.lattice import Exact, Separable
-from phgcn.lattice.ops import _checked
+from phgcn.lattice.ops import checked
 from phgcn.lattice.scheme import encode
 
 SCHEMES = {"exact": Exact(), "lattice": forced("lattice", 2, 1), "separable": Separable()}
@@ -72,4 +72,4 @@ def test_a_compiled_graph_takes_clouds_of_any_size():
 
 def test_overflowing_sums_of_finite_numbers_are_no_error():
     p, f = torch.zeros(4, 1, 1, dtype=torch.float64), torch.full((4, 1, 1), 1e308, dtype=torch.float64)
-    _checked(p, f, None, None, None, Exact())
+    checked(p, f, None, None, None, Exact())

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from ..experiments.workers import Progress as JobProgress
     from ..train.run import Moment, Plan
     from ..train.tuning import Told
 
@@ -218,3 +219,20 @@ def show_files(files: Sequence[Path], as_json: bool) -> None:
         return
     for file in files:
         print(f"written to {file}")
+
+
+class JobsDisplay(Display):
+    """The jobs that run, how many are done, and the time left."""
+
+    def __init__(self) -> None:
+        super().__init__(total=1.0)
+
+    def told(self, progress: JobProgress) -> None:
+        left = "" if progress.left is None else f"about {duration(progress.left)} left"
+        counted = f"{progress.done} of {progress.total} done"
+        if progress.kind in ("done", "failed"):
+            self.say(": ".join(part for part in (f"{counted}, {progress.name} {progress.kind}", progress.text) if part))
+        elif progress.kind == "running" and self.due():
+            others = len(progress.running) - 1
+            beside = f", {others} beside" if others else ""
+            self.show(progress.share, f"{counted}; {progress.name}: {progress.text}{beside}", left)

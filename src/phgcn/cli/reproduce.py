@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .display import Display, console, duration, print_json, table
+from .display import Display, JobsDisplay, console, duration, print_json, table
 from .reproduce_table import reproduce_table
 
 if TYPE_CHECKING:
-    from ..experiments.workers import Progress
+    pass
 
 app = typer.Typer(help="Repeat the paper's experiments.", no_args_is_help=True, rich_markup_mode="markdown")
 app.command("table")(reproduce_table)
@@ -62,7 +62,7 @@ def motif(
     standard = experiment.quick_plan() if quick else experiment.full_plan()
     plan = experiment.change(standard, trials=trials, iterations=iterations)
     chosen = None if cases is None else experiment.choose(plan, cases.split(","))
-    with TrialsDisplay() as display:
+    with JobsDisplay() as display:
         content = experiment.run(plan, out, display.told, only=chosen, jobs=jobs or default_jobs(device), device=device)
     names = ["motif.json", "motif.md", *(f"{name}.{kind}" for name in ("motif", "motif-graphs") for kind in KINDS)]
     files = [str(out / name) for name in names] if content["curves"] else []
@@ -142,7 +142,7 @@ def embeddings(
 
     settings = replace(experiment.SETTINGS, epochs=epochs or (100 if quick else experiment.SETTINGS.epochs))
     effort = experiment.Effort(splits or (2 if quick else 10), 20 if quick else 100, settings)
-    with TrialsDisplay() as display:
+    with JobsDisplay() as display:
         content = experiment.run(out, effort, display.told, jobs=jobs or default_jobs("cpu"))
     if as_json:
         print_json(content)
@@ -165,21 +165,6 @@ def default_jobs(device: str) -> int:
     if device != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class TrialsDisplay(Display):
-    """The trials that run, how many are done, and the time left."""
-
-    def __init__(self) -> None:
-        super().__init__(total=1.0)
-
-    def told(self, progress: Progress) -> None:
-        left = "" if progress.left is None else f"about {duration(progress.left)} left"
-        counted = f"{progress.done} of {progress.total} done"
-        if progress.kind in ("done", "failed"):
-            self.say(": ".join(part for part in (f"{counted}, {progress.name} {progress.kind}", progress.text) if part))
-        elif progress.kind == "running" and self.due():
-            self.show(progress.share, f"{counted}; {progress.name}: {progress.text}", left)
 
 
 class ShareDisplay(Display):

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .display import Display, console, duration, print_json, table
+from .display import JobsDisplay, console, duration, print_json, table
 
 if TYPE_CHECKING:
     from ..experiments.table import Request
-    from ..experiments.workers import Progress
 
 LIST = "A,B,..."
 
@@ -67,7 +66,7 @@ def reproduce_table(
     if splits is not None:
         given["splits"] = splits
     request = replace(standard, **given, trials=tune, device=device)
-    with TableDisplay() as display:
+    with JobsDisplay() as display:
         content = experiment.run(out, request, stage, jobs, display.told)
     if as_json:
         print_json(content)
@@ -94,20 +93,3 @@ def _show(content: dict[str, Any], request: Request) -> None:
         for name, why in content.get(what, {}).items():
             print(f"{'missing' if what == 'missing' else 'failed'}: {name}: {why}")
     print("; written to ".join([duration(content["seconds"]), *([", ".join(content["files"])] if "files" in content else [])]))
-
-
-class TableDisplay(Display):
-    """The jobs that run, how many are done, and the time left."""
-
-    def __init__(self) -> None:
-        super().__init__(total=1.0)
-
-    def told(self, progress: Progress) -> None:
-        left = "" if progress.left is None else f"about {duration(progress.left)} left"
-        counted = f"{progress.done} of {progress.total} done"
-        if progress.kind in ("done", "failed"):
-            self.say(": ".join(part for part in (f"{counted}, {progress.name} {progress.kind}", progress.text) if part))
-        elif progress.kind == "running" and self.due():
-            others = len(progress.running) - 1
-            beside = f", {others} beside" if others else ""
-            self.show(progress.share, f"{counted}; {progress.name}: {progress.text}{beside}", left)

@@ -81,7 +81,7 @@ def filter_points(
         from .gpu import backend as gpu
 
         return gpu.forward(positions, values, batch, queries, query_batch, chosen, normalise)
-    groups = _checked(positions, values, batch, queries, query_batch, chosen)
+    groups = checked(positions, values, batch, queries, query_batch, chosen)
     if backend == "reference":
         with torch.no_grad():
             out, norm = reference.forward(positions, values, queries, groups, chosen, normalise)
@@ -229,7 +229,7 @@ def _groups(positions: Tensor, batch: Tensor | None, queries: Tensor | None, que
     return make_groups(len(positions), batches[0], None if queries is None else len(queries), batches[1])
 
 
-def _checked(positions, values, batch, queries, query_batch, scheme: Scheme) -> Groups:
+def checked(positions, values, batch, queries, query_batch, scheme: Scheme) -> Groups:
     """Checks what can only be seen by looking at the values, and groups the points by graph."""
     check_values(positions, values, queries, scheme)
     check_graphs(batch=batch, query_batch=query_batch)

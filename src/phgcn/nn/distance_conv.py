@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn.inits import glorot, zeros
 
-from ..functional import _check_choices, structural_attention
+from ..functional import check_choices, structural_attention
 from ..lattice.checks import check_finite
-from ..structural.ops import _check_range
+from ..structural.ops import check_range
 from .edges import to_coo, with_self_loops
 from .linear import Linear, product
 
@@ -33,7 +33,7 @@ class DistanceConv(torch.nn.Module):
         super().__init__()
         check_sizes(in_channels, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
         check_dropout("dropout", dropout)
-        _check_choices(method, backend)
+        check_choices(method, backend)
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
@@ -157,4 +157,4 @@ def explain(x: Any, edge_index: Any = None, name: str = "x") -> None:
     elif x.layout == torch.strided:
         check_finite(name, x)
     if x.dim() == 2 and isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and len(edge_index) == 2:
-        _check_range(edge_index, len(x))
+        check_range(edge_index, len(x))

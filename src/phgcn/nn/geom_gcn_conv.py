@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import segment
 
-from ..structural.ops import _check_range
+from ..structural.ops import check_range
 from .distance_conv import check_nodes, check_sizes
 from .edges import to_coo
 from .linear import Linear
@@ -121,7 +121,7 @@ class GeomGCNConv(torch.nn.Module):
         if relation.device != edges.device:
             raise ValueError(f"relation is on {relation.device}; allowed: {edges.device}, as edge_index")
         if not torch.compiler.is_compiling() and not _capturing(edges):  # where values can be looked at
-            _check_range(edges, x.size(0))
+            check_range(edges, x.size(0))
             outside = (relation < 0) | (relation >= self.num_relations)
             if bool(outside.any()):
                 raise ValueError(f"relation is {int(relation[outside][0])}; allowed: 0 to {self.num_relations - 1}")

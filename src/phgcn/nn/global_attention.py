@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn.inits import glorot, zeros
 
-from ..functional import Backend, Method, _check_choices, global_attention
+from ..functional import Backend, Method, check_choices, global_attention
 from .decay import Decay
 from .distance_conv import check_dropout, check_nodes, check_sizes, embed, explain
 from .linear import Linear
@@ -69,7 +69,7 @@ class GlobalAttention(torch.nn.Module):
         super().__init__()
         check_sizes(in_channels, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
         check_dropout("dropout", dropout)
-        _check_choices(method, backend)
+        check_choices(method, backend)
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..exact import distances
-from ..functional import _check_index
+from ..functional import check_index
 
 PAIRS = 2**20
 """How many pairs of nodes are looked at together."""
@@ -31,7 +31,7 @@ def top_attention(
     """
     if not isinstance(k, int) or k < 1:
         raise ValueError(f"k is {k!r}; allowed: a positive integer")
-    _check_index("batch", batch, positions, "x")
+    check_index("batch", batch, positions, "x")
     count, heads = positions.shape[:2]
     scaled = (positions * (decay.view(-1, 1) if isinstance(decay, Tensor) else decay)).transpose(0, 1)
     nodes = torch.arange(count, device=positions.device) if nodes is None else _checked_nodes(nodes, count)

@@ -164,10 +164,10 @@ def _check_values(positions: Tensor, values: Tensor, edge_index: Tensor, edge_ma
     for name, tensor in (("positions", positions), ("values", values), ("edge_mask", edge_mask)):
         if tensor is not None:
             check_finite(name, tensor)
-    _check_range(edge_index, len(positions))
+    check_range(edge_index, len(positions))
 
 
-def _check_range(edge_index: Tensor, count: int) -> None:
+def check_range(edge_index: Tensor, count: int) -> None:
     """Names the first column that points to no node; looks at nothing while a CUDA graph is captured, where it cannot."""
     if edge_index.is_cuda and torch.cuda.is_current_stream_capturing():
         return
