@@ -1,6 +1,6 @@
-r"""Writes the results of the benchmarks into README.md, docs/lattice.md and docs/layers.md, between their marks.
+r"""Writes results into README.md, docs/lattice.md and docs/layers.md, between their marks.
 
-python benchmarks/tables.py    # after accuracy.py, lattice.py, stages.py, crossing.py and layers.py
+python benchmarks/tables.py    # after accuracy.py, lattice.py, stages.py, crossing.py, layers.py, phgcn reproduce table
 """
 
 from __future__ import annotations
@@ -13,6 +13,14 @@ ROOT = Path(__file__).resolve().parent.parent
 CLOUDS = ("spread 1", "spread 3", "spread 10", "clusters")
 SMALL_CLOUDS = ("spread 0.5", *CLOUDS)
 METHODS = ("lattice", "lattice-fine", "separable")
+TITLES = {
+    "gcn": "GCN",
+    "gat": "GAT",
+    "gat-eda": "GAT-EDA",
+    "mlp": "MLP",
+    "phgcn": "**PH-GCN**",
+    "phgcn-residual": "**PH-GCN + own channel**",
+}
 
 
 def results(name: str) -> dict:
@@ -155,6 +163,22 @@ def headline(accuracy: dict, speed: dict) -> list[str]:
     return table(["method", *CLOUDS, "20,000 points", "200,000 points"], rows)
 
 
+def graph_table() -> list[str]:
+    """Test accuracies of the models on the graphs, protocol paper, with the published PH-GCN below ours."""
+    rows = json.loads((ROOT / "docs" / "results" / "table.json").read_text())
+    shown = [r for r in rows if r["protocol"] == "paper" and r["method"] in (None, "lattice", "published")]
+    cells = {(r["model"], r["graph"]): r for r in shown}
+    graphs = list(dict.fromkeys(r["graph"] for r in shown))
+
+    def line(model: str) -> list[str]:
+        found = [cells.get((model, graph)) for graph in graphs]
+        return [TITLES[model], *("not run yet" if r is None else f"{r['mean']:.1f} ± {r['std']:.1f}" for r in found)]
+
+    lines = [line(model) for model in TITLES if any(model == key[0] for key in cells)]
+    published = [next(r["published"] for r in rows if (r["model"], r["graph"]) == ("phgcn", graph)) for graph in graphs]
+    return table(["", *graphs], [*lines, ["*PH-GCN, published*", *(f"*{value}*" for value in published)]])
+
+
 def write(path: Path, mark: str, lines: list[str]) -> None:
     """Replaces what stands between two marks of a file, which is written whole or not at all."""
     text = "\n".join([f"<!-- {mark} -->", "", *lines, "", f"<!-- end {mark} -->"])
@@ -175,6 +199,7 @@ def main() -> None:
     write(ROOT / "docs" / "lattice.md", "crossing", crossing_table(results("crossing")))
     write(ROOT / "docs" / "layers.md", "speed", layer_tables(results("layers")))
     write(ROOT / "README.md", "results", headline(accuracy, speed))
+    write(ROOT / "README.md", "graphs", graph_table())
     print("written: README.md, docs/lattice.md, docs/layers.md")
 
 
