@@ -57,7 +57,7 @@ def test_a_quick_table_of_a_real_graph(tmp_path, capsys):
     content = json.loads(out)
     assert code == 0 and err == "" and [row["quick"] for row in content["rows"]] == [True, True]
     assert content["rows"] == json.loads((tmp_path / "table.json").read_text())
-    assert all(Path(file).is_file() for file in content["files"]) and len(content["files"]) == 5
+    assert all(Path(file).is_file() for file in content["files"]) and len(content["files"]) == 6
 
 
 @pytest.mark.skipif(not TEXAS, reason="PHGCN_DATA holds no texas")

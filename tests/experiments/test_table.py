@@ -227,6 +227,8 @@ def test_tuning_writes_settings_that_both_protocols_use(out, monkeypatch):
     assert "mean of 1 splits of protocol paper" in text
     rows = table.run(out, request, told=silent)["rows"]
     assert len(json.loads((out / "tune" / "texas-phgcn" / "tune.json").read_text())["trials"]) == 2
+    (study,) = json.loads((out / "tuning.json").read_text())
+    assert (study["graph"], study["model"], len(study["trials"])) == ("texas", "phgcn", 2) and "study" not in study
     settings, _ = config.resolve("phgcn", config=table.config_file(out, "texas", "phgcn"))
     assert [row["protocol"] for row in rows] == ["paper", "geom"]
     assert all(row["config"] == {**config.used(settings, "phgcn"), "method": "lattice"} for row in rows)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from . import options
 from .display import Display, JobsDisplay, console, duration, print_json, table
 from .reproduce_table import reproduce_table
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(help="Repeat the paper's experiments.", no_args_is_help=True, rich_markup_mode="markdown")
 app.command("table")(reproduce_table)

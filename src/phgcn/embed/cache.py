@@ -3,7 +3,6 @@ r"""Embeddings that were computed before."""
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from ..data.check import bad
 from ..data.load import user_cache
 from ..data.npz import DAMAGE
+from ..train.files import replacing
 from .isomap import isomap
 from .neighbourhood import METHODS
 from .poincare import poincare
@@ -70,18 +70,8 @@ def cached_file(edges: NDArray, count: int, method: str, seed: int) -> Path:
 
 
 def _write(path: Path, **arrays: Any) -> None:
-    """Writes a file whole or not at all: under a temporary name, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-        temporary.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot be written ({error.strerror})", str(path)) from error
-    finally:
-        if temporary.parent.is_dir():
-            temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)
 
 
 def _read(path: Path, count: int) -> Embedding:

@@ -36,12 +36,19 @@ def write(out: Path, jobs: Sequence[Job], is_done: Callable[[Job, Path], bool], 
     write_json(out / "table.json", rows)
     derived = {key: value for key, value in content.items() if key != "rows"}
     write_json(out / "table-differences.json", derived)
+    write_json(out / "tuning.json", studies(out))
     write_text(out / "table.md", markdown(content, quick))
-    files = [out / name for name in ("table.json", "table-differences.json", "table.md")]
+    files = [out / name for name in ("table.json", "table-differences.json", "tuning.json", "table.md")]
     if main_rows(rows):
         figure = draw(rows)
         files += [save(figure, out / f"table.{kind}") for kind in ("png", "svg")]
     return {**content, "files": [str(file) for file in files]}
+
+
+def studies(out: Path) -> list[dict[str, Any]]:
+    """All trials of the searches for settings that are in the folder."""
+    found = [read_json(path) for path in sorted((out / "tune").glob("*/tune.json"))]
+    return [{key: value for key, value in study.items() if key not in ("study", "config")} for study in found]
 
 
 # Rows
