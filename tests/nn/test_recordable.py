@@ -5,7 +5,7 @@ import torch
 from clouds import normal, relative
 
 from phgcn.lattice.scheme import Separable, without_exception
-from phgcn.nn import GAT, GATEDA, GCN, MLP, PHGCN, EDAConv, PHGCNConv
+from phgcn.nn import GAT, GATEDA, GCN, MLP, PHGCN, EDAConv, GeomGCN, PHGCNConv
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -34,13 +34,15 @@ def test_without_a_global_path_only_the_backend_matters():
     assert not EDAConv(4, 2, backend="reference").recordable(10)
 
 
-@pytest.mark.parametrize("model", [PHGCN, GATEDA, MLP, GAT, GCN])
+@pytest.mark.parametrize("model", [PHGCN, GATEDA, GeomGCN, MLP, GAT, GCN])
 def test_nothing_is_recorded_on_the_cpu(model):
     assert not model(4, 2, 3).recordable(normal(5, 4).float())
 
 
 @on_gpu
-@pytest.mark.parametrize("model, can", [(PHGCN, True), (GATEDA, True), (MLP, True), (GAT, False), (GCN, False)])
+@pytest.mark.parametrize(
+    "model, can", [(PHGCN, True), (GATEDA, True), (GeomGCN, True), (MLP, True), (GAT, False), (GCN, False)]
+)
 def test_models_of_this_package_are_recorded_on_a_gpu_for_dense_features(model, can):
     x = normal(5, 4).float().cuda()
     assert model(4, 2, 3).recordable(x) is can

@@ -130,14 +130,14 @@ ON_GPU = replace(PLAN, device="cuda" if torch.cuda.is_available() else "cpu")
 
 
 def on_gpu_plan(model, **settings):
-    more = {} if model in ("gcn", "mlp") else {"attention_dropout": 0.3}
+    more = {} if model in ("gcn", "mlp", "geom-gcn-i") else {"attention_dropout": 0.3}
     if model in ("phgcn", "gat-eda"):
         more["learn_decay"] = True
     return replace(ON_GPU, model=model, settings=replace(SETTINGS, **more, **settings))
 
 
 @on_gpu
-@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "mlp"])
+@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "geom-gcn-i", "mlp"])
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
 def test_a_recorded_training_is_the_same_as_one_that_is_not(model, norm, monkeypatch):
     plan = on_gpu_plan(model, norm=norm)
@@ -153,7 +153,7 @@ def test_a_recorded_training_is_the_same_as_one_that_is_not(model, norm, monkeyp
 
 
 @on_gpu
-@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "mlp"])
+@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "geom-gcn-i", "mlp"])
 def test_a_recorded_training_continues_from_its_checkpoint_bit_for_bit(model, tmp_path):
     plan = on_gpu_plan(model, norm="batch")
     task = prepare(plan, small_graph())[0]

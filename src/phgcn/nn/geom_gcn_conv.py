@@ -108,6 +108,10 @@ class GeomGCNConv(torch.nn.Module):
         virtual = sums.view(count, *shape) * scale.view(-1, 1, 1)
         return virtual.flatten(1) if self.concat else virtual.mean(dim=1)
 
+    def recordable(self, nodes: int) -> bool:
+        """As in :class:`phgcn.nn.distance_conv.DistanceConv`."""
+        return True
+
     def _edges(self, x: Tensor, edge_index: Any, relation: Any) -> Tensor:
         if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
             raise ValueError(f"edge_index has layout {edge_index.layout}; allowed: sources and targets, (2, E)")

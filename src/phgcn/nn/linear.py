@@ -95,6 +95,10 @@ class Linear(pyg.Linear):
         out = self._product(x)
         return out if self.bias is None else out + self.bias
 
+    def recordable(self, nodes: int) -> bool:
+        """As in :class:`phgcn.nn.distance_conv.DistanceConv`."""
+        return True
+
     def _product(self, x: Tensor) -> Tensor:
         if x.layout != torch.strided:
             return torch.sparse.mm(x, self.weight.t())

@@ -13,7 +13,7 @@ from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.resolver import normalization_resolver
 
 from ..functional import Backend, Method
-from .distance_conv import DistanceConv, check_dropout, check_sizes
+from .distance_conv import check_dropout, check_sizes
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .elu import ELU
@@ -98,7 +98,7 @@ class NodeModel(torch.nn.Module):
         """
         if not x.is_cuda or x.layout != torch.strided:
             return False
-        return all(isinstance(c, Linear) or (isinstance(c, DistanceConv) and c.recordable(len(x))) for c in self.convs)
+        return all(hasattr(conv, "recordable") and conv.recordable(len(x)) for conv in self.convs)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
