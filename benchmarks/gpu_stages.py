@@ -42,7 +42,7 @@ class Stages:
             (lattice, "locate", "locate"),
             (lattice, "find_runs", "runs: rest"),
             (keys, "sort_keys", "sort"),
-            (lattice, "parent_keys", "parents"),
+            (lattice, "coarser_keys", "coarser keys"),
             (backend, "make_plan", "plan: rest"),
             (lattice, "sum_runs", "splat and restrict"),
             (clouds, "sum_runs", "cloud sums"),

@@ -5,6 +5,9 @@ Imported only where the backend ``"triton"`` is used: Triton comes with torch fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -39,6 +42,72 @@ def device_of(tensor: Tensor) -> torch.cuda.device_of:
 def capturing(tensor: Tensor) -> bool:
     """Whether launches are being recorded into a CUDA graph: then the host cannot wait for an answer of the device."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def kernel(*, do_not_specialize: tuple[str, ...] | list[str] = ()) -> Callable[[Callable], Any]:
+    """Makes a function a kernel that the host launches; as ``triton.jit``, with less work for the host (:class:`Kernel`)."""
+
+    def make(function: Callable) -> Any:
+        made = triton.jit(function, do_not_specialize=do_not_specialize)
+        return Kernel(made) if DIRECT else made
+
+    return make
+
+
+DIRECT = not INTERPRETED and triton.__version__.startswith("3.6.")
+"""Whether compiled kernels are found and launched by :class:`Kernel`, as Triton 3.6 does it: other versions may differ."""
+
+
+class Kernel:
+    """A kernel that is launched as Triton's are, ``kernel[grid](*tensors and numbers, NAME=constant)``.
+
+    On small clouds the host takes longer to launch kernels than the GPU to run them, and most of that time is Triton's: it
+    looks at the environment, at hooks and at globals, and asks the driver about every pointer.  Here the compiled kernel is
+    found by what Triton compiles a kernel anew for: constants, types, whether a tensor starts at a multiple of 16 bytes,
+    and whether a number is 1, a multiple of 16 or long; or by the last two only for one that is not specialised.
+
+    Args:
+        function: What ``triton.jit`` made; its constants come last and are given by name.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.specialised = [not parameter.do_not_specialize for parameter in function.params if not parameter.is_constexpr]
+        self.constants = [None] * (len(function.params) - len(self.specialised))
+        self.found: dict[tuple, tuple] = {}
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *given, **named: self._launch(grid, given, named)
+
+    def _launch(self, grid: tuple[int, ...], given: tuple, named: dict[str, Any]) -> None:
+        active = triton.runtime.driver.active
+        device = active.get_current_device()
+        key: list = [device, *named.items()]
+        passed: list = []
+        for value, specialised in zip(given, self.specialised, strict=True):
+            if isinstance(value, Tensor):
+                key.append(value.dtype)
+                value = value.data_ptr()
+                key.append(value & 15 == 0)
+            elif isinstance(value, int):
+                key.append(-(2**31) <= value < 2**31)
+                if specialised:
+                    key.append(1 if value == 1 else 16 if value & 15 == 0 else 0)
+            else:
+                key.append(value.__class__)
+            passed.append(value)
+        compiled = self.found.get(tuple(key))
+        hooks = triton.knobs.runtime
+        if compiled is None or hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:
+            compiled = self.function[grid](*given, **named)
+            run = compiled.run
+            if run.global_scratch_size == 0 and run.profile_scratch_size == 0:
+                options = run.launch_cooperative_grid, run.launch_pdl, None, None, compiled.packed_metadata, None, None, None
+                self.found[tuple(key)] = run.launch, compiled.function, options
+            return
+        launch, function, options = compiled
+        x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
+        launch(x, y, z, active.get_current_stream(device), function, *options, *passed, *self.constants)
 
 
 def _index_by_item() -> None:
@@ -82,4 +151,4 @@ if INTERPRETED:
     _index_by_item()
     _round_and_multiply_bfloat16()
 
-__all__ = ["INTERPRETED", "capturing", "cdiv", "device_of", "power_of_2", "tl", "triton"]
+__all__ = ["INTERPRETED", "capturing", "cdiv", "device_of", "kernel", "power_of_2", "tl", "triton"]

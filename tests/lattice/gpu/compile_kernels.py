@@ -58,6 +58,7 @@ def filters():
         (6, 2, 4, 64, forced("lattice", 4, 3), 0, 1.0),
         (6, 2, 4, 64, forced("lattice", 4, 3), 3, 1.0),
         (6, 1, 4, 64, quick(4), 0, 1.0),
+        (6, 1, 4, 64, forced("lattice", 4, 0), 0, 1.0),
         (6, 1, 3, 200, quick(3), 0, 1.0),
         (9, 1, 4, 8, Separable(), 0, 1e5),
         (12, 1, 1, 1, "lattice", 0, 1.0),
@@ -83,7 +84,7 @@ def compile_all(path):
     for launch in launches:
         module, name, types, constants, options = json.loads(launch)
         kernel = getattr(importlib.import_module(module), name)
-        source = ASTSource(kernel, signature=types, constexprs=constants)
+        source = ASTSource(getattr(kernel, "function", kernel), signature=types, constexprs=constants)
         try:
             triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         except Exception as error:

@@ -69,6 +69,12 @@ class LatticeCase:
     def test_nested_levels_agree_with_the_reference(self, dim, asked):
         self.compare(quick(dim), cloud(dim, asked=asked))
 
+    @pytest.mark.parametrize("dim, hops", [(1, (2, 0, 1, 1)), (2, (1, 2, 1, 0)), (3, (1, 1, 0, 1))])
+    def test_many_levels_of_other_stencils_agree_with_the_reference(self, dim, hops):
+        """Steps of two levels and more, with fewer and with more entries than a simplex has corners."""
+        weights = tuple(tuple(0.9**level * 0.4**k for k in range(len(orbits(dim, h)))) for level, h in enumerate(hops))
+        self.compare(MultiScale(0.4, hops, near_field=0, weights=weights), cloud(dim, asked=3, spread=2.0, channels=2))
+
     def test_two_lattices_agree_with_the_reference(self):
         self.compare(quick(2, lattices=2), cloud(2))
 
@@ -130,14 +136,16 @@ class LatticeCase:
 
         def noted(tables, keys, count, *rest):
             blurred.append((count, keys[:, :count].cpu()))
-            blur(tables, keys, count, *rest)
+            return blur(tables, keys, count, *rest)
 
         monkeypatch.setattr(lattice, "blur", noted)
         positions, values = normal(40, 1, seed=3).to(self.device), normal(40, 2, seed=4).to(self.device)
-        global_attention(positions, values, decay=1.0, method=quick(1), backend=self.backend)
-        w = kuhn_coordinates(positions.cpu(), 0.8, 2, 0)
-        vertices = [len(locate(w / 2**level)[0].flatten(0, 1).unique(dim=0)) for level in range(2)]
-        assert [count for count, _ in blurred] == vertices
+        weights = ((0.7, 0.3), (0.5, 0.2), (0.4, 0.1))
+        scheme = MultiScale(spacing=0.8, hops=(1, 1, 1), near_field=0, weights=weights)
+        global_attention(positions, values, decay=1.0, method=scheme, backend=self.backend)
+        w = kuhn_coordinates(positions.cpu(), 0.8, 3, 0)
+        vertices = [len(locate(w / 2**level)[0].flatten(0, 1).unique(dim=0)) for level in range(3)]
+        assert [count for count, _ in blurred] == [vertices[0], sum(vertices[1:])]
         assert all((keys[0].diff() > 0).all() for _, keys in blurred)
 
     def test_a_batch_is_its_graphs_alone_to_the_bit(self):

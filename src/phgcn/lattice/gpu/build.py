@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .keys import NO_KEY, Fields, lower_bound
-from .launch import block, cdiv, power_of_2, steps, tl, triton
+from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
+from .locate import barycentric, fractions, ranks
 
 ROW_BITS = tl.constexpr(16)
 """A row of a stencil has at most this many offsets, a bit each for those that are there; and its number has as many bits."""
@@ -43,7 +44,7 @@ def cell_keys(points, cloud, kappa, level: int, scale, fields: Fields) -> Tensor
     return keys
 
 
-@triton.jit(do_not_specialize=["count", "level"])
+@kernel(do_not_specialize=["count", "level"])
 def _cell_keys(
     points, cloud, kappa, scale, fields, keys, count, level,
     D: tl.constexpr, DIMS: tl.constexpr, F: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
@@ -66,44 +67,96 @@ def _cell_keys(
         to += count
 
 
-def parent_keys(keys: Tensor, bound: int, count: Tensor | None, fields: Fields) -> Tensor:
-    """The keys of the two vertices of the next level that each vertex lies between, entries 2v and 2v+1.
+def coarser_entries(deeper: int, dim: int) -> int:
+    """How many entries a vertex has among those of the ``deeper`` next coarser levels."""
+    return sum(min(2**step, dim + 1) for step in range(1, deeper + 1))
 
-    There are as many vertices as ``count`` says, which only the device knows, at most ``bound``; :obj:`None` for just those.
+
+def coarser_keys(keys: Tensor, count: int, fields: Fields, clouds: int, levels: int, deeper: int, like: Tensor):
+    r"""The vertices of all coarser levels between which each vertex lies.
+
+    A vertex :math:`v` lies between :math:`\lfloor v/2 \rfloor` and :math:`\lceil v/2 \rceil` of the next level, halfway,
+    and so on: :math:`2^j` steps :math:`\lfloor (v + s) / 2^j \rfloor` of level :math:`j` after its own count
+    :math:`2^{-j}` each.  Where these are more, it has one entry for each corner of the simplex that it lies in.
+
+    Args:
+        keys (torch.Tensor): The keys of the vertices, a level and a cloud first, :math:`(W, E)`.
+        count (int): How many vertices there are.
+        fields (Fields): Of the keys.
+        clouds (int): How many clouds there are.
+        levels (int): How many levels there are.
+        deeper (int): How many levels the finest vertices have above them.
+        like (torch.Tensor): Of the type that weights have.
+
+    Returns:
+        The keys of all entries, none for entries that count nothing, :math:`(W, VM)`, and their weights.
     """
     words, stride = keys.shape
-    out = torch.empty(words, 2 * bound, dtype=torch.int64, device=keys.device)
-    size = block(256, bound)
-    _parents[(cdiv(bound, size),)](
-        keys, count, fields.table, out, bound, stride, F=fields.table.size(1), KNOWN=count is None, WORDS=words, BLOCK=size
-    )
-    return out
+    dim = fields.table.size(1) - 1
+    entries = coarser_entries(deeper, dim)
+    out = torch.empty(words, count * entries, dtype=torch.int64, device=keys.device)
+    weight = like.new_empty(count * entries)
+    size = block(128, count)
+    _coarser[(cdiv(count, size),)](
+        keys, fields.table, out, weight, count, stride, clouds, levels,
+        D=dim, DEEPER=deeper, ENTRIES=entries, WORDS=words, BLOCK=size,
+    )  # fmt: skip
+    return out, weight
 
 
-@triton.jit(do_not_specialize=["bound", "stride"])
-def _parents(
-    keys, count, fields, out, bound, stride, F: tl.constexpr, KNOWN: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr
-):
+@triton.jit
+def _joined(prefix, place, fields, a, D: tl.constexpr):
+    """A word of the key of a level and cloud and a place."""
+    word = tl.where(tl.load(fields + (D + 1)) == a, prefix << tl.load(fields + 2 * (D + 1)), 0)
+    for j in tl.static_range(D):
+        of_word = tl.load(fields + (D + 1) + 1 + j) == a
+        word += tl.where(of_word, place[j] << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
+    return word
+
+
+@kernel(do_not_specialize=["count", "stride", "clouds"])
+def _coarser(
+    keys, fields, out, weight, count, stride, clouds, levels,
+    D: tl.constexpr, DEEPER: tl.constexpr, ENTRIES: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = v < bound
-    present = inside
-    if KNOWN == 0:
-        present = present & (v < tl.load(count))
-    at, to = v, 2 * v
-    for a in tl.static_range(WORDS):
-        key = tl.load(keys + at, mask=present, other=0)
-        for half in tl.static_range(2):
-            parent = key * 0
-            for f in tl.static_range(F):
-                of_word = tl.load(fields + F + f) == a
-                shift = tl.load(fields + 2 * F + f)
-                u = (key >> shift) & (((shift * 0 + 1) << tl.load(fields + 3 * F + f)) - 1)
-                if f > 0:  # the cloud has no parents
-                    u = (u + half) >> 1
-                parent += tl.where(of_word, u << shift, 0)
-            tl.store(out + to + half, tl.where(present, parent, NO_KEY), mask=inside)
-        at += stride
-        to += 2 * bound
+    inside = v < count
+    found = ()
+    for f in tl.static_range(D + 1):
+        shift = tl.load(fields + 2 * (D + 1) + f)
+        number = v * 0
+        for a in tl.static_range(WORDS):
+            here = tl.load(keys + a * stride + v, mask=inside, other=0) >> shift
+            here = here & (((shift * 0 + 1) << tl.load(fields + 3 * (D + 1) + f)) - 1)
+            number += tl.where(tl.load(fields + (D + 1) + f) == a, here, 0)
+        found = found + (number,)  # type: ignore[assignment]  # noqa: RUF005
+    prefix = found[0]  # type: ignore[misc]
+    to = v * ENTRIES
+    for step in tl.static_range(1, DEEPER + 1):
+        above = prefix // clouds + step < levels
+        place = ()
+        for j in tl.static_range(D):
+            place = place + (found[j + 1].to(tl.float64),)  # type: ignore[assignment]  # noqa: RUF005
+        _, fraction = fractions(place, 0.5**step, D)
+        rank = ranks(fraction, D)
+        share = barycentric(fraction, rank, D)
+        for corner in tl.static_range(2**step if 2**step < D + 1 else D + 1):
+            place = ()
+            for j in tl.static_range(D):
+                if 2**step < D + 1:
+                    moved = (found[j + 1] + corner) >> step
+                else:
+                    moved = (found[j + 1] >> step) + (rank[j] < corner).to(tl.int64)
+                place = place + (moved,)  # type: ignore[assignment]  # noqa: RUF005
+            w = prefix.to(tl.float64) * 0.0 + 0.5**step if 2**step < D + 1 else share[corner]
+            present = inside & above & (w > 0)
+            at = to
+            for a in tl.static_range(WORDS):
+                key = _joined(prefix + step * clouds, place, fields, a, D)
+                tl.store(out + at, tl.where(present, key, NO_KEY), mask=inside)
+                at += count.to(tl.int64) * ENTRIES
+            tl.store(weight + to, tl.where(present, w, 0.0).to(weight.dtype.element_ty), mask=inside)
+            to += 1
 
 
 @dataclass(frozen=True)
@@ -113,7 +166,7 @@ class Stencil:
     Args:
         first (torch.Tensor): The first offset of each row, int64, :math:`(R, D)`.
         length (torch.Tensor): How many offsets it has, int32, :math:`(R,)`.
-        weight (torch.Tensor): Their weights, :math:`(R, L)`.
+        weight (torch.Tensor): Their weights, on one level after the other, :math:`(KR, L)`.
         part (torch.Tensor): The first row of each stencil and the one behind the last, int64.
     """
 
@@ -175,7 +228,7 @@ def neighbours(keys: Tensor, count: int, begin: int, end: int, stencil: Stencil,
     return out
 
 
-@triton.jit(do_not_specialize=["begin", "end", "vertices", "stride", "halvings"])
+@kernel(do_not_specialize=["begin", "end", "vertices", "stride", "halvings"])
 def _neighbours(
     keys, offset, length, part, fields, number, found, begin, end, vertices, stride, halvings,
     D: tl.constexpr, LONGEST: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,

@@ -52,7 +52,7 @@ class Constants:
         tables (torch.Tensor): The stencil weights between the vertices of one simplex, per level, :math:`(levels, D+1)`.
         own (torch.Tensor): What the lattice from each level on is to give a point of itself.
         factor (torch.Tensor): Of what one lattice gives, :math:`(1,)`.
-        stencils (tuple): The stencil of each level, or, of the paper's filter, of each pass.
+        stencils (tuple): The stencil of all levels, or, of the paper's filter, that of each pass.
         together (Stencil, optional): The stencils of all passes in one.
         radius (tuple): The radius of the near field of each level.
         law (tuple): The near field's weights of each level; see :class:`phgcn.lattice.gpu.near.NearField`.
@@ -90,10 +90,8 @@ def constants(scheme: MultiScale | Separable, dim: int, dtype: torch.dtype, devi
 
 def _multiscale(scheme: MultiScale, dim: int, dtype: torch.dtype, device: torch.device) -> Constants:
     fitted, levels = multiscale_weights(scheme, dim), len(scheme.hops)
-    stencils = [
-        _stencil(*stencil_weights(dim, hops, weights), dtype, device)
-        for hops, weights in zip(scheme.hops, fitted.weights, strict=True)
-    ]
+    every = [stencil_weights(dim, hops, weights) for hops, weights in zip(scheme.hops, fitted.weights, strict=True)]
+    stencil = _stencil(*_widened(every), dtype, device)
     law, cells = [], []
     for radius, amplitude in zip(fitted.radius, fitted.amplitude, strict=True):
         steep = 1 / (radius**2 * (1 - FLAT**2)) if radius > 0 else 0.0
@@ -103,7 +101,7 @@ def _multiscale(scheme: MultiScale, dim: int, dtype: torch.dtype, device: torch.
     sides = tuple(mean_pairs_cell(dim, radius) for radius in fitted.radius)
     own = [fitted.own(level) for level in range(levels)]
     return Constants(
-        stencils=tuple(stencils), together=None, radius=fitted.radius, law=tuple(law), cells=tuple(cells),
+        stencils=(stencil,), together=None, radius=fitted.radius, law=tuple(law), cells=tuple(cells),
         sides=_double(sides, device),
         **_grids(dim, scheme.spacing, max(scheme.hops), levels, scheme.lattices, sides, fitted.radius, device),
         tables=_double(fitted.simplex_tables(dim), device), own=_double(own, device),
@@ -115,7 +113,7 @@ def _separable(scheme: Separable, dim: int, dtype: torch.dtype, device: torch.de
     spacing, weights, scale = separable_weights(scheme, dim)
     hop = np.arange(1 - len(weights), len(weights))
     steps = [*np.eye(dim, dtype=np.int64), np.ones(dim, np.int64)]
-    stencils = [_stencil(hop[:, None] * step, weights[abs(hop)], dtype, device) for step in steps]
+    stencils = [_stencil(hop[:, None] * step, weights[None, abs(hop)], dtype, device) for step in steps]
     return Constants(
         stencils=tuple(stencils), together=stencils[0].joined(stencils[1:]), radius=(0.0,), law=(), cells=(),
         sides=_double([0.0], device),
@@ -159,22 +157,31 @@ def _double(values, device: torch.device) -> Tensor:
     return torch.as_tensor(np.asarray(values, np.float64)).to(device)
 
 
+def _widened(stencils: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The offsets of the widest of several stencils, and the weights that each has there, 0 where it does not reach."""
+    offsets = max((offsets for offsets, _ in stencils), key=len)
+    named = [dict(zip(map(tuple, offsets.tolist()), weights.tolist(), strict=True)) for offsets, weights in stencils]
+    return offsets, np.array([[weight.get(tuple(offset), 0.0) for offset in offsets.tolist()] for weight in named])
+
+
 def _stencil(offsets: np.ndarray, weights: np.ndarray, dtype: torch.dtype, device: torch.device) -> Stencil:
-    """Groups offsets into rows."""
+    """Groups offsets into rows; ``weights`` are those of each level."""
     order = np.lexsort(offsets.T[::-1])
-    rows: list[tuple[list[int], list[float]]] = []
+    rows: list[tuple[list[int], list[int]]] = []
     after: list[int] = []
-    for offset, weight in zip(offsets[order].tolist(), weights[order].tolist(), strict=True):
+    for number, offset in zip(order.tolist(), offsets[order].tolist(), strict=True):
         if rows and offset == after and len(rows[-1][1]) < ROW_BITS.value:
-            rows[-1][1].append(weight)
+            rows[-1][1].append(number)
         else:
-            rows.append((offset, [weight]))
+            rows.append((offset, [number]))
         after = [*offset[:-1], offset[-1] + 1]
-    longest = max(len(weight) for _, weight in rows)
-    padded = [weight + [0.0] * (longest - len(weight)) for _, weight in rows]
+    longest = max(len(numbers) for _, numbers in rows)
+    padded = np.zeros((len(weights), len(rows), longest))
+    for row, (_, numbers) in enumerate(rows):
+        padded[:, row, : len(numbers)] = weights[:, numbers]
     return Stencil(
         first=torch.tensor([first for first, _ in rows], dtype=torch.int64, device=device).reshape(len(rows), -1),
-        length=torch.tensor([len(weight) for _, weight in rows], dtype=torch.int32, device=device),
-        weight=torch.tensor(padded, dtype=torch.float64).to(dtype).to(device),
+        length=torch.tensor([len(numbers) for _, numbers in rows], dtype=torch.int32, device=device),
+        weight=torch.from_numpy(padded).flatten(0, 1).to(dtype).to(device),
         part=torch.tensor([0, len(rows)], device=device),
     )

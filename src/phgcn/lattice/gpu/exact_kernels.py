@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from ...triton_kernels import tl, triton
+from ...triton_kernels import kernel, tl, triton
 from .packing import cut, numbers
 
 LOG2E: tl.constexpr = tl.constexpr(math.log2(math.e))
@@ -124,7 +124,7 @@ def _attend_tile(
     return summed, total
 
 
-@triton.jit
+@kernel()
 def attend(
     queries, keys, high, low, query_order, shift, table, begin, end, first, last, out, norm,
     length, key_length, width, heads, channels,
@@ -168,7 +168,7 @@ def attend(
     tl.store(target[:, None] + c[None, :], summed, mask=asked[:, None] & (c < channels)[None, :])
 
 
-@triton.jit
+@kernel()
 def nearest(
     queries, keys, table, begin, end, first, last, shift, length, key_length,
     D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
@@ -272,7 +272,7 @@ def _gradient_tile(
     return summed, slopes
 
 
-@triton.jit
+@kernel()
 def gradients(
     own, other, values, values_low, grads, grads_low, bias, shift, own_order, table, begin, end, first, last,
     grad_positions, grad_values, length, other_length, width, part, heads, channels,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .launch import block, cdiv, tl, triton
+from .launch import block, cdiv, kernel, tl, triton
 
 WORD_BITS = 62
 """The bits of a word that fields may take: the sign stays clear, and so does the greatest number, ``NO_KEY``."""
@@ -128,7 +128,7 @@ def _load_sorted(keys, e, entries, WORDS: tl.constexpr):
     return present, starts & present, ends & present, first, first_before
 
 
-@triton.jit(do_not_specialize=["entries", "programs"])
+@kernel(do_not_specialize=["entries", "programs"])
 def _count_heads(keys, heads, entries, programs, PIECE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr):
     """How many runs start in each block, and whether one of more than a piece passes or ends there."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -143,7 +143,7 @@ def _count_heads(keys, heads, entries, programs, PIECE: tl.constexpr, WORDS: tl.
     tl.store(heads + programs + tl.program_id(0), tl.max(long.to(tl.int32), axis=0))
 
 
-@triton.jit(do_not_specialize=["entries", "programs", "clouds"])
+@kernel(do_not_specialize=["entries", "programs", "clouds"])
 def _list_runs(
     keys, order, heads, fields, start, key, run, facts, entries, programs, clouds,
     F: tl.constexpr, LEVELS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,

@@ -1,9 +1,9 @@
 r"""The lattices of all clouds: built in one go, then filter rows of values.
 
 The host learns how many vertices there are, together with all else that it must know, in one read (:class:`Plan`).  How many
-the coarser levels have it learns while the finest one is blurred (:class:`Later`), so that none is given more memory than it
-needs.  No coarser level has more vertices than a finer one: to interpolate from the coarse vertices to the touched fine ones
-is injective.
+the coarser levels have it learns while the finest one is blurred (:class:`Later`), so that they are given no more memory than
+they need.  The coarser levels of all clouds are one list, and the finest another, whatever level is a cloud's finest: a level
+comes first in the key of a vertex.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..scheme import MultiScale, Scheme
-from .build import parent_keys
+from .build import coarser_entries, coarser_keys
 from .clouds import Clouds
 from .constants import Constants
 from .keys import WORD_BITS, Fields, Runs, find_runs, wide_fields
@@ -51,12 +51,14 @@ class Entry:
         simplices (Simplices): Where the points lie.
         runs (Runs): The vertices, as runs of the simplices' corners; the level comes first in their keys.
         before (list): How many vertices enter at finer levels, for each level and behind the last.
+        told (torch.Tensor): The same, on the device.
         long (bool): Whether a vertex is made of more than ``PIECE`` corners.
     """
 
     simplices: Simplices
     runs: Runs
     before: list[int]
+    told: Tensor
     long: bool
 
 
@@ -108,7 +110,7 @@ def make_plan(clouds: Clouds, scheme: Scheme, constants: Constants, slopes: bool
         for number in range(constants.lattices):
             keys, simplices = locate(clouds, found.kappa, constants, number, fields[0], own, slopes and own)
             room = found.facts[grids + FLAGS.value + number * (levels + 2) :]
-            entered.append((simplices, find_runs(keys, fields[0], room, levels, clouds.number, PIECE)))
+            entered.append((simplices, find_runs(keys, fields[0], room, levels, clouds.number, PIECE), room))
         facts: list[int] = found.facts.tolist()  # the one look at the data
         needed, flags = facts[:grids], facts[grids : grids + FLAGS.value]
         rest = iter(facts[grids + FLAGS.value :])
@@ -117,27 +119,30 @@ def make_plan(clouds: Clouds, scheme: Scheme, constants: Constants, slopes: bool
             for number in wide:
                 fields[number] = wide_fields(fields[number].table)
             continue
-        entries = [Entry(*pair, [next(rest) for _ in range(levels + 1)], next(rest) > 0) for pair in entered]
+        entries = [
+            Entry(simplices, runs, [next(rest) for _ in range(levels + 1)], told, next(rest) > 0)
+            for simplices, runs, told in entered
+        ]
         suspect = flags[FAR.value] + flags[NOT_FINITE.value] > 0
         return Plan(clouds, found.kappa, fields, entries, flags[ALIKE.value] > 0, suspect)
 
 
 @dataclass
-class Level:
-    """The vertices of one level: the first runs, as many as ``count`` says."""
+class Coarser:
+    """The vertices of all coarser levels.
+
+    Args:
+        runs (Runs): The vertices, as runs of the finest vertices' entries.
+        weight (torch.Tensor): The weight of each entry.
+        told (torch.Tensor): How many vertices there are before each level and behind the last, and whether one is made of more
+            than ``PIECE`` entries, on the device.
+        later (Later): The same.
+    """
 
     runs: Runs
-    count: int
-
-
-@dataclass
-class Group:
-    """The clouds of one finest level: their first and last vertex there, and the vertices of all levels from it on."""
-
-    finest: int
-    begin: int
-    end: int
-    levels: list[Level]
+    weight: Tensor
+    told: Tensor
+    later: Later
 
 
 class Lattice:
@@ -145,42 +150,22 @@ class Lattice:
 
     def __init__(self, plan: Plan, constants: Constants, number: int) -> None:
         self.constants, self.entry, self.fields = constants, plan.entries[number], plan.fields[0]
-        self.dim, self.clouds = plan.clouds.position.size(1), plan.clouds.number
-        before = self.entry.before
+        self.dim, before, levels = plan.clouds.position.size(1), self.entry.before, constants.levels
         self.vertices = before[-1]
-        self.groups = [
-            Group(level, before[level], before[level + 1], [])
-            for level in range(constants.levels)
-            if before[level + 1] > before[level]
-        ]
-        coarser = sum(constants.levels - 1 - group.finest for group in self.groups)
-        facts = torch.empty(coarser, 2, dtype=torch.int64, device=plan.kappa.device) if coarser else None
-        rest = iter([] if facts is None else facts.unbind())
-        for group in self.groups:
-            self._build(group, rest)
-        self.later = None if facts is None else Later(facts)
+        finest = min((level for level in range(levels) if before[level + 1] > before[level]), default=levels - 1)
+        self.coarser = self._coarser(plan.clouds.number, levels - 1 - finest) if finest < levels - 1 else None
 
-    def _build(self, group: Group, facts) -> None:
-        """Finds the vertices of all levels of a group."""
-        runs, size = self.entry.runs, group.end - group.begin
-        runs = Runs(runs.order, runs.start, runs.keys[:, group.begin : group.end].contiguous(), runs.run)
-        group.levels.append(Level(runs, size))
-        count = None
-        for _ in range(group.finest + 1, self.constants.levels):
-            keys = parent_keys(runs.keys, size, count, self.fields)
-            told = next(facts)
-            runs = find_runs(keys, self.fields, told, 0, self.clouds, PIECE)
-            group.levels.append(Level(runs, size))
-            count = told[:1]
-
-    def _learn(self) -> None:
-        """How many vertices the coarser levels have."""
-        if self.later is not None:
-            counts = iter(self.later.read())
-            for group in self.groups:
-                for level in group.levels[1:]:
-                    level.count = next(counts)[0]
-            self.later = None
+    def _coarser(self, clouds: int, deeper: int) -> Coarser:
+        """Finds the vertices of all coarser levels."""
+        levels, keys, like = self.constants.levels, self.entry.runs.keys, self.entry.simplices.weight
+        entries = self.vertices * coarser_entries(deeper, self.dim)
+        if entries >= MOST_CORNERS:
+            raise ValueError(f"positions touch {self.vertices} vertices, which have {entries} coarser ones; allowed on a GPU: "
+                             f"fewer than {MOST_CORNERS}")  # fmt: skip
+        found, weight = coarser_keys(keys, self.vertices, self.fields, clouds, levels, deeper, like)
+        told = torch.zeros(levels + 2, dtype=torch.int64, device=keys.device)
+        runs = find_runs(found, self.fields, told, levels, clouds, PIECE)
+        return Coarser(runs, weight, told, Later(told))
 
     def splat(self, rows: Rows, shift: int) -> Rows:
         """Adds the row of each point from ``shift`` on, times its barycentric weights, to the vertices of its simplex."""
@@ -190,58 +175,36 @@ class Lattice:
 
     def filter(self, tables: list[Rows]) -> list[Rows]:
         """Blurs tables of rows of the finest vertices on every level; empties the list, to spare memory."""
-        finest = [self._blur([table.part(group.begin, group.end) for table in tables], group, 0) for group in self.groups]
-        self._learn()
-        if len(self.groups) == 1:
-            whole = finest[0]
-            self._coarser(tables, self.groups[0], whole)
-            return whole
-        out = [table.like(self.vertices) for table in tables]
-        for group, blurred in zip(self.groups, finest, strict=True):
-            self._coarser([table.part(group.begin, group.end) for table in tables], group, blurred)
-            for whole_table, part in zip(out, blurred, strict=True):
-                whole_table.main[group.begin : group.end] = part.main
-                whole_table.extra[group.begin : group.end] = part.extra
-        return out
-
-    def _blur(self, tables: list[Rows], group: Group, number: int) -> list[Rows]:
-        level, stencil = group.levels[number], self.constants.stencils[group.finest + number]
-        out = [table.like(level.count) for table in tables]
-        blur(tables, level.runs.keys, level.count, stencil, self.fields, out)
-        return out
-
-    def _coarser(self, tables: list[Rows], group: Group, finest: list[Rows]) -> None:
-        """Adds what the coarser levels of a group give to its blurred finest one; empties the list of tables."""
-        blurred = [finest]
-        for number, level in enumerate(group.levels[1:], start=1):
-            # A coarse vertex is made of the fine ones next to it, and of itself twice.
-            long, none = 2 ** (self.dim + 1) > PIECE, finest[0].main.new_empty(0)
-            for place, table in enumerate(tables):
-                tables[place] = sum_runs(table, level.runs.order, none, level.runs.start, level.count, long, 2, 0.5)
-            blurred.append(self._blur(tables, group, number))
+        (stencil,), entry, coarser = self.constants.stencils, self.entry, self.coarser
+        out = blur(tables, entry.runs.keys, self.vertices, stencil, self.fields, entry.told)
+        if coarser is None:
+            return out
+        *_, count, long = coarser.later.read()
+        runs, weight = coarser.runs, coarser.weight
+        for place, table in enumerate(tables):
+            tables[place] = sum_runs(table, runs.order, weight, runs.start, count, long > 0, len(weight) // self.vertices)
+        blurred = blur(tables, runs.keys, count, stencil, self.fields, coarser.told)
         tables.clear()
-        for number in range(len(blurred) - 1, 0, -1):
-            for fine, coarse in zip(blurred[number - 1], blurred.pop(), strict=True):
-                add_coarser(fine, coarse, group.levels[number].runs.run)
+        for fine, coarse in zip(out, blurred, strict=True):
+            add_coarser(fine, coarse, runs.run, weight)
+        return out
 
     def passes(self, tables: list[Rows]) -> list[Rows]:
         """Blurs tables along the lattice's directions, one after the other.  Over touched vertices only, passes do not
         commute: the transposed filter, for a second table, takes them in reverse."""
-        if not self.groups:
-            return tables
-        (group,), stencils, together = self.groups, self.constants.stencils, self.constants.together
-        keys, count = group.levels[0].runs.keys, group.levels[0].count
+        stencils, together = self.constants.stencils, self.constants.together
+        keys, count = self.entry.runs.keys, self.vertices
         assert together is not None
         near = None if count > SLAB else neighbours(keys, count, 0, count, together, self.fields).split(stencils)
         out: list[Rows] = []
         while tables:
             table = tables.pop(0)
-            spare = table.like(count)
+            spare = table.like(0 if near is None else count)
             for direction in range(len(stencils)) if not out else reversed(range(len(stencils))):
                 if near is None:
-                    blur([table], keys, count, stencils[direction], self.fields, [spare])
+                    (table,) = blur([table], keys, count, stencils[direction], self.fields)
                 else:
                     blur_slab(table, near[direction], stencils[direction], spare)
-                table, spare = spare, table
+                    table, spare = spare, table
             out.append(table)
         return out

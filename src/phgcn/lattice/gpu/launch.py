@@ -6,9 +6,9 @@ and for one that is a multiple of 16.
 
 from __future__ import annotations
 
-from ...triton_kernels import INTERPRETED, cdiv, power_of_2, tl, triton
+from ...triton_kernels import INTERPRETED, cdiv, kernel, power_of_2, tl, triton
 
-__all__ = ["block", "cdiv", "power_of_2", "steps", "tl", "triton"]
+__all__ = ["block", "cdiv", "kernel", "power_of_2", "steps", "tl", "triton"]
 
 
 def block(size: int, count: int) -> int:

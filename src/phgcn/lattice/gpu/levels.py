@@ -11,7 +11,7 @@ from ..scheme import MultiScale
 from .clouds import PRESENT, QUERIES, Clouds
 from .constants import Constants
 from .keys import NO_KEY, lower_bound, sort_keys
-from .launch import block, cdiv, steps, tl, triton
+from .launch import block, cdiv, kernel, steps, tl
 from .survey import Survey
 
 
@@ -40,7 +40,7 @@ def choose_levels(clouds: Clouds, scheme: MultiScale, constants: Constants, foun
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["count", "keys", "clouds"])
+@kernel(do_not_specialize=["count", "keys", "clouds"])
 def _cells(
     points, cloud, mean, sides, fields, out, count, keys, clouds,
     D: tl.constexpr, ITSELF: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
@@ -69,7 +69,7 @@ def _cells(
         to += count * tl.num_programs(1)
 
 
-@triton.jit(do_not_specialize=["entries", "halvings"])
+@kernel(do_not_specialize=["entries", "halvings"])
 def _pairs(keys, pairs, entries, halvings, ITSELF: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr):
     """The pairs that each sorted point adds: with those before it in its cell, twice, or with the keys there if it asks."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -90,7 +90,7 @@ def _pairs(keys, pairs, entries, halvings, ITSELF: tl.constexpr, WORDS: tl.const
     tl.store(pairs + e, tl.where(last != NO_KEY, found, 0), mask=inside)
 
 
-@triton.jit(do_not_specialize=["graphs", "most"])
+@kernel(do_not_specialize=["graphs", "most"])
 def _choose(sums, table, alike, kappa, graphs, heads, levels, most, BLOCK: tl.constexpr):
     """The finest level of each cloud: the coarsest whose near field, and those of finer ones, have few enough pairs."""
     cloud = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

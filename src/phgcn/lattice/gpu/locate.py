@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .keys import NO_KEY, Fields
-from .launch import block, cdiv, tl, triton
+from .launch import block, cdiv, kernel, tl, triton
 
 
 @dataclass
@@ -80,7 +80,7 @@ def _kuhn(points, i, inside, matrix, origin, D: tl.constexpr):
 
 
 @triton.jit
-def _fractions(w, scale, D: tl.constexpr):
+def fractions(w, scale, D: tl.constexpr):
     """The integers below coordinates times a scale, and what exceeds them."""
     lowest, fraction = (), ()
     for j in tl.static_range(D):
@@ -91,7 +91,7 @@ def _fractions(w, scale, D: tl.constexpr):
 
 
 @triton.jit
-def _ranks(fraction, D: tl.constexpr):
+def ranks(fraction, D: tl.constexpr):
     """The place of each fraction in descending order, ties in the order of the coordinates."""
     rank = ()
     for j in tl.static_range(D):
@@ -106,7 +106,7 @@ def _ranks(fraction, D: tl.constexpr):
 
 
 @triton.jit
-def _barycentric(fraction, rank, D: tl.constexpr):
+def barycentric(fraction, rank, D: tl.constexpr):
     """The weights 1 - f_1, f_1 - f_2, ..., f_D, from fractions in any order and their ranks."""
     weight = ()
     before = fraction[0] * 0.0 + 1.0
@@ -119,7 +119,7 @@ def _barycentric(fraction, rank, D: tl.constexpr):
     return weight
 
 
-@triton.jit(do_not_specialize=["count", "clouds"])
+@kernel(do_not_specialize=["count", "clouds"])
 def _locate(
     points, cloud, kappa, matrix, origin, scale, tables, own_levels, fields, keys, weight, rank_out, own, slope,
     count, clouds, levels,
@@ -132,9 +132,9 @@ def _locate(
     present = level >= 0
     level = tl.where(present, level, 0)
     w = _kuhn(points, i, inside, matrix, origin, D)
-    lowest, fraction = _fractions(w, tl.load(scale + level), D)
-    rank = _ranks(fraction, D)
-    b = _barycentric(fraction, rank, D)
+    lowest, fraction = fractions(w, tl.load(scale + level), D)
+    rank = ranks(fraction, D)
+    b = barycentric(fraction, rank, D)
     for r in tl.static_range(D + 1):
         tl.store(weight + i * (D + 1) + r, b[r], mask=inside)
     packed = i * 0
@@ -182,9 +182,9 @@ def _locate(
 @triton.jit
 def _own_weight(w, scale, table, D: tl.constexpr):
     """What one level gives a point of itself, and the derivative of that by its Kuhn coordinates."""
-    _, fraction = _fractions(w, scale, D)
-    rank = _ranks(fraction, D)
-    b = _barycentric(fraction, rank, D)
+    _, fraction = fractions(w, scale, D)
+    rank = ranks(fraction, D)
+    b = barycentric(fraction, rank, D)
     given = w[0] * 0.0
     by_weight = ()
     for r in tl.static_range(D + 1):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .build import cell_keys
 from .keys import NO_KEY, Fields, lower_bound, sort_keys
-from .launch import block, cdiv, power_of_2, steps, tl, triton
+from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 from .rows import NONE, Rows, load_extra
 
 CELL_DIMENSIONS = 4
@@ -112,7 +112,7 @@ class NearField:
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["begin", "end", "targets", "sources", "halvings"])
+@kernel(do_not_specialize=["begin", "end", "targets", "sources", "halvings"])
 def _near_runs(
     target_key, target, source_key, rows, fields, scale, law, runs, begin, end, targets, sources, row_count, halvings,
     D: tl.constexpr, DIMS: tl.constexpr, F: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
@@ -169,7 +169,7 @@ def _moved(key, row, inside, step, fields, DIMS: tl.constexpr, F: tl.constexpr, 
     return moved
 
 
-@triton.jit(do_not_specialize=["begin"])
+@kernel(do_not_specialize=["begin"])
 def _near(
     target_key, target_point, target, source_point, source, runs, law,
     first, first_extra, own, own_extra, second, second_extra, own_second, own_second_extra, out, out_extra, grad,

@@ -7,7 +7,7 @@ and *low*: tensor cores multiply these.
 
 from __future__ import annotations
 
-from ...triton_kernels import tl, triton
+from ...triton_kernels import kernel, tl, triton
 
 
 @triton.jit
@@ -50,7 +50,7 @@ def numbers(order, place, count):
     return place.to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def pack(
     points, rows, order, packed, high, low, flags, point_stride, point_head, row_stride, row_head, count, length, dim,
     channels, width, BM: tl.constexpr, BC: tl.constexpr,
@@ -79,7 +79,7 @@ def pack(
         tl.store(flags + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.max(bad, axis=0))
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def pack_gradients(
     grad, out, norm, order, high, low, bias, grad_stride, grad_head, count, length, heads, channels, width,
     BM: tl.constexpr, BC: tl.constexpr,

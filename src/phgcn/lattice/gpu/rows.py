@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from .build import MASK, ROW_BITS, Neighbours, Stencil, neighbours
 from .keys import Fields
-from .launch import block, cdiv, power_of_2, steps, tl, triton
+from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 
 PIECE = 32
 """Longer runs are cut into pieces of this many entries, which are summed apart, so that no program has much more to do."""
@@ -66,8 +65,7 @@ def load_extra(extra, row, mask, KIND: tl.constexpr, like):
 
 
 def sum_runs(
-    rows: Rows, order: Tensor | None, weight: Tensor, start: Tensor, count: int, long: bool, divisor: int = 1,
-    factor: float = 1.0, shift: int = 0,
+    rows: Rows, order: Tensor | None, weight: Tensor, start: Tensor, count: int, long: bool, divisor: int = 1, shift: int = 0
 ) -> Rows:  # fmt: skip
     r"""Sums the rows of each run's entries, weighted.
 
@@ -81,61 +79,56 @@ def sum_runs(
         start (torch.Tensor): Where each run starts, and where the last one ends, int32.
         count (int): How many runs there are.
         long (bool): Whether a run may have more than ``PIECE`` entries.
-        factor (float): Of all weights, exact in float32.
     """
     if not long:
         out = rows.like(count)
-        _sum(rows, order, weight, start, None, count, divisor, factor, shift, out, out)
+        _sum(rows, order, weight, start, False, count, divisor, shift, out, out)
         return out
-    first = torch.empty(count + 1, dtype=torch.int32, device=start.device)
-    size = block(1024, count + 1)
-    _count_pieces[(cdiv(count + 1, size),)](start, first, count, PIECE=PIECE, BLOCK=size)
-    first = torch.cumsum(first, 0, dtype=torch.int32)
     entries = rows.main.size(0) if order is None else len(order)
     out, channels = rows.like(count), rows.main.size(1)
     pieces = rows.like(count + entries // PIECE)
-    _sum(rows, order, weight, start, first, count, divisor, factor, shift, out, pieces)
+    _sum(rows, order, weight, start, True, count, divisor, shift, out, pieces)
     width, together = channel_block(channels), 1 if count < MANY_RUNS else 32
     _sum_pieces[(cdiv(count, together), max(1, cdiv(channels, width)))](
-        pieces.main, pieces.extra, first, out.main, out.extra, count, channels,
-        KIND=pieces.kind, RUNS=together, BLOCK=max(8, 4096 // width), WIDTH=width,
+        pieces.main, pieces.extra, start, out.main, out.extra, count, channels,
+        KIND=pieces.kind, RUNS=together, PIECE=PIECE, BLOCK=max(8, 4096 // width), WIDTH=width,
     )  # fmt: skip
     return out
 
 
-def _sum(rows, order, weight, start, first, count, divisor, factor, shift, out: Rows, pieces: Rows) -> None:
-    """Sums runs into ``out``; where ``first`` says how many pieces there are before each, those of several into ``pieces``."""
+def _sum(rows, order, weight, start, split: bool, count, divisor, shift, out: Rows, pieces: Rows) -> None:
+    """Sums runs into ``out``, or, if they are split, those of several pieces into ``pieces``."""
     bound, channels = len(pieces.main), rows.main.size(1)
     size, width = row_block(channels, bound), channel_block(channels)
     _sum_runs[(cdiv(bound, size), max(1, cdiv(channels, width)))](
-        rows.main, rows.extra, order, weight, start, first, out.main, out.extra, pieces.main, pieces.extra,
-        count, bound, len(rows.main), shift, channels, factor, steps(count),
-        DIVISOR=divisor, ORDERED=order is not None, WEIGHTED=weight.numel() > 0, SPLIT=first is not None, KIND=rows.kind,
+        rows.main, rows.extra, order, weight, start, out.main, out.extra, pieces.main, pieces.extra,
+        count, bound, len(rows.main), shift, channels, steps(count),
+        DIVISOR=divisor, ORDERED=order is not None, WEIGHTED=weight.numel() > 0, SPLIT=split, KIND=rows.kind,
         PIECE=PIECE, BLOCK=size, WIDTH=width,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["count"])
-def _count_pieces(start, pieces, count, PIECE: tl.constexpr, BLOCK: tl.constexpr):
-    """How many pieces each run has, from place 1 on."""
-    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    before = (k > 0) & (k <= count)
-    length = tl.load(start + k, mask=before, other=0) - tl.load(start + k - 1, mask=before, other=0)
-    number = tl.maximum((length + PIECE - 1) // PIECE, 1)  # that of an empty run is empty
-    tl.store(pieces + k, tl.where(before, number, 0), mask=k <= count)
+@triton.jit
+def _pieces(start, run, mask, PIECE: tl.constexpr):
+    """Where a run starts, its length, its first piece and how many it has: pieces are numbered with gaps, so that a run and its
+    start say where they are."""
+    begin = tl.load(start + run, mask=mask, other=0).to(tl.int64)
+    length = tl.load(start + run + 1, mask=mask, other=0).to(tl.int64) - begin
+    return begin, length, run + begin // PIECE, tl.maximum((length + PIECE - 1) // PIECE, 1)
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _sum_pieces(
-    pieces, pieces_extra, first, out, out_extra, count, channels,
-    KIND: tl.constexpr, RUNS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    pieces, pieces_extra, start, out, out_extra, count, channels,
+    KIND: tl.constexpr, RUNS: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Sums the pieces of runs that have several."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     b = tl.arange(0, BLOCK)
     for run in range(tl.program_id(0) * RUNS, tl.minimum(tl.program_id(0) * RUNS + RUNS, count)):
-        begin, end = tl.load(first + run).to(tl.int64), tl.load(first + run + 1).to(tl.int64)
-        if end - begin > 1:
+        _, _, begin, number = _pieces(start, run, run >= 0, PIECE)
+        end = begin + number
+        if number > 1:
             total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
             total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
             for k in range(begin, end, BLOCK):
@@ -149,10 +142,10 @@ def _sum_pieces(
                 tl.store(out_extra + run, tl.sum(total_extra, axis=0), mask=tl.program_id(1) == 0)
 
 
-@triton.jit(do_not_specialize=["runs", "bound", "row_count", "shift", "halvings"])
+@kernel(do_not_specialize=["runs", "bound", "row_count", "shift", "halvings"])
 def _sum_runs(
-    main, extra, order, weight, start, first, out, out_extra, pieces, pieces_extra,
-    runs, bound, row_count, shift, channels, factor, halvings,
+    main, extra, order, weight, start, out, out_extra, pieces, pieces_extra,
+    runs, bound, row_count, shift, channels, halvings,
     DIVISOR: tl.constexpr, ORDERED: tl.constexpr, WEIGHTED: tl.constexpr, SPLIT: tl.constexpr, KIND: tl.constexpr,
     PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -163,20 +156,24 @@ def _sum_runs(
         for _ in range(halvings):
             middle = (low + high) // 2
             active = low < high
-            below = tl.load(first + middle + 1, mask=active, other=0) <= k
+            begin = tl.load(start + middle + 1, mask=active, other=0).to(tl.int64)
+            below = middle + 1 + begin // PIECE <= k
             low = tl.where(active & below, middle + 1, low)
             high = tl.where(active & (below == 0), middle, high)
         inside = (k < bound) & (low < runs)
-        begin = tl.load(start + low, mask=inside, other=0) + (k - tl.load(first + low, mask=inside, other=0)) * PIECE
-        end = tl.minimum(tl.load(start + low + 1, mask=inside, other=0), begin + PIECE)
-        alone = tl.load(first + low + 1, mask=inside, other=0) - tl.load(first + low, mask=inside, other=0) == 1
+        begin, length, first, number = _pieces(start, low, inside, PIECE)
+        inside = inside & (k - first < number)
+        end = begin + length
+        begin += (k - first) * PIECE
+        end = tl.minimum(end, begin + PIECE)
+        alone = number == 1
     else:
         inside = k < runs
         begin = tl.load(start + k, mask=inside, other=0).to(tl.int64)
         end = tl.load(start + k + 1, mask=inside, other=0).to(tl.int64)
     total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
     total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
-    for t in range(tl.max(end - begin).to(tl.int32)):
+    for t in range(tl.max(tl.where(inside, end - begin, 0)).to(tl.int32)):
         place = begin + t
         live = inside & (place < end)
         entry = place
@@ -184,11 +181,12 @@ def _sum_runs(
             entry = tl.load(order + place, mask=live, other=0).to(tl.int64)
         row = entry // DIVISOR - shift
         live = live & (row >= 0) & (row < row_count)
-        w = total_extra * 0 + factor
-        if WEIGHTED:
-            w = w * tl.load(weight + entry, mask=live, other=0.0)
         mask = live[:, None] & (c < channels)[None, :]
-        total += w[:, None] * tl.load(main + row[:, None] * channels + c[None, :], mask=mask, other=0.0).to(total.dtype)
+        here = tl.load(main + row[:, None] * channels + c[None, :], mask=mask, other=0.0).to(total.dtype)
+        w = total_extra * 0 + 1
+        if WEIGHTED:
+            w = tl.load(weight + entry, mask=live, other=0.0)
+        total += w[:, None] * here
         if KIND > 0:
             total_extra += w * load_extra(extra, row, live, KIND, total_extra)
     columns = (c < channels)[None, :]
@@ -205,34 +203,45 @@ def _sum_runs(
             tl.store(out_extra + k, total_extra, mask=once)
 
 
-def blur(tables: list[Rows], keys: Tensor, count: int, stencil: Stencil, fields: Fields, out: list[Rows]) -> None:
-    """Sums, for every vertex, the rows of all vertices within the stencil, in each of several tables."""
+def blur(
+    tables: list[Rows], keys: Tensor, count: int, stencil: Stencil, fields: Fields, before: Tensor | None = None
+) -> list[Rows]:
+    """Sums, for every vertex, the rows of all vertices within the stencil, in each of several tables; ``before`` says how many
+    vertices there are before each level, if there are several, and behind the last."""
+    out = [table.like(count) for table in tables]
     for begin in range(0, count, SLAB):
         end = min(count, begin + SLAB)
         near = neighbours(keys, count, begin, end, stencil, fields)
         for table, blurred in zip(tables, out, strict=True):
-            blur_slab(table, near, stencil, blurred.part(begin, end))
+            whole = begin == 0 and end == count
+            blur_slab(table, near, stencil, blurred if whole else blurred.part(begin, end), before, begin)
+    return out
 
 
-def blur_slab(table: Rows, near: Neighbours, stencil: Stencil, out: Rows) -> None:
-    """Sums the rows of the neighbours that were found for some vertices."""
+def blur_slab(table: Rows, near: Neighbours, stencil: Stencil, out: Rows, before: Tensor | None = None, begin: int = 0) -> None:
+    """Sums the rows of the neighbours that were found for the vertices from ``begin`` on."""
     vertices, channels = near.found.size(1), table.main.size(1)
     size, width = row_block(channels, vertices), channel_block(channels)
     _blur[(cdiv(vertices, size), max(1, cdiv(channels, width)))](
-        table.main, table.extra, near.number, near.found, stencil.weight, out.main, out.extra, vertices, channels,
+        table.main, table.extra, near.number, near.found, stencil.weight, before, out.main, out.extra,
+        vertices, channels, begin, LEVELS=len(stencil.weight) // len(stencil.first), ROWS=len(stencil.first),
         LONGEST=stencil.weight.size(1), KIND=table.kind, BLOCK=size, WIDTH=width,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["vertices"])
+@kernel(do_not_specialize=["vertices", "begin"])
 def _blur(
-    table, extra, number, found, weight, out, out_extra, vertices, channels,
-    LONGEST: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    table, extra, number, found, weight, before, out, out_extra, vertices, channels, begin,
+    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = v < vertices
     rows = tl.load(number + v, mask=inside, other=0)
+    first_row = v * 0  # of the level's weights
+    for level in tl.static_range(1, LEVELS):
+        first_row += tl.where(begin + v >= tl.load(before + level), ROWS, 0)
     total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
     total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
     at = v
@@ -240,7 +249,7 @@ def _blur(
         packed = tl.load(found + at, mask=k < rows, other=0)
         at += vertices
         bits = packed & MASK
-        row = (packed >> ROW_BITS) & MASK
+        row = first_row + ((packed >> ROW_BITS) & MASK)
         place = packed >> (2 * ROW_BITS)
         for q in tl.static_range(LONGEST):
             there = (bits >> q) & 1
@@ -255,34 +264,42 @@ def _blur(
         tl.store(out_extra + v, total_extra, mask=inside & (tl.program_id(1) == 0))
 
 
-def add_coarser(fine: Rows, coarse: Rows, parent: Tensor) -> None:
-    """Adds to each vertex half of either parent's row: the way back up, the transpose of the way down."""
+def add_coarser(fine: Rows, coarse: Rows, vertex: Tensor, weight: Tensor) -> None:
+    """Adds to each vertex the weighted rows of the coarser ones of its entries: the transpose of the way to them."""
     count, channels = fine.main.shape
     size, width = row_block(channels, count), channel_block(channels)
     _add_coarser[(cdiv(count, size), max(1, cdiv(channels, width)))](
-        fine.main, fine.extra, coarse.main, coarse.extra, parent, count, channels, KIND=fine.kind, BLOCK=size, WIDTH=width
-    )
+        fine.main, fine.extra, coarse.main, coarse.extra, vertex, weight, count, channels,
+        ENTRIES=len(vertex) // max(1, count), KIND=fine.kind, BLOCK=size, WIDTH=width,
+    )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _add_coarser(
-    fine, fine_extra, coarse, coarse_extra, parent, count, channels,
-    KIND: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    fine, fine_extra, coarse, coarse_extra, vertex, weight, count, channels,
+    ENTRIES: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = v < count
-    mask = inside[:, None] & (c < channels)[None, :]
-    low = tl.load(parent + 2 * v, mask=inside, other=0).to(tl.int64)
-    high = tl.load(parent + 2 * v + 1, mask=inside, other=0).to(tl.int64)
+    columns = (c < channels)[None, :]
+    once = inside & (tl.program_id(1) == 0)
     to = fine + v[:, None] * channels + c[None, :]
-    total = tl.load(coarse + low[:, None] * channels + c[None, :], mask=mask, other=0.0)
-    total += tl.load(coarse + high[:, None] * channels + c[None, :], mask=mask, other=0.0)
-    tl.store(to, tl.load(to, mask=mask, other=0.0) + 0.5 * total, mask=mask)
+    total = tl.load(to, mask=inside[:, None] & columns, other=0.0)
+    total_extra = tl.zeros([BLOCK], dtype=total.dtype)
     if KIND > 0:
-        once = inside & (tl.program_id(1) == 0)
-        total = tl.load(coarse_extra + low, mask=once, other=0.0) + tl.load(coarse_extra + high, mask=once, other=0.0)
-        tl.store(fine_extra + v, tl.load(fine_extra + v, mask=once, other=0.0) + 0.5 * total, mask=once)
+        total_extra = tl.load(fine_extra + v, mask=once, other=0.0)
+    for entry in range(ENTRIES):
+        place = tl.load(vertex + v * ENTRIES + entry, mask=inside, other=-1).to(tl.int64)
+        w = tl.load(weight + v * ENTRIES + entry, mask=inside, other=0.0)
+        there = place >= 0
+        mask = there[:, None] & columns
+        total += w[:, None] * tl.load(coarse + place[:, None] * channels + c[None, :], mask=mask, other=0.0)
+        if KIND > 0:
+            total_extra += w * tl.load(coarse_extra + place, mask=there, other=0.0)
+    tl.store(to, total, mask=inside[:, None] & columns)
+    if KIND > 0:
+        tl.store(fine_extra + v, total_extra, mask=once)
 
 
 def gradient_rows(grad: Tensor, out: Tensor, norm: Tensor, normalise: bool) -> Rows:
@@ -298,7 +315,7 @@ def gradient_rows(grad: Tensor, out: Tensor, norm: Tensor, normalise: bool) -> R
     return rows
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _gradient_rows(grad, out, norm, rows, extra, count, channels, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, WIDTH)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .clouds import Clouds
-from .launch import block, cdiv, power_of_2, tl, triton
+from .launch import block, cdiv, kernel, power_of_2, tl
 from .locate import Simplices
 from .rows import NONE, Rows, channel_block, load_extra, row_block
 
@@ -57,7 +57,7 @@ def slice_points(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["begin", "count"])
+@kernel(do_not_specialize=["begin", "count"])
 def _slice(
     table, table_extra, vertex, weight, own, values, values_extra, cloud, kappa, factor, sums, sums_extra, floor,
     given, given_extra, out, out_extra, begin, count, channels,
@@ -147,7 +147,7 @@ def slice_gradients(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["count", "keys", "begin"])
+@kernel(do_not_specialize=["count", "keys", "begin"])
 def _slice_gradients(
     values_at, values_at_extra, grads_at, grads_at_extra, vertex, weight, rank, own, slope,
     values, values_extra, grads, grads_extra, cloud, kappa, matrix, scale, factor, sums, floor,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .clouds import CHUNK, FIRST, START, Clouds, graph_of_chunk
 from .keys import WORD_BITS, Fields
-from .launch import block, cdiv, power_of_2, steps, tl, triton
+from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 
 CHUNKS = 256
 """Chunks that a program of ``_clouds`` takes at once."""
@@ -86,7 +86,7 @@ def survey(clouds: Clouds, values: Tensor | None, grids, levels: int, finest: in
     return Survey(bounds[2], told[2], told[3], [Fields(table, 1) for table in tables.unbind()], facts)
 
 
-@triton.jit(do_not_specialize=["graphs", "halvings", "numbers", "share"])
+@kernel(do_not_specialize=["graphs", "halvings", "numbers", "share"])
 def _survey(
     points, values, order, table, cloud, found, flags, graphs, heads, halvings, numbers, share, limit,
     D: tl.constexpr, SORTED: tl.constexpr, CHECK: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
@@ -125,7 +125,7 @@ def _survey(
     tl.store(flags + chunks + chunk, tl.max(wrong, axis=0))
 
 
-@triton.jit(do_not_specialize=["graphs", "chunks", "clouds", "finest"])
+@kernel(do_not_specialize=["graphs", "chunks", "clouds", "finest"])
 def _clouds(
     found, flags, table, bounds, told, graphs, heads, chunks, clouds, finest,
     D: tl.constexpr, ITSELF: tl.constexpr, BLOCK: tl.constexpr,
@@ -180,7 +180,7 @@ def _any(flags, clouds, BLOCK: tl.constexpr):
     return tl.max(found, axis=0)
 
 
-@triton.jit(do_not_specialize=["clouds", "room", "cloud_bits"])
+@kernel(do_not_specialize=["clouds", "room", "cloud_bits"])
 def _fields(
     bounds, told, matrices, spare, step, used, tables, facts, clouds, room, cloud_bits,
     GRIDS: tl.constexpr, COUNTED: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, WORD_BITS: tl.constexpr,
