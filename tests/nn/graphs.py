@@ -56,7 +56,9 @@ def dense_layer(conv, x, edge_index, batch=None):
             decay = (conv.decay_local, conv.decay_global)[path]() if conv.paths == 2 else conv.decay_local()
             decay = decay[a] if isinstance(decay, torch.Tensor) else decay
             paths[path].append(torch.softmax((-decay * distance).masked_fill(~mask, -torch.inf), dim=1) @ f)
-    parts = paths[0] + paths[1]
+    gates = torch.ones(conv.paths + 1) if conv.gates is None else conv.gates
+    parts = [gate * part for path, gate in zip(paths, gates, strict=False) for part in path]
     out = torch.cat(parts, dim=1) if conv.concat else torch.stack(parts).mean(dim=0)
-    out = out + (x @ conv.res.weight.t() if conv.res is not None else 0) + (conv.bias if conv.bias is not None else 0)
+    out = out + (gates[-1] * (x @ conv.res.weight.t()) if conv.res is not None else 0)
+    out = out + (conv.bias if conv.bias is not None else 0)
     return torch.nn.functional.elu(out) if conv.concat and conv.paths == 2 else out

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
-from torch_geometric.nn.inits import glorot, zeros
+from torch_geometric.nn.inits import glorot, ones, zeros
 
 from ..functional import check_choices, structural_attention
 from ..lattice.checks import check_finite
@@ -46,6 +46,7 @@ class DistanceConv(torch.nn.Module):
         self.lin = Linear(in_channels, heads * out_channels, bias=False, weight_initializer="glorot")
         self.embedding = Parameter(torch.empty(heads, embedding_dim, out_channels))
         self.res = Linear(in_channels, width, bias=False, weight_initializer="glorot") if residual else None
+        self.gates = Parameter(torch.empty(self.paths + 1)) if residual else None
         self.bias = Parameter(torch.empty(width)) if bias else None
 
     def reset_parameters(self) -> None:
@@ -54,6 +55,7 @@ class DistanceConv(torch.nn.Module):
         glorot(self.embedding)
         if self.res is not None:
             self.res.reset_parameters()
+        ones(self.gates)
         zeros(self.bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,12 +88,14 @@ class DistanceConv(torch.nn.Module):
 
     def combine(self, x: Tensor, parts: Sequence[Tensor]) -> Tensor:
         """Heads and paths side by side or averaged, plus the node's own channel and the bias."""
+        if self.gates is not None:
+            parts = [gated(part, gate) for part, gate in zip(parts, self.gates[:-1], strict=True)]
         if self.concat:
             out = torch.cat([part.flatten(1) for part in parts], dim=1)
         else:
             out = torch.cat(list(parts), dim=1).mean(dim=1)
-        if self.res is not None:
-            out = out + self.res(x)
+        if self.res is not None and self.gates is not None:
+            out = out + gated(self.res(x), self.gates[-1])
         return out if self.bias is None else out + self.bias
 
     def recordable(self, nodes: int) -> bool:
@@ -112,6 +116,12 @@ def embed(flat: Tensor, embedding: Tensor) -> Tensor:
     heads, dim, _ = embedding.shape
     blocks = torch.diag_embed(embedding.permute(1, 2, 0), dim1=0, dim2=2)  # (heads, D, heads, C)
     return product(flat, blocks.view(heads * dim, -1)).view(-1, heads, dim)
+
+
+def gated(part: Tensor, gate: Tensor) -> Tensor:
+    """A path times its weight; each channel's share of the gradient is summed apart, as torch's sum of everything depends on
+    the number of threads."""
+    return part * gate.expand(part.size(-1))
 
 
 # What is wrong with an input, said at once

@@ -36,7 +36,7 @@ class EDAConv(DistanceConv):
             (default: :obj:`True`)
         bias (bool, optional): If set to :obj:`False`, the layer will not learn an additive bias. (default: :obj:`True`)
         residual (bool, optional): If set to :obj:`True`, the layer adds a learned linear map of the node's own features to
-            the output. (default: :obj:`False`)
+            the output, and learns a weight for attention and for this map, from 1 on. (default: :obj:`False`)
         embedding_dim (int, optional): Size of the embeddings :math:`\mathbf{p}_i`. (default: :obj:`4`)
         decay_local (float, optional): The coefficient :math:`\lambda`. (default: :obj:`1.0`)
         learn_decay (bool, optional): If set to :obj:`True`, :math:`\lambda` is learned for each head, from ``decay_local``

@@ -98,7 +98,8 @@ class NodeModel(torch.nn.Module):
         """
         if not x.is_cuda or x.layout != torch.strided:
             return False
-        return all(hasattr(conv, "recordable") and conv.recordable(len(x)) for conv in self.convs)
+        convs: list[Any] = list(self.convs)
+        return all(hasattr(conv, "recordable") and conv.recordable(len(x)) for conv in convs)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""

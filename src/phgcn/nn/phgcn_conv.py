@@ -49,7 +49,8 @@ class PHGCNConv(DistanceConv):
         bias (bool, optional): If set to :obj:`False`, the layer will not learn an additive bias; it is added before
             :math:`\sigma`. (default: :obj:`True`)
         residual (bool, optional): If set to :obj:`True`, the layer adds a learned linear map of the node's own features to
-            all channels, before :math:`\sigma`. (default: :obj:`False`)
+            all channels, before :math:`\sigma`, and learns a weight for each of the two paths and this one, from 1 on: with
+            weight decay, a path that is of no use fades. (default: :obj:`False`)
         embedding_dim (int, optional): Size of the embeddings :math:`\mathbf{p}_i`. (default: :obj:`4`)
         decay_local (float, optional): The coefficient :math:`\lambda` of the structural path. (default: :obj:`1.0`)
         decay_global (float, optional): The coefficient :math:`\lambda` of the global path. (default: :obj:`10.0`)
