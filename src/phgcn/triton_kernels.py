@@ -73,7 +73,8 @@ class Kernel:
     def __init__(self, function: Any) -> None:
         self.function = function
         self.specialised = [not parameter.do_not_specialize for parameter in function.params if not parameter.is_constexpr]
-        self.constants = [None] * (len(function.params) - len(self.specialised))
+        self.constants = (None,) * (len(function.params) - len(self.specialised))
+        self.places: dict[tuple, tuple[list[int], ...]] = {}
         self.found: dict[tuple, tuple] = {}
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
@@ -82,32 +83,51 @@ class Kernel:
     def _launch(self, grid: tuple[int, ...], given: tuple, named: dict[str, Any]) -> None:
         active = triton.runtime.driver.active
         device = active.get_current_device()
-        key: list = [device, *named.items()]
-        passed: list = []
-        for value, specialised in zip(given, self.specialised, strict=True):
-            if isinstance(value, Tensor):
-                key.append(value.dtype)
-                value = value.data_ptr()
-                key.append(value & 15 == 0)
-            elif isinstance(value, int):
-                key.append(-(2**31) <= value < 2**31)
-                if specialised:
-                    key.append(1 if value == 1 else 16 if value & 15 == 0 else 0)
-            else:
-                key.append(value.__class__)
-            passed.append(value)
-        compiled = self.found.get(tuple(key))
+        types = tuple(map(type, given))
+        tensors, numbers, specialised = self.places.get(types) or self._places(types)
+        passed, kinds, unaligned, longest = list(given), [], 0, 0
+        for place in tensors:
+            tensor = given[place]
+            kinds.append(tensor.dtype)
+            passed[place] = pointer = tensor.data_ptr()
+            unaligned |= pointer
+        for place in numbers:
+            longest |= given[place] ^ (given[place] >> 63)  # a negative number is as long as its complement
+        key = (device, types, *kinds, *named, *named.values(), *[_kind(given[place]) for place in specialised])
+        if unaligned & 15 or longest >> 31:
+            key += tuple(passed[place] & 15 == 0 for place in tensors) + tuple(_long(given[place]) for place in numbers)
+        compiled = self.found.get(key)
         hooks = triton.knobs.runtime
         if compiled is None or hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:
             compiled = self.function[grid](*given, **named)
-            run = compiled.run
-            if run.global_scratch_size == 0 and run.profile_scratch_size == 0:
+            run = None if compiled is None else compiled.run  # a hook may have kept it from being compiled
+            if run is not None and run.global_scratch_size == 0 and run.profile_scratch_size == 0:
                 options = run.launch_cooperative_grid, run.launch_pdl, None, None, compiled.packed_metadata, None, None, None
-                self.found[tuple(key)] = run.launch, compiled.function, options
+                self.found[key] = run.launch, compiled.function, options
             return
         launch, function, options = compiled
         x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
         launch(x, y, z, active.get_current_stream(device), function, *options, *passed, *self.constants)
+
+    def _places(self, types: tuple) -> tuple[list[int], ...]:
+        """Which arguments are tensors, which are integers, and which of these are specialised."""
+        if len(types) != len(self.specialised):
+            raise TypeError(f"{len(types)} arguments are given; allowed: {len(self.specialised)}, as the kernel has")
+        tensors = [place for place, kind in enumerate(types) if issubclass(kind, Tensor)]
+        numbers = [place for place, kind in enumerate(types) if issubclass(kind, int)]
+        found = tensors, numbers, [place for place in numbers if self.specialised[place]]
+        self.places[types] = found
+        return found
+
+
+def _kind(number: int) -> int:
+    """What Triton tells apart of a number that is specialised."""
+    return 1 if number == 1 else 16 if number & 15 == 0 else 0
+
+
+def _long(number: int) -> bool:
+    """Whether a number needs more than 32 bits."""
+    return not -(2**31) <= number < 2**31
 
 
 def _index_by_item() -> None:

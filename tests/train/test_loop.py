@@ -175,9 +175,22 @@ def test_a_recorded_training_continues_from_its_checkpoint_bit_for_bit(model, tm
 
 
 @on_gpu
-@pytest.mark.parametrize("model, method", [("phgcn", "lattice"), ("gat", None), ("gcn", None)])
-def test_what_must_ask_the_device_is_not_recorded(model, method):
-    plan = on_gpu_plan(model, **({"method": method} if method else {}))
+@pytest.mark.parametrize("method", ["lattice", "separable"])
+def test_a_lattice_is_recorded_and_the_same_as_one_that_is_not(method, monkeypatch):
+    plan = on_gpu_plan("phgcn", method=method)
+    task = prepare(plan, small_graph())[0]
+    recorded = trained(plan, task)
+    assert recorded.recorded
+    monkeypatch.setattr(type(recorded.model), "recordable", lambda self, x: False)
+    eager = trained(plan, task)
+    assert curves(recorded) == curves(eager)
+    assert all(torch.equal(value, eager.state.weights[name]) for name, value in recorded.state.weights.items())
+
+
+@on_gpu
+@pytest.mark.parametrize("model", ["gat", "gcn"])
+def test_what_must_ask_the_device_is_not_recorded(model):
+    plan = on_gpu_plan(model)
     training = trained(plan, prepare(plan, small_graph())[0], epochs=4)
     assert not training.recorded
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ..lattice.recording import rehearsal
 from ..nn.models import NodeModel
 from .files import read_tensors, write_tensors
 from .metrics import hits, metric
@@ -146,8 +147,11 @@ class Training:
     def _launch(self) -> tuple[Tensor, Tensor]:
         """Does the work of an epoch, as a CUDA graph if the model can be recorded and its first epoch here is over."""
         if self._repeat is None:
-            if not (self.begun and self.model.recordable(self.task.x)):
+            if not self.model.recordable(self.task.x):
                 return self._work()
+            if not self.begun:
+                with rehearsal():
+                    return self._work()
             self._repeat = record(self._work, self.task.x.device)
         return self._repeat()
 

@@ -6,6 +6,7 @@ Recording needs ``TRITON_INTERPRET=1``, compiling must not have it, so that each
 import importlib
 import json
 import sys
+from contextlib import nullcontext
 
 import torch
 
@@ -51,7 +52,8 @@ def filters():
 
     from phgcn import global_attention
     from phgcn.lattice import Separable, groups
-    from phgcn.lattice.gpu import launch
+    from phgcn.lattice.gpu import keys, launch
+    from phgcn.lattice.recording import rehearsal
 
     launch.INTERPRETED, groups.EXACT_PAIRS = False, 0
     cases = [  # points, heads, dimension, channels, method, queries, spread
@@ -64,13 +66,16 @@ def filters():
         (12, 1, 1, 1, "lattice", 0, 1.0),
         (40, 1, 1, 64, Separable(), 0, 1e-3),
     ]
-    for count, heads, dim, channels, method, asked, spread in cases:
+    for number, (count, heads, dim, channels, method, asked, spread) in enumerate(cases):
+        keys.FEW_KEYS = 1 if number % 2 else 1 << 15  # with an index and without
         shapes = [(count, heads, dim), (count, heads, channels), (asked, heads, dim)][: 2 + (asked > 0)]
         inputs = [normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
         inputs = [(t * spread if k != 1 else t).requires_grad_() for k, t in enumerate(inputs)]
         queries = {"queries": inputs[2]} if asked else {}
-        out = global_attention(*inputs[:2], **queries, decay=1.0, method=method, backend="triton")
-        torch.autograd.grad(out.sum(), inputs)
+        for context in (nullcontext(), rehearsal()):
+            with context:
+                out = global_attention(*inputs[:2], **queries, decay=1.0, method=method, backend="triton")
+                torch.autograd.grad(out.sum(), inputs)
 
 
 def compile_all(path):

@@ -11,7 +11,7 @@ from phgcn.lattice.reference import kuhn_coordinates
 from phgcn.lattice.stencil import orbits
 
 pytest.importorskip("triton")
-from phgcn.lattice.gpu import lattice, rows
+from phgcn.lattice.gpu import backend, keys, lattice, rows
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
@@ -147,6 +147,39 @@ class LatticeCase:
         vertices = [len(locate(w / 2**level)[0].flatten(0, 1).unique(dim=0)) for level in range(3)]
         assert [count for count, _ in blurred] == [vertices[0], sum(vertices[1:])]
         assert all((keys[0].diff() > 0).all() for _, keys in blurred)
+
+    @pytest.mark.parametrize(
+        "scheme", [Separable(), quick(2, lattices=2), forced("lattice", 1, 4), MultiScale(0.125, (2,) * 4, pairs=5)]
+    )
+    @pytest.mark.parametrize("asked", [0, 5])
+    def test_what_is_launched_without_a_look_at_the_data_gives_the_same_bits(self, monkeypatch, scheme, asked):
+        """As while a CUDA graph is recorded."""
+        monkeypatch.setattr(groups, "EXACT_PAIRS", 0)
+        monkeypatch.setattr(groups, "EXACT_PAIRS_CUDA", 0)
+        dim = 2 if getattr(scheme, "lattices", 1) == 2 else 1
+        given = cloud(dim, count=9, asked=asked, channels=2, spread=3.0)
+        given[0]["positions"][:, 0] *= 0.01  # another density, another level
+        want = self.run(torch.float32, global_attention, scheme, *given)
+        monkeypatch.setattr(backend, "capturing", lambda tensor: True)
+        assert all(
+            torch.equal(a, b) for a, b in zip(self.run(torch.float32, global_attention, scheme, *given), want, strict=True)
+        )
+
+    def test_keys_that_do_not_fit_are_no_numbers_where_nobody_looks(self, monkeypatch):
+        monkeypatch.setattr(backend, "capturing", lambda tensor: True)
+        inputs = {"positions": normal(4, 1, 4, seed=1), "values": normal(4, 1, 2, seed=2)}
+        inputs["positions"][2] = 4e6
+        out, *_ = self.run(torch.float64, global_attention, Separable(), inputs, {})
+        assert out.isnan().all()
+
+    def test_many_keys_are_sought_with_an_index(self, monkeypatch):
+        given = cloud(2, asked=5)
+        want = self.run(torch.float32, global_attention, quick(2), *given)
+        monkeypatch.setattr(keys, "FEW_KEYS", 1)
+        for most in (1, 8, 1 << 18):
+            monkeypatch.setattr(keys, "MOST_BUCKETS", most)
+            got = self.run(torch.float32, global_attention, quick(2), *given)
+            assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
 
     def test_a_batch_is_its_graphs_alone_to_the_bit(self):
         inputs, indices = cloud(2, count=14, channels=2)

@@ -11,6 +11,7 @@ from torch import Tensor
 from ...triton_kernels import capturing, device_of
 from ..checks import check_values, position_limit
 from ..groups import FLOOR
+from ..recording import rehearsed
 from ..scheme import Exact, Scheme, Separable
 from .clouds import Clouds, exact_pairs, find_clouds, find_graphs
 from .constants import Constants, constants
@@ -35,12 +36,12 @@ def forward(
     Values may have a half type; sums, and the normaliser, are in the type of the positions."""
     asked = positions if queries is None else queries
     limit = torch.inf if isinstance(scheme, Exact) else position_limit(positions.size(2), scheme)
-    graphs = find_graphs(len(positions), batch, None if queries is None else len(queries), query_batch)
+    graphs = find_graphs(positions.size(0), batch, None if queries is None else queries.size(0), query_batch)
     pairs, exactly = exact_pairs(graphs, scheme, values.device)
     make = torch.empty if pairs is None else torch.zeros
-    out = make(len(asked), *values.shape[1:], dtype=values.dtype, device=values.device)
-    norm = make(len(asked) if normalise else 0, values.size(1), dtype=positions.dtype, device=values.device)
-    if len(positions) == 0 or len(asked) == 0:
+    out = make(asked.size(0), *values.shape[1:], dtype=values.dtype, device=values.device)
+    norm = make(asked.size(0) if normalise else 0, values.size(1), dtype=positions.dtype, device=values.device)
+    if positions.size(0) == 0 or asked.size(0) == 0:
         check_values(positions, values, queries, scheme)
         return out.zero_(), norm.zero_()
     with device_of(values):
@@ -51,7 +52,7 @@ def forward(
         else:
             clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
             rows = _rows(values, norm)
-            plan = make_plan(clouds, scheme, made, False, limit, rows.main)
+            plan = make_plan(clouds, scheme, made, False, limit, rows.main, _recorded(clouds, made))
             suspect = plan.suspect
         if suspect:
             check_values(positions, values, queries, scheme)
@@ -76,23 +77,23 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradients of positions, values and, in cross-attention, queries."""
     heads, dim = positions.shape[1:]
-    keys = len(positions) * heads
-    points = keys + (0 if queries is None else len(queries) * heads)
-    graphs = find_graphs(len(positions), batch, None if queries is None else len(queries), query_batch)
+    keys = positions.size(0) * heads
+    points = keys + (0 if queries is None else queries.size(0) * heads)
+    graphs = find_graphs(positions.size(0), batch, None if queries is None else queries.size(0), query_batch)
     pairs, exactly = exact_pairs(graphs, scheme, values.device)
     plan = None
     with device_of(values):
-        if len(positions) > 0 and (queries is None or len(queries) > 0) and not all(exactly):
+        if positions.size(0) > 0 and (queries is None or queries.size(0) > 0) and not all(exactly):
             clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
-            plan = make_plan(clouds, scheme, made, True, torch.inf, None)
+            plan = make_plan(clouds, scheme, made, True, torch.inf, None, _recorded(clouds, made))
         # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
-        adds = plan is not None and (made.lattices > 1 or any(plan.levels()))
-        make = torch.zeros if plan is None or pairs is not None or len(plan.levels()) > 1 else torch.empty
+        adds = plan is not None and (made.lattices > 1 or any(plan.levels))
+        make = torch.zeros if plan is None or pairs is not None or len(plan.levels) > 1 else torch.empty
         grad_points = make(points, dim, dtype=positions.dtype, device=values.device)
         grad_values = make(values.shape, dtype=positions.dtype if adds else values.dtype, device=values.device)
         grad_positions = grad_points[:keys].view(positions.shape)
         grad_queries = None if queries is None else grad_points[keys:].view(queries.shape)
-        if pairs is not None and len(positions) > 0:
+        if pairs is not None and positions.size(0) > 0:
             all_pairs_backward(
                 grad, out, norm, positions, values, queries, pairs, normalise, grad_positions, grad_values, grad_queries
             )
@@ -119,6 +120,18 @@ def _constants(positions: Tensor, scheme: Scheme) -> Constants:
     return constants(scheme, positions.size(2), positions.dtype, positions.device)
 
 
+_KEPT: dict[int, object] = {}
+"""What CUDA graphs read that are recorded, and no cache may free."""
+
+
+def _recorded(clouds: Clouds, made: Constants) -> bool:
+    """Whether a CUDA graph is being recorded, when the host can read nothing, or that is rehearsed."""
+    if not capturing(clouds.position):
+        return rehearsed()
+    _KEPT.update({id(kept): kept for kept in (clouds.sizes, made)})
+    return True
+
+
 def _flat(tensor: Tensor) -> Tensor:
     """One row per point and head."""
     return tensor.contiguous().view(tensor.size(0) * tensor.size(1), tensor.size(2))
@@ -126,7 +139,7 @@ def _flat(tensor: Tensor) -> Tensor:
 
 def _rows(values: Tensor, norm: Tensor) -> Rows:
     """The rows of the keys: ones beside them become the normaliser, if there is one."""
-    return Rows(_flat(values), norm.new_empty(0), ONES if norm.numel() > 0 else NONE)
+    return Rows(_flat(values), norm, ONES if norm.numel() > 0 else NONE)
 
 
 def _near_field(plan: Plan, made: Constants, level: int, targets: slice, sources: slice) -> NearField:
@@ -148,15 +161,15 @@ def _sums(plan: Plan, rows: Rows, begin: int, floor: bool) -> CloudSums | None:
 def _points(clouds: Clouds) -> tuple[slice, slice]:
     """Keys and queries among the points."""
     keys = slice(0, clouds.keys)
-    return keys, keys if clouds.begin == 0 else slice(clouds.keys, len(clouds.position))
+    return keys, keys if clouds.begin == 0 else slice(clouds.keys, clouds.position.size(0))
 
 
 def _forward(plan: Plan, made: Constants, scheme: Scheme, values: Rows, normalise: bool, out: Tensor, norm: Tensor) -> None:
     clouds, whole = plan.clouds, Rows(_flat(out), norm.view(-1), COLUMN if normalise else NONE)
     keys, queries = _points(clouds)
-    summed, levels = None, plan.levels()
+    summed, levels = None, plan.levels
     if any(levels):
-        summed = whole.like(len(whole.main))
+        summed = whole.like(whole.main.size(0))
         if len(levels) > 1:  # else the near field writes all
             summed.main.zero_()
             summed.extra.zero_()
@@ -169,10 +182,10 @@ def _forward(plan: Plan, made: Constants, scheme: Scheme, values: Rows, normalis
         tables = [lattice.splat(values, 0)]
         (table,) = lattice.passes(tables) if isinstance(scheme, Separable) else lattice.filter(tables)
         last = number == made.lattices - 1
-        to = whole if last else whole.like(len(whole.main))
+        to = whole if last else whole.like(whole.main.size(0))
         slice_points(
             table, lattice.entry.runs.run, lattice.entry.simplices, values, clouds, plan.kappa, made.factor,
-            sums if last else None, summed, to, normalise and last,
+            sums if last else None, summed, to, normalise and last, plan.bits,
         )  # fmt: skip
         summed = to
 
@@ -180,9 +193,9 @@ def _forward(plan: Plan, made: Constants, scheme: Scheme, values: Rows, normalis
 def _backward(plan, made, scheme, values: Rows, grads: Rows, normalise: bool, grad_values, grad_points) -> None:
     clouds = plan.clouds
     keys, queries = _points(clouds)
-    for level in plan.levels():
+    for level in plan.levels:
         if level > 0:
-            of_keys = Rows(grad_values, grads.extra.new_empty(len(grad_values) if normalise else 0), NONE)
+            of_keys = Rows(grad_values, grads.extra.new_empty(grad_values.size(0) if normalise else 0), NONE)
             near = _near_field(plan, made, level, keys, queries)
             if clouds.begin == 0:
                 near.add(grads, values, values, grads, out=of_keys, grad=grad_points)
@@ -197,6 +210,6 @@ def _backward(plan, made, scheme, values: Rows, grads: Rows, normalise: bool, gr
         last = number == made.lattices - 1
         slice_gradients(
             tables[0], tables[1], lattice.entry.runs.run, lattice.entry.simplices, values, grads, clouds, plan.kappa,
-            made.matrix, made.scale, made.factor, sums if last else None, any(plan.levels()) or number > 0,
+            made.matrix, made.scale, made.factor, sums if last else None, any(plan.levels) or number > 0,
             grad_values, grad_points,
         )  # fmt: skip

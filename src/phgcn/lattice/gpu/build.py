@@ -8,12 +8,13 @@ base that all levels share: a vertex :math:`v` of one level lies between :math:`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .keys import NO_KEY, Fields, lower_bound
+from .keys import NO_KEY, Fields, indexed_bound, lower_bound
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 from .locate import barycentric, fractions, ranks
 
@@ -72,7 +73,9 @@ def coarser_entries(deeper: int, dim: int) -> int:
     return sum(min(2**step, dim + 1) for step in range(1, deeper + 1))
 
 
-def coarser_keys(keys: Tensor, count: int, fields: Fields, clouds: int, levels: int, deeper: int, like: Tensor):
+def coarser_keys(
+    keys: Tensor, count: int, limit: Tensor | None, fields: Fields, clouds: int, levels: int, deeper: int, like: Tensor
+) -> tuple[Tensor, Tensor]:
     r"""The vertices of all coarser levels between which each vertex lies.
 
     A vertex :math:`v` lies between :math:`\lfloor v/2 \rfloor` and :math:`\lceil v/2 \rceil` of the next level, halfway,
@@ -82,6 +85,7 @@ def coarser_keys(keys: Tensor, count: int, fields: Fields, clouds: int, levels: 
     Args:
         keys (torch.Tensor): The keys of the vertices, a level and a cloud first, :math:`(W, E)`.
         count (int): How many vertices there are.
+        limit (torch.Tensor, optional): How many of them are there after all, where only the device knows that.
         fields (Fields): Of the keys.
         clouds (int): How many clouds there are.
         levels (int): How many levels there are.
@@ -98,7 +102,7 @@ def coarser_keys(keys: Tensor, count: int, fields: Fields, clouds: int, levels: 
     weight = like.new_empty(count * entries)
     size = block(128, count)
     _coarser[(cdiv(count, size),)](
-        keys, fields.table, out, weight, count, stride, clouds, levels,
+        keys, limit, fields.table, out, weight, count, stride, clouds, levels,
         D=dim, DEEPER=deeper, ENTRIES=entries, WORDS=words, BLOCK=size,
     )  # fmt: skip
     return out, weight
@@ -116,17 +120,20 @@ def _joined(prefix, place, fields, a, D: tl.constexpr):
 
 @kernel(do_not_specialize=["count", "stride", "clouds"])
 def _coarser(
-    keys, fields, out, weight, count, stride, clouds, levels,
+    keys, limit, fields, out, weight, count, stride, clouds, levels,
     D: tl.constexpr, DEEPER: tl.constexpr, ENTRIES: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = v < count
+    there = inside
+    if limit is not None:
+        there = there & (v < tl.load(limit))
     found = ()
     for f in tl.static_range(D + 1):
         shift = tl.load(fields + 2 * (D + 1) + f)
         number = v * 0
         for a in tl.static_range(WORDS):
-            here = tl.load(keys + a * stride + v, mask=inside, other=0) >> shift
+            here = tl.load(keys + a * stride.to(tl.int64) + v, mask=there, other=0) >> shift
             here = here & (((shift * 0 + 1) << tl.load(fields + 3 * (D + 1) + f)) - 1)
             number += tl.where(tl.load(fields + (D + 1) + f) == a, here, 0)
         found = found + (number,)  # type: ignore[assignment]  # noqa: RUF005
@@ -149,7 +156,7 @@ def _coarser(
                     moved = (found[j + 1] >> step) + (rank[j] < corner).to(tl.int64)
                 place = place + (moved,)  # type: ignore[assignment]  # noqa: RUF005
             w = prefix.to(tl.float64) * 0.0 + 0.5**step if 2**step < D + 1 else share[corner]
-            present = inside & above & (w > 0)
+            present = there & above & (w > 0)
             at = to
             for a in tl.static_range(WORDS):
                 key = _joined(prefix + step * clouds, place, fields, a, D)
@@ -174,6 +181,22 @@ class Stencil:
     length: Tensor
     weight: Tensor
     part: Tensor
+
+    @cached_property
+    def rows(self) -> int:
+        return self.first.size(0)
+
+    @cached_property
+    def levels(self) -> int:
+        return self.weight.size(0) // self.rows
+
+    @cached_property
+    def longest(self) -> int:
+        return self.weight.size(1)
+
+    @cached_property
+    def parts(self) -> int:
+        return self.part.size(0) - 1
 
     def joined(self, others: list[Stencil]) -> Stencil:
         """This stencil and others as one."""
@@ -202,7 +225,7 @@ class Neighbours:
 
     def split(self, stencils: tuple[Stencil, ...]) -> list[Neighbours]:
         """The neighbours in each of several stencils that were joined."""
-        parts = self.found.split([len(stencil.first) for stencil in stencils])
+        parts = self.found.split([stencil.rows for stencil in stencils])
         return [Neighbours(*pair) for pair in zip(self.number, parts, strict=True)]
 
 
@@ -210,11 +233,13 @@ NEAR_ROWS = 8
 """Rows of a stencil that are sought together."""
 
 
-def neighbours(keys: Tensor, count: int, begin: int, end: int, stencil: Stencil, fields: Fields) -> Neighbours:
-    """The neighbours of the vertices from ``begin`` to ``end`` of ``count``; of several stencils, one after the other."""
+def neighbours(
+    keys: Tensor, count: int, limit: Tensor | None, index: Tensor | None, begin: int, end: int, stencil: Stencil, fields: Fields
+) -> Neighbours:
+    """The neighbours of the vertices from ``begin`` to ``end``, for several stencils one after the other, sought with an
+    ``index`` if there is one.  There are ``count`` vertices, or as many as ``limit`` says on the device."""
     words, stride = keys.shape
-    rows, dim = stencil.first.shape
-    parts, number = len(stencil.part) - 1, end - begin
+    rows, dim, parts, number = stencil.rows, stencil.first.size(1), stencil.parts, end - begin
     out = Neighbours(
         torch.empty(parts, number, dtype=torch.int32, device=keys.device),
         torch.empty(rows, number, dtype=torch.int64, device=keys.device),
@@ -222,22 +247,27 @@ def neighbours(keys: Tensor, count: int, begin: int, end: int, stencil: Stencil,
     together = min(NEAR_ROWS, power_of_2(cdiv(rows, parts)))
     size = block(1024 // together, number)
     _neighbours[(cdiv(number, size), parts)](
-        keys, stencil.first, stencil.length, stencil.part, fields.table, out.number, out.found,
-        begin, end, count, stride, steps(count), D=dim, LONGEST=stencil.weight.size(1), WORDS=words, ROWS=together, BLOCK=size,
+        keys, limit, index, stencil.first, stencil.length, stencil.part, fields.table, out.number, out.found,
+        begin, end, count, stride, steps(count), 0 if index is None else index.size(0) - 2,
+        D=dim, LONGEST=stencil.longest, WORDS=words, ROWS=together, BLOCK=size,
     )  # fmt: skip
     return out
 
 
-@kernel(do_not_specialize=["begin", "end", "vertices", "stride", "halvings"])
+@kernel(do_not_specialize=["begin", "end", "vertices", "stride", "halvings", "buckets"])
 def _neighbours(
-    keys, offset, length, part, fields, number, found, begin, end, vertices, stride, halvings,
+    keys, limit, index, offset, length, part, fields, number, found, begin, end, vertices, stride, halvings, buckets,
     D: tl.constexpr, LONGEST: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     # Vertices side by side are sought side by side, so that threads read the same keys on their way.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = i < end - begin
+    stored = i < end - begin
+    if limit is not None:
+        vertices = tl.minimum(tl.load(limit), vertices)
+    inside = stored & (begin + i < vertices)
     first_row = tl.load(part + tl.program_id(1))
     last_row = tl.load(part + tl.program_id(1) + 1)
+    last_row = tl.where(begin + tl.program_id(0).to(tl.int64) * BLOCK < vertices, last_row, first_row)
     counted = tl.zeros([1, BLOCK], dtype=tl.int64)
     for start in range(first_row, last_row, ROWS):
         row = start + tl.arange(0, ROWS)[:, None]
@@ -254,7 +284,10 @@ def _neighbours(
             target = target + (tl.load(keys + at, mask=inside, other=0) + step,)  # type: ignore[assignment]  # noqa: RUF005
             at += stride
         none = target[0] * 0  # type: ignore[misc]
-        first = lower_bound(keys, stride, none, none + vertices, target, halvings, WORDS)
+        if index is None:
+            first = lower_bound(keys, stride, none, none + vertices, target, halvings, WORDS)
+        else:
+            first = indexed_bound(keys, index, buckets, target[0])  # type: ignore[misc]
         reach = tl.load(length + row, mask=real, other=0)
         bits = none
         place = first
@@ -272,4 +305,4 @@ def _neighbours(
         packed = (((first << ROW_BITS) | (row - first_row)) << ROW_BITS) | bits
         tl.store(found + to * (end - begin) + i, packed, mask=some > 0)
         counted += tl.sum(some, axis=0, keep_dims=True)
-    tl.store(number + tl.program_id(1) * (end - begin) + i, counted.to(tl.int32), mask=inside)
+    tl.store(number + tl.program_id(1) * (end - begin) + i, counted.to(tl.int32), mask=stored)

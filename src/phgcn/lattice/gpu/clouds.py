@@ -44,6 +44,8 @@ class Graphs:
 
 def find_graphs(count: int, batch: Tensor | None, asked: int | None, query_batch: Tensor | None) -> Graphs:
     """Groups points by graph.  Without a ``batch``, nothing is read; with one, the numbers of graphs and points are."""
+    if batch is None and query_batch is None:
+        return Graphs(None, None, [count], [count if asked is None else asked])
     given = {name: index for name, index in (("batch", batch), ("query_batch", query_batch)) if index is not None}
     given = {name: index for name, index in given.items() if index.numel() > 0}
     if not given:
@@ -168,12 +170,12 @@ def find_clouds(positions: Tensor, queries: Tensor | None, graphs: Graphs, exact
     heads, dim = positions.shape[1:]
     given = positions if queries is None else torch.cat([positions, queries])
     position = given.contiguous().view(-1, dim)
-    device, keys = position.device, len(positions) * heads
+    device, keys = position.device, positions.size(0) * heads
     points = graphs.keys if queries is None else [k + q for k, q in zip(graphs.keys, graphs.queries, strict=True)]
     sizes = find_sizes(tuple(points), tuple(graphs.keys), tuple(graphs.queries), tuple(exactly), heads, device)
     begin = 0 if queries is None else keys
     if len(points) == 1:
-        cloud = torch.empty(len(position), dtype=torch.int32, device=device)
+        cloud = torch.empty(position.size(0), dtype=torch.int32, device=device)
         return Clouds(position, cloud, None, heads, 1, keys, begin, sizes)
     assert graphs.of_keys is not None and graphs.of_queries is not None
     graph = graphs.of_keys if queries is None else torch.cat([graphs.of_keys, graphs.of_queries])

@@ -229,43 +229,49 @@ def _gradient_tile(
     D: tl.constexpr, UNROLLED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
     OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, CLOSE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Adds a tile of sources, of which all are given unless ``MASKED``."""
+    """Adds a tile of sources, of which all are given unless ``MASKED``.
+
+    The products come first: while one program waits for the tensor cores, which take these one after the other, another on
+    the same processor computes weights.  ``slopes`` has a sum for each coordinate, or, if they are many, one for all.
+    """
     source = lead + tl.arange(0, BN)
     at = source[:, None] * width + tl.arange(0, BC)[None, :]
+    product = None
+    if OF_QUERIES:
+        f, f_low = _load_parts(values, values_low, at)
+        product = _products(own_grads, own_grads_low, f, f_low, product, values_low is not None)
+    if OF_KEYS:
+        g, g_low = _load_parts(grads, grads_low, at)
+        product = _products(own_values, own_values_low, g, g_low, product, grads_low is not None)
     point = other + source
     y = _coordinates(point, other_length, D, UNROLLED)
     square = _squares(target, x, point, y, length, other_length, D, UNROLLED, BM, BN)
     inverse = tl.rsqrt(tl.maximum(square, CLOSE))  # where points coincide, it will be multiplied by a difference of 0
     r = square * inverse
-    product = None
-    if bias is not None:
-        product = _nothing(BM, BN, other.dtype.element_ty)
+    if shift is not None:
         if OF_QUERIES:
-            product += own_bias[:, None]
-        if OF_KEYS:
-            product += tl.load(bias + source, mask=(source >= 0) & (tl.program_id(2) == 0), other=0.0)[None, :]
-    if OF_QUERIES:
-        f, f_low = _load_parts(values, values_low, at)
-        product = _products(own_grads, own_grads_low, f, f_low, product, values_low is not None)
-        if shift is not None:
             r = r - own_shift[:, None]
-    if OF_KEYS:
-        g, g_low = _load_parts(grads, grads_low, at)
-        product = _products(own_values, own_values_low, g, g_low, product, grads_low is not None)
-        if shift is not None:
+        if OF_KEYS:
             r = r - tl.load(shift + source)[None, :]
     w = tl.exp2(-LOG2E * r)
     if MASKED:
         w = tl.where((source < last)[None, :], w, 0.0)
     if OF_KEYS:
         summed += _weigh(w, g, g_low)
+    if bias is not None:
+        if OF_QUERIES:
+            product += own_bias[:, None]
+        if OF_KEYS:
+            product += tl.load(bias + source, mask=(source >= 0) & (tl.program_id(2) == 0), other=0.0)[None, :]
     slope = w * product * inverse
-    d = tl.arange(0, BD)
     if UNROLLED:
+        added = ()
         for k in tl.static_range(D):
             along = tl.sum(slope * (x[k][:, None] - y[k][None, :]), axis=1)
-            slopes -= tl.where(d[None, :] == k, along[:, None], 0.0)
+            added = added + (slopes[k] - along,)  # type: ignore[assignment]  # noqa: RUF005
+        slopes = added
     else:
+        d = tl.arange(0, BD)
         for k in range(D):
             difference = tl.load(target + k * length)[:, None] - tl.load(point + k * other_length)[None, :]
             slopes -= tl.where(d[None, :] == k, tl.sum(slope * difference, axis=1)[:, None], 0.0)
@@ -317,7 +323,12 @@ def gradients(
             own_shift = tl.load(shift + place)
     kind: tl.constexpr = own.dtype.element_ty
     summed = tl.zeros((BM, BC), kind)
-    slopes = tl.zeros((BM, BD), kind)
+    slopes = ()
+    if UNROLLED:
+        for _ in tl.static_range(D):
+            slopes = slopes + (tl.zeros((BM,), kind),)  # type: ignore[assignment]  # noqa: RUF005
+    else:
+        slopes = tl.zeros((BM, BD), kind)
     whole = first + (last - first) // BN * BN
     for lead in range(first, whole, BN):
         summed, slopes = _gradient_tile(
@@ -335,9 +346,13 @@ def gradients(
         )  # fmt: skip
     asked = place < end
     i = numbers(own_order, place, end)
-    d = tl.arange(0, BD)
     to = grad_positions + block.to(tl.int64) * part + (i * heads + head) * D
-    tl.store(to[:, None] + d[None, :], slopes, mask=asked[:, None] & (d < D)[None, :])
+    if UNROLLED:
+        for k in tl.static_range(D):
+            tl.store(to + k, slopes[k], mask=asked)
+    else:
+        d = tl.arange(0, BD)
+        tl.store(to[:, None] + d[None, :], slopes, mask=asked[:, None] & (d < D)[None, :])
     if OF_KEYS:
         c = block * BC + tl.arange(0, BC)
         to = grad_values + (i * heads + head) * channels

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .launch import block, cdiv, kernel, tl, triton
+from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 
 WORD_BITS = 62
 """The bits of a word that fields may take: the sign stays clear, and so does the greatest number, ``NO_KEY``."""
@@ -71,7 +71,7 @@ class Runs:
 
 def sort_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Sorted keys of one or more words, :math:`(W, E)`, and the place each had before; equal keys keep their order."""
-    if len(keys) == 1:
+    if keys.size(0) == 1:
         found, order = torch.sort(keys[0], stable=True)
         return found.unsqueeze(0), order
     order = torch.arange(keys.size(1), device=keys.device)
@@ -186,6 +186,51 @@ def _list_runs(
         for begin in range(0, programs, BLOCK):
             counted += tl.load(heads + programs + begin + b, mask=begin + b < programs, other=0)
         tl.store(facts + LEVELS + 1, (tl.sum(counted, axis=0) > 0).to(tl.int64))
+
+
+FEW_KEYS, MOST_BUCKETS = 1 << 15, 1 << 18
+"""Fewer keys are searched without an index, which takes a launch of its own; and the most buckets of one."""
+
+
+def index_keys(keys: Tensor, count: int, limit: Tensor | None) -> Tensor | None:
+    """Where to search among many sorted keys of one word: the first key of each of many buckets of equal width, and of none
+    behind the last, then the bits that a bucket leaves open, int32.  :obj:`None` where a search without is as good."""
+    if count < FEW_KEYS or keys.size(0) > 1:
+        return None
+    buckets = min(MOST_BUCKETS, power_of_2(count))
+    index = torch.empty(buckets + 2, dtype=torch.int32, device=keys.device)
+    size = block(256, buckets + 2)
+    _index[(cdiv(buckets + 2, size),)](keys, limit, index, count, buckets, steps(count), BLOCK=size)
+    return index
+
+
+@kernel(do_not_specialize=["count", "buckets", "halvings"])
+def _index(keys, limit, index, count, buckets, halvings, BLOCK: tl.constexpr):
+    b = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    if limit is not None:
+        count = tl.minimum(tl.load(limit), count)
+    least = tl.load(keys)
+    wide = (tl.load(keys + tl.maximum(count - 1, 0)) - least) // buckets
+    open_bits = wide * 0
+    for bit in range(63):
+        open_bits += ((wide >> bit) > 0).to(tl.int64)
+    first = lower_bound(keys, 0, b * 0, b * 0 + count, (least + (b << open_bits),), halvings, 1)
+    first = tl.where(b < buckets, first, tl.where(b == buckets, count, open_bits))
+    tl.store(index + b, first.to(tl.int32), mask=b < buckets + 2)
+
+
+@triton.jit
+def indexed_bound(keys, index, buckets, target):
+    """The first key that is not below the target, found with an index."""
+    open_bits = tl.load(index + buckets + 1).to(tl.int64)
+    bucket = (target - tl.load(keys)) >> open_bits
+    low = tl.load(index + tl.minimum(tl.maximum(bucket, 0), buckets)).to(tl.int64)
+    high = tl.load(index + tl.minimum(tl.maximum(bucket + 1, 0), buckets)).to(tl.int64)
+    most = tl.max(high - low)
+    halvings = 0
+    for bit in tl.static_range(32):
+        halvings += ((most >> bit) > 0).to(tl.int32)
+    return lower_bound(keys, 0, low, high - low, (target,), halvings, 1)
 
 
 @triton.jit

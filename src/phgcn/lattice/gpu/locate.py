@@ -18,14 +18,14 @@ class Simplices:
     Args:
         weight (torch.Tensor): Barycentric weights, :math:`(P, D+1)`.
         rank (torch.Tensor): The place of each Kuhn coordinate by descending fraction, four bits each, int64, :math:`(P,)`.
-        own (torch.Tensor): What is to be added to each point's weight on itself, :math:`(P,)`, or empty.
-        slope (torch.Tensor): The derivative of that by the Kuhn coordinates of level 0, :math:`(P, D)`, or empty.
+        own (torch.Tensor, optional): What is to be added to each point's weight on itself, :math:`(P,)`.
+        slope (torch.Tensor, optional): The derivative of that by the Kuhn coordinates of level 0, :math:`(P, D)`.
     """
 
     weight: Tensor
     rank: Tensor
-    own: Tensor
-    slope: Tensor
+    own: Tensor | None
+    slope: Tensor | None
 
 
 def locate(clouds, kappa, constants, number: int, fields: Fields, own: bool, slopes: bool):
@@ -48,14 +48,14 @@ def locate(clouds, kappa, constants, number: int, fields: Fields, own: bool, slo
     simplices = Simplices(
         weight=torch.empty(count, dim + 1, dtype=dtype, device=device),
         rank=torch.empty(count, dtype=torch.int64, device=device),
-        own=torch.empty(count if own else 0, dtype=dtype, device=device),
-        slope=torch.empty(count if slopes else 0, dim, dtype=dtype, device=device),
+        own=torch.empty(count, dtype=dtype, device=device) if own else None,
+        slope=torch.empty(count, dim, dtype=dtype, device=device) if slopes else None,
     )
     size = block(128, count)
     _locate[(cdiv(count, size),)](
         clouds.position, clouds.cloud, kappa, constants.matrix, constants.origin[number], constants.scale,
         constants.tables, constants.own, fields.table, keys, simplices.weight, simplices.rank, simplices.own, simplices.slope,
-        count, len(kappa), constants.levels,
+        count, clouds.number, constants.levels,
         D=dim, WORDS=fields.words, OWN=own, SLOPES=slopes, BLOCK=size,
     )  # fmt: skip
     return keys, simplices

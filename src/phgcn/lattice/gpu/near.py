@@ -105,8 +105,9 @@ class NearField:
             self.target.key, self.target.point, self.target.position, self.source.point, self.source.position, runs, self.law,
             first.main, first.extra, own.main, own.extra, second.main, second.extra, own_second.main, own_second.extra,
             target.main, target.extra, to, begin, len(self.rows), channels,
-            D=self.dim, DP=power_of_2(self.dim), TERMS=len(self.law) - 3, SUM=out is not None, GRAD=grad is not None,
-            SECOND=second is not dummy, KIND=first.kind, KIND_OWN=own.kind, KIND_SECOND=second.kind,
+            D=self.dim, DP=power_of_2(self.dim), RP=power_of_2(len(self.rows)), TERMS=len(self.law) - 3,
+            SUM=out is not None, GRAD=grad is not None, SECOND=second is not dummy,
+            KIND=first.kind, KIND_OWN=own.kind, KIND_SECOND=second.kind,
             KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE, BLOCK=size, WIDTH=width,
             num_warps=WARPS, enable_fp_fusion=grad is None,  # as for _slice_gradients
         )  # fmt: skip
@@ -174,7 +175,8 @@ def _near(
     target_key, target_point, target, source_point, source, runs, law,
     first, first_extra, own, own_extra, second, second_extra, own_second, own_second_extra, out, out_extra, grad,
     begin, rows, channels,
-    D: tl.constexpr, DP: tl.constexpr, TERMS: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, RP: tl.constexpr, TERMS: tl.constexpr,
+    SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr,
     KIND: tl.constexpr, KIND_OWN: tl.constexpr, KIND_SECOND: tl.constexpr, KIND_OWN_SECOND: tl.constexpr, EXTRA: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -201,59 +203,63 @@ def _near(
             mine_second = tl.load(own_second + i * channels + c, mask=columns, other=0.0).to(kind)
             if EXTRA:
                 mine_second_extra = load_extra(own_second_extra, i, i >= 0, KIND_OWN_SECOND, total_extra)
-    at = 2 * local * rows
-    for _ in range(rows):
-        first_source = tl.load(runs + at)
-        end = tl.load(runs + at + 1)
-        at += 2
-        for start in range(first_source, end, BLOCK):
-            s = (start + tl.arange(0, BLOCK)).to(tl.int64)
-            live = s < end
-            square = tl.zeros([BLOCK], dtype=kind)
-            for k in tl.static_range(D):
-                apart = tl.load(target + t * D + k) - tl.load(source + s * D + k, mask=live, other=0.0)
-                square += apart * apart
-            hit = live & (square < outer)
-            if tl.max(hit.to(tl.int32)) > 0:
-                # The weight and twice its derivative by the squared distance, as in the CPU's kernels.
-                r = tl.sqrt(square)
-                weight = tl.exp(-r)
-                slope = tl.where(r > 0, -weight / tl.where(r > 0, r, 1.0), 0.0)
-                rate = tl.load(law + 2).to(kind)
-                power = tl.exp(-rate * square)
-                for term in tl.static_range(TERMS):
-                    a = tl.load(law + 3 + term).to(kind)
-                    weight -= a * power
-                    slope += 2 * rate * a * power
-                    power = (power * power) * (power * power)
-                    rate = rate * 4
-                fade = tl.minimum((outer - square) * steep, 1.0)
-                smooth = fade * fade * (3 - 2 * fade)
-                slope = tl.where(hit, smooth * slope - 12 * fade * (1 - fade) * steep * weight, 0.0)
-                weight = tl.where(hit, smooth * weight, 0.0)
-                p = tl.load(source_point + s, mask=hit, other=0)
-                where = p[:, None] * channels + c[None, :]
-                mask = hit[:, None] & columns[None, :]
-                row_first = tl.load(first + where, mask=mask, other=0.0).to(kind)
+    # The runs of all rows as one list, since most are short: where each ends in it, and what leads from there to the sources.
+    row = tl.arange(0, RP)
+    begins = tl.load(runs + 2 * (local * rows + row), mask=row < rows, other=0)
+    lengths = tl.load(runs + 2 * (local * rows + row) + 1, mask=row < rows, other=0) - begins
+    ends = tl.cumsum(lengths, 0)
+    begins -= ends - lengths
+    candidates = tl.sum(lengths, axis=0)
+    for start in range(0, candidates, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        live = k < candidates
+        of_row = (k[:, None] < ends[None, :]) & (k[:, None] >= (ends - lengths)[None, :])
+        s = (k + tl.sum(tl.where(of_row, begins[None, :], 0), axis=1)).to(tl.int64)
+        square = tl.zeros([BLOCK], dtype=kind)
+        for axis in tl.static_range(D):
+            apart = tl.load(target + t * D + axis) - tl.load(source + s * D + axis, mask=live, other=0.0)
+            square += apart * apart
+        hit = live & (square < outer)
+        if tl.max(hit.to(tl.int32)) > 0:
+            # The weight and twice its derivative by the squared distance, as in the CPU's kernels.
+            r = tl.sqrt(square)
+            weight = tl.exp(-r)
+            slope = tl.where(r > 0, -weight / tl.where(r > 0, r, 1.0), 0.0)
+            rate = tl.load(law + 2).to(kind)
+            power = tl.exp(-rate * square)
+            for term in tl.static_range(TERMS):
+                a = tl.load(law + 3 + term).to(kind)
+                weight -= a * power
+                slope += 2 * rate * a * power
+                power = (power * power) * (power * power)
+                rate = rate * 4
+            fade = tl.minimum((outer - square) * steep, 1.0)
+            smooth = fade * fade * (3 - 2 * fade)
+            slope = tl.where(hit, smooth * slope - 12 * fade * (1 - fade) * steep * weight, 0.0)
+            weight = tl.where(hit, smooth * weight, 0.0)
+            p = tl.load(source_point + s, mask=hit, other=0)
+            where = p[:, None] * channels + c[None, :]
+            mask = hit[:, None] & columns[None, :]
+            row_first = tl.load(first + where, mask=mask, other=0.0).to(kind)
+            if EXTRA:
+                row_extra = load_extra(first_extra, p, hit, KIND, weight)
+            if SUM:
+                total += weight[:, None] * row_first
                 if EXTRA:
-                    row_extra = load_extra(first_extra, p, hit, KIND, weight)
-                if SUM:
-                    total += weight[:, None] * row_first
+                    total_extra += weight * row_extra
+            if GRAD:
+                product = tl.sum(mine[None, :] * row_first, axis=1)
+                if EXTRA:
+                    product += mine_extra * row_extra
+                if SECOND:
+                    row_second = tl.load(second + where, mask=mask, other=0.0).to(kind)
+                    product += tl.sum(mine_second[None, :] * row_second, axis=1)
                     if EXTRA:
-                        total_extra += weight * row_extra
-                if GRAD:
-                    product = tl.sum(mine[None, :] * row_first, axis=1)
-                    if EXTRA:
-                        product += mine_extra * row_extra
-                    if SECOND:
-                        row_second = tl.load(second + where, mask=mask, other=0.0).to(kind)
-                        product += tl.sum(mine_second[None, :] * row_second, axis=1)
-                        if EXTRA:
-                            row_extra = load_extra(second_extra, p, hit, KIND_SECOND, weight)
-                            product += mine_second_extra * row_extra
-                    of_hit = hit[:, None] & (j < D)
-                    there = tl.load(source + s[:, None] * D + j, mask=of_hit, other=0.0)
-                    slopes += tl.where(of_hit, (slope * product)[:, None] * (here - there), 0.0)
+                        row_extra = load_extra(second_extra, p, hit, KIND_SECOND, weight)
+                        product += mine_second_extra * row_extra
+                of_hit = hit[:, None] & (j < D)
+                there = tl.load(source + s[:, None] * D + j, mask=of_hit, other=0.0)
+                slopes += tl.where(of_hit, (slope * product)[:, None] * (here - there), 0.0)
     if GRAD:
         tl.store(grad + i * D + tl.arange(0, DP), tl.sum(slopes, axis=0), mask=tl.arange(0, DP) < D)
     if SUM:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .build import MASK, ROW_BITS, Neighbours, Stencil, neighbours
-from .keys import Fields
+from .keys import Fields, index_keys
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 
 PIECE = 32
@@ -65,7 +65,8 @@ def load_extra(extra, row, mask, KIND: tl.constexpr, like):
 
 
 def sum_runs(
-    rows: Rows, order: Tensor | None, weight: Tensor, start: Tensor, count: int, long: bool, divisor: int = 1, shift: int = 0
+    rows: Rows, order: Tensor | None, weight: Tensor, start: Tensor, count: int, long: bool, divisor: int = 1, shift: int = 0,
+    limit: Tensor | None = None,
 ) -> Rows:  # fmt: skip
     r"""Sums the rows of each run's entries, weighted.
 
@@ -79,30 +80,32 @@ def sum_runs(
         start (torch.Tensor): Where each run starts, and where the last one ends, int32.
         count (int): How many runs there are.
         long (bool): Whether a run may have more than ``PIECE`` entries.
+        limit (torch.Tensor, optional): How many of the runs are there after all, where only the device knows that; the sums of
+            others are undefined.
     """
     if not long:
         out = rows.like(count)
-        _sum(rows, order, weight, start, False, count, divisor, shift, out, out)
+        _sum(rows, order, weight, start, limit, False, count, divisor, shift, out, out)
         return out
-    entries = rows.main.size(0) if order is None else len(order)
+    entries = rows.main.size(0) if order is None else order.size(0)
     out, channels = rows.like(count), rows.main.size(1)
     pieces = rows.like(count + entries // PIECE)
-    _sum(rows, order, weight, start, True, count, divisor, shift, out, pieces)
+    _sum(rows, order, weight, start, limit, True, count, divisor, shift, out, pieces)
     width, together = channel_block(channels), 1 if count < MANY_RUNS else 32
     _sum_pieces[(cdiv(count, together), max(1, cdiv(channels, width)))](
-        pieces.main, pieces.extra, start, out.main, out.extra, count, channels,
+        pieces.main, pieces.extra, start, limit, out.main, out.extra, count, channels,
         KIND=pieces.kind, RUNS=together, PIECE=PIECE, BLOCK=max(8, 4096 // width), WIDTH=width,
     )  # fmt: skip
     return out
 
 
-def _sum(rows, order, weight, start, split: bool, count, divisor, shift, out: Rows, pieces: Rows) -> None:
+def _sum(rows, order, weight, start, limit, split: bool, count, divisor, shift, out: Rows, pieces: Rows) -> None:
     """Sums runs into ``out``, or, if they are split, those of several pieces into ``pieces``."""
-    bound, channels = len(pieces.main), rows.main.size(1)
+    bound, channels = pieces.main.size(0), rows.main.size(1)
     size, width = row_block(channels, bound), channel_block(channels)
     _sum_runs[(cdiv(bound, size), max(1, cdiv(channels, width)))](
-        rows.main, rows.extra, order, weight, start, out.main, out.extra, pieces.main, pieces.extra,
-        count, bound, len(rows.main), shift, channels, steps(count),
+        rows.main, rows.extra, order, weight, start, limit, out.main, out.extra, pieces.main, pieces.extra,
+        count, bound, rows.main.size(0), shift, channels, steps(count),
         DIVISOR=divisor, ORDERED=order is not None, WEIGHTED=weight.numel() > 0, SPLIT=split, KIND=rows.kind,
         PIECE=PIECE, BLOCK=size, WIDTH=width,
     )  # fmt: skip
@@ -119,12 +122,14 @@ def _pieces(start, run, mask, PIECE: tl.constexpr):
 
 @kernel(do_not_specialize=["count"])
 def _sum_pieces(
-    pieces, pieces_extra, start, out, out_extra, count, channels,
+    pieces, pieces_extra, start, limit, out, out_extra, count, channels,
     KIND: tl.constexpr, RUNS: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Sums the pieces of runs that have several."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     b = tl.arange(0, BLOCK)
+    if limit is not None:
+        count = tl.minimum(tl.load(limit), count).to(tl.int32)
     for run in range(tl.program_id(0) * RUNS, tl.minimum(tl.program_id(0) * RUNS + RUNS, count)):
         _, _, begin, number = _pieces(start, run, run >= 0, PIECE)
         end = begin + number
@@ -144,13 +149,15 @@ def _sum_pieces(
 
 @kernel(do_not_specialize=["runs", "bound", "row_count", "shift", "halvings"])
 def _sum_runs(
-    main, extra, order, weight, start, out, out_extra, pieces, pieces_extra,
+    main, extra, order, weight, start, limit, out, out_extra, pieces, pieces_extra,
     runs, bound, row_count, shift, channels, halvings,
     DIVISOR: tl.constexpr, ORDERED: tl.constexpr, WEIGHTED: tl.constexpr, SPLIT: tl.constexpr, KIND: tl.constexpr,
     PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     k = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    if limit is not None:
+        runs = tl.minimum(tl.load(limit), runs)
     if SPLIT:  # the run of a piece is the last one that starts at it or before
         low, high = k * 0, k * 0 + runs
         for _ in range(halvings):
@@ -204,14 +211,16 @@ def _sum_runs(
 
 
 def blur(
-    tables: list[Rows], keys: Tensor, count: int, stencil: Stencil, fields: Fields, before: Tensor | None = None
+    tables: list[Rows], keys: Tensor, count: int, stencil: Stencil, fields: Fields, before: Tensor, bounded: bool
 ) -> list[Rows]:
     """Sums, for every vertex, the rows of all vertices within the stencil, in each of several tables; ``before`` says how many
-    vertices there are before each level, if there are several, and behind the last."""
+    vertices there are before each level and behind the last: there are that many if ``bounded``, else ``count``."""
+    limit = before[stencil.levels :] if bounded else None
     out = [table.like(count) for table in tables]
+    index = index_keys(keys, count, limit)
     for begin in range(0, count, SLAB):
         end = min(count, begin + SLAB)
-        near = neighbours(keys, count, begin, end, stencil, fields)
+        near = neighbours(keys, count, limit, index, begin, end, stencil, fields)
         for table, blurred in zip(tables, out, strict=True):
             whole = begin == 0 and end == count
             blur_slab(table, near, stencil, blurred if whole else blurred.part(begin, end), before, begin)
@@ -224,16 +233,16 @@ def blur_slab(table: Rows, near: Neighbours, stencil: Stencil, out: Rows, before
     size, width = row_block(channels, vertices), channel_block(channels)
     _blur[(cdiv(vertices, size), max(1, cdiv(channels, width)))](
         table.main, table.extra, near.number, near.found, stencil.weight, before, out.main, out.extra,
-        vertices, channels, begin, LEVELS=len(stencil.weight) // len(stencil.first), ROWS=len(stencil.first),
-        LONGEST=stencil.weight.size(1), KIND=table.kind, BLOCK=size, WIDTH=width,
+        vertices, channels, begin, LEVELS=stencil.levels, ROWS=stencil.rows,
+        LONGEST=stencil.longest, KIND=table.kind, BLOCK=size, WIDTH=width,
     )  # fmt: skip
 
 
 @kernel(do_not_specialize=["vertices", "begin"])
 def _blur(
     table, extra, number, found, weight, before, out, out_extra, vertices, channels, begin,
-    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr,
-    WIDTH: tl.constexpr,
+    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, KIND: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -265,12 +274,12 @@ def _blur(
 
 
 def add_coarser(fine: Rows, coarse: Rows, vertex: Tensor, weight: Tensor) -> None:
-    """Adds to each vertex the weighted rows of the coarser ones of its entries: the transpose of the way to them."""
+    """Adds to each vertex the weighted rows of the coarser ones of its entries, -1 for none: the transpose of the way there."""
     count, channels = fine.main.shape
     size, width = row_block(channels, count), channel_block(channels)
     _add_coarser[(cdiv(count, size), max(1, cdiv(channels, width)))](
         fine.main, fine.extra, coarse.main, coarse.extra, vertex, weight, count, channels,
-        ENTRIES=len(vertex) // max(1, count), KIND=fine.kind, BLOCK=size, WIDTH=width,
+        ENTRIES=vertex.size(0) // max(1, count), KIND=fine.kind, BLOCK=size, WIDTH=width,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .clouds import Clouds
+from .keys import WORD_BITS
 from .launch import block, cdiv, kernel, power_of_2, tl
 from .locate import Simplices
 from .rows import NONE, Rows, channel_block, load_extra, row_block
@@ -27,7 +28,7 @@ class CloudSums:
 
 def slice_points(
     table: Rows, vertex: Tensor, simplices: Simplices, values: Rows, clouds: Clouds, kappa: Tensor, factor: Tensor,
-    sums: CloudSums | None, summed: Rows | None, out: Rows, normalise: bool,
+    sums: CloudSums | None, summed: Rows | None, out: Rows, normalise: bool, bits: Tensor | None,
 ) -> None:  # fmt: skip
     r"""Reads for each query the vertices of its simplex, and adds the self term, what is summed already, and the floor.
 
@@ -43,6 +44,7 @@ def slice_points(
         summed (Rows, optional): What is to be added; may be ``out``'s channels, but not its extra column.
         out (Rows): Where the sums go, or, with ``normalise``, the averages, and the normaliser.
         normalise (bool): Whether this is the last that is added, and the sum is to be divided by its extra column.
+        bits (torch.Tensor, optional): How many bits keys need in each grid; the output is not a number where they are too many.
     """
     count, channels = out.main.shape
     size, width = row_block(channels, count), channel_block(channels)
@@ -51,8 +53,9 @@ def slice_points(
     _slice[(cdiv(count, size), max(1, cdiv(channels, width)))](
         table.main, table.extra, vertex, simplices.weight, simplices.own, values.main, values.extra,
         clouds.cloud, kappa, factor, total.main, total.extra, sums.floor if sums is not None else factor,
-        given.main, given.extra, out.main, out.extra, clouds.begin, count, channels,
-        CORNERS=clouds.position.size(1) + 1, OWN=simplices.own.numel() > 0, KIND=table.kind, KIND_VALUES=values.kind,
+        given.main, given.extra, out.main, out.extra, bits, clouds.begin, count, channels,
+        GRIDS=0 if bits is None else len(bits), WORD_BITS=WORD_BITS,
+        CORNERS=clouds.position.size(1) + 1, OWN=simplices.own is not None, KIND=table.kind, KIND_VALUES=values.kind,
         ADD=summed is not None, SUMS=sums is not None, NORMALISE=normalise, BLOCK=size, WIDTH=width,
     )  # fmt: skip
 
@@ -60,7 +63,8 @@ def slice_points(
 @kernel(do_not_specialize=["begin", "count"])
 def _slice(
     table, table_extra, vertex, weight, own, values, values_extra, cloud, kappa, factor, sums, sums_extra, floor,
-    given, given_extra, out, out_extra, begin, count, channels,
+    given, given_extra, out, out_extra, bits, begin, count, channels,
+    GRIDS: tl.constexpr, WORD_BITS: tl.constexpr,
     CORNERS: tl.constexpr, OWN: tl.constexpr, KIND: tl.constexpr, KIND_VALUES: tl.constexpr, ADD: tl.constexpr,
     SUMS: tl.constexpr, NORMALISE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -101,6 +105,8 @@ def _slice(
             total_extra += share * tl.load(sums_extra + mine, mask=inside, other=0.0)
     if NORMALISE:
         total *= tl.where(total_extra != 0, 1 / tl.where(total_extra != 0, total_extra, 1.0), 0.0)[:, None]
+    for grid in tl.static_range(GRIDS):
+        total = tl.where(tl.load(bits + grid) > WORD_BITS, float("nan"), total)
     tl.store(out + at, total, mask=inside[:, None] & columns)
     if KIND > 0:
         tl.store(out_extra + i, total_extra, mask=inside & (tl.program_id(1) == 0))
@@ -140,7 +146,7 @@ def slice_gradients(
         values.main, values.extra, grads.main, grads.extra, clouds.cloud, kappa, matrix, scale, factor,
         sums.rows.main if sums is not None else grad_values, sums.floor if sums is not None else factor,
         grad_values, grad_points, count, clouds.keys, clouds.begin, channels,
-        D=dim, DP=power_of_2(dim), RP=power_of_2(dim + 1), OWN=simplices.own.numel() > 0, EXTRA=grads.kind != NONE,
+        D=dim, DP=power_of_2(dim), RP=power_of_2(dim + 1), OWN=simplices.own is not None, EXTRA=grads.kind != NONE,
         KIND_VALUES=values.kind, SUMS=sums is not None, ADD=add, BLOCK=size, WIDTH=width,
         # Threads may hold the same sum twice. Where products are fused into sums, they round it differently.
         enable_fp_fusion=False,

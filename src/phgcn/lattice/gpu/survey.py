@@ -75,12 +75,12 @@ def survey(clouds: Clouds, values: Tensor | None, grids, levels: int, finest: in
         found, flags, sizes.table, bounds, told, clouds.graphs, clouds.heads, chunks, number, finest,
         D=dim, ITSELF=clouds.begin == 0, BLOCK=CHUNKS,
     )  # fmt: skip
-    count = len(grids.used)
+    count = grids.used.size(0)
     tables = torch.empty(count, 4, 1 + dim, dtype=torch.int64, device=device)
     facts = torch.empty(count + FLAGS.value + room, dtype=torch.int64, device=device)
     _fields[(count,)](
         bounds, told, grids.matrices, grids.spare, grids.step, grids.used, tables, facts,
-        number, len(facts), (levels * number).bit_length(),
+        number, facts.size(0), (levels * number).bit_length(),
         GRIDS=count, COUNTED=levels > 1, D=dim, DP=power_of_2(dim), WORD_BITS=WORD_BITS, BLOCK=block(1024, number),
     )  # fmt: skip
     return Survey(bounds[2], told[2], told[3], [Fields(table, 1) for table in tables.unbind()], facts)
