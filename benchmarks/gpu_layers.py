@@ -30,6 +30,7 @@ from pathlib import Path
 
 import common
 import torch
+from gpu_errors import exact_gradient_errors
 from gpu_timing import (
     CHANNELS,
     DEVICE,
@@ -150,7 +151,8 @@ def exact_error() -> float:
 
 
 def exact(rounds: int = 20) -> dict:
-    return {"times": exact_jobs(rounds), "error": exact_error(), "mark_ms": 15.0, "flex_attention_ms": 15.4}
+    errors = {"error": exact_error(), "gradient_errors": exact_gradient_errors(DIM, EXACT_CHANNELS)}
+    return {"times": exact_jobs(rounds), **errors, "mark_ms": 15.0, "flex_attention_ms": 15.4}
 
 
 def tune(rounds: int = 5) -> dict:
@@ -292,7 +294,7 @@ def training(epochs: int = 40) -> dict:
     from phgcn.data import load_graph
     from phgcn.nn.models import NodeModel
 
-    models = ("phgcn", "gat-eda", "gat", "gcn", "mlp")
+    models = ("phgcn", "phgcn lattice", "gat-eda", "gat", "gcn", "mlp")
     rule, times, checkpoints = NodeModel.recordable, {}, {}
     for graph in ("texas", "cora"):
         data = load_graph(graph)
@@ -315,7 +317,9 @@ def epoch_times(graph: str, data: object, model: str, epochs: int) -> tuple[bool
     from phgcn.train import Plan, Settings
     from phgcn.train.run import prepare, seeded, start
 
-    plan = Plan(graph, model=model, splits=1, device="cuda", settings=Settings(epochs=epochs, patience=epochs))
+    model, *method = model.split()
+    options = {"method": method[0]} if method else {}
+    plan = Plan(graph, model=model, splits=1, device="cuda", settings=Settings(epochs=epochs, patience=epochs, **options))
     task = prepare(plan, data)[0]
     with seeded(common.SEED, task):
         run = start(plan, task)

@@ -46,6 +46,8 @@ class Stages:
             (backend, "make_plan", "plan: rest"),
             (lattice, "sum_runs", "splat and restrict"),
             (clouds, "sum_runs", "cloud sums"),
+            (rows, "index_keys", "neighbours: index"),
+            (lattice, "index_keys", "neighbours: index"),
             (rows, "neighbours", "neighbours"),
             (lattice, "neighbours", "neighbours"),
             (rows, "blur_slab", "blur"),

@@ -84,6 +84,7 @@ def exact(measured: dict) -> list[str]:
             ["backward alone, ms", f"{backward:.1f}", ""],
             ["forward + backward / forward", f"{ratio:.2f}x", f"≤ 3.5, {reached[ratio <= 3.5]}"],
             ["error of the output", f"{found['error']:.1e}", ""],
+            *[[f"error of the gradients of {of}", f"{error:.1e}", ""] for of, error in found["gradient_errors"].items()],
         ],
     )
 
