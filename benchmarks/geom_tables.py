@@ -1,4 +1,4 @@
-r"""Writes the tables of ``docs/geom-gcn.md`` from the JSON files in ``docs/results/geom-gcn``.
+r"""Writes the tables of ``docs/geom-gcn.md`` from the JSON files in ``docs/results`` and ``docs/results/geom-gcn``.
 
 python benchmarks/geom_tables.py
 """
@@ -15,24 +15,41 @@ MODELS = {"geom-gcn-i": "-I", "geom-gcn-p": "-P", "geom-gcn-s": "-S"}
 
 
 def rows(name: str) -> list[dict]:
-    path = DOCS / "results" / "geom-gcn" / name
-    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
+    return json.loads((DOCS / "results" / "geom-gcn" / name).read_text(encoding="utf-8"))["rows"]
+
+
+def cells(protocol: str, source: str) -> dict[tuple[str, str], dict]:
+    """The rows of ``phgcn reproduce table`` under a protocol with one source of neighbourhoods, by graph and model."""
+    found = json.loads((DOCS / "results" / "table.json").read_text(encoding="utf-8"))
+    return {(r["graph"], r["model"]): r for r in found if (r["protocol"], r["method"]) == (protocol, source)}
 
 
 def accuracy() -> list[str]:
     """Ours and the published means."""
-    found = {(row["graph"], row["model"]): row for row in rows("accuracy-published-geom.json")}
+    ours = cells("geom", "published")
     lines = [
         "| graph | " + " | ".join(f"{name} | published" for name in MODELS.values()) + " |",
         "| --- |" + " --- | --- |" * 3,
     ]
     for graph in GRAPHS:
-        cells = []
-        for model in MODELS:
-            row = found.get((graph, model))
-            cells += [f"{row['mean']:.1f} ± {row['std']:.1f}", f"{row['published']:.1f}"] if row else ["not run", ""]
-        if any((graph, model) in found for model in MODELS):
-            lines.append(f"| {graph} | {' | '.join(cells)} |")
+        found = [ours.get((graph, model)) for model in MODELS]
+        texts = [f"{r['mean']:.1f} ± {r['std']:.1f} | {r['published']}" if r else "not run |" for r in found]
+        lines.append(f"| {graph} | {' | '.join(texts)} |")
+    return lines
+
+
+def sources() -> list[str]:
+    """Published and computed neighbourhoods, both protocols."""
+    columns = [(protocol, source) for protocol in ("paper", "geom") for source in ("published", "computed")]
+    lines = [
+        "| graph | model | " + " | ".join(f"`{protocol}`, {source}" for protocol, source in columns) + " |",
+        "| --- | --- |" + " --- |" * 4,
+    ]
+    found = [cells(*column) for column in columns]
+    for graph in GRAPHS:
+        for model, name in MODELS.items():
+            texts = [f"{t[graph, model]['mean']:.1f}" if (graph, model) in t else "not run" for t in found]
+            lines.append(f"| {graph} | {name} | {' | '.join(texts)} |")
     return lines
 
 
@@ -67,7 +84,12 @@ def cost() -> list[str]:
 def main() -> None:
     path = DOCS / "geom-gcn.md"
     text = path.read_text(encoding="utf-8")
-    for name, lines in (("accuracy", accuracy()), ("neighbourhoods", neighbourhoods()), ("cost", cost())):
+    for name, lines in (
+        ("accuracy", accuracy()),
+        ("sources", sources()),
+        ("neighbourhoods", neighbourhoods()),
+        ("cost", cost()),
+    ):
         body = "\n".join(lines)
         text, count = re.subn(
             rf"<!-- {name} -->\n.*?<!-- end {name} -->",
