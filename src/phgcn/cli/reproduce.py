@@ -30,9 +30,9 @@ Jobs = Annotated[
 def motif(
     out: Out = Path("results/motif"),
     quick: Quick = False,
-    trials: Annotated[int | None, typer.Option(help="Networks of each kind. \\[default: 10, quick: 3]", min=1)] = None,
+    trials: Annotated[int | None, typer.Option(help="Networks of each kind. \\[default: 10 or 5, quick: 3]", min=1)] = None,
     iterations: Annotated[
-        int | None, typer.Option(help="Batches of graphs to train on. \\[default: 300 or 600, quick: 250]", min=1)
+        int | None, typer.Option(help="Batches of graphs to train on. \\[default: 300 to 1000, quick: 250]", min=1)
     ] = None,
     cases: Annotated[
         str | None,
