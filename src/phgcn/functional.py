@@ -157,7 +157,8 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     asked = None if queries is None else _with_heads(_widened(queries), heads)
     factor = _check_decay(decay, heads, points)
     check_choices(method, backend)
-    points, asked = points * factor, None if asked is None else asked * factor
+    if not isinstance(factor, (int, float)) or factor != 1:
+        points, asked = points * factor, None if asked is None else asked * factor
     chosen = choose_backend(backend, positions.device)
     count = len(points if asked is None else asked)
     if chosen == "triton" and batch is None and summed_exactly(method, len(points), count, points.device.type):
