@@ -172,25 +172,6 @@ class LatticeCase:
         out, *_ = self.run(torch.float64, global_attention, Separable(), inputs, {})
         assert out.isnan().all()
 
-    @pytest.mark.parametrize("scheme", [Separable(), quick(2)])
-    def test_keys_of_few_bits_are_sorted_as_such_from_the_second_call_on(self, monkeypatch, scheme):
-        sorted_types, find = [], keys.sort_keys
-        monkeypatch.setattr(keys, "sort_keys", lambda given: (sorted_types.append(given.dtype), find(given))[1])
-        monkeypatch.setattr(lattice, "_narrow", {})
-        near, far = (cloud(2, count=9, asked=3, channels=2, spread=spread) for spread in (1.0, 1e5))
-        first, again = (self.run(torch.float32, global_attention, scheme, *near) for _ in range(2))
-        assert set(sorted_types[: len(sorted_types) // 3]) == {torch.int64}
-        assert sorted_types[-1] == torch.int32
-        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-        sorted_types.clear()
-        guessed, known = (self.run(torch.float32, global_attention, scheme, *far) for _ in range(2))
-        assert sorted_types[0] == torch.int32  # a wrong guess: all is done again
-        assert sorted_types[-1] == torch.int64
-        assert all(torch.equal(a, b) for a, b in zip(guessed, known, strict=True))
-        sorted_types.clear()
-        self.run(torch.float32, global_attention, scheme, *near)
-        assert set(sorted_types) == {torch.int64}  # never guessed again
-
     def test_many_keys_are_sought_with_an_index(self, monkeypatch):
         given = cloud(2, asked=5)
         want = self.run(torch.float32, global_attention, quick(2), *given)

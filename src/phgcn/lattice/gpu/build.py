@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .keys import NO_KEY, Fields, indexed_bound, lower_bound, no_key
+from .keys import NO_KEY, Fields, indexed_bound, lower_bound
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 from .locate import barycentric, fractions, ranks
 
@@ -98,7 +98,7 @@ def coarser_keys(
     words, stride = keys.shape
     dim = fields.table.size(1) - 1
     entries = coarser_entries(deeper, dim)
-    out = torch.empty(words, count * entries, dtype=fields.dtype, device=keys.device)
+    out = torch.empty(words, count * entries, dtype=torch.int64, device=keys.device)
     weight = like.new_empty(count * entries)
     size = block(128, count)
     _coarser[(cdiv(count, size),)](
@@ -160,7 +160,7 @@ def _coarser(
             at = to
             for a in tl.static_range(WORDS):
                 key = _joined(prefix + step * clouds, place, fields, a, D)
-                tl.store(out + at, tl.where(present, key, no_key(out)), mask=inside)
+                tl.store(out + at, tl.where(present, key, NO_KEY), mask=inside)
                 at += count.to(tl.int64) * ENTRIES
             tl.store(weight + to, tl.where(present, w, 0.0).to(weight.dtype.element_ty), mask=inside)
             to += 1

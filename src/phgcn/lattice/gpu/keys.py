@@ -21,9 +21,6 @@ WORD_BITS = 62
 NO_KEY = tl.constexpr(2**63 - 1)
 """The key of what is in no run: sorted last."""
 
-NARROW_BITS = 30
-"""Keys of so many bits are sorted as numbers of 32 bits, which takes half the launches; the greatest of these is no key."""
-
 SHORT_BLOCK, LONG_BLOCK, MANY = 1024, 2048, 8_000_000
 """Sorted entries that one program takes, of few and of many; a program counts what all before it have found."""
 
@@ -35,17 +32,10 @@ class Fields:
     Args:
         table (torch.Tensor): Base, word, shift and bits of the cloud and of each coordinate, int64, :math:`(4, 1+D)`.
         words (int): The words of a key.
-        narrow (bool): Whether a key has at most ``NARROW_BITS`` bits.
     """
 
     table: Tensor
     words: int
-    narrow: bool = False
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """What keys are before they are sorted."""
-        return torch.int32 if self.narrow else torch.int64
 
 
 def wide_fields(table: Tensor) -> Fields:
@@ -94,7 +84,7 @@ def find_runs(keys: Tensor, fields: Fields, facts: Tensor, levels: int, clouds: 
     r"""Sorts entries by key and lists the runs of equal keys; entries without a key are in none.
 
     Args:
-        keys (torch.Tensor): The keys of the entries, :math:`(W, E)`, of the fields' type.
+        keys (torch.Tensor): The keys of the entries, :math:`(W, E)`.
         fields (Fields): Of the keys.
         facts (torch.Tensor): Takes how many runs there are before each level and behind the last, and then whether a run
             has more than ``piece`` entries, int64, :math:`(levels + 2,)`; where there are no runs, only the latter.
@@ -110,7 +100,7 @@ def find_runs(keys: Tensor, fields: Fields, facts: Tensor, levels: int, clouds: 
     heads = torch.empty(2, programs, dtype=torch.int32, device=device)
     _count_heads[(programs,)](found, heads, entries, programs, PIECE=piece, WORDS=words, BLOCK=size)
     start = torch.empty(entries + 1, dtype=torch.int32, device=device)
-    key = torch.empty(words, entries, dtype=torch.int64, device=device)
+    key = torch.empty_like(found)
     run = torch.empty(entries, dtype=torch.int32, device=device)
     _list_runs[(programs,)](
         found, order, heads, fields.table, start, key, run, facts, entries, programs, clouds,
@@ -120,33 +110,15 @@ def find_runs(keys: Tensor, fields: Fields, facts: Tensor, levels: int, clouds: 
 
 
 @triton.jit
-def no_key(keys):
-    """The key of what is in no run, in the type of keys."""
-    if keys.dtype.element_ty == tl.int32:
-        return 2**31 - 1
-    else:
-        return NO_KEY
-
-
-@triton.jit
-def _load_keys(keys, at, mask):
-    """Keys of either type, widened."""
-    here = tl.load(keys + at, mask=mask, other=no_key(keys))
-    if keys.dtype.element_ty == tl.int32:
-        here = tl.where(here == 2**31 - 1, NO_KEY, here.to(tl.int64))
-    return here
-
-
-@triton.jit
 def _load_sorted(keys, e, entries, WORDS: tl.constexpr):
     """Of sorted places: whether they have a key, whether a run starts or ends there, and their first word and that before."""
     inside = e < entries
     present, starts, ends = e < 0, e == 0, e == entries - 1
     at, first, first_before = e, e * 0, e * 0
     for w in tl.static_range(WORDS):
-        here = _load_keys(keys, at, inside)
-        before = _load_keys(keys, at - 1, inside & (e > 0))
-        after = _load_keys(keys, at + 1, e + 1 < entries)
+        here = tl.load(keys + at, mask=inside, other=NO_KEY)
+        before = tl.load(keys + at - 1, mask=inside & (e > 0), other=NO_KEY)
+        after = tl.load(keys + at + 1, mask=e + 1 < entries, other=NO_KEY)
         present = present | (here != NO_KEY)
         starts = starts | (here != before)
         ends = ends | (here != after)
@@ -164,7 +136,8 @@ def _count_heads(keys, heads, entries, programs, PIECE: tl.constexpr, WORDS: tl.
     long = present & (e >= PIECE)
     at = e
     for _ in tl.static_range(WORDS):
-        long = long & (_load_keys(keys, at, long) == _load_keys(keys, at - PIECE, long))
+        here = tl.load(keys + at, mask=long, other=NO_KEY)
+        long = long & (here == tl.load(keys + at - PIECE, mask=long, other=NO_KEY))
         at += entries
     tl.store(heads + tl.program_id(0), tl.sum(starts.to(tl.int32), axis=0))
     tl.store(heads + programs + tl.program_id(0), tl.max(long.to(tl.int32), axis=0))
@@ -188,7 +161,7 @@ def _list_runs(
     tl.store(start + v, e.to(tl.int32), mask=starts)
     at, to = e, v
     for _ in tl.static_range(WORDS):
-        tl.store(key + to, _load_keys(keys, at, starts), mask=starts)
+        tl.store(key + to, tl.load(keys + at, mask=starts, other=0), mask=starts)
         at += entries
         to += entries
     place = tl.load(order + e, mask=inside, other=0)
@@ -196,7 +169,7 @@ def _list_runs(
 
     # The last of all that are present closes the last run and all levels from its own on.
     final = ends & (e == entries - 1)
-    final = final | (ends & (e + 1 < entries) & (_load_keys(keys, e + 1, e + 1 < entries) == NO_KEY))
+    final = final | (ends & (tl.load(keys + e + 1, mask=e + 1 < entries, other=0) == NO_KEY))
     tl.store(start + v + 1, (e + 1).to(tl.int32), mask=final)
     if LEVELS == 0:
         tl.store(facts + v * 0, v + 1, mask=final)

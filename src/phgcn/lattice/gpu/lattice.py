@@ -17,7 +17,7 @@ from ..scheme import MultiScale, Scheme
 from .build import coarser_entries, coarser_keys
 from .clouds import Clouds
 from .constants import Constants
-from .keys import NARROW_BITS, WORD_BITS, Fields, Runs, find_runs, index_keys, wide_fields
+from .keys import WORD_BITS, Fields, Runs, find_runs, index_keys, wide_fields
 from .levels import choose_levels
 from .locate import Simplices, locate
 from .rows import PIECE, SLAB, Rows, add_coarser, blur, blur_slab, neighbours, sum_runs
@@ -97,9 +97,8 @@ def make_plan(
 ) -> Plan:
     """Locates all points and reads, once, what the host must know, and whether positions and ``values`` are fine.
 
-    How many bits keys need only the device knows.  Where they were few in every call of this shape, they are taken for few; if
-    they are not, or need more than one word, all is done again, with more reads.  If ``bounded``, nothing is read, and all that
-    is launched follows from shapes alone: every corner may be a vertex of its own.
+    Where keys need more than one word, which only the device knows, all is done again, with two more reads.  If ``bounded``,
+    nothing is read, and all that is launched follows from shapes alone: every corner may be a vertex of its own.
     """
     corners = clouds.position.size(1) + 1
     if clouds.position.size(0) * corners >= MOST_CORNERS:
@@ -110,8 +109,6 @@ def make_plan(
     levels, finest = constants.levels, scheme.near_field or 0 if isinstance(scheme, MultiScale) else 0
     found = survey(clouds, values, constants.grids, levels, finest, limit, constants.lattices * (levels + 2))
     fields, grids = found.fields, len(found.fields)
-    shape = clouds.position.shape, clouds.number, scheme
-    fields[0].narrow = not bounded and _narrow.get(shape, False)
     own = isinstance(scheme, MultiScale) and clouds.begin == 0
     while True:
         if isinstance(scheme, MultiScale) and scheme.near_field is None and levels > 1:
@@ -129,11 +126,6 @@ def make_plan(
         facts: list[int] = found.facts.tolist()  # the one look at the data
         needed, flags = facts[:grids], facts[grids : grids + FLAGS.value]
         rest = iter(facts[grids + FLAGS.value :])
-        if fields[0].narrow and needed[0] > NARROW_BITS:
-            fields[0].narrow = _narrow[shape] = False  # for ever: another layer may have the same shape, and few bits
-            continue
-        if len(_narrow) < MOST_SHAPES:
-            _narrow.setdefault(shape, needed[0] <= NARROW_BITS)
         wide = [number for number, bits in enumerate(needed) if bits > WORD_BITS and fields[number].words == 1]
         if wide:
             for number in wide:
@@ -147,13 +139,6 @@ def make_plan(
         before = entries[0].before
         present = [level for level in range(levels) if before[level + 1] > before[level]]
         return Plan(clouds, found.kappa, fields, entries, flags[ALIKE.value] > 0, suspect, present)
-
-
-_narrow: dict[tuple, bool] = {}
-"""Whether keys needed few bits, by the shapes of calls."""
-
-MOST_SHAPES = 1024
-"""So many of them are remembered."""
 
 
 @dataclass

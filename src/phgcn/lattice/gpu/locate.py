@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .keys import Fields, no_key
+from .keys import NO_KEY, Fields
 from .launch import block, cdiv, kernel, tl, triton
 
 
@@ -44,7 +44,7 @@ def locate(clouds, kappa, constants, number: int, fields: Fields, own: bool, slo
     """
     count, dim = clouds.position.shape
     device, dtype = clouds.position.device, clouds.position.dtype
-    keys = torch.empty(fields.words, count * (dim + 1), dtype=fields.dtype, device=device)
+    keys = torch.empty(fields.words, count * (dim + 1), dtype=torch.int64, device=device)
     simplices = Simplices(
         weight=torch.empty(count, dim + 1, dtype=dtype, device=device),
         rank=torch.empty(count, dtype=torch.int64, device=device),
@@ -157,7 +157,7 @@ def _locate(
             for j in tl.static_range(D):
                 of_word = tl.load(fields + (D + 1) + 1 + j) == a
                 step += tl.where(of_word & (rank[j] < corner), (i * 0 + 1) << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
-            tl.store(keys + to + corner, tl.where(present, key + step, no_key(keys)), mask=inside)
+            tl.store(keys + to + corner, tl.where(present, key + step, NO_KEY), mask=inside)
         to += count * (D + 1)
 
     if OWN:
