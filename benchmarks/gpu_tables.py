@@ -20,7 +20,7 @@ def speed(measured: dict) -> list[str]:
         forward = statistics.median(r["forward"])
         mark = "" if r["mark"] is None else f"≤ {r['mark']:g}, {'reached' if forward <= r['mark'] else 'missed'}"
         both = statistics.median(r["both"]) / forward
-        cells = [f"`{r['method']}`", f"{r['count']:,}", r["cloud"], f"{forward:.1f}", mark, f"{r['floor']:.3f}", f"{both:.1f}x"]
+        cells = [f"`{r['method']}`", f"{r['count']:,}", r["cloud"], f"{forward:.2f}", mark, f"{r['floor']:.3f}", f"{both:.1f}x"]
         rows.append(cells)
     heading = ["method", "N", "cloud", "forward, ms", "mark", "floor, ms", "forward + backward / forward"]
     return table(heading, rows)
@@ -105,15 +105,14 @@ def crossing(measured: dict) -> list[str]:
 
 
 def section(name: str) -> dict:
-    """The results of the last run of ``gpu.py`` that has a section, or else of the one before."""
-    found = [run for run in (results("gpu"), results("gpu_earlier")) if name in run]
-    return found[0] if found else {}
+    """The results of the last run of ``gpu.py`` that has a section."""
+    return next(run for run in map(results, ("gpu", "gpu_stages", "gpu_earlier")) if name in run)
 
 
 def main() -> None:
     page = ROOT / "docs" / "performance.md"
     write(page, "speed", speed(section("speed")))
-    write(page, "stages", stages(section("stages")) if section("stages") else ["Not measured yet."])
+    write(page, "stages", stages(section("stages")))
     write(page, "large", large(section("large")))
     write(page, "layers", layers(results("gpu_layers"), results("gpu_small")))
     write(page, "exact", exact(results("gpu_exact")))
