@@ -105,7 +105,7 @@ def full_plan() -> Plan:
     return {
         **{Case(model, 10): paper for model in ("phgcn", *local)},
         Case("phgcn", 10, method="lattice"): slow,
-        Case("phgcn", 100, decay=1.0): replace(long, trials=5),  # quadratic in the length: the slowest
+        Case("phgcn", 100, decay=1.0): replace(long, trials=4),  # quadratic in the length: the slowest
         **{Case(model, 100): long for model in local},
         Case("phgcn", 100, method="lattice", decay=1.0): long,
         **{Case(model, 10, "wiring"): every for model in ("phgcn", *local)},
