@@ -16,6 +16,9 @@ METHODS = ("lattice", "lattice-fine", "separable")
 TITLES = {
     "gcn": "GCN",
     "gat": "GAT",
+    "geom-gcn-i": "Geom-GCN-I",
+    "geom-gcn-p": "Geom-GCN-P",
+    "geom-gcn-s": "Geom-GCN-S",
     "gat-eda": "GAT-EDA",
     "mlp": "MLP",
     "phgcn": "**PH-GCN**",
