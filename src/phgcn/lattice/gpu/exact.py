@@ -5,9 +5,9 @@ tiles of the graph's sources (:mod:`.exact_kernels`).  Nothing of size :math:`N 
 one program, and sources are added in the same order whatever is batched beside a graph: no atomics, the same bits every run.
 
 Float32 accuracy: a product of float32 rows is the sum of three bfloat16 products, as a number is packed as two bfloat16
-parts; each tile's sum is added in float32, and distances never go through a product.  The error is 8e-6, norm over norm
-(``benchmarks/gpu_layers.py exact``).  Values of half types are packed as they are (bfloat16) or in two parts (float16), which
-holds them exactly; sums and positions are float32.
+parts; each tile's sum is added in float32, and distances never go through a product.  The error is 8e-6, norm over norm, and
+no more for the gradients (``benchmarks/gpu_layers.py exact``).  Values of half types are packed as they are (bfloat16) or in
+two parts (float16), which holds them exactly; sums and positions are float32.
 """
 
 from __future__ import annotations
