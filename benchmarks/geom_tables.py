@@ -33,7 +33,7 @@ def accuracy() -> list[str]:
     ]
     for graph in GRAPHS:
         found = [ours.get((graph, model)) for model in MODELS]
-        texts = [f"{r['mean']:.1f} ± {r['std']:.1f} | {r['published']}" if r else "not run |" for r in found]
+        texts = [f"{r['mean']:.1f} ± {r['std']:.1f} | {r['published']:.1f}" if r else "not run |" for r in found]
         lines.append(f"| {graph} | {' | '.join(texts)} |")
     return lines
 
