@@ -1,8 +1,8 @@
 r"""Published accuracies, in percent, to stand beside ours.
 
 Under the protocol ``paper`` they are those of the paper's Table 2; under ``geom`` Geom-GCN's own, whose splits these are, the
-MLP and the best that is known per graph, from works that use the public splits.  No work says which version of Cornell it used: its number stands beside
-both.
+MLP and the best that is known per graph, from works that use the public splits.  No work says which version of Cornell it
+used: its number stands beside both.
 """
 
 from __future__ import annotations
