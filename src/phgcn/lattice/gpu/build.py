@@ -12,16 +12,13 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from .keys import NO_KEY, Fields, indexed_bound, lower_bound
-from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
+from .launch import block, cdiv, kernel, steps, tl, triton
 from .locate import barycentric, fractions, ranks
 
 ROW_BITS = tl.constexpr(16)
-"""A row of a stencil has at most this many offsets, a bit each for those that are there; and its number has as many bits."""
-
-MASK = tl.constexpr(2**16 - 1)
+"""A row of a stencil has at most this many offsets, a bit each for those that are there."""
 
 
 def cell_keys(points, cloud, kappa, level: int, scale, fields: Fields) -> Tensor:
@@ -167,142 +164,103 @@ def _coarser(
 
 
 @dataclass(frozen=True)
-class Stencil:
-    r"""The offsets of a stencil, grouped into rows of offsets one apart along the last coordinate; or several of them.
+class Offsets:
+    r"""The offsets of a stencil, or several, in rows of offsets one apart along the last coordinate.
 
     Args:
         first (torch.Tensor): The first offset of each row, int64, :math:`(R, D)`.
-        length (torch.Tensor): How many offsets it has, int32, :math:`(R,)`.
-        weight (torch.Tensor): Their weights, on one level after the other, :math:`(KR, L)`.
-        part (torch.Tensor): The first row of each stencil and the one behind the last, int64.
+        length (torch.Tensor): How many offsets each row has, int32, :math:`(R,)`.
+        longest (int): No row has more.
     """
 
     first: Tensor
     length: Tensor
-    weight: Tensor
-    part: Tensor
+    longest: int
 
     @cached_property
     def rows(self) -> int:
         return self.first.size(0)
 
-    @cached_property
-    def levels(self) -> int:
-        return self.weight.size(0) // self.rows
 
-    @cached_property
-    def longest(self) -> int:
-        return self.weight.size(1)
-
-    @cached_property
-    def parts(self) -> int:
-        return self.part.size(0) - 1
-
-    def joined(self, others: list[Stencil]) -> Stencil:
-        """This stencil and others as one."""
-        every = [self, *others]
-        longest = max(stencil.weight.size(1) for stencil in every)
-        return Stencil(
-            first=torch.cat([stencil.first for stencil in every]),
-            length=torch.cat([stencil.length for stencil in every]),
-            weight=torch.cat([pad(stencil.weight, (0, longest - stencil.weight.size(1))) for stencil in every]),
-            part=torch.cumsum(torch.cat([self.part[:1], *(stencil.part.diff() for stencil in every)]), 0),
-        )
-
-
-@dataclass
-class Neighbours:
-    r"""Who is whose neighbour in a stencil.
+@dataclass(frozen=True)
+class Stencil:
+    r"""A stencil.
 
     Args:
-        number (torch.Tensor): How many rows with neighbours each vertex has, for each of several stencils, int32.
-        found (torch.Tensor): For each of these the first vertex on it, the number of the row, and a bit for each offset that
-            is there, packed, int64, :math:`(R, V)`; undefined behind the last.
+        offsets (Offsets): Its offsets; short rows come first.
+        upto (torch.Tensor): How many rows have no more than 0, 1, ... offsets, int32, :math:`(L+1,)`.
+        weight (torch.Tensor): The weights of the offsets, on one level after the other, :math:`(KR, L)`.
     """
 
-    number: Tensor
-    found: Tensor
+    offsets: Offsets
+    upto: Tensor
+    weight: Tensor
 
-    def split(self, stencils: tuple[Stencil, ...]) -> list[Neighbours]:
-        """The neighbours in each of several stencils that were joined."""
-        parts = self.found.split([stencil.rows for stencil in stencils])
-        return [Neighbours(*pair) for pair in zip(self.number, parts, strict=True)]
+    @cached_property
+    def levels(self) -> int:
+        return self.weight.size(0) // self.offsets.rows
 
 
-NEAR_ROWS = 8
-"""Rows of a stencil that are sought together."""
+SEEKING, SEEKING_WARPS = 256, 2
+"""Vertices that a program seeks the neighbours of, on one row of offsets, and its warps."""
 
 
 def neighbours(
-    keys: Tensor, count: int, limit: Tensor | None, index: Tensor | None, begin: int, end: int, stencil: Stencil, fields: Fields
-) -> Neighbours:
-    """The neighbours of the vertices from ``begin`` to ``end``, for several stencils one after the other, sought with an
-    ``index`` if there is one.  There are ``count`` vertices, or as many as ``limit`` says on the device."""
+    keys: Tensor, count: int, limit: Tensor | None, index: Tensor | None, begin: int, end: int, offsets: Offsets,
+    fields: Fields,
+) -> Tensor:  # fmt: skip
+    """The neighbours of the vertices from ``begin`` to ``end``, sought with an ``index`` if there is one.
+
+    There are ``count`` vertices, or as many as ``limit`` says on the device.  Returns, for each row of offsets, the
+    first vertex on it and a bit for each offset that is there, packed, int64, :math:`(R, V)`.
+    """
     words, stride = keys.shape
-    rows, dim, parts, number = stencil.rows, stencil.first.size(1), stencil.parts, end - begin
-    out = Neighbours(
-        torch.empty(parts, number, dtype=torch.int32, device=keys.device),
-        torch.empty(rows, number, dtype=torch.int64, device=keys.device),
-    )
-    together = min(NEAR_ROWS, power_of_2(cdiv(rows, parts)))
-    size = block(1024 // together, number)
-    _neighbours[(cdiv(number, size), parts)](
-        keys, limit, index, stencil.first, stencil.length, stencil.part, fields.table, out.number, out.found,
+    (rows, dim), number = offsets.first.shape, end - begin
+    found = torch.empty(rows, number, dtype=torch.int64, device=keys.device)
+    size = block(SEEKING, number)
+    _neighbours[(rows, cdiv(number, size))](
+        keys, limit, index, offsets.first, offsets.length, fields.table, found,
         begin, end, count, stride, steps(count), 0 if index is None else index.size(0) - 2,
-        D=dim, LONGEST=stencil.longest, WORDS=words, ROWS=together, BLOCK=size,
+        D=dim, LONGEST=offsets.longest, WORDS=words, BLOCK=size, num_warps=SEEKING_WARPS,
     )  # fmt: skip
-    return out
+    return found
 
 
 @kernel(do_not_specialize=["begin", "end", "vertices", "stride", "halvings", "buckets"])
 def _neighbours(
-    keys, limit, index, offset, length, part, fields, number, found, begin, end, vertices, stride, halvings, buckets,
-    D: tl.constexpr, LONGEST: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    keys, limit, index, offset, length, fields, found, begin, end, vertices, stride, halvings, buckets,
+    D: tl.constexpr, LONGEST: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     # Vertices side by side are sought side by side, so that threads read the same keys on their way.
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    stored = i < end - begin
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if limit is not None:
         vertices = tl.minimum(tl.load(limit), vertices)
-    inside = stored & (begin + i < vertices)
-    first_row = tl.load(part + tl.program_id(1))
-    last_row = tl.load(part + tl.program_id(1) + 1)
-    last_row = tl.where(begin + tl.program_id(0).to(tl.int64) * BLOCK < vertices, last_row, first_row)
-    counted = tl.zeros([1, BLOCK], dtype=tl.int64)
-    for start in range(first_row, last_row, ROWS):
-        row = start + tl.arange(0, ROWS)[:, None]
-        real = row < last_row
-        live = inside & real
-        target = ()
-        at = begin + i
+    inside = (i < end - begin) & (begin + i < vertices)
+    target = ()
+    at = begin + i
+    for a in tl.static_range(WORDS):
+        step = row * 0
+        for j in tl.static_range(D):
+            of_word = tl.load(fields + (D + 1) + 1 + j) == a
+            step += tl.where(of_word, tl.load(offset + row * D + j) << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
+        target = target + (tl.load(keys + at, mask=inside, other=0) + step,)  # type: ignore[assignment]  # noqa: RUF005
+        at += stride
+    none = i * 0
+    if index is None:
+        first = lower_bound(keys, stride, none, none + vertices, target, halvings, WORDS)
+    else:
+        first = indexed_bound(keys, index, buckets, target[0])  # type: ignore[misc]
+    reach = tl.load(length + row)
+    bits = none
+    place = first
+    for q in tl.static_range(LONGEST):
+        there = inside & (place < vertices) & (q < reach)
+        at = place
         for a in tl.static_range(WORDS):
-            step = row * 0
-            for j in tl.static_range(D):
-                of_word = tl.load(fields + (D + 1) + 1 + j) == a
-                along = tl.load(offset + row * D + j, mask=real, other=0)
-                step += tl.where(of_word, along << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
-            target = target + (tl.load(keys + at, mask=inside, other=0) + step,)  # type: ignore[assignment]  # noqa: RUF005
+            here = tl.load(keys + at, mask=there, other=NO_KEY)
+            there = there & (here == (target[a] + q if a == WORDS - 1 else target[a]))
             at += stride
-        none = target[0] * 0  # type: ignore[misc]
-        if index is None:
-            first = lower_bound(keys, stride, none, none + vertices, target, halvings, WORDS)
-        else:
-            first = indexed_bound(keys, index, buckets, target[0])  # type: ignore[misc]
-        reach = tl.load(length + row, mask=real, other=0)
-        bits = none
-        place = first
-        for q in tl.static_range(LONGEST):
-            there = live & (place < vertices) & (q < reach)
-            at = place
-            for a in tl.static_range(WORDS):
-                here = tl.load(keys + at, mask=there, other=NO_KEY)
-                there = there & (here == (target[a] + q if a == WORDS - 1 else target[a]))
-                at += stride
-            bits = bits | (there.to(tl.int64) << q)
-            place += there.to(tl.int64)
-        some = (bits > 0).to(tl.int64)
-        to = first_row + counted + tl.cumsum(some, axis=0) - 1
-        packed = (((first << ROW_BITS) | (row - first_row)) << ROW_BITS) | bits
-        tl.store(found + to * (end - begin) + i, packed, mask=some > 0)
-        counted += tl.sum(some, axis=0, keep_dims=True)
-    tl.store(number + tl.program_id(1) * (end - begin) + i, counted.to(tl.int32), mask=stored)
+        bits = bits | (there.to(tl.int64) << q)
+        place += there.to(tl.int64)
+    tl.store(found + row * (end - begin) + i, (first << ROW_BITS) | bits, mask=i < end - begin)

@@ -14,7 +14,7 @@ from ..coefficients import FLAT, multiscale_weights, separable_weights, stencil_
 from ..geometry import kuhn_matrix, origin
 from ..groups import mean_pairs_cell
 from ..scheme import MultiScale, Separable
-from .build import ROW_BITS, Stencil
+from .build import ROW_BITS, Offsets, Stencil
 from .near import CELL_DIMENSIONS, FINER
 
 MARGIN = 2
@@ -53,7 +53,7 @@ class Constants:
         own (torch.Tensor): What the lattice from each level on is to give a point of itself.
         factor (torch.Tensor): Of what one lattice gives, :math:`(1,)`.
         stencils (tuple): The stencil of all levels, or, of the paper's filter, that of each pass.
-        together (Stencil, optional): The stencils of all passes in one.
+        together (Offsets, optional): The rows of all passes, one after the other, to be sought at once.
         radius (tuple): The radius of the near field of each level.
         law (tuple): The near field's weights of each level; see :class:`phgcn.lattice.gpu.near.NearField`.
         cells (tuple): How many of its cells a unit has, along each coordinate, per level.
@@ -71,7 +71,7 @@ class Constants:
     own: Tensor
     factor: Tensor
     stencils: tuple[Stencil, ...]
-    together: Stencil | None
+    together: Offsets | None
     radius: tuple[float, ...]
     law: tuple[Tensor, ...]
     cells: tuple[Tensor, ...]
@@ -115,7 +115,7 @@ def _separable(scheme: Separable, dim: int, dtype: torch.dtype, device: torch.de
     steps = [*np.eye(dim, dtype=np.int64), np.ones(dim, np.int64)]
     stencils = [_stencil(hop[:, None] * step, weights[None, abs(hop)], dtype, device) for step in steps]
     return Constants(
-        stencils=tuple(stencils), together=stencils[0].joined(stencils[1:]), radius=(0.0,), law=(), cells=(),
+        stencils=tuple(stencils), together=_together(stencils), radius=(0.0,), law=(), cells=(),
         sides=_double([0.0], device),
         **_grids(dim, spacing, len(weights) - 1, 1, 1, (0.0,), (0.0,), device),
         tables=_double(np.zeros((1, dim + 1)), device), own=_double([0.0], device), factor=_double([scale], device),
@@ -175,13 +175,24 @@ def _stencil(offsets: np.ndarray, weights: np.ndarray, dtype: torch.dtype, devic
         else:
             rows.append((offset, [number]))
         after = [*offset[:-1], offset[-1] + 1]
-    longest = max(len(numbers) for _, numbers in rows)
+    rows.sort(key=lambda row: len(row[1]))
+    length = np.array([len(numbers) for _, numbers in rows])
+    longest = int(length.max())
     padded = np.zeros((len(weights), len(rows), longest))
     for row, (_, numbers) in enumerate(rows):
         padded[:, row, : len(numbers)] = weights[:, numbers]
-    return Stencil(
+    upto = np.searchsorted(length, np.arange(longest + 1), side="right")
+    offsets_in_rows = Offsets(
         first=torch.tensor([first for first, _ in rows], dtype=torch.int64, device=device).reshape(len(rows), -1),
-        length=torch.tensor([len(numbers) for _, numbers in rows], dtype=torch.int32, device=device),
-        weight=torch.from_numpy(padded).flatten(0, 1).to(dtype).to(device),
-        part=torch.tensor([0, len(rows)], device=device),
+        length=torch.from_numpy(length.astype(np.int32)).to(device),
+        longest=longest,
     )
+    weight = torch.from_numpy(padded).flatten(0, 1).to(dtype).to(device)
+    return Stencil(offsets_in_rows, torch.from_numpy(upto.astype(np.int32)).to(device), weight)
+
+
+def _together(stencils: list[Stencil]) -> Offsets:
+    """The rows of several stencils."""
+    every = [stencil.offsets for stencil in stencils]
+    first, length = (torch.cat([getattr(offsets, name) for offsets in every]) for name in ("first", "length"))
+    return Offsets(first, length, max(offsets.longest for offsets in every))

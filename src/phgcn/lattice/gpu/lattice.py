@@ -222,7 +222,8 @@ class Lattice:
         near = None
         if count <= SLAB:
             index = index_keys(keys, count, self.limit)
-            near = neighbours(keys, count, self.limit, index, 0, count, together, self.fields).split(stencils)
+            found = neighbours(keys, count, self.limit, index, 0, count, together, self.fields)
+            near = found.split([stencil.offsets.rows for stencil in stencils])
         out: list[Rows] = []
         while tables:
             table = tables.pop(0)
@@ -231,7 +232,7 @@ class Lattice:
                 if near is None:
                     (table,) = blur([table], keys, count, stencils[direction], self.fields, self.entry.told, self.bounded)
                 else:
-                    blur_slab(table, near[direction], stencils[direction], spare)
+                    blur_slab(table, near[direction], stencils[direction], spare, self.entry.told)
                     table, spare = spare, table
             out.append(table)
         return out

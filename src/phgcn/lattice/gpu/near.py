@@ -15,7 +15,7 @@ from torch import Tensor
 from .build import cell_keys
 from .keys import NO_KEY, Fields, lower_bound, sort_keys
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
-from .rows import NONE, Rows, load_extra
+from .rows import NONE, Rows, load_extra, take
 
 CELL_DIMENSIONS = 4
 """Cells are laid over this many coordinates at most: every further one would triple the rows of cells around a point."""
@@ -23,8 +23,8 @@ CELL_DIMENSIONS = 4
 FINER = 8
 """How much finer cells are along their last coordinate."""
 
-CANDIDATES, WARPS = 8, 1
-"""Sources that a program looks at together, at most, and its warps."""
+TARGETS, CANDIDATES, WARPS = 4, 8, 1
+"""Targets of a program, the sources that it looks at together for each, at most, and its warps: a pair for each thread."""
 
 SLAB = 1 << 21
 """Targets whose runs are held at once."""
@@ -61,7 +61,7 @@ class NearField:
     def _sorted(self, given, kappa: Tensor, level: int) -> Sorted:
         points, cloud = given
         keys, order = sort_keys(cell_keys(points, cloud, kappa, level, self.scale, self.fields))
-        return Sorted(keys, order, points[order])
+        return Sorted(keys, order, take(points, order))
 
     def add(
         self, first: Rows, own: Rows | None = None, second: Rows | None = None, own_second: Rows | None = None,
@@ -76,15 +76,16 @@ class NearField:
             out (Rows, optional): Where the sums go.
             grad (torch.Tensor, optional): Where the gradient of the targets' positions goes.
         """
-        count = self.target.key.size(1)
+        count, order = self.target.key.size(1), self.source.point
+        first, second = (rows and rows.taken(order) for rows in (first, second))
         for begin in range(0, count, SLAB):
             end = min(count, begin + SLAB)
             self._add(begin, end, self._runs(begin, end), first, own, second, own_second, out, grad)
 
     def _runs(self, begin: int, end: int) -> Tensor:
-        """The first source and the one after the last, for each target and row of cells, int32, :math:`(T, R, 2)`."""
+        """The first source and the one after the last, for each row of cells and target, int32, :math:`(2, R, T)`."""
         rows = len(self.rows)
-        runs = torch.empty(end - begin, rows, 2, dtype=torch.int32, device=self.law.device)
+        runs = torch.empty(2, rows, end - begin, dtype=torch.int32, device=self.law.device)
         size = block(128, rows * (end - begin))
         sources = self.source.key.size(1)
         _near_runs[(cdiv(rows * (end - begin), size),)](
@@ -97,18 +98,20 @@ class NearField:
     def _add(self, begin, end, runs, first, own, second, own_second, out, grad) -> None:
         channels = first.main.size(1)
         width = power_of_2(max(1, channels))
-        size = block(max(4, min(CANDIDATES, 4096 // width)), 64)
+        size = block(max(1, min(CANDIDATES, 512 * CANDIDATES // width)), 64)
+        targets = block(max(1, min(TARGETS, 256 // width)), min(16, end - begin))
         dummy = first
         own, second, own_second = own or dummy, second or dummy, own_second or dummy
         target, to = out if out is not None else dummy, grad if grad is not None else self.law
-        _near[(end - begin,)](
-            self.target.key, self.target.point, self.target.position, self.source.point, self.source.position, runs, self.law,
+        _near[(cdiv(end - begin, targets),)](
+            self.target.key, self.target.point, self.target.position, self.source.position, runs, self.law,
             first.main, first.extra, own.main, own.extra, second.main, second.extra, own_second.main, own_second.extra,
-            target.main, target.extra, to, begin, len(self.rows), channels,
-            D=self.dim, DP=power_of_2(self.dim), RP=power_of_2(len(self.rows)), TERMS=len(self.law) - 3,
+            target.main, target.extra, to, begin, end, len(self.rows), channels,
+            D=self.dim, DP=power_of_2(self.dim), TERMS=len(self.law) - 3,
             SUM=out is not None, GRAD=grad is not None, SECOND=second is not dummy,
             KIND=first.kind, KIND_OWN=own.kind, KIND_SECOND=second.kind,
-            KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE, BLOCK=size, WIDTH=width,
+            KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE,
+            TARGETS=targets, BLOCK=size, WIDTH=width,
             num_warps=WARPS, enable_fp_fusion=grad is None,  # as for _slice_gradients
         )  # fmt: skip
 
@@ -150,9 +153,8 @@ def _near_runs(
     none = t * 0
     first = lower_bound(source_key, sources, none, none + sources, lowest, halvings, WORDS)
     last = lower_bound(source_key, sources, first, none + sources - first, highest, halvings, WORDS)
-    to = runs + 2 * ((t - begin) * row_count + row)
-    tl.store(to, tl.where(present, first, 0).to(tl.int32), mask=inside)
-    tl.store(to + 1, tl.where(present, last, 0).to(tl.int32), mask=inside)
+    tl.store(runs + pair, tl.where(present, first, 0).to(tl.int32), mask=inside)
+    tl.store(runs + row_count * (end - begin) + pair, tl.where(present, last, 0).to(tl.int32), mask=inside)
 
 
 @triton.jit
@@ -170,99 +172,106 @@ def _moved(key, row, inside, step, fields, DIMS: tl.constexpr, F: tl.constexpr, 
     return moved
 
 
-@kernel(do_not_specialize=["begin"])
+@triton.jit
+def _law(square, law, outer, hit, TERMS: tl.constexpr):
+    """The weight of a pair, and twice its derivative by the squared distance, as in the CPU's kernels."""
+    kind = square.dtype
+    steep = tl.load(law + 1).to(kind)
+    r = tl.sqrt(square)
+    weight = tl.exp(-r)
+    slope = tl.where(r > 0, -weight / tl.where(r > 0, r, 1.0), 0.0)
+    rate = tl.load(law + 2).to(kind)
+    power = tl.exp(-rate * square)
+    for term in tl.static_range(TERMS):
+        a = tl.load(law + 3 + term).to(kind)
+        weight -= a * power
+        slope += 2 * rate * a * power
+        power = (power * power) * (power * power)
+        rate = rate * 4
+    fade = tl.minimum((outer - square) * steep, 1.0)
+    smooth = fade * fade * (3 - 2 * fade)
+    slope = tl.where(hit, smooth * slope - 12 * fade * (1 - fade) * steep * weight, 0.0)
+    return tl.where(hit, smooth * weight, 0.0), slope
+
+
+@kernel(do_not_specialize=["begin", "end"])
 def _near(
-    target_key, target_point, target, source_point, source, runs, law,
+    target_key, target_point, target, source, runs, law,
     first, first_extra, own, own_extra, second, second_extra, own_second, own_second_extra, out, out_extra, grad,
-    begin, rows, channels,
-    D: tl.constexpr, DP: tl.constexpr, RP: tl.constexpr, TERMS: tl.constexpr,
-    SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr,
+    begin, end, rows, channels,
+    D: tl.constexpr, DP: tl.constexpr, TERMS: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr,
     KIND: tl.constexpr, KIND_OWN: tl.constexpr, KIND_SECOND: tl.constexpr, KIND_OWN_SECOND: tl.constexpr, EXTRA: tl.constexpr,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    TARGETS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    local = tl.program_id(0).to(tl.int64)
+    local = tl.program_id(0).to(tl.int64) * TARGETS + tl.arange(0, TARGETS)[:, None]
     t = begin + local
-    if tl.load(target_key + t) == NO_KEY:
-        return
-    i = tl.load(target_point + t)
-    c = tl.arange(0, WIDTH)
+    present = tl.load(target_key + t, mask=t < end, other=NO_KEY) != NO_KEY
+    i = tl.load(target_point + t, mask=present, other=0)
+    c = tl.arange(0, WIDTH)[None, None, :]
     columns = c < channels
     kind = source.dtype.element_ty
-    outer, steep = tl.load(law).to(kind), tl.load(law + 1).to(kind)
-    # Sums over sources are taken at the end: until then, each of those looked at together has its own.
-    total = tl.zeros([BLOCK, WIDTH], dtype=kind)
-    total_extra = tl.zeros([BLOCK], dtype=kind)
-    j = tl.arange(0, DP)[None, :]
-    slopes = tl.zeros([BLOCK, DP], dtype=kind)
-    here = tl.load(target + t * D + j, mask=j < D, other=0.0)
+    outer = tl.load(law).to(kind)
+    total = tl.zeros([TARGETS, WIDTH], dtype=kind)
+    total_extra = tl.zeros([TARGETS, BLOCK], dtype=kind)
+    j = tl.arange(0, DP)[None, None, :]
+    slopes = tl.zeros([TARGETS, BLOCK, DP], dtype=kind)
     if GRAD:
-        mine = tl.load(own + i * channels + c, mask=columns, other=0.0).to(kind)
+        here = tl.load(target + t[:, :, None] * D + j, mask=present[:, :, None] & (j < D), other=0.0)
+        there_is = present[:, :, None] & columns
+        mine = tl.load(own + i[:, :, None] * channels + c, mask=there_is, other=0.0).to(kind)
         if EXTRA:
-            mine_extra = load_extra(own_extra, i, i >= 0, KIND_OWN, total_extra)
+            mine_extra = load_extra(own_extra, i, present, KIND_OWN, total_extra)
         if SECOND:
-            mine_second = tl.load(own_second + i * channels + c, mask=columns, other=0.0).to(kind)
+            mine_second = tl.load(own_second + i[:, :, None] * channels + c, mask=there_is, other=0.0).to(kind)
             if EXTRA:
-                mine_second_extra = load_extra(own_second_extra, i, i >= 0, KIND_OWN_SECOND, total_extra)
-    # The runs of all rows as one list, since most are short: where each ends in it, and what leads from there to the sources.
-    row = tl.arange(0, RP)
-    begins = tl.load(runs + 2 * (local * rows + row), mask=row < rows, other=0)
-    lengths = tl.load(runs + 2 * (local * rows + row) + 1, mask=row < rows, other=0) - begins
-    ends = tl.cumsum(lengths, 0)
-    begins -= ends - lengths
-    candidates = tl.sum(lengths, axis=0)
-    for start in range(0, candidates, BLOCK):
-        k = start + tl.arange(0, BLOCK)
-        live = k < candidates
-        of_row = (k[:, None] < ends[None, :]) & (k[:, None] >= (ends - lengths)[None, :])
-        s = (k + tl.sum(tl.where(of_row, begins[None, :], 0), axis=1)).to(tl.int64)
-        square = tl.zeros([BLOCK], dtype=kind)
-        for axis in tl.static_range(D):
-            apart = tl.load(target + t * D + axis) - tl.load(source + s * D + axis, mask=live, other=0.0)
-            square += apart * apart
-        hit = live & (square < outer)
-        if tl.max(hit.to(tl.int32)) > 0:
-            # The weight and twice its derivative by the squared distance, as in the CPU's kernels.
-            r = tl.sqrt(square)
-            weight = tl.exp(-r)
-            slope = tl.where(r > 0, -weight / tl.where(r > 0, r, 1.0), 0.0)
-            rate = tl.load(law + 2).to(kind)
-            power = tl.exp(-rate * square)
-            for term in tl.static_range(TERMS):
-                a = tl.load(law + 3 + term).to(kind)
-                weight -= a * power
-                slope += 2 * rate * a * power
-                power = (power * power) * (power * power)
-                rate = rate * 4
-            fade = tl.minimum((outer - square) * steep, 1.0)
-            smooth = fade * fade * (3 - 2 * fade)
-            slope = tl.where(hit, smooth * slope - 12 * fade * (1 - fade) * steep * weight, 0.0)
-            weight = tl.where(hit, smooth * weight, 0.0)
-            p = tl.load(source_point + s, mask=hit, other=0)
-            where = p[:, None] * channels + c[None, :]
-            mask = hit[:, None] & columns[None, :]
-            row_first = tl.load(first + where, mask=mask, other=0.0).to(kind)
-            if EXTRA:
-                row_extra = load_extra(first_extra, p, hit, KIND, weight)
-            if SUM:
-                total += weight[:, None] * row_first
+                mine_second_extra = load_extra(own_second_extra, i, present, KIND_OWN_SECOND, total_extra)
+    b = tl.arange(0, BLOCK)[None, :]
+    run = runs + local
+    next_first = tl.load(run, mask=present, other=0)
+    next_last = tl.load(run + rows * (end - begin), mask=present, other=0)
+    for row in range(rows):
+        # The next run is asked for before this one is summed.
+        s, last = next_first + b, next_last
+        run += end - begin
+        more = present & (row + 1 < rows)
+        next_first = tl.load(run, mask=more, other=0)
+        next_last = tl.load(run + rows * (end - begin), mask=more, other=0)
+        for _ in range(0, tl.max(last - s), BLOCK):
+            live = s < last
+            square = tl.zeros([TARGETS, BLOCK], dtype=kind)
+            for axis in tl.static_range(D):
+                apart = tl.load(target + t * D + axis, mask=present, other=0.0)
+                apart = apart - tl.load(source + s.to(tl.int64) * D + axis, mask=live, other=0.0)
+                square += apart * apart
+            hit = live & (square < outer)
+            if tl.max(hit.to(tl.int32)) > 0:
+                weight, slope = _law(square, law, outer, hit, TERMS)
+                where = s.to(tl.int64)[:, :, None] * channels + c
+                mask = hit[:, :, None] & columns
+                row_first = tl.load(first + where, mask=mask, other=0.0).to(kind)
                 if EXTRA:
-                    total_extra += weight * row_extra
-            if GRAD:
-                product = tl.sum(mine[None, :] * row_first, axis=1)
-                if EXTRA:
-                    product += mine_extra * row_extra
-                if SECOND:
-                    row_second = tl.load(second + where, mask=mask, other=0.0).to(kind)
-                    product += tl.sum(mine_second[None, :] * row_second, axis=1)
+                    row_extra = load_extra(first_extra, s, hit, KIND, weight)
+                if SUM:
+                    total += tl.sum(weight[:, :, None] * row_first, axis=1)
                     if EXTRA:
-                        row_extra = load_extra(second_extra, p, hit, KIND_SECOND, weight)
-                        product += mine_second_extra * row_extra
-                of_hit = hit[:, None] & (j < D)
-                there = tl.load(source + s[:, None] * D + j, mask=of_hit, other=0.0)
-                slopes += tl.where(of_hit, (slope * product)[:, None] * (here - there), 0.0)
+                        total_extra += weight * row_extra
+                if GRAD:
+                    products = mine * row_first
+                    if SECOND:
+                        products += mine_second * tl.load(second + where, mask=mask, other=0.0).to(kind)
+                    product = tl.sum(products, axis=2)
+                    if EXTRA:
+                        product += mine_extra * row_extra
+                        if SECOND:
+                            product += mine_second_extra * load_extra(second_extra, s, hit, KIND_SECOND, weight)
+                    there = tl.load(source + s.to(tl.int64)[:, :, None] * D + j, mask=hit[:, :, None] & (j < D), other=0.0)
+                    slopes += tl.where(hit[:, :, None], (slope * product)[:, :, None] * (here - there), 0.0)
+            s += BLOCK
     if GRAD:
-        tl.store(grad + i * D + tl.arange(0, DP), tl.sum(slopes, axis=0), mask=tl.arange(0, DP) < D)
+        j = tl.arange(0, DP)[None, :]
+        tl.store(grad + i * D + j, tl.sum(slopes, axis=1), mask=present & (j < D))
     if SUM:
-        tl.store(out + i * channels + c, tl.sum(total, axis=0), mask=columns)
+        c = tl.arange(0, WIDTH)[None, :]
+        tl.store(out + i * channels + c, total, mask=present & (c < channels))
         if EXTRA:
-            tl.store(out_extra + i, tl.sum(total_extra, axis=0))
+            tl.store(out_extra + i, tl.sum(total_extra, axis=1, keep_dims=True), mask=present)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .build import MASK, ROW_BITS, Neighbours, Stencil, neighbours
+from .build import ROW_BITS, Stencil, neighbours
 from .keys import Fields, index_keys
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 
@@ -19,6 +19,9 @@ PIECE = 32
 
 MANY_RUNS = 1 << 15
 """So many runs are looked at by programs that take several of them; most have one piece."""
+
+BLURRED, BLUR_WARPS = 512, 2
+"""Numbers that a program of the blur sums, and its warps."""
 
 SLAB = 1 << 21
 """Vertices whose neighbours are held at once."""
@@ -45,15 +48,42 @@ class Rows:
         """The rows from ``begin`` to ``end``."""
         return Rows(self.main[begin:end], self.extra[begin:end], self.kind)
 
+    def taken(self, order: Tensor) -> Rows:
+        """The rows in another order."""
+        return Rows(take(self.main, order), take(self.extra, order) if self.kind == COLUMN else self.extra, self.kind)
+
+
+def take(table: Tensor, order: Tensor) -> Tensor:
+    """The rows of a table, or its numbers, in another order."""
+    count, columns = order.size(0), table.numel() // max(1, table.size(0))
+    out = table.new_empty(count, *table.shape[1:])
+    width = channel_block(columns)
+    size = block(1024 // width, max(1, count))
+    _take[(cdiv(count, size), max(1, cdiv(columns, width)))](table, order, out, count, columns, BLOCK=size, WIDTH=width)
+    return out
+
+
+@kernel(do_not_specialize=["count"])
+def _take(table, order, out, count, columns, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    i = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK))[:, None]
+    c = (tl.program_id(1) * WIDTH + tl.arange(0, WIDTH))[None, :]
+    mask = (i < count) & (c < columns)
+    row = tl.load(order + i, mask=i < count, other=0)
+    tl.store(out + i * columns + c, tl.load(table + row * columns + c, mask=mask), mask=mask)
+
 
 def channel_block(channels: int) -> int:
     """The channels that one program takes."""
     return min(128, power_of_2(max(1, channels)))
 
 
+NUMBERS, WARPS = 512, 2
+"""Numbers of rows that one program takes, and its warps."""
+
+
 def row_block(channels: int, count: int) -> int:
     """The rows that one program takes."""
-    return block(max(1, 1024 // channel_block(channels)), max(1, count))
+    return block(max(1, NUMBERS // channel_block(channels)), max(1, count))
 
 
 @triton.jit
@@ -107,7 +137,7 @@ def _sum(rows, order, weight, start, limit, split: bool, count, divisor, shift, 
         rows.main, rows.extra, order, weight, start, limit, out.main, out.extra, pieces.main, pieces.extra,
         count, bound, rows.main.size(0), shift, channels, steps(count),
         DIVISOR=divisor, ORDERED=order is not None, WEIGHTED=weight.numel() > 0, SPLIT=split, KIND=rows.kind,
-        PIECE=PIECE, BLOCK=size, WIDTH=width,
+        PIECE=PIECE, BLOCK=size, WIDTH=width, num_warps=WARPS,
     )  # fmt: skip
 
 
@@ -183,13 +213,13 @@ def _sum_runs(
     for t in range(tl.max(tl.where(inside, end - begin, 0)).to(tl.int32)):
         place = begin + t
         live = inside & (place < end)
-        entry = place
+        entry = place.to(tl.int32)  # there are fewer than 2^31, and 64 bits take longer to divide
         if ORDERED:
-            entry = tl.load(order + place, mask=live, other=0).to(tl.int64)
+            entry = tl.load(order + place, mask=live, other=0).to(tl.int32)
         row = entry // DIVISOR - shift
         live = live & (row >= 0) & (row < row_count)
         mask = live[:, None] & (c < channels)[None, :]
-        here = tl.load(main + row[:, None] * channels + c[None, :], mask=mask, other=0.0).to(total.dtype)
+        here = tl.load(main + row.to(tl.int64)[:, None] * channels + c[None, :], mask=mask, other=0.0).to(total.dtype)
         w = total_extra * 0 + 1
         if WEIGHTED:
             w = tl.load(weight + entry, mask=live, other=0.0)
@@ -220,57 +250,80 @@ def blur(
     index = index_keys(keys, count, limit)
     for begin in range(0, count, SLAB):
         end = min(count, begin + SLAB)
-        near = neighbours(keys, count, limit, index, begin, end, stencil, fields)
+        found = neighbours(keys, count, limit, index, begin, end, stencil.offsets, fields)
         for table, blurred in zip(tables, out, strict=True):
             whole = begin == 0 and end == count
-            blur_slab(table, near, stencil, blurred if whole else blurred.part(begin, end), before, begin)
+            blur_slab(table, found, stencil, blurred if whole else blurred.part(begin, end), before, begin)
     return out
 
 
-def blur_slab(table: Rows, near: Neighbours, stencil: Stencil, out: Rows, before: Tensor | None = None, begin: int = 0) -> None:
+def blur_slab(table: Rows, found: Tensor, stencil: Stencil, out: Rows, before: Tensor, begin: int = 0) -> None:
     """Sums the rows of the neighbours that were found for the vertices from ``begin`` on."""
-    vertices, channels = near.found.size(1), table.main.size(1)
-    size, width = row_block(channels, vertices), channel_block(channels)
-    _blur[(cdiv(vertices, size), max(1, cdiv(channels, width)))](
-        table.main, table.extra, near.number, near.found, stencil.weight, before, out.main, out.extra,
-        vertices, channels, begin, LEVELS=stencil.levels, ROWS=stencil.rows,
-        LONGEST=stencil.longest, KIND=table.kind, BLOCK=size, WIDTH=width,
+    vertices, channels = found.size(1), table.main.size(1)
+    width = channel_block(channels)
+    size = block(max(1, BLURRED // width), vertices)
+    programs = cdiv(vertices, size) + stencil.levels - 1  # each level may leave one that is not full
+    _blur[(programs, max(1, cdiv(channels, width)))](
+        table.main, table.extra, found, stencil.weight, stencil.upto, before, out.main, out.extra, vertices, channels, begin,
+        LEVELS=stencil.levels, ROWS=stencil.offsets.rows, LONGEST=stencil.offsets.longest, KIND=table.kind,
+        BLOCK=size, WIDTH=width, num_warps=BLUR_WARPS,
     )  # fmt: skip
+
+
+@triton.jit
+def _of_one_level(before, begin, vertices, LEVELS: tl.constexpr, BLOCK: tl.constexpr):
+    """The level whose vertices a program takes, the first of them, and the one behind the last of the level: vertices of one
+    level share the weights of the stencil."""
+    number = tl.program_id(0).to(tl.int64)
+    level, first, end = number * 0, number * BLOCK, number * 0 + vertices
+    if LEVELS > 1:
+        end = number * 0
+        for k in tl.static_range(LEVELS):
+            low = tl.minimum(tl.maximum(tl.load(before + k) - begin, 0), vertices)
+            high = tl.minimum(tl.maximum(tl.load(before + k + 1) - begin, 0), vertices)
+            blocks = (high - low + BLOCK - 1) // BLOCK
+            mine = (number >= 0) & (number < blocks)
+            level = tl.where(mine, k, level)
+            first = tl.where(mine, low + number * BLOCK, first)
+            end = tl.where(mine, high, end)
+            number -= blocks
+    return level, first, end
 
 
 @kernel(do_not_specialize=["vertices", "begin"])
 def _blur(
-    table, extra, number, found, weight, before, out, out_extra, vertices, channels, begin,
+    table, extra, found, weight, upto, before, out, out_extra, vertices, channels, begin,
     LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, KIND: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    level, first, end = _of_one_level(before, begin, vertices, LEVELS, BLOCK)
+    v = first + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    inside = v < vertices
-    rows = tl.load(number + v, mask=inside, other=0)
-    first_row = v * 0  # of the level's weights
-    for level in tl.static_range(1, LEVELS):
-        first_row += tl.where(begin + v >= tl.load(before + level), ROWS, 0)
+    inside = v < end
+    once = inside & (tl.program_id(1) == 0)
+    columns = (c < channels)[None, :]
     total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
     total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
-    at = v
-    for k in range(tl.max(rows)):
-        packed = tl.load(found + at, mask=k < rows, other=0)
-        at += vertices
-        bits = packed & MASK
-        row = first_row + ((packed >> ROW_BITS) & MASK)
-        place = packed >> (2 * ROW_BITS)
-        for q in tl.static_range(LONGEST):
-            there = (bits >> q) & 1
-            w = tl.load(weight + row * LONGEST + q)
-            mask = (there > 0)[:, None] & (c < channels)[None, :]
-            total += w[:, None] * tl.load(table + place[:, None] * channels + c[None, :], mask=mask, other=0.0)
-            if KIND > 0:
-                total_extra += w * tl.load(extra + place, mask=there > 0, other=0.0)
-            place += there
-    tl.store(out + v[:, None] * channels + c[None, :], total, mask=inside[:, None] & (c < channels)[None, :])
+    at = found + v
+    for length in tl.static_range(1, LONGEST + 1):
+        for row in range(tl.load(upto + length - 1), tl.load(upto + length)):
+            packed = tl.load(at, mask=inside, other=0)
+            at += vertices
+            # As wide as a row before anything is made of it: then it alone is passed between threads.
+            wide = tl.broadcast_to(packed[:, None], [BLOCK, WIDTH])
+            here, here_extra = table + (wide >> ROW_BITS) * channels + c[None, :], extra + (packed >> ROW_BITS)
+            for q in tl.static_range(length):
+                w = tl.load(weight + (level * ROWS + row) * LONGEST + q)
+                there = (wide >> q) & 1
+                total += w * tl.load(here, mask=(there > 0) & columns, other=0.0)
+                here += there * channels
+                if KIND > 0:
+                    there = (packed >> q) & 1
+                    total_extra += w * tl.load(here_extra, mask=there > 0, other=0.0)
+                    here_extra += there
+    tl.store(out + v[:, None] * channels + c[None, :], total, mask=inside[:, None] & columns)
     if KIND > 0:
-        tl.store(out_extra + v, total_extra, mask=inside & (tl.program_id(1) == 0))
+        tl.store(out_extra + v, total_extra, mask=once)
 
 
 def add_coarser(fine: Rows, coarse: Rows, vertex: Tensor, weight: Tensor) -> None:
@@ -279,7 +332,7 @@ def add_coarser(fine: Rows, coarse: Rows, vertex: Tensor, weight: Tensor) -> Non
     size, width = row_block(channels, count), channel_block(channels)
     _add_coarser[(cdiv(count, size), max(1, cdiv(channels, width)))](
         fine.main, fine.extra, coarse.main, coarse.extra, vertex, weight, count, channels,
-        ENTRIES=vertex.size(0) // max(1, count), KIND=fine.kind, BLOCK=size, WIDTH=width,
+        ENTRIES=vertex.size(0) // max(1, count), KIND=fine.kind, BLOCK=size, WIDTH=width, num_warps=WARPS,
     )  # fmt: skip
 
 
