@@ -30,7 +30,7 @@ Jobs = Annotated[
 def motif(
     out: Out = Path("results/motif"),
     quick: Quick = False,
-    trials: Annotated[int | None, typer.Option(help="Networks of each kind. \\[default: 10 or 4, quick: 3]", min=1)] = None,
+    trials: Annotated[int | None, typer.Option(help="Networks of each kind. \\[default: 10, quick: 3]", min=1)] = None,
     iterations: Annotated[
         int | None, typer.Option(help="Batches of graphs to train on. \\[default: 300 to 1000, quick: 250]", min=1)
     ] = None,
