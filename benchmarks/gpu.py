@@ -81,24 +81,23 @@ def speed(quick: bool) -> Iterator[dict]:
 # Exact or lattice; large clouds; memory
 
 
-def crossing(quick: bool) -> list[dict]:
+def crossing(quick: bool) -> Iterator[dict]:
     """Training steps of both, by the number of points."""
-    rows = []
     sizes = (2000, 8000) if quick else (2000, 5000, 10_000, 20_000, 40_000, 80_000)
     limit, groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS_CUDA, 0
     try:
         for dim, channels in ((2, 8), (4, 8), (4, 64), (6, 8)):
             for name in ("spread 1", "spread 10", "clusters"):
+                ratios = {}
                 for count in sizes:
                     points, values = cloud(name, count, dim).to(DEVICE), features(count, channels).to(DEVICE)
                     times = {m: milliseconds(lambda p=points, f=values, m=m: step(p, f, m), 5) for m in ("exact", "lattice")}
-                    ratio = statistics.median(times["exact"]) / statistics.median(times["lattice"])
-                    rows.append({"dim": dim, "channels": channels, "cloud": name, "count": count, "ratio": ratio, **times})
-                text = ", ".join(f"{r['count']:,}: {r['ratio']:.2f}" for r in rows[-len(sizes) :])
+                    ratios[count] = statistics.median(times["exact"]) / statistics.median(times["lattice"])
+                    yield {"dim": dim, "channels": channels, "cloud": name, "count": count, "ratio": ratios[count], **times}
+                text = ", ".join(f"{count:,}: {ratio:.2f}" for count, ratio in ratios.items())
                 print(f"exact / lattice, D={dim} C={channels} {name}: {text}", flush=True)
     finally:
         groups.EXACT_PAIRS_CUDA = limit
-    return rows
 
 
 def large(quick: bool) -> Iterator[dict]:

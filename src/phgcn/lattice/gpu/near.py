@@ -225,17 +225,11 @@ def _near(
             mine_second = tl.load(own_second + i[:, :, None] * channels + c, mask=there_is, other=0.0).to(kind)
             if EXTRA:
                 mine_second_extra = load_extra(own_second_extra, i, present, KIND_OWN_SECOND, total_extra)
-    b = tl.arange(0, BLOCK)[None, :]
-    run = runs + local
-    next_first = tl.load(run, mask=present, other=0)
-    next_last = tl.load(run + rows * (end - begin), mask=present, other=0)
     for row in range(rows):
-        # The next run is asked for before this one is summed.
-        s, last = next_first + b, next_last
-        run += end - begin
-        more = present & (row + 1 < rows)
-        next_first = tl.load(run, mask=more, other=0)
-        next_last = tl.load(run + rows * (end - begin), mask=more, other=0)
+        # Places follow from the row's number: Triton 3.6 took the first row's length for all where a pointer was moved along.
+        run = runs + row * (end - begin) + local
+        s = tl.load(run, mask=present, other=0) + tl.arange(0, BLOCK)[None, :]
+        last = tl.load(run + rows * (end - begin), mask=present, other=0)
         for _ in range(0, tl.max(last - s), BLOCK):
             live = s < last
             square = tl.zeros([TARGETS, BLOCK], dtype=kind)
