@@ -106,7 +106,7 @@ def crossing(measured: dict) -> list[str]:
 
 def section(name: str) -> dict:
     """The results of the last run of ``gpu.py`` that has a section."""
-    return next(run for run in map(results, ("gpu", "gpu_stages", "gpu_earlier")) if name in run)
+    return next(run for run in map(results, ("gpu", "gpu_stages", "gpu_large", "gpu_crossing")) if name in run)
 
 
 def main() -> None:
