@@ -20,8 +20,8 @@ PIECE = 32
 MANY_RUNS = 1 << 15
 """So many runs are looked at by programs that take several of them; most have one piece."""
 
-BLURRED, BLUR_WARPS = 512, 2
-"""Numbers that a program of the blur sums, and its warps."""
+NUMBERS, WARPS = 512, 2
+"""Numbers, rows times channels, that one program takes, and its warps."""
 
 SLAB = 1 << 21
 """Vertices whose neighbours are held at once."""
@@ -75,10 +75,6 @@ def _take(table, order, out, count, columns, BLOCK: tl.constexpr, WIDTH: tl.cons
 def channel_block(channels: int) -> int:
     """The channels that one program takes."""
     return min(128, power_of_2(max(1, channels)))
-
-
-NUMBERS, WARPS = 512, 2
-"""Numbers of rows that one program takes, and its warps."""
 
 
 def row_block(channels: int, count: int) -> int:
@@ -260,13 +256,12 @@ def blur(
 def blur_slab(table: Rows, found: Tensor, stencil: Stencil, out: Rows, before: Tensor, begin: int = 0) -> None:
     """Sums the rows of the neighbours that were found for the vertices from ``begin`` on."""
     vertices, channels = found.size(1), table.main.size(1)
-    width = channel_block(channels)
-    size = block(max(1, BLURRED // width), vertices)
+    size, width = row_block(channels, vertices), channel_block(channels)
     programs = cdiv(vertices, size) + stencil.levels - 1  # each level may leave one that is not full
     _blur[(programs, max(1, cdiv(channels, width)))](
         table.main, table.extra, found, stencil.weight, stencil.upto, before, out.main, out.extra, vertices, channels, begin,
         LEVELS=stencil.levels, ROWS=stencil.offsets.rows, LONGEST=stencil.offsets.longest, KIND=table.kind,
-        BLOCK=size, WIDTH=width, num_warps=BLUR_WARPS,
+        BLOCK=size, WIDTH=width, num_warps=WARPS,
     )  # fmt: skip
 
 
