@@ -77,7 +77,7 @@ class NearField:
             grad (torch.Tensor, optional): Where the gradient of the targets' positions goes.
         """
         count, order = self.target.key.size(1), self.source.point
-        first, second = (rows and rows.taken(order) for rows in (first, second))
+        first, second = first.taken(order), second and second.taken(order)
         for begin in range(0, count, SLAB):
             end = min(count, begin + SLAB)
             self._add(begin, end, self._runs(begin, end), first, own, second, own_second, out, grad)
