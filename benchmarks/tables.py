@@ -35,7 +35,7 @@ def table(heading: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def short(value: float) -> str:
-    return f"{value:.3f}".lstrip("0") if value < 1 else f"{value:.2f}"
+    return f"{round(value, 3) + 0.0:.3f}".lstrip("0") if value < 1 else f"{value:.2f}"  # + 0.0: no -0
 
 
 def accuracy_tables(accuracy: dict) -> list[str]:
