@@ -1,4 +1,4 @@
-r"""Writes the results of the GPU benchmarks into docs/performance.md, between its marks.
+r"""Writes the results of the GPU benchmarks into docs/performance.md and README.md, between their marks.
 
 python benchmarks/gpu_tables.py    # after gpu.py and gpu_layers.py
 """
@@ -121,13 +121,25 @@ def crossing(measured: dict) -> list[str]:
     return table(["D", "channels", "cloud", *(f"N={n:,}" for n in sizes)], rows)
 
 
+def headline(measured: dict) -> list[str]:
+    """One sentence for the README: the lattice, from the densest cloud to the sparsest."""
+    times: dict[int, list[float]] = {}
+    for r in measured["large"]:
+        if r["method"] == "lattice":
+            times.setdefault(r["count"], []).append(statistics.median(r["forward"]))
+    told = [f"{count:,} points in {min(found):.0f} to {max(found):.0f} ms" for count, found in sorted(times.items())]
+    peak = max(r["peak"] for r in measured["large"])
+    return [f"On one H200, `lattice` takes {' and '.join(told)} (64 channels, forward; with gradients within {peak:.0f} GB)."]
+
+
 def section(name: str) -> dict:
     """The results of the last run of ``gpu.py`` that has a section."""
     return next(run for run in map(results, ("gpu", "gpu_stages", "gpu_large", "gpu_crossing")) if name in run)
 
 
 def main() -> None:
-    page = ROOT / "docs" / "performance.md"
+    page, readme = ROOT / "docs" / "performance.md", ROOT / "README.md"
+    write(readme, "gpu", headline(section("large")))
     write(page, "speed", speed(section("speed")))
     write(page, "stages", stages(section("stages")))
     one = section("speed")["speed"][0]
@@ -136,7 +148,7 @@ def main() -> None:
     write(page, "exact", exact(results("gpu_exact")))
     write(page, "training", training(results("gpu_training")))
     write(page, "crossing", crossing(section("crossing")))
-    print(f"written: {page}")
+    print(f"written: {page}, {readme}")
 
 
 if __name__ == "__main__":
