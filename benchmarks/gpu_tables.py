@@ -5,7 +5,9 @@ python benchmarks/gpu_tables.py    # after gpu.py and gpu_layers.py
 
 from __future__ import annotations
 
+import math
 import statistics
+from itertools import pairwise
 
 from tables import ROOT, results, table, write
 
@@ -118,7 +120,21 @@ def crossing(measured: dict) -> list[str]:
         clouds.setdefault((r["dim"], r["channels"], r["cloud"]), {})[r["count"]] = r["ratio"]
     sizes = sorted({count for ratios in clouds.values() for count in ratios})
     rows = [[*map(str, cloud), *(f"{ratios[n]:.2f}" for n in sizes)] for cloud, ratios in clouds.items()]
-    return table(["D", "channels", "cloud", *(f"N={n:,}" for n in sizes)], rows)
+    equal = sorted(equal_at(ratios) for ratios in clouds.values())
+    return [
+        *table(["D", "channels", "cloud", *(f"N={n:,}" for n in sizes)], rows),
+        "",
+        f"They are equal between {equal[0]:,.0f} and {equal[-1]:,.0f} points, in the mean of all clouds at "
+        f"{statistics.geometric_mean(equal):,.0f} (between two sizes, logarithms are taken for linear).",
+    ]
+
+
+def equal_at(ratios: dict[int, float]) -> float:
+    """Where a ratio that grows with the number of points becomes 1."""
+    sizes = sorted(ratios)
+    low, high = next(pair for pair in pairwise(sizes) if ratios[pair[0]] < 1 <= ratios[pair[1]])
+    share = -math.log(ratios[low]) / math.log(ratios[high] / ratios[low])
+    return low * (high / low) ** share
 
 
 def headline(measured: dict) -> list[str]:
