@@ -6,10 +6,10 @@ r"""The filter on one GPU: is it right, how long does it take, where does the ti
 
 Sections: ``check`` (against the plain torch reference on the CPU, float32 and float64, forward and backward; the same bits
 from run to run; a batch against its graphs alone), ``speed`` (the marks), ``stages`` (each stage beside the bytes that it is
-given and returns, at copy speed), ``crossing`` (exact against lattice), ``large`` (ten million points, and the memory),
-``memory`` (out of memory is torch's error, and the process goes on), ``tiny`` (one small filter and its gradient, for
-compute-sanitizer).  Run it with ``PYTHONPATH=src`` where the package is not installed.  Medians with CUDA events; prints
-tables, writes ``benchmarks/results/gpu.json``.
+given and returns, at copy speed), ``launches`` (what launching kernels ourselves gains), ``crossing`` (exact against lattice),
+``large`` (ten million points, and the memory), ``memory`` (out of memory is torch's error, and the process goes on), ``tiny``
+(one small filter and its gradient, for compute-sanitizer).  Run it with ``PYTHONPATH=src`` where the package is not installed.
+Medians with CUDA events; prints tables, writes ``benchmarks/results/gpu.json``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import common
 import torch
@@ -26,10 +27,12 @@ from gpu_check import check, small
 from gpu_common import CHANNELS, DEVICE, DIM, cloud, copy_speed, features, milliseconds, step
 from gpu_stages import stages
 
+from phgcn import structural_attention
 from phgcn.functional import global_attention
 from phgcn.lattice import Separable, groups
+from phgcn.lattice.scheme import without_exception
 
-SECTIONS = ("check", "speed", "stages", "crossing", "large", "memory")
+SECTIONS = ("check", "speed", "stages", "launches", "crossing", "large", "memory")
 MARKS = {
     ("separable", 100_000, "spread 1"): 1.0,
     ("separable", 100_000, "spread 10"): 1.0,
@@ -76,6 +79,34 @@ def speed(quick: bool) -> Iterator[dict]:
                     )
     finally:
         groups.EXACT_PAIRS_CUDA = limit
+
+
+def launches(quick: bool) -> Iterator[dict]:
+    """Small clouds and a small graph, where the host decides, launched by :class:`phgcn.triton_kernels.Kernel` and by Triton,
+    in turns."""
+    from phgcn.triton_kernels import Kernel
+
+    ways = {"direct": Kernel.__getitem__, "triton": lambda kernel, grid: kernel.function[grid]}
+    points, values = cloud("spread 1", 10_000).to(DEVICE), features(10_000).to(DEVICE)
+    edge_index = torch.randint(0, 200, (2, 1000), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    jobs = {
+        "`structural_attention`, 200 nodes, 1,000 edges": lambda: structural_attention(points[:200], values[:200], edge_index)
+    }
+    for method in (Separable(), without_exception("lattice", DIM), "exact"):
+        name = method if isinstance(method, str) else type(method).__name__
+        jobs[f"{name}, 10,000 points"] = partial(global_attention, points, values, decay=1.0, method=method)
+        jobs[f"{name}, 10,000 points, with backward"] = partial(step, points, values, method)
+    for what, job in jobs.items():
+        row: dict = {"what": what, **{way: [] for way in ways}}
+        try:
+            for _ in range(2 if quick else 9):
+                for way, launch in ways.items():
+                    Kernel.__getitem__ = launch  # type: ignore[method-assign]
+                    row[way] += milliseconds(job, 3)
+        finally:
+            Kernel.__getitem__ = ways["direct"]  # type: ignore[method-assign]
+        print(what, {way: round(statistics.median(row[way]), 3) for way in ways}, flush=True)
+        yield row
 
 
 # Exact or lattice; large clouds; memory
@@ -173,6 +204,7 @@ def main() -> None:
         "check": check,
         "speed": speed,
         "stages": stages,
+        "launches": launches,
         "crossing": crossing,
         "large": large,
         "memory": memory,

@@ -20,17 +20,15 @@ is reported, and the others still run.
 from __future__ import annotations
 
 import argparse
-import statistics
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import common
 import torch
 from gpu_errors import exact_gradient_errors
+from gpu_small import small, training
 from gpu_timing import (
     CHANNELS,
     DEVICE,
@@ -57,7 +55,6 @@ DIM = 4
 CHECKED = 700
 EXACT_COUNT, EXACT_CHANNELS = 100_000, 64
 NODES, EDGES = 1_000_000, 10_000_000
-SMALL_NODES, SMALL_EDGES, SMALL_WIDTH = 183, 560, 1703
 TILES = [(128, 32, 8, 3), (64, 32, 4, 4), (128, 64, 8, 3), (64, 32, 4, 2), (64, 64, 4, 3), (128, 64, 4, 3)]
 """Targets and sources of a tile, warps and stages, that ``tune`` tries."""
 
@@ -235,102 +232,6 @@ def peaks(jobs: dict[str, Callable[[], object]]) -> dict[str, int]:
         job()
         found[name] = torch.cuda.max_memory_allocated() - before
     return found
-
-
-def captured(job: Callable[[], object]) -> Callable[[], object]:
-    """A job as a CUDA graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            job()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        job()
-
-    def replay(job: Callable[[], object] = job) -> None:  # keeps what the job holds: the graph writes to it
-        graph.replay()
-
-    return replay
-
-
-def small(rounds: int = 50) -> dict:
-    x, edge_index = normal(SMALL_NODES, SMALL_WIDTH, seed=1), edges(SMALL_NODES, SMALL_EDGES)
-    jobs: dict[str, Callable[[], object]] = {}
-    why: dict[str, str] = {}
-    for layer in ("GATConv", "EDAConv", "PHGCNConv"):
-        job = partial(step, make(layer, SMALL_WIDTH), x, edge_index)
-        jobs[layer] = job
-        if layer == "GATConv":  # PyG's layer asks the device how many self-loops there are, which cannot be captured
-            continue
-        compiled = torch.compile(make(layer, SMALL_WIDTH), mode="reduce-overhead")
-        jobs[f"{layer}, compiled"] = partial(step, compiled, x, edge_index)
-        try:
-            jobs[f"{layer}, CUDA graph"] = captured(partial(step, make(layer, SMALL_WIDTH), x, edge_index))
-        except Exception as error:  # said, and the others run
-            why[layer] = f"{type(error).__name__}: {error}"
-    loops = torch.arange(SMALL_NODES, device=DEVICE)
-    given = [normal(SMALL_NODES, HEADS, w, seed=w).requires_grad_() for w in (DIM, CHANNELS)]
-    looped = torch.cat([edge_index, torch.stack([loops, loops])], dim=1)
-
-    def structural() -> None:
-        torch.autograd.grad(phgcn.structural_attention(*given, looped).square().mean(), given)
-
-    jobs["structural attention alone"] = structural
-    try:
-        jobs["structural attention alone, CUDA graph"] = captured(structural)
-    except Exception as error:  # said, and the others run
-        why["CUDA graph"] = f"{type(error).__name__}: {error}"
-    times = timed(jobs, rounds, warm=5)
-    launched = kernels({name: jobs[name] for name in times})
-    number = {name: sum(k["launches"] for k in found.values()) for name, found in launched.items()}
-    for name, count in number.items():
-        print(f"{name}: {count} kernels launched", flush=True)
-    return {"times": times, "launches": number, "kernels": launched, "failed": why}
-
-
-def training(epochs: int = 40) -> dict:
-    """Epochs after the third of each model, recorded as CUDA graphs where they can be, and all of them launched anew."""
-    from phgcn.data import load_graph
-    from phgcn.nn.models import NodeModel
-
-    models = ("phgcn", "phgcn lattice", "gat-eda", "gat", "gcn", "mlp")
-    rule, times, checkpoints = NodeModel.recordable, {}, {}
-    for graph in ("texas", "cora"):
-        data = load_graph(graph)
-        for name in models:
-            for recorded in (True, False):
-                NodeModel.recordable = rule if recorded else lambda self, x: False  # type: ignore[method-assign]
-                try:
-                    used, taken, saving = epoch_times(graph, data, name, epochs)
-                finally:
-                    NodeModel.recordable = rule  # type: ignore[method-assign]
-                if used == recorded:
-                    label = f"{graph}, {name}{', CUDA graph' if recorded else ''}"
-                    times[label] = {"median": statistics.median(taken), "min": min(taken), "all": taken}
-                    checkpoints[label] = saving
-    return {"times": times, "checkpoint_s": checkpoints}
-
-
-def epoch_times(graph: str, data: object, model: str, epochs: int) -> tuple[bool, list[float], float]:
-    """Whether the epochs were recorded, the seconds that each of them took, and those of one checkpoint."""
-    from phgcn.train import Plan, Settings
-    from phgcn.train.run import prepare, seeded, start
-
-    model, *method = model.split()
-    options = {"method": method[0]} if method else {}
-    plan = Plan(graph, model=model, splits=1, device="cuda", settings=Settings(epochs=epochs, patience=epochs, **options))
-    task = prepare(plan, data)[0]
-    with seeded(common.SEED, task):
-        run = start(plan, task)
-        while not run.done:
-            run.epoch()
-    with tempfile.TemporaryDirectory() as folder:
-        begin = time.perf_counter()
-        for number in range(5):
-            run.save(Path(folder) / f"{number}.safetensors")
-        saving = (time.perf_counter() - begin) / 5
-    return run.recorded, [row[3] for row in run.state.curves[3:]], saving
 
 
 SECTIONS = {

@@ -30,7 +30,7 @@ class Stages:
     """Times stages with events while it is entered; what a stage's own stages take is not counted twice."""
 
     def __init__(self) -> None:
-        from phgcn.lattice.gpu import backend, clouds, keys, lattice, levels, near, rows
+        from phgcn.lattice.gpu import backend, blurring, clouds, keys, lattice, levels, near
 
         self.calls: list[tuple[str, torch.cuda.Event, torch.cuda.Event, int, int]] = []
         self.open: list[int] = []
@@ -46,11 +46,11 @@ class Stages:
             (backend, "make_plan", "plan: rest"),
             (lattice, "sum_runs", "splat and restrict"),
             (clouds, "sum_runs", "cloud sums"),
-            (rows, "index_keys", "neighbours: index"),
+            (blurring, "index_keys", "neighbours: index"),
             (lattice, "index_keys", "neighbours: index"),
-            (rows, "neighbours", "neighbours"),
+            (blurring, "neighbours", "neighbours"),
             (lattice, "neighbours", "neighbours"),
-            (rows, "blur_slab", "blur"),
+            (blurring, "blur_slab", "blur"),
             (lattice, "blur_slab", "blur"),
             (lattice, "add_coarser", "add coarser"),
             (near, "cell_keys", "near field: cells"),

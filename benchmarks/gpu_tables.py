@@ -74,7 +74,10 @@ def layers(measured: dict, small: dict) -> list[str]:
         longest = list(found["kernels"][name].items())[:6]
         parts.append(f"- {name}: " + ", ".join(f"{kernel_name(kernel)} {part['ms']:.1f}" for kernel, part in longest))
     steps = small["sections"]["small"]
-    rows = [[name, f"{1000 * t['median']:.2f}", str(steps["launches"].get(name, ""))] for name, t in steps["times"].items()]
+    rows = [
+        [name, f"{1000 * t['median']:.2f}", f"{1000 * steps['floor_s']:.3f}", str(steps["launches"].get(name, ""))]
+        for name, t in steps["times"].items()
+    ]
     return [
         "A training step, 1,000,000 nodes, 10,000,000 edges, 8 heads of 8 channels:",
         "",
@@ -87,7 +90,7 @@ def layers(measured: dict, small: dict) -> list[str]:
         "",
         "A training step on a graph of 183 nodes with 1,703 features, the size of texas:",
         "",
-        *table(["layer", "ms", "kernels"], rows),
+        *table(["layer", "ms", "floor, ms", "kernels"], rows),
     ]
 
 
@@ -110,8 +113,19 @@ def exact(measured: dict) -> list[str]:
 
 def training(measured: dict) -> list[str]:
     found = measured["sections"]["training"]
-    rows = [[name, f"{1000 * t['median']:.2f}", f"{1000 * t['min']:.2f}"] for name, t in found["times"].items()]
-    return table(["graph and model", "ms", "least"], rows)
+    rows = [
+        [name, f"{1000 * t['median']:.2f}", f"{1000 * t['min']:.2f}", f"{1000 * found['floor_s'][name]:.3f}"]
+        for name, t in found["times"].items()
+    ]
+    return table(["graph and model", "ms", "least", "floor, ms"], rows)
+
+
+def launches(measured: dict) -> list[str]:
+    rows = []
+    for r in measured["launches"]:
+        ours, triton = (statistics.median(r[way]) for way in ("direct", "triton"))
+        rows.append([r["what"], f"{ours:.2f}", f"{triton:.2f}", f"{triton / ours:.2f}x"])
+    return table(["", "ours, ms", "Triton's, ms", "Triton's / ours"], rows)
 
 
 def crossing(measured: dict) -> list[str]:
@@ -150,7 +164,7 @@ def headline(measured: dict) -> list[str]:
 
 def section(name: str) -> dict:
     """The results of the last run of ``gpu.py`` that has a section."""
-    return next(run for run in map(results, ("gpu", "gpu_stages", "gpu_large", "gpu_crossing")) if name in run)
+    return next(run for run in map(results, ("gpu", "gpu_stages", "gpu_large", "gpu_crossing", "gpu_launches")) if name in run)
 
 
 def main() -> None:
@@ -163,6 +177,7 @@ def main() -> None:
     write(page, "layers", layers(results("gpu_layers"), results("gpu_small")))
     write(page, "exact", exact(results("gpu_exact")))
     write(page, "training", training(results("gpu_training")))
+    write(page, "launches", launches(section("launches")))
     write(page, "crossing", crossing(section("crossing")))
     print(f"written: {page}, {readme}")
 

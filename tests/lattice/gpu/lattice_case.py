@@ -1,17 +1,20 @@
 """What the lattice in Triton must do, wherever its kernels run: a class to inherit."""
 
+import functools
+
 import pytest
 import torch
 from clouds import forced, normal, relative
 
 from phgcn import global_attention, permutohedral_filter
-from phgcn.lattice import MultiScale, Separable, groups
+from phgcn.lattice import Exact, MultiScale, Separable, groups
 from phgcn.lattice.geometry import locate
 from phgcn.lattice.reference import kuhn_coordinates
 from phgcn.lattice.stencil import orbits
 
 pytest.importorskip("triton")
-from phgcn.lattice.gpu import backend, keys, lattice, rows
+from phgcn.lattice.gpu import backend, blurring, keys, lattice, rows
+from phgcn.lattice.gpu.constants import constants
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
@@ -46,12 +49,34 @@ def cloud(dim, count=13, asked=0, spread=1.0, channels=3):
     return inputs, indices
 
 
+def noting(function, reads):
+    """The function, which adds its name to a list when it is called."""
+
+    @functools.wraps(function)
+    def noted(*given, **named):
+        reads.append(function.__name__)
+        return function(*given, **named)
+
+    return noted
+
+
+def noted_reads(monkeypatch):
+    """A list that takes the name of every way by which the host reads a tensor from now on."""
+    reads = []
+    for name in ("tolist", "item", "cpu", "__bool__", "__int__", "__float__", "__index__", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, noting(getattr(torch.Tensor, name), reads))
+    return reads
+
+
 class LatticeCase:
     device: str
     backend = "triton"
 
     def run(self, dtype, call, scheme, inputs, indices):
         return run(self.device, self.backend, dtype, call, scheme, inputs, indices)
+
+    def which(self):
+        return torch.zeros(1, device=self.device).device
 
     def compare(self, scheme, given, dtype=torch.float64, call=global_attention, slack=1.0):
         want = run("cpu", "reference", torch.float64, call, scheme, *given)
@@ -94,6 +119,27 @@ class LatticeCase:
         inputs["positions"][3] = 4e6
         self.compare(Separable(), (inputs, indices), slack=1e4)  # coordinates of millions have lost ten digits
 
+    def test_how_many_words_keys_have_is_kept_for_the_next_call(self, monkeypatch):
+        positions, values = normal(6, 1, 4, seed=1).to(self.device), normal(6, 1, 2, seed=2).to(self.device)
+        positions[3] = 4e6
+        constants(Separable(), 4, positions.dtype, positions.device).words[:] = [1, 1, 1]
+        reads = noted_reads(monkeypatch)
+        for expected in (2, 1):
+            reads.clear()
+            global_attention(positions, values, method=Separable(), backend=self.backend)
+            assert len(reads) == expected, reads
+
+    @pytest.mark.parametrize("words", [2, 3])
+    def test_keys_of_more_words_than_they_need_give_the_same_bits(self, words):
+        for scheme in (Separable(), quick(2), forced("lattice", 2, 2)):
+            given = cloud(2, count=9, asked=5, channels=2)
+            made = constants(scheme, 2, torch.float32, self.which())
+            want = self.run(torch.float32, global_attention, scheme, *given)
+            made.words[:] = [words] * 3
+            got = self.run(torch.float32, global_attention, scheme, *given)
+            assert all(map(torch.equal, got, want))
+            assert made.words[0] == 1  # for the next call
+
     def test_the_finest_levels_are_those_of_the_reference(self, monkeypatch):
         """Three clouds of other densities: one starts at the finest level, the others coarser, and all together."""
         monkeypatch.setattr(groups, "EXACT_PAIRS", 0)
@@ -130,13 +176,14 @@ class LatticeCase:
         assert torch.equal(made[0][0], made[1][0].half())
         assert all(relative(a, b) < 2e-3 for a, b in zip(made[0], made[1], strict=True))  # the output was rounded
 
-    def test_coarser_levels_take_no_more_room_than_their_vertices(self, monkeypatch):
+    def test_coarser_levels_are_found_and_have_room(self, monkeypatch):
         blurred = []
-        blur = rows.blur
+        blur = blurring.blur
 
-        def noted(tables, keys, count, *rest):
-            blurred.append((count, keys[:, :count].cpu()))
-            return blur(tables, keys, count, *rest)
+        def noted(tables, keys, count, stencil, fields, before, bounded):
+            there = before[stencil.levels].item() if bounded else count
+            blurred.append((there, count, keys[:, :there].cpu()))
+            return blur(tables, keys, count, stencil, fields, before, bounded)
 
         monkeypatch.setattr(lattice, "blur", noted)
         positions, values = normal(40, 1, seed=3).to(self.device), normal(40, 2, seed=4).to(self.device)
@@ -145,8 +192,36 @@ class LatticeCase:
         global_attention(positions, values, decay=1.0, method=scheme, backend=self.backend)
         w = kuhn_coordinates(positions.cpu(), 0.8, 3, 0)
         vertices = [len(locate(w / 2**level)[0].flatten(0, 1).unique(dim=0)) for level in range(3)]
-        assert [count for count, _ in blurred] == [vertices[0], sum(vertices[1:])]
-        assert all((keys[0].diff() > 0).all() for _, keys in blurred)
+        assert [there for there, _, _ in blurred] == [vertices[0], sum(vertices[1:])]
+        assert [count for _, count, _ in blurred] == [vertices[0], 2 * vertices[0]]
+        assert all((keys[0].diff() > 0).all() for _, _, keys in blurred)
+
+    def test_channels_of_coarser_levels_in_turns_give_the_same_bits(self, monkeypatch):
+        given = cloud(1, count=9, channels=40)
+        scheme = MultiScale(0.8, (1, 1, 1), near_field=0, weights=((0.7, 0.3), (0.5, 0.2), (0.4, 0.1)))
+        at_once = self.run(torch.float32, global_attention, scheme, *given)
+        monkeypatch.setattr(lattice, "ROOM", 0)
+        in_turns = self.run(torch.float32, global_attention, scheme, *given)
+        assert all(map(torch.equal, in_turns, at_once))
+
+    @pytest.mark.parametrize("scheme", [Separable(), quick(2), MultiScale(0.125, (2,) * 4, pairs=5), Exact()])
+    def test_the_host_reads_once(self, monkeypatch, scheme):
+        """Forward, and backward, which for a sum of all pairs needs nothing; an index of graphs is read when it is new."""
+        monkeypatch.setattr(groups, "EXACT_PAIRS", 0)
+        monkeypatch.setattr(groups, "EXACT_PAIRS_CUDA", 0)
+        batch = torch.tensor([0] * 9 + [1] * 6, device=self.device)
+        positions, values = normal(15, 2, 2, seed=1).to(self.device), normal(15, 2, 3, seed=2).to(self.device)
+        positions.requires_grad_()
+        global_attention(positions, values, method=scheme, backend=self.backend)  # makes constants, which are kept
+        reads = noted_reads(monkeypatch)
+        often = 1 if isinstance(scheme, Exact) else 2
+        for index, moved, expected in ((None, 0, often), (batch, 0, often + 1), (batch, 0, often), (batch, 1, often + 1)):
+            reads.clear()
+            if moved:
+                batch += moved
+            out = global_attention(positions, values, batch=index, method=scheme, backend=self.backend)
+            out.backward(values)
+            assert len(reads) == expected, reads
 
     @pytest.mark.parametrize(
         "scheme", [Separable(), quick(2, lattices=2), forced("lattice", 1, 4), MultiScale(0.125, (2,) * 4, pairs=5)]
@@ -166,11 +241,18 @@ class LatticeCase:
         )
 
     def test_keys_that_do_not_fit_are_no_numbers_where_nobody_looks(self, monkeypatch):
-        monkeypatch.setattr(backend, "capturing", lambda tensor: True)
+        """They fit where a call before, which looked, has found how many words they need."""
         inputs = {"positions": normal(4, 1, 4, seed=1), "values": normal(4, 1, 2, seed=2)}
         inputs["positions"][2] = 4e6
-        out, *_ = self.run(torch.float64, global_attention, Separable(), inputs, {})
+        constants(Separable(), 4, torch.float64, self.which()).words[:] = [1, 1, 1]
+        with monkeypatch.context() as recording:
+            recording.setattr(backend, "capturing", lambda tensor: True)
+            out, *_ = self.run(torch.float64, global_attention, Separable(), inputs, {})
         assert out.isnan().all()
+        want = self.run(torch.float64, global_attention, Separable(), inputs, {})
+        monkeypatch.setattr(backend, "capturing", lambda tensor: True)
+        got = self.run(torch.float64, global_attention, Separable(), inputs, {})
+        assert all(map(torch.equal, got, want))
 
     def test_many_keys_are_sought_with_an_index(self, monkeypatch):
         given = cloud(2, asked=5)

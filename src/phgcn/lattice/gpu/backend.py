@@ -185,7 +185,7 @@ def _forward(plan: Plan, made: Constants, scheme: Scheme, values: Rows, normalis
         to = whole if last else whole.like(whole.main.size(0))
         slice_points(
             table, lattice.entry.runs.run, lattice.entry.simplices, values, clouds, plan.kappa, made.factor,
-            sums if last else None, summed, to, normalise and last, plan.bits,
+            sums if last else None, summed, to, normalise and last, plan.lacking,
         )  # fmt: skip
         summed = to
 

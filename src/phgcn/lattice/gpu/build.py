@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .keys import NO_KEY, Fields, indexed_bound, lower_bound
-from .launch import block, cdiv, kernel, steps, tl, triton
+from .launch import block, cdiv, kernel, programs, steps, tl, triton
 from .locate import barycentric, fractions, ranks
 
 ROW_BITS = tl.constexpr(16)
@@ -212,13 +212,14 @@ def neighbours(
     """The neighbours of the vertices from ``begin`` to ``end``, sought with an ``index`` if there is one.
 
     There are ``count`` vertices, or as many as ``limit`` says on the device.  Returns, for each row of offsets, the
-    first vertex on it and a bit for each offset that is there, packed, int64, :math:`(R, V)`.
+    first vertex on it and a bit for each offset that is there, packed, int64, :math:`(R, V)`; undefined for vertices that
+    are not there.
     """
     words, stride = keys.shape
     (rows, dim), number = offsets.first.shape, end - begin
     found = torch.empty(rows, number, dtype=torch.int64, device=keys.device)
     size = block(SEEKING, number)
-    _neighbours[(rows, cdiv(number, size))](
+    _neighbours[(rows, programs(cdiv(number, size), limit is not None, rows))](
         keys, limit, index, offsets.first, offsets.length, fields.table, found,
         begin, end, count, stride, steps(count), 0 if index is None else index.size(0) - 2,
         D=dim, LONGEST=offsets.longest, WORDS=words, BLOCK=size, num_warps=SEEKING_WARPS,
@@ -233,34 +234,36 @@ def _neighbours(
 ):  # fmt: skip
     # Vertices side by side are sought side by side, so that threads read the same keys on their way.
     row = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    reach = tl.load(length + row)
     if limit is not None:
         vertices = tl.minimum(tl.load(limit), vertices)
-    inside = (i < end - begin) & (begin + i < vertices)
-    target = ()
-    at = begin + i
-    for a in tl.static_range(WORDS):
-        step = row * 0
-        for j in tl.static_range(D):
-            of_word = tl.load(fields + (D + 1) + 1 + j) == a
-            step += tl.where(of_word, tl.load(offset + row * D + j) << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
-        target = target + (tl.load(keys + at, mask=inside, other=0) + step,)  # type: ignore[assignment]  # noqa: RUF005
-        at += stride
-    none = i * 0
-    if index is None:
-        first = lower_bound(keys, stride, none, none + vertices, target, halvings, WORDS)
-    else:
-        first = indexed_bound(keys, index, buckets, target[0])  # type: ignore[misc]
-    reach = tl.load(length + row)
-    bits = none
-    place = first
-    for q in tl.static_range(LONGEST):
-        there = inside & (place < vertices) & (q < reach)
-        at = place
+    number = tl.minimum(end, vertices) - begin
+    for turn in range(tl.program_id(1), tl.cdiv(number, BLOCK), tl.num_programs(1)):
+        i = turn * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+        inside = i < number
+        target = ()
+        at = begin + i
         for a in tl.static_range(WORDS):
-            here = tl.load(keys + at, mask=there, other=NO_KEY)
-            there = there & (here == (target[a] + q if a == WORDS - 1 else target[a]))
+            step = row * 0
+            for j in tl.static_range(D):
+                of_word = tl.load(fields + (D + 1) + 1 + j) == a
+                step += tl.where(of_word, tl.load(offset + row * D + j) << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
+            target = target + (tl.load(keys + at, mask=inside, other=0) + step,)  # type: ignore[assignment]  # noqa: RUF005
             at += stride
-        bits = bits | (there.to(tl.int64) << q)
-        place += there.to(tl.int64)
-    tl.store(found + row * (end - begin) + i, (first << ROW_BITS) | bits, mask=i < end - begin)
+        none = i * 0
+        if index is None:
+            first = lower_bound(keys, stride, none, none + vertices, target, halvings, WORDS)
+        else:
+            first = indexed_bound(keys, index, buckets, target[0])  # type: ignore[misc]
+        bits = none
+        place = first
+        for q in tl.static_range(LONGEST):
+            there = inside & (place < vertices) & (q < reach)
+            at = place
+            for a in tl.static_range(WORDS):
+                here = tl.load(keys + at, mask=there, other=NO_KEY)
+                there = there & (here == (target[a] + q if a == WORDS - 1 else target[a]))
+                at += stride
+            bits = bits | (there.to(tl.int64) << q)
+            place += there.to(tl.int64)
+        tl.store(found + row * (end - begin) + i, (first << ROW_BITS) | bits, mask=inside)

@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ..checks import refuse_graph
 from ..groups import summed_exactly
@@ -43,28 +44,50 @@ class Graphs:
 
 
 def find_graphs(count: int, batch: Tensor | None, asked: int | None, query_batch: Tensor | None) -> Graphs:
-    """Groups points by graph.  Without a ``batch``, nothing is read; with one, the numbers of graphs and points are."""
-    if batch is None and query_batch is None:
-        return Graphs(None, None, [count], [count if asked is None else asked])
+    """Groups points by graph.  Without a ``batch``, nothing is read; an index that is new is read once."""
     given = {name: index for name, index in (("batch", batch), ("query_batch", query_batch)) if index is not None}
-    given = {name: index for name, index in given.items() if index.numel() > 0}
-    if not given:
+    if not any(index.numel() > 0 for index in given.values()):
         return Graphs(None, None, [count], [count if asked is None else asked])
-    ends = torch.stack([end.long() for index in given.values() for end in torch.aminmax(index)]).tolist()
-    for (name, index), least in zip(given.items(), ends[::2], strict=True):
-        if least < 0:
-            refuse_graph(name, index)
-    graphs = max(ends[1::2]) + 1
-    points = [None if index is None else index.long() for index in (batch, query_batch)]
-    if graphs > 2 * sum(len(index) for index in given.values()):  # few graphs with far numbers: number them anew
-        names = torch.unique(torch.cat([index.long() for index in given.values()]))
-        graphs = len(names)
-        points = [None if index is None else torch.searchsorted(names, index) for index in points]
-    of_keys, of_queries = points
-    assert of_keys is not None
-    sizes = [torch.bincount(index, minlength=graphs) for index in points if index is not None]
-    found = torch.stack(sizes).tolist()
-    return Graphs(of_keys, of_keys if asked is None else of_queries, found[0], found[-1])
+    found = [graph_sizes(name, index) for name, index in given.items()]
+    sizes, points = [size for size in found if size is not None], [index.long() for index in given.values()]
+    if len(sizes) < len(found):  # few graphs with far numbers: number them anew
+        names = torch.unique(torch.cat(points))
+        points = [torch.searchsorted(names, index) for index in points]
+        sizes = [torch.bincount(index).tolist() for index in points]
+    graphs = max(len(size) for size in sizes)
+    keys, *queries = [size + [0] * (graphs - len(size)) for size in sizes]
+    return Graphs(points[0], points[-1], keys, queries[0] if queries else keys)
+
+
+FEW_GRAPHS = 1024
+"""The sizes of so many graphs are read together with how many there are."""
+
+_KNOWN = WeakIdKeyDictionary()
+"""Of each index that was read: its version, and the sizes of its graphs.  In training, and by every layer and head, the same
+index is given again."""
+
+
+def graph_sizes(name: str, index: Tensor) -> list[int] | None:
+    """How many points each graph has; :obj:`None` where most numbers of graphs have none.  Refuses a negative one."""
+    if index.numel() == 0:
+        return []
+    version = None if index.is_inference() else index._version
+    known = _KNOWN.get(index)
+    if version is not None and known is not None and known[0] == version:
+        return known[1]
+    ordered = index.long().sort()[0]
+    first = torch.searchsorted(ordered, torch.arange(FEW_GRAPHS + 1, device=index.device))
+    least, most, *before = torch.cat([ordered[:1], ordered[-1:], first]).tolist()
+    if least < 0:
+        refuse_graph(name, index)
+    if most >= FEW_GRAPHS and most >= 2 * len(index):
+        return None
+    if most >= FEW_GRAPHS:
+        before = torch.searchsorted(ordered, torch.arange(most + 2, device=index.device)).tolist()
+    sizes = np.diff(before[: most + 2]).tolist()
+    if version is not None:
+        _KNOWN[index] = version, sizes
+    return sizes
 
 
 def exact_pairs(graphs: Graphs, scheme: Scheme, device: torch.device) -> tuple[Pairs | None, list[bool]]:

@@ -58,6 +58,8 @@ class Constants:
         law (tuple): The near field's weights of each level; see :class:`phgcn.lattice.gpu.near.NearField`.
         cells (tuple): How many of its cells a unit has, along each coordinate, per level.
         grids (Grids): The grids that keys are made of.
+        words (list): The words that keys of the lattice, of cells that count pairs and of near fields' cells took last: a guess
+            for the next call, which in training is right.
         sides (torch.Tensor): The side of the cells that count pairs, per level.
         rows (torch.Tensor): The rows of cells around one, see :class:`phgcn.lattice.gpu.near.NearField`.
     """
@@ -76,6 +78,7 @@ class Constants:
     law: tuple[Tensor, ...]
     cells: tuple[Tensor, ...]
     grids: Grids
+    words: list[int]
     sides: Tensor
     rows: Tensor
 
@@ -147,6 +150,7 @@ def _grids(dim: int, spacing: float, hops: int, levels: int, lattices: int, side
         "origin": tuple((origin(dim, number) * coarsest).to(device) for number in range(lattices)),
         "scale": _double([0.5**level for level in range(levels)], device),
         "rows": torch.tensor(rows, dtype=torch.int64).reshape(len(rows), -1).to(device),
+        "words": [1, 1, 1],
         "grids": Grids(
             torch.stack(matrices).to(device), _double(spare, device), _double(step, device), used.to(torch.int32).to(device)
         ),

@@ -3,7 +3,7 @@ r"""Keys: places of a grid as sorted integers, and the runs of equal ones.
 A key holds the number of a cloud and, below it, the coordinates of a place, each in bits of its own (a *field*), so that
 sorted keys are places in lexicographic order, whatever else is in the batch.  How wide the fields are depends on the data;
 that is decided on the device.  Where they do not fit into one word of 63 bits, keys have several words, sorted one after the
-other: nothing is hashed and nothing wraps.
+other: nothing is hashed and nothing wraps.  How many words they have does not change their order.
 """
 
 from __future__ import annotations
@@ -36,20 +36,6 @@ class Fields:
 
     table: Tensor
     words: int
-
-
-def wide_fields(table: Tensor) -> Fields:
-    """The same fields laid out over as many words as they need; reads the table."""
-    bits = table[3].tolist()
-    word, shift, used, current = [0] * len(bits), [0] * len(bits), 0, 0
-    for f in range(len(bits) - 1, -1, -1):  # the last coordinate is lowest in its word: neighbours along it are one apart
-        if used + bits[f] > WORD_BITS:
-            used, current = 0, current + 1
-        word[f], shift[f] = current, used
-        used += bits[f]
-    words = current + 1
-    rest = torch.tensor([[current - w for w in word], shift], dtype=torch.int64, device=table.device)
-    return Fields(torch.stack([table[0], rest[0], rest[1], table[3]]), words)
 
 
 @dataclass

@@ -1,9 +1,8 @@
 r"""The lattices of all clouds: built in one go, then filter rows of values.
 
 The host learns how many vertices there are, together with all else that it must know, in one read (:class:`Plan`).  How many
-the coarser levels have it learns while the finest one is blurred (:class:`Later`), so that they are given no more memory than
-they need.  The coarser levels of all clouds are one list, and the finest another, whatever level is a cloud's finest: a level
-comes first in the key of a vertex.
+the coarser levels have only the device knows; the host, how many there may be.  The coarser levels of all clouds are one list,
+and the finest another, whatever level is a cloud's finest: a level comes first in the key of a vertex.
 """
 
 from __future__ import annotations
@@ -14,33 +13,21 @@ import torch
 from torch import Tensor
 
 from ..scheme import MultiScale, Scheme
-from .build import coarser_entries, coarser_keys
+from .blurring import SLAB, add_coarser, blur, blur_slab
+from .build import coarser_entries, coarser_keys, neighbours
 from .clouds import Clouds
 from .constants import Constants
-from .keys import WORD_BITS, Fields, Runs, find_runs, index_keys, wide_fields
+from .keys import Fields, Runs, find_runs, index_keys
 from .levels import choose_levels
 from .locate import Simplices, locate
-from .rows import PIECE, SLAB, Rows, add_coarser, blur, blur_slab, neighbours, sum_runs
+from .rows import PIECE, Rows, sum_runs
 from .survey import ALIKE, FAR, FLAGS, NOT_FINITE, survey
 
 MOST_CORNERS = 2**31
 """Corners of simplices are counted in 32 bits."""
 
-
-class Later:
-    """Numbers that the host reads some time after the device was asked for them."""
-
-    def __init__(self, numbers: Tensor) -> None:
-        self.numbers = numbers.to("cpu", non_blocking=True)
-        self.there = torch.cuda.Event() if numbers.is_cuda else None
-        if self.there is not None:
-            self.there.record()
-
-    def read(self) -> list:
-        """Waits for them."""
-        if self.there is not None:
-            self.there.synchronize()
-        return self.numbers.tolist()
+ROOM = 1 << 29
+"""Numbers that a table of coarser vertices may have, or as many as that of the finest has; more channels go in turns."""
 
 
 @dataclass
@@ -74,7 +61,7 @@ class Plan:
         alike (bool): Whether some cloud's points may all be one.
         suspect (bool): Whether a position may be out of the limit, or a value is not finite.
         levels (list): The finest levels that some cloud has, or may have.
-        bits (torch.Tensor, optional): If nothing was read: how many bits keys need in each grid.
+        lacking (torch.Tensor, optional): If nothing was read: how many more words keys need in each grid.
     """
 
     clouds: Clouds
@@ -84,12 +71,12 @@ class Plan:
     alike: bool
     suspect: bool
     levels: list[int]
-    bits: Tensor | None = None
+    lacking: Tensor | None = None
 
     @property
     def bounded(self) -> bool:
         """Whether the host knows only how many vertices there may be."""
-        return self.bits is not None
+        return self.lacking is not None
 
 
 def make_plan(
@@ -97,8 +84,8 @@ def make_plan(
 ) -> Plan:
     """Locates all points and reads, once, what the host must know, and whether positions and ``values`` are fine.
 
-    Where keys need more than one word, which only the device knows, all is done again, with two more reads.  If ``bounded``,
-    nothing is read, and all that is launched follows from shapes alone: every corner may be a vertex of its own.
+    Where keys need more words than in the last call, which only the device knows, all is done again, with another read.  If
+    ``bounded``, nothing is read, and all that is launched follows from shapes alone: every corner may be a vertex of its own.
     """
     corners = clouds.position.size(1) + 1
     if clouds.position.size(0) * corners >= MOST_CORNERS:
@@ -107,29 +94,28 @@ def make_plan(
             f"GPU in {corners - 1} dimensions: fewer than {MOST_CORNERS // corners}"
         )
     levels, finest = constants.levels, scheme.near_field or 0 if isinstance(scheme, MultiScale) else 0
-    found = survey(clouds, values, constants.grids, levels, finest, limit, constants.lattices * (levels + 2))
-    fields, grids = found.fields, len(found.fields)
     own = isinstance(scheme, MultiScale) and clouds.begin == 0
     while True:
+        words, room = list(constants.words), constants.lattices * (levels + 2)
+        found = survey(clouds, values, constants.grids, words, levels, finest, limit, room)
+        fields, grids = found.fields, len(found.fields)
         if isinstance(scheme, MultiScale) and scheme.near_field is None and levels > 1:
             choose_levels(clouds, scheme, constants, found)
         entered = []
         for number in range(constants.lattices):
             keys, simplices = locate(clouds, found.kappa, constants, number, fields[0], own, slopes and own)
-            room = found.facts[grids + FLAGS.value + number * (levels + 2) :]
-            entered.append((simplices, find_runs(keys, fields[0], room, levels, clouds.number, PIECE), room))
+            told = found.facts[grids + FLAGS.value + number * (levels + 2) :]
+            entered.append((simplices, find_runs(keys, fields[0], told, levels, clouds.number, PIECE), told))
         if bounded:
             most = [0] * (finest + 1) + [clouds.position.size(0) * corners] * (levels - finest)
             entries = [Entry(simplices, runs, most, told, True) for simplices, runs, told in entered]
             possible = list(range(levels)) if getattr(scheme, "near_field", 0) is None else [finest]
             return Plan(clouds, found.kappa, fields, entries, True, False, possible, found.facts[:grids])
         facts: list[int] = found.facts.tolist()  # the one look at the data
-        needed, flags = facts[:grids], facts[grids : grids + FLAGS.value]
-        rest = iter(facts[grids + FLAGS.value :])
-        wide = [number for number, bits in enumerate(needed) if bits > WORD_BITS and fields[number].words == 1]
-        if wide:
-            for number in wide:
-                fields[number] = wide_fields(fields[number].table)
+        lacking, flags, rest = facts[:grids], facts[grids : grids + FLAGS.value], iter(facts[grids + FLAGS.value :])
+        for kind, some in enumerate((lacking[:1], lacking[1:2], lacking[2:])):
+            constants.words[kind] += max(some, default=0)
+        if max(lacking) > 0:
             continue
         entries = [
             Entry(simplices, runs, [next(rest) for _ in range(levels + 1)], told, next(rest) > 0)
@@ -150,15 +136,16 @@ class Coarser:
         weight (torch.Tensor): The weight of each entry.
         told (torch.Tensor): How many vertices there are before each level and behind the last, and whether one is made of more
             than ``PIECE`` entries, on the device.
-        later (Later, optional): The same, if it is to be read.
         entries (int): How many entries a finest vertex has.
+        most (int): How many vertices there may be: no level has more than a finer one, since to interpolate from touched
+            coarse vertices to fine ones is injective.
     """
 
     runs: Runs
     weight: Tensor
     told: Tensor
-    later: Later | None
     entries: int
+    most: int
 
 
 class Lattice:
@@ -184,7 +171,9 @@ class Lattice:
         found, weight = coarser_keys(keys, self.vertices, self.limit, self.fields, clouds, levels, deeper, like)
         told = torch.zeros(levels + 2, dtype=torch.int64, device=keys.device)
         runs = find_runs(found, self.fields, told, levels, clouds, PIECE)
-        return Coarser(runs, weight, told, None if self.bounded else Later(told), entries)
+        enter = zip(self.entry.before[1:], self.entry.before, strict=False)
+        most = sum((behind - before) * (levels - 1 - level) for level, (behind, before) in enumerate(enter))
+        return Coarser(runs, weight, told, entries, most)
 
     def splat(self, rows: Rows, shift: int) -> Rows:
         """Adds the row of each point from ``shift`` on, times its barycentric weights, to the vertices of its simplex."""
@@ -199,18 +188,19 @@ class Lattice:
         out = blur(tables, entry.runs.keys, self.vertices, stencil, self.fields, entry.told, self.bounded)
         if coarser is None:
             return out
-        # No level has more vertices than a finer one: to interpolate from touched coarse vertices to fine ones is injective.
-        count, long = min(self.constants.levels - 1, coarser.entries) * self.vertices, 1
-        if coarser.later is not None:
-            *_, count, long = coarser.later.read()
-        runs, weight, divisor = coarser.runs, coarser.weight, coarser.entries
-        limit = coarser.told[self.constants.levels :] if self.bounded else None
-        for place, table in enumerate(tables):
-            tables[place] = sum_runs(table, runs.order, weight, runs.start, count, long > 0, divisor, 0, limit)
-        blurred = blur(tables, runs.keys, count, stencil, self.fields, coarser.told, self.bounded)
+        runs, weight, most, channels = coarser.runs, coarser.weight, coarser.most, out[0].main.size(1)
+        limit = coarser.told[self.constants.levels :]
+        width = max(16, max(ROOM, self.vertices * channels) // most // 16 * 16)
+        for begin in range(0, max(1, channels), width):
+            some = slice(begin, begin + width)
+            sums = [
+                sum_runs(table.columns(some), runs.order, weight, runs.start, most, True, coarser.entries, 0, limit)
+                for table in tables
+            ]
+            blurred = blur(sums, runs.keys, most, stencil, self.fields, coarser.told, True)
+            for fine, coarse in zip(out, blurred, strict=True):
+                add_coarser(fine.columns(some), coarse, runs.run, weight)
         tables.clear()
-        for fine, coarse in zip(out, blurred, strict=True):
-            add_coarser(fine, coarse, runs.run, weight)
         return out
 
     def passes(self, tables: list[Rows]) -> list[Rows]:
@@ -232,7 +222,7 @@ class Lattice:
                 if near is None:
                     (table,) = blur([table], keys, count, stencils[direction], self.fields, self.entry.told, self.bounded)
                 else:
-                    blur_slab(table, near[direction], stencils[direction], spare, self.entry.told)
+                    blur_slab(table, near[direction], stencils[direction], spare, self.entry.told, self.bounded)
                     table, spare = spare, table
             out.append(table)
         return out

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from ...triton_kernels import INTERPRETED, cdiv, kernel, power_of_2, tl, triton
 
-__all__ = ["block", "cdiv", "kernel", "power_of_2", "steps", "tl", "triton"]
+__all__ = ["block", "cdiv", "kernel", "power_of_2", "programs", "steps", "tl", "triton"]
+
+ENOUGH = 1 << 15
+"""Programs that keep a GPU busy to the end, though some have more to do than others."""
 
 
 def block(size: int, count: int) -> int:
@@ -19,3 +22,9 @@ def block(size: int, count: int) -> int:
 def steps(count: int) -> int:
     """How many halvings find a place among ``count`` sorted keys, or behind them."""
     return max(1, count.bit_length())
+
+
+def programs(blocks: int, bounded: bool, beside: int = 1) -> int:
+    """How many programs share blocks of items, with others ``beside`` each: one for each block; where only the device knows how
+    many there are of at most so many, enough: each takes one block after the other, and few are launched for nothing."""
+    return min(blocks, cdiv(ENOUGH, beside)) if bounded else blocks

@@ -1,4 +1,4 @@
-r"""Rows of values: from points to vertices, among vertices, and to coarser ones.
+r"""Rows of values, and their sums over runs of entries: from points to vertices, and from these to coarser ones.
 
 A row holds the channels of a point or vertex and, apart from them so that channels stay aligned, one *extra* column: the
 ones that become the normaliser, or their gradient.  Every row is written by one program alone, in a fixed order.
@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .build import ROW_BITS, Stencil, neighbours
-from .keys import Fields, index_keys
-from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
+from .launch import block, cdiv, kernel, power_of_2, programs, steps, tl, triton
 
 PIECE = 32
 """Longer runs are cut into pieces of this many entries, which are summed apart, so that no program has much more to do."""
@@ -20,11 +18,8 @@ PIECE = 32
 MANY_RUNS = 1 << 15
 """So many runs are looked at by programs that take several of them; most have one piece."""
 
-NUMBERS, WARPS = 512, 2
-"""Numbers, rows times channels, that one program takes, and its warps."""
-
-SLAB = 1 << 21
-"""Vertices whose neighbours are held at once."""
+NUMBERS, MOST_ROWS, WARPS = 512, 128, 2
+"""Numbers, rows times channels, that one program takes, the rows that it takes at most, and its warps."""
 
 NONE, ONES, COLUMN = 0, 1, 2
 """The extra column: there is none; it is all ones and nowhere stored; it is stored."""
@@ -47,6 +42,11 @@ class Rows:
     def part(self, begin: int, end: int) -> Rows:
         """The rows from ``begin`` to ``end``."""
         return Rows(self.main[begin:end], self.extra[begin:end], self.kind)
+
+    def columns(self, some: slice) -> Rows:
+        """Some of the channels; the extra column comes with the first."""
+        first = some.start == 0
+        return Rows(self.main[:, some], self.extra if first else self.extra[:0], self.kind if first else NONE)
 
     def taken(self, order: Tensor) -> Rows:
         """The rows in another order."""
@@ -79,7 +79,7 @@ def channel_block(channels: int) -> int:
 
 def row_block(channels: int, count: int) -> int:
     """The rows that one program takes."""
-    return block(max(1, NUMBERS // channel_block(channels)), max(1, count))
+    return block(max(1, min(MOST_ROWS, NUMBERS // channel_block(channels))), max(1, count))
 
 
 @triton.jit
@@ -109,41 +109,40 @@ def sum_runs(
         limit (torch.Tensor, optional): How many of the runs are there after all, where only the device knows that; the sums of
             others are undefined.
     """
-    if not long:
-        out = rows.like(count)
-        _sum(rows, order, weight, start, limit, False, count, divisor, shift, out, out)
-        return out
-    entries = rows.main.size(0) if order is None else order.size(0)
     out, channels = rows.like(count), rows.main.size(1)
-    pieces = rows.like(count + entries // PIECE)
-    _sum(rows, order, weight, start, limit, True, count, divisor, shift, out, pieces)
-    width, together = channel_block(channels), 1 if count < MANY_RUNS else 32
-    _sum_pieces[(cdiv(count, together), max(1, cdiv(channels, width)))](
-        pieces.main, pieces.extra, start, limit, out.main, out.extra, count, channels,
-        KIND=pieces.kind, RUNS=together, PIECE=PIECE, BLOCK=max(8, 4096 // width), WIDTH=width,
-    )  # fmt: skip
-    return out
-
-
-def _sum(rows, order, weight, start, limit, split: bool, count, divisor, shift, out: Rows, pieces: Rows) -> None:
-    """Sums runs into ``out``, or, if they are split, those of several pieces into ``pieces``."""
-    bound, channels = pieces.main.size(0), rows.main.size(1)
+    entries = rows.main.size(0) if order is None else order.size(0)
+    pieces = rows.like(max(1, 2 * (entries // PIECE))) if long else out
+    bound = count + entries // PIECE if long else count
     size, width = row_block(channels, bound), channel_block(channels)
-    _sum_runs[(cdiv(bound, size), max(1, cdiv(channels, width)))](
+    across = max(1, cdiv(channels, width))
+    _sum_runs[(programs(cdiv(bound, size), limit is not None), across)](
         rows.main, rows.extra, order, weight, start, limit, out.main, out.extra, pieces.main, pieces.extra,
-        count, bound, rows.main.size(0), shift, channels, steps(count),
-        DIVISOR=divisor, ORDERED=order is not None, WEIGHTED=weight.numel() > 0, SPLIT=split, KIND=rows.kind,
+        count, bound, rows.main.size(0), shift, rows.main.stride(0), channels, steps(count),
+        DIVISOR=divisor, ORDERED=order is not None, WEIGHTED=weight.numel() > 0, SPLIT=long, KIND=rows.kind,
         PIECE=PIECE, BLOCK=size, WIDTH=width, num_warps=WARPS,
     )  # fmt: skip
+    if long:
+        together = 1 if count < MANY_RUNS else 32 if limit is None else 4
+        _sum_pieces[(programs(cdiv(count, together), limit is not None), across)](
+            pieces.main, pieces.extra, start, limit, out.main, out.extra, count, channels,
+            KIND=pieces.kind, RUNS=together, PIECE=PIECE, BLOCK=max(8, 4096 // width), WIDTH=width,
+        )  # fmt: skip
+    return out
 
 
 @triton.jit
 def _pieces(start, run, mask, PIECE: tl.constexpr):
-    """Where a run starts, its length, its first piece and how many it has: pieces are numbered with gaps, so that a run and its
-    start say where they are."""
+    """Where a run starts, its length, and how many pieces it has."""
     begin = tl.load(start + run, mask=mask, other=0).to(tl.int64)
     length = tl.load(start + run + 1, mask=mask, other=0).to(tl.int64) - begin
-    return begin, length, run + begin // PIECE, tl.maximum((length + PIECE - 1) // PIECE, 1)
+    return begin, length, tl.maximum((length + PIECE - 1) // PIECE, 1)
+
+
+@triton.jit
+def _room(begin, PIECE: tl.constexpr):
+    """Where the sums of a run's pieces are kept, if it has several: with gaps, so that its start says where they are.  A run of
+    n > PIECE entries has at most 2 (n // PIECE) pieces, so that those of the next one begin behind them."""
+    return 2 * (begin // PIECE)
 
 
 @kernel(do_not_specialize=["count"])
@@ -156,207 +155,92 @@ def _sum_pieces(
     b = tl.arange(0, BLOCK)
     if limit is not None:
         count = tl.minimum(tl.load(limit), count).to(tl.int32)
-    for run in range(tl.program_id(0) * RUNS, tl.minimum(tl.program_id(0) * RUNS + RUNS, count)):
-        _, _, begin, number = _pieces(start, run, run >= 0, PIECE)
-        end = begin + number
-        if number > 1:
-            total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
-            total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
-            for k in range(begin, end, BLOCK):
-                live = k + b < end
-                mask = live[:, None] & (c < channels)[None, :]
-                total += tl.load(pieces + (k + b)[:, None] * channels + c[None, :], mask=mask, other=0.0)
-                if KIND > 0:
-                    total_extra += tl.load(pieces_extra + k + b, mask=live, other=0.0)
-            tl.store(out + (begin * 0 + run) * channels + c, tl.sum(total, axis=0), mask=c < channels)
-            if KIND > 0:
-                tl.store(out_extra + run, tl.sum(total_extra, axis=0), mask=tl.program_id(1) == 0)
+    for turn in range(tl.program_id(0), tl.cdiv(count, RUNS), tl.num_programs(0)):
+        some = turn * RUNS + tl.arange(0, RUNS)
+        if tl.max(_pieces(start, some, some < count, PIECE)[2]) > 1:
+            for run in range(turn * RUNS, tl.minimum(turn * RUNS + RUNS, count)):
+                begin, _, number = _pieces(start, run, run >= 0, PIECE)
+                if number > 1:
+                    begin = _room(begin, PIECE)
+                    end = begin + number
+                    total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
+                    total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
+                    for k in range(begin, end, BLOCK):
+                        live = k + b < end
+                        mask = live[:, None] & (c < channels)[None, :]
+                        total += tl.load(pieces + (k + b)[:, None] * channels + c[None, :], mask=mask, other=0.0)
+                        if KIND > 0:
+                            total_extra += tl.load(pieces_extra + k + b, mask=live, other=0.0)
+                    tl.store(out + (begin * 0 + run) * channels + c, tl.sum(total, axis=0), mask=c < channels)
+                    if KIND > 0:
+                        tl.store(out_extra + run, tl.sum(total_extra, axis=0), mask=tl.program_id(1) == 0)
 
 
 @kernel(do_not_specialize=["runs", "bound", "row_count", "shift", "halvings"])
 def _sum_runs(
     main, extra, order, weight, start, limit, out, out_extra, pieces, pieces_extra,
-    runs, bound, row_count, shift, channels, halvings,
+    runs, bound, row_count, shift, stride, channels, halvings,
     DIVISOR: tl.constexpr, ORDERED: tl.constexpr, WEIGHTED: tl.constexpr, SPLIT: tl.constexpr, KIND: tl.constexpr,
     PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    k = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    """Sums runs, or, if they are split, their pieces: the p-th of a run r has the number r + begin // PIECE + p, where begin is
+    the run's first place, so that no two have the same."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    columns = (c < channels)[None, :]
     if limit is not None:
         runs = tl.minimum(tl.load(limit), runs)
-    if SPLIT:  # the run of a piece is the last one that starts at it or before
-        low, high = k * 0, k * 0 + runs
-        for _ in range(halvings):
-            middle = (low + high) // 2
-            active = low < high
-            begin = tl.load(start + middle + 1, mask=active, other=0).to(tl.int64)
-            below = middle + 1 + begin // PIECE <= k
-            low = tl.where(active & below, middle + 1, low)
-            high = tl.where(active & (below == 0), middle, high)
-        inside = (k < bound) & (low < runs)
-        begin, length, first, number = _pieces(start, low, inside, PIECE)
-        inside = inside & (k - first < number)
+        bound = runs
+        if SPLIT:  # where there is no run, none ends
+            bound += tl.load(start + runs, mask=runs > 0, other=0) // PIECE
+    for turn in range(tl.program_id(0), tl.cdiv(bound, BLOCK), tl.num_programs(0)):
+        k = turn * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+        run, piece = k, k * 0
+        if SPLIT:  # the run of a piece is the last one that starts at it or before
+            run, high = k * 0, k * 0 + runs
+            for _ in range(halvings):
+                middle = (run + high) // 2
+                active = run < high
+                begin = tl.load(start + middle + 1, mask=active, other=0).to(tl.int64)
+                below = middle + 1 + begin // PIECE <= k
+                run = tl.where(active & below, middle + 1, run)
+                high = tl.where(active & (below == 0), middle, high)
+        inside = (k < bound) & (run < runs)
+        begin, length, number = _pieces(start, run, inside, PIECE)
         end = begin + length
-        begin += (k - first) * PIECE
-        end = tl.minimum(end, begin + PIECE)
-        alone = number == 1
-    else:
-        inside = k < runs
-        begin = tl.load(start + k, mask=inside, other=0).to(tl.int64)
-        end = tl.load(start + k + 1, mask=inside, other=0).to(tl.int64)
-    total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
-    total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
-    for t in range(tl.max(tl.where(inside, end - begin, 0)).to(tl.int32)):
-        place = begin + t
-        live = inside & (place < end)
-        entry = place.to(tl.int32)  # there are fewer than 2^31, and 64 bits take longer to divide
-        if ORDERED:
-            entry = tl.load(order + place, mask=live, other=0).to(tl.int32)
-        row = entry // DIVISOR - shift
-        live = live & (row >= 0) & (row < row_count)
-        mask = live[:, None] & (c < channels)[None, :]
-        here = tl.load(main + row.to(tl.int64)[:, None] * channels + c[None, :], mask=mask, other=0.0).to(total.dtype)
-        w = total_extra * 0 + 1
-        if WEIGHTED:
-            w = tl.load(weight + entry, mask=live, other=0.0)
-        total += w[:, None] * here
+        room = _room(begin, PIECE)
+        if SPLIT:
+            piece = k - run - begin // PIECE
+            inside = inside & (piece < number)
+            begin += piece * PIECE
+            end = tl.minimum(end, begin + PIECE)
+        total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
+        total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
+        for t in range(tl.max(tl.where(inside, end - begin, 0)).to(tl.int32)):
+            place = begin + t
+            live = inside & (place < end)
+            entry = place.to(tl.int32)  # there are fewer than 2^31, and 64 bits take longer to divide
+            if ORDERED:
+                entry = tl.load(order + place, mask=live, other=0).to(tl.int32)
+            row = entry // DIVISOR - shift
+            live = live & (row >= 0) & (row < row_count)
+            mask = live[:, None] & columns
+            here = tl.load(main + row.to(tl.int64)[:, None] * stride + c[None, :], mask=mask, other=0.0).to(total.dtype)
+            w = total_extra * 0 + 1
+            if WEIGHTED:
+                w = tl.load(weight + entry, mask=live, other=0.0)
+            total += w[:, None] * here
+            if KIND > 0:
+                total_extra += w * load_extra(extra, row, live, KIND, total_extra)
+        alone = inside
+        if SPLIT:
+            alone = inside & (number == 1)
+            split = inside & (number > 1)
+            tl.store(pieces + (room + piece)[:, None] * channels + c[None, :], total, mask=split[:, None] & columns)
+            if KIND > 0:
+                tl.store(pieces_extra + room + piece, total_extra, mask=split & (tl.program_id(1) == 0))
+        tl.store(out + run[:, None] * channels + c[None, :], total, mask=alone[:, None] & columns)
         if KIND > 0:
-            total_extra += w * load_extra(extra, row, live, KIND, total_extra)
-    columns = (c < channels)[None, :]
-    once = inside & (tl.program_id(1) == 0)
-    if SPLIT:
-        tl.store(out + low[:, None] * channels + c[None, :], total, mask=(inside & alone)[:, None] & columns)
-        tl.store(pieces + k[:, None] * channels + c[None, :], total, mask=(inside & (alone == 0))[:, None] & columns)
-        if KIND > 0:
-            tl.store(out_extra + low, total_extra, mask=once & alone)
-            tl.store(pieces_extra + k, total_extra, mask=once & (alone == 0))
-    else:
-        tl.store(out + k[:, None] * channels + c[None, :], total, mask=inside[:, None] & columns)
-        if KIND > 0:
-            tl.store(out_extra + k, total_extra, mask=once)
-
-
-def blur(
-    tables: list[Rows], keys: Tensor, count: int, stencil: Stencil, fields: Fields, before: Tensor, bounded: bool
-) -> list[Rows]:
-    """Sums, for every vertex, the rows of all vertices within the stencil, in each of several tables; ``before`` says how many
-    vertices there are before each level and behind the last: there are that many if ``bounded``, else ``count``."""
-    limit = before[stencil.levels :] if bounded else None
-    out = [table.like(count) for table in tables]
-    index = index_keys(keys, count, limit)
-    for begin in range(0, count, SLAB):
-        end = min(count, begin + SLAB)
-        found = neighbours(keys, count, limit, index, begin, end, stencil.offsets, fields)
-        for table, blurred in zip(tables, out, strict=True):
-            whole = begin == 0 and end == count
-            blur_slab(table, found, stencil, blurred if whole else blurred.part(begin, end), before, begin)
-    return out
-
-
-def blur_slab(table: Rows, found: Tensor, stencil: Stencil, out: Rows, before: Tensor, begin: int = 0) -> None:
-    """Sums the rows of the neighbours that were found for the vertices from ``begin`` on."""
-    vertices, channels = found.size(1), table.main.size(1)
-    size, width = row_block(channels, vertices), channel_block(channels)
-    programs = cdiv(vertices, size) + stencil.levels - 1  # each level may leave one that is not full
-    _blur[(programs, max(1, cdiv(channels, width)))](
-        table.main, table.extra, found, stencil.weight, stencil.upto, before, out.main, out.extra, vertices, channels, begin,
-        LEVELS=stencil.levels, ROWS=stencil.offsets.rows, LONGEST=stencil.offsets.longest, KIND=table.kind,
-        BLOCK=size, WIDTH=width, num_warps=WARPS,
-    )  # fmt: skip
-
-
-@triton.jit
-def _of_one_level(before, begin, vertices, LEVELS: tl.constexpr, BLOCK: tl.constexpr):
-    """The level whose vertices a program takes, the first of them, and the one behind the last of the level: vertices of one
-    level share the weights of the stencil."""
-    number = tl.program_id(0).to(tl.int64)
-    level, first, end = number * 0, number * BLOCK, number * 0 + vertices
-    if LEVELS > 1:
-        end = number * 0
-        for k in tl.static_range(LEVELS):
-            low = tl.minimum(tl.maximum(tl.load(before + k) - begin, 0), vertices)
-            high = tl.minimum(tl.maximum(tl.load(before + k + 1) - begin, 0), vertices)
-            blocks = (high - low + BLOCK - 1) // BLOCK
-            mine = (number >= 0) & (number < blocks)
-            level = tl.where(mine, k, level)
-            first = tl.where(mine, low + number * BLOCK, first)
-            end = tl.where(mine, high, end)
-            number -= blocks
-    return level, first, end
-
-
-@kernel(do_not_specialize=["vertices", "begin"])
-def _blur(
-    table, extra, found, weight, upto, before, out, out_extra, vertices, channels, begin,
-    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, KIND: tl.constexpr,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    level, first, end = _of_one_level(before, begin, vertices, LEVELS, BLOCK)
-    v = first + tl.arange(0, BLOCK)
-    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    inside = v < end
-    once = inside & (tl.program_id(1) == 0)
-    columns = (c < channels)[None, :]
-    total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
-    total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
-    at = found + v
-    for length in tl.static_range(1, LONGEST + 1):
-        for row in range(tl.load(upto + length - 1), tl.load(upto + length)):
-            packed = tl.load(at, mask=inside, other=0)
-            at += vertices
-            # As wide as a row before anything is made of it: then it alone is passed between threads.
-            wide = tl.broadcast_to(packed[:, None], [BLOCK, WIDTH])
-            here, here_extra = table + (wide >> ROW_BITS) * channels + c[None, :], extra + (packed >> ROW_BITS)
-            for q in tl.static_range(length):
-                w = tl.load(weight + (level * ROWS + row) * LONGEST + q)
-                there = (wide >> q) & 1
-                total += w * tl.load(here, mask=(there > 0) & columns, other=0.0)
-                here += there * channels
-                if KIND > 0:
-                    there = (packed >> q) & 1
-                    total_extra += w * tl.load(here_extra, mask=there > 0, other=0.0)
-                    here_extra += there
-    tl.store(out + v[:, None] * channels + c[None, :], total, mask=inside[:, None] & columns)
-    if KIND > 0:
-        tl.store(out_extra + v, total_extra, mask=once)
-
-
-def add_coarser(fine: Rows, coarse: Rows, vertex: Tensor, weight: Tensor) -> None:
-    """Adds to each vertex the weighted rows of the coarser ones of its entries, -1 for none: the transpose of the way there."""
-    count, channels = fine.main.shape
-    size, width = row_block(channels, count), channel_block(channels)
-    _add_coarser[(cdiv(count, size), max(1, cdiv(channels, width)))](
-        fine.main, fine.extra, coarse.main, coarse.extra, vertex, weight, count, channels,
-        ENTRIES=vertex.size(0) // max(1, count), KIND=fine.kind, BLOCK=size, WIDTH=width, num_warps=WARPS,
-    )  # fmt: skip
-
-
-@kernel(do_not_specialize=["count"])
-def _add_coarser(
-    fine, fine_extra, coarse, coarse_extra, vertex, weight, count, channels,
-    ENTRIES: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    inside = v < count
-    columns = (c < channels)[None, :]
-    once = inside & (tl.program_id(1) == 0)
-    to = fine + v[:, None] * channels + c[None, :]
-    total = tl.load(to, mask=inside[:, None] & columns, other=0.0)
-    total_extra = tl.zeros([BLOCK], dtype=total.dtype)
-    if KIND > 0:
-        total_extra = tl.load(fine_extra + v, mask=once, other=0.0)
-    for entry in range(ENTRIES):
-        place = tl.load(vertex + v * ENTRIES + entry, mask=inside, other=-1).to(tl.int64)
-        w = tl.load(weight + v * ENTRIES + entry, mask=inside, other=0.0)
-        there = place >= 0
-        mask = there[:, None] & columns
-        total += w[:, None] * tl.load(coarse + place[:, None] * channels + c[None, :], mask=mask, other=0.0)
-        if KIND > 0:
-            total_extra += w * tl.load(coarse_extra + place, mask=there, other=0.0)
-    tl.store(to, total, mask=inside[:, None] & columns)
-    if KIND > 0:
-        tl.store(fine_extra + v, total_extra, mask=once)
+            tl.store(out_extra + run, total_extra, mask=alone & (tl.program_id(1) == 0))
 
 
 def gradient_rows(grad: Tensor, out: Tensor, norm: Tensor, normalise: bool) -> Rows:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .clouds import Clouds
-from .keys import WORD_BITS
 from .launch import block, cdiv, kernel, power_of_2, tl
 from .locate import Simplices
 from .rows import NONE, Rows, channel_block, load_extra, row_block
@@ -28,7 +27,7 @@ class CloudSums:
 
 def slice_points(
     table: Rows, vertex: Tensor, simplices: Simplices, values: Rows, clouds: Clouds, kappa: Tensor, factor: Tensor,
-    sums: CloudSums | None, summed: Rows | None, out: Rows, normalise: bool, bits: Tensor | None,
+    sums: CloudSums | None, summed: Rows | None, out: Rows, normalise: bool, lacking: Tensor | None,
 ) -> None:  # fmt: skip
     r"""Reads for each query the vertices of its simplex, and adds the self term, what is summed already, and the floor.
 
@@ -44,7 +43,7 @@ def slice_points(
         summed (Rows, optional): What is to be added; may be ``out``'s channels, but not its extra column.
         out (Rows): Where the sums go, or, with ``normalise``, the averages, and the normaliser.
         normalise (bool): Whether this is the last that is added, and the sum is to be divided by its extra column.
-        bits (torch.Tensor, optional): How many bits keys need in each grid; the output is not a number where they are too many.
+        lacking (torch.Tensor, optional): How many more words keys need in each grid: if any, the output is not a number.
     """
     count, channels = out.main.shape
     size, width = row_block(channels, count), channel_block(channels)
@@ -53,8 +52,8 @@ def slice_points(
     _slice[(cdiv(count, size), max(1, cdiv(channels, width)))](
         table.main, table.extra, vertex, simplices.weight, simplices.own, values.main, values.extra,
         clouds.cloud, kappa, factor, total.main, total.extra, sums.floor if sums is not None else factor,
-        given.main, given.extra, out.main, out.extra, bits, clouds.begin, count, channels,
-        GRIDS=0 if bits is None else len(bits), WORD_BITS=WORD_BITS,
+        given.main, given.extra, out.main, out.extra, lacking, clouds.begin, count, channels,
+        GRIDS=0 if lacking is None else len(lacking),
         CORNERS=clouds.position.size(1) + 1, OWN=simplices.own is not None, KIND=table.kind, KIND_VALUES=values.kind,
         ADD=summed is not None, SUMS=sums is not None, NORMALISE=normalise, BLOCK=size, WIDTH=width,
     )  # fmt: skip
@@ -63,8 +62,8 @@ def slice_points(
 @kernel(do_not_specialize=["begin", "count"])
 def _slice(
     table, table_extra, vertex, weight, own, values, values_extra, cloud, kappa, factor, sums, sums_extra, floor,
-    given, given_extra, out, out_extra, bits, begin, count, channels,
-    GRIDS: tl.constexpr, WORD_BITS: tl.constexpr,
+    given, given_extra, out, out_extra, lacking, begin, count, channels,
+    GRIDS: tl.constexpr,
     CORNERS: tl.constexpr, OWN: tl.constexpr, KIND: tl.constexpr, KIND_VALUES: tl.constexpr, ADD: tl.constexpr,
     SUMS: tl.constexpr, NORMALISE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -106,7 +105,7 @@ def _slice(
     if NORMALISE:
         total *= tl.where(total_extra != 0, 1 / tl.where(total_extra != 0, total_extra, 1.0), 0.0)[:, None]
     for grid in tl.static_range(GRIDS):
-        total = tl.where(tl.load(bits + grid) > WORD_BITS, float("nan"), total)
+        total = tl.where(tl.load(lacking + grid) > 0, float("nan"), total)
     tl.store(out + at, total, mask=inside[:, None] & columns)
     if KIND > 0:
         tl.store(out_extra + i, total_extra, mask=inside & (tl.program_id(1) == 0))

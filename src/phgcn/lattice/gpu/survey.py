@@ -21,7 +21,7 @@ NUMBERS = 4096
 """Values that a program looks at together."""
 
 FAR, NOT_FINITE, ALIKE, FLAGS = (tl.constexpr(place) for place in range(4))
-"""The facts that follow the bits of all grids: whether a position is not within the limit, whether a value is not finite, and
+"""The facts that follow the words of all grids: whether a position is not within the limit, whether a value is not finite, and
 whether all points of a cloud are one; and how many these are."""
 
 
@@ -33,9 +33,9 @@ class Survey:
         mean (torch.Tensor): The mean of each cloud, float64, :math:`(clouds, D)`.
         alike (torch.Tensor): Whether all points of a cloud are one, int32.
         kappa (torch.Tensor): The finest level of each cloud, -1 where all its points are one, int32.
-        fields (list): Of the keys of every grid, in one word.
-        facts (torch.Tensor): How many bits a key needs in each grid (if more than ``WORD_BITS``, its table is of no use),
-            the flags, and room for what else the host is to read; int64.
+        fields (list): Of the keys of every grid.
+        facts (torch.Tensor): How many more words a key needs in each grid (if any, its table is of no use), or less than 0 if
+            it would do with fewer, the flags, and room for what else the host is to read; int64.
     """
 
     mean: Tensor
@@ -45,13 +45,16 @@ class Survey:
     facts: Tensor
 
 
-def survey(clouds: Clouds, values: Tensor | None, grids, levels: int, finest: int, limit: float, room: int) -> Survey:
+def survey(
+    clouds: Clouds, values: Tensor | None, grids, words: list[int], levels: int, finest: int, limit: float, room: int
+) -> Survey:  # fmt: skip
     r"""Looks at all points, and at all values if given.
 
     Args:
         clouds (Clouds): The points.
         values (torch.Tensor, optional): What is to be finite, contiguous.
         grids (Grids): The grids that keys are made of.
+        words (list): The words of the keys of the lattice, of the cells that count pairs, and of those of near fields.
         levels (int): How many levels there are.
         finest (int): The finest level of all clouds, as far as it is known.
         limit (float): How far from the origin a position may be.
@@ -80,10 +83,11 @@ def survey(clouds: Clouds, values: Tensor | None, grids, levels: int, finest: in
     facts = torch.empty(count + FLAGS.value + room, dtype=torch.int64, device=device)
     _fields[(count,)](
         bounds, told, grids.matrices, grids.spare, grids.step, grids.used, tables, facts,
-        number, facts.size(0), (levels * number).bit_length(),
+        number, facts.size(0), (levels * number).bit_length(), *words,
         GRIDS=count, COUNTED=levels > 1, D=dim, DP=power_of_2(dim), WORD_BITS=WORD_BITS, BLOCK=block(1024, number),
     )  # fmt: skip
-    return Survey(bounds[2], told[2], told[3], [Fields(table, 1) for table in tables.unbind()], facts)
+    fields = [Fields(table, words[min(grid, len(words) - 1)]) for grid, table in enumerate(tables.unbind())]
+    return Survey(bounds[2], told[2], told[3], fields, facts)
 
 
 @kernel(do_not_specialize=["graphs", "halvings", "numbers", "share"])
@@ -180,9 +184,10 @@ def _any(flags, clouds, BLOCK: tl.constexpr):
     return tl.max(found, axis=0)
 
 
-@kernel(do_not_specialize=["clouds", "room", "cloud_bits"])
+@kernel(do_not_specialize=["clouds", "room", "cloud_bits", "lattice_words", "cell_words", "near_words"])
 def _fields(
     bounds, told, matrices, spare, step, used, tables, facts, clouds, room, cloud_bits,
+    lattice_words, cell_words, near_words,
     GRIDS: tl.constexpr, COUNTED: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, WORD_BITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -221,21 +226,34 @@ def _fields(
         bits += (top >= power).to(tl.int64)
         power *= 2
     bits = tl.where(tl.load(used + grid * D + j, mask=j < D, other=0) != 0, bits, 0)
-    below = tl.sum(tl.where(j[None, :] > j[:, None], bits[None, :], 0), axis=1)
-    total = tl.sum(bits, axis=0)
+    # From the last coordinate, lowest in the last word so that neighbours along it are one apart, to the cloud, in the first.
+    words = tl.where(grid == 0, lattice_words, tl.where(grid == 1, cell_words, near_words)).to(tl.int64)
+    word, shift = words - 1, words * 0
+    words_of, shifts = bits * 0, bits * 0
+    for back in tl.static_range(D):
+        mine = j == D - 1 - back
+        wide = tl.sum(tl.where(mine, bits, 0), axis=0)
+        full = shift + wide > WORD_BITS
+        word -= full.to(tl.int64)
+        shift = tl.where(full, 0, shift)
+        words_of, shifts = tl.where(mine, tl.maximum(word, 0), words_of), tl.where(mine, shift, shifts)
+        shift += wide
+    full = shift + cloud_bits > WORD_BITS
+    shift = tl.where(full | (word > 0), 0, shift)
+    word -= full.to(tl.int64)
     to = tables + grid * 4 * (D + 1)
     tl.store(to + 1 + j, least.to(tl.int64), mask=j < D)
-    tl.store(to + (D + 1) + 1 + j, bits * 0, mask=j < D)
-    tl.store(to + 2 * (D + 1) + 1 + j, tl.minimum(below, WORD_BITS), mask=j < D)
+    tl.store(to + (D + 1) + 1 + j, words_of, mask=j < D)
+    tl.store(to + 2 * (D + 1) + 1 + j, shifts, mask=j < D)
     tl.store(to + 3 * (D + 1) + 1 + j, bits, mask=j < D)
-    tl.store(to, total * 0)
-    tl.store(to + (D + 1), total * 0)
-    tl.store(to + 2 * (D + 1), tl.minimum(total, WORD_BITS))
-    tl.store(to + 3 * (D + 1), total * 0 + cloud_bits)
-    tl.store(facts + grid, total + cloud_bits)
+    tl.store(to, word * 0)
+    tl.store(to + (D + 1), word * 0)
+    tl.store(to + 2 * (D + 1), shift)
+    tl.store(to + 3 * (D + 1), word * 0 + cloud_bits)
+    tl.store(facts + grid, -word)
     if grid == 0:
         tl.store(facts + GRIDS + FAR, _any(told, clouds, BLOCK).to(tl.int64))
         tl.store(facts + GRIDS + NOT_FINITE, _any(told + clouds, clouds, BLOCK).to(tl.int64))
         tl.store(facts + GRIDS + ALIKE, _any(told + 2 * clouds, clouds, BLOCK).to(tl.int64))
         for place in range(GRIDS + FLAGS, room):
-            tl.store(facts + place, total * 0)
+            tl.store(facts + place, word * 0)

@@ -1,0 +1,154 @@
+r"""The blur: sums of rows over the neighbours of each vertex, on its own level and, through coarser ones, further off."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .build import ROW_BITS, Stencil, neighbours
+from .keys import Fields, index_keys
+from .launch import cdiv, kernel, programs, tl, triton
+from .rows import NONE, WARPS, Rows, channel_block, row_block
+
+HALF = 32
+"""Channels that threads side by side read together when they blur: as many float32 numbers as a line of the cache has."""
+
+REGISTERS = 64
+"""Registers that a thread may have when it blurs: left alone, the compiler takes fewer and asks for one row after the other."""
+
+SLAB = 1 << 21
+"""Vertices whose neighbours are held at once."""
+
+
+def blur(
+    tables: list[Rows], keys: Tensor, count: int, stencil: Stencil, fields: Fields, before: Tensor, bounded: bool
+) -> list[Rows]:
+    """Sums, for every vertex, the rows of all vertices within the stencil, in each of several tables; ``before`` says how many
+    vertices there are before each level and behind the last: there are that many if ``bounded``, else ``count``."""
+    limit = before[stencil.levels :] if bounded else None
+    out = [table.like(count) for table in tables]
+    index = index_keys(keys, count, limit)
+    for begin in range(0, count, SLAB):
+        end = min(count, begin + SLAB)
+        found = neighbours(keys, count, limit, index, begin, end, stencil.offsets, fields)
+        for table, blurred in zip(tables, out, strict=True):
+            whole = begin == 0 and end == count
+            blur_slab(table, found, stencil, blurred if whole else blurred.part(begin, end), before, bounded, begin)
+    return out
+
+
+def blur_slab(table: Rows, found: Tensor, stencil: Stencil, out: Rows, before: Tensor, bounded: bool, begin: int = 0) -> None:
+    """Sums the rows of the neighbours that were found for the vertices from ``begin`` on."""
+    kind, vertices, channels = table.kind, found.size(1), table.main.size(1)
+    # Of many channels, a thread takes some of either half; the extra column takes less time on its own than beside them.
+    halves = 2 if channels > HALF else 1
+    if kind != NONE and halves == 2 and stencil.offsets.rows > 1:
+        kind = NONE
+        extra, to = (Rows(rows.extra.unsqueeze(1), rows.extra, NONE) for rows in (table, out))
+        blur_slab(extra, found, stencil, to, before, bounded, begin)
+    width = channel_block(channels) if halves == 1 else HALF
+    size = row_block(halves * width, vertices)
+    blocks = cdiv(vertices, size) + stencil.levels - 1  # each level may leave one that is not full
+    _blur[(programs(blocks, bounded), max(1, cdiv(channels, halves * width)))](
+        table.main, table.extra, found, stencil.weight, stencil.upto, before, out.main, out.extra, vertices, channels, begin,
+        LEVELS=stencil.levels, ROWS=stencil.offsets.rows, LONGEST=stencil.offsets.longest, KIND=kind, HALVES=halves,
+        BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _of_one_level(number, before, begin, vertices, LEVELS: tl.constexpr, BLOCK: tl.constexpr):
+    """The level whose vertices a block has, the first of them, and the one behind the last of the level: vertices of one level
+    share the weights of the stencil."""
+    level, first, end = number * 0, number * 0, number * 0
+    for k in tl.static_range(LEVELS):
+        low = tl.minimum(tl.maximum(tl.load(before + k) - begin, 0), vertices)
+        high = tl.minimum(tl.maximum(tl.load(before + k + 1) - begin, 0), vertices)
+        blocks = tl.cdiv(high - low, BLOCK)
+        mine = (number >= 0) & (number < blocks)
+        level = tl.where(mine, k, level)
+        first = tl.where(mine, low + number * BLOCK, first)
+        end = tl.where(mine, high, end)
+        number -= blocks
+    return level, first, end
+
+
+@kernel(do_not_specialize=["vertices", "begin"])
+def _blur(
+    table, extra, found, weight, upto, before, out, out_extra, vertices, channels, begin,
+    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, KIND: tl.constexpr, HALVES: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    c = (tl.program_id(1) * HALVES * WIDTH + tl.arange(0, WIDTH))[None, :]
+    there_are = tl.minimum(tl.maximum(tl.load(before + LEVELS) - begin, 0), vertices)
+    for turn in range(tl.program_id(0), tl.cdiv(there_are, BLOCK) + LEVELS - 1, tl.num_programs(0)):
+        level, first, end = _of_one_level(there_are * 0 + turn, before, begin, vertices, LEVELS, BLOCK)
+        v = first + tl.arange(0, BLOCK)
+        inside = v < end
+        total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
+        total_2 = total
+        total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
+        at = found + v
+        packed = tl.load(at, mask=inside, other=0)
+        for length in tl.static_range(1, LONGEST + 1):
+            for row in range(tl.load(upto + length - 1), tl.load(upto + length)):
+                at += vertices
+                coming = tl.load(at, mask=inside & (row + 1 < ROWS), other=0)  # asked for before it is needed
+                # As wide as a row before anything is made of it: then it alone is passed between threads.
+                wide = tl.broadcast_to(packed[:, None], [BLOCK, WIDTH])
+                here, here_extra = table + (wide >> ROW_BITS) * channels + c, extra + (packed >> ROW_BITS)
+                for q in tl.static_range(length):
+                    w = tl.load(weight + (level * ROWS + row) * LONGEST + q)
+                    there = (wide >> q) & 1
+                    total += w * tl.load(here, mask=(there > 0) & (c < channels), other=0.0)
+                    if HALVES == 2:
+                        total_2 += w * tl.load(here + WIDTH, mask=(there > 0) & (c + WIDTH < channels), other=0.0)
+                    here += there * channels
+                    if KIND > 0:
+                        there = (packed >> q) & 1
+                        total_extra += w * tl.load(here_extra, mask=there > 0, other=0.0)
+                        here_extra += there
+                packed = coming
+        to = out + v[:, None] * channels + c
+        tl.store(to, total, mask=inside[:, None] & (c < channels))
+        if HALVES == 2:
+            tl.store(to + WIDTH, total_2, mask=inside[:, None] & (c + WIDTH < channels))
+        if KIND > 0:
+            tl.store(out_extra + v, total_extra, mask=inside & (tl.program_id(1) == 0))
+
+
+def add_coarser(fine: Rows, coarse: Rows, vertex: Tensor, weight: Tensor) -> None:
+    """Adds to each vertex the weighted rows of the coarser ones of its entries, -1 for none: the transpose of the way there."""
+    count, channels = fine.main.shape
+    size, width = row_block(channels, count), channel_block(channels)
+    _add_coarser[(cdiv(count, size), max(1, cdiv(channels, width)))](
+        fine.main, fine.extra, coarse.main, coarse.extra, vertex, weight, count, fine.main.stride(0), channels,
+        ENTRIES=vertex.size(0) // max(1, count), KIND=fine.kind, BLOCK=size, WIDTH=width, num_warps=WARPS,
+    )  # fmt: skip
+
+
+@kernel(do_not_specialize=["count"])
+def _add_coarser(
+    fine, fine_extra, coarse, coarse_extra, vertex, weight, count, stride, channels,
+    ENTRIES: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = v < count
+    columns = (c < channels)[None, :]
+    once = inside & (tl.program_id(1) == 0)
+    to = fine + v[:, None] * stride + c[None, :]
+    total = tl.load(to, mask=inside[:, None] & columns, other=0.0)
+    total_extra = tl.zeros([BLOCK], dtype=total.dtype)
+    if KIND > 0:
+        total_extra = tl.load(fine_extra + v, mask=once, other=0.0)
+    for entry in range(ENTRIES):
+        place = tl.load(vertex + v * ENTRIES + entry, mask=inside, other=-1).to(tl.int64)
+        w = tl.load(weight + v * ENTRIES + entry, mask=inside, other=0.0)
+        there = place >= 0
+        mask = there[:, None] & columns
+        total += w[:, None] * tl.load(coarse + place[:, None] * channels + c[None, :], mask=mask, other=0.0)
+        if KIND > 0:
+            total_extra += w * tl.load(coarse_extra + place, mask=there, other=0.0)
+    tl.store(to, total, mask=inside[:, None] & columns)
+    if KIND > 0:
+        tl.store(fine_extra + v, total_extra, mask=once)
