@@ -13,7 +13,7 @@ from phgcn.lattice.reference import kuhn_coordinates
 from phgcn.lattice.stencil import orbits
 
 pytest.importorskip("triton")
-from phgcn.lattice.gpu import backend, blurring, keys, lattice, rows
+from phgcn.lattice.gpu import backend, blurring, keys, lattice, near, rows
 from phgcn.lattice.gpu.constants import constants
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
@@ -118,6 +118,15 @@ class LatticeCase:
         inputs = {name: tensor.clone() for name, tensor in inputs.items()}
         inputs["positions"][3] = 4e6
         self.compare(Separable(), (inputs, indices), slack=1e4)  # coordinates of millions have lost ten digits
+
+    def test_lists_of_the_near_field_that_are_full_give_the_same_bits(self, monkeypatch):
+        """They are summed in blocks that do not depend on when, nor on the targets beside."""
+        given = cloud(2, count=90, channels=2, spread=0.3)
+        scheme = forced("lattice", 2, 2)
+        want = self.run(torch.float32, global_attention, scheme, *given)
+        monkeypatch.setattr(near, "LIST", near.LOOK + near.CANDIDATES)
+        assert all(map(torch.equal, self.run(torch.float32, global_attention, scheme, *given), want))
+        self.compare(scheme, given)
 
     def test_how_many_words_keys_have_is_kept_for_the_next_call(self, monkeypatch):
         positions, values = normal(6, 1, 4, seed=1).to(self.device), normal(6, 1, 2, seed=2).to(self.device)

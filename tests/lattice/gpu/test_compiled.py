@@ -35,9 +35,10 @@ def test_runs_of_the_near_field_have_lengths_of_their_own_when_compiled(tmp_path
     """What the interpreter cannot see: a loop may be compiled wrong."""
     from phgcn.lattice.gpu import near, rows
 
-    types = {"target_key": "*i64", "target_point": "*i64", "runs": "*i32", "law": "*fp64"}
+    types = {"target_key": "*i64", "target_point": "*i64", "runs": "*i32", "lists": "*i32", "law": "*fp64"}
     types |= dict.fromkeys(("begin", "end", "rows", "channels"), "i32")
     constants = {"D": 4, "DP": 4, "TERMS": 3, "SUM": True, "EXTRA": True, "TARGETS": 4, "BLOCK": 8, "WIDTH": 64}
+    constants |= {"LOOK": near.LOOK, "LIST": near.LIST}
     launches = []
     for back, kind in ((False, rows.ONES), (True, rows.COLUMN), (True, rows.ONES)):
         every = constants | {"GRAD": back, "SECOND": back, "KIND": kind, "KIND_OWN": 3 - kind}

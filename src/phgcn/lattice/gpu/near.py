@@ -2,7 +2,7 @@ r"""The near field: what coarse lattice levels miss at short range, summed pair 
 
 Points are sorted by cells as wide as the radius, but for the last coordinate of the cells, which is cut finer.  The sources
 near a target then lie in one run of the sorted list for each row of cells around it, and each run is cut to the chord that
-the ball has in that row.
+the ball has in that row.  Of these, few are near enough: they are listed, and the list is summed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ CELL_DIMENSIONS = 4
 FINER = 8
 """How much finer cells are along their last coordinate."""
 
-TARGETS, CANDIDATES, WARPS = 4, 8, 1
-"""Targets of a program, the sources that it looks at together for each, at most, and its warps: a pair for each thread."""
+TARGETS, CANDIDATES, LOOK, WARPS = 4, 8, 16, 1
+"""Targets of a program, the sources that it sums together for each, at most, those that it looks at together, and its warps."""
 
-SLAB = 1 << 21
-"""Targets whose runs are held at once."""
+LIST = 64
+"""Sources that are listed for a target before they are summed: few of those in the cells around are near enough."""
+
+SLAB = 1 << 20
+"""Targets whose runs and lists are held at once."""
 
 
 @dataclass
@@ -98,20 +101,21 @@ class NearField:
     def _add(self, begin, end, runs, first, own, second, own_second, out, grad) -> None:
         channels = first.main.size(1)
         width = power_of_2(max(1, channels))
-        size = block(max(1, min(CANDIDATES, 512 * CANDIDATES // width)), 64)
+        size = block(max(1, min(CANDIDATES, 512 * CANDIDATES // width)), CANDIDATES)
         targets = block(max(1, min(TARGETS, 256 // width)), min(16, end - begin))
+        lists = torch.empty(cdiv(end - begin, targets) * targets, LIST, dtype=torch.int32, device=runs.device)
         dummy = first
         own, second, own_second = own or dummy, second or dummy, own_second or dummy
         target, to = out if out is not None else dummy, grad if grad is not None else self.law
         _near[(cdiv(end - begin, targets),)](
-            self.target.key, self.target.point, self.target.position, self.source.position, runs, self.law,
+            self.target.key, self.target.point, self.target.position, self.source.position, runs, lists, self.law,
             first.main, first.extra, own.main, own.extra, second.main, second.extra, own_second.main, own_second.extra,
             target.main, target.extra, to, begin, end, len(self.rows), channels,
             D=self.dim, DP=power_of_2(self.dim), TERMS=len(self.law) - 3,
             SUM=out is not None, GRAD=grad is not None, SECOND=second is not dummy,
             KIND=first.kind, KIND_OWN=own.kind, KIND_SECOND=second.kind,
             KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE,
-            TARGETS=targets, BLOCK=size, WIDTH=width,
+            TARGETS=targets, BLOCK=size, LOOK=LOOK, LIST=LIST, WIDTH=width,
             num_warps=WARPS, enable_fp_fusion=grad is None,  # as for _slice_gradients
         )  # fmt: skip
 
@@ -173,6 +177,17 @@ def _moved(key, row, inside, step, fields, DIMS: tl.constexpr, F: tl.constexpr, 
 
 
 @triton.jit
+def _square(target, source, t, s, present, live, D: tl.constexpr):
+    """The squared distances of targets and sources."""
+    square = tl.zeros(s.shape, dtype=source.dtype.element_ty)
+    for axis in tl.static_range(D):
+        apart = tl.load(target + t * D + axis, mask=present, other=0.0)
+        apart = apart - tl.load(source + s.to(tl.int64) * D + axis, mask=live, other=0.0)
+        square += apart * apart
+    return square
+
+
+@triton.jit
 def _law(square, law, outer, hit, TERMS: tl.constexpr):
     """The weight of a pair, and twice its derivative by the squared distance, as in the CPU's kernels."""
     kind = square.dtype
@@ -196,17 +211,19 @@ def _law(square, law, outer, hit, TERMS: tl.constexpr):
 
 @kernel(do_not_specialize=["begin", "end"])
 def _near(
-    target_key, target_point, target, source, runs, law,
+    target_key, target_point, target, source, runs, lists, law,
     first, first_extra, own, own_extra, second, second_extra, own_second, own_second_extra, out, out_extra, grad,
     begin, end, rows, channels,
     D: tl.constexpr, DP: tl.constexpr, TERMS: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr,
     KIND: tl.constexpr, KIND_OWN: tl.constexpr, KIND_SECOND: tl.constexpr, KIND_OWN_SECOND: tl.constexpr, EXTRA: tl.constexpr,
-    TARGETS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    TARGETS: tl.constexpr, BLOCK: tl.constexpr, LOOK: tl.constexpr, LIST: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
+    """Looks through the runs of each target and lists the sources that are near; sums the lists when one is full."""
     local = tl.program_id(0).to(tl.int64) * TARGETS + tl.arange(0, TARGETS)[:, None]
     t = begin + local
     present = tl.load(target_key + t, mask=t < end, other=NO_KEY) != NO_KEY
     i = tl.load(target_point + t, mask=present, other=0)
+    b = tl.arange(0, BLOCK)[None, :]
     c = tl.arange(0, WIDTH)[None, None, :]
     columns = c < channels
     kind = source.dtype.element_ty
@@ -217,50 +234,62 @@ def _near(
     slopes = tl.zeros([TARGETS, BLOCK, DP], dtype=kind)
     if GRAD:
         here = tl.load(target + t[:, :, None] * D + j, mask=present[:, :, None] & (j < D), other=0.0)
-        there_is = present[:, :, None] & columns
-        mine = tl.load(own + i[:, :, None] * channels + c, mask=there_is, other=0.0).to(kind)
+        mine = tl.load(own + i[:, :, None] * channels + c, mask=present[:, :, None] & columns, other=0.0).to(kind)
         if EXTRA:
             mine_extra = load_extra(own_extra, i, present, KIND_OWN, total_extra)
         if SECOND:
-            mine_second = tl.load(own_second + i[:, :, None] * channels + c, mask=there_is, other=0.0).to(kind)
+            mine_second = tl.load(own_second + i[:, :, None] * channels + c, mask=present[:, :, None] & columns, other=0.0)
+            mine_second = mine_second.to(kind)
             if EXTRA:
                 mine_second_extra = load_extra(own_second_extra, i, present, KIND_OWN_SECOND, total_extra)
-    for row in range(rows):
+    hits = lists + local * LIST
+    count = tl.zeros([TARGETS, 1], dtype=tl.int32)
+    for row in range(rows + 1):  # after the last there is nothing to look at, and all that is left is summed
         # Places follow from the row's number: Triton 3.6 took the first row's length for all where a pointer was moved along.
         run = runs + row * (end - begin) + local
-        s = tl.load(run, mask=present, other=0) + tl.arange(0, BLOCK)[None, :]
-        last = tl.load(run + rows * (end - begin), mask=present, other=0)
-        for _ in range(0, tl.max(last - s), BLOCK):
+        there_is = present & (row < rows)
+        s = tl.load(run, mask=there_is, other=0) + tl.arange(0, LOOK)[None, :]
+        last = tl.load(run + rows * (end - begin), mask=there_is, other=0)
+        for _ in range(0, tl.where(row == rows, 1, tl.max(last - s)), LOOK):
             live = s < last
-            square = tl.zeros([TARGETS, BLOCK], dtype=kind)
-            for axis in tl.static_range(D):
-                apart = tl.load(target + t * D + axis, mask=present, other=0.0)
-                apart = apart - tl.load(source + s.to(tl.int64) * D + axis, mask=live, other=0.0)
-                square += apart * apart
-            hit = live & (square < outer)
-            if tl.max(hit.to(tl.int32)) > 0:
-                weight, slope = _law(square, law, outer, hit, TERMS)
-                where = s.to(tl.int64)[:, :, None] * channels + c
-                mask = hit[:, :, None] & columns
-                row_first = tl.load(first + where, mask=mask, other=0.0).to(kind)
-                if EXTRA:
-                    row_extra = load_extra(first_extra, s, hit, KIND, weight)
-                if SUM:
-                    total += tl.sum(weight[:, :, None] * row_first, axis=1)
+            hit = live & (_square(target, source, t, s, present, live, D) < outer)
+            tl.store(hits + count + tl.cumsum(hit.to(tl.int32), axis=1) - 1, s, mask=hit)
+            count += tl.sum(hit.to(tl.int32), axis=1, keep_dims=True)
+            s += LOOK
+            if (tl.max(count) > LIST - LOOK) | (row == rows):
+                tl.debug_barrier()  # what other threads have listed is there
+                # Blocks of a target's own list are summed, whoever else is in the program; what fills none waits.
+                full = tl.where(row == rows, count, count // BLOCK * BLOCK)
+                for k in range(0, tl.max(full), BLOCK):
+                    listed = k + b < full
+                    near = tl.load(hits + k + b, mask=listed, other=0)
+                    weight, slope = _law(_square(target, source, t, near, present, listed, D), law, outer, listed, TERMS)
+                    where = near.to(tl.int64)[:, :, None] * channels + c
+                    mask = listed[:, :, None] & columns
+                    row_first = tl.load(first + where, mask=mask, other=0.0).to(kind)
                     if EXTRA:
-                        total_extra += weight * row_extra
-                if GRAD:
-                    products = mine * row_first
-                    if SECOND:
-                        products += mine_second * tl.load(second + where, mask=mask, other=0.0).to(kind)
-                    product = tl.sum(products, axis=2)
-                    if EXTRA:
-                        product += mine_extra * row_extra
+                        row_extra = load_extra(first_extra, near, listed, KIND, weight)
+                    if SUM:
+                        total += tl.sum(weight[:, :, None] * row_first, axis=1)
+                        if EXTRA:
+                            total_extra += weight * row_extra
+                    if GRAD:
+                        products = mine * row_first
                         if SECOND:
-                            product += mine_second_extra * load_extra(second_extra, s, hit, KIND_SECOND, weight)
-                    there = tl.load(source + s.to(tl.int64)[:, :, None] * D + j, mask=hit[:, :, None] & (j < D), other=0.0)
-                    slopes += tl.where(hit[:, :, None], (slope * product)[:, :, None] * (here - there), 0.0)
-            s += BLOCK
+                            products += mine_second * tl.load(second + where, mask=mask, other=0.0).to(kind)
+                        product = tl.sum(products, axis=2)
+                        if EXTRA:
+                            product += mine_extra * row_extra
+                            if SECOND:
+                                product += mine_second_extra * load_extra(second_extra, near, listed, KIND_SECOND, weight)
+                        spot = near.to(tl.int64)[:, :, None] * D + j
+                        there = tl.load(source + spot, mask=listed[:, :, None] & (j < D), other=0.0)
+                        slopes += tl.where(listed[:, :, None], (slope * product)[:, :, None] * (here - there), 0.0)
+                left = count - full
+                waiting = tl.load(hits + full + b, mask=b < left, other=0)
+                tl.debug_barrier()  # all have been read
+                tl.store(hits + b, waiting, mask=b < left)
+                count = left
     if GRAD:
         j = tl.arange(0, DP)[None, :]
         tl.store(grad + i * D + j, tl.sum(slopes, axis=1), mask=present & (j < D))
