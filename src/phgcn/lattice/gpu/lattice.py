@@ -27,7 +27,7 @@ MOST_CORNERS = 2**31
 """Corners of simplices are counted in 32 bits."""
 
 ROOM = 1 << 29
-"""Numbers that a table of coarser vertices may have, or as many as that of the finest has; more channels go in turns."""
+"""Numbers that a table of coarser vertices may have, or as many as that of the finest has."""
 
 
 @dataclass
@@ -188,20 +188,28 @@ class Lattice:
         out = blur(tables, entry.runs.keys, self.vertices, stencil, self.fields, entry.told, self.bounded)
         if coarser is None:
             return out
-        runs, weight, most, channels = coarser.runs, coarser.weight, coarser.most, out[0].main.size(1)
-        limit = coarser.told[self.constants.levels :]
-        width = max(16, max(ROOM, self.vertices * channels) // most // 16 * 16)
-        for begin in range(0, max(1, channels), width):
-            some = slice(begin, begin + width)
-            sums = [
-                sum_runs(table.columns(some), runs.order, weight, runs.start, most, True, coarser.entries, 0, limit)
-                for table in tables
-            ]
-            blurred = blur(sums, runs.keys, most, stencil, self.fields, coarser.told, True)
-            for fine, coarse in zip(out, blurred, strict=True):
-                add_coarser(fine.columns(some), coarse, runs.run, weight)
+        most, channels = coarser.most, out[0].main.size(1)
+        # If there is room for all, neighbours are sought once; else each table goes on its own, some channels at a time.
+        fits = most * channels <= max(ROOM, self.vertices * channels)
+        width = channels if fits else max(16, 2 * self.vertices * channels // most // 16 * 16)
+        for some in [slice(len(tables))] if fits else [slice(place, place + 1) for place in range(len(tables))]:
+            for begin in range(0, max(1, channels), max(1, width)):
+                self._add_coarser(tables[some], out[some], slice(begin, begin + width))
         tables.clear()
         return out
+
+    def _add_coarser(self, tables: list[Rows], out: list[Rows], channels: slice) -> None:
+        """Adds what some channels of tables give through the coarser levels."""
+        coarser, (stencil,) = self.coarser, self.constants.stencils
+        assert coarser is not None
+        runs, weight, most, limit = coarser.runs, coarser.weight, coarser.most, coarser.told[self.constants.levels :]
+        sums = [
+            sum_runs(table.columns(channels), runs.order, weight, runs.start, most, True, coarser.entries, 0, limit)
+            for table in tables
+        ]
+        blurred = blur(sums, runs.keys, most, stencil, self.fields, coarser.told, True)
+        for fine, coarse in zip(out, blurred, strict=True):
+            add_coarser(fine.columns(channels), coarse, runs.run, weight)
 
     def passes(self, tables: list[Rows]) -> list[Rows]:
         """Blurs tables along the lattice's directions, one after the other.  Over touched vertices only, passes do not
