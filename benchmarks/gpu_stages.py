@@ -26,13 +26,30 @@ def size_of(value: object) -> int:
     return 0
 
 
+BOUNDS: dict[str, Callable[[tuple], tuple | None]] = {
+    "blur_slab": lambda given: (given[4][given[2].levels], *given[6:7], given[1].size(1)) if given[5] else None,
+    "neighbours": lambda given: None if given[2] is None else (given[2][0], given[4], given[5] - given[4]),
+    "sum_runs": lambda given: None if len(given) < 9 or given[8] is None else (given[8][0], 0, given[4]),
+}
+"""Of functions that may be given a bound of how many vertices there are: how many there are, on the device, the first that
+they take, and how many they may take."""
+
+
+def share(bound: tuple | None) -> float:
+    """The share of vertices that are there."""
+    if bound is None:
+        return 1.0
+    there, *begin, most = bound
+    return min(max(int(there) - sum(begin), 0), most) / max(1, most)
+
+
 class Stages:
     """Times stages with events while it is entered; what a stage's own stages take is not counted twice."""
 
     def __init__(self) -> None:
         from phgcn.lattice.gpu import backend, blurring, clouds, keys, lattice, levels, near
 
-        self.calls: list[tuple[str, torch.cuda.Event, torch.cuda.Event, int, int]] = []
+        self.calls: list[tuple[str, torch.cuda.Event, torch.cuda.Event, int, int, tuple | None]] = []
         self.open: list[int] = []
         self.places = [
             (backend, "find_clouds", "clouds"),
@@ -77,7 +94,7 @@ class Stages:
         def call(*given: object, **named: object) -> object:
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             mine, above = len(self.calls), self.open[-1] if self.open else -1
-            self.calls.append((stage, begin, end, above, 0))
+            self.calls.append((stage, begin, end, above, 0, None))
             self.open.append(mine)
             begin.record()
             try:
@@ -87,7 +104,8 @@ class Stages:
                 self.open.pop()
             # What a stage with stages of its own is given, these are given too.
             moved = 0 if stage.endswith(": rest") else size_of(given) + size_of(list(named.values())) + size_of(returned)
-            self.calls[mine] = (stage, begin, end, above, moved)
+            bound = BOUNDS[function.__name__](given) if function.__name__ in BOUNDS else None
+            self.calls[mine] = (stage, begin, end, above, moved, bound)
             return returned
 
         return call
@@ -95,14 +113,14 @@ class Stages:
     def times(self) -> dict[str, tuple[float, int]]:
         """Milliseconds and bytes by stage."""
         torch.cuda.synchronize()
-        taken = [begin.elapsed_time(end) for _, begin, end, _, _ in self.calls]
+        taken = [begin.elapsed_time(end) for _, begin, end, _, _, _ in self.calls]
         own = list(taken)
-        for (_, _, _, above, _), t in zip(self.calls, taken, strict=True):
+        for (_, _, _, above, _, _), t in zip(self.calls, taken, strict=True):
             if above >= 0:
                 own[above] -= t
         out: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
-        for (stage, _, _, _, moved), t in zip(self.calls, own, strict=True):
-            out[stage] = (out[stage][0] + t, out[stage][1] + moved)
+        for (stage, _, _, _, moved, bound), t in zip(self.calls, own, strict=True):
+            out[stage] = (out[stage][0] + t, out[stage][1] + round(moved * share(bound)))
         return dict(out)
 
 

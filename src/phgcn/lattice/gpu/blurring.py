@@ -12,6 +12,9 @@ from .rows import NONE, WARPS, Rows, channel_block, row_block
 HALF = 32
 """Channels that threads side by side read together when they blur: as many float32 numbers as a line of the cache has."""
 
+FEW_ROWS = 16
+"""Rows of offsets that a small stencil has; that of a pass has one for each."""
+
 REGISTERS = 64
 """Registers that a thread may have when it blurs: left alone, the compiler takes fewer and asks for one row after the other."""
 
@@ -39,9 +42,10 @@ def blur(
 def blur_slab(table: Rows, found: Tensor, stencil: Stencil, out: Rows, before: Tensor, bounded: bool, begin: int = 0) -> None:
     """Sums the rows of the neighbours that were found for the vertices from ``begin`` on."""
     kind, vertices, channels = table.kind, found.size(1), table.main.size(1)
-    # Of many channels, a thread takes some of either half; the extra column takes less time on its own than beside them.
+    # Of many channels, a thread takes some of either half; beside them, the extra column takes longer than on its own, unless
+    # the stencil is so small that a launch takes longer.
     halves = 2 if channels > HALF else 1
-    if kind != NONE and halves == 2 and stencil.offsets.rows > 1:
+    if kind != NONE and halves == 2 and stencil.offsets.rows > FEW_ROWS:
         kind = NONE
         extra, to = (Rows(rows.extra.unsqueeze(1), rows.extra, NONE) for rows in (table, out))
         blur_slab(extra, found, stencil, to, before, bounded, begin)
