@@ -1,5 +1,4 @@
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -162,9 +161,11 @@ def test_after_a_kill_the_same_call_continues_to_the_same_result(out, tmp_path):
         write_configs(folder, epochs=60)
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(cut)], stderr=subprocess.DEVNULL)
     _wait_for(lambda: list(cut.glob("runs/*/*.state-00001*.safetensors")))
+    workers = _children(process.pid)
+    assert workers
     process.send_signal(signal.SIGKILL)
     process.wait()
-    _wait_for(lambda: not _trained(cut))  # the workers notice that they are alone
+    _wait_for(lambda: not any(map(_lives, workers)))  # they notice that they are alone
     assert not list(cut.glob("runs/*/result.json"))
     for folder in (cut, out):
         table.run(folder, request, told=silent)
@@ -178,16 +179,17 @@ def _wait_for(condition):
         time.sleep(0.05)
 
 
-def _trained(folder):
-    """The processes that still train below a folder."""
-    return [path for path in Path("/proc").glob("[0-9]*/fd/*") if _target(path).startswith(str(folder))]
+def _children(pid):
+    """The processes that any thread of a process has started."""
+    return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
 
 
-def _target(link):
+def _lives(pid):
+    """Whether a process is there, and not only its number, which waits for somebody to ask."""
     try:
-        return os.readlink(link)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
-        return ""
+        return False
 
 
 # Settings
