@@ -138,16 +138,25 @@ class LatticeCase:
             global_attention(positions, values, method=Separable(), backend=self.backend)
             assert len(reads) == expected, reads
 
-    @pytest.mark.parametrize("words", [2, 3])
-    def test_keys_of_more_words_than_they_need_give_the_same_bits(self, words):
+    @pytest.mark.parametrize("words", [1, 2, 3])
+    @pytest.mark.parametrize("asked", [0, 5])
+    def test_keys_of_more_words_than_they_need_give_the_same_bits(self, words, asked):
         for scheme in (Separable(), quick(2), forced("lattice", 2, 2)):
-            given = cloud(2, count=9, asked=5, channels=2)
+            given = cloud(2, count=9, asked=asked, channels=2)
             made = constants(scheme, 2, torch.float32, self.which())
-            want = self.run(torch.float32, global_attention, scheme, *given)
             made.words[:] = [words] * 3
+            want = self.run(torch.float32, global_attention, scheme, *given)
+            assert made.words == [0, 0, 0] if made.levels > 1 else [0, 1, 1]  # half a word will do for the next call
             got = self.run(torch.float32, global_attention, scheme, *given)
             assert all(map(torch.equal, got, want))
-            assert made.words[0] == 1  # for the next call
+
+    def test_keys_that_outgrow_half_a_word_have_a_whole_one(self):
+        inputs = {"positions": normal(6, 1, 4, seed=1), "values": normal(6, 1, 2, seed=2)}
+        made = constants(Separable(), 4, torch.float64, self.which())
+        made.words[:] = [0, 1, 1]
+        inputs["positions"][3] = 300.0
+        self.compare(Separable(), (inputs, {}))
+        assert made.words[0] == 1
 
     def test_the_finest_levels_are_those_of_the_reference(self, monkeypatch):
         """Three clouds of other densities: one starts at the finest level, the others coarser, and all together."""

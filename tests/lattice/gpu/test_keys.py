@@ -5,30 +5,35 @@ import torch
 
 pytest.importorskip("triton")
 from phgcn.lattice.gpu import launch
-from phgcn.lattice.gpu.keys import NO_KEY, Fields, find_runs
+from phgcn.lattice.gpu.keys import Fields, find_runs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHIFT, CLOUDS, LEVELS = 12, 3, 4
 
 
-def listed(cloud, place, piece):
+def listed(cloud, place, piece, kind):
     """Runs of keys of a cloud and a place, of which every seventh is missing; and the facts."""
-    keys = (cloud << SHIFT) + place
-    keys[::7] = NO_KEY.value
+    keys = ((cloud << SHIFT) + place).to(kind)
+    keys[::7] = torch.iinfo(kind).max
     table = torch.zeros(4, 2, dtype=torch.int64, device=DEVICE)
     table[2, 0] = SHIFT
     facts = torch.zeros(LEVELS + 2, dtype=torch.int64, device=DEVICE)
-    return keys, find_runs(keys.unsqueeze(0).to(DEVICE), Fields(table, 1), facts, LEVELS, CLOUDS, piece), facts.tolist()
+    return (
+        keys,
+        find_runs(keys.unsqueeze(0).to(DEVICE), Fields(table, kind == torch.int64), facts, LEVELS, CLOUDS, piece),
+        facts.tolist(),
+    )
 
 
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
 @pytest.mark.parametrize("places, piece", [(4000, 32), (40, 32), (1, 2000)])
-def test_runs_are_those_of_equal_keys_over_many_blocks(monkeypatch, places, piece):
+def test_runs_are_those_of_equal_keys_over_many_blocks(monkeypatch, places, piece, kind):
     monkeypatch.setattr(launch, "INTERPRETED", False)
     random = torch.Generator().manual_seed(0)
     cloud = torch.randint(LEVELS * CLOUDS, (5000,), generator=random)
     cloud[cloud // CLOUDS == 2] = 0  # no cloud of level 2
-    keys, runs, facts = listed(cloud, torch.randint(places, (5000,), generator=random), piece)
-    present = keys != NO_KEY.value
+    keys, runs, facts = listed(cloud, torch.randint(places, (5000,), generator=random), piece, kind)
+    present = keys != torch.iinfo(kind).max
     want, number, length = torch.unique(keys[present], return_inverse=True, return_counts=True)
     count = len(want)
     assert facts[LEVELS] == count
@@ -41,11 +46,12 @@ def test_runs_are_those_of_equal_keys_over_many_blocks(monkeypatch, places, piec
     assert facts[LEVELS + 1] == int(length.max() > piece)
 
 
-def test_entries_without_keys_are_in_no_run(monkeypatch):
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_entries_without_keys_are_in_no_run(monkeypatch, kind):
     monkeypatch.setattr(launch, "INTERPRETED", False)
     table = torch.zeros(4, 2, dtype=torch.int64, device=DEVICE)
     facts = torch.zeros(LEVELS + 2, dtype=torch.int64, device=DEVICE)
-    keys = torch.full((1, 3000), NO_KEY.value, device=DEVICE)
-    runs = find_runs(keys, Fields(table, 1), facts, LEVELS, CLOUDS, 32)
+    keys = torch.full((1, 3000), torch.iinfo(kind).max, dtype=kind, device=DEVICE)
+    runs = find_runs(keys, Fields(table, 1 if kind == torch.int64 else 0), facts, LEVELS, CLOUDS, 32)
     assert (runs.run == -1).all()
     assert not facts.any()

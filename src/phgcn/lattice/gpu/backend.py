@@ -165,51 +165,64 @@ def _points(clouds: Clouds) -> tuple[slice, slice]:
 
 
 def _forward(plan: Plan, made: Constants, scheme: Scheme, values: Rows, normalise: bool, out: Tensor, norm: Tensor) -> None:
-    clouds, whole = plan.clouds, Rows(_flat(out), norm.view(-1), COLUMN if normalise else NONE)
-    keys, queries = _points(clouds)
-    summed, levels = None, plan.levels
-    if any(levels):
-        summed = whole.like(whole.main.size(0))
-        if len(levels) > 1:  # else the near field writes all
-            summed.main.zero_()
-            summed.extra.zero_()
-    for level in levels:
-        if level > 0:
-            _near_field(plan, made, level, queries, keys).add(values, out=summed)
-    sums = _sums(plan, values, 0, normalise and clouds.begin > 0)
+    whole = Rows(_flat(out), norm.view(-1), COLUMN if normalise else NONE)
+    sums = _sums(plan, values, 0, normalise and plan.clouds.begin > 0)
+    summed = None
     for number in range(made.lattices):
         lattice = Lattice(plan, made, number)
         tables = [lattice.splat(values, 0)]
         (table,) = lattice.passes(tables) if isinstance(scheme, Separable) else lattice.filter(tables)
+        if number == 0:
+            summed = _near_fields(plan, made, values, whole)
         last = number == made.lattices - 1
         to = whole if last else whole.like(whole.main.size(0))
         slice_points(
-            table, lattice.entry.runs.run, lattice.entry.simplices, values, clouds, plan.kappa, made.factor,
+            table, lattice.entry.runs.run, lattice.entry.simplices, values, plan.clouds, plan.kappa, made.factor,
             sums if last else None, summed, to, normalise and last, plan.lacking,
         )  # fmt: skip
         summed = to
 
 
+def _near_fields(plan: Plan, made: Constants, values: Rows, whole: Rows) -> Rows | None:
+    """The sums of near fields, if there are any.  They are launched behind the blur: while that runs, the host is busy with the
+    many short steps that they begin with."""
+    levels, (keys, queries) = plan.levels, _points(plan.clouds)
+    if not any(levels):
+        return None
+    summed = whole.like(whole.main.size(0))
+    if len(levels) > 1:  # else the near field writes all
+        summed.main.zero_()
+        summed.extra.zero_()
+    for level in filter(None, levels):
+        _near_field(plan, made, level, queries, keys).add(values, out=summed)
+    return summed
+
+
 def _backward(plan, made, scheme, values: Rows, grads: Rows, normalise: bool, grad_values, grad_points) -> None:
     clouds = plan.clouds
-    keys, queries = _points(clouds)
-    for level in plan.levels:
-        if level > 0:
-            of_keys = Rows(grad_values, grads.extra.new_empty(grad_values.size(0) if normalise else 0), NONE)
-            near = _near_field(plan, made, level, keys, queries)
-            if clouds.begin == 0:
-                near.add(grads, values, values, grads, out=of_keys, grad=grad_points)
-            else:
-                near.add(grads, values, out=of_keys, grad=grad_points[keys])
-                _near_field(plan, made, level, queries, keys).add(values, grads, grad=grad_points[queries])
     sums = _sums(plan, grads, clouds.begin, normalise and clouds.begin > 0)
     for number in range(made.lattices):
         lattice = Lattice(plan, made, number)
         tables = [lattice.splat(values, 0), lattice.splat(grads, clouds.begin)]
         tables = lattice.passes(tables) if isinstance(scheme, Separable) else lattice.filter(tables)
+        if number == 0:
+            _near_gradients(plan, made, values, grads, normalise, grad_values, grad_points)
         last = number == made.lattices - 1
         slice_gradients(
             tables[0], tables[1], lattice.entry.runs.run, lattice.entry.simplices, values, grads, clouds, plan.kappa,
             made.matrix, made.scale, made.factor, sums if last else None, any(plan.levels) or number > 0,
             grad_values, grad_points,
         )  # fmt: skip
+
+
+def _near_gradients(plan, made, values: Rows, grads: Rows, normalise: bool, grad_values, grad_points) -> None:
+    """What near fields give to the gradients; see :func:`_near_fields`."""
+    keys, queries = _points(plan.clouds)
+    for level in filter(None, plan.levels):
+        of_keys = Rows(grad_values, grads.extra.new_empty(grad_values.size(0) if normalise else 0), NONE)
+        near = _near_field(plan, made, level, keys, queries)
+        if plan.clouds.begin == 0:
+            near.add(grads, values, values, grads, out=of_keys, grad=grad_points)
+        else:
+            near.add(grads, values, out=of_keys, grad=grad_points[keys])
+            _near_field(plan, made, level, queries, keys).add(values, grads, grad=grad_points[queries])

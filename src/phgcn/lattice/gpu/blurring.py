@@ -13,7 +13,7 @@ HALF = 32
 """Channels that threads side by side read together when they blur: as many float32 numbers as a line of the cache has."""
 
 FEW_ROWS = 16
-"""Rows of offsets that a small stencil has; that of a pass has one for each."""
+"""Rows of offsets that a small stencil has, and that are unrolled; that of a pass has one for each, or one alone."""
 
 REGISTERS = 64
 """Registers that a thread may have when it blurs: left alone, the compiler takes fewer and asks for one row after the other."""
@@ -44,8 +44,8 @@ def blur_slab(table: Rows, found: Tensor, stencil: Stencil, out: Rows, before: T
     kind, vertices, channels = table.kind, found.size(1), table.main.size(1)
     # Of many channels, a thread takes some of either half; beside them, the extra column takes longer than on its own, unless
     # the stencil is so small that a launch takes longer.
-    halves = 2 if channels > HALF else 1
-    if kind != NONE and halves == 2 and stencil.offsets.rows > FEW_ROWS:
+    halves, few = 2 if channels > HALF else 1, stencil.offsets.rows <= FEW_ROWS
+    if kind != NONE and halves == 2 and not few:
         kind = NONE
         extra, to = (Rows(rows.extra.unsqueeze(1), rows.extra, NONE) for rows in (table, out))
         blur_slab(extra, found, stencil, to, before, bounded, begin)
@@ -55,7 +55,7 @@ def blur_slab(table: Rows, found: Tensor, stencil: Stencil, out: Rows, before: T
     _blur[(programs(blocks, bounded), max(1, cdiv(channels, halves * width)))](
         table.main, table.extra, found, stencil.weight, stencil.upto, before, out.main, out.extra, vertices, channels, begin,
         LEVELS=stencil.levels, ROWS=stencil.offsets.rows, LONGEST=stencil.offsets.longest, KIND=kind, HALVES=halves,
-        BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
+        FEW=few, BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
     )  # fmt: skip
 
 
@@ -76,11 +76,35 @@ def _of_one_level(number, before, begin, vertices, LEVELS: tl.constexpr, BLOCK: 
     return level, first, end
 
 
+@triton.jit
+def _add_row(
+    total, total_2, total_extra, packed, weights, table, extra, c, channels,
+    LENGTH: tl.constexpr, KIND: tl.constexpr, HALVES: tl.constexpr,
+):  # fmt: skip
+    """Adds what was found on one row of offsets, if anything."""
+    # As wide as a row before anything is made of it: then it alone is passed between threads.
+    wide = tl.broadcast_to(packed[:, None], total.shape)
+    here, here_extra = table + (wide >> ROW_BITS) * channels + c, extra + (packed >> ROW_BITS)
+    width: tl.constexpr = total.shape[1]
+    for q in tl.static_range(LENGTH):
+        w = tl.load(weights + q)
+        there = (wide >> q) & 1
+        total += w * tl.load(here, mask=(there > 0) & (c < channels), other=0.0)
+        if HALVES == 2:
+            total_2 += w * tl.load(here + width, mask=(there > 0) & (c + width < channels), other=0.0)
+        here += there * channels
+        if KIND > 0:
+            there = (packed >> q) & 1
+            total_extra += w * tl.load(here_extra, mask=there > 0, other=0.0)
+            here_extra += there
+    return total, total_2, total_extra
+
+
 @kernel(do_not_specialize=["vertices", "begin"])
 def _blur(
     table, extra, found, weight, upto, before, out, out_extra, vertices, channels, begin,
     LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, KIND: tl.constexpr, HALVES: tl.constexpr,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    FEW: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     c = (tl.program_id(1) * HALVES * WIDTH + tl.arange(0, WIDTH))[None, :]
     there_are = tl.minimum(tl.maximum(tl.load(before + LEVELS) - begin, 0), vertices)
@@ -92,26 +116,24 @@ def _blur(
         total_2 = total
         total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
         at = found + v
-        packed = tl.load(at, mask=inside, other=0)
-        for length in tl.static_range(1, LONGEST + 1):
-            for row in range(tl.load(upto + length - 1), tl.load(upto + length)):
-                at += vertices
-                coming = tl.load(at, mask=inside & (row + 1 < ROWS), other=0)  # asked for before it is needed
-                # As wide as a row before anything is made of it: then it alone is passed between threads.
-                wide = tl.broadcast_to(packed[:, None], [BLOCK, WIDTH])
-                here, here_extra = table + (wide >> ROW_BITS) * channels + c, extra + (packed >> ROW_BITS)
-                for q in tl.static_range(length):
-                    w = tl.load(weight + (level * ROWS + row) * LONGEST + q)
-                    there = (wide >> q) & 1
-                    total += w * tl.load(here, mask=(there > 0) & (c < channels), other=0.0)
-                    if HALVES == 2:
-                        total_2 += w * tl.load(here + WIDTH, mask=(there > 0) & (c + WIDTH < channels), other=0.0)
-                    here += there * channels
-                    if KIND > 0:
-                        there = (packed >> q) & 1
-                        total_extra += w * tl.load(here_extra, mask=there > 0, other=0.0)
-                        here_extra += there
-                packed = coming
+        if FEW:  # all rows are asked for at once
+            for row in tl.static_range(ROWS):
+                packed = tl.load(at + row * vertices, mask=inside, other=0)
+                weights = weight + (level * ROWS + row) * LONGEST
+                total, total_2, total_extra = _add_row(
+                    total, total_2, total_extra, packed, weights, table, extra, c, channels, LONGEST, KIND, HALVES
+                )
+        else:
+            packed = tl.load(at, mask=inside, other=0)
+            for length in tl.static_range(1, LONGEST + 1):
+                for row in range(tl.load(upto + length - 1), tl.load(upto + length)):
+                    at += vertices
+                    coming = tl.load(at, mask=inside & (row + 1 < ROWS), other=0)  # asked for before it is needed
+                    weights = weight + (level * ROWS + row) * LONGEST
+                    total, total_2, total_extra = _add_row(
+                        total, total_2, total_extra, packed, weights, table, extra, c, channels, length, KIND, HALVES
+                    )
+                    packed = coming
         to = out + v[:, None] * channels + c
         tl.store(to, total, mask=inside[:, None] & (c < channels))
         if HALVES == 2:

@@ -2,7 +2,8 @@ r"""Building the lattice: the cells that points lie in, the parents of vertices,
 
 All clouds, that is graphs and heads, are in one list; a key says which a vertex belongs to.  Coordinates in keys count from a
 base that all levels share: a vertex :math:`v` of one level lies between :math:`\lfloor v/2 \rfloor` and
-:math:`\lceil v/2 \rceil` of the next, which is true of numbers relative to a base as well if that is even on all levels.
+:math:`\lceil v/2 \rceil` of the next, which is true of numbers relative to a base as well if that is even on all levels.  Some
+places before it, as many on all levels, are free for neighbours that are sought.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .keys import NO_KEY, Fields, indexed_bound, lower_bound
+from .keys import Fields, indexed_bound, load_key, lower_bound, no_key
 from .launch import block, cdiv, kernel, programs, steps, tl, triton
 from .locate import barycentric, fractions, ranks
 
@@ -33,7 +34,7 @@ def cell_keys(points, cloud, kappa, level: int, scale, fields: Fields) -> Tensor
         fields (Fields): Of the keys.
     """
     count, dim = points.shape
-    keys = torch.empty(fields.words, count, dtype=torch.int64, device=points.device)
+    keys = fields.new_keys(count)
     size = block(256, count)
     _cell_keys[(cdiv(count, size),)](
         points, cloud, kappa, scale, fields.table, keys, count, level,
@@ -61,7 +62,7 @@ def _cell_keys(
             place = tl.floor(p * tl.load(scale + j)).to(tl.int64) - tl.load(fields + 1 + j)
             of_word = tl.load(fields + F + 1 + j) == a
             key += tl.where(of_word, place << tl.load(fields + 2 * F + 1 + j), 0)
-        tl.store(keys + to, tl.where(present, key, NO_KEY), mask=inside)
+        tl.store(keys + to, tl.where(present, key, no_key(keys)), mask=inside)
         to += count
 
 
@@ -71,8 +72,9 @@ def coarser_entries(deeper: int, dim: int) -> int:
 
 
 def coarser_keys(
-    keys: Tensor, count: int, limit: Tensor | None, fields: Fields, clouds: int, levels: int, deeper: int, like: Tensor
-) -> tuple[Tensor, Tensor]:
+    keys: Tensor, count: int, limit: Tensor | None, fields: Fields, free: int, clouds: int, levels: int, deeper: int,
+    like: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     r"""The vertices of all coarser levels between which each vertex lies.
 
     A vertex :math:`v` lies between :math:`\lfloor v/2 \rfloor` and :math:`\lceil v/2 \rceil` of the next level, halfway,
@@ -84,6 +86,7 @@ def coarser_keys(
         count (int): How many vertices there are.
         limit (torch.Tensor, optional): How many of them are there after all, where only the device knows that.
         fields (Fields): Of the keys.
+        free (int): The free places before the first that keys count, on all levels.
         clouds (int): How many clouds there are.
         levels (int): How many levels there are.
         deeper (int): How many levels the finest vertices have above them.
@@ -95,11 +98,11 @@ def coarser_keys(
     words, stride = keys.shape
     dim = fields.table.size(1) - 1
     entries = coarser_entries(deeper, dim)
-    out = torch.empty(words, count * entries, dtype=torch.int64, device=keys.device)
+    out = fields.new_keys(count * entries)
     weight = like.new_empty(count * entries)
     size = block(128, count)
     _coarser[(cdiv(count, size),)](
-        keys, limit, fields.table, out, weight, count, stride, clouds, levels,
+        keys, limit, fields.table, out, weight, count, stride, clouds, levels, free,
         D=dim, DEEPER=deeper, ENTRIES=entries, WORDS=words, BLOCK=size,
     )  # fmt: skip
     return out, weight
@@ -117,7 +120,7 @@ def _joined(prefix, place, fields, a, D: tl.constexpr):
 
 @kernel(do_not_specialize=["count", "stride", "clouds"])
 def _coarser(
-    keys, limit, fields, out, weight, count, stride, clouds, levels,
+    keys, limit, fields, out, weight, count, stride, clouds, levels, free,
     D: tl.constexpr, DEEPER: tl.constexpr, ENTRIES: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -130,7 +133,7 @@ def _coarser(
         shift = tl.load(fields + 2 * (D + 1) + f)
         number = v * 0
         for a in tl.static_range(WORDS):
-            here = tl.load(keys + a * stride.to(tl.int64) + v, mask=there, other=0) >> shift
+            here = load_key(keys, a * stride.to(tl.int64) + v, there) >> shift
             here = here & (((shift * 0 + 1) << tl.load(fields + 3 * (D + 1) + f)) - 1)
             number += tl.where(tl.load(fields + (D + 1) + f) == a, here, 0)
         found = found + (number,)  # type: ignore[assignment]  # noqa: RUF005
@@ -140,7 +143,7 @@ def _coarser(
         above = prefix // clouds + step < levels
         place = ()
         for j in tl.static_range(D):
-            place = place + (found[j + 1].to(tl.float64),)  # type: ignore[assignment]  # noqa: RUF005
+            place = place + ((found[j + 1] - free).to(tl.float64),)  # type: ignore[assignment]  # noqa: RUF005
         _, fraction = fractions(place, 0.5**step, D)
         rank = ranks(fraction, D)
         share = barycentric(fraction, rank, D)
@@ -148,16 +151,16 @@ def _coarser(
             place = ()
             for j in tl.static_range(D):
                 if 2**step < D + 1:
-                    moved = (found[j + 1] + corner) >> step
+                    moved = (found[j + 1] - free + corner) >> step
                 else:
-                    moved = (found[j + 1] >> step) + (rank[j] < corner).to(tl.int64)
-                place = place + (moved,)  # type: ignore[assignment]  # noqa: RUF005
+                    moved = ((found[j + 1] - free) >> step) + (rank[j] < corner).to(tl.int64)
+                place = place + (moved + free,)  # type: ignore[assignment]  # noqa: RUF005
             w = prefix.to(tl.float64) * 0.0 + 0.5**step if 2**step < D + 1 else share[corner]
             present = there & above & (w > 0)
             at = to
             for a in tl.static_range(WORDS):
                 key = _joined(prefix + step * clouds, place, fields, a, D)
-                tl.store(out + at, tl.where(present, key, NO_KEY), mask=inside)
+                tl.store(out + at, tl.where(present, key, no_key(out)), mask=inside)
                 at += count.to(tl.int64) * ENTRIES
             tl.store(weight + to, tl.where(present, w, 0.0).to(weight.dtype.element_ty), mask=inside)
             to += 1
@@ -248,7 +251,7 @@ def _neighbours(
             for j in tl.static_range(D):
                 of_word = tl.load(fields + (D + 1) + 1 + j) == a
                 step += tl.where(of_word, tl.load(offset + row * D + j) << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
-            target = target + (tl.load(keys + at, mask=inside, other=0) + step,)  # type: ignore[assignment]  # noqa: RUF005
+            target = target + (load_key(keys, at, inside) + step,)  # type: ignore[assignment]  # noqa: RUF005
             at += stride
         none = i * 0
         if index is None:
@@ -261,7 +264,7 @@ def _neighbours(
             there = inside & (place < vertices) & (q < reach)
             at = place
             for a in tl.static_range(WORDS):
-                here = tl.load(keys + at, mask=there, other=NO_KEY)
+                here = load_key(keys, at, there)
                 there = there & (here == (target[a] + q if a == WORDS - 1 else target[a]))
                 at += stride
             bits = bits | (there.to(tl.int64) << q)

@@ -27,16 +27,17 @@ class Grids:
     such; and for each level from 1 on the cells of the near field.
 
     Args:
-        matrices (torch.Tensor): From positions to the coordinates of each grid, float64, :math:`(Q, D, D)`.
+        matrix (torch.Tensor): From positions to Kuhn coordinates of level 0, float64, :math:`(D, D)`.
+        scale (torch.Tensor): From these, for the lattice, or from positions to the coordinates of each grid; 0 for coordinates
+            that it does not have; float64, :math:`(Q, D)`.
         spare (torch.Tensor): How many steps each grid needs below and above its points, :math:`(Q,)`.
         step (torch.Tensor): Of what the lowest coordinate of each grid is a multiple, :math:`(Q,)`.
-        used (torch.Tensor): Which coordinates each grid has, :math:`(Q, D)`.
     """
 
-    matrices: Tensor
+    matrix: Tensor
+    scale: Tensor
     spare: Tensor
     step: Tensor
-    used: Tensor
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ class Constants:
         law (tuple): The near field's weights of each level; see :class:`phgcn.lattice.gpu.near.NearField`.
         cells (tuple): How many of its cells a unit has, along each coordinate, per level.
         grids (Grids): The grids that keys are made of.
-        words (list): The words that keys of the lattice, of cells that count pairs and of near fields' cells took last: a guess
-            for the next call, which in training is right.
+        free (int): The free places that keys leave before the first vertex of a level, and behind the last.
+        words (list): The words that keys of the lattice, of cells that count pairs and of near fields' cells took last, 0 for
+            half a word: a guess for the next call, which in training is right.
         sides (torch.Tensor): The side of the cells that count pairs, per level.
         rows (torch.Tensor): The rows of cells around one, see :class:`phgcn.lattice.gpu.near.NearField`.
     """
@@ -78,6 +80,7 @@ class Constants:
     law: tuple[Tensor, ...]
     cells: tuple[Tensor, ...]
     grids: Grids
+    free: int
     words: list[int]
     sides: Tensor
     rows: Tensor
@@ -128,21 +131,20 @@ def _separable(scheme: Separable, dim: int, dtype: torch.dtype, device: torch.de
 def _grids(dim: int, spacing: float, hops: int, levels: int, lattices: int, sides, radii, device: torch.device) -> dict:
     """The grids that keys are made of, and the maps of the lattice."""
     matrix, coarsest = kuhn_matrix(dim) / spacing, 2 ** (levels - 1)
-    unit = torch.eye(dim, dtype=torch.float64)
+    unit = torch.ones(dim, dtype=torch.float64)
     rows = list(itertools.product((-1, 0, 1), repeat=min(dim, CELL_DIMENSIONS) - 1))
-    matrices, spare, step = [matrix], [hops + MARGIN + 1.0], [float(coarsest)]
+    free = hops + MARGIN + 1
+    scale, spare = [unit], [float(free)]
     if levels > 1:
-        matrices.append(unit / sides[1])
+        scale.append(unit / sides[1])
         spare.append(MARGIN)
-        step.append(1.0)
-    used = torch.ones(levels + 1 if levels > 1 else 1, dim, dtype=torch.bool)
-    used[2:, CELL_DIMENSIONS:] = False
     for radius in radii[1:]:
         grid = unit / radius
         grid[min(dim, CELL_DIMENSIONS) - 1] *= FINER
-        matrices.append(grid)
+        grid[CELL_DIMENSIONS:] = 0
+        scale.append(grid)
         spare.append(FINER + MARGIN)
-        step.append(1.0)
+    step = [float(coarsest)] + [1.0] * (len(scale) - 1)
     return {
         "levels": levels,
         "lattices": lattices,
@@ -150,10 +152,9 @@ def _grids(dim: int, spacing: float, hops: int, levels: int, lattices: int, side
         "origin": tuple((origin(dim, number) * coarsest).to(device) for number in range(lattices)),
         "scale": _double([0.5**level for level in range(levels)], device),
         "rows": torch.tensor(rows, dtype=torch.int64).reshape(len(rows), -1).to(device),
+        "free": free,
         "words": [1, 1, 1],
-        "grids": Grids(
-            torch.stack(matrices).to(device), _double(spare, device), _double(step, device), used.to(torch.int32).to(device)
-        ),
+        "grids": Grids(matrix.to(device), torch.stack(scale).to(device), _double(spare, device), _double(step, device)),
     }
 
 

@@ -3,7 +3,8 @@ r"""Keys: places of a grid as sorted integers, and the runs of equal ones.
 A key holds the number of a cloud and, below it, the coordinates of a place, each in bits of its own (a *field*), so that
 sorted keys are places in lexicographic order, whatever else is in the batch.  How wide the fields are depends on the data;
 that is decided on the device.  Where they do not fit into one word of 63 bits, keys have several words, sorted one after the
-other: nothing is hashed and nothing wraps.  How many words they have does not change their order.
+other: nothing is hashed and nothing wraps.  Where they fit into half a word, they are sorted, and sought, in half the time.
+How many words they have does not change their order.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from torch import Tensor
 
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 
-WORD_BITS = 62
-"""The bits of a word that fields may take: the sign stays clear, and so does the greatest number, ``NO_KEY``."""
-
-NO_KEY = tl.constexpr(2**63 - 1)
-"""The key of what is in no run: sorted last."""
+WORD_BITS, HALF_BITS = 62, 30
+"""The bits of a word, and of half a one, that fields may take: the sign stays clear, and so does one more bit, in which the
+greatest number, that of no key, differs from all others."""
 
 SHORT_BLOCK, LONG_BLOCK, MANY = 1024, 2048, 8_000_000
 """Sorted entries that one program takes, of few and of many; a program counts what all before it have found."""
@@ -31,11 +30,32 @@ class Fields:
 
     Args:
         table (torch.Tensor): Base, word, shift and bits of the cloud and of each coordinate, int64, :math:`(4, 1+D)`.
-        words (int): The words of a key.
+        size (int): The words of a key; 0 for half a word.
     """
 
     table: Tensor
-    words: int
+    size: int
+
+    @property
+    def words(self) -> int:
+        return max(1, self.size)
+
+    def new_keys(self, count: int) -> Tensor:
+        """Room for keys, :math:`(W, E)`."""
+        kind = torch.int64 if self.size > 0 else torch.int32
+        return torch.empty(self.words, count, dtype=kind, device=self.table.device)
+
+
+@triton.jit
+def no_key(keys):
+    """The key of what is in no run, the greatest number that keys may be: sorted last."""
+    return tl.full([], 2**31 - 1 if keys.dtype.element_ty.primitive_bitwidth == 32 else 2**63 - 1, keys.dtype.element_ty)
+
+
+@triton.jit
+def load_key(keys, at, mask):
+    """A word of keys, as wide as steps are; that of no key where there is none."""
+    return tl.load(keys + at, mask=mask, other=no_key(keys)).to(tl.int64)
 
 
 @dataclass
@@ -102,10 +122,10 @@ def _load_sorted(keys, e, entries, WORDS: tl.constexpr):
     present, starts, ends = e < 0, e == 0, e == entries - 1
     at, first, first_before = e, e * 0, e * 0
     for w in tl.static_range(WORDS):
-        here = tl.load(keys + at, mask=inside, other=NO_KEY)
-        before = tl.load(keys + at - 1, mask=inside & (e > 0), other=NO_KEY)
-        after = tl.load(keys + at + 1, mask=e + 1 < entries, other=NO_KEY)
-        present = present | (here != NO_KEY)
+        here = load_key(keys, at, inside)
+        before = load_key(keys, at - 1, inside & (e > 0))
+        after = load_key(keys, at + 1, e + 1 < entries)
+        present = present | (here != no_key(keys))
         starts = starts | (here != before)
         ends = ends | (here != after)
         if w == 0:
@@ -122,8 +142,7 @@ def _count_heads(keys, heads, entries, programs, PIECE: tl.constexpr, WORDS: tl.
     long = present & (e >= PIECE)
     at = e
     for _ in tl.static_range(WORDS):
-        here = tl.load(keys + at, mask=long, other=NO_KEY)
-        long = long & (here == tl.load(keys + at - PIECE, mask=long, other=NO_KEY))
+        long = long & (load_key(keys, at, long) == load_key(keys, at - PIECE, long))
         at += entries
     tl.store(heads + tl.program_id(0), tl.sum(starts.to(tl.int32), axis=0))
     tl.store(heads + programs + tl.program_id(0), tl.max(long.to(tl.int32), axis=0))
@@ -155,7 +174,7 @@ def _list_runs(
 
     # The last of all that are present closes the last run and all levels from its own on.
     final = ends & (e == entries - 1)
-    final = final | (ends & (tl.load(keys + e + 1, mask=e + 1 < entries, other=0) == NO_KEY))
+    final = final | (ends & (e + 1 < entries) & (load_key(keys, e + 1, e + 1 < entries) == no_key(keys)))
     tl.store(start + v + 1, (e + 1).to(tl.int32), mask=final)
     if LEVELS == 0:
         tl.store(facts + v * 0, v + 1, mask=final)
@@ -195,8 +214,8 @@ def _index(keys, limit, index, count, buckets, halvings, BLOCK: tl.constexpr):
     b = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if limit is not None:
         count = tl.minimum(tl.load(limit), count)
-    least = tl.load(keys)
-    wide = (tl.load(keys + tl.maximum(count - 1, 0)) - least) // buckets
+    least = tl.load(keys).to(tl.int64)
+    wide = (tl.load(keys + tl.maximum(count - 1, 0)).to(tl.int64) - least) // buckets
     open_bits = wide * 0
     for bit in range(63):
         open_bits += ((wide >> bit) > 0).to(tl.int64)
@@ -231,7 +250,7 @@ def lower_bound(keys, stride, begin, count, target, steps, WORDS: tl.constexpr):
         equal = low >= 0
         at = middle
         for w in tl.static_range(WORDS):
-            here = tl.load(keys + at, mask=active, other=NO_KEY)
+            here = load_key(keys, at, active)
             at += stride
             below = below | (equal & (here < target[w]))
             equal = equal & (here == target[w])

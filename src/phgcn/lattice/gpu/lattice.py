@@ -96,7 +96,9 @@ def make_plan(
     levels, finest = constants.levels, scheme.near_field or 0 if isinstance(scheme, MultiScale) else 0
     own = isinstance(scheme, MultiScale) and clouds.begin == 0
     while True:
-        words, room = list(constants.words), constants.lattices * (levels + 2)
+        # Where points move and nobody looks, keys have a whole word at least, which leaves them room.
+        words = [max(1, size) for size in constants.words] if bounded else list(constants.words)
+        room = constants.lattices * (levels + 2)
         found = survey(clouds, values, constants.grids, words, levels, finest, limit, room)
         fields, grids = found.fields, len(found.fields)
         if isinstance(scheme, MultiScale) and scheme.near_field is None and levels > 1:
@@ -168,7 +170,9 @@ class Lattice:
                 f"positions touch {self.vertices} vertices of a lattice, with {entries} coarser ones each; allowed on a GPU: "
                 f"fewer than {MOST_CORNERS // entries} vertices"
             )
-        found, weight = coarser_keys(keys, self.vertices, self.limit, self.fields, clouds, levels, deeper, like)
+        found, weight = coarser_keys(
+            keys, self.vertices, self.limit, self.fields, self.constants.free, clouds, levels, deeper, like
+        )
         told = torch.zeros(levels + 2, dtype=torch.int64, device=keys.device)
         runs = find_runs(found, self.fields, told, levels, clouds, PIECE)
         enter = zip(self.entry.before[1:], self.entry.before, strict=False)

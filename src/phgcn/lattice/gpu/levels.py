@@ -10,7 +10,7 @@ import torch
 from ..scheme import MultiScale
 from .clouds import PRESENT, QUERIES, Clouds
 from .constants import Constants
-from .keys import NO_KEY, lower_bound, sort_keys
+from .keys import load_key, lower_bound, no_key, sort_keys
 from .launch import block, cdiv, kernel, steps, tl
 from .survey import Survey
 
@@ -22,7 +22,7 @@ def choose_levels(clouds: Clouds, scheme: MultiScale, constants: Constants, foun
     """
     (count, dim), device, fields = clouds.position.shape, clouds.position.device, found.fields[1]
     levels, itself = constants.levels - 1, clouds.begin == 0
-    keys = torch.empty(fields.words, levels * count, dtype=torch.int64, device=device)
+    keys = fields.new_keys(levels * count)
     size = block(256, count)
     _cells[(cdiv(count, size), levels)](
         clouds.position, clouds.cloud, found.mean, constants.sides, fields.table, keys, count, clouds.keys, clouds.number,
@@ -65,7 +65,7 @@ def _cells(
             key += tl.where(of_word, place << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
         if ITSELF == 0 and a == WORDS - 1:
             key = 2 * key + (i >= keys).to(tl.int64)
-        tl.store(out + to, tl.where(present, key, NO_KEY), mask=inside)
+        tl.store(out + to, tl.where(present, key, no_key(out)), mask=inside)
         to += count * tl.num_programs(1)
 
 
@@ -77,9 +77,9 @@ def _pairs(keys, pairs, entries, halvings, ITSELF: tl.constexpr, WORDS: tl.const
     key = ()
     at = e
     for _ in tl.static_range(WORDS - 1):
-        key = key + (tl.load(keys + at, mask=inside, other=NO_KEY),)  # type: ignore[assignment]  # noqa: RUF005
+        key = key + (load_key(keys, at, inside),)  # type: ignore[assignment]  # noqa: RUF005
         at += entries
-    last = tl.load(keys + at, mask=inside, other=NO_KEY)
+    last = load_key(keys, at, inside)
     if ITSELF:
         first = lower_bound(keys, entries, e * 0, e, key + (last,), halvings, WORDS)  # noqa: RUF005
         found = 2 * (e - first)
@@ -87,7 +87,7 @@ def _pairs(keys, pairs, entries, halvings, ITSELF: tl.constexpr, WORDS: tl.const
         first = lower_bound(keys, entries, e * 0, e, key + ((last >> 1) << 1,), halvings, WORDS)  # noqa: RUF005
         behind = lower_bound(keys, entries, e * 0, e, key + (last,), halvings, WORDS)  # noqa: RUF005
         found = tl.where((last & 1) == 1, behind - first, 0)
-    tl.store(pairs + e, tl.where(last != NO_KEY, found, 0), mask=inside)
+    tl.store(pairs + e, tl.where(last != no_key(keys), found, 0), mask=inside)
 
 
 @kernel(do_not_specialize=["graphs", "most"])

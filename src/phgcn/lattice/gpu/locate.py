@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .keys import NO_KEY, Fields
+from .keys import Fields, no_key
 from .launch import block, cdiv, kernel, tl, triton
 
 
@@ -44,7 +44,7 @@ def locate(clouds, kappa, constants, number: int, fields: Fields, own: bool, slo
     """
     count, dim = clouds.position.shape
     device, dtype = clouds.position.device, clouds.position.dtype
-    keys = torch.empty(fields.words, count * (dim + 1), dtype=torch.int64, device=device)
+    keys = fields.new_keys(count * (dim + 1))
     simplices = Simplices(
         weight=torch.empty(count, dim + 1, dtype=dtype, device=device),
         rank=torch.empty(count, dtype=torch.int64, device=device),
@@ -55,7 +55,7 @@ def locate(clouds, kappa, constants, number: int, fields: Fields, own: bool, slo
     _locate[(cdiv(count, size),)](
         clouds.position, clouds.cloud, kappa, constants.matrix, constants.origin[number], constants.scale,
         constants.tables, constants.own, fields.table, keys, simplices.weight, simplices.rank, simplices.own, simplices.slope,
-        count, clouds.number, constants.levels,
+        count, clouds.number, constants.levels, constants.free,
         D=dim, WORDS=fields.words, OWN=own, SLOPES=slopes, BLOCK=size,
     )  # fmt: skip
     return keys, simplices
@@ -122,7 +122,7 @@ def barycentric(fraction, rank, D: tl.constexpr):
 @kernel(do_not_specialize=["count", "clouds"])
 def _locate(
     points, cloud, kappa, matrix, origin, scale, tables, own_levels, fields, keys, weight, rank_out, own, slope,
-    count, clouds, levels,
+    count, clouds, levels, free,
     D: tl.constexpr, WORDS: tl.constexpr, OWN: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -149,15 +149,15 @@ def _locate(
             key += (level.to(tl.int64) * clouds + mine) << tl.load(fields + 2 * (D + 1))
         for j in tl.static_range(D):
             of_word = tl.load(fields + (D + 1) + 1 + j) == a
-            # The bases are those of level 0.
-            place = lowest[j].to(tl.int64) - (tl.load(fields + 1 + j) >> level.to(tl.int64))
+            # The bases are those of level 0; free places are as many on all levels.
+            place = lowest[j].to(tl.int64) - (tl.load(fields + 1 + j) >> level.to(tl.int64)) + free
             key += tl.where(of_word, place << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
         for corner in tl.static_range(D + 1):
             step = i * 0
             for j in tl.static_range(D):
                 of_word = tl.load(fields + (D + 1) + 1 + j) == a
                 step += tl.where(of_word & (rank[j] < corner), (i * 0 + 1) << tl.load(fields + 2 * (D + 1) + 1 + j), 0)
-            tl.store(keys + to + corner, tl.where(present, key + step, NO_KEY), mask=inside)
+            tl.store(keys + to + corner, tl.where(present, key + step, no_key(keys)), mask=inside)
         to += count * (D + 1)
 
     if OWN:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .build import cell_keys
-from .keys import NO_KEY, Fields, lower_bound, sort_keys
+from .keys import Fields, load_key, lower_bound, no_key, sort_keys
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 from .rows import NONE, Rows, load_extra, take
 
@@ -129,7 +129,7 @@ def _near_runs(
     row = pair // (end - begin)
     t = begin + pair % (end - begin)
     inside = row < row_count
-    present = inside & (tl.load(target_key + t, mask=inside, other=NO_KEY) != NO_KEY)
+    present = inside & (load_key(target_key, t, inside) != no_key(target_key))
     # How far the row of cells is from the target, along all coordinates but the last.
     square = tl.zeros([BLOCK], dtype=tl.float64)
     for j in tl.static_range(DIMS - 1):
@@ -146,11 +146,11 @@ def _near_runs(
     here = tl.floor(x * side).to(tl.int64)
     low = tl.floor((x - reach) * side).to(tl.int64) - here
     high = tl.floor((x + reach) * side).to(tl.int64) - here + 1
-    lowest = (tl.load(target_key + t, mask=inside, other=0),)
+    lowest = (load_key(target_key, t, inside),)
     at = t
     for _ in tl.static_range(1, WORDS):
         at += targets
-        lowest = lowest + (tl.load(target_key + at, mask=inside, other=0),)  # type: ignore[assignment]  # noqa: RUF005
+        lowest = lowest + (load_key(target_key, at, inside),)  # type: ignore[assignment]  # noqa: RUF005
     highest = lowest
     lowest = _moved(lowest, rows + row * (DIMS - 1), inside, low, fields, DIMS, F, WORDS)
     highest = _moved(highest, rows + row * (DIMS - 1), inside, high, fields, DIMS, F, WORDS)
@@ -221,7 +221,7 @@ def _near(
     """Looks through the runs of each target and lists the sources that are near; sums the lists when one is full."""
     local = tl.program_id(0).to(tl.int64) * TARGETS + tl.arange(0, TARGETS)[:, None]
     t = begin + local
-    present = tl.load(target_key + t, mask=t < end, other=NO_KEY) != NO_KEY
+    present = load_key(target_key, t, t < end) != no_key(target_key)
     i = tl.load(target_point + t, mask=present, other=0)
     b = tl.arange(0, BLOCK)[None, :]
     c = tl.arange(0, WIDTH)[None, None, :]

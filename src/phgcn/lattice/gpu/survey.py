@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .clouds import CHUNK, FIRST, START, Clouds, graph_of_chunk
-from .keys import WORD_BITS, Fields
+from .keys import HALF_BITS, WORD_BITS, Fields
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 
 CHUNKS = 256
@@ -54,7 +54,8 @@ def survey(
         clouds (Clouds): The points.
         values (torch.Tensor, optional): What is to be finite, contiguous.
         grids (Grids): The grids that keys are made of.
-        words (list): The words of the keys of the lattice, of the cells that count pairs, and of those of near fields.
+        words (list): The words of the keys of the lattice, of the cells that count pairs, and of those of near fields; 0 for
+            half a word.
         levels (int): How many levels there are.
         finest (int): The finest level of all clouds, as far as it is known.
         limit (float): How far from the origin a position may be.
@@ -62,40 +63,48 @@ def survey(
     """
     sizes, dim, device = clouds.sizes, clouds.position.size(1), clouds.position.device
     chunks, number, halvings = sizes.chunks, clouds.number, steps(clouds.graphs)
-    found = torch.empty(3, chunks, dim, dtype=torch.float64, device=device)
+    found = torch.empty(5, chunks, dim, dtype=torch.float64, device=device)
     flags = torch.empty(2, chunks, dtype=torch.int32, device=device)
     numbers = 0 if values is None else values.numel()
     size = block(NUMBERS, numbers)
     # A little less than the limit, since the kernel takes it as a float32: a closer look decides.
     _survey[(chunks,)](
         clouds.position, clouds.position if values is None else values, clouds.order if clouds.graphs > 1 else None,
-        sizes.table, clouds.cloud, found, flags, clouds.graphs, clouds.heads, halvings, numbers, cdiv(numbers, chunks),
-        0.999 * limit, D=dim, SORTED=clouds.graphs > 1, CHECK=numbers > 0, CHUNK=CHUNK, BLOCK=size,
+        sizes.table, grids.matrix, clouds.cloud, found, flags, clouds.graphs, clouds.heads, halvings, numbers,
+        cdiv(numbers, chunks), 0.999 * limit, D=dim, SORTED=clouds.graphs > 1, CHECK=numbers > 0, CHUNK=CHUNK, BLOCK=size,
     )  # fmt: skip
-    bounds = torch.empty(3, number, dim, dtype=torch.float64, device=device)
+    bounds = torch.empty(5, number, dim, dtype=torch.float64, device=device)
     told = torch.empty(4, number, dtype=torch.int32, device=device)
     _clouds[(number,)](
         found, flags, sizes.table, bounds, told, clouds.graphs, clouds.heads, chunks, number, finest,
         D=dim, ITSELF=clouds.begin == 0, BLOCK=CHUNKS,
     )  # fmt: skip
-    count = grids.used.size(0)
+    count = grids.scale.size(0)
     tables = torch.empty(count, 4, 1 + dim, dtype=torch.int64, device=device)
     facts = torch.empty(count + FLAGS.value + room, dtype=torch.int64, device=device)
     _fields[(count,)](
-        bounds, told, grids.matrices, grids.spare, grids.step, grids.used, tables, facts,
-        number, facts.size(0), (levels * number).bit_length(), *words,
-        GRIDS=count, COUNTED=levels > 1, D=dim, DP=power_of_2(dim), WORD_BITS=WORD_BITS, BLOCK=block(1024, number),
+        bounds, told, grids.scale, grids.spare, grids.step, tables, facts,
+        number, facts.size(0), (levels * number - 1).bit_length(), (number - 1).bit_length(), *words,
+        GRIDS=count, COUNTED=levels > 1, D=dim, DP=power_of_2(dim), WORD_BITS=WORD_BITS, HALF_BITS=HALF_BITS,
+        BLOCK=block(1024, number),
     )  # fmt: skip
     fields = [Fields(table, words[min(grid, len(words) - 1)]) for grid, table in enumerate(tables.unbind())]
     return Survey(bounds[2], told[2], told[3], fields, facts)
 
 
+@triton.jit
+def _store_bounds(low, high, x, inside):
+    tl.store(low, tl.min(tl.where(inside, x, float("inf")), axis=0))
+    tl.store(high, tl.max(tl.where(inside, x, float("-inf")), axis=0))
+
+
 @kernel(do_not_specialize=["graphs", "halvings", "numbers", "share"])
 def _survey(
-    points, values, order, table, cloud, found, flags, graphs, heads, halvings, numbers, share, limit,
+    points, values, order, table, matrix, cloud, found, flags, graphs, heads, halvings, numbers, share, limit,
     D: tl.constexpr, SORTED: tl.constexpr, CHECK: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Bounds and sum of a chunk of points, and whether they are within the limit, and a share of the values finite."""
+    """Bounds and sum of a chunk of points, their bounds in Kuhn coordinates, and whether they are within the limit, and a share
+    of the values finite."""
     chunk, chunks = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     graph = graph_of_chunk(table, chunk, graphs, halvings)
     first = tl.load(table + FIRST * (graphs + 1) + graph)
@@ -111,13 +120,20 @@ def _survey(
         i = t * heads + head
         tl.store(cloud + i, (head + t * 0).to(tl.int32), mask=inside)
     far = t < 0
+    p = ()
     for j in tl.static_range(D):
-        p = tl.load(points + i * D + j, mask=inside, other=0.0).to(tl.float64)
-        far = far | (inside & ((tl.abs(p) < limit) == 0))
+        x = tl.load(points + i * D + j, mask=inside, other=0.0).to(tl.float64)
+        far = far | (inside & ((tl.abs(x) < limit) == 0))
         to = found + chunk * D + j
-        tl.store(to, tl.min(tl.where(inside, p, float("inf")), axis=0))
-        tl.store(to + chunks * D, tl.max(tl.where(inside, p, float("-inf")), axis=0))
-        tl.store(to + 2 * chunks * D, tl.sum(p, axis=0))
+        _store_bounds(to, to + chunks * D, x, inside)
+        tl.store(to + 2 * chunks * D, tl.sum(x, axis=0))
+        p = p + (x,)  # type: ignore[assignment]  # noqa: RUF005
+    for j in tl.static_range(D):
+        x = tl.zeros([CHUNK], dtype=tl.float64)
+        for k in tl.static_range(D):
+            x += p[k] * tl.load(matrix + j * D + k)
+        to = found + (3 * chunks + chunk) * D + j
+        _store_bounds(to, to + chunks * D, x, inside)
     tl.store(flags + chunk, tl.max(far.to(tl.int32), axis=0))
     wrong = tl.zeros([BLOCK], dtype=tl.int32)
     if CHECK:
@@ -129,12 +145,25 @@ def _survey(
     tl.store(flags + chunks + chunk, tl.max(wrong, axis=0))
 
 
+@triton.jit
+def _bounds(found, length, chunks, D: tl.constexpr, BLOCK: tl.constexpr):
+    """The least and the greatest that chunks have found."""
+    b = tl.arange(0, BLOCK)
+    low = tl.full([BLOCK], float("inf"), dtype=tl.float64)
+    high = tl.full([BLOCK], float("-inf"), dtype=tl.float64)
+    for k in range(0, length, BLOCK):
+        live = k + b < length
+        low = tl.minimum(low, tl.load(found + (k + b) * D, mask=live, other=float("inf")))
+        high = tl.maximum(high, tl.load(found + (chunks + k + b) * D, mask=live, other=float("-inf")))
+    return tl.min(low, axis=0), tl.max(high, axis=0)
+
+
 @kernel(do_not_specialize=["graphs", "chunks", "clouds", "finest"])
 def _clouds(
     found, flags, table, bounds, told, graphs, heads, chunks, clouds, finest,
     D: tl.constexpr, ITSELF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Bounds, mean, flags and finest level of a cloud, from its chunks."""
+    """Bounds, mean, bounds in Kuhn coordinates, flags and finest level of a cloud, from its chunks."""
     cloud = tl.program_id(0).to(tl.int64)
     graph, head = cloud // heads, cloud % heads
     first = tl.load(table + FIRST * (graphs + 1) + graph)
@@ -144,21 +173,17 @@ def _clouds(
     b = tl.arange(0, BLOCK)
     same = size > 0
     for j in tl.static_range(D):
-        low = tl.full([BLOCK], float("inf"), dtype=tl.float64)
-        high = tl.full([BLOCK], float("-inf"), dtype=tl.float64)
         total = tl.zeros([BLOCK], dtype=tl.float64)
         for k in range(0, length, BLOCK):
-            live = k + b < length
-            at = found + (begin + k + b) * D + j
-            low = tl.minimum(low, tl.load(at, mask=live, other=float("inf")))
-            high = tl.maximum(high, tl.load(at + chunks * D, mask=live, other=float("-inf")))
-            total += tl.load(at + 2 * chunks * D, mask=live, other=0.0)
-        lowest, highest = tl.min(low, axis=0), tl.max(high, axis=0)
-        same = same & (lowest == highest)
+            total += tl.load(found + (2 * chunks + begin + k + b) * D + j, mask=k + b < length, other=0.0)
         to = bounds + cloud * D + j
-        tl.store(to, lowest)
-        tl.store(to + clouds * D, highest)
         tl.store(to + 2 * clouds * D, tl.sum(total, axis=0) / tl.maximum(size, 1).to(tl.float64))
+        for kind in tl.static_range(0, 4, 3):  # of positions, and in Kuhn coordinates
+            lowest, highest = _bounds(found + (kind * chunks + begin) * D + j, length, chunks, D, BLOCK)
+            tl.store(to + kind * clouds * D, lowest)
+            tl.store(to + (kind + 1) * clouds * D, highest)
+            if kind == 0:
+                same = same & (lowest == highest)
     far = tl.zeros([BLOCK], dtype=tl.int32)
     wrong = tl.zeros([BLOCK], dtype=tl.int32)
     for k in range(0, length, BLOCK):
@@ -184,51 +209,51 @@ def _any(flags, clouds, BLOCK: tl.constexpr):
     return tl.max(found, axis=0)
 
 
-@kernel(do_not_specialize=["clouds", "room", "cloud_bits", "lattice_words", "cell_words", "near_words"])
+@kernel(do_not_specialize=["clouds", "room", "level_bits", "cloud_bits", "lattice_words", "cell_words", "near_words"])
 def _fields(
-    bounds, told, matrices, spare, step, used, tables, facts, clouds, room, cloud_bits,
+    bounds, told, scale, spare, step, tables, facts, clouds, room, level_bits, cloud_bits,
     lattice_words, cell_words, near_words,
     GRIDS: tl.constexpr, COUNTED: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, WORD_BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    HALF_BITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The fields of a grid's keys."""
     grid = tl.program_id(0)
     j, b = tl.arange(0, DP), tl.arange(0, BLOCK)
     least = tl.zeros([DP], dtype=tl.float64)
     most = tl.zeros([DP], dtype=tl.float64)
+    # Cells that count pairs are laid around the mean of each cloud.
+    centred = COUNTED & (grid == 1)
     for k in tl.static_range(D):
         low = tl.full([BLOCK], float("inf"), dtype=tl.float64)
         high = tl.full([BLOCK], float("-inf"), dtype=tl.float64)
         for c in range(0, clouds, BLOCK):
+            there = c + b < clouds
             at = bounds + (c + b).to(tl.int64) * D + k
-            low = tl.minimum(low, tl.load(at, mask=c + b < clouds, other=float("inf")))
-            high = tl.maximum(high, tl.load(at + clouds * D, mask=c + b < clouds, other=float("-inf")))
-        lowest, highest = tl.min(low, axis=0), tl.max(high, axis=0)
-        factor = tl.load(matrices + (grid * D + j) * D + k, mask=j < D, other=0.0)
-        up, down = tl.maximum(factor, 0.0), tl.minimum(factor, 0.0)
-        least += up * lowest + down * highest
-        most += up * highest + down * lowest
+            middle = tl.load(at + 2 * clouds * D, mask=there & centred, other=0.0)
+            at += tl.where(grid == 0, 3 * clouds * D, 0)
+            low = tl.minimum(low, tl.load(at, mask=there, other=float("inf")) - middle)
+            high = tl.maximum(high, tl.load(at + clouds * D, mask=there, other=float("-inf")) - middle)
+        least = tl.where(j == k, tl.min(low, axis=0), least)
+        most = tl.where(j == k, tl.max(high, axis=0), most)
+    factor = tl.load(scale + grid * D + j, mask=j < D, other=0.0)
+    least, most = least * factor, most * factor
     # Others are refused later.
     within = (tl.abs(least) < 2.0**50) & (tl.abs(most) < 2.0**50)
     least, most = tl.where(within, least, 0.0), tl.where(within, most, 0.0)
-    # Cells that count pairs are laid around the mean of each cloud: a point is at most as far from it as from any.
-    centred = COUNTED & (grid == 1)
-    spread = most - least
-    least = tl.where(centred, -spread - 1, least)
-    most = tl.where(centred, spread + 1, most)
     unit, free = tl.load(step + grid), tl.load(spare + grid)
-    most += tl.where(grid == 0, unit, 0.0)  # the origin of a lattice
-    least = (tl.floor(least / unit) - free) * unit
-    top = tl.floor(most) + free + 1 - least
+    most += tl.where(grid == 0, unit, 1.0)  # the origin of a lattice, or what is rounded up
+    least = tl.floor(least / unit) * unit
+    top = tl.floor(most) + 2 * free + 1 - least
+    least -= tl.where(grid == 0, 0.0, free)  # the levels of a lattice have as many free places each, which keys add
     bits = tl.zeros([DP], dtype=tl.int64)
     power = tl.full([DP], 1.0, dtype=tl.float64)
     for _ in range(WORD_BITS):
         bits += (top >= power).to(tl.int64)
         power *= 2
-    bits = tl.where(tl.load(used + grid * D + j, mask=j < D, other=0) != 0, bits, 0)
+    bits = tl.where(factor > 0, bits, 0)
     # From the last coordinate, lowest in the last word so that neighbours along it are one apart, to the cloud, in the first.
     words = tl.where(grid == 0, lattice_words, tl.where(grid == 1, cell_words, near_words)).to(tl.int64)
-    word, shift = words - 1, words * 0
+    word, shift = tl.maximum(words, 1) - 1, words * 0
     words_of, shifts = bits * 0, bits * 0
     for back in tl.static_range(D):
         mine = j == D - 1 - back
@@ -238,7 +263,8 @@ def _fields(
         shift = tl.where(full, 0, shift)
         words_of, shifts = tl.where(mine, tl.maximum(word, 0), words_of), tl.where(mine, shift, shifts)
         shift += wide
-    full = shift + cloud_bits > WORD_BITS
+    prefix_bits = tl.where((grid == 0) | centred, level_bits, cloud_bits).to(tl.int64)
+    full = shift + prefix_bits > WORD_BITS
     shift = tl.where(full | (word > 0), 0, shift)
     word -= full.to(tl.int64)
     to = tables + grid * 4 * (D + 1)
@@ -249,8 +275,10 @@ def _fields(
     tl.store(to, word * 0)
     tl.store(to + (D + 1), word * 0)
     tl.store(to + 2 * (D + 1), shift)
-    tl.store(to + 3 * (D + 1), word * 0 + cloud_bits)
-    tl.store(facts + grid, -word)
+    tl.store(to + 3 * (D + 1), prefix_bits)
+    # What would do, less what is given.
+    needed = tl.where(tl.sum(bits, axis=0) + prefix_bits <= HALF_BITS, 0, tl.maximum(words, 1) - word)
+    tl.store(facts + grid, needed - words)
     if grid == 0:
         tl.store(facts + GRIDS + FAR, _any(told, clouds, BLOCK).to(tl.int64))
         tl.store(facts + GRIDS + NOT_FINITE, _any(told + clouds, clouds, BLOCK).to(tl.int64))
