@@ -150,6 +150,14 @@ class LatticeCase:
             got = self.run(torch.float32, global_attention, scheme, *given)
             assert all(map(torch.equal, got, want))
 
+    @pytest.mark.parametrize("scheme", [Separable(), quick(2)])
+    def test_neighbours_that_are_sought_ahead_give_the_same_bits(self, monkeypatch, scheme):
+        given = cloud(2, count=40, spread=2.0)
+        want = self.run(torch.float32, global_attention, scheme, *given)
+        monkeypatch.setattr(lattice, "AHEAD", 0)
+        assert all(map(torch.equal, self.run(torch.float32, global_attention, scheme, *given), want))
+        self.compare(scheme, given)
+
     def test_keys_that_outgrow_half_a_word_have_a_whole_one(self):
         inputs = {"positions": normal(6, 1, 4, seed=1), "values": normal(6, 1, 2, seed=2)}
         made = constants(Separable(), 4, torch.float64, self.which())

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 def run(step, launches, interpret="0"):
     """One step of ``compile_kernels.py``, in a process of its own."""
-    paths = os.pathsep.join(map(str, (HERE, HERE.parents[1])))
+    paths = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(HERE / "compile_kernels.py"), step, str(launches)],
         env={**os.environ, "TRITON_INTERPRET": interpret, "PYTHONPATH": paths, "TRITON_CACHE_DIR": str(launches.parent)},

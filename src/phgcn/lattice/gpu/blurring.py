@@ -13,7 +13,10 @@ HALF = 32
 """Channels that threads side by side read together when they blur: as many float32 numbers as a line of the cache has."""
 
 FEW_ROWS = 16
-"""Rows of offsets that a small stencil has, and that are unrolled; that of a pass has one for each, or one alone."""
+"""Rows of offsets that a small stencil has; that of a pass has one for each."""
+
+UNROLLED = tl.constexpr(16)
+"""So few offsets are unrolled: those of a pass, all of whose rows have the same length."""
 
 REGISTERS = 64
 """Registers that a thread may have when it blurs: left alone, the compiler takes fewer and asks for one row after the other."""
@@ -23,16 +26,19 @@ SLAB = 1 << 21
 
 
 def blur(
-    tables: list[Rows], keys: Tensor, count: int, stencil: Stencil, fields: Fields, before: Tensor, bounded: bool
-) -> list[Rows]:
+    tables: list[Rows], keys: Tensor, count: int, stencil: Stencil, fields: Fields, before: Tensor, bounded: bool,
+    near: Tensor | None = None,
+) -> list[Rows]:  # fmt: skip
     """Sums, for every vertex, the rows of all vertices within the stencil, in each of several tables; ``before`` says how many
-    vertices there are before each level and behind the last: there are that many if ``bounded``, else ``count``."""
+    vertices there are before each level and behind the last: there are that many if ``bounded``, else ``count``.  ``near`` are
+    the neighbours of all, if these have been sought."""
     limit = before[stencil.levels :] if bounded else None
     out = [table.like(count) for table in tables]
-    index = index_keys(keys, count, limit)
-    for begin in range(0, count, SLAB):
-        end = min(count, begin + SLAB)
-        found = neighbours(keys, count, limit, index, begin, end, stencil.offsets, fields)
+    index = index_keys(keys, count, limit) if near is None else None
+    slab = SLAB if near is None else max(1, count)
+    for begin in range(0, count, slab):
+        end = min(count, begin + slab)
+        found = neighbours(keys, count, limit, index, begin, end, stencil.offsets, fields) if near is None else near
         for table, blurred in zip(tables, out, strict=True):
             whole = begin == 0 and end == count
             blur_slab(table, found, stencil, blurred if whole else blurred.part(begin, end), before, bounded, begin)
@@ -41,21 +47,22 @@ def blur(
 
 def blur_slab(table: Rows, found: Tensor, stencil: Stencil, out: Rows, before: Tensor, bounded: bool, begin: int = 0) -> None:
     """Sums the rows of the neighbours that were found for the vertices from ``begin`` on."""
-    kind, vertices, channels = table.kind, found.size(1), table.main.size(1)
+    kind, (count, channels) = table.kind, out.main.shape
     # Of many channels, a thread takes some of either half; beside them, the extra column takes longer than on its own, unless
     # the stencil is so small that a launch takes longer.
-    halves, few = 2 if channels > HALF else 1, stencil.offsets.rows <= FEW_ROWS
-    if kind != NONE and halves == 2 and not few:
+    halves = 2 if channels > HALF else 1
+    if kind != NONE and halves == 2 and stencil.offsets.rows > FEW_ROWS:
         kind = NONE
         extra, to = (Rows(rows.extra.unsqueeze(1), rows.extra, NONE) for rows in (table, out))
         blur_slab(extra, found, stencil, to, before, bounded, begin)
     width = channel_block(channels) if halves == 1 else HALF
-    size = row_block(halves * width, vertices)
-    blocks = cdiv(vertices, size) + stencil.levels - 1  # each level may leave one that is not full
+    size = row_block(halves * width, count)
+    blocks = cdiv(count, size) + stencil.levels - 1  # each level may leave one that is not full
     _blur[(programs(blocks, bounded), max(1, cdiv(channels, halves * width)))](
-        table.main, table.extra, found, stencil.weight, stencil.upto, before, out.main, out.extra, vertices, channels, begin,
+        table.main, table.extra, found, stencil.weight, stencil.upto, before, out.main, out.extra,
+        found.size(1), channels, begin,
         LEVELS=stencil.levels, ROWS=stencil.offsets.rows, LONGEST=stencil.offsets.longest, KIND=kind, HALVES=halves,
-        FEW=few, BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
+        BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
     )  # fmt: skip
 
 
@@ -104,7 +111,7 @@ def _add_row(
 def _blur(
     table, extra, found, weight, upto, before, out, out_extra, vertices, channels, begin,
     LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, KIND: tl.constexpr, HALVES: tl.constexpr,
-    FEW: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     c = (tl.program_id(1) * HALVES * WIDTH + tl.arange(0, WIDTH))[None, :]
     there_are = tl.minimum(tl.maximum(tl.load(before + LEVELS) - begin, 0), vertices)
@@ -116,7 +123,7 @@ def _blur(
         total_2 = total
         total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
         at = found + v
-        if FEW:  # all rows are asked for at once
+        if ROWS * LONGEST <= UNROLLED:  # all rows are asked for at once
             for row in tl.static_range(ROWS):
                 packed = tl.load(at + row * vertices, mask=inside, other=0)
                 weights = weight + (level * ROWS + row) * LONGEST

@@ -238,6 +238,9 @@ def _neighbours(
     # Vertices side by side are sought side by side, so that threads read the same keys on their way.
     row = tl.program_id(0).to(tl.int64)
     reach = tl.load(length + row)
+    apart = row * 0
+    for j in tl.static_range(D):
+        apart += tl.abs(tl.load(offset + row * D + j))
     if limit is not None:
         vertices = tl.minimum(tl.load(limit), vertices)
     number = tl.minimum(end, vertices) - begin
@@ -254,10 +257,12 @@ def _neighbours(
             target = target + (load_key(keys, at, inside) + step,)  # type: ignore[assignment]  # noqa: RUF005
             at += stride
         none = i * 0
-        if index is None:
-            first = lower_bound(keys, stride, none, none + vertices, target, halvings, WORDS)
-        else:
-            first = indexed_bound(keys, index, buckets, target[0])  # type: ignore[misc]
+        first = begin + i
+        if apart > 0:  # else it is the vertex itself
+            if index is None:
+                first = lower_bound(keys, stride, none, none + vertices, target, halvings, WORDS)
+            else:
+                first = indexed_bound(keys, index, buckets, target[0])  # type: ignore[misc]
         bits = none
         place = first
         for q in tl.static_range(LONGEST):
