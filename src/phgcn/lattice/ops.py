@@ -147,10 +147,13 @@ def _setup_context(ctx, inputs, output) -> None:
     positions, values, batch, queries, query_batch, ctx.scheme, ctx.normalise, ctx.backend = inputs
     ctx.save_for_backward(positions, values, batch, queries, query_batch, *output)
     ctx.mark_non_differentiable(output[1])
+    # On a GPU the normaliser carries what was found, for the backward pass; what is saved is another tensor object.
+    ctx.plan = output[1].__dict__.pop("plan", None)
 
 
 def _backward(ctx, grad, _):
     positions, values, batch, queries, query_batch, out, norm = ctx.saved_tensors
+    norm.plan, ctx.plan = ctx.plan, None  # given up with the gradient: another backward pass makes it again
     grad_positions, grad_values, grad_queries = torch.ops.phgcn.filter_backward(
         grad, out, norm, positions, values, batch, queries, query_batch, ctx.scheme, ctx.normalise, ctx.backend
     )

@@ -33,7 +33,8 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """The filter; tensors are (N, H, D), (N, H, C) and, in cross-attention, (M, H, D).  Returns output and normaliser.
 
-    Values may have a half type; sums, and the normaliser, are in the type of the positions."""
+    Values may have a half type; sums, and the normaliser, are in the type of the positions.  If there may be a backward pass,
+    the normaliser carries the plan, as its attribute ``plan``, which the backward pass then need not make again."""
     asked = positions if queries is None else queries
     limit = torch.inf if isinstance(scheme, Exact) else position_limit(positions.size(2), scheme)
     graphs = find_graphs(positions.size(0), batch, None if queries is None else queries.size(0), query_batch)
@@ -51,15 +52,18 @@ def forward(
             suspect = not capturing(values) and not _seem_finite(positions, values, queries)
         else:
             clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
-            rows = _rows(values, norm)
-            plan = make_plan(clouds, scheme, made, False, limit, rows.main, _recorded(clouds, made))
+            rows, kept = _rows(values, norm), any(t is not None and t.requires_grad for t in (positions, values, queries))
+            plan = make_plan(clouds, scheme, made, kept, limit, rows.main, _recorded(clouds, made))
             suspect = plan.suspect
+            if kept:
+                norm.plan = plan  # type: ignore[attr-defined]
         if suspect:
             check_values(positions, values, queries, scheme)
         if pairs is not None:
             all_pairs(positions, values, queries, pairs, normalise, out, norm)
         if plan is not None:
             _forward(plan, made, scheme, rows, normalise, out, norm)
+            plan.forget_neighbours()
     return out, norm
 
 
@@ -81,11 +85,13 @@ def backward(
     points = keys + (0 if queries is None else queries.size(0) * heads)
     graphs = find_graphs(positions.size(0), batch, None if queries is None else queries.size(0), query_batch)
     pairs, exactly = exact_pairs(graphs, scheme, values.device)
-    plan = None
+    plan: Plan | None = norm.__dict__.pop("plan", None)
     with device_of(values):
         if positions.size(0) > 0 and (queries is None or queries.size(0) > 0) and not all(exactly):
-            clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
-            plan = make_plan(clouds, scheme, made, True, torch.inf, None, _recorded(clouds, made))
+            made = _constants(positions, scheme)
+            if plan is None:
+                clouds = find_clouds(positions, queries, graphs, exactly)
+                plan = make_plan(clouds, scheme, made, True, torch.inf, None, _recorded(clouds, made))
         # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
         adds = plan is not None and (made.lattices > 1 or any(plan.levels))
         make = torch.zeros if plan is None or pairs is not None or len(plan.levels) > 1 else torch.empty

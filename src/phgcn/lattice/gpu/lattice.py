@@ -1,13 +1,15 @@
 r"""The lattices of all clouds: built in one go, then filter rows of values.
 
-The host learns how many vertices there are, together with all else that it must know, in one read (:class:`Plan`).  How many
-the coarser levels have only the device knows; the host, how many there may be.  The coarser levels of all clouds are one list,
-and the finest another, whatever level is a cloud's finest: a level comes first in the key of a vertex.
+The host learns how many vertices there are, together with all else that it must know, in one read (:class:`Plan`), which the
+backward pass need not repeat.  How many the coarser levels have only the device knows; the host, how many there may be.  The
+coarser levels of all clouds are one list, and the finest another, whatever level is a cloud's finest: a level comes first in
+the key of a vertex.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -84,6 +86,11 @@ class Plan:
     def bounded(self) -> bool:
         """Whether the host knows only how many vertices there may be."""
         return self.lacking is not None
+
+    def forget_neighbours(self) -> None:
+        """Gives up what takes more memory than it takes time to make again."""
+        for entry in self.entries:
+            entry.near = None
 
 
 def make_plan(
@@ -176,12 +183,13 @@ class Lattice:
         self.vertices, self.bounded = before[-1], plan.bounded
         self.limit = self.entry.told[levels:] if plan.bounded else None
         finest = min((level for level in range(levels) if before[level + 1] > before[level]), default=levels - 1)
-        self.coarser = self._coarser(plan.clouds.number, levels - 1 - finest) if finest < levels - 1 else None
+        self.deeper, self.clouds = levels - 1 - finest, plan.clouds.number
 
-    def _coarser(self, clouds: int, deeper: int) -> Coarser:
-        """Finds the vertices of all coarser levels."""
-        levels, keys, like = self.constants.levels, self.entry.runs.keys, self.entry.simplices.weight
-        entries = coarser_entries(deeper, self.dim)
+    @cached_property
+    def coarser(self) -> Coarser:
+        """The vertices of all coarser levels."""
+        levels, deeper, clouds = self.constants.levels, self.deeper, self.clouds
+        keys, like, entries = self.entry.runs.keys, self.entry.simplices.weight, coarser_entries(deeper, self.dim)
         if self.vertices * entries >= MOST_CORNERS:
             raise ValueError(
                 f"positions touch {self.vertices} vertices of a lattice, with {entries} coarser ones each; allowed on a GPU: "
@@ -205,11 +213,12 @@ class Lattice:
 
     def filter(self, tables: list[Rows]) -> list[Rows]:
         """Blurs tables of rows of the finest vertices on every level; empties the list, to spare memory."""
-        (stencil,), entry, coarser = self.constants.stencils, self.entry, self.coarser
+        (stencil,), entry = self.constants.stencils, self.entry
         out = blur(tables, entry.runs.keys, self.vertices, stencil, self.fields, entry.told, self.bounded, entry.near)
-        if coarser is None:
+        if self.deeper == 0:
             return out
-        most, channels = coarser.most, out[0].main.size(1)
+        # Found when the finest level's blur has been launched: the device has enough to do while the host launches what sorts.
+        most, channels = self.coarser.most, out[0].main.size(1)
         # If there is room for all, neighbours are sought once; else each table goes on its own, some channels at a time.
         fits = most * channels <= max(ROOM, self.vertices * channels)
         width = channels if fits else max(16, 2 * self.vertices * channels // most // 16 * 16)
@@ -222,7 +231,6 @@ class Lattice:
     def _add_coarser(self, tables: list[Rows], out: list[Rows], channels: slice) -> None:
         """Adds what some channels of tables give through the coarser levels."""
         coarser, (stencil,) = self.coarser, self.constants.stencils
-        assert coarser is not None
         runs, weight, most, limit = coarser.runs, coarser.weight, coarser.most, coarser.told[self.constants.levels :]
         sums = [
             sum_runs(table.columns(channels), runs.order, weight, runs.start, most, True, coarser.entries, 0, limit)
