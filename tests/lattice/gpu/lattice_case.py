@@ -14,7 +14,7 @@ from phgcn.lattice.reference import kuhn_coordinates
 from phgcn.lattice.stencil import orbits
 
 pytest.importorskip("triton")
-from phgcn.lattice.gpu import backend, blurring, keys, lattice, near, rows
+from phgcn.lattice.gpu import backend, blurring, build, keys, lattice, near, rows
 from phgcn.lattice.gpu.constants import constants
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
@@ -164,11 +164,12 @@ class LatticeCase:
             got = self.run(torch.float32, global_attention, scheme, *given)
             assert all(map(torch.equal, got, want))
 
+    @pytest.mark.parametrize("room, name", [(lattice, "AHEAD"), (build, "MOST_IN_32_BITS")])
     @pytest.mark.parametrize("scheme", [Separable(), quick(2)])
-    def test_neighbours_that_are_sought_ahead_give_the_same_bits(self, monkeypatch, scheme):
+    def test_when_and_in_how_many_bits_neighbours_are_sought_changes_nothing(self, monkeypatch, scheme, room, name):
         given = cloud(2, count=40, spread=2.0)
         want = self.run(torch.float32, global_attention, scheme, *given)
-        monkeypatch.setattr(lattice, "AHEAD", 0)
+        monkeypatch.setattr(room, name, 0)
         assert all(map(torch.equal, self.run(torch.float32, global_attention, scheme, *given), want))
         self.compare(scheme, given)
 

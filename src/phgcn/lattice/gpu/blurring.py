@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .build import ROW_BITS, Stencil, neighbours
+from .build import Stencil, neighbours
 from .keys import Fields, index_keys
 from .launch import cdiv, kernel, programs, tl, triton
 from .rows import NONE, WARPS, Rows, channel_block, row_block
@@ -61,8 +61,8 @@ def blur_slab(table: Rows, found: Tensor, stencil: Stencil, out: Rows, before: T
     _blur[(programs(blocks, bounded), max(1, cdiv(channels, halves * width)))](
         table.main, table.extra, found, stencil.weight, stencil.upto, before, out.main, out.extra,
         found.size(1), channels, begin,
-        LEVELS=stencil.levels, ROWS=stencil.offsets.rows, LONGEST=stencil.offsets.longest, KIND=kind, HALVES=halves,
-        BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
+        LEVELS=stencil.levels, ROWS=stencil.offsets.rows, LONGEST=stencil.offsets.longest, BITS=stencil.offsets.bits,
+        KIND=kind, HALVES=halves, BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
     )  # fmt: skip
 
 
@@ -86,12 +86,12 @@ def _of_one_level(number, before, begin, vertices, LEVELS: tl.constexpr, BLOCK: 
 @triton.jit
 def _add_row(
     total, total_2, total_extra, packed, weights, table, extra, c, channels,
-    LENGTH: tl.constexpr, KIND: tl.constexpr, HALVES: tl.constexpr,
+    LENGTH: tl.constexpr, BITS: tl.constexpr, KIND: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
     """Adds what was found on one row of offsets, if anything."""
     # As wide as a row before anything is made of it: then it alone is passed between threads.
     wide = tl.broadcast_to(packed[:, None], total.shape)
-    here, here_extra = table + (wide >> ROW_BITS) * channels + c, extra + (packed >> ROW_BITS)
+    here, here_extra = table + (wide >> BITS).to(tl.int64) * channels + c, extra + (packed >> BITS)
     width: tl.constexpr = total.shape[1]
     for q in tl.static_range(LENGTH):
         w = tl.load(weights + q)
@@ -110,8 +110,8 @@ def _add_row(
 @kernel(do_not_specialize=["vertices", "begin"])
 def _blur(
     table, extra, found, weight, upto, before, out, out_extra, vertices, channels, begin,
-    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, KIND: tl.constexpr, HALVES: tl.constexpr,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, BITS: tl.constexpr, KIND: tl.constexpr,
+    HALVES: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     c = (tl.program_id(1) * HALVES * WIDTH + tl.arange(0, WIDTH))[None, :]
     there_are = tl.minimum(tl.maximum(tl.load(before + LEVELS) - begin, 0), vertices)
@@ -128,7 +128,7 @@ def _blur(
                 packed = tl.load(at + row * vertices, mask=inside, other=0)
                 weights = weight + (level * ROWS + row) * LONGEST
                 total, total_2, total_extra = _add_row(
-                    total, total_2, total_extra, packed, weights, table, extra, c, channels, LONGEST, KIND, HALVES
+                    total, total_2, total_extra, packed, weights, table, extra, c, channels, LONGEST, BITS, KIND, HALVES
                 )
         else:
             packed = tl.load(at, mask=inside, other=0)
@@ -138,7 +138,7 @@ def _blur(
                     coming = tl.load(at, mask=inside & (row + 1 < ROWS), other=0)  # asked for before it is needed
                     weights = weight + (level * ROWS + row) * LONGEST
                     total, total_2, total_extra = _add_row(
-                        total, total_2, total_extra, packed, weights, table, extra, c, channels, length, KIND, HALVES
+                        total, total_2, total_extra, packed, weights, table, extra, c, channels, length, BITS, KIND, HALVES
                     )
                     packed = coming
         to = out + v[:, None] * channels + c

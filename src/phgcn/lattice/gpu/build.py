@@ -18,8 +18,8 @@ from .keys import Fields, indexed_bound, load_key, lower_bound, no_key
 from .launch import block, cdiv, kernel, programs, steps, tl, triton
 from .locate import barycentric, fractions, ranks
 
-ROW_BITS = tl.constexpr(16)
-"""A row of a stencil has at most this many offsets, a bit each for those that are there."""
+MOST_OFFSETS = 16
+"""A row of a stencil has at most so many offsets, a bit each for those that are there."""
 
 
 def cell_keys(points, cloud, kappa, level: int, scale, fields: Fields) -> Tensor:
@@ -174,11 +174,14 @@ class Offsets:
         first (torch.Tensor): The first offset of each row, int64, :math:`(R, D)`.
         length (torch.Tensor): How many offsets each row has, int32, :math:`(R,)`.
         longest (int): No row has more.
+        bits (int): The bits that say which offsets of a row are there, behind the number of the first vertex; as many, where
+            several stencils are sought together.
     """
 
     first: Tensor
     length: Tensor
     longest: int
+    bits: int
 
     @cached_property
     def rows(self) -> int:
@@ -204,6 +207,9 @@ class Stencil:
         return self.weight.size(0) // self.offsets.rows
 
 
+MOST_IN_32_BITS = 2**31
+"""What is found is packed into 32 bits if it is less."""
+
 SEEKING, SEEKING_WARPS = 256, 2
 """Vertices that a program seeks the neighbours of, on one row of offsets, and its warps."""
 
@@ -215,17 +221,18 @@ def neighbours(
     """The neighbours of the vertices from ``begin`` to ``end``, sought with an ``index`` if there is one.
 
     There are ``count`` vertices, or as many as ``limit`` says on the device.  Returns, for each row of offsets, the
-    first vertex on it and a bit for each offset that is there, packed, int64, :math:`(R, V)`; undefined for vertices that
-    are not there.
+    first vertex on it and a bit for each offset that is there, packed, in 32 bits if they fit, :math:`(R, V)`; undefined for
+    vertices that are not there.
     """
     words, stride = keys.shape
     (rows, dim), number = offsets.first.shape, end - begin
-    found = torch.empty(rows, number, dtype=torch.int64, device=keys.device)
+    kind = torch.int32 if count << offsets.bits < MOST_IN_32_BITS else torch.int64
+    found = torch.empty(rows, number, dtype=kind, device=keys.device)
     size = block(SEEKING, number)
     _neighbours[(rows, programs(cdiv(number, size), limit is not None, rows))](
         keys, limit, index, offsets.first, offsets.length, fields.table, found,
         begin, end, count, stride, steps(count), 0 if index is None else index.size(0) - 2,
-        D=dim, LONGEST=offsets.longest, WORDS=words, BLOCK=size, num_warps=SEEKING_WARPS,
+        D=dim, LONGEST=offsets.longest, BITS=offsets.bits, WORDS=words, BLOCK=size, num_warps=SEEKING_WARPS,
     )  # fmt: skip
     return found
 
@@ -233,7 +240,7 @@ def neighbours(
 @kernel(do_not_specialize=["begin", "end", "vertices", "stride", "halvings", "buckets"])
 def _neighbours(
     keys, limit, index, offset, length, fields, found, begin, end, vertices, stride, halvings, buckets,
-    D: tl.constexpr, LONGEST: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    D: tl.constexpr, LONGEST: tl.constexpr, BITS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     # Vertices side by side are sought side by side, so that threads read the same keys on their way.
     row = tl.program_id(0).to(tl.int64)
@@ -274,4 +281,4 @@ def _neighbours(
                 at += stride
             bits = bits | (there.to(tl.int64) << q)
             place += there.to(tl.int64)
-        tl.store(found + row * (end - begin) + i, (first << ROW_BITS) | bits, mask=inside)
+        tl.store(found + row * (end - begin) + i, (first << BITS) | bits, mask=inside)

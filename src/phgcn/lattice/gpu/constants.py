@@ -14,7 +14,7 @@ from ..coefficients import FLAT, multiscale_weights, separable_weights, stencil_
 from ..geometry import kuhn_matrix, origin
 from ..groups import mean_pairs_cell
 from ..scheme import MultiScale, Separable
-from .build import ROW_BITS, Offsets, Stencil
+from .build import MOST_OFFSETS, Offsets, Stencil
 from .near import CELL_DIMENSIONS, FINER
 
 MARGIN = 2
@@ -118,8 +118,9 @@ def _multiscale(scheme: MultiScale, dim: int, dtype: torch.dtype, device: torch.
 def _separable(scheme: Separable, dim: int, dtype: torch.dtype, device: torch.device) -> Constants:
     spacing, weights, scale = separable_weights(scheme, dim)
     hop = np.arange(1 - len(weights), len(weights))
+    bits = min(len(hop), MOST_OFFSETS)
     steps = [*np.eye(dim, dtype=np.int64), np.ones(dim, np.int64)]
-    stencils = [_stencil(hop[:, None] * step, weights[None, abs(hop)], dtype, device) for step in steps]
+    stencils = [_stencil(hop[:, None] * step, weights[None, abs(hop)], dtype, device, bits) for step in steps]
     return Constants(
         stencils=tuple(stencils), together=_together(stencils), radius=(0.0,), law=(), cells=(),
         sides=_double([0.0], device),
@@ -169,13 +170,13 @@ def _widened(stencils: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray,
     return offsets, np.array([[weight.get(tuple(offset), 0.0) for offset in offsets.tolist()] for weight in named])
 
 
-def _stencil(offsets: np.ndarray, weights: np.ndarray, dtype: torch.dtype, device: torch.device) -> Stencil:
-    """Groups offsets into rows; ``weights`` are those of each level."""
+def _stencil(offsets: np.ndarray, weights: np.ndarray, dtype: torch.dtype, device: torch.device, bits: int = 0) -> Stencil:
+    """Groups offsets into rows; ``weights`` are those of each level, and a row is to have that many ``bits`` at least."""
     order = np.lexsort(offsets.T[::-1])
     rows: list[tuple[list[int], list[int]]] = []
     after: list[int] = []
     for number, offset in zip(order.tolist(), offsets[order].tolist(), strict=True):
-        if rows and offset == after and len(rows[-1][1]) < ROW_BITS.value:
+        if rows and offset == after and len(rows[-1][1]) < MOST_OFFSETS:
             rows[-1][1].append(number)
         else:
             rows.append((offset, [number]))
@@ -191,6 +192,7 @@ def _stencil(offsets: np.ndarray, weights: np.ndarray, dtype: torch.dtype, devic
         first=torch.tensor([first for first, _ in rows], dtype=torch.int64, device=device).reshape(len(rows), -1),
         length=torch.from_numpy(length.astype(np.int32)).to(device),
         longest=longest,
+        bits=max(longest, bits),
     )
     weight = torch.from_numpy(padded).flatten(0, 1).to(dtype).to(device)
     return Stencil(offsets_in_rows, torch.from_numpy(upto.astype(np.int32)).to(device), weight)
@@ -200,4 +202,4 @@ def _together(stencils: list[Stencil]) -> Offsets:
     """The rows of several stencils."""
     every = [stencil.offsets for stencil in stencils]
     first, length = (torch.cat([getattr(offsets, name) for offsets in every]) for name in ("first", "length"))
-    return Offsets(first, length, max(offsets.longest for offsets in every))
+    return Offsets(first, length, max(offsets.longest for offsets in every), every[0].bits)
