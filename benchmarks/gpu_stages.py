@@ -35,13 +35,6 @@ BOUNDS: dict[str, Callable[[tuple], tuple | None]] = {
 they take, and how many they may take."""
 
 
-def bytes_given(function: Callable, given: tuple) -> int:
-    """The bytes of what a function is given; of neighbours that were sought ahead, those of vertices that are there."""
-    if function.__name__ == "blur_slab":
-        return size_of([*given[:1], given[1][:, : len(given[3].main)], *given[2:]])
-    return size_of(given)
-
-
 def share(bound: tuple | None) -> float:
     """The share of vertices that are there."""
     if bound is None:
@@ -110,8 +103,7 @@ class Stages:
                 end.record()
                 self.open.pop()
             # What a stage with stages of its own is given, these are given too.
-            rest = stage.endswith(": rest")
-            moved = 0 if rest else bytes_given(function, given) + size_of([*named.values(), returned])
+            moved = 0 if stage.endswith(": rest") else size_of(given) + size_of(list(named.values())) + size_of(returned)
             bound = BOUNDS[function.__name__](given) if function.__name__ in BOUNDS else None
             self.calls[mine] = (stage, begin, end, above, moved, bound)
             return returned

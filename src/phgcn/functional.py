@@ -166,13 +166,15 @@ def _filter(positions, values, decay, batch, queries, query_batch, method, backe
     else:
         features = features if chosen == "triton" else _widened(features)
         out, _ = torch.ops.phgcn.filter(points, features, batch, asked, query_batch, encode(method), normalise, chosen)
-    out = out.to(out_type)
+    out = out if out.dtype == out_type else out.to(out_type)
     return out if with_heads else out.squeeze(1)
 
 
 def _with_heads(tensor: Tensor, heads: int) -> Tensor:
     """The tensor as (N, heads, width)."""
-    return tensor.unsqueeze(1).expand(-1, heads, -1) if tensor.dim() == 2 else tensor
+    if tensor.dim() == 3:
+        return tensor
+    return tensor.unsqueeze(1) if heads == 1 else tensor.unsqueeze(1).expand(-1, heads, -1)
 
 
 def _widened(tensor: Tensor) -> Tensor:

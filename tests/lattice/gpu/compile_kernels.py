@@ -72,7 +72,7 @@ def filters():
         inputs = [normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
         inputs = [(t * spread if k != 1 else t).requires_grad_() for k, t in enumerate(inputs)]
         queries = {"queries": inputs[2]} if asked else {}
-        for context in (nullcontext(), rehearsal()):
+        for context in (nullcontext(), nullcontext(), rehearsal()):  # the second time, keys have half a word where that will do
             with context:
                 out = global_attention(*inputs[:2], **queries, decay=1.0, method=method, backend="triton")
                 torch.autograd.grad(out.sum(), inputs)

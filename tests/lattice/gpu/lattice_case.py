@@ -164,12 +164,11 @@ class LatticeCase:
             got = self.run(torch.float32, global_attention, scheme, *given)
             assert all(map(torch.equal, got, want))
 
-    @pytest.mark.parametrize("room, name", [(lattice, "AHEAD"), (build, "MOST_IN_32_BITS")])
     @pytest.mark.parametrize("scheme", [Separable(), quick(2)])
-    def test_when_and_in_how_many_bits_neighbours_are_sought_changes_nothing(self, monkeypatch, scheme, room, name):
+    def test_in_how_many_bits_neighbours_are_found_changes_nothing(self, monkeypatch, scheme):
         given = cloud(2, count=40, spread=2.0)
         want = self.run(torch.float32, global_attention, scheme, *given)
-        monkeypatch.setattr(room, name, 0)
+        monkeypatch.setattr(build, "MOST_IN_32_BITS", 0)
         assert all(map(torch.equal, self.run(torch.float32, global_attention, scheme, *given), want))
         self.compare(scheme, given)
 
@@ -317,13 +316,14 @@ class LatticeCase:
         got = self.run(torch.float64, global_attention, Separable(), inputs, {})
         assert all(map(torch.equal, got, want))
 
-    def test_many_keys_are_sought_with_an_index(self, monkeypatch):
+    @pytest.mark.parametrize("scheme", [quick(2), forced("lattice", 2, 2)])
+    def test_many_keys_are_sought_with_an_index(self, monkeypatch, scheme):
         given = cloud(2, asked=5)
-        want = self.run(torch.float32, global_attention, quick(2), *given)
+        want = self.run(torch.float32, global_attention, scheme, *given)
         monkeypatch.setattr(keys, "FEW_KEYS", 1)
         for most in (1, 8, 1 << 18):
             monkeypatch.setattr(keys, "MOST_BUCKETS", most)
-            got = self.run(torch.float32, global_attention, quick(2), *given)
+            got = self.run(torch.float32, global_attention, scheme, *given)
             assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
 
     def test_a_batch_is_its_graphs_alone_to_the_bit(self):

@@ -63,7 +63,6 @@ def forward(
             all_pairs(positions, values, queries, pairs, normalise, out, norm)
         if plan is not None:
             _forward(plan, made, scheme, rows, normalise, out, norm)
-            plan.forget_neighbours()
     return out, norm
 
 

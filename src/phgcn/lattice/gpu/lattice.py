@@ -20,7 +20,6 @@ from .build import coarser_entries, coarser_keys, neighbours
 from .clouds import Clouds
 from .constants import Constants
 from .keys import Fields, Runs, find_runs, index_keys
-from .launch import start_reading
 from .levels import choose_levels
 from .locate import Simplices, locate
 from .rows import PIECE, Rows, sum_runs
@@ -28,10 +27,6 @@ from .survey import ALIKE, FAR, FLAGS, NOT_FINITE, survey
 
 MOST_CORNERS = 2**31
 """Corners of simplices are counted in 32 bits."""
-
-AHEAD = 1 << 25
-"""Neighbours that may be, on all rows of offsets: if they are no more, they are sought before the host knows how many vertices
-there are, so that the device has something to do while the host waits and goes on."""
 
 ROOM = 1 << 29
 """Numbers that a table of coarser vertices may have, or as many as that of the finest has."""
@@ -47,7 +42,6 @@ class Entry:
         before (list): How many vertices enter at finer levels, for each level and behind the last; or at most.
         told (torch.Tensor): The same, on the device.
         long (bool): Whether a vertex may be made of more than ``PIECE`` corners.
-        near (torch.Tensor, optional): The neighbours of the vertices, where they were sought ahead.
     """
 
     simplices: Simplices
@@ -55,7 +49,6 @@ class Entry:
     before: list[int]
     told: Tensor
     long: bool
-    near: Tensor | None
 
 
 @dataclass
@@ -86,11 +79,6 @@ class Plan:
     def bounded(self) -> bool:
         """Whether the host knows only how many vertices there may be."""
         return self.lacking is not None
-
-    def forget_neighbours(self) -> None:
-        """Gives up what takes more memory than it takes time to make again."""
-        for entry in self.entries:
-            entry.near = None
 
 
 def make_plan(
@@ -124,33 +112,23 @@ def make_plan(
             entered.append((simplices, find_runs(keys, fields[0], told, levels, clouds.number, PIECE), told))
         if bounded:
             most = [0] * (finest + 1) + [clouds.position.size(0) * corners] * (levels - finest)
-            entries = [Entry(simplices, runs, most, told, True, None) for simplices, runs, told in entered]
+            entries = [Entry(simplices, runs, most, told, True) for simplices, runs, told in entered]
             possible = list(range(levels)) if getattr(scheme, "near_field", 0) is None else [finest]
             return Plan(clouds, found.kappa, fields, entries, True, False, possible, found.facts[:grids])
-        read = start_reading(found.facts)  # the one look at the data
-        near = [_sought_ahead(runs.keys, told[levels:], constants, fields[0]) for _, runs, told in entered]
-        facts = read()
+        facts: list[int] = found.facts.tolist()  # the one look at the data
         lacking, flags, rest = facts[:grids], facts[grids : grids + FLAGS.value], iter(facts[grids + FLAGS.value :])
         for kind, some in enumerate((lacking[:1], lacking[1:2], lacking[2:])):
             constants.words[kind] += max(some, default=0)
         if max(lacking) > 0:
             continue
         entries = [
-            Entry(simplices, runs, [next(rest) for _ in range(levels + 1)], told, next(rest) > 0, sought)
-            for (simplices, runs, told), sought in zip(entered, near, strict=True)
+            Entry(simplices, runs, [next(rest) for _ in range(levels + 1)], told, next(rest) > 0)
+            for simplices, runs, told in entered
         ]
         suspect = flags[FAR.value] + flags[NOT_FINITE.value] > 0
         before = entries[0].before
         present = [level for level in range(levels) if before[level + 1] > before[level]]
         return Plan(clouds, found.kappa, fields, entries, flags[ALIKE.value] > 0, suspect, present)
-
-
-def _sought_ahead(keys: Tensor, limit: Tensor, constants: Constants, fields: Fields) -> Tensor | None:
-    """The neighbours of the finest vertices, if they are not too many; how many vertices there are the device knows."""
-    offsets, most = constants.together or constants.stencils[0].offsets, keys.size(1)
-    if offsets.rows * most > AHEAD:
-        return None
-    return neighbours(keys, most, limit, index_keys(keys, most, limit), 0, most, offsets, fields)
 
 
 @dataclass
@@ -184,6 +162,14 @@ class Lattice:
         self.limit = self.entry.told[levels:] if plan.bounded else None
         finest = min((level for level in range(levels) if before[level + 1] > before[level]), default=levels - 1)
         self.deeper, self.clouds = levels - 1 - finest, plan.clouds.number
+        self.near = self._neighbours() if self.vertices <= SLAB else None
+
+    def _neighbours(self) -> Tensor:
+        """The neighbours of the finest vertices.  They are sought before anything else, so that the device has something to do
+        when it has told how many vertices there are."""
+        keys, count, limit = self.entry.runs.keys, self.vertices, self.limit
+        offsets = self.constants.together or self.constants.stencils[0].offsets
+        return neighbours(keys, count, limit, index_keys(keys, count, limit), 0, count, offsets, self.fields)
 
     @cached_property
     def coarser(self) -> Coarser:
@@ -214,7 +200,8 @@ class Lattice:
     def filter(self, tables: list[Rows]) -> list[Rows]:
         """Blurs tables of rows of the finest vertices on every level; empties the list, to spare memory."""
         (stencil,), entry = self.constants.stencils, self.entry
-        out = blur(tables, entry.runs.keys, self.vertices, stencil, self.fields, entry.told, self.bounded, entry.near)
+        out = blur(tables, entry.runs.keys, self.vertices, stencil, self.fields, entry.told, self.bounded, self.near)
+        self.near = None
         if self.deeper == 0:
             return out
         # Found when the finest level's blur has been launched: the device has enough to do while the host launches what sorts.
@@ -243,15 +230,9 @@ class Lattice:
     def passes(self, tables: list[Rows]) -> list[Rows]:
         """Blurs tables along the lattice's directions, one after the other.  Over touched vertices only, passes do not
         commute: the transposed filter, for a second table, takes them in reverse."""
-        stencils, together = self.constants.stencils, self.constants.together
-        keys, count = self.entry.runs.keys, self.vertices
-        assert together is not None
-        found, near = self.entry.near, None
-        if found is None and count <= SLAB:
-            index = index_keys(keys, count, self.limit)
-            found = neighbours(keys, count, self.limit, index, 0, count, together, self.fields)
-        if found is not None:
-            near = found.split([stencil.offsets.rows for stencil in stencils])
+        stencils, keys, count = self.constants.stencils, self.entry.runs.keys, self.vertices
+        near = None if self.near is None else self.near.split([stencil.offsets.rows for stencil in stencils])
+        self.near = None
         out: list[Rows] = []
         while tables:
             table = tables.pop(0)

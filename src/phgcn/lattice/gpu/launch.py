@@ -6,14 +6,9 @@ and for one that is a multiple of 16.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
-from torch import Tensor
-
 from ...triton_kernels import INTERPRETED, cdiv, kernel, power_of_2, tl, triton
 
-__all__ = ["block", "cdiv", "kernel", "power_of_2", "programs", "start_reading", "steps", "tl", "triton"]
+__all__ = ["block", "cdiv", "kernel", "power_of_2", "programs", "steps", "tl", "triton"]
 
 ENOUGH = 1 << 15
 """Programs that keep a GPU busy to the end, though some have more to do than others."""
@@ -33,19 +28,3 @@ def programs(blocks: int, bounded: bool, beside: int = 1) -> int:
     """How many programs share blocks of items, with others ``beside`` each: one for each block; where only the device knows how
     many there are of at most so many, enough: each takes one block after the other, and few are launched for nothing."""
     return min(blocks, cdiv(ENOUGH, beside)) if bounded else blocks
-
-
-def start_reading(numbers: Tensor) -> Callable[[], list[int]]:
-    """Asks for numbers of the device, and returns what waits for them, but for nothing that is launched from now on."""
-    if not numbers.is_cuda:
-        return numbers.tolist
-    here = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-    here.copy_(numbers, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
-
-    def wait() -> list[int]:
-        arrived.synchronize()
-        return here.tolist()
-
-    return wait

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .build import cell_keys
-from .keys import Fields, load_key, lower_bound, no_key, sort_keys
+from .keys import Fields, index_keys, indexed_bound, load_key, lower_bound, no_key, sort_keys
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 from .rows import NONE, Rows, load_extra, take
 
@@ -81,19 +81,21 @@ class NearField:
         """
         count, order = self.target.key.size(1), self.source.point
         first, second = first.taken(order), second and second.taken(order)
+        index = index_keys(self.source.key, order.size(0), None)
         for begin in range(0, count, SLAB):
             end = min(count, begin + SLAB)
-            self._add(begin, end, self._runs(begin, end), first, own, second, own_second, out, grad)
+            self._add(begin, end, self._runs(begin, end, index), first, own, second, own_second, out, grad)
 
-    def _runs(self, begin: int, end: int) -> Tensor:
-        """The first source and the one after the last, for each row of cells and target, int32, :math:`(2, R, T)`."""
+    def _runs(self, begin: int, end: int, index: Tensor | None) -> Tensor:
+        """The first source and the one after the last, for each row of cells and target, int32, :math:`(2, R, T)`; sought with
+        an ``index`` if there is one."""
         rows = len(self.rows)
         runs = torch.empty(2, rows, end - begin, dtype=torch.int32, device=self.law.device)
         size = block(128, rows * (end - begin))
         sources = self.source.key.size(1)
         _near_runs[(cdiv(rows * (end - begin), size),)](
-            self.target.key, self.target.position, self.source.key, self.rows, self.fields.table, self.scale, self.law, runs,
-            begin, end, self.target.key.size(1), sources, rows, steps(sources),
+            self.target.key, self.target.position, self.source.key, index, self.rows, self.fields.table, self.scale, self.law,
+            runs, begin, end, self.target.key.size(1), sources, rows, steps(sources), 0 if index is None else len(index) - 2,
             D=self.dim, DIMS=len(self.scale), F=self.fields.table.size(1), WORDS=self.fields.words, BLOCK=size,
         )  # fmt: skip
         return runs
@@ -120,9 +122,10 @@ class NearField:
         )  # fmt: skip
 
 
-@kernel(do_not_specialize=["begin", "end", "targets", "sources", "halvings"])
+@kernel(do_not_specialize=["begin", "end", "targets", "sources", "halvings", "buckets"])
 def _near_runs(
-    target_key, target, source_key, rows, fields, scale, law, runs, begin, end, targets, sources, row_count, halvings,
+    target_key, target, source_key, index, rows, fields, scale, law,
+    runs, begin, end, targets, sources, row_count, halvings, buckets,
     D: tl.constexpr, DIMS: tl.constexpr, F: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -155,8 +158,12 @@ def _near_runs(
     lowest = _moved(lowest, rows + row * (DIMS - 1), inside, low, fields, DIMS, F, WORDS)
     highest = _moved(highest, rows + row * (DIMS - 1), inside, high, fields, DIMS, F, WORDS)
     none = t * 0
-    first = lower_bound(source_key, sources, none, none + sources, lowest, halvings, WORDS)
-    last = lower_bound(source_key, sources, first, none + sources - first, highest, halvings, WORDS)
+    if index is None:
+        first = lower_bound(source_key, sources, none, none + sources, lowest, halvings, WORDS)
+        last = lower_bound(source_key, sources, first, none + sources - first, highest, halvings, WORDS)
+    else:
+        first = indexed_bound(source_key, index, buckets, lowest[0])
+        last = indexed_bound(source_key, index, buckets, highest[0])
     tl.store(runs + pair, tl.where(present, first, 0).to(tl.int32), mask=inside)
     tl.store(runs + row_count * (end - begin) + pair, tl.where(present, last, 0).to(tl.int32), mask=inside)
 
