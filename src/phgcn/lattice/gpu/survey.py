@@ -14,8 +14,8 @@ from .clouds import CHUNK, FIRST, START, Clouds, graph_of_chunk
 from .keys import HALF_BITS, WORD_BITS, Fields
 from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
 
-CHUNKS = 256
-"""Chunks that a program of ``_clouds`` takes at once."""
+CHUNKS = 1024
+"""Chunks, times coordinates, that a program of ``_clouds`` takes at once."""
 
 NUMBERS = 4096
 """Values that a program looks at together."""
@@ -77,7 +77,7 @@ def survey(
     told = torch.empty(4, number, dtype=torch.int32, device=device)
     _clouds[(number,)](
         found, flags, sizes.table, bounds, told, clouds.graphs, clouds.heads, chunks, number, finest,
-        D=dim, ITSELF=clouds.begin == 0, BLOCK=CHUNKS,
+        D=dim, DP=power_of_2(dim), ITSELF=clouds.begin == 0, BLOCK=max(1, CHUNKS // power_of_2(dim)),
     )  # fmt: skip
     count = grids.scale.size(0)
     tables = torch.empty(count, 4, 1 + dim, dtype=torch.int64, device=device)
@@ -145,23 +145,10 @@ def _survey(
     tl.store(flags + chunks + chunk, tl.max(wrong, axis=0))
 
 
-@triton.jit
-def _bounds(found, length, chunks, D: tl.constexpr, BLOCK: tl.constexpr):
-    """The least and the greatest that chunks have found."""
-    b = tl.arange(0, BLOCK)
-    low = tl.full([BLOCK], float("inf"), dtype=tl.float64)
-    high = tl.full([BLOCK], float("-inf"), dtype=tl.float64)
-    for k in range(0, length, BLOCK):
-        live = k + b < length
-        low = tl.minimum(low, tl.load(found + (k + b) * D, mask=live, other=float("inf")))
-        high = tl.maximum(high, tl.load(found + (chunks + k + b) * D, mask=live, other=float("-inf")))
-    return tl.min(low, axis=0), tl.max(high, axis=0)
-
-
 @kernel(do_not_specialize=["graphs", "chunks", "clouds", "finest"])
 def _clouds(
     found, flags, table, bounds, told, graphs, heads, chunks, clouds, finest,
-    D: tl.constexpr, ITSELF: tl.constexpr, BLOCK: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, ITSELF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Bounds, mean, bounds in Kuhn coordinates, flags and finest level of a cloud, from its chunks."""
     cloud = tl.program_id(0).to(tl.int64)
@@ -170,26 +157,30 @@ def _clouds(
     length = (tl.load(table + FIRST * (graphs + 1) + graph + 1) - first) // heads
     begin = first + head * length
     size = (tl.load(table + START * (graphs + 1) + graph + 1) - tl.load(table + START * (graphs + 1) + graph)) // heads
-    b = tl.arange(0, BLOCK)
-    same = size > 0
-    for j in tl.static_range(D):
-        total = tl.zeros([BLOCK], dtype=tl.float64)
-        for k in range(0, length, BLOCK):
-            total += tl.load(found + (2 * chunks + begin + k + b) * D + j, mask=k + b < length, other=0.0)
-        to = bounds + cloud * D + j
-        tl.store(to + 2 * clouds * D, tl.sum(total, axis=0) / tl.maximum(size, 1).to(tl.float64))
-        for kind in tl.static_range(0, 4, 3):  # of positions, and in Kuhn coordinates
-            lowest, highest = _bounds(found + (kind * chunks + begin) * D + j, length, chunks, D, BLOCK)
-            tl.store(to + kind * clouds * D, lowest)
-            tl.store(to + (kind + 1) * clouds * D, highest)
-            if kind == 0:
-                same = same & (lowest == highest)
+    b, j = tl.arange(0, BLOCK), tl.arange(0, DP)
+    low = tl.full([BLOCK, DP], float("inf"), dtype=tl.float64)
+    high, total = -low, tl.zeros([BLOCK, DP], dtype=tl.float64)
+    kuhn_low, kuhn_high = low, high
     far = tl.zeros([BLOCK], dtype=tl.int32)
-    wrong = tl.zeros([BLOCK], dtype=tl.int32)
+    wrong = far
     for k in range(0, length, BLOCK):
-        live = k + b < length
-        far = far | tl.load(flags + begin + k + b, mask=live, other=0)
-        wrong = wrong | tl.load(flags + chunks + begin + k + b, mask=live, other=0)
+        far = far | tl.load(flags + begin + k + b, mask=k + b < length, other=0)
+        wrong = wrong | tl.load(flags + chunks + begin + k + b, mask=k + b < length, other=0)
+        live = (k + b < length)[:, None] & (j < D)[None, :]
+        at = found + (begin + k + b)[:, None] * D + j[None, :]
+        low = tl.minimum(low, tl.load(at, mask=live, other=float("inf")))
+        high = tl.maximum(high, tl.load(at + chunks * D, mask=live, other=float("-inf")))
+        total += tl.load(at + 2 * chunks * D, mask=live, other=0.0)
+        kuhn_low = tl.minimum(kuhn_low, tl.load(at + 3 * chunks * D, mask=live, other=float("inf")))
+        kuhn_high = tl.maximum(kuhn_high, tl.load(at + 4 * chunks * D, mask=live, other=float("-inf")))
+    to = bounds + cloud * D + j
+    lowest, highest = tl.min(low, axis=0), tl.max(high, axis=0)
+    tl.store(to, lowest, mask=j < D)
+    tl.store(to + clouds * D, highest, mask=j < D)
+    tl.store(to + 2 * clouds * D, tl.sum(total, axis=0) / tl.maximum(size, 1).to(tl.float64), mask=j < D)
+    tl.store(to + 3 * clouds * D, tl.min(kuhn_low, axis=0), mask=j < D)
+    tl.store(to + 4 * clouds * D, tl.max(kuhn_high, axis=0), mask=j < D)
+    same = (size > 0) & (tl.sum(((lowest != highest) & (j < D)).to(tl.int32), axis=0) == 0)
     tl.store(told + cloud, tl.max(far, axis=0))
     tl.store(told + clouds + cloud, tl.max(wrong, axis=0))
     alike = same.to(tl.int32)
