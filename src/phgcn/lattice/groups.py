@@ -19,7 +19,7 @@ EXACT_PAIRS = 1200**2
 """Graphs of at most this many pairs are summed exactly: about there the lattice becomes faster, as ``benchmarks/crossing.py``
 measures on the CPU for D = 1 to 6; in higher dimensions a little later."""
 
-EXACT_PAIRS_CUDA = 30_000**2
+EXACT_PAIRS_CUDA = 24_000**2
 """The same on a GPU, as ``benchmarks/gpu.py`` measures on an H200 for D = 2 to 6."""
 
 FLOOR = 1e-8
