@@ -5,6 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 from phgcn.lattice.gpu import launch
+from phgcn.lattice.gpu.constants import PATIENCE, Words
 from phgcn.lattice.gpu.keys import Fields, find_runs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -55,3 +56,13 @@ def test_entries_without_keys_are_in_no_run(monkeypatch, kind):
     runs = find_runs(keys, Fields(table, 1 if kind == torch.int64 else 0), facts, LEVELS, CLOUDS, 32)
     assert (runs.run == -1).all()
     assert not facts.any()
+
+
+def test_keys_have_more_words_at_once_and_fewer_after_a_while():
+    words = Words()
+    for lacking, often, number in ((-1, PATIENCE, 0), (1, 1, 1), (-1, PATIENCE - 1, 1), (0, 1, 1), (-1, PATIENCE - 1, 1)):
+        for _ in range(often):
+            words.learn(lacking)
+        assert words.number == number
+    words.learn(-1)
+    assert words.number == 0

@@ -21,6 +21,30 @@ MARGIN = 2
 """Free cells around all points and their stencils, so that no key borrows from another coordinate's bits."""
 
 
+PATIENCE = 8
+"""After so many calls in a row that would have done with fewer words, keys have fewer: layers of a model take turns, and to
+begin again with more words takes longer than to sort keys that have too many."""
+
+
+@dataclass
+class Words:
+    """The words that keys have, 0 for half a word: a guess for the next call, which in training is right.
+
+    Args:
+        number (int): The words. (default: :obj:`1`)
+        spared (int): How many calls in a row would have done with fewer. (default: :obj:`0`)
+    """
+
+    number: int = 1
+    spared: int = 0
+
+    def learn(self, lacking: int) -> None:
+        """Takes how many more words were needed, or less than 0 if fewer would have done."""
+        self.spared = self.spared + 1 if lacking < 0 else 0
+        if lacking > 0 or self.spared == PATIENCE:
+            self.number, self.spared = self.number + lacking, 0
+
+
 @dataclass(frozen=True)
 class Grids:
     """The grids that keys are made of: the lattice; with several levels, the cells of level 1 that count pairs, the finest of
@@ -60,8 +84,7 @@ class Constants:
         cells (tuple): How many of its cells a unit has, along each coordinate, per level.
         grids (Grids): The grids that keys are made of.
         free (int): The free places that keys leave before the first vertex of a level, and behind the last.
-        words (list): The words that keys of the lattice, of cells that count pairs and of near fields' cells took last, 0 for
-            half a word: a guess for the next call, which in training is right.
+        words (tuple): The words of keys of the lattice, of cells that count pairs and of near fields' cells.
         sides (torch.Tensor): The side of the cells that count pairs, per level.
         rows (torch.Tensor): The rows of cells around one, see :class:`phgcn.lattice.gpu.near.NearField`.
     """
@@ -81,7 +104,7 @@ class Constants:
     cells: tuple[Tensor, ...]
     grids: Grids
     free: int
-    words: list[int]
+    words: tuple[Words, Words, Words]
     sides: Tensor
     rows: Tensor
 
@@ -154,7 +177,7 @@ def _grids(dim: int, spacing: float, hops: int, levels: int, lattices: int, side
         "scale": _double([0.5**level for level in range(levels)], device),
         "rows": torch.tensor(rows, dtype=torch.int64).reshape(len(rows), -1).to(device),
         "free": free,
-        "words": [1, 1, 1],
+        "words": (Words(), Words(), Words()),
         "grids": Grids(matrix.to(device), torch.stack(scale).to(device), _double(spare, device), _double(step, device)),
     }
 

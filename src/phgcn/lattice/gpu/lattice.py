@@ -99,7 +99,7 @@ def make_plan(
     own = isinstance(scheme, MultiScale) and clouds.begin == 0
     while True:
         # Where points move and nobody looks, keys have a whole word at least, which leaves them room.
-        words = [max(1, size) for size in constants.words] if bounded else list(constants.words)
+        words = [max(1 if bounded else 0, words_of.number) for words_of in constants.words]
         room = constants.lattices * (levels + 2)
         found = survey(clouds, values, constants.grids, words, levels, finest, limit, room)
         fields, grids = found.fields, len(found.fields)
@@ -117,8 +117,8 @@ def make_plan(
             return Plan(clouds, found.kappa, fields, entries, True, False, possible, found.facts[:grids])
         facts: list[int] = found.facts.tolist()  # the one look at the data
         lacking, flags, rest = facts[:grids], facts[grids : grids + FLAGS.value], iter(facts[grids + FLAGS.value :])
-        for kind, some in enumerate((lacking[:1], lacking[1:2], lacking[2:])):
-            constants.words[kind] += max(some, default=0)
+        for words_of, some in zip(constants.words, (lacking[:1], lacking[1:2], lacking[2:]), strict=True):
+            words_of.learn(max(some, default=0))
         if max(lacking) > 0:
             continue
         entries = [
