@@ -17,7 +17,7 @@ demo: $(VENV)/.ready-demo
 	$(BIN)/phgcn reproduce motif --quick --out demo
 
 test: $(VENV)/.ready-test lint
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 test-slow: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -m slow
