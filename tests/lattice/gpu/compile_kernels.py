@@ -53,10 +53,10 @@ def filters():
 
     from phgcn import global_attention
     from phgcn.lattice import Separable, groups
-    from phgcn.lattice.gpu import constants, keys, launch
+    from phgcn.lattice.gpu import keys, launch
     from phgcn.lattice.recording import rehearsal
 
-    launch.INTERPRETED, groups.EXACT_PAIRS, constants.PATIENCE = False, 0, 1
+    launch.INTERPRETED, groups.EXACT_PAIRS, keys.PATIENCE = False, 0, 1
     cases = [  # points, heads, dimension, channels, method, queries, spread
         (6, 2, 4, 64, forced("lattice", 4, 3), 0, 1.0),
         (6, 2, 4, 64, forced("lattice", 4, 3), 3, 1.0),

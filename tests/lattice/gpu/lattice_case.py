@@ -160,7 +160,7 @@ class LatticeCase:
 
     @pytest.mark.parametrize("words, asked", [(1, 0), (3, 5)])
     def test_keys_of_more_words_than_they_need_give_the_same_bits(self, monkeypatch, words, asked):
-        monkeypatch.setattr("phgcn.lattice.gpu.constants.PATIENCE", 1)
+        monkeypatch.setattr(keys, "PATIENCE", 1)
         for scheme, dim in ((Separable(), 2), (quick(2), 2), (forced("lattice", 1, 2), 1)):
             given = cloud(dim, count=9, asked=asked, channels=2)
             made = constants(scheme, dim, torch.float32, self.which())

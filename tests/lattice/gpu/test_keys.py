@@ -5,8 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 from phgcn.lattice.gpu import launch
-from phgcn.lattice.gpu.constants import PATIENCE, Words
-from phgcn.lattice.gpu.keys import Fields, find_runs
+from phgcn.lattice.gpu.keys import PATIENCE, Fields, Words, find_runs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHIFT, CLOUDS, LEVELS = 12, 3, 4
@@ -19,11 +18,8 @@ def listed(cloud, place, piece, kind):
     table = torch.zeros(4, 2, dtype=torch.int64, device=DEVICE)
     table[2, 0] = SHIFT
     facts = torch.zeros(LEVELS + 2, dtype=torch.int64, device=DEVICE)
-    return (
-        keys,
-        find_runs(keys.unsqueeze(0).to(DEVICE), Fields(table, kind == torch.int64), facts, LEVELS, CLOUDS, piece),
-        facts.tolist(),
-    )
+    fields = Fields(table, 1 if kind == torch.int64 else 0)
+    return keys, find_runs(keys.unsqueeze(0).to(DEVICE), fields, facts, LEVELS, CLOUDS, piece), facts.tolist()
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64])

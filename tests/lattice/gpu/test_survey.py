@@ -19,7 +19,7 @@ def surveyed(positions, values, batch, limit=100.0):
     graphs = find_graphs(len(positions), batch, None, None)
     clouds = find_clouds(positions, None, graphs, [False] * len(graphs.keys))
     made = constants(MultiScale(0.5, (1, 1)), 2, positions.dtype, positions.device)
-    found = survey(clouds, values, made.grids, [1, 1, 1], 2, 0, limit, 3)
+    found = survey(clouds, values, made, [1, 1, 1], 0, limit, 3)
     return clouds, found, found.facts.tolist()[len(found.fields) :]
 
 

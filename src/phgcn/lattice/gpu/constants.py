@@ -15,34 +15,11 @@ from ..geometry import kuhn_matrix, origin
 from ..groups import mean_pairs_cell
 from ..scheme import MultiScale, Separable
 from .build import MOST_OFFSETS, Offsets, Stencil
+from .keys import Words
 from .near import CELL_DIMENSIONS, FINER
 
 MARGIN = 2
 """Free cells around all points and their stencils, so that no key borrows from another coordinate's bits."""
-
-
-PATIENCE = 8
-"""After so many calls in a row that would have done with fewer words, keys have fewer: layers of a model take turns, and to
-begin again with more words takes longer than to sort keys that have too many."""
-
-
-@dataclass
-class Words:
-    """The words that keys have, 0 for half a word: a guess for the next call, which in training is right.
-
-    Args:
-        number (int): The words. (default: :obj:`1`)
-        spared (int): How many calls in a row would have done with fewer. (default: :obj:`0`)
-    """
-
-    number: int = 1
-    spared: int = 0
-
-    def learn(self, lacking: int) -> None:
-        """Takes how many more words were needed, or less than 0 if fewer would have done."""
-        self.spared = self.spared + 1 if lacking < 0 else 0
-        if lacking > 0 or self.spared == PATIENCE:
-            self.number, self.spared = self.number + lacking, 0
 
 
 @dataclass(frozen=True)
@@ -51,14 +28,12 @@ class Grids:
     such; and for each level from 1 on the cells of the near field.
 
     Args:
-        matrix (torch.Tensor): From positions to Kuhn coordinates of level 0, float64, :math:`(D, D)`.
-        scale (torch.Tensor): From these, for the lattice, or from positions to the coordinates of each grid; 0 for coordinates
-            that it does not have; float64, :math:`(Q, D)`.
+        scale (torch.Tensor): From Kuhn coordinates of level 0, for the lattice, or from positions to the coordinates of each
+            grid; 0 for coordinates that it does not have; float64, :math:`(Q, D)`.
         spare (torch.Tensor): How many steps each grid needs below and above its points, :math:`(Q,)`.
         step (torch.Tensor): Of what the lowest coordinate of each grid is a multiple, :math:`(Q,)`.
     """
 
-    matrix: Tensor
     scale: Tensor
     spare: Tensor
     step: Tensor
@@ -178,7 +153,7 @@ def _grids(dim: int, spacing: float, hops: int, levels: int, lattices: int, side
         "rows": torch.tensor(rows, dtype=torch.int64).reshape(len(rows), -1).to(device),
         "free": free,
         "words": (Words(), Words(), Words()),
-        "grids": Grids(matrix.to(device), torch.stack(scale).to(device), _double(spare, device), _double(step, device)),
+        "grids": Grids(torch.stack(scale).to(device), _double(spare, device), _double(step, device)),
     }
 
 

@@ -23,6 +23,29 @@ greatest number, that of no key, differs from all others."""
 SHORT_BLOCK, LONG_BLOCK, MANY = 1024, 2048, 8_000_000
 """Sorted entries that one program takes, of few and of many; a program counts what all before it have found."""
 
+PATIENCE = 8
+"""After so many calls in a row that would have done with fewer words, keys have fewer: layers of a model take turns, and to
+begin again with more words takes longer than to sort keys that have too many."""
+
+
+@dataclass
+class Words:
+    """The words that keys have, 0 for half a word: a guess for the next call, which in training is right.
+
+    Args:
+        number (int): The words. (default: :obj:`1`)
+        spared (int): How many calls in a row would have done with fewer. (default: :obj:`0`)
+    """
+
+    number: int = 1
+    spared: int = 0
+
+    def learn(self, lacking: int) -> None:
+        """Takes how many more words were needed, or less than 0 if fewer would have done."""
+        self.spared = self.spared + 1 if lacking < 0 else 0
+        if lacking > 0 or self.spared == PATIENCE:
+            self.number, self.spared = self.number + lacking, 0
+
 
 @dataclass
 class Fields:

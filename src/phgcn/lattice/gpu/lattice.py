@@ -101,7 +101,7 @@ def make_plan(
         # Where points move and nobody looks, keys have a whole word at least, which leaves them room.
         words = [max(1 if bounded else 0, words_of.number) for words_of in constants.words]
         room = constants.lattices * (levels + 2)
-        found = survey(clouds, values, constants.grids, words, levels, finest, limit, room)
+        found = survey(clouds, values, constants, words, finest, limit, room)
         fields, grids = found.fields, len(found.fields)
         if isinstance(scheme, MultiScale) and scheme.near_field is None and levels > 1:
             choose_levels(clouds, scheme, constants, found)

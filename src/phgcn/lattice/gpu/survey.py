@@ -46,22 +46,22 @@ class Survey:
 
 
 def survey(
-    clouds: Clouds, values: Tensor | None, grids, words: list[int], levels: int, finest: int, limit: float, room: int
+    clouds: Clouds, values: Tensor | None, constants, words: list[int], finest: int, limit: float, room: int
 ) -> Survey:  # fmt: skip
     r"""Looks at all points, and at all values if given.
 
     Args:
         clouds (Clouds): The points.
         values (torch.Tensor, optional): What is to be finite, contiguous.
-        grids (Grids): The grids that keys are made of.
+        constants (Constants): Of the scheme.
         words (list): The words of the keys of the lattice, of the cells that count pairs, and of those of near fields; 0 for
             half a word.
-        levels (int): How many levels there are.
         finest (int): The finest level of all clouds, as far as it is known.
         limit (float): How far from the origin a position may be.
         room (int): How many facts are added later; they are 0 until then.
     """
     sizes, dim, device = clouds.sizes, clouds.position.size(1), clouds.position.device
+    grids, levels = constants.grids, constants.levels
     chunks, number, halvings = sizes.chunks, clouds.number, steps(clouds.graphs)
     found = torch.empty(5, chunks, dim, dtype=torch.float64, device=device)
     flags = torch.empty(2, chunks, dtype=torch.int32, device=device)
@@ -70,7 +70,7 @@ def survey(
     # A little less than the limit, since the kernel takes it as a float32: a closer look decides.
     _survey[(chunks,)](
         clouds.position, clouds.position if values is None else values, clouds.order if clouds.graphs > 1 else None,
-        sizes.table, grids.matrix, clouds.cloud, found, flags, clouds.graphs, clouds.heads, halvings, numbers,
+        sizes.table, constants.matrix, clouds.cloud, found, flags, clouds.graphs, clouds.heads, halvings, numbers,
         cdiv(numbers, chunks), 0.999 * limit, D=dim, SORTED=clouds.graphs > 1, CHECK=numbers > 0, CHUNK=CHUNK, BLOCK=size,
     )  # fmt: skip
     bounds = torch.empty(5, number, dim, dtype=torch.float64, device=device)
