@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from phgcn.experiments.provenance import provenance
+from phgcn.reproduce.provenance import provenance
 from phgcn.train import Plan, find, resolve
 from phgcn.train.files import write_json
 from phgcn.train.loop import Task

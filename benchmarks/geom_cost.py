@@ -31,8 +31,8 @@ def held() -> float:
 def embed(graph: str, method: str) -> dict:
     """Computes an embedding."""
     from phgcn.data import load_graph
-    from phgcn.embed.cache import embedding
-    from phgcn.embed.latent import latent_pairs, undirected
+    from phgcn.reproduce.embed.cache import embedding
+    from phgcn.reproduce.embed.latent import latent_pairs, undirected
 
     data = load_graph(graph)
     edges, before = undirected(data), held()
@@ -69,7 +69,7 @@ def main() -> None:
         graph, work = arguments.one
         print(json.dumps(train(graph) if work == "phgcn" else embed(graph, work)))
         return
-    from phgcn.experiments.provenance import provenance
+    from phgcn.reproduce.provenance import provenance
     from phgcn.train.files import write_json
 
     rows = json.loads(arguments.out.read_text())["rows"] if arguments.out.is_file() else []

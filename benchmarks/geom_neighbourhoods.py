@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from phgcn.data import load_graph
-from phgcn.embed import METHODS, Neighbourhood
-from phgcn.embed.latent import computed
-from phgcn.embed.published import published
-from phgcn.experiments.provenance import provenance
+from phgcn.reproduce.embed import METHODS, Neighbourhood
+from phgcn.reproduce.embed.latent import computed
+from phgcn.reproduce.embed.published import published
+from phgcn.reproduce.provenance import provenance
 from phgcn.train.files import write_json
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results" / "geom-gcn"

@@ -49,7 +49,7 @@ from rich.table import Table
 from torch import Tensor
 
 import phgcn
-from phgcn.exact import exact_sum
+from phgcn.exact.reference import exact_sum
 
 DIM = 4
 CHECKED = 700
@@ -154,7 +154,7 @@ def exact(rounds: int = 20) -> dict:
 
 def tune(rounds: int = 5) -> dict:
     """Other tiles of exact attention; what is best is written into the code by hand."""
-    from phgcn.lattice.gpu import exact as room
+    from phgcn.lattice.triton import exact as room
 
     before = dict(room.TILES)
     found: dict[str, dict] = {}

@@ -47,7 +47,7 @@ class Stages:
     """Times stages with events while it is entered; what a stage's own stages take is not counted twice."""
 
     def __init__(self) -> None:
-        from phgcn.lattice.gpu import backend, blurring, clouds, keys, lattice, levels, near
+        from phgcn.lattice.triton import backend, blurring, clouds, keys, lattice, levels, near
 
         self.calls: list[tuple[str, torch.cuda.Event, torch.cuda.Event, int, int, tuple | None]] = []
         self.open: list[int] = []

@@ -26,7 +26,7 @@ from rich.progress import track
 from rich.table import Table
 
 import phgcn
-import phgcn.lattice.cpu
+import phgcn.lattice.numba
 
 COUNT = 200_000
 QUICK_COUNT = 20_000
@@ -160,7 +160,7 @@ class Stages:
 
 def cpu_modules() -> list:
     """All modules of the CPU backend: some hold kernels of others under names of their own."""
-    package = phgcn.lattice.cpu
+    package = phgcn.lattice.numba
     return [importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__)]
 
 

@@ -8,7 +8,7 @@ import pytest
 from numba.core import caching
 
 from phgcn import compile as compiling
-from phgcn.lattice import cpu
+from phgcn.lattice import numba as cpu
 
 CALL = """
 import time, torch, phgcn
@@ -76,7 +76,7 @@ def test_the_cache_is_keyed_by_the_contents_of_the_kernels(tmp_path):
 
 
 def test_kernels_have_a_cache_of_their_own(fresh, tmp_path, monkeypatch):
-    from phgcn.lattice.cpu.sorting import radix_sort, runs
+    from phgcn.lattice.numba.sorting import radix_sort, runs
 
     names = {kernel._cache._impl._filename_base for kernel in (radix_sort, runs)}
     assert len(names) == 2

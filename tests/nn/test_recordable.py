@@ -5,7 +5,8 @@ import torch
 from clouds import normal, relative
 
 from phgcn.lattice.scheme import Separable, without_exception
-from phgcn.nn import GAT, GATEDA, GCN, MLP, PHGCN, EDAConv, GeomGCN, PHGCNConv
+from phgcn.nn import GAT, GATEDA, GCN, MLP, PHGCN, EDAConv, PHGCNConv
+from phgcn.reproduce.geom_gcn import GeomGCN
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -98,7 +98,7 @@ def test_ops_keep_the_rules_of_torch(masked):
 
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32])
 def test_edges_are_sorted_stably(kind):
-    from phgcn.structural.gpu import by_node
+    from phgcn.structural.triton.attend import by_node
 
     node, other = torch.tensor([3, 0, 3, 5, 0, 3], dtype=kind), torch.tensor([1, 2, 9, 0, 0, -1], dtype=kind)
     start, ends, edge = (t.tolist() for t in by_node(node.to(DEVICE), other.to(DEVICE), 7))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from phgcn.structural.graph import by_node, invert, take
+from phgcn.structural.numba.edges import by_node, invert, take
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 import pytest
 
-from phgcn.structural.lines import CHUNK, exponential, fetch, owners, sum_runs
+from phgcn.structural.numba.lines import CHUNK, exponential, fetch, owners, sum_runs
 
 
 @numba.njit

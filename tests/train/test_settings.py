@@ -3,8 +3,8 @@ import inspect
 import pytest
 
 from phgcn.data.names import GRAPHS
-from phgcn.experiments.table import GRAPHS as TABLE
 from phgcn.nn import MODELS
+from phgcn.reproduce.table import GRAPHS as TABLE
 from phgcn.train import settings as config
 from phgcn.train.settings import Settings, as_toml, change, keys, model_keys, read, resolve
 

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from . import about, embed, reproduce, training, using
+from ..reproduce.cli import embed, reproduce
+from . import about, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from ..experiments.workers import Progress as JobProgress
+    from ..reproduce.workers import Progress as JobProgress
     from ..train.run import Moment, Plan
     from ..train.tuning import Told
 

@@ -78,7 +78,7 @@ def filter_points(
     """
     chosen = decode(scheme, positions.size(2))
     if backend == "triton":
-        from .gpu import backend as gpu
+        from .triton import backend as gpu
 
         return gpu.forward(positions, values, batch, queries, query_batch, chosen, normalise)
     groups = checked(positions, values, batch, queries, query_batch, chosen)
@@ -86,7 +86,7 @@ def filter_points(
         with torch.no_grad():
             out, norm = reference.forward(positions, values, queries, groups, chosen, normalise)
         return out.clone(memory_format=torch.contiguous_format), norm.clone(memory_format=torch.contiguous_format)
-    from .cpu import backend as cpu
+    from .numba import backend as cpu
 
     arrays = as_array(positions), as_array(values), None if queries is None else as_array(queries)
     out_array, norm_array = cpu.forward(*arrays, groups, chosen, normalise)
@@ -117,7 +117,7 @@ def filter_points_backward(
     """The gradients of positions, values and queries (empty without queries) of :func:`filter_points`."""
     chosen = decode(scheme, positions.size(2))
     if backend == "triton":
-        from .gpu import backend as gpu
+        from .triton import backend as gpu
 
         of_positions, of_values, of_asked = gpu.backward(
             grad, out, norm, positions, values, batch, queries, query_batch, chosen, normalise
@@ -128,7 +128,7 @@ def filter_points_backward(
         found = reference.backward(grad, positions, values, queries, groups, chosen, normalise)
         of_queries = positions.new_empty(0) if found[2] is None else found[2].contiguous()
         return found[0].contiguous(), found[1].contiguous(), of_queries
-    from .cpu import backend as cpu
+    from .numba import backend as cpu
 
     arrays = as_array(positions), as_array(values), None if queries is None else as_array(queries)
     given = as_array(grad), as_array(out), as_array(norm)
@@ -178,7 +178,7 @@ torch.library.define("phgcn::all_pairs_backward", f"(Tensor grad, Tensor out, Te
 @torch.library.impl("phgcn::all_pairs", _DEVICES)
 def all_pairs(positions: Tensor, values: Tensor, queries: Tensor | None, normalise: bool) -> tuple[Tensor, Tensor]:
     """The exact filter of one graph in Triton; arguments, shapes and output are those of :func:`filter_points`."""
-    from .gpu import exact
+    from ..exact.triton import attend as exact
 
     return exact.forward(positions, values, queries, normalise)
 
@@ -194,7 +194,7 @@ def all_pairs_backward(
     grad: Tensor, out: Tensor, norm: Tensor, positions: Tensor, values: Tensor, queries: Tensor | None, normalise: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of positions, values and queries (empty without queries) of :func:`all_pairs`."""
-    from .gpu import exact
+    from ..exact.triton import attend as exact
 
     of_positions, of_values, of_queries = exact.backward(grad, out, norm, positions, values, queries, normalise)
     return of_positions, of_values, positions.new_empty(0) if of_queries is None else of_queries

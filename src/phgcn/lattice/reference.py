@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..exact import distances, exact_sum
+from ..exact.reference import distances, exact_sum
 from .coefficients import FLAT, MultiScaleWeights, multiscale_weights, separable_weights, stencil_weights
 from .geometry import kuhn_matrix, locate, origin
 from .groups import FLOOR, Groups, finest_level, mean_pairs_cell, summed_exactly

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..exact import distances
+from ..exact.reference import distances
 from ..functional import check_index
 
 PAIRS = 2**20

@@ -47,7 +47,7 @@ def structural(
           sources and their columns of ``edge_index``, :math:`(E,)`. The reference leaves all but the first empty.
     """
     if backend == "triton":
-        from . import gpu
+        from .triton import attend as gpu
 
         if len(positions) == 0 or edge_index.size(1) > MOST_EDGES:
             _check_values(positions, values, edge_index, edge_mask)
@@ -60,7 +60,7 @@ def structural(
         with torch.no_grad():
             out = reference.forward(positions, values, edge_index, edge_mask)
         return out, *_extras(positions, values, edge_index, backend)
-    from . import cpu
+    from .numba import attend as cpu
 
     mask = None if edge_mask is None else as_array(edge_mask)
     out, *kept = map(torch.from_numpy, cpu.forward(as_array(positions), as_array(values), as_array(edge_index), mask))
@@ -99,10 +99,10 @@ def structural_backward(
         grad_positions, grad_values = reference.backward(grad, positions, values, edge_index, edge_mask)
         return grad_positions.contiguous(), grad_values.contiguous()
     if backend == "triton":
-        from . import gpu
+        from .triton import attend as gpu
 
         return gpu.backward(grad, (out, norm, start, source, edge), positions, values, edge_index, edge_mask)
-    from . import cpu
+    from .numba import attend as cpu
 
     kept = as_array(out), as_array(norm), as_array(start), as_array(source), as_array(edge)
     mask = None if edge_mask is None else as_array(edge_mask)

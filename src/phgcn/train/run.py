@@ -287,7 +287,7 @@ def edges(plan: Plan, data: Data) -> tuple[Tensor, Tensor | None]:
     method = config.EMBEDDINGS.get(plan.model)
     if method is None:
         return data.edge_index.to(plan.device), None
-    from ..embed import related_edges
+    from ..reproduce.embed import related_edges
 
     edge_index, relation = related_edges(data, method, plan.settings.neighbourhood, plan.seed)
     return edge_index.to(plan.device), relation.to(plan.device)
@@ -302,6 +302,8 @@ def build_model(plan: Plan, features: int, classes: int) -> NodeModel:
     options["norm"] = None if norm == "none" else norm
     if "method" in options:  # what is named is what is trained, however small the graph
         options["method"] = without_exception(options["method"], options["embedding_dim"])
+    if base in config.EMBEDDINGS:
+        from ..reproduce import geom_gcn  # noqa: F401, registers its models
     return MODELS[base](features, out_channels=classes, **options)
 
 

@@ -1,0 +1,287 @@
+r"""How time and memory of attention grow with the number of points: the paper's claim is that the lattice is linear.
+
+Every method runs on the same clouds, in turn, round after round, so that what else the machine does hits all alike.  A
+method is not taken to sizes at which one call would take longer than :attr:`Effort.longest` seconds.  Memory is what a forward
+with gradients holds at most beyond its input; on the CPU each method and cloud has a process of its own for that.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..train.files import read_json, write_json
+from . import scaling_report
+from .motif import check_device, device_name
+from .provenance import provenance
+from .scaling_jobs import METHODS, Method, available, cloud, features
+
+Tell = Callable[[str, float], None]
+"""Takes what is measured, and which share of everything is done."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What is measured.
+
+    Args:
+        sizes (tuple): Numbers of points, ascending.
+        clouds (tuple): Names of :func:`phgcn.reproduce.scaling_jobs.cloud`.
+        rounds (int): How often each call is timed.
+        longest (float): Seconds that a single call may take.
+        patience (float): Seconds that all rounds on one cloud may take; with less, rounds are left out.
+        dim (int): The dimension of the points. (default: :obj:`4`)
+        channels (int): Those of the values. (default: :obj:`64`)
+    """
+
+    sizes: tuple[int, ...]
+    clouds: tuple[str, ...]
+    rounds: int
+    longest: float
+    patience: float
+    dim: int = 4
+    channels: int = 64
+
+    def key(self) -> dict[str, Any]:
+        """What a measurement on one cloud depends on."""
+        return {name: getattr(self, name) for name in ("rounds", "longest", "patience", "dim", "channels")}
+
+
+SIZES = tuple(factor * 10**power for power in range(3, 8) for factor in (1, 3))
+CLOUDS = ("spread 1", "spread 10", "clusters")
+
+
+def full(device: str) -> Effort:
+    """To a million points on the CPU, ten million on a GPU."""
+    if torch.device(device).type == "cuda":
+        return Effort(SIZES[:9], CLOUDS, rounds=3, longest=1.5, patience=2.0)
+    return Effort(SIZES[:7], CLOUDS, rounds=5, longest=20.0, patience=60.0)
+
+
+def quick(device: str) -> Effort:
+    if torch.device(device).type == "cuda":
+        return Effort(SIZES[:5], CLOUDS, rounds=3, longest=0.5, patience=2.0)
+    return Effort(SIZES[:4], CLOUDS, rounds=3, longest=2.0, patience=6.0)
+
+
+def change(effort: Effort, sizes: Sequence[str] | None, clouds: Sequence[str] | None) -> Effort:
+    """An effort with other sizes and clouds, as they are given on the command line."""
+    if sizes:
+        if not all(size.isdecimal() and int(size) > 0 for size in sizes) or list(map(int, sizes)) != sorted(map(int, sizes)):
+            raise ValueError(f"sizes is {','.join(sizes)!r}; allowed: positive whole numbers, ascending")
+        effort = replace(effort, sizes=tuple(map(int, sizes)))
+    if clouds:
+        for name in clouds:
+            if name not in CLOUDS:
+                raise ValueError(f"clouds is {name!r}; allowed: {', '.join(CLOUDS)}")
+        effort = replace(effort, clouds=tuple(clouds))
+    return effort
+
+
+def run(effort: Effort, folder: Path, tell: Tell, *, device: str = "cpu", note: str = "") -> dict[str, Any]:
+    """Measures what is not measured yet, then writes ``scaling.json``, ``scaling.md`` and the figure ``scaling`` as PNG and
+    SVG, called ``scaling-gpu`` for a GPU.
+
+    Args:
+        effort (Effort): What is measured.
+        folder (Path): Where results go, and what is measured on one cloud into ``points`` below it.
+        tell (callable): Called before every measurement.
+        device (str, optional): Where. (default: :obj:`"cpu"`)
+        note (str, optional): What a reader should know of the machine. (default: none)
+
+    Returns:
+        What the JSON holds.
+    """
+    check_device(device)
+    begin = time.perf_counter()
+    tell("a first call of every method", 0.0)
+    methods, missing = available(device, effort.dim, effort.channels)
+    before: dict[tuple[str, str, str], tuple[int, float]] = {}  # the last size and time of a method, cloud and kind
+    rows: list[dict[str, Any]] = []
+    for name, count, share in _places(effort):
+        wanted = _affordable(methods, name, count, effort, before)
+        found = _at(name, count, wanted, effort, folder / "points", device, partial(_tell_at, tell, share))
+        rows += found
+        before |= {(row["method"], name, row["kind"]): (count, row["median"]) for row in found}
+    if torch.device(device).type == "cpu":
+        memory = _memory(effort, before, folder / "points", tell)
+        for row in rows:
+            if row["kind"] == "step":
+                row["bytes"] = memory.get((row["method"], row["cloud"], row["count"]))
+    about = {"provenance": provenance() | {"device": device_name(device)}, "note": note, "effort": asdict(effort)}
+    content = {**about, "missing": missing, "seconds": time.perf_counter() - begin, "rows": rows}
+    content["fits"] = scaling_report.fits(rows)
+    files = scaling_report.write(folder, "scaling-gpu" if torch.device(device).type == "cuda" else "scaling", content)
+    return {**content, "files": [str(file) for file in files]}
+
+
+def _tell_at(tell: Tell, share: float, text: str) -> None:
+    tell(text, share)
+
+
+def _places(effort: Effort) -> Iterator[tuple[str, int, float]]:
+    """Every cloud and size, and the share of all work that comes before it: about in proportion to the points."""
+    whole, done = sum(effort.sizes) * len(effort.clouds), 0
+    for name in effort.clouds:
+        for count in effort.sizes:
+            yield name, count, done / whole
+            done += count
+
+
+def _affordable(
+    methods: Sequence[Method], name: str, count: int, effort: Effort, before: dict[tuple[str, str, str], tuple[int, float]]
+) -> list[tuple[Method, str]]:
+    """The methods and kinds whose call would not take too long, judged by the size before."""
+    found = []
+    for method in methods:
+        if method.any_cloud and name != effort.clouds[0]:
+            continue
+        for kind in method.kinds:
+            last = before.get((method.name, name, kind))
+            if last is None and count != effort.sizes[0]:
+                continue  # too long at a smaller size already
+            if last is None or last[1] * (count / last[0]) ** method.power <= effort.longest:
+                found.append((method, kind))
+    return found
+
+
+def _at(
+    name: str,
+    count: int,
+    wanted: Sequence[tuple[Method, str]],
+    effort: Effort,
+    folder: Path,
+    device: str,
+    tell: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """The times of all methods on one cloud, in interleaved rounds after a call to warm up; read if they are there."""
+    path = folder / f"{torch.device(device).type}-{name.replace(' ', '-')}-{count}.json"
+    asked = {"jobs": [[method.name, kind] for method, kind in wanted], **effort.key(), "device": device_name(device)}
+    if path.is_file():
+        kept = read_json(path)
+        if kept["asked"] != asked:
+            raise ValueError(f"{path} was made with other settings ({kept['asked']}); allowed: the same, or another folder")
+        return kept["rows"]
+    if not wanted:
+        return []
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    peaks, times = _timed(name, count, wanted, effort, device, tell)
+    rows = [
+        {"method": method, "cloud": name, "count": count, "kind": kind, "median": statistics.median(found), "times": found,
+         "bytes": peaks.get((method, kind))}
+        for (method, kind), found in times.items()
+    ]  # fmt: skip
+    write_json(path, {"asked": asked, "load": load, "rows": rows})
+    return rows
+
+
+def _timed(
+    name: str,
+    count: int,
+    wanted: Sequence[tuple[Method, str]],
+    effort: Effort,
+    device: str,
+    tell: Callable[[str], None],
+) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], list[float]]]:
+    """The bytes of the call that warms up, on a GPU, and the seconds of all rounds, by method and kind."""
+    points, values = cloud(name, count, effort.dim, device), features(count, effort.channels, device)
+    peaks: dict[tuple[str, str], int] = {}
+    times: dict[tuple[str, str], list[float]] = {}
+    begin, about = time.perf_counter(), f"{name}, {count:,} points"
+    for method, kind in wanted:
+        tell(f"{about}, warming up: {method.name}, {kind}")
+        start = _begin_peak(device) if torch.device(device).type == "cuda" else None
+        try:
+            method.call(kind, points, values)
+        except torch.OutOfMemoryError:  # the size before was the last
+            continue
+        times[method.name, kind] = []
+        if start is not None:
+            peaks[method.name, kind] = _peak(device) - start
+    for number in range(1, effort.rounds + 1):
+        if number > 1 and time.perf_counter() - begin > effort.patience:
+            break
+        for method, kind in wanted:
+            if (method.name, kind) in times:
+                tell(f"{about}, round {number}: {method.name}, {kind}")
+                times[method.name, kind].append(method.call(kind, points, values))
+    return peaks, times
+
+
+# Memory
+
+LEAST_MEASURED = 10_000
+"""With fewer points, what the allocator has in reserve hides what is used."""
+
+
+def _memory(
+    effort: Effort, measured: dict[tuple[str, str, str], tuple[int, float]], folder: Path, tell: Tell
+) -> dict[tuple[str, str, int], int]:
+    """The bytes of every method with gradients, cloud and size that was measured, on the CPU."""
+    found: dict[tuple[str, str, int], int] = {}
+    for (method, name, kind), (largest, _) in measured.items():
+        sizes = [count for count in effort.sizes if LEAST_MEASURED <= count <= largest]
+        if kind != "step" or not sizes:
+            continue
+        path = folder / f"memory-{method}-{name.replace(' ', '-')}.json"
+        kept = read_json(path) if path.is_file() else None
+        if kept is None or kept["sizes"] != sizes:
+            tell(f"memory of {method}, {name}", 1.0)
+            kept = {"sizes": sizes, "bytes": in_new_process(method, name, sizes, effort.dim, effort.channels)}
+            write_json(path, kept)
+        found |= {(method, name, count): peak for count, peak in zip(sizes, kept["bytes"], strict=True)}
+    return found
+
+
+def in_new_process(*arguments: Any) -> list[int]:
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(peak_memory, *arguments).result()
+
+
+def peak_memory(method: str, name: str, sizes: Sequence[int], dim: int, channels: int) -> list[int]:
+    """The most bytes that a forward with gradients holds beyond its input, for each size, small ones first: what one leaves
+    with the allocator is little beside the next."""
+    chosen = next(entry for entry in METHODS if entry.name == method)
+    chosen.call("step", cloud(name, 2000, dim, "cpu"), features(2000, channels, "cpu"))  # loads the kernels
+    found = []
+    for count in sizes:
+        points, values = cloud(name, count, dim, "cpu"), features(count, channels, "cpu")
+        start = _begin_peak("cpu")
+        chosen.call("step", points, values)
+        found.append(_peak("cpu") - start)
+        del points, values
+    return found
+
+
+def _begin_peak(device: str) -> int:
+    """Makes the peak start anew, and gives the bytes that are in use."""
+    gc.collect()
+    if torch.device(device).type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError as error:
+        raise ValueError(f"the peak of memory cannot be measured here ({error}); allowed: Linux, with /proc") from None
+    return _status("VmRSS")
+
+
+def _peak(device: str) -> int:
+    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else _status("VmHWM")
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))

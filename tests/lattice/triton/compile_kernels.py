@@ -1,0 +1,111 @@
+"""Compiles what the interpreter launched for a GPU that need not be there: ``python compile_kernels.py record|compile FILE``.
+
+Recording needs ``TRITON_INTERPRET=1``, compiling must not have it, so that each is a process of its own.
+"""
+
+import importlib
+import json
+import sys
+from contextlib import nullcontext
+from functools import partial
+
+import torch
+
+TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.int64: "i64", torch.int32: "i32", torch.bool: "i1"}
+
+
+def signature(value):
+    """The type of an argument as Triton's compiler names it; as when launched, no tensor and a 1 are constants."""
+    if value is None or (isinstance(value, int) and value == 1):
+        return "constexpr"
+    if isinstance(value, torch.Tensor):
+        return f"*{TYPES[value.dtype]}"
+    if isinstance(value, int):
+        return "i32" if abs(value) < 2**31 else "i64"
+    return "fp32"
+
+
+def record(path):
+    """Runs small filters with the sizes of blocks that a GPU gets, and writes down every kind of launch."""
+    from triton.runtime import interpreter
+
+    launches = set()
+    launched = interpreter.InterpretedFunction.run
+
+    def run(self, *given, grid, warmup, **named):
+        arguments = {**dict(zip(self.arg_names, given, strict=False)), **named}
+        types = {n: "constexpr" if n.isupper() else signature(arguments[n]) for n in self.arg_names}
+        constants = {n: arguments[n] for n, kind in types.items() if kind == "constexpr"}
+        options = {n: v for n, v in named.items() if n not in types}
+        launches.add(json.dumps([self.fn.__module__, self.fn.__name__, types, constants, options]))
+        return launched(self, *given, grid=grid, warmup=warmup, **named)
+
+    interpreter.InterpretedFunction.run = run
+    filters()
+    with open(path, "w") as file:
+        json.dump(sorted(launches), file)
+
+
+def filters():
+    """Filters that together launch every kernel of the lattice, as calls of users would."""
+    from clouds import forced, normal
+    from lattice_case import quick
+
+    from phgcn import global_attention
+    from phgcn.lattice import Separable, groups
+    from phgcn.lattice.recording import rehearsal
+    from phgcn.lattice.triton import keys, launch
+
+    launch.INTERPRETED, groups.EXACT_PAIRS, keys.PATIENCE = False, 0, 1
+    cases = [  # points, heads, dimension, channels, method, queries, spread
+        (6, 2, 4, 64, forced("lattice", 4, 3), 0, 1.0),
+        (6, 2, 4, 64, forced("lattice", 4, 3), 3, 1.0),
+        (6, 1, 4, 64, quick(4), 0, 1.0),
+        (6, 1, 4, 64, forced("lattice", 4, 0), 0, 1.0),
+        (6, 1, 3, 200, quick(3), 0, 1.0),
+        (9, 1, 4, 8, Separable(), 0, 1e5),
+        (12, 1, 1, 1, "lattice", 0, 1.0),
+        (40, 1, 1, 64, Separable(), 0, 1e-3),
+    ]
+    for number, (count, heads, dim, channels, method, asked, spread) in enumerate(cases):
+        keys.FEW_KEYS = 1 if number % 2 else 1 << 15  # with an index and without
+        shapes = [(count, heads, dim), (count, heads, channels), (asked, heads, dim)][: 2 + (asked > 0)]
+        inputs = [normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
+        inputs = [(t * spread if k != 1 else t).requires_grad_() for k, t in enumerate(inputs)]
+        queries = {"queries": inputs[2]} if asked else {}
+        call = partial(global_attention, *inputs[:2], **queries, decay=1.0, method=method, backend="triton")
+        with torch.no_grad():
+            call()  # with keys of a whole word; then, where that will do, of half a one
+        for context in (nullcontext(), rehearsal()):
+            with context:
+                torch.autograd.grad(call().sum(), inputs)
+
+
+def compile_all(path):
+    """Compiles all of them for compute capability 9.0."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    with open(path) as file:
+        launches = json.load(file)
+    for launch in launches:
+        module, name, types, constants, options = json.loads(launch)
+        kernel = getattr(importlib.import_module(module), name)
+        # As launched with 64 channels: what is known to be a multiple of 16 decides which layouts the compiler takes.
+        sixteens = [kind[0] == "*" or (argument, kind) == ("channels", "i32") for argument, kind in types.items()]
+        attributes = {(place,): [["tt.divisibility", 16]] for place, known in enumerate(sixteens) if known}
+        source = ASTSource(getattr(kernel, "function", kernel), signature=types, constexprs=constants, attrs=attributes)
+        try:
+            compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        except Exception as error:
+            sys.exit(f"{name} does not compile with {types} and {constants}: {error} {error.__cause__}")
+        # Triton 3.6 is known to take the length of the first run for that of all, before the loop over them.
+        code = compiled.asm["ttgir"]
+        if name == "_near" and types["rows"] != "constexpr" and code.find('"tt.reduce"') < code.find("scf.for"):
+            sys.exit(f"{name}: the length of a run is taken before the loop over all, with {types} and {constants}")
+    print(f"{len(launches)} compiled")
+
+
+if __name__ == "__main__":
+    {"record": record, "compile": compile_all}[sys.argv[1]](sys.argv[2])

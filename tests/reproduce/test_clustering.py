@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from phgcn.reproduce.clustering import clustering, correlation, distances, silhouette, spearman
+
+
+def blobs(apart, count=40, seed=0):
+    random = np.random.default_rng(seed)
+    labels = np.repeat([0, 1, 2], [count, count // 2, 3])
+    return random.normal(size=(len(labels), 2)) + apart * np.c_[labels, labels**2], labels
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0, 20.0])
+def test_the_silhouette_is_that_of_scikit_learn(apart):
+    metrics = pytest.importorskip("sklearn.metrics")
+    points, labels = blobs(apart)
+    labels[-1] = 3  # a class of one node
+    assert silhouette(distances(points), labels) == pytest.approx(metrics.silhouette_score(points, labels), abs=1e-12)
+
+
+def test_the_silhouette_of_four_points_by_hand():
+    points = np.array([[0.0], [1.0], [10.0], [12.0]])
+    scores = [(11 - 1) / 11, (10 - 1) / 10, (9.5 - 2) / 9.5, (11.5 - 2) / 11.5]
+    assert silhouette(distances(points), np.array([0, 0, 1, 1])) == pytest.approx(np.mean(scores))
+
+
+def test_one_class_has_no_silhouette():
+    with pytest.raises(ValueError, match="labels has 1 classes; allowed: 2 or more"):
+        silhouette(np.zeros((3, 3)), np.zeros(3, int))
+
+
+def test_clusters_are_told_from_chance():
+    far, near = (clustering(*blobs(apart), permutations=99) for apart in (20.0, 0.0))
+    assert far.p == 0.01 and far.silhouette > 0.8 > far.shuffled_high > far.shuffled
+    assert near.p > 0.05 and near.silhouette < near.shuffled_high + 0.05
+
+
+def test_the_rank_correlation_is_that_of_scipy():
+    random = np.random.default_rng(1)
+    first, second = random.integers(5, size=200), random.normal(size=200)
+    assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic)
+    assert spearman(np.ones(5), second[:5]) == 0.0
+
+
+def test_an_embedding_that_follows_a_path_is_found_and_one_at_random_is_not():
+    count = 40
+    path = np.arange(count, dtype=float)
+    steps = distances(path[:, None])
+    follows = correlation(steps, path[:, None] * [1.0, 0.5], resamples=50)
+    assert follows.rho == pytest.approx(1.0) and follows.low > 0.99 and follows.p < 0.03 and follows.explained > 0.99
+    chance = correlation(steps, np.random.default_rng(2).normal(size=(count, 2)), resamples=50)
+    assert abs(chance.rho) < 0.2 and chance.low < 0 < chance.high and chance.p > 0.03 and chance.explained < 0.2
+
+
+def test_pairs_without_a_way_do_not_count():
+    path = np.arange(12, dtype=float)[:, None]
+    steps = distances(path)
+    steps[:6, 6:] = steps[6:, :6] = np.inf
+    points = np.r_[path[:6], path[:6][::-1] + 500]  # the distance between the parts says nothing
+    assert correlation(steps, points, resamples=20).rho == pytest.approx(1.0)

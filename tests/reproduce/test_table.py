@@ -1,0 +1,316 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_graphs import small_graph
+
+from phgcn.data import save_graph
+from phgcn.reproduce import table, table_report
+from phgcn.reproduce.published import published
+from phgcn.reproduce.table import Request
+from phgcn.train import settings as config
+from phgcn.train import tuning
+from phgcn.train.files import read_tensors
+
+CORE = ("gcn", "gat", "gat-eda", "phgcn", "phgcn-residual", "mlp")
+SMALL = Request(("texas",), ("gcn", "phgcn", "mlp"), ("paper",), ("lattice", "exact"), splits=2)
+TIMES = ("seconds_per_epoch", "date", "threads", "commit")  # someone may commit in between
+
+
+def silent(progress):
+    pass
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch):
+    """A folder for results, and small graphs under known names, with public masks."""
+    data = small_graph()
+    order = torch.stack([torch.randperm(60, generator=torch.Generator().manual_seed(seed)) for seed in range(10)], dim=1)
+    data.train_mask, data.val_mask, data.test_mask = order < 30, (order >= 30) & (order < 45), order >= 45
+    for name in ("texas", "cornell"):
+        save_graph(data, tmp_path / "graphs" / f"{name}.npz")
+    monkeypatch.setenv("PHGCN_DATA", str(tmp_path / "graphs"))
+    write_configs(tmp_path / "out", epochs=3)
+    return tmp_path / "out"
+
+
+def write_configs(out, epochs):
+    settings = config.Settings(hidden_channels=4, heads=2, epochs=epochs, patience=epochs)
+    (out / "configs").mkdir(parents=True, exist_ok=True)
+    for graph in ("texas", "cornell"):
+        for model in CORE:
+            table.config_file(out, graph, model).write_text(config.as_toml(settings, model, "small"))
+
+
+def outcome(out):
+    """The rows apart from times, and all weights."""
+    rows = [
+        {key: value for key, value in row.items() if key not in TIMES} for row in json.loads((out / "table.json").read_text())
+    ]
+    paths = sorted((out / "runs").glob("*/split-*.safetensors"))
+    weights = {f"{path.parent.name}/{path.name}": read_tensors(path)[0] for path in paths}
+    return rows, {name: {key: value.tolist() for key, value in tensors.items()} for name, tensors in weights.items()}
+
+
+def test_rows_hold_what_is_promised(out):
+    content = table.run(out, SMALL, told=silent)
+    rows = json.loads((out / "table.json").read_text())
+    assert content["rows"] == rows and content["missing"] == content["failures"] == {}
+    assert [(row["model"], row["method"]) for row in rows] == [
+        ("gcn", None), ("phgcn", "lattice"), ("phgcn", "exact"), ("mlp", None),
+    ]  # fmt: skip
+    for row in rows:
+        keys = {"graph", "model", "protocol", "method", "mean", "std", "per_split", "published", "config", "commit", "machine"}
+        assert keys <= set(row) and row["versions"]["torch"] == torch.__version__
+        assert len(row["per_split"]) == 2 and row["mean"] == pytest.approx(sum(row["per_split"]) / 2)
+        assert row["config"]["heads"] == 2 and row["config"].get("method") == row["method"]
+        result = json.loads((out / "runs" / _name(row) / "result.json").read_text())
+        assert row["per_split"] == [100 * split["test"] for split in result["splits"]]
+    assert [row["published"] for row in rows] == [54.6, 63.2, 63.2, None]
+    assert (out / "table.png").stat().st_size > 1000 and "<svg" in (out / "table.svg").read_text()
+
+
+def _name(row):
+    return "-".join(part for part in (row["graph"], row["model"], row["protocol"], row["method"]) if part)
+
+
+def test_the_markdown_has_the_means_the_tests_and_the_methods(out):
+    content = table.run(out, replace(SMALL, protocols=("paper", "geom")), told=silent)
+    text = (out / "table.md").read_text()
+    assert text.index("## Protocol paper") < text.index("## Protocol geom")
+    for row in content["rows"]:
+        assert f"{row['mean']:.1f} ± {row['std']:.1f}" in text
+    for row in content["differences"]:
+        assert f"{row['difference']:+.1f} (p = {row['p']:.3f})" in text
+    compared = {(row["model"], row["against"]) for row in content["differences"]}
+    assert compared == {("phgcn", "gcn"), ("phgcn", "mlp")} and "PH-GCN − MLP" in text
+    assert [row["method"] for row in content["methods"]] == ["lattice", "exact"] * 2
+    assert "best published | 88.4 (ACM-GCN+, GRAFF)" in text and "(54.6 ± 1.6)" in text
+    assert "quick" not in text and "Missing" not in text
+
+
+def test_what_is_there_is_not_done_again_and_the_rest_is(out):
+    first = table.run(out, replace(SMALL, models=("gcn",)), told=silent)
+    told = []
+    second = table.run(out, SMALL, told=told.append)
+    assert {entry.name for entry in told} == {"texas-phgcn-paper-lattice", "texas-phgcn-paper-exact", "texas-mlp-paper"}
+    assert second["rows"][0] == first["rows"][0]
+    told.clear()
+    assert table.run(out, SMALL, told=told.append)["rows"] == second["rows"] and told == []
+
+
+def test_missing_runs_are_named(out):
+    table.run(out, replace(SMALL, models=("gcn",)), stage="train", told=silent)
+    assert not (out / "table.json").exists()
+    (out / "runs" / "texas-gcn-paper" / "result.json").unlink()
+    content = table.run(out, SMALL, stage="table")
+    assert content["rows"] == [] and content["missing"] == {
+        "texas-gcn-paper": "2 of 2 splits are trained",
+        "texas-phgcn-paper-lattice": "not begun",
+        "texas-phgcn-paper-exact": "not begun",
+        "texas-mlp-paper": "not begun",
+    }
+    text = (out / "table.md").read_text()
+    assert "## Missing: 4 runs" in text and "- texas-mlp-paper: not begun" in text
+
+
+def test_a_run_with_other_settings_is_refused(out):
+    request = replace(SMALL, models=("gcn",))
+    table.run(out, request, told=silent)
+    with pytest.raises(ValueError, match="was made with splits 2, not 3; allowed: the same, or another --out"):
+        table.run(out, replace(request, splits=3), told=silent)
+    write_configs(out, epochs=4)
+    with pytest.raises(ValueError, match="texas-gcn-paper: was made with epochs 3, not 4"):
+        table.run(out, request, told=silent)
+    content = table.run(out, request, stage="table")
+    assert content["rows"] == [] and "was made with epochs 3, not 4" in content["missing"]["texas-gcn-paper"]
+
+
+def test_the_number_of_processes_does_not_change_results(out, tmp_path):
+    request = replace(SMALL, models=("gat", "phgcn", "mlp"), methods=("lattice",))
+    table.run(out, request, told=silent)
+    write_configs(tmp_path / "two", epochs=3)
+    table.run(tmp_path / "two", request, jobs=2, told=silent)
+    assert len(outcome(out)[0]) == 3 and outcome(out) == outcome(tmp_path / "two")
+
+
+def test_a_job_that_fails_is_reported_and_the_others_go_on(out):
+    wild = config.Settings(hidden_channels=4, heads=2, epochs=20, learning_rate=1e30)
+    table.config_file(out, "texas", "mlp").write_text(config.as_toml(wild, "mlp", "wild"))
+    content = table.run(out, SMALL, told=silent)
+    assert list(content["failures"]) == ["texas-mlp-paper"] and "no finite loss" in content["failures"]["texas-mlp-paper"]
+    assert len(content["rows"]) == 3 and content["missing"] == {"texas-mlp-paper": "0 of 2 splits are trained"}
+
+
+SCRIPT = """
+import sys
+from phgcn.reproduce import table
+table.run(sys.argv[1], table.Request(("texas", "cornell"), ("gcn",), ("paper",), splits=2), jobs=2)
+"""
+
+
+def test_after_a_kill_the_same_call_continues_to_the_same_result(out, tmp_path):
+    cut, request = tmp_path / "cut", Request(("texas", "cornell"), ("gcn",), ("paper",), splits=2)
+    for folder in (out, cut):
+        write_configs(folder, epochs=60)
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(cut)], stderr=subprocess.DEVNULL)
+    _wait_for(lambda: list(cut.glob("runs/*/*.state-00001*.safetensors")))
+    workers = _children(process.pid)
+    assert workers
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    _wait_for(lambda: not any(map(_lives, workers)))  # they notice that they are alone
+    assert not list(cut.glob("runs/*/result.json"))
+    for folder in (cut, out):
+        table.run(folder, request, told=silent)
+    assert outcome(cut) == outcome(out)
+
+
+def _wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def _children(pid):
+    """The processes that any thread of a process has started."""
+    return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+
+
+def _lives(pid):
+    """Whether a process is there, and not only its number, which waits for somebody to ask."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# Settings
+
+
+def test_settings_that_come_along_are_used_where_none_were_looked_for(tmp_path):
+    settings, source = table.settings_of("cora", "gcn", tmp_path)
+    assert settings == config.resolve("gcn", "cora")[0] and source == "configs/cora-gcn.toml of phgcn"
+
+
+def test_what_is_not_tuned_is_the_same_for_all_models_of_a_graph():
+    for graph in table.GRAPHS:
+        fixed = {
+            model: {key: getattr(table.standard(graph, model), key) for key in table.FIXED[graph]} for model in table.MODELS
+        }
+        assert all(found == table.FIXED[graph] for found in fixed.values())
+
+
+def test_a_plain_model_with_its_own_channel_is_refused(out):
+    path = table.config_file(out, "texas", "gcn")
+    path.write_text(config.as_toml(config.Settings(residual=True), "gcn", "own channel"))
+    with pytest.raises(ValueError, match="residual is True; allowed in the table: False"):
+        table.run(out, SMALL, told=silent)
+
+
+def test_tuning_writes_settings_that_both_protocols_use(out, monkeypatch):
+    pytest.importorskip("optuna")
+    for path in (out / "configs").iterdir():
+        path.unlink()
+    monkeypatch.setitem(table.FIXED, "texas", {"hidden_channels": 4, "epochs": 3, "patience": 3})
+    monkeypatch.setitem(tuning.ALWAYS, "heads", lambda trial: trial.suggest_categorical("heads", [1, 2, 8]))
+    request = Request(("texas",), ("phgcn",), methods=("lattice",), splits=2, trials=2)
+    assert table.run(out, request, stage="tune", told=silent)["failures"] == {}
+    assert not (out / "runs").exists() and not (out / "table.json").exists()
+    text = table.config_file(out, "texas", "phgcn").read_text()
+    assert "Found by: phgcn reproduce table --graphs texas --models phgcn --methods lattice --splits 2 --tune 2" in text
+    assert "mean of 1 splits of protocol paper" in text
+    rows = table.run(out, request, told=silent)["rows"]
+    assert len(json.loads((out / "tune" / "texas-phgcn" / "tune.json").read_text())["trials"]) == 2
+    (study,) = json.loads((out / "tuning.json").read_text())
+    assert (study["graph"], study["model"], len(study["trials"])) == ("texas", "phgcn", 2) and "study" not in study
+    settings, _ = config.resolve("phgcn", config=table.config_file(out, "texas", "phgcn"))
+    assert [row["protocol"] for row in rows] == ["paper", "geom"]
+    assert all(row["config"] == {**config.used(settings, "phgcn"), "method": "lattice"} for row in rows)
+
+
+def test_tuning_without_optuna_is_refused_in_a_line(out, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ValueError, match="tune needs the package optuna"):
+        table.run(out, replace(SMALL, trials=3), told=silent)
+    assert not (out / "runs").exists()
+
+
+# What is asked for
+
+
+def test_the_full_table_has_all_cells():
+    jobs = Request().jobs()
+    assert len({job.name for job in jobs}) == len(jobs)
+    cells = {(job.graph, job.model, job.protocol) for job in jobs}
+    assert {(g, m, p) for g in table.GRAPHS for m in CORE for p in table.PROTOCOLS} <= cells
+    methods = {job.model: {other.method for other in jobs if other.model == job.model} for job in jobs}
+    assert methods["phgcn"] == set(table.METHODS) and methods["phgcn-residual"] == {"lattice"} and methods["gcn"] == {None}
+
+
+def test_geom_gcn_has_rows_for_both_sources_of_neighbourhoods(tmp_path):
+    jobs = Request(("texas",), ("geom-gcn-p",), ("geom",), splits=2).jobs()
+    found = {job.name: job.settings(tmp_path)[0].neighbourhood for job in jobs}
+    assert found == {"texas-geom-gcn-p-geom-published": "published", "texas-geom-gcn-p-geom-computed": "computed"}
+    row = {"graph": "texas", "model": "geom-gcn-p", "protocol": "geom", "std": 1.0, "per_split": [1.0, 2.0], "published": None}
+    rows = [{**row, "method": "published", "mean": 67.0}, {**row, "method": "computed", "mean": 61.0}]
+    text = "\n".join(table_report._accuracies(rows, "geom"))
+    assert "| Geom-GCN-P | **67.0 ± 1.0** |" in text and "neighbourhoods computed here | 61.0 ± 1.0 |" in text
+
+
+def test_the_command_says_what_differs_from_the_whole():
+    assert Request().command == "phgcn reproduce table"
+    asked = Request(("cora",), splits=5, trials=20, device="cpu")
+    assert asked.command == "phgcn reproduce table --graphs cora --splits 5 --tune 20"
+    assert replace(table.quick_request(), models=("mlp",)).command == "phgcn reproduce table --quick --models mlp"
+
+
+def test_every_graph_of_the_paper_has_its_published_numbers():
+    assert published("wisconsin", "phgcn", "paper")[:2] == (68.2, 7.3)
+    assert published("actor", "gat-eda", "paper").mean == 31.5 and published("cornell-2020", "gcn", "paper").mean == 53.8
+    assert published("texas", "mlp", "paper") is None and published("pubmed", "mlp", "geom").mean == 87.2
+    for model in ("gcn", "gat", "gat-eda", "phgcn"):
+        assert all(published(graph, model, "paper") for graph in table.GRAPHS)
+    assert set(table_report.BEST["geom"]) == set(table.GRAPHS)
+    assert set(table.MODELS) <= set(table_report.TITLES)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"graphs": ("oz",)}, "graphs has 'oz'; allowed: cora"),
+        ({"graphs": ()}, "graphs has ''; allowed: cora"),
+        ({"models": ("gin",)}, "models has 'gin'; allowed: gcn"),
+        ({"protocols": ("balanced",)}, "protocols has 'balanced'; allowed: paper, geom"),
+        ({"methods": ("auto",)}, "methods has 'auto'; allowed: lattice"),
+        ({"splits": 1}, "splits is 1; allowed: 2 to 10"),
+        ({"trials": 0}, "tune is 0; allowed: 1 or more trials"),
+    ],
+)
+def test_a_wrong_request_is_refused(given, said):
+    with pytest.raises(ValueError) as caught:
+        Request(**given)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"stage": "sing"}, "stage is 'sing'; allowed: all, tune, train, table"),
+        ({"jobs": 0}, "jobs is 0; allowed: 1 or more"),
+        ({"stage": "tune"}, "tune is None; allowed in the stage tune: a number of trials"),
+        ({"request": replace(SMALL, device="moon")}, "device is 'moon'; allowed"),
+        ({"request": replace(table.quick_request(), trials=3)}, "tune is 3; allowed with quick: no tuning"),
+    ],
+)
+def test_a_wrong_call_is_refused_before_anything_is_written(given, said, tmp_path):
+    with pytest.raises(ValueError) as caught:
+        table.run(tmp_path / "out", **{"request": SMALL, **given})
+    assert said in str(caught.value) and not (tmp_path / "out").exists()
