@@ -16,9 +16,8 @@ from phgcn.lattice.scheme import named_scheme
 
 pytest.importorskip("triton")
 
-from phgcn.exact.triton.attend import Pairs, Tile, all_pairs, all_pairs_backward
-
 from phgcn.exact.triton import attend as exact
+from phgcn.exact.triton.attend import Pairs, Tile, all_pairs, all_pairs_backward
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
