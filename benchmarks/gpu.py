@@ -95,9 +95,9 @@ def speed(quick: bool) -> Iterator[dict]:
 
 
 def launches(quick: bool) -> Iterator[dict]:
-    """Small clouds and a small graph, where the host decides, launched by :class:`phgcn.triton_kernels.Kernel` and by Triton,
+    """Small clouds and a small graph, where the host decides, launched by :class:`phgcn.kernels.triton.Kernel` and by Triton,
     in turns."""
-    from phgcn.triton_kernels import Kernel
+    from phgcn.kernels.triton import Kernel
 
     ways = {"direct": Kernel.__getitem__, "triton": lambda kernel, grid: kernel.function[grid]}
     points, values = cloud("spread 1", 10_000).to(DEVICE), features(10_000).to(DEVICE)

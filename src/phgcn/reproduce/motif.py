@@ -19,7 +19,6 @@ import torch
 from torch.nn import Module
 from torch.nn.functional import cross_entropy
 
-from ..lattice.scheme import without_exception
 from ..nn import MODELS
 from ..train.files import read_json, read_tensors, write_json, write_tensors
 from . import motif_report
@@ -278,7 +277,7 @@ def start(trial: Trial) -> State:
     case, effort = trial.case, trial.effort
     settings: dict[str, Any] = {}
     if case.model == "phgcn":
-        settings = {"decay_global": case.decay, "embedding_dim": 4, "method": without_exception(case.method, 4)}
+        settings = {"decay_global": case.decay, "embedding_dim": 4, "method": case.method}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.number)
         model = MODELS[case.model](

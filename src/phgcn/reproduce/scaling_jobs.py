@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ..functional import global_attention
-from ..lattice.scheme import without_exception
 
 CLUSTERS = 6
 KINDS = ("forward", "step")
@@ -100,7 +99,7 @@ class Method:
 
 def own(method: str, points: Tensor, values: Tensor) -> Tensor:
     """This library's attention; a lattice is one, however few the points."""
-    return global_attention(points, values, decay=1.0, method=without_exception(method, points.size(1)))
+    return global_attention(points, values, decay=1.0, method=method)
 
 
 def densecrf(points: Tensor, values: Tensor) -> float:

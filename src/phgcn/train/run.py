@@ -29,7 +29,6 @@ from torch_geometric.data import Data
 from .. import __version__
 from ..data import PROTOCOLS, public_masks, splits
 from ..data.splits import Protocol
-from ..lattice.scheme import without_exception
 from ..nn import MODELS
 from ..nn.models import NodeModel
 from . import graph as graphs
@@ -300,8 +299,6 @@ def build_model(plan: Plan, features: int, classes: int) -> NodeModel:
     options |= fixed
     norm = options.pop("norm")
     options["norm"] = None if norm == "none" else norm
-    if "method" in options:  # what is named is what is trained, however small the graph
-        options["method"] = without_exception(options["method"], options["embedding_dim"])
     if base in config.EMBEDDINGS:
         from ..reproduce import geom_gcn  # noqa: F401, registers its models
     return MODELS[base](features, out_channels=classes, **options)

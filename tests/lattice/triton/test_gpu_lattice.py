@@ -14,7 +14,7 @@ from phgcn.lattice.scheme import encode, without_exception
 pytest.importorskip("triton")
 from triton.runtime import interpreter
 
-from phgcn.triton_kernels import INTERPRETED
+from phgcn.kernels.triton import INTERPRETED
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="Triton compiles for the GPU here: TRITON_INTERPRET is not 1")
