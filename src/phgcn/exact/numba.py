@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.graphs import GraphGroups
-from ..kernels.numba import as_array, use_threads
+from ..kernels.legacy import as_array, use_threads
 from ..kernels.points import Gradients, Points
 from ..lattice.numba import rows
 from ..lattice.numba.pairs import TARGETS, PairWeight, all_pairs, coordinate_lines, nearest

@@ -1,11 +1,13 @@
-r"""How the CPU kernels are compiled and where their machine code is kept.
+r"""How the CPU kernels are compiled, and where their machine code is kept.
 
-Numba's own cache lies beside the source and is keyed by the file's time stamp: a reinstall loses it, a read-only install
-cannot write it, and a change in one file does not invalidate kernels of another that inline it.  Ours lies in the user's
-cache folder, in one folder for each content of the kernel files: two versions of this package do not overwrite each other.
+A kernel states the types of its arguments, so that it is compiled once for float32 and once for float64, each when it is first
+called, and never again for another memory layout.  Kernels are single-threaded and release the interpreter's lock;
+:func:`phgcn.kernels.threads.run_rows` runs them on several cores.
 
-The folder is ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``, else, where none of these can be
-written, a folder of this user below the system's temporary one, which is said in a warning.
+The machine code lies in ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``, else, where none of these
+can be written, in a folder of this user below the system's temporary one, which is said in a warning.  There it has one folder
+for each content of the kernel files: a change in one file compiles anew what inlines it, and two versions of this package do
+not overwrite each other.
 """
 
 from __future__ import annotations
@@ -14,31 +16,93 @@ import hashlib
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numba
 import numpy as np
-import torch
-from numba.core import caching
+from torch import Tensor
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "fastmath": {"contract", "nsz", "arcp", "reassoc"},
+    "nogil": True,
+}
+
+_compiling = Lock()
 
 
-@lru_cache
-def source_digest(folder: Path) -> str:
-    """A hash of the kernel files of a folder, which inline each other, and of how they are compiled."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for file in sorted(folder.glob("*.py")):
-        content = file.read_bytes()
-        if b"kernels.numba import" in content:
-            digest.update(file.name.encode() + content)
-    return digest.hexdigest()[:16]
+class Kernel:
+    """A function that Numba compiles on its first call with float32 or float64 arguments.
+
+    Args:
+        function (Callable): Plain loops over arrays.
+        signature (str): The types of its arguments as Numba writes them, with ``real`` for either float type, such as
+            ``"int64, int64, real[:, ::1], int32[::1]"``.
+    """
+
+    def __init__(self, function: Callable[..., Any], signature: str) -> None:
+        self.function, self.signature = function, signature
+        types = signature.replace(" ", "").split(",")
+        # Commas inside brackets do not separate arguments.
+        self.arguments: list[str] = []
+        for text in types:
+            if self.arguments and self.arguments[-1].count("[") > self.arguments[-1].count("]"):
+                self.arguments[-1] += "," + text
+            else:
+                self.arguments.append(text)
+        reals = [place for place, text in enumerate(self.arguments) if text.startswith("real")]
+        self.real_argument = reals[0] if reals else None
+        self.compiled: dict[str, Any] = {}
+        self.__doc__, self.__name__ = function.__doc__, function.__name__
+
+    def __call__(self, *arguments: Any) -> Any:
+        real = "float64"
+        if self.real_argument is not None:
+            real = np.result_type(arguments[self.real_argument]).name
+        compiled = self.compiled.get(real)
+        return (compiled or self.compile(real))(*arguments)
+
+    def compile(self, real: str = "float32") -> Any:
+        """Compiles the kernel for a float type, or loads it from the cache folder."""
+        with _compiling:
+            if real not in self.compiled:
+                with _cache_in_own_folder():
+                    dispatcher = numba.njit(cache=True, **OPTIONS)(self.function)
+                dispatcher.compile(f"({self.signature.replace('real', real)})")
+                dispatcher.disable_compile()
+                self.compiled[real] = dispatcher
+        return self.compiled[real]
+
+
+def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
+    """Makes a function a :class:`Kernel`."""
+    return lambda function: Kernel(function, signature)
+
+
+def helper(function: Callable[..., Any]) -> Any:
+    """Makes a function callable from kernels; LLVM inlines it there if that pays."""
+    return numba.njit(**OPTIONS)(function)
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """Returns the memory of a tensor as a contiguous array."""
+    array: np.ndarray = tensor.detach().contiguous().numpy()
+    return array
+
+
+# Where machine code is kept
 
 
 @lru_cache
 def cache_folder() -> Path:
-    """The folder that compiled kernels are kept in; created if need be."""
+    """Returns the folder that compiled kernels are kept in; creates it if need be."""
     if "PHGCN_CACHE" in os.environ:
         wanted = Path(os.environ["PHGCN_CACHE"])
     else:
@@ -60,68 +124,23 @@ def cache_folder() -> Path:
         return fallback
 
 
-class _ContentLocator(caching._CacheLocator):
-    """Tells Numba's cache where to write, and when the source has changed."""
-
-    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
-        self._name = f"{py_func.__module__}.{py_func.__qualname__}"
-        self._folder = Path(py_file).resolve().parent
-
-    def get_cache_path(self) -> str:
-        return str(cache_folder() / source_digest(self._folder))
-
-    def get_source_stamp(self) -> tuple[str, str]:
-        return (source_digest(self._folder), numba.__version__)
-
-    def get_disambiguator(self) -> str:
-        return hashlib.sha256(self._name.encode()).hexdigest()[:10]
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _ContentLocator:
-        return cls(py_func, py_file)
+@lru_cache
+def source_digest() -> str:
+    """Hashes all files with kernels, which inline each other, and this one."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for file in sorted(PACKAGE.rglob("*.py")):
+        content = file.read_bytes()
+        if b"kernels.numba import" in content or file == Path(__file__).resolve():
+            digest.update(str(file.relative_to(PACKAGE)).encode() + content)
+    return digest.hexdigest()[:16]
 
 
-class _ContentCacheImpl(caching.CompileResultCacheImpl):
-    _locator_classes = [_ContentLocator]  # noqa: RUF012, as Numba declares it
-
-
-class _ContentCache(caching.FunctionCache):
-    _impl_class = _ContentCacheImpl
-
-
-def _compiled(function: Callable[..., Any], **options: Any) -> Any:
-    dispatcher = numba.njit(error_model="numpy", fastmath={"contract", "nsz", "arcp", "reassoc"}, **options)(function)
-    dispatcher._cache = _ContentCache(function)
-    return dispatcher
-
-
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compiles a kernel whose ``prange`` loops run on all cores.
-
-    Every output element is computed by one iteration alone, so that the number of threads never changes a bit.
-    """
-    return _compiled(function, parallel=True)
-
-
-def serial(function: Callable[..., Any]) -> Any:
-    """Compiles a kernel for one core."""
-    return _compiled(function)
-
-
-def inline(function: Callable[..., Any]) -> Any:
-    """Compiles a helper that is inlined into the kernels which call it."""
-    return numba.njit(inline="always", error_model="numpy", fastmath={"contract", "nsz", "arcp", "reassoc"})(function)
-
-
-def use_threads() -> int:
-    """Makes kernels use as many threads as torch does, and returns how many."""
-    most: int = getattr(numba.config, "NUMBA_NUM_THREADS")  # noqa: B009, set when numba is imported
-    count = max(1, min(torch.get_num_threads(), most))
-    numba.set_num_threads(count)
-    return count
-
-
-def as_array(tensor: torch.Tensor) -> np.ndarray:
-    """Returns a contiguous tensor's memory as an array."""
-    array: np.ndarray = tensor.detach().contiguous().numpy()
-    return array
+@contextmanager
+def _cache_in_own_folder() -> Iterator[None]:
+    """Lets Numba make a cache in our folder: it takes the place from its configuration when a function is decorated."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_folder() / source_digest())
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.graphs import GraphGroups
-from ...kernels.numba import as_array, use_threads
+from ...kernels.legacy import as_array, use_threads
 from ...kernels.points import Gradients, Points
 from ..coefficients import FADE_START, MultiScaleWeights, multiscale_weights, separable_weights
 from ..levels import FLOOR, finest_level, mean_pairs_cell

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ...kernels.numba import kernel
+from ...kernels.legacy import kernel
 
 
 @kernel
