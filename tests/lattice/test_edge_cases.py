@@ -6,6 +6,7 @@ from clouds import BACKENDS, applied, forced, normal, relative, schemes
 
 from phgcn import global_attention, permutohedral_filter
 from phgcn.lattice.geometry import kuhn_matrix, origin
+from phgcn.lattice.scheme import named_scheme
 
 METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
 ALL = {**{name: name for name in METHODS}, **schemes(3)}
@@ -174,7 +175,8 @@ def test_no_channels(method, backend):
 def test_a_far_centre_costs_little(method):
     """In float64, moving all points far off, by a shift that the lattice does not see, changes next to nothing."""
     points, values = normal(100, 3, seed=1), normal(100, 2, seed=2)
-    shift = torch.linalg.solve(kuhn_matrix(3), torch.full((3, 1), 2.0**13, dtype=torch.float64)).T
     scheme = ALL[method]
+    spacing = named_scheme(method, 3).spacing if method in ("lattice", "lattice-fine") else 1.0
+    shift = torch.linalg.solve(kuhn_matrix(3), torch.full((3, 1), 2.0**13 * spacing, dtype=torch.float64)).T
     got, want = (global_attention(p, values, decay=1.0, method=scheme) for p in (points + shift, points))
     torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-8)
