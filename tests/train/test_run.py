@@ -10,7 +10,7 @@ from phgcn.data import save_graph
 from phgcn.train import Plan, Run, Settings, evaluate, find, predict
 from phgcn.train import run as runs
 from phgcn.train.files import read_tensors
-from phgcn.train.graph import prepared
+from phgcn.train.graph import scale_features
 
 SETTINGS = Settings(hidden_channels=4, heads=2, epochs=3)
 
@@ -219,7 +219,7 @@ def test_a_graph_with_other_features_is_refused(given, tmp_path):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_normalised_rows_sum_to_one(sparse):
     dense = torch.tensor([[1.0, 0.0, 3.0], [0.0, 0.0, 0.0], [-1.0, 1.0, 0.0]])
-    x = prepared(dense.to_sparse_csr() if sparse else dense, True)
+    x = scale_features(dense.to_sparse_csr() if sparse else dense, True)
     found = x.to_dense() if sparse else x
     torch.testing.assert_close(found, torch.tensor([[0.25, 0.0, 0.75], [0.0, 0.0, 0.0], [-0.5, 0.5, 0.0]]))
 

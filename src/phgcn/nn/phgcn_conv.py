@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..functional import Backend, Method, global_attention
 from ..lattice.groups import summed_exactly
-from ..lattice.recording import can_be_recorded
 from .decay import Decay
 from .distance_conv import DistanceConv, explain
 from .elu import make_activation
@@ -153,9 +152,8 @@ class PHGCNConv(DistanceConv):
         return out if found is None else (out, found)
 
     def recordable(self, nodes: int) -> bool:
-        """As in :class:`DistanceConv`; of many nodes through a lattice, it must be asked how many vertices there are."""
-        small = can_be_recorded(nodes, self.heads, self.embedding.size(1))
-        return super().recordable(nodes) and (small or summed_exactly(self.method, nodes, nodes, "cuda"))
+        """As in :class:`DistanceConv`, and only with exact attention: the lattice reads its vertex count from the device."""
+        return super().recordable(nodes) and summed_exactly(self.method, nodes, nodes, "cuda")
 
     @torch.no_grad()
     def top_attention(
