@@ -3,7 +3,6 @@ import re
 import resource
 import subprocess
 import sys
-import time
 
 import pytest
 from installed import COMMAND, environment, phgcn
@@ -27,12 +26,18 @@ def graph(tmp_path):
     return write_tables(small_graph(), tmp_path / "small")
 
 
+def processor_seconds(*arguments):
+    """The processor time that a command takes, which other programs hardly change."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = phgcn(*arguments)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert found.returncode == 0
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def test_help_comes_within_a_second_and_without_torch():
-    begin = time.perf_counter()
-    found = phgcn("--help")
-    taken = time.perf_counter() - begin
-    assert found.returncode == 0 and all(name in found.stdout for name in COMMANDS)
-    assert taken < 3, "a second on a quiet machine; three where others use it too"
+    assert all(name in phgcn("--help").stdout for name in COMMANDS)
+    assert min(processor_seconds("--help") for _ in range(3)) < 1
     heavy = ("torch", "numba", "numpy", "torch_geometric", "matplotlib")
     code = f"import sys, phgcn.cli; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
@@ -127,7 +132,7 @@ def test_a_folder_without_permission_is_said(graph, tmp_path, capsys):
 
 def test_a_full_disk_leaves_nothing_half_written_and_the_run_can_go_on(graph, tmp_path, capsys):
     limit = 6000  # bytes: enough for run.json, not for weights
-    mlp = ("--model", "mlp", *QUICK, "--set", "hidden_channels=64")
+    mlp = ("--model", "mlp", *QUICK, "--set", "hidden_channels=512")
     assert said(capsys, "train", graph, *mlp, "--out", tmp_path / "before")[0] == 0  # compiles kernels: those are files too
 
     def full():
@@ -140,7 +145,7 @@ def test_a_full_disk_leaves_nothing_half_written_and_the_run_can_go_on(graph, tm
     assert found.returncode == 1 and found.stdout == ""
     line = found.stderr.splitlines()[-1]
     assert "cannot be written" in line and "File too large" in line and "Traceback" not in found.stderr
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.toml", "run.json"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.toml", "run.json", "split-00.csv"}
     assert said(capsys, "train", graph, "--out", tmp_path / "run", "--resume")[0] == 0
 
 

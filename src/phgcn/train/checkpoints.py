@@ -2,8 +2,9 @@ r"""Checkpoints of a trial: when to write one, and how an interrupt waits for it
 
 Checkpoints are written by time, not by epoch.  A write that follows another comes only when all writes so far, this one
 included, take at most :data:`SHARE` of the time since training began.  A process that is killed loses what it has trained
-since the last write: about a second, or 20 times what a write takes if that is more.  An interrupt (Ctrl-C) loses nothing,
-because it waits until the epoch is complete and a checkpoint is written.
+since the last write: a second, or 20 times what a write takes if that is more (40 times before the second write, which makes
+up for the first).  An interrupt (Ctrl-C) loses nothing, because it waits until the epoch is complete and a checkpoint is
+written.
 """
 
 from __future__ import annotations
