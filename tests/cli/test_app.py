@@ -5,12 +5,14 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from installed import COMMAND, environment, phgcn
 from small_graphs import small_graph, write_tables
 
 from phgcn.cli import app
 
-COMMANDS = ("train", "evaluate", "predict", "tune", "plot", "graphs", "doctor")
+COMMANDS = ("train", "evaluate", "predict", "tune", "plot", "embed", "graphs", "doctor", "reproduce")
+EXPERIMENTS = ("table", "motif", "scaling", "embeddings")
 QUICK = ("--splits", "1", "--set", "epochs=2", "--set", "heads=2")
 
 
@@ -43,9 +45,14 @@ def test_help_comes_within_a_second_and_without_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_are_all_that_there_are():
+    group = typer.main.get_command(app.app)
+    assert set(group.commands) == set(COMMANDS) and set(group.commands["reproduce"].commands) == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS[:-1], *(f"reproduce {name}" for name in EXPERIMENTS)])
 def test_every_command_has_help_with_examples_and_json(command, capsys):
-    code, out, _ = said(capsys, command, "--help")
+    code, out, _ = said(capsys, *command.split(), "--help")
     assert code == 0 and "Examples:" in out and f"phgcn {command}" in out and "--json" in out
 
 
