@@ -203,6 +203,8 @@ def training_loop(training: dict) -> list[str]:
         f"{training['graph']}, {origin(training)}:",
         "",
         *table(["model", "layers, ms per epoch", "with the loop", "ratio"], rows),
+        "",
+        f"`phgcn --help` takes {training['help_seconds']:.1f} s.",
     ]
 
 

@@ -1,6 +1,6 @@
 """Every table of measured figures in the documents is the one that its JSON gives."""
 
-import importlib.util
+import importlib
 import json
 import re
 import sys
@@ -23,18 +23,18 @@ OF_THE_CODE = {"settings", "rooms", "walk-cpu", "walk-gpu"}
 """Blocks between marks that another test compares with the code."""
 
 
-@pytest.fixture(scope="module")
-def documents():
-    """The module ``benchmarks/documents.py``, which is a script beside others and not in a package."""
+@pytest.fixture(scope="module", autouse=True)
+def scripts():
+    """Lets scripts of ``benchmarks`` be imported: they stand beside each other and not in a package."""
     folder = str(ROOT / "benchmarks")
     sys.path.insert(0, folder)
-    try:
-        spec = importlib.util.spec_from_file_location("documents", ROOT / "benchmarks" / "documents.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        yield module
-    finally:
-        sys.path.remove(folder)
+    yield
+    sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module")
+def documents(scripts):
+    return importlib.import_module("documents")
 
 
 def marks(text):
@@ -107,6 +107,14 @@ def test_counts_of_graphs_are_those_of_the_files():
         assert row.published._asdict() == kept[row.name]["published"]
         if row.found is not None and kept[row.name]["counted"] is not None:
             assert row.found._asdict() == kept[row.name]["counted"], row.name
+
+
+@pytest.mark.parametrize("method", ["lattice", "lattice-fine", "separable"])
+def test_weights_of_copies_are_those_of_the_code(method):
+    kept = json.loads((ROOT / "benchmarks" / "results" / "coincident.json").read_text())["rows"]
+    row = next(row for row in kept if (row["dim"], row["method"]) == (4, method))
+    weights = importlib.import_module("coincident").copy_weights(method, 4)
+    assert [min(weights), max(weights)] == pytest.approx([row["least"], row["most"]], abs=1e-6)
 
 
 def anchors(path):
