@@ -159,8 +159,9 @@ def methods_summary(tests: dict) -> str:
     widest = max((t["to_exact_high"] - t["to_exact_low"]) / 2 for t in compared)
     mixed = sum(t["device"] != exact[t["graph"], t["protocol"]] for t in compared)
     significant = sum(t["to_exact_p"] < 0.05 for t in compared)
+    verb = "differs" if significant < 2 else "differ"
     return (
-        f"Of {len(compared)} comparisons {significant or 'none'} differ significantly. That alone shows little: 95 % intervals "
+        f"Of {len(compared)} comparisons {significant or 'none'} {verb} significantly. That alone shows little: 95 % intervals "
         f"reach up to ±{widest:.0f} points. Equivalence within {MARGIN:g} point is shown, by an interval inside it, in "
         f"{sum(map(equivalent, compared))} of them: in all of {', '.join(always) or 'no graph'}, in none of "
         f"{', '.join(never) or 'no graph'}, in some of the others. In {mixed} of them the two methods ran on different devices."
