@@ -151,6 +151,18 @@ def kernel_name(name: str) -> str:
     return "sort" if "RadixSort" in name else short[-1].strip()
 
 
+LAYER_MARKS = {"EDAConv": 1 / 3, "PHGCNConv": 10.0, "PHGCNConv, clusters": 2.0}
+"""The most time that a layer may take, in times of GATConv."""
+
+
+def over_gat(name: str, times: dict, most: float | None) -> str:
+    """The time of a layer over that of GATConv, with the mark if there is one."""
+    ratio = times[name]["median"] / times["GATConv"]["median"]
+    if most is None:
+        return f"{ratio:.2f}x"
+    return f"{ratio:.2f}x (≤ {most:.2g}x, {'reached' if ratio <= most else 'missed'})"
+
+
 def layer_floors(measured: dict) -> list[str]:
     found = measured["sections"]["layers"]
     # Positions and values of every node and head are read, the output is written; then both and the gradient of the output are
@@ -162,20 +174,22 @@ def layer_floors(measured: dict) -> list[str]:
         floor = found["structural_floor_s"] + (globally if name.startswith("PHGCN") else 0)
         longest = list(found["kernels"][name].items())[:6]
         parts = ", ".join(f"{kernel_name(kernel)} {part['ms']:.1f}" for kernel, part in longest)
-        rows.append([name, f"{1000 * t['median']:.0f}", f"{1000 * floor:.1f}", parts])
-    return table(["layer", "ms", "floor, ms", "the six longest kernels, ms"], rows)
+        ratio = over_gat(name, found["times"], LAYER_MARKS.get(name))
+        rows.append([name, f"{1000 * t['median']:.0f}", f"{1000 * floor:.1f}", ratio, parts])
+    return table(["layer", "ms", "floor, ms", "/ GATConv (mark)", "the six longest kernels, ms"], rows)
 
 
 def small_layers(measured: dict) -> list[str]:
     steps = measured["sections"]["small"]
-    rows = [
-        [name, f"{1000 * t['median']:.2f}", f"{1000 * steps['floor_s']:.3f}", str(steps["launches"].get(name, ""))]
-        for name, t in steps["times"].items()
-    ]
+    rows = []
+    for name, t in steps["times"].items():
+        ratio = over_gat(name, steps["times"], 1.0 if name.startswith(tuple(LAYER_MARKS)) else None)
+        floor, kernels = f"{1000 * steps['floor_s']:.3f}", str(steps["launches"].get(name, ""))
+        rows.append([name, f"{1000 * t['median']:.2f}", floor, ratio, kernels])
     return [
         "A training step on a graph of 183 nodes with 1,703 features, the size of texas:",
         "",
-        *table(["layer", "ms", "floor, ms", "kernels"], rows),
+        *table(["layer", "ms", "floor, ms", "/ GATConv (mark)", "kernels"], rows),
     ]
 
 
