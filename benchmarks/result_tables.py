@@ -99,7 +99,7 @@ def overlap_note(overlap: dict) -> str:
     return (
         "Settings were tuned on the validation nodes of the first split, or the first three, and serve all ten: of a later "
         f"split's test nodes {100 * min(shares):.0f} to {100 * max(shares):.0f} % were among those, by graph, for "
-        "all models alike."
+        "all tuned models alike."
     )
 
 
