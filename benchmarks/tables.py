@@ -27,6 +27,11 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
+def machine(about: dict) -> str:
+    """The processor; files from before provenance was one for all call it ``cpu``."""
+    return about.get("machine") or about["cpu"]
+
+
 def origin(measured: dict) -> str:
     """Where and when a file was measured, for the text beside its table."""
     about = measured["provenance"]
@@ -96,7 +101,7 @@ def speed_table(speed: dict) -> list[str]:
     jobs = ("separable", "separable backward", "lattice", "lattice backward", "pydensecrf2")
     memory = next(mark for mark in speed["marks"] if mark["what"].startswith("extra memory"))
     return [
-        f"{at['cores']} cores ({at['cpu']}), {origin(speed)}, median ms, N = 200,000:",
+        f"{at['cores']} cores ({machine(at)}), {origin(speed)}, median ms, N = 200,000:",
         "",
         *table(
             ["", *(f"spread {s}" for s in SPREADS)], [[j, *(f"{ms[f'{j}, spread {s}']:.0f}" for s in SPREADS)] for j in jobs]
@@ -174,7 +179,7 @@ def layer_table(layers: dict) -> list[str]:
         return [f"`{layer}`", graph, f"{1000 * seconds[name]:.0f}", f"{seconds[name] / base:.2f}x"]
 
     return [
-        f"{at['cores']} cores ({at['cpu']}), {origin(layers)}, median of a training step, {layers['heads']} heads x "
+        f"{at['cores']} cores ({machine(at)}), {origin(layers)}, median of a training step, {layers['heads']} heads x "
         f"{layers['channels']} channels:",
         "",
         *table(["layer", "graph", "ms", "/ GATConv"], [row(name) for name in seconds]),
