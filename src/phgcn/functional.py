@@ -251,10 +251,10 @@ def _inputs(positions: Tensor, values: Tensor, queries: Tensor | None, decay: fl
     heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
     check_decay(decay, heads, positions.device)
     chosen = choose_backend(backend, positions.device)
-    keys, asked = (None if p is None else _scale(_with_heads(_widen(p), heads), decay) for p in (positions, queries))
+    keys, targets = (None if p is None else _scale(_with_heads(_widen(p), heads), decay) for p in (positions, queries))
     assert keys is not None
     features = _with_heads(values if chosen == "triton" else _widen(values), heads)
-    return _Inputs(keys, features, asked, heads, with_heads, chosen)
+    return _Inputs(keys, features, targets, heads, with_heads, chosen)
 
 
 def _output(out: Tensor, dtype: torch.dtype, with_heads: bool) -> Tensor:

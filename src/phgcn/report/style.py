@@ -69,9 +69,9 @@ def headline(figure: Figure, text: str) -> None:
 
 def save(figure: Figure, path: Path) -> Path:
     """Writes a figure to a temporary file and renames that; returns the path."""
-    kind = path.suffix[1:]
-    if kind not in FORMATS:
-        raise ValueError(f"format is {kind!r}; allowed: {', '.join(FORMATS)}")
+    file_format = path.suffix[1:]
+    if file_format not in FORMATS:
+        raise ValueError(f"format is {file_format!r}; allowed: {', '.join(FORMATS)}")
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=130, format=kind)
+        figure.savefig(temporary, dpi=130, format=file_format)
     return path
