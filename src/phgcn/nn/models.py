@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv, Linear
-from torch_geometric.nn.resolver import activation_resolver, normalization_resolver
+from torch_geometric.nn.resolver import normalization_resolver
 
 from ..checks import check_dropout, check_sizes
 from ..functional import Backend, Method
+from .activation import make_activation
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .phgcn_conv import PHGCNConv
@@ -83,7 +84,7 @@ class NodeModel(torch.nn.Module):
         self.convs = torch.nn.ModuleList(convs)
         norms = [torch.nn.Identity() if norm is None else normalization_resolver(norm, width) for _ in inputs[1:]]
         self.norms = torch.nn.ModuleList(norms)
-        self.activation = activation_resolver(self.act)
+        self.activation = make_activation(self.act)
 
     def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
         """Calls a layer with what it takes of the model's input; by default, with edges in the format of PyG's layers."""

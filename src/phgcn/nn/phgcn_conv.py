@@ -2,15 +2,14 @@ r"""The paper's layer: attention to neighbours and to every node, side by side."
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.resolver import activation_resolver
 
 from ..checks import blame_inputs, check_choices
 from ..functional import Backend, Method, choose_method, global_attention
+from .activation import Activation, make_activation
 from .decay import Decay
 from .distance_conv import DistanceConv, EdgeWeights
 from .global_attention import drop_targets
@@ -85,7 +84,7 @@ class PHGCNConv(DistanceConv):
         decay_local: float = 1.0,
         decay_global: float = 10.0,
         learn_decay: bool = False,
-        act: str | Callable[[Tensor], Tensor] | None = "elu",
+        act: str | Activation | None = "elu",
         method: Method = "auto",
         backend: Backend = "auto",
     ) -> None:
@@ -96,7 +95,7 @@ class PHGCNConv(DistanceConv):
         self.method = method
         self.decay_local = Decay("decay_local", decay_local, heads, learn_decay)
         self.decay_global = Decay("decay_global", decay_global, heads, learn_decay)
-        self.act = activation_resolver(act)
+        self.act = None if act is None else make_activation(act)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
