@@ -27,13 +27,14 @@ def clusters(count, dim, seed=0):
 
 
 def forced(method, dim, near_field, **changes):
-    """A named scheme that uses the lattice for clouds of any size."""
+    """A named scheme with a finest level of its own."""
     return replace(named_scheme(method, dim), near_field=near_field, **changes)
 
 
 def schemes(dim):
     """Every kind of filter, with weights that need no new fit."""
     return {
+        "exact": "exact",
         "all levels": forced("lattice", dim, 0),
         "near field": forced("lattice", dim, 1),
         "wide near field": forced("lattice", dim, 2),
