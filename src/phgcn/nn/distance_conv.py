@@ -90,10 +90,8 @@ class DistanceConv(torch.nn.Module):
         """Concatenates or averages heads and paths (N, heads, out_channels), then adds the residual and the bias."""
         if self.gates is not None:
             paths = [_gate(path, gate) for path, gate in zip(paths, self.gates[:-1], strict=True)]
-        if self.concat:
-            out = torch.cat([path.flatten(1) for path in paths], dim=1)
-        else:
-            out = torch.cat(list(paths), dim=1).mean(dim=1)
+        joined = paths[0] if len(paths) == 1 else torch.cat(list(paths), dim=1)
+        out = joined.flatten(1) if self.concat else joined.mean(dim=1)
         if self.res is not None and self.gates is not None:
             out = out + _gate(self.res(x), self.gates[-1])
         return out if self.bias is None else out + self.bias
