@@ -21,7 +21,7 @@ from .phgcn_conv import PHGCNConv
 
 
 class NodeModel(torch.nn.Module):
-    r"""What the models share, a stack of layers: before each, dropout of its input; after each but the last, a norm, then a
+    r"""A stack of layers, the base of all models: before each, dropout of its input; after each but the last, a norm, then a
     non-linearity.
 
     Args:
@@ -275,7 +275,7 @@ MODELS: dict[str, type[NodeModel]] = {"gcn": GCN, "gat": GAT, "gat-eda": GATEDA,
 
 
 def drop_features(x: Tensor, dropout: float, training: bool) -> Tensor:
-    """Dropout of features; of the stored entries if these are sparse."""
+    """Drops random features; of sparse features only stored entries, as the others are 0 anyway."""
     if not training or dropout == 0:
         return x
     if x.layout == torch.sparse_csr:
@@ -288,11 +288,12 @@ def drop_features(x: Tensor, dropout: float, training: bool) -> Tensor:
 
 
 def _width(model: NodeModel, last: bool) -> int:
+    """Returns the output channels of a layer without heads."""
     return model.out_channels if last else model.heads * model.hidden_channels
 
 
 def _head_shape(model: NodeModel, last: bool) -> tuple[int, int, bool]:
-    """The channels of a head, the number of heads, and whether they are concatenated."""
+    """Returns the channels of a head, the number of heads, and whether they are concatenated."""
     return (model.out_channels if last else model.hidden_channels), model.heads, not last
 
 
