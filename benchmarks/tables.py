@@ -71,7 +71,7 @@ def speed_tables(speed: dict) -> list[str]:
     at, times = speed["provenance"], {name: 1000 * t["median"] for name, t in speed["times"].items()}
     jobs = ("pydensecrf2", "separable", "separable backward", "lattice", "lattice backward")
     return [
-        f"{at['cores']} cores ({at['cpu']}), load {at['load']} at the end, median ms:",
+        f"{at['cores']} cores ({at.get('machine') or at['cpu']}), load {at['load']} at the end, median ms:",
         "",
         *table(
             ["", *(f"spread {s}" for s in (1, 3, 10))],
@@ -101,7 +101,7 @@ def layer_tables(layers: dict) -> list[str]:
     at, ms = layers["provenance"], {name: 1000 * t["median"] for name, t in layers["times"].items()}
     parts = layers["stages_ms"]["EDAConv, pubmed"]
     return [
-        f"{at['cores']} cores ({at['cpu']}), load {at['load']} at the end, median ms of a training step, "
+        f"{at['cores']} cores ({at.get('machine') or at['cpu']}), load {at['load']} at the end, median ms of a training step, "
         f"{layers['heads']} heads x {layers['channels']} channels:",
         "",
         *table(["job", "ms"], [[name, f"{value:.0f}"] for name, value in ms.items()]),

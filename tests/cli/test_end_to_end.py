@@ -11,7 +11,7 @@ from installed import phgcn, started
 from small_graphs import small_graph, write_tables
 
 from phgcn.cli import app
-from phgcn.train.files import read_tensors
+from phgcn.files import read_tensors
 
 DATA = Path(os.environ.get("PHGCN_DATA", "/nowhere"))
 SETTINGS = ("--set", "epochs=120", "--set", "patience=120", "--set", "heads=2", "--set", "attention_dropout=0.2")

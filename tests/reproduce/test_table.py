@@ -11,12 +11,12 @@ import torch
 from small_graphs import small_graph
 
 from phgcn.data import save_graph
+from phgcn.files import read_tensors
 from phgcn.reproduce import table, table_report
 from phgcn.reproduce.published import published
 from phgcn.reproduce.table import Request
 from phgcn.train import settings as config
 from phgcn.train import tuning
-from phgcn.train.files import read_tensors
 
 CORE = ("gcn", "gat", "gat-eda", "phgcn", "phgcn-residual", "mlp")
 SMALL = Request(("texas",), ("gcn", "phgcn", "mlp"), ("paper",), ("lattice", "exact"), splits=2)

@@ -7,9 +7,9 @@ import torch
 from small_graphs import small_graph
 
 from phgcn.data import save_graph
+from phgcn.files import read_tensors
 from phgcn.train import Plan, Run, Settings, evaluate, find, predict
 from phgcn.train import run as runs
-from phgcn.train.files import read_tensors
 from phgcn.train.graph import prepared
 
 SETTINGS = Settings(hidden_channels=4, heads=2, epochs=3)

@@ -269,10 +269,6 @@ class MLP(NodeModel):
         return conv(x)
 
 
-MODELS: dict[str, type[NodeModel]] = {"gcn": GCN, "gat": GAT, "gat-eda": GATEDA, "phgcn": PHGCN, "mlp": MLP}
-"""The models by the names that the command line and the tables use."""
-
-
 def drop_features(x: Tensor, dropout: float, training: bool) -> Tensor:
     """Dropout of features; of the stored entries if these are sparse."""
     if not training or dropout == 0:

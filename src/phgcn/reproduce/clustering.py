@@ -11,31 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from .extra import needed
+
 
 def distances(points: NDArray) -> NDArray:
     r"""Euclidean distances :math:`(N, N)` of points :math:`(N, D)`."""
     return np.sqrt(np.square(points[:, None] - points[None]).sum(axis=-1))
-
-
-def silhouette(apart: NDArray, labels: NDArray) -> float:
-    r"""The mean of :math:`(b_i - a_i) / \max(a_i, b_i)` (Rousseeuw, 1987): :math:`a_i` is a node's mean distance to the others
-    of its class, :math:`b_i` that to the nearest other class.  1: clusters far apart; 0: none; a node alone in its class has 0.
-
-    Shapes:
-        - **apart:** :math:`(N, N)`, distances; **labels:** :math:`(N,)`
-    """
-    classes, own, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    if len(classes) < 2:
-        raise ValueError(f"labels has {len(classes)} classes; allowed: 2 or more")
-    rows = np.arange(len(labels))
-    sums = apart @ np.eye(len(classes))[own]
-    within = sums[rows, own] / np.maximum(sizes[own] - 1, 1)
-    means = sums / sizes
-    means[rows, own] = np.inf
-    nearest = means.min(axis=1)
-    larger = np.maximum(within, nearest)
-    scores = np.divide(nearest - within, larger, out=np.zeros(len(labels)), where=larger > 0)
-    return float(np.where(sizes[own] > 1, scores, 0).mean())
 
 
 @dataclass(frozen=True)
@@ -56,9 +37,19 @@ class Clustering:
 
 
 def clustering(points: NDArray, labels: NDArray, permutations: int, seed: int = 0) -> Clustering:
-    random, apart = np.random.default_rng(seed), distances(points)
-    true = silhouette(apart, labels)
-    shuffled = np.array([silhouette(apart, random.permutation(labels)) for _ in range(permutations)])
+    """Measures how well classes cluster, by scikit-learn's silhouette (a node alone in its class counts 0).
+
+    Shapes:
+        - **points:** :math:`(N, D)`, **labels:** :math:`(N,)`, of 2 classes or more
+    """
+    needed("sklearn", "scikit-learn", "the silhouette of classes")
+    from sklearn.metrics import silhouette_score
+
+    random, between = np.random.default_rng(seed), distances(points)
+    true = float(silhouette_score(between, labels, metric="precomputed"))
+    shuffled = np.array(
+        [silhouette_score(between, random.permutation(labels), metric="precomputed") for _ in range(permutations)]
+    )
     p = (1 + int((shuffled >= true).sum())) / (1 + permutations)
     return Clustering(true, float(shuffled.mean()), float(np.quantile(shuffled, 0.95)), p)
 

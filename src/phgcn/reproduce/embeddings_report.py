@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..files import write_json, write_text
 from ..report.embeddings import draw_hops, draw_positions
 from ..report.style import colours, headline, legend, panels, save
-from ..train.files import write_json, write_text
 from ..train.graph import class_names
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..files import write_json, write_text
 from ..report.style import COLOURS as LINE_COLOURS
 from ..report.style import panels, save
-from ..train.files import write_json, write_text
 from .motif_graphs import RED, SPACER_NODE, VARIANTS, Element, motif_graphs
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def made(trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Where and when the trials of a case were run."""
 
     def different(key: str) -> list[Any]:
-        return list(dict.fromkeys(trial[key] for trial in trials))
+        return list(dict.fromkeys(trial.get(key) for trial in trials))
 
-    found = {key: different(key) for key in ("machine", "device", "torch", "commit")}
-    return {**found, "date": max(trial["date"] for trial in trials), "seconds": [trial["seconds"] for trial in trials]}
+    origins = {key: different(key) for key in ("machine", "device", "torch", "commit", "dirty")}
+    return {**origins, "date": max(trial["date"] for trial in trials), "seconds": [trial["seconds"] for trial in trials]}
 
 
 # The table

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from ..train.files import read_json, write_json
+from ..devices import check_device, device_name
+from ..files import read_json, write_json
+from ..provenance import provenance
 from . import scaling_report
-from .motif import check_device, device_name
-from .provenance import provenance
 from .scaling_jobs import METHODS, Method, available, cloud, features
 
-Tell = Callable[[str, float], None]
+Report = Callable[[str, float], None]
 """Takes what is measured, and which share of everything is done."""
 
 
@@ -58,6 +58,7 @@ class Effort:
         return {name: getattr(self, name) for name in ("rounds", "longest", "patience", "dim", "channels")}
 
 
+SEED = 0
 SIZES = tuple(factor * 10**power for power in range(3, 8) for factor in (1, 3))
 CLOUDS = ("spread 1", "spread 10", "clusters")
 
@@ -89,14 +90,14 @@ def change(effort: Effort, sizes: Sequence[str] | None, clouds: Sequence[str] | 
     return effort
 
 
-def run(effort: Effort, folder: Path, tell: Tell, *, device: str = "cpu", note: str = "") -> dict[str, Any]:
+def run(effort: Effort, folder: Path, report: Report, *, device: str = "cpu", note: str = "") -> dict[str, Any]:
     """Measures what is not measured yet, then writes ``scaling.json``, ``scaling.md`` and the figure ``scaling`` as PNG and
     SVG, called ``scaling-gpu`` for a GPU.
 
     Args:
         effort (Effort): What is measured.
         folder (Path): Where results go, and what is measured on one cloud into ``points`` below it.
-        tell (callable): Called before every measurement.
+        report (callable): Called before every measurement.
         device (str, optional): Where. (default: :obj:`"cpu"`)
         note (str, optional): What a reader should know of the machine. (default: none)
 
@@ -105,29 +106,29 @@ def run(effort: Effort, folder: Path, tell: Tell, *, device: str = "cpu", note: 
     """
     check_device(device)
     begin = time.perf_counter()
-    tell("a first call of every method", 0.0)
+    report("a first call of every method", 0.0)
     methods, missing = available(device, effort.dim, effort.channels)
     before: dict[tuple[str, str, str], tuple[int, float]] = {}  # the last size and time of a method, cloud and kind
     rows: list[dict[str, Any]] = []
     for name, count, share in _places(effort):
         wanted = _affordable(methods, name, count, effort, before)
-        found = _at(name, count, wanted, effort, folder / "points", device, partial(_tell_at, tell, share))
+        found = _at(name, count, wanted, effort, folder / "points", device, partial(_report_at, report, share))
         rows += found
         before |= {(row["method"], name, row["kind"]): (count, row["median"]) for row in found}
     if torch.device(device).type == "cpu":
-        memory = _memory(effort, before, folder / "points", tell)
+        memory = _memory(effort, before, folder / "points", report)
         for row in rows:
             if row["kind"] == "step":
                 row["bytes"] = memory.get((row["method"], row["cloud"], row["count"]))
-    about = {"provenance": provenance() | {"device": device_name(device)}, "note": note, "effort": asdict(effort)}
+    about = {"provenance": provenance(SEED, device), "note": note, "effort": asdict(effort)}
     content = {**about, "missing": missing, "seconds": time.perf_counter() - begin, "rows": rows}
     content["fits"] = scaling_report.fits(rows)
     files = scaling_report.write(folder, "scaling-gpu" if torch.device(device).type == "cuda" else "scaling", content)
     return {**content, "files": [str(file) for file in files]}
 
 
-def _tell_at(tell: Tell, share: float, text: str) -> None:
-    tell(text, share)
+def _report_at(report: Report, share: float, text: str) -> None:
+    report(text, share)
 
 
 def _places(effort: Effort) -> Iterator[tuple[str, int, float]]:
@@ -163,7 +164,7 @@ def _at(
     effort: Effort,
     folder: Path,
     device: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """The times of all methods on one cloud, in interleaved rounds after a call to warm up; read if they are there."""
     path = folder / f"{torch.device(device).type}-{name.replace(' ', '-')}-{count}.json"
@@ -176,13 +177,14 @@ def _at(
     if not wanted:
         return []
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    peaks, times = _timed(name, count, wanted, effort, device, tell)
+    origin = provenance(SEED, device)
+    peaks, times = _timed(name, count, wanted, effort, device, report)
     rows = [
-        {"method": method, "cloud": name, "count": count, "kind": kind, "median": statistics.median(found), "times": found,
-         "bytes": peaks.get((method, kind))}
-        for (method, kind), found in times.items()
+        {"method": method, "cloud": name, "count": count, "kind": kind, "median": statistics.median(seconds), "times": seconds,
+         "bytes": peaks.get((method, kind)), "commit": origin["commit"], "dirty": origin["dirty"]}
+        for (method, kind), seconds in times.items()
     ]  # fmt: skip
-    write_json(path, {"asked": asked, "load": load, "rows": rows})
+    write_json(path, {"asked": asked, "load": load, "provenance": origin, "rows": rows})
     return rows
 
 
@@ -192,7 +194,7 @@ def _timed(
     wanted: Sequence[tuple[Method, str]],
     effort: Effort,
     device: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], list[float]]]:
     """The bytes of the call that warms up, on a GPU, and the seconds of all rounds, by method and kind."""
     points, values = cloud(name, count, effort.dim, device), features(count, effort.channels, device)
@@ -200,7 +202,7 @@ def _timed(
     times: dict[tuple[str, str], list[float]] = {}
     begin, about = time.perf_counter(), f"{name}, {count:,} points"
     for method, kind in wanted:
-        tell(f"{about}, warming up: {method.name}, {kind}")
+        report(f"{about}, warming up: {method.name}, {kind}")
         start = _begin_peak(device) if torch.device(device).type == "cuda" else None
         try:
             method.call(kind, points, values)
@@ -214,7 +216,7 @@ def _timed(
             break
         for method, kind in wanted:
             if (method.name, kind) in times:
-                tell(f"{about}, round {number}: {method.name}, {kind}")
+                report(f"{about}, round {number}: {method.name}, {kind}")
                 times[method.name, kind].append(method.call(kind, points, values))
     return peaks, times
 
@@ -226,7 +228,7 @@ LEAST_MEASURED = 10_000
 
 
 def _memory(
-    effort: Effort, measured: dict[tuple[str, str, str], tuple[int, float]], folder: Path, tell: Tell
+    effort: Effort, measured: dict[tuple[str, str, str], tuple[int, float]], folder: Path, report: Report
 ) -> dict[tuple[str, str, int], int]:
     """The bytes of every method with gradients, cloud and size that was measured, on the CPU."""
     found: dict[tuple[str, str, int], int] = {}
@@ -237,7 +239,7 @@ def _memory(
         path = folder / f"memory-{method}-{name.replace(' ', '-')}.json"
         kept = read_json(path) if path.is_file() else None
         if kept is None or kept["sizes"] != sizes:
-            tell(f"memory of {method}, {name}", 1.0)
+            report(f"memory of {method}, {name}", 1.0)
             kept = {"sizes": sizes, "bytes": in_new_process(method, name, sizes, effort.dim, effort.channels)}
             write_json(path, kept)
         found |= {(method, name, count): peak for count, peak in zip(sizes, kept["bytes"], strict=True)}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..files import write_json, write_text
 from ..report.style import COLOURS, headline, panels, save
-from ..train.files import write_json, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ..files import read_tensors, write_tensors
 from ..lattice.recording import rehearsal
 from ..nn.models import NodeModel
-from .files import read_tensors, write_tensors
 from .metrics import hits, metric
 from .recording import record
 from .settings import Settings
@@ -37,7 +37,7 @@ class Task:
     Shapes:
         - **x:** :math:`(N, F)`, dense or sparse, **edge_index:** :math:`(2, E)`, **y:** :math:`(N,)`
         - **train**, **val**, **test:** the numbers of their nodes
-        - **relation:** :math:`(E,)`, only for models that take relations of edges
+        - **edge_inputs:** what the model takes after ``edge_index``, e.g. the relation of each edge, :math:`(E,)`
     """
 
     x: Tensor
@@ -48,12 +48,12 @@ class Task:
     test: Tensor
     classes: int
     metric: str = "accuracy"
-    relation: Tensor | None = None
+    edge_inputs: tuple[Tensor, ...] = ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """What the model takes."""
-        return (self.x, self.edge_index) if self.relation is None else (self.x, self.edge_index, self.relation)
+        return (self.x, self.edge_index, *self.edge_inputs)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def test_a_missing_package_is_one_line(tmp_path, monkeypatch, capsys):
     folder = str(write_tables(small_graph(), tmp_path / "graph"))
     assert app.run(["embed", folder, "--method", "isomap"]) == 2
     assert capsys.readouterr().err == (
-        "phgcn: the embedding isomap needs the package scikit-learn: pip install 'phgcn[geom]'\n"
+        "phgcn: the embedding isomap needs the package scikit-learn: pip install 'phgcn[reproduce]'\n"
     )
 
 

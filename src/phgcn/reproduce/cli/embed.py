@@ -19,7 +19,7 @@ def embed(
     """Place the nodes of a graph in a plane, for Geom-GCN.
 
     `phgcn train --model geom-gcn-i` (-p, -s) does this by itself; here it can be done before, and looked at. Positions are
-    kept in the user's cache. Needs `pip install 'phgcn[geom]'`.
+    kept in the user's cache. Needs `pip install 'phgcn[reproduce]'`.
 
     Examples:
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...data.check import bad
 from ...data.load import user_cache
 from ...data.npz import DAMAGE
-from ...train.files import replacing
+from ...files import replacing
 from .isomap import isomap
 from .neighbourhood import METHODS
 from .poincare import poincare

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components, shortest_path
 
-from .extra import needed
+from ..extra import needed
 
 MOST_EXACT = 8192
 """Larger components are placed by their distances to landmarks, as a matrix of all distances would not fit."""
@@ -30,7 +30,7 @@ def isomap(edges: NDArray, count: int, seed: int) -> NDArray:
     Shapes:
         - **edges:** :math:`(E, 2)`, in both directions; **output:** :math:`(N, 2)`
     """
-    needed("sklearn", "scikit-learn", "isomap")
+    needed("sklearn", "scikit-learn", "the embedding isomap")
     links = csr_matrix((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
     _, label = connected_components(links, directed=False)
     positions = np.full((count, 2), np.nan)

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
-from .extra import needed
+from ..extra import needed
 
 EPOCHS = 50
 BURN_IN = 10
@@ -24,7 +24,7 @@ def poincare(edges: NDArray, count: int, seed: int) -> NDArray:
     Shapes:
         - **edges:** :math:`(E, 2)`, in both directions; **output:** :math:`(N, 2)`
     """
-    needed("gensim", "gensim", "poincare")
+    needed("gensim", "gensim", "the embedding poincare")
     positions = np.full((count, 2), np.nan)
     if len(edges) == 0:
         return positions

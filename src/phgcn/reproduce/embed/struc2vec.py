@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from ...compile import use_threads
-from .extra import needed
+from ..extra import needed
 from .walks import compare, rings, running_weights, walks
 
 WALKS = 10
@@ -33,7 +33,7 @@ def struc2vec(edges: NDArray, count: int, seed: int) -> NDArray:
     Shapes:
         - **edges:** :math:`(E, 2)`, in both directions; **output:** :math:`(N, 2)`
     """
-    needed("gensim", "gensim", "struc2vec")
+    needed("gensim", "gensim", "the embedding struc2vec")
     if count < 2:
         return np.zeros((count, 2))  # gensim waits for ever where there is one word only
     links = csr_matrix((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(count, count))
