@@ -114,6 +114,7 @@ def _plan(
     graph: str, asked: dict[str, Any], config: Path | None, changes: list[str], directed: bool, device: str
 ) -> tuple[Plan, Data, Resolved]:
     """Makes the plan of a new run; returns its graph and its settings with their sources too."""
+    from ..data import public_masks, splits
     from ..train import Plan, find, resolve
     from ..train.graph import default_metric
     from ..train.settings import read
@@ -125,7 +126,9 @@ def _plan(
     source, data = find(graph, directed)
     resolved = resolve(wanted["model"], str(data.name), config, changes)
     wanted.setdefault("metric", default_metric(data))
-    return Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted), data, resolved
+    plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
+    splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
+    return plan, data, resolved
 
 
 def _continued(folder: Path, graph: str, asked: dict[str, Any], config: Path | None, changes: list[str]) -> tuple[Run, Data]:
