@@ -48,7 +48,7 @@ def test_a_real_graph_from_training_to_pictures(name, tmp_path):
     assert found.returncode == 0, found.stderr
     result = json.loads(found.stdout)
     assert result["graph"] == name and result["protocol"] == "geom" and len(result["splits"]) == 2
-    assert result["test"]["mean"] > majority_share(name) + 0.03, "no better than always the most frequent class"
+    assert result["test"]["mean"] > majority_share(name) + 0.1, "no better than always the most frequent class"
     found = phgcn("predict", run, name, "-o", "predictions.csv", cwd=tmp_path)
     assert found.returncode == 0 and "predictions.csv" in found.stdout
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 184

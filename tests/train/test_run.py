@@ -30,6 +30,7 @@ def given(tmp_path):
 def outcome(folder):
     """All that a run says, apart from times."""
     result = json.loads((folder / "result.json").read_text())
+    assert {"commit", "dirty", "machine", "seed", "command"} <= set(result.pop("provenance"))
     for row in (result, *result["splits"]):
         for key in ("seconds", "seconds_per_epoch"):
             del row[key]

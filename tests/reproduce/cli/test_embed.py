@@ -44,7 +44,7 @@ def test_wrong_options_are_one_line(arguments, said, tmp_path, capsys):
 
 
 def test_a_missing_package_is_one_line(tmp_path, monkeypatch, capsys):
-    from phgcn.reproduce.embed import extra
+    from phgcn.reproduce import extra
 
     monkeypatch.setattr(extra, "find_spec", lambda name: None)
     folder = str(write_tables(small_graph(), tmp_path / "graph"))
