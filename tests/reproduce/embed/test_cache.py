@@ -73,7 +73,8 @@ def test_a_missing_package_is_named_in_one_line(method, package, monkeypatch):
     from phgcn.reproduce import extra
 
     monkeypatch.setattr(extra, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=rf"the embedding {method} needs the package {package}: pip install 'phgcn\[reproduce\]'"):
+    text = rf"the embedding {method} needs the package {package}: pip install 'phgcn\[reproduce\]'"
+    with pytest.raises(ValueError, match=text):
         related_edges(small_graph(), method)
 
 
