@@ -24,8 +24,8 @@ LOG = 10.0  # seconds between two lines of a log
 
 def console() -> Console:
     """A console that does not wrap tables where the output goes to a file."""
-    found = Console()
-    return found if found.is_terminal else Console(width=140)
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=140)
 
 
 def print_json(content: Any) -> None:
@@ -35,12 +35,12 @@ def print_json(content: Any) -> None:
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], numbers_from: int = 1) -> Table:
     """A table whose columns are numbers from a certain one on."""
-    found = Table(title=title, title_justify="left")
+    shown = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
-        found.add_column(escape(heading), justify="right" if number >= numbers_from else "left")
+        shown.add_column(escape(heading), justify="right" if number >= numbers_from else "left")
     for row in rows:
-        found.add_row(*(escape(str(cell)) for cell in row))
-    return found
+        shown.add_row(*(escape(str(cell)) for cell in row))
+    return shown
 
 
 def duration(seconds: float) -> str:

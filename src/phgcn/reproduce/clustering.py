@@ -74,7 +74,7 @@ class Correlation:
 
 
 def correlation(steps: NDArray, points: NDArray, resamples: int, seed: int = 0) -> Correlation:
-    r"""How the distance of points goes with the number of edges between nodes.
+    r"""Correlates the distance of points with the number of edges between nodes.
 
     Shapes:
         - **steps:** :math:`(N, N)`, edges between nodes, infinite where there is no way; **points:** :math:`(N, D)`
@@ -98,14 +98,14 @@ def correlation(steps: NDArray, points: NDArray, resamples: int, seed: int = 0) 
 
 
 def _drawn(steps: NDArray, apart: NDArray, nodes: NDArray) -> float:
-    """The correlation over nodes drawn with replacement; a node is no pair with itself."""
+    """Computes the correlation over nodes drawn with replacement; a node is no pair with itself."""
     table = np.ix_(nodes, nodes)
     pairs = np.triu(np.isfinite(steps[table]) & (nodes[:, None] != nodes[None]), 1)
     return spearman(steps[table][pairs], apart[table][pairs])
 
 
 def spearman(first: NDArray, second: NDArray) -> float:
-    """The correlation of ranks, equal values sharing their mean rank; 0 where one of them does not vary."""
+    """Computes the correlation of ranks, equal values sharing their mean rank; 0 where one of them does not vary."""
     a, b = rankdata(first), rankdata(second)
     if len(a) < 2 or a.std() == 0 or b.std() == 0:
         return 0.0

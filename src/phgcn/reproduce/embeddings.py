@@ -132,7 +132,7 @@ def run(
 
 
 def study(run: Run, resamples: int) -> tuple[dict[str, Any], embeddings_report.Picture]:
-    """All measures of a graph's run, and what is drawn of it: the split with the smallest validation loss."""
+    """Measures a graph's run; returns the split with the smallest validation loss too, to be drawn."""
     data = run.data()
     steps = hops(data.edge_index, data.num_nodes, np.arange(data.num_nodes))
     tasks = prepare(run.plan, data)
@@ -153,7 +153,7 @@ def study(run: Run, resamples: int) -> tuple[dict[str, Any], embeddings_report.P
 
 @torch.no_grad()
 def positions(model: Any, run: Run, data: Data) -> NDArray:
-    r"""The first layer's embedding :math:`(N, H, D)` of every node."""
+    r"""Computes the first layer's embedding :math:`(N, H, D)` of every node."""
     embedded, _ = model.convs[0].project(graphs.prepared(data.x, run.plan.settings.normalise))
     return embedded.double().numpy()
 
@@ -161,7 +161,7 @@ def positions(model: Any, run: Run, data: Data) -> NDArray:
 def measure(
     trial: Trial, head: int, before: NDArray, after: NDArray, data: Data, test: NDArray, steps: NDArray, resamples: int
 ) -> dict[str, Any]:
-    """The numbers of one head of one network, over all labelled nodes and over test nodes alone, which it never learned."""
+    """Measures one head of one network, over all labelled nodes and over test nodes alone, whose labels it did not train on."""
     y = data.y.numpy()
     known, seed = np.flatnonzero(y >= 0), trial.seed + head
     return {
@@ -176,8 +176,8 @@ def measure(
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Means over splits and heads, with the standard deviation over splits of the mean of the heads."""
-    found: dict[str, Any] = {}
+    """Averages over splits and heads, with the standard deviation over splits of the mean of the heads."""
+    measures: dict[str, Any] = {}
     for group, keys in (
         ("all", ("silhouette", "shuffled")),
         ("test", ("silhouette", "shuffled")),
@@ -186,17 +186,17 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ("hops_untrained", ("rho", "explained")),
     ):
         for key in keys:
-            found[f"{group}_{key}"] = _spread([(row["split"], row[group][key]) for row in rows])
-        found[f"{group}_significant"] = sum(row[group]["p"] < 0.05 for row in rows)
-    found["networks"] = len(rows)
-    return found
+            measures[f"{group}_{key}"] = _spread([(row["split"], row[group][key]) for row in rows])
+        measures[f"{group}_significant"] = sum(row[group]["p"] < 0.05 for row in rows)
+    measures["networks"] = len(rows)
+    return measures
 
 
 def _spread(values: Sequence[tuple[int, float]]) -> dict[str, float | None]:
     by_split: dict[int, list[float]] = {}
     for split, value in values:
         by_split.setdefault(split, []).append(value)
-    means = [statistics.mean(found) for found in by_split.values()]
+    means = [statistics.mean(values_of_split) for values_of_split in by_split.values()]
     deviation = statistics.stdev(means) if len(means) > 1 else None
     every = [value for _, value in values]
     return {"mean": statistics.mean(every), "std": deviation, "lowest": min(every), "highest": max(every)}

@@ -96,7 +96,7 @@ Plan = dict[Case, Effort]
 
 
 def full_plan() -> Plan:
-    """The paper's figure, longer chains, the lattice beside the exact sum, and the harder motifs."""
+    """Plans the paper's figure, longer chains, the lattice beside the exact sum, and the harder motifs."""
     every, local = Effort(), ("gat", "gat-eda")
     paper, slow = replace(every, iterations=300), replace(every, iterations=300, every=50, graphs=4)
     # In a long chain the more frequent motif is ahead by a smaller share: softer attention, which averages more nodes.
@@ -116,13 +116,13 @@ def quick_plan() -> Plan:
 
 
 def change(plan: Plan, **settings: int | None) -> Plan:
-    """A plan with some settings replaced in every effort; those that are :obj:`None` stay."""
+    """Replaces some settings in every effort of a plan; those that are :obj:`None` stay."""
     changed = {key: value for key, value in settings.items() if value is not None}
     return {case: replace(effort, **changed) for case, effort in plan.items()}
 
 
 def choose(plan: Plan, patterns: Sequence[str]) -> list[Case]:
-    """The cases whose names match one of the patterns, as file names do."""
+    """Selects the cases whose names match one of the patterns, as file names do."""
     for pattern in patterns:
         if not any(fnmatchcase(case.name, pattern) for case in plan):
             raise ValueError(f"cases is {pattern!r}; allowed: {', '.join(case.name for case in plan)}, or patterns of them")
@@ -157,7 +157,7 @@ class Trial:
         return {"case": asdict(self.case), "trial": self.number, **self.effort.of_one_trial()}
 
     def result(self) -> dict[str, Any] | None:
-        """What the trial came to, if it is done; one that was made with other settings is refused."""
+        """Reads the result of the trial, if it is done; one that was made with other settings is refused."""
         if not self.file.is_file():
             return None
         result = read_json(self.file)
@@ -208,7 +208,7 @@ def run(
 
 
 def gather(trials: dict[Case, list[Trial]]) -> dict[str, Any]:
-    """The curves of all cases whose trials are done, and the names of trials that are missing in the others."""
+    """Collects the curves of all cases whose trials are done, and the names of trials that are missing in the others."""
     curves, missing = [], {}
     for case, wanted in trials.items():
         results = {trial.name: trial.result() for trial in wanted}
@@ -273,7 +273,7 @@ def train(trial: Trial, state: State, checkpoint: Path, report: Report) -> None:
 
 
 def start(trial: Trial) -> State:
-    """A network with random weights, which follow from the trial's number, whatever the device."""
+    """Builds a network with random weights, which follow from the trial's number, whatever the device."""
     case, effort = trial.case, trial.effort
     settings: dict[str, Any] = {}
     if case.model == "phgcn":
@@ -289,7 +289,7 @@ def start(trial: Trial) -> State:
 def step(
     model: Module, optimiser: torch.optim.Optimizer, case: Case, graphs: int, seed: tuple[int, ...], device: str = "cpu"
 ) -> None:
-    """One iteration on a fresh batch of graphs: the loss on a red node of each motif of each graph."""
+    """Trains for one iteration on a fresh batch of graphs: the loss on a red node of each motif of each graph."""
     data = motif_graphs(graphs, case.elements, case.variant, seed).to(device)
     optimiser.zero_grad()
     cross_entropy(model(data.x, data.edge_index, data.batch)[data.asked], data.y[data.asked]).backward()
@@ -298,7 +298,7 @@ def step(
 
 @torch.no_grad()
 def test(model: Module, case: Case, seed: tuple[int, ...], graphs: int = TEST_GRAPHS, device: str = "cpu") -> dict[str, float]:
-    """How a network does on fresh graphs, on one red node of each motif in each.
+    """Tests a network on fresh graphs, on one red node of each motif in each.
 
     Returns:
         ``accuracy``; ``leaning``, how much more often motif_1 is said to be the frequent one than it is, so that this is the
@@ -326,7 +326,7 @@ def save(path: Path, trial: Trial, state: State) -> None:
 
 
 def load(path: Path, trial: Trial, state: State) -> None:
-    """Takes up a trial where it was cut off."""
+    """Continues a trial from its checkpoint."""
     tensors, about = read_tensors(path)
     check_same(path, about["asked"], trial.asked)
     state.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")})

@@ -76,7 +76,7 @@ class Request:
 
     @property
     def command(self) -> str:
-        """The command line that asks for this, its folder left out."""
+        """Returns the command line that asks for this, its folder left out."""
         words = ["phgcn reproduce table"] + ["--quick"] * self.quick
         standard = quick_request() if self.quick else Request()
         for name in ("graphs", "models", "protocols", "methods"):
@@ -87,7 +87,7 @@ class Request:
         return " ".join(words)
 
     def jobs(self) -> list[Job]:
-        """All trainings of the table."""
+        """Lists all trainings of the table."""
         return [
             Job(graph, model, protocol, method, self.splits, self.device, self.quick, self.command)
             for protocol in self.protocols
@@ -97,7 +97,7 @@ class Request:
         ]
 
     def studies(self) -> list[Study]:
-        """All searches for settings."""
+        """Lists all searches for settings."""
         pairs = [(graph, model) for graph in self.graphs for model in self.models]
         return [Study(graph, model, self.trials or 1, self.device, self.command) for graph, model in pairs]
 
@@ -110,7 +110,7 @@ class Request:
 
 
 def quick_request() -> Request:
-    """A small version that takes minutes on two cores."""
+    """Returns a small version that takes minutes on two cores."""
     quick_models = tuple(model for model in models() if not model.startswith("geom-gcn"))
     return Request(("texas", "cornell"), quick_models, ("paper",), ("lattice", "exact"), splits=3, quick=True)
 
@@ -131,12 +131,12 @@ def run(
     jobs: int = 1,
     on_progress: Callable[[Progress], None] = print_progress,
 ) -> dict[str, Any]:
-    """Looks for settings, trains what is not trained yet, and writes the table.
+    """Searches for settings, trains what is not trained yet, and writes the table.
 
     Args:
         out (str or Path): The folder.
         request (Request, optional): What is asked for. (default: :obj:`None`, everything)
-        stage (str): ``"tune"`` only looks for settings, and needs ``request.trials``; ``"train"`` only trains; ``"table"``
+        stage (str): ``"tune"`` only searches for settings, and needs ``request.trials``; ``"train"`` only trains; ``"table"``
             only writes the table, of what is there; ``"all"`` does all. (default: :obj:`"all"`)
         jobs (int): How many processes. (default: :obj:`1`)
         on_progress (callable): Called with every :class:`~phgcn.reproduce.workers.Progress`. (default: prints)

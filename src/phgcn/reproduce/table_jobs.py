@@ -36,7 +36,7 @@ QUICK = {"epochs": 25, "patience": 25}
 
 
 def tuning_splits(graph: str) -> int:
-    """How many splits of protocol paper a trial is judged by, the first ones: more where validation nodes are few."""
+    """Returns the number of splits of protocol paper that a trial is judged by, more where validation nodes are few."""
     return 3 if FIXED[graph] is _WEBKB else 1
 
 
@@ -79,7 +79,7 @@ class Job:
 
 
 def cost(graph: str, model: str, method: str | None) -> float:
-    """About how long an epoch takes, in any unit: long jobs begin first."""
+    """Estimates the duration of an epoch, in any unit: long jobs begin first."""
     nodes = KNOWN[graph].published.nodes
     factor = {"mlp": 1.0, "gcn": 1.5, "gat": 3.0, "gat-eda": 2.0}.get(model, 3.0)
     if method is not None and method not in SOURCES:

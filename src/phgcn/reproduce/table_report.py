@@ -152,29 +152,31 @@ def names(rows: Sequence[Row], key: str) -> list[str]:
 
 
 def differences(rows: Sequence[Row]) -> list[Row]:
-    """PH-GCN, and PH-GCN with the node's own channel, against every other model on the same splits."""
-    found, main = [], main_rows(rows)
-    for first in main:
+    """Compares PH-GCN, with and without the node's own channel, with every other model on the same splits."""
+    compared, rows_of_table = [], main_rows(rows)
+    for first in rows_of_table:
         if first["model"] not in OURS:
             continue
-        for second in chosen(main, graph=first["graph"], protocol=first["protocol"]):
+        for second in chosen(rows_of_table, graph=first["graph"], protocol=first["protocol"]):
             if second["model"] == first["model"] or (second["model"] in OURS and first["model"] == "phgcn"):
                 continue
-            found.append(_difference(first, second) | {"model": first["model"], "against": second["model"]})
-    return found
+            compared.append(_difference(first, second) | {"model": first["model"], "against": second["model"]})
+    return compared
 
 
 def methods(rows: Sequence[Row]) -> list[Row]:
-    """Every method of global attention against the exact sum, with the same settings, splits and seeds."""
-    found = []
-    for one in rows:
-        exact = chosen(rows, **{key: one[key] for key in ("graph", "model", "protocol")}, method="exact")
-        if one["method"] is None or not exact:
+    """Compares every method of global attention with the exact sum: same settings, splits and seeds."""
+    compared_methods = []
+    for row in rows:
+        exact = chosen(rows, **{key: row[key] for key in ("graph", "model", "protocol")}, method="exact")
+        if row["method"] is None or not exact:
             continue
-        compared = {} if one["method"] == "exact" else _difference(one, exact[0])
+        compared = {} if row["method"] == "exact" else _difference(row, exact[0])
         keys = ("graph", "model", "protocol", "method", "mean", "std", "seconds_per_epoch", "device")
-        found.append({**{key: one[key] for key in keys}, **{f"to_exact_{key}": compared.get(key) for key in _TESTED}})
-    return found
+        compared_methods.append(
+            {**{key: row[key] for key in keys}, **{f"to_exact_{key}": compared.get(key) for key in _TESTED}}
+        )
+    return compared_methods
 
 
 _TESTED = ("difference", "low", "high", "p")
@@ -200,8 +202,8 @@ def markdown(content: dict[str, Any], quick: bool) -> str:
     if quick:
         parts.append("**A quick version: few splits and epochs. It shows the form, not the results.**")
     for protocol in names(rows, "protocol"):
-        found = chosen(rows, protocol=protocol)
-        parts += [f"## Protocol {protocol}", *_accuracies(found, protocol)]
+        of_protocol = chosen(rows, protocol=protocol)
+        parts += [f"## Protocol {protocol}", *_accuracies(of_protocol, protocol)]
         parts += _significance(chosen(content["differences"], protocol=protocol))
         parts += _methods(chosen(content["methods"], protocol=protocol))
     if content["missing"]:
@@ -219,13 +221,13 @@ def _accuracies(rows: Sequence[Row], protocol: str) -> list[str]:
     for model in names(main, "model"):
         cells = []
         for graph in graphs:
-            found = chosen(main, graph=graph, model=model)
-            cells.append(_cell(found[0], highest[graph]) if found else "missing")
+            of_cell = chosen(main, graph=graph, model=model)
+            cells.append(_cell(of_cell[0], highest[graph]) if of_cell else "missing")
         lines.append([find_model(model).title, *cells])
-    own = chosen(rows, method="computed")
-    for model in names(own, "model"):
-        there = {row["graph"]: row for row in chosen(own, model=model)}
-        texts = (_cell(there[graph], highest[graph]) if graph in there else "missing" for graph in graphs)
+    computed_rows = chosen(rows, method="computed")
+    for model in names(computed_rows, "model"):
+        by_graph = {row["graph"]: row for row in chosen(computed_rows, model=model)}
+        texts = (_cell(by_graph[graph], highest[graph]) if graph in by_graph else "missing" for graph in graphs)
         lines.append([f"{find_model(model).title}, neighbourhoods computed here", *texts])
     if BEST[protocol]:
         known = [BEST[protocol][graph] for graph in graphs]
@@ -247,13 +249,13 @@ def _cell(row: Row, best: float) -> str:
     return f"{ours} ({row['published']:.1f}{deviation})"
 
 
-def _significance(found: Sequence[Row]) -> list[str]:
-    if not found:
+def _significance(rows: Sequence[Row]) -> list[str]:
+    if not rows:
         return []
-    graphs, lines = names(found, "graph"), []
-    for model in names(found, "model"):
-        for against in names(chosen(found, model=model), "against"):
-            tested = {row["graph"]: row for row in chosen(found, model=model, against=against)}
+    graphs, lines = names(rows, "graph"), []
+    for model in names(rows, "model"):
+        for against in names(chosen(rows, model=model), "against"):
+            tested = {row["graph"]: row for row in chosen(rows, model=model, against=against)}
             cells = (_tested(tested[graph], "difference", "p") if graph in tested else "missing" for graph in graphs)
             lines.append([f"{find_model(model).title} − {find_model(against).title}", *cells])
     return ["### Against each baseline", _TEST, table(["", *graphs], lines)]
@@ -264,11 +266,11 @@ def _tested(row: Row, difference: str, p: str) -> str:
     return f"**{text}**" if row[p] < 0.05 else text
 
 
-def _methods(found: Sequence[Row]) -> list[str]:
-    if not found:
+def _methods(rows: Sequence[Row]) -> list[str]:
+    if not rows:
         return []
     lines = []
-    for row in found:
+    for row in rows:
         compared = "" if row["to_exact_p"] is None else _tested(row, "to_exact_difference", "to_exact_p")
         time = f"{1000 * row['seconds_per_epoch']:.1f}"
         accuracy = f"{row['mean']:.1f} ± {row['std']:.1f}"
@@ -287,20 +289,20 @@ def table(heading: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def draw(rows: Sequence[Row]) -> Any:
-    """A panel per graph: the mean of every model with its standard deviation, by protocol, and what was published."""
+    """Draws a panel per graph: the mean of every model with its standard deviation, by protocol, and what was published."""
     main = main_rows(rows)
     graphs, models, protocols = (names(main, key) for key in ("graph", "model", "protocol"))
     figure, axes = panels(len(graphs), columns=4, width=3.6, height=0.33 * len(models) + 1.2)
     for axis, graph in zip(axes, graphs, strict=True):
         for number, protocol in enumerate(protocols):
-            found = chosen(main, graph=graph, protocol=protocol)
+            of_panel = chosen(main, graph=graph, protocol=protocol)
             shift = 0.16 * (number - (len(protocols) - 1) / 2)
-            places = [models.index(row["model"]) + shift for row in found]
+            places = [models.index(row["model"]) + shift for row in of_panel]
             axis.errorbar(
-                [row["mean"] for row in found], places, xerr=[row["std"] for row in found], fmt="o", markersize=4,
+                [row["mean"] for row in of_panel], places, xerr=[row["std"] for row in of_panel], fmt="o", markersize=4,
                 linewidth=1.2, color=COLOURS[number], label=f"protocol {protocol}",
             )  # fmt: skip
-            known = [(row, place) for row, place in zip(found, places, strict=True) if row["published"] is not None]
+            known = [(row, place) for row, place in zip(of_panel, places, strict=True) if row["published"] is not None]
             if known:
                 axis.scatter(
                     [row["published"] for row, _ in known], [place for _, place in known], marker="d", s=26,

@@ -150,7 +150,7 @@ def embeddings(
 
 
 def _say_rest(content: dict[str, Any], files: list[str]) -> None:
-    """What is missing or failed, how long it took, and what was written."""
+    """Prints what is missing or failed, how long it took, and what was written."""
     for name in content["missing"]:
         print(f"not done yet: {name}")
     for name, why in content["failures"].items():
@@ -159,7 +159,7 @@ def _say_rest(content: dict[str, Any], files: list[str]) -> None:
 
 
 def default_jobs(device: str) -> int:
-    """As many processes as there are cores for this one; on a GPU one, as each takes memory there."""
+    """Returns the number of processes: one per core on the CPU; one on a GPU, as each takes memory there."""
     if device != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

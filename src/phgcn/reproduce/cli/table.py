@@ -82,12 +82,12 @@ def _show(content: dict[str, Any], request: Request) -> None:
 
     out, rows = console(), main_rows(content.get("rows", []))
     for protocol in request.protocols:
-        found = chosen(rows, protocol=protocol)
-        if not found:
+        of_protocol = chosen(rows, protocol=protocol)
+        if not of_protocol:
             continue
         lines = []
         for model in request.models:
-            cells = {row["graph"]: f"{row['mean']:.1f} ± {row['std']:.1f}" for row in chosen(found, model=model)}
+            cells = {row["graph"]: f"{row['mean']:.1f} ± {row['std']:.1f}" for row in chosen(of_protocol, model=model)}
             lines.append((find_model(model).title, *(cells.get(graph, "missing") for graph in request.graphs)))
         title = f"Test accuracy %, protocol {protocol}" + (", quick: few epochs" if request.quick else "")
         out.print(table(title, ("model", *request.graphs), lines))
