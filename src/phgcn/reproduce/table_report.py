@@ -63,7 +63,7 @@ def studies(out: Path) -> list[dict[str, Any]]:
     for tune_file in sorted((out / "tune").glob("*/tune.json")):
         study = {key: value for key, value in read_json(tune_file).items() if key not in ("study", "config")}
         by_cell[study["graph"], study["model"]] = study
-    return [by_cell[cell] for cell in sorted(by_cell)]
+    return [by_cell[cell] for cell in sorted(by_cell, key="-".join)]
 
 
 # Rows
