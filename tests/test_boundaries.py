@@ -10,11 +10,13 @@ import phgcn
 
 ROOT = Path(phgcn.__file__).resolve().parent
 COMPOSITION_ROOT = "phgcn.cli.app"  # mounts the commands of reproduce
-KERNELS = ("exact", "lattice", "structural")
+CORE = ("checks", "exact", "kernels", "lattice", "structural")  # the operations and what they share
 FORBIDDEN = {
     "lattice": {"nn", "functional", "data", "train", "report", "cli"},
     "exact": {"nn", "functional", "data", "train", "report", "cli"},
     "structural": {"nn", "functional", "data", "train", "report", "cli"},
+    "kernels": {"nn", "functional", "data", "train", "report", "cli"},
+    "checks": {"nn", "functional", "data", "train", "report", "cli"},
     "functional": {"nn", "data", "train", "report", "cli"},
     "registry": {"nn", "functional", "lattice", "data", "train", "report", "cli"},
     "files": {"nn", "functional", "lattice", "data", "train", "report", "cli"},
@@ -68,8 +70,8 @@ def room(module: str) -> str:
 
 
 def layer(module: str) -> str:
-    """The room, or "kernels" for the rooms whose backends share helpers."""
-    return "kernels" if room(module) in KERNELS else room(module)
+    """The room, or "core" for the rooms below ``functional``, which share helpers."""
+    return "core" if room(module) in CORE else room(module)
 
 
 def graph_of_imports(root: Path) -> dict[str, set[str]]:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-from phgcn import triton_kernels
-from phgcn.triton_kernels import Kernel, triton
+from phgcn.kernels import triton as triton_kernels
+from phgcn.kernels.triton import Kernel, triton
 
 
 class Function:

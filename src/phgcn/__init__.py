@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import data, functional, lattice, nn, train
-    from .functional import global_attention, permutohedral_filter, structural_attention
+    from .functional import explain_method, global_attention, permutohedral_filter, structural_attention
 
 __version__ = "0.1.0"
 
-__all__ = ["data", "functional", "global_attention", "lattice", "nn", "permutohedral_filter", "structural_attention", "train"]
+__all__ = [
+    "data",
+    "explain_method",
+    "functional",
+    "global_attention",
+    "lattice",
+    "nn",
+    "permutohedral_filter",
+    "structural_attention",
+    "train",
+]
 
 # Loaded on first use: torch, Numba and PyG take seconds to import, and `phgcn --help` needs none of them.
 _MODULES = ("data", "functional", "lattice", "nn", "train")

@@ -1,24 +1,31 @@
-r"""Attention to all points of a graph, or to neighbours, and the paper's non-local filter, as functions of points."""
+r"""Attention to all points of a graph, or to neighbours, and the paper's non-local filter, as functions of points.
+
+``method="auto"`` is resolved here and nowhere else (:func:`choose_method`): every op below does what its name says.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .lattice.groups import summed_exactly
-from .lattice.ops import choose_backend
-from .lattice.scheme import METHODS, Exact, MultiScale, Scheme, Separable, encode
-from .structural import reference
-from .structural.ops import check_edges
-
-BACKENDS = ("auto", "reference", "numba", "triton")
-
-HALF = (torch.float16, torch.bfloat16)
+from .checks import HALF_TYPES, check_choices, check_decay, check_edges, check_points
+from .exact import ops as exact
+from .kernels.backend import choose_backend
+from .kernels.graphs import ALL_PAIRS
+from .kernels.points import Points
+from .lattice import ops as lattice
+from .lattice.scheme import MAX_DIMENSION, Scheme, encode
+from .structural import ops as structural
+from .structural.reference import attention_weights
 
 Method = Literal["auto", "exact", "lattice", "lattice-fine", "separable"] | Scheme
 Backend = Literal["auto", "reference", "numba", "triton"]
+
+EXACT_PAIRS = {"cpu": 1200**2, "cuda": 24_000**2}
+"""Up to how many pairs of a graph ``"auto"`` takes the exact sum, by type of device: about there the lattice becomes faster, as
+``benchmarks/crossing.py`` measures on a CPU for D = 1 to 6 and ``benchmarks/gpu.py`` on an H200 for D = 2 to 6."""
 
 
 def global_attention(
@@ -47,9 +54,9 @@ def global_attention(
         queries (torch.Tensor, optional): The points that attend to ``positions``. (default: :obj:`None`, the same points)
         query_batch (torch.Tensor, optional): The graph of each query. (default: :obj:`None`, one graph)
         method (str or scheme, optional): ``"exact"``: the sum over all pairs. ``"lattice"``: the multi-scale lattice, in
-            time linear in the number of points; graphs of up to 1,200, where that is faster, are summed exactly.
-            ``"lattice-fine"``: a more accurate one. ``"separable"``: the paper's filter of width 7. ``"auto"``: exact for
-            small graphs, else ``"lattice"``. Or :class:`phgcn.lattice.MultiScale` or :class:`phgcn.lattice.Separable` for
+            time linear in the number of points. ``"lattice-fine"``: a more accurate one. ``"separable"``: the paper's filter
+            of width 7. ``"auto"``: for each graph, ``"exact"`` where that is faster, else ``"lattice"``;
+            :func:`explain_method` tells which. Or :class:`phgcn.lattice.MultiScale` or :class:`phgcn.lattice.Separable` for
             full control. (default: :obj:`"auto"`)
         backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), ``"triton"`` (CUDA), or ``"auto"``.
             (default: :obj:`"auto"`)
@@ -128,135 +135,136 @@ def structural_attention(
 
     Types are as in :func:`global_attention`.  A node without incoming edges gets 0.  The derivative of a distance of 0 is 0.
     """
-    _check_shapes(positions, values, None, None, None)
+    check_points(positions, values)
     check_choices("auto", backend)
-    with_heads = positions.dim() == 3 or values.dim() == 3
-    heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
-    chosen = choose_backend(backend, positions.device)
-    points, features = _with_heads(_widened(positions), heads), _with_heads(values, heads)
-    features = features if chosen == "triton" else _widened(features)
-    factor = _check_decay(decay, heads, points)
-    points = points if isinstance(factor, (int, float)) and factor == 1 else points * factor
-    check_edges(edge_index, edge_mask, positions, heads)
+    inputs = _inputs(positions, values, None, decay, backend)
+    check_edges(edge_index, edge_mask, positions, inputs.heads)
     if edge_mask is not None:
-        edge_mask = edge_mask.detach().to(points.dtype).reshape(edge_mask.size(0), -1).expand(-1, heads)
-    out, *_ = torch.ops.phgcn.structural(points, features, edge_index, edge_mask, chosen)
-    out = out.to(values.dtype) if with_heads else out.to(values.dtype).squeeze(1)
+        edge_mask = edge_mask.detach().to(inputs.positions.dtype).reshape(edge_mask.size(0), -1).expand(-1, inputs.heads)
+    out = structural.attend(inputs.positions, inputs.values, edge_index, edge_mask, inputs.backend)
+    out = _output(out, values.dtype, inputs.with_heads)
     if not return_attention_weights:
         return out
-    weights = reference.attention_weights(points, edge_index).to(values.dtype)
-    return out, weights if with_heads else weights.squeeze(1)
+    weights = attention_weights(inputs.positions, edge_index).to(values.dtype)
+    return out, weights if inputs.with_heads else weights.squeeze(1)
 
 
-def _filter(positions, values, decay, batch, queries, query_batch, method, backend, normalise: bool) -> Tensor:
-    _check_shapes(positions, values, batch, queries, query_batch)
-    with_heads = positions.dim() == 3 or values.dim() == 3
-    out_type = values.dtype
-    heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
-    points, features = _with_heads(_widened(positions), heads), _with_heads(values, heads)
-    asked = None if queries is None else _with_heads(_widened(queries), heads)
-    factor = _check_decay(decay, heads, points)
+# The choice of "auto"
+
+
+class MethodChoice(NamedTuple):
+    """What ``"auto"`` picks, and why."""
+
+    method: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.method}: {self.reason}"
+
+
+def explain_method(n: int, dim: int = 4, device: str | torch.device = "cpu") -> MethodChoice:
+    r"""Tells which method ``"auto"`` picks for a graph, and why.
+
+    Args:
+        n (int): How many points the graph has.
+        dim (int, optional): The dimension :math:`D` of their positions. (default: :obj:`4`)
+        device (str or torch.device, optional): Where the points are. (default: :obj:`"cpu"`)
+
+    Example:
+        >>> print(phgcn.explain_method(500))
+        exact: 500 points are 250,000 pairs; up to 1,440,000 (1,200 points) the exact sum is faster on cpu
+    """
+    for name, number, least in (("n", n, 0), ("dim", dim, 1)):
+        if not isinstance(number, int) or number < least:
+            raise ValueError(f"{name} is {number!r}; allowed: a {'positive' if least else 'non-negative'} integer")
+    kind = torch.device(device).type
+    if dim > MAX_DIMENSION:
+        return MethodChoice("exact", f"positions have {dim} dimensions; lattices are built for up to {MAX_DIMENSION}")
+    limit = exact_limit(dim, kind)
+    method = choose_method("auto", n * n, dim, kind)
+    assert isinstance(method, str)
+    sign = "up to" if method == "exact" else "above"
+    faster = "exact sum" if method == "exact" else "lattice"
+    points = f"{limit:,} ({round(limit**0.5):,} points)"
+    return MethodChoice(method, f"{n:,} points are {n * n:,} pairs; {sign} {points} the {faster} is faster on {kind}")
+
+
+def choose_method(method: Method, pairs: int, dim: int, device_type: str) -> Method:
+    """Resolves ``"auto"`` for one graph of so many pairs of keys and queries; returns other methods as they are."""
+    if method != "auto":
+        return method
+    return "exact" if pairs <= exact_limit(dim, device_type) else "lattice"
+
+
+def exact_limit(dim: int, device_type: str) -> int:
+    """Returns up to how many pairs ``"auto"`` is exact."""
+    return ALL_PAIRS if dim > MAX_DIMENSION else EXACT_PAIRS.get(device_type, EXACT_PAIRS["cpu"])
+
+
+# From a user's tensors to the ops' and back
+
+
+class _Inputs(NamedTuple):
+    """Tensors as the ops take them, positions in units of 1/λ: (N, H, D), (N, H, C) and, in cross-attention, (M, H, D)."""
+
+    positions: Tensor
+    values: Tensor
+    queries: Tensor | None
+    heads: int
+    with_heads: bool
+    backend: str
+
+
+def _filter(positions, values, decay, batch, queries, query_batch, method: Method, backend, normalise: bool) -> Tensor:
+    check_points(positions, values, batch, queries, query_batch)
     check_choices(method, backend)
-    if not isinstance(factor, (int, float)) or factor != 1:
-        points, asked = points * factor, None if asked is None else asked * factor
-    chosen = choose_backend(backend, positions.device)
-    count = len(points if asked is None else asked)
-    if chosen == "triton" and batch is None and summed_exactly(method, len(points), count, points.device.type):
-        out, _ = torch.ops.phgcn.all_pairs(points, features, asked, normalise)
+    inputs = _inputs(positions, values, queries, decay, backend)
+    points = Points(inputs.positions, inputs.values, inputs.queries, batch, query_batch)
+    pairs, dim, device = points.pairs, positions.size(-1), positions.device.type
+    chosen = choose_method(method, pairs, dim, device)
+    if chosen == "exact":
+        out = exact.attend(points, normalise, inputs.backend)
+    elif method == "auto" and batch is not None:
+        # Each graph by its own size, as if it were alone: either op leaves rows of 0 to the other.
+        limit = exact_limit(dim, device)
+        out = exact.attend(points, normalise, inputs.backend, at_most=limit)
+        out = out + lattice.filter(points, encode(chosen), normalise, inputs.backend, more_than=limit)
     else:
-        features = features if chosen == "triton" else _widened(features)
-        out, _ = torch.ops.phgcn.filter(points, features, batch, asked, query_batch, encode(method), normalise, chosen)
-    out = out if out.dtype == out_type else out.to(out_type)
+        out = lattice.filter(points, encode(chosen), normalise, inputs.backend)
+    return _output(out, values.dtype, inputs.with_heads)
+
+
+def _inputs(positions: Tensor, values: Tensor, queries: Tensor | None, decay: float | Tensor, backend: Backend) -> _Inputs:
+    """Adds a dimension of heads, multiplies positions by the decay, and widens half types that a backend does not take."""
+    with_heads = positions.dim() == 3 or values.dim() == 3
+    heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
+    check_decay(decay, heads, positions.device)
+    chosen = choose_backend(backend, positions.device)
+    keys, asked = (None if p is None else _scale(_with_heads(_widen(p), heads), decay) for p in (positions, queries))
+    assert keys is not None
+    features = _with_heads(values if chosen == "triton" else _widen(values), heads)
+    return _Inputs(keys, features, asked, heads, with_heads, chosen)
+
+
+def _output(out: Tensor, dtype: torch.dtype, with_heads: bool) -> Tensor:
+    out = out.to(dtype)
     return out if with_heads else out.squeeze(1)
 
 
+def _scale(points: Tensor, decay: float | Tensor) -> Tensor:
+    """Multiplies positions (N, H, D) by the decay of each head."""
+    if isinstance(decay, Tensor):
+        return points * decay.to(points.dtype).reshape(-1, 1)
+    return points if decay == 1 else points * decay
+
+
 def _with_heads(tensor: Tensor, heads: int) -> Tensor:
-    """The tensor as (N, heads, width)."""
+    """Returns the tensor as (N, heads, width)."""
     if tensor.dim() == 3:
         return tensor
     return tensor.unsqueeze(1) if heads == 1 else tensor.unsqueeze(1).expand(-1, heads, -1)
 
 
-def _widened(tensor: Tensor) -> Tensor:
-    """Half types as float32."""
-    return tensor.float() if tensor.dtype in HALF else tensor
-
-
-def check_choices(method: Method, backend: str) -> None:
-    if not isinstance(method, (Exact, MultiScale, Separable)) and method not in METHODS:
-        raise ValueError(f"method is {method!r}; allowed: {', '.join(map(repr, METHODS))}, or a scheme of phgcn.lattice")
-    if backend not in BACKENDS:
-        raise ValueError(f"backend is {backend!r}; allowed: {', '.join(map(repr, BACKENDS))}")
-
-
-def _check_decay(decay: float | Tensor, heads: int, points: Tensor) -> float | Tensor:
-    """The factor of the points: a number, or a tensor that broadcasts against (N, heads, D)."""
-    if not isinstance(decay, Tensor):
-        if not isinstance(decay, (int, float)) or not 0 < decay < float("inf"):
-            raise ValueError(f"decay is {decay!r}; allowed: a positive number, or a tensor of one or of {heads} of them")
-        return decay
-    if decay.numel() not in (1, heads) or decay.dim() > 1:
-        raise ValueError(f"decay has shape {tuple(decay.shape)}; allowed: a scalar or ({heads},), one per head")
-    if decay.device != points.device:
-        raise ValueError(f"decay is on {decay.device}; allowed: {points.device}, as positions")
-    # A compiled graph cannot branch on a value, and one that is recorded on a GPU cannot look at it.
-    if not torch.compiler.is_compiling() and not (decay.is_cuda and torch.cuda.is_current_stream_capturing()):
-        bad = ~((decay > 0) & decay.isfinite())
-        if bool(bad.any()):
-            raise ValueError(f"decay is {float(decay[bad].flatten()[0])}; allowed: positive numbers")
-    return decay.to(points.dtype).reshape(-1, 1)
-
-
-def _check_shapes(positions, values, batch, queries, query_batch) -> None:
-    """Checks what can be seen without looking at values."""
-    given = {"positions": positions, "values": values, "queries": queries}
-    for name, tensor in given.items():
-        if tensor is None and name == "queries":
-            continue
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"{name} is a {type(tensor).__name__}; allowed: a tensor")
-        if tensor.dim() not in (2, 3):
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; allowed: 2 dimensions, or 3 with heads")
-        if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            raise ValueError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32, float64")
-        if tensor.device != positions.device:
-            raise ValueError(f"{name} is on {tensor.device}; allowed: {positions.device}, as positions")
-        beside = name == "values" and positions.dtype == torch.float32 and tensor.dtype in HALF
-        if tensor.dtype != positions.dtype and not beside:
-            raise ValueError(f"{name} is {tensor.dtype}; allowed: {positions.dtype}, as positions")
-    if positions.size(-1) == 0:
-        raise ValueError(f"positions has shape {tuple(positions.shape)}; allowed: at least one coordinate")
-    if len(values) != len(positions):
-        raise ValueError(f"values has {len(values)} rows; allowed: {len(positions)}, as positions")
-    if positions.dim() == 3 and values.dim() == 3 and positions.size(1) != values.size(1):
-        raise ValueError(f"values has {values.size(1)} heads; allowed: {positions.size(1)}, as positions")
-    for name, tensor in (("positions", positions), ("values", values)):
-        if tensor.dim() == 3 and tensor.size(1) == 0:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; allowed: at least one head")
-    if queries is not None:
-        if queries.shape[1:] != positions.shape[1:]:
-            allowed = ("M", *positions.shape[1:])
-            raise ValueError(f"queries has shape {tuple(queries.shape)}; allowed: {allowed}, like positions")
-    elif query_batch is not None:
-        raise ValueError("query_batch is given without queries; allowed: both or neither")
-    check_index("batch", batch, positions, "positions")
-    if queries is not None:
-        check_index("query_batch", query_batch, queries, "queries")
-        if (batch is None) != (query_batch is None):
-            missing, given_one = ("batch", "query_batch") if batch is None else ("query_batch", "batch")
-            raise ValueError(f"{missing} is None though {given_one} is given; allowed: both or neither")
-
-
-def check_index(name: str, index: Tensor | None, points: Tensor, points_name: str) -> None:
-    if index is None:
-        return
-    if not isinstance(index, Tensor):
-        raise ValueError(f"{name} is a {type(index).__name__}; allowed: a tensor")
-    if index.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"{name} is {index.dtype}; allowed: int64, int32")
-    if index.shape != points.shape[:1]:
-        raise ValueError(
-            f"{name} has shape {tuple(index.shape)}; allowed: ({len(points)},), one entry per row of {points_name}"
-        )
-    if index.device != points.device:
-        raise ValueError(f"{name} is on {index.device}; allowed: {points.device}, as {points_name}")
+def _widen(tensor: Tensor) -> Tensor:
+    """Returns half types as float32."""
+    return tensor.float() if tensor.dtype in HALF_TYPES else tensor

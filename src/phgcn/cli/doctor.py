@@ -18,8 +18,8 @@ def examine() -> dict[str, Any]:
     """Versions, devices, folders, kernels, and a self-test."""
     import platform
 
-    from ..compile import cache_folder
     from ..data import user_cache
+    from ..kernels.numba import cache_folder
 
     # Before the test, which compiles what is missing.
     folder = cache_folder()

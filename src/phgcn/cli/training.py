@@ -96,7 +96,7 @@ def train(
     with TrainingDisplay(run.plan) as display:
         display.say(_heading(run.plan.model, data, resolved))
         try:
-            result = run.train(data, display.told, tensorboard)
+            result = run.train(data, display.on_epoch, tensorboard)
         except KeyboardInterrupt:
             display.say(f"the same command with --out {run.folder} --resume continues")
             raise

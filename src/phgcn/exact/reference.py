@@ -1,4 +1,4 @@
-r"""The :math:`O(N^2)` sum in plain torch, streamed in tiles so that memory stays linear: the oracle of every approximation."""
+r"""The exact sum in plain torch, in tiles so that memory stays linear: the specification of every exact backend."""
 
 from __future__ import annotations
 
@@ -6,7 +6,42 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from ..checks import check_graph_numbers, check_values
+from ..kernels.graphs import GraphGroups, group_by_graph
+from ..kernels.points import Gradients, Points
+from ..kernels.reference import differentiate, sum_clouds
+
 TILE = 1024
+
+
+def forward(points: Points, normalise: bool, at_most: int) -> tuple[Tensor, Tensor]:
+    """Returns output and normaliser; see :func:`phgcn.exact.ops.attend`."""
+    groups = checked_groups(points)
+    with torch.no_grad():
+        out, norm = _sums(points, groups, normalise, at_most)
+    return out.contiguous(), norm.contiguous()
+
+
+def backward(grad: Tensor, out: Tensor, norm: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
+    """Returns the gradients of positions, values and queries."""
+    groups = checked_groups(points)
+    return differentiate(lambda p: _sums(p, groups, normalise, at_most)[0], points, grad)
+
+
+def checked_groups(points: Points) -> GraphGroups:
+    """Checks all values, and groups points by graph."""
+    check_values(*points[:3])
+    check_graph_numbers(batch=points.batch, query_batch=points.query_batch)
+    query_count = None if points.queries is None else len(points.queries)
+    return group_by_graph(len(points.positions), points.batch, query_count, points.query_batch)
+
+
+def _sums(points: Points, groups: GraphGroups, normalise: bool, at_most: int) -> tuple[Tensor, Tensor]:
+    def cloud_sum(keys: Tensor, rows: Tensor, queries: Tensor | None) -> Tensor:
+        shifted = normalise and queries is not None
+        return exact_sum(keys if queries is None else queries, keys, rows, shifted)
+
+    return sum_clouds(points, groups, (-1, at_most), normalise, cloud_sum)
 
 
 def distances(queries: Tensor, keys: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
 r"""The permutohedral lattice: knows points and values, nothing of graphs."""
 
-from .scheme import Exact, MultiScale, Separable
+from .scheme import MultiScale, Separable
 
-__all__ = ["Exact", "MultiScale", "Separable"]
+__all__ = ["MultiScale", "Separable"]

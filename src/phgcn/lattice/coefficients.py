@@ -15,8 +15,8 @@ from .stencil import orbits, stencil
 
 FILE = Path(__file__).with_name("coefficients.json")
 
-FLAT = 0.8
-"""The near field fades out between this share of its radius and the radius."""
+FADE_START = 0.8
+"""The near field fades out from this share of its radius to the radius."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class MultiScaleWeights:
     amplitude: tuple[np.ndarray, ...]
     rate: float
 
-    def own(self, level: int) -> float:
-        """What the lattice from a level on is to give a point of itself, the near field taken off."""
+    def self_target(self, level: int) -> float:
+        """Returns the weight that the lattice from a level on must give a point of itself, the near field taken off."""
         return 1.0 if level == 0 else float(self.amplitude[level].sum())
 
     def simplex_tables(self, dim: int) -> np.ndarray:

@@ -136,7 +136,7 @@ def fit_near_field(products, distances, x, bounds, spacing: float, hops: tuple[i
 def fit_separable(dim: int, spacing: float, hops: int, count: int = 1000, seed: int = 0) -> dict:
     """Fits the weights of a separable filter to attention over clouds, missing vertices and all, and the scale of the
     sum that is not normalised to the same."""
-    from .numba.backend import separable_rows
+    from .numba.filter import separable_rows
 
     rng = np.random.default_rng(seed)
     clouds = [rng.standard_normal((count, dim)) * s for s in (0.5, 1, 3, 10)]

@@ -8,21 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
 MAX_DIMENSION = 16
 """Above this no lattice is built: the corners of a cube alone would be more than most clouds have points."""
-
-
-@dataclass(frozen=True)
-class Exact:
-    r"""The sum over all pairs, :math:`\sum_j e^{-\lambda \lVert p_i - p_j \rVert} f_j`, streamed in tiles."""
-
-    text: str = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", _written(self))
 
 
 @dataclass(frozen=True)
@@ -42,12 +32,10 @@ class MultiScale:
         hops (tuple of int): How far each level's stencil reaches, finest first.
         lattices (int, optional): How many lattices, each shifted to the others' holes, are averaged. (default: :obj:`1`)
         near_field (int, optional): The finest level used, :math:`\kappa`; :obj:`None` chooses it per graph and head from
-            the density of its points, and sums small graphs exactly. (default: :obj:`None`)
+            the density of its points. (default: :obj:`None`)
         pairs (int, optional): How many pairs per point the near field may sum on average. (default: :obj:`150`)
         weights (tuple, optional): The stencil weights of each level by orbit (see :func:`phgcn.lattice.stencil.orbits`);
             :obj:`None` takes fitted ones. (default: :obj:`None`)
-        exact_pairs (int, optional): Graphs of up to so many pairs are summed exactly, unless ``near_field`` is given; 0 for
-            none, :obj:`None` for those where that is faster on the device. (default: :obj:`None`)
     """
 
     spacing: float
@@ -56,7 +44,6 @@ class MultiScale:
     near_field: int | None = None
     pairs: int = 150
     weights: tuple[tuple[float, ...], ...] | None = None
-    exact_pairs: int | None = None
     text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -67,8 +54,6 @@ class MultiScale:
         _require(len(self.hops) > 0 and min(self.hops) >= 0, "hops", self.hops, "one or more non-negative integers")
         _require(self.lattices in (1, 2), "lattices", self.lattices, "1 or 2")
         _require(self.pairs > 0, "pairs", self.pairs, "a positive integer")
-        allowed = self.exact_pairs is None or self.exact_pairs >= 0
-        _require(allowed, "exact_pairs", self.exact_pairs, "None or a non-negative integer")
         levels = len(self.hops)
         allowed = self.near_field is None or 0 <= self.near_field < levels
         _require(allowed, "near_field", self.near_field, f"None or a level from 0 to {levels - 1}")
@@ -111,9 +96,11 @@ class Separable:
         object.__setattr__(self, "text", _written(self))
 
 
-Scheme = Exact | MultiScale | Separable
+Scheme = MultiScale | Separable
 
-METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
+LATTICE_METHODS = ("lattice", "lattice-fine", "separable")
+
+METHODS = ("auto", "exact", *LATTICE_METHODS)
 
 # Finest spacing, and hops per level, by dimension.
 _Levels = tuple[float, tuple[int, ...]]
@@ -136,40 +123,36 @@ _HIGHEST: _Levels = (2.0, (0,) * 3)
 
 
 def named_scheme(method: str, dim: int) -> Scheme:
-    """The scheme behind the name of a method, in a dimension.  Above five dimensions stencils shrink to one hop, above
-    eight to none: with more, a vertex would have more neighbours than there are points."""
-    if method == "exact":
-        return Exact()
+    """Returns the lattice filter of a name in a dimension.
+
+    Above five dimensions stencils shrink to one hop, above eight to none: with more, a vertex would have more neighbours than
+    there are points.
+    """
     if method == "separable":
         return Separable()
     spacing, hops = _HIGH if dim <= 8 else _HIGHEST
     if method == "lattice-fine":
         spacing, hops = _FINE.get(dim, (spacing, hops))
         return MultiScale(spacing, hops, lattices=2)
-    spacing, hops = _LATTICE.get(dim, (spacing, hops))
-    return MultiScale(spacing, hops)
-
-
-def without_exception(method: str, dim: int) -> Scheme:
-    """The scheme behind the name of a method, used for small graphs too: there the name alone means the exact sum, where
-    that is faster."""
-    scheme = named_scheme(method, dim)
-    return replace(scheme, exact_pairs=0) if isinstance(scheme, MultiScale) and method != "auto" else scheme
+    if method == "lattice":
+        spacing, hops = _LATTICE.get(dim, (spacing, hops))
+        return MultiScale(spacing, hops)
+    raise ValueError(f"method is {method!r}; allowed for a lattice: {', '.join(map(repr, LATTICE_METHODS))}")
 
 
 def encode(method: str | Scheme) -> str:
-    """A method as text, for the custom ops.  A compiled graph meets this, so a scheme has its text ready."""
+    """Writes a method as text, for the custom ops.  A scheme has its text ready, since a compiled graph calls this."""
     return method if isinstance(method, str) else method.text
 
 
 @lru_cache(maxsize=256)
 def decode(text: str, dim: int) -> Scheme:
-    """The scheme that :func:`encode` wrote, in a dimension."""
+    """Reads the scheme that :func:`encode` wrote, in a dimension."""
     if text in METHODS:
         return named_scheme(text, dim)
-    given = json.loads(text)
-    kind = {"Exact": Exact, "MultiScale": MultiScale, "Separable": Separable}[given.pop("scheme")]
-    scheme: Scheme = kind(**{key: _frozen(value) for key, value in given.items()})
+    entries = json.loads(text)
+    kind = {"MultiScale": MultiScale, "Separable": Separable}[entries.pop("scheme")]
+    scheme: Scheme = kind(**{key: _frozen(value) for key, value in entries.items()})
     return scheme
 
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn.inits import glorot, ones, zeros
 
-from ..functional import check_choices, structural_attention
-from ..lattice.checks import check_finite
-from ..structural.ops import check_range
+from ..checks import check_choices, check_dropout, check_features, check_sizes
+from ..functional import structural_attention
 from .edges import to_coo, with_self_loops
 from .linear import Linear, product
 
@@ -60,7 +59,7 @@ class DistanceConv(torch.nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The positions (N, heads, embedding_dim) and values (N, heads, out_channels) of nodes."""
-        check_nodes(x, self.lin)
+        check_features(x, self.lin.in_channels, self.lin.weight)
         flat = self.lin(x)
         return embed(flat, self.embedding), flat.view(-1, self.heads, self.out_channels)
 
@@ -122,49 +121,3 @@ def gated(part: Tensor, gate: Tensor) -> Tensor:
     """A path times its weight; each channel's share of the gradient is summed apart, as torch's sum of everything depends on
     the number of threads."""
     return part * gate.expand(part.size(-1))
-
-
-# What is wrong with an input, said at once
-
-
-def check_sizes(in_channels: int, **sizes: int) -> None:
-    if not isinstance(in_channels, int) or in_channels == 0 or in_channels < -1:
-        raise ValueError(f"in_channels is {in_channels!r}; allowed: a positive integer, or -1 to take it from the first input")
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} is {size!r}; allowed: a positive integer")
-
-
-def check_dropout(name: str, dropout: float) -> None:
-    if not 0 <= dropout <= 1:
-        raise ValueError(f"{name} is {dropout!r}; allowed: 0 to 1")
-
-
-def check_nodes(x: Any, lin: Linear, name: str = "x") -> None:
-    """Checks what can be seen of features without looking at values."""
-    if isinstance(x, (tuple, list)):
-        raise ValueError(f"{name} is a {type(x).__name__} (a bipartite graph); allowed: one tensor, of nodes of one kind")
-    if not isinstance(x, Tensor):
-        raise ValueError(f"{name} is a {type(x).__name__}; allowed: a tensor")
-    width = lin.in_channels
-    if x.dim() != 2 or (width != -1 and x.size(1) != width):
-        wanted = "in_channels" if width == -1 else width
-        raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed: (N, {wanted})")
-    if x.layout not in (torch.strided, torch.sparse_csr, torch.sparse_coo):
-        raise ValueError(f"{name} has layout {x.layout}; allowed: dense, torch.sparse_csr, torch.sparse_coo")
-    if x.dtype != lin.weight.dtype and not (torch.is_autocast_enabled(x.device.type) and x.is_floating_point()):
-        raise ValueError(f"{name} is {x.dtype}; allowed: {lin.weight.dtype}, as the layer's weights")
-    if x.device != lin.weight.device:
-        raise ValueError(f"{name} is on {x.device}; allowed: {lin.weight.device}, as the layer's weights")
-
-
-def explain(x: Any, edge_index: Any = None, name: str = "x") -> None:
-    """Called when something was refused further in: says it of what the caller gave, if that is the cause."""
-    if not isinstance(x, Tensor):
-        return
-    if x.layout in (torch.sparse_csr, torch.sparse_coo):
-        check_finite(f"{name}.values()", x.values() if x.layout == torch.sparse_csr else x._values())
-    elif x.layout == torch.strided:
-        check_finite(name, x)
-    if x.dim() == 2 and isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and len(edge_index) == 2:
-        check_range(edge_index, len(x))

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import blame_input
 from ..functional import Backend
 from .decay import Decay
-from .distance_conv import DistanceConv, explain
+from .distance_conv import DistanceConv
 
 
 class EDAConv(DistanceConv):
@@ -93,7 +94,7 @@ class EDAConv(DistanceConv):
         try:
             return self._attend(x, edge_index, bool(return_attention_weights))
         except ValueError:
-            explain(x, edge_index)
+            blame_input(x, edge_index)
             raise
 
     def _attend(self, x: Tensor, edge_index: Any, weights: bool) -> Tensor | tuple[Tensor, tuple[Tensor, Tensor]]:

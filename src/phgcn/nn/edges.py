@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.utils import add_self_loops, contains_self_loops, is_torch_sparse_tensor, remove_self_loops, to_edge_index
 
-from ..structural.ops import check_edges, check_range
+from ..checks import check_edges, check_node_numbers
 
 
 def to_coo(edge_index: Any, nodes: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ torch.library.define("phgcn::park_self_loops", "(Tensor edge_index, SymInt count
 @torch.library.impl("phgcn::park_self_loops", ("cpu", "cuda"))
 def park_self_loops(edge_index: Tensor, count: int) -> Tensor:
     """The edges, in which each self-loop now is one of node ``count``, then one self-loop for each node."""
-    check_range(edge_index, count)  # here, as number `count` will be allowed from now on
+    check_node_numbers(edge_index, count)  # here, as number `count` will be allowed from now on
     parked = torch.where(edge_index[0] == edge_index[1], count, edge_index)
     return add_self_loops(parked, num_nodes=count)[0]
 

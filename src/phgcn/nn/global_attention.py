@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn.inits import glorot, zeros
 
-from ..functional import Backend, Method, check_choices, global_attention
+from ..checks import blame_input, check_choices, check_dropout, check_features, check_sizes
+from ..functional import Backend, Method, global_attention
 from .decay import Decay
-from .distance_conv import check_dropout, check_nodes, check_sizes, embed, explain
+from .distance_conv import embed
 from .linear import Linear
 
 
@@ -123,25 +124,25 @@ class GlobalAttention(torch.nn.Module):
             return self._attend(*flat).view(*shape, -1)
         except ValueError:
             for name, tensor in (("query", query), ("key", key), ("value", value)):
-                explain(tensor, name=name)
+                blame_input(tensor, name=name)
             raise
 
     def _attend(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, batch: Tensor | None, query_batch: Tensor | None
     ) -> Tensor:
         keys = query if key is None else key
-        check_nodes(keys, self.lin, "query" if key is None else "key")
+        check_features(keys, self.lin.in_channels, self.lin.weight, "query" if key is None else "key")
         projected = self.lin(keys)
         positions = embed(projected, self.embedding)
         if value is not None:
-            check_nodes(value, self.lin, "value")
+            check_features(value, self.lin.in_channels, self.lin.weight, "value")
             projected = self.lin(value)
         queries = None
         if self.lin_query is not None:
-            check_nodes(query, self.lin_query, "query")
+            check_features(query, self.lin_query.in_channels, self.lin_query.weight, "query")
             queries = self.lin_query(query).view(-1, self.heads, self.embedding_dim)
         elif key is not None:
-            check_nodes(query, self.lin, "query")
+            check_features(query, self.lin.in_channels, self.lin.weight, "query")
             queries = embed(self.lin(query), self.embedding)
         values = projected.view(-1, self.heads, self.out_channels)
         out = global_attention(

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import torch_geometric.nn.dense.linear as pyg
 from torch import Tensor
 
-from ..compile import use_threads
+from ..kernels.legacy import use_threads
 
 # BLAS may round a node's features differently when more nodes are beside it: the layers promise that a graph's output is the
 # same alone and in a batch, to the last bit. Its sums over all nodes, the gradient, also depend on the number of threads.

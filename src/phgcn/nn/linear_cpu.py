@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ..compile import kernel
+from ..kernels.legacy import kernel
 
 BLOCK = 4
 """Rows and columns that are computed together: their 16 sums fit the registers, and each number read is used 4 times."""

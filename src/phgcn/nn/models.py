@@ -12,8 +12,8 @@ from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.resolver import normalization_resolver
 
+from ..checks import check_dropout, check_sizes
 from ..functional import Backend, Method
-from .distance_conv import check_dropout, check_sizes
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .elu import ELU

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional import Backend, Method, global_attention
-from ..lattice.groups import summed_exactly
-from ..lattice.recording import can_be_recorded
+from ..checks import blame_input
+from ..functional import Backend, Method, choose_method, global_attention
 from .decay import Decay
-from .distance_conv import DistanceConv, explain
+from .distance_conv import DistanceConv
 from .elu import make_activation
 from .global_attention import drop_targets
 from .top_attention import top_attention
@@ -131,7 +130,7 @@ class PHGCNConv(DistanceConv):
         try:
             return self._attend(x, edge_index, batch, bool(return_attention_weights))
         except ValueError:
-            explain(x, edge_index)
+            blame_input(x, edge_index)
             raise
 
     def _attend(
@@ -153,9 +152,9 @@ class PHGCNConv(DistanceConv):
         return out if found is None else (out, found)
 
     def recordable(self, nodes: int) -> bool:
-        """As in :class:`DistanceConv`; of many nodes through a lattice, it must be asked how many vertices there are."""
-        small = can_be_recorded(nodes, self.heads, self.embedding.size(1))
-        return super().recordable(nodes) and (small or summed_exactly(self.method, nodes, nodes, "cuda"))
+        """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot, as the host
+        must read the number of its vertices."""
+        return super().recordable(nodes) and choose_method(self.method, nodes * nodes, self.embedding_dim, "cuda") == "exact"
 
     @torch.no_grad()
     def top_attention(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..checks import check_index
 from ..exact.reference import distances
-from ..functional import check_index
 
 PAIRS = 2**20
 """How many pairs of nodes are looked at together."""

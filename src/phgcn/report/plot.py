@@ -51,7 +51,7 @@ def plot(
     if not hasattr(model.convs[0], "project"):  # layers without an embedding
         return files
     data = load()
-    x = graphs.prepared(data.x, run.plan.settings.normalise)
+    x = graphs.scale_features(data.x, run.plan.settings.normalise)
     names, ids = graphs.class_names(data), graphs.node_names(data)
     given = layer_input(model, layer, x, data.edge_index)
     conv: Any = model.convs[layer]

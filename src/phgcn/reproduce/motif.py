@@ -21,7 +21,6 @@ from torch.nn.functional import cross_entropy
 
 from ..devices import check_device
 from ..files import locked, read_json, read_tensors, write_json, write_tensors
-from ..lattice.scheme import without_exception
 from ..provenance import provenance
 from ..registry import find_model
 from . import motif_report
@@ -277,7 +276,7 @@ def start(trial: Trial) -> State:
     case, effort = trial.case, trial.effort
     settings: dict[str, Any] = {}
     if case.model == "phgcn":
-        settings = {"decay_global": case.decay, "embedding_dim": 4, "method": without_exception(case.method, 4)}
+        settings = {"decay_global": case.decay, "embedding_dim": 4, "method": case.method}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.number)
         model = find_model(case.model).model_class()(

@@ -10,13 +10,12 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ..functional import global_attention
-from ..lattice.scheme import without_exception
 
 CLUSTERS = 6
 KINDS = ("forward", "step")
@@ -98,9 +97,9 @@ class Method:
         torch.autograd.grad(out, leaves, torch.ones_like(out))
 
 
-def attend_with(method: str, points: Tensor, values: Tensor) -> Tensor:
+def attend_with(method: Literal["exact", "lattice", "separable"], points: Tensor, values: Tensor) -> Tensor:
     """Calls this library's attention; a lattice is one, however few the points."""
-    return global_attention(points, values, decay=1.0, method=without_exception(method, points.size(1)))
+    return global_attention(points, values, decay=1.0, method=method)
 
 
 def densecrf(points: Tensor, values: Tensor) -> float:

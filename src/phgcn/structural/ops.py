@@ -9,9 +9,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..lattice.checks import check_finite
-from ..lattice.ops import as_array
+from ..checks import MAX_EDGES, check_edge_values
 from . import reference
+
+
+def attend(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None, backend: str) -> Tensor:
+    """Sums over the neighbours of each node; arguments and shapes are those of :func:`structural`."""
+    out: Tensor = torch.ops.phgcn.structural(positions, values, edge_index, edge_mask, backend)[0]
+    return out
+
 
 _INPUTS = "Tensor positions, Tensor values, Tensor edge_index, Tensor? edge_mask, str backend"
 torch.library.define("phgcn::structural", f"({_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
@@ -21,9 +27,6 @@ torch.library.define(
     f"{_INPUTS}) -> (Tensor, Tensor)",
 )  # fmt: skip
 _DEVICES = ("cpu", "cuda")
-
-MOST_EDGES = 2**31 - 1
-"""Edges are counted in 32 bits."""
 
 
 @torch.library.impl("phgcn::structural", _DEVICES)
@@ -49,17 +52,18 @@ def structural(
     if backend == "triton":
         from .triton import attend as gpu
 
-        if len(positions) == 0 or edge_index.size(1) > MOST_EDGES:
-            _check_values(positions, values, edge_index, edge_mask)
+        if len(positions) == 0 or edge_index.size(1) > MAX_EDGES:
+            check_edge_values(positions, values, edge_index, edge_mask)
         bad, found = gpu.forward(positions, values, edge_index, edge_mask)
         if bad:
-            _check_values(positions, values, edge_index, edge_mask)
+            check_edge_values(positions, values, edge_index, edge_mask)
         return found
-    _check_values(positions, values, edge_index, edge_mask)
+    check_edge_values(positions, values, edge_index, edge_mask)
     if backend == "reference":
         with torch.no_grad():
             out = reference.forward(positions, values, edge_index, edge_mask)
         return out, *_extras(positions, values, edge_index, backend)
+    from ..kernels.numba import as_array
     from .numba import attend as cpu
 
     mask = None if edge_mask is None else as_array(edge_mask)
@@ -102,6 +106,7 @@ def structural_backward(
         from .triton import attend as gpu
 
         return gpu.backward(grad, (out, norm, start, source, edge), positions, values, edge_index, edge_mask)
+    from ..kernels.numba import as_array
     from .numba import attend as cpu
 
     kept = as_array(out), as_array(norm), as_array(start), as_array(source), as_array(edge)
@@ -132,54 +137,3 @@ def _no_second_backward(ctx, *grads):
 
 torch.library.register_autograd("phgcn::structural", _backward, setup_context=_setup_context)
 torch.library.register_autograd("phgcn::structural_backward", _no_second_backward)
-
-
-# What is wrong with an input, said at once
-
-
-def check_edges(edge_index: Tensor, edge_mask: Tensor | None, positions: Tensor, heads: int) -> None:
-    """Checks what can be seen without looking at values."""
-    if not isinstance(edge_index, Tensor):
-        raise ValueError(f"edge_index is a {type(edge_index).__name__}; allowed: a tensor")
-    if edge_index.layout != torch.strided or edge_index.dim() != 2 or edge_index.size(0) != 2:
-        shape = tuple(edge_index.shape)
-        raise ValueError(f"edge_index has shape {shape}, layout {edge_index.layout}; allowed: a dense (2, E) tensor")
-    if edge_index.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"edge_index is {edge_index.dtype}; allowed: int64, int32")
-    if edge_mask is not None:
-        if not isinstance(edge_mask, Tensor):
-            raise ValueError(f"edge_mask is a {type(edge_mask).__name__}; allowed: a tensor")
-        if not edge_mask.dtype.is_floating_point and edge_mask.dtype != torch.bool:
-            raise ValueError(f"edge_mask is {edge_mask.dtype}; allowed: a floating type or bool")
-        count = edge_index.size(1)
-        if tuple(edge_mask.shape) not in ((count,), (count, heads)):
-            raise ValueError(f"edge_mask has shape {tuple(edge_mask.shape)}; allowed: ({count},) or ({count}, {heads})")
-    for name, tensor in (("edge_index", edge_index), ("edge_mask", edge_mask)):
-        if tensor is not None and tensor.device != positions.device:
-            raise ValueError(f"{name} is on {tensor.device}; allowed: {positions.device}, as positions")
-
-
-def _check_values(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None) -> None:
-    """Checks what can only be seen by looking at the values."""
-    for name, tensor in (("positions", positions), ("values", values), ("edge_mask", edge_mask)):
-        if tensor is not None:
-            check_finite(name, tensor)
-    check_range(edge_index, len(positions))
-
-
-def check_range(edge_index: Tensor, count: int) -> None:
-    """Names the first column that points to no node; looks at nothing while a CUDA graph is captured, where it cannot."""
-    if edge_index.is_cuda and torch.cuda.is_current_stream_capturing():
-        return
-    if edge_index.size(1) > MOST_EDGES:
-        raise ValueError(f"edge_index has {edge_index.size(1)} columns; allowed: up to {MOST_EDGES}")
-    if edge_index.numel() == 0:
-        return
-    least, most = torch.stack(torch.aminmax(edge_index)).tolist()
-    if least >= 0 and most < count:
-        return
-    bad = (edge_index < 0) | (edge_index >= count)
-    column = int(bad.any(dim=0).nonzero()[0])
-    row = int(bad[:, column].nonzero()[0])
-    allowed = f"0 to {count - 1}, as positions has {count} rows" if count > 0 else "no edges, as positions has no rows"
-    raise ValueError(f"edge_index[{row}, {column}] is {int(edge_index[row, column])}; allowed: {allowed}")

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...lattice.checks import check_values
-from ...lattice.scheme import Exact
-from ...triton_kernels import capturing, cdiv, device_of, power_of_2
+from ...checks import check_values
+from ...kernels.graphs import find_graphs
+from ...kernels.points import Gradients, Points
+from ...kernels.triton import capturing, cdiv, device_of, power_of_2
 from .kernels import attend, gradients, nearest
 from .packing import pack, pack_gradients
 
@@ -97,43 +98,53 @@ class Pairs:
         return Pairs([(c, d, a, b) for a, b, c, d in self.ranges], self.key_order, self.query_order)
 
 
-def forward(positions: Tensor, values: Tensor, queries: Tensor | None, normalise: bool) -> tuple[Tensor, Tensor]:
-    """Exact attention of one graph; returns output and normaliser.
+def forward(points: Points, normalise: bool, at_most: int) -> tuple[Tensor, Tensor]:
+    """Returns output and normaliser; see :func:`phgcn.exact.ops.attend`.
 
     The host waits once, after everything has been launched, to learn whether all numbers are finite; not while a CUDA graph
-    is recorded, where it cannot: what is not finite is not found then.
+    is captured: numbers that are not finite are not found then.
     """
-    asked = positions if queries is None else queries
-    out = values.new_empty(len(asked), *values.shape[1:])
-    norm = positions.new_empty(len(asked) if normalise else 0, values.size(1))
-    if len(positions) == 0 or len(asked) == 0:
-        check_values(positions, values, queries, Exact())
-        return out.zero_(), norm.zero_()
-    bad = all_pairs(positions, values, queries, _one_graph(positions, asked), normalise, out, norm)
+    positions, values, queries = points[:3]
+    out, norm = points.new_output(normalise)
+    pairs = _pairs(points, at_most)
+    if pairs is None or len(pairs.ranges) > 1 or points.batch is not None:  # not all rows may be written
+        out.zero_(), norm.zero_()
+    if pairs is None:
+        check_values(positions, values, queries)
+        return out, norm
+    bad = all_pairs(positions, values, queries, pairs, normalise, out, norm)
     if not capturing(values) and any(bool(flags.any()) for flags in bad):
-        check_values(positions, values, queries, Exact())
+        check_values(positions, values, queries)
     return out, norm
 
 
-def backward(
-    grad: Tensor, out: Tensor, norm: Tensor, positions: Tensor, values: Tensor, queries: Tensor | None, normalise: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The gradients of positions, values and queries of :func:`forward`."""
-    asked = positions if queries is None else queries
-    grads = [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (positions, values)]
-    of_queries = None if queries is None else torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
-    if len(positions) == 0 or len(asked) == 0:
-        for own in (*grads, of_queries):
-            if own is not None:
-                own.zero_()
-        return grads[0], grads[1], of_queries
-    pairs = _one_graph(positions, asked)
-    all_pairs_backward(grad, out, norm, positions, values, queries, pairs, normalise, grads[0], grads[1], of_queries)
-    return grads[0], grads[1], of_queries
+def backward(grad: Tensor, out: Tensor, norm: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
+    """Returns the gradients of positions, values and queries."""
+    positions, values, queries = points[:3]
+    pairs = _pairs(points, at_most)
+    make = torch.empty if pairs is not None and points.batch is None else torch.zeros
+    of_positions, of_values = (make(t.shape, dtype=t.dtype, device=t.device) for t in (positions, values))
+    of_queries = None if queries is None else make(queries.shape, dtype=queries.dtype, device=queries.device)
+    if pairs is not None:
+        all_pairs_backward(grad, out, norm, positions, values, queries, pairs, normalise, of_positions, of_values, of_queries)
+    return Gradients(of_positions, of_values, of_queries)
 
 
-def _one_graph(positions: Tensor, asked: Tensor) -> Pairs:
-    return Pairs([(0, len(asked), 0, len(positions))])
+def _pairs(points: Points, at_most: int) -> Pairs | None:
+    """Finds the queries and keys that are summed; :obj:`None` if there are none."""
+    if points.empty:
+        return None
+    query_count = None if points.queries is None else len(points.queries)
+    graphs = find_graphs(len(points.positions), points.batch, query_count, points.query_batch)
+    ranges, key, query = [], 0, 0
+    for inside, k, q in zip(graphs.within(at_most=at_most), graphs.keys, graphs.queries, strict=True):
+        if inside and q > 0:
+            ranges.append((query, query + q, key, key + k))
+        key, query = key + k, query + q
+    if not ranges:
+        return None
+    orders = [None if index is None else torch.argsort(index, stable=True) for index in (graphs.of_queries, graphs.of_keys)]
+    return Pairs(ranges, *orders)
 
 
 def all_pairs(

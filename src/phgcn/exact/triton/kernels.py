@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from ...triton_kernels import kernel, tl, triton
+from ...kernels.triton import kernel, tl, triton
 from .packing import cut, numbers
 
 LOG2E: tl.constexpr = tl.constexpr(math.log2(math.e))

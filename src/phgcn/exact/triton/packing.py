@@ -7,7 +7,7 @@ and *low*: tensor cores multiply these.
 
 from __future__ import annotations
 
-from ...triton_kernels import kernel, tl, triton
+from ...kernels.triton import kernel, tl, triton
 
 
 @triton.jit

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
-from ...compile import inline, kernel
+from ...kernels.legacy import inline, kernel
 
 CUBES = 64
 SEGMENTS = 128

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ...compile import inline, kernel, serial
+from ...kernels.legacy import inline, kernel, serial
 
 POINTS = 1024
 """Points that one task of a parallel loop takes: enough to hide its start, few enough to share evenly."""

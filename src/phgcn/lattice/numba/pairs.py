@@ -18,7 +18,7 @@ import numpy as np
 from numba import prange, types
 from numba.extending import overload
 
-from ...compile import inline, kernel
+from ...kernels.legacy import inline, kernel
 from .blur import add_row, add_rows
 
 TARGETS = 16

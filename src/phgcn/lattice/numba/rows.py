@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ...compile import kernel
+from ...kernels.legacy import kernel
 
 
 def padded(channels: int) -> int:

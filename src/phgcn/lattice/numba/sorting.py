@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ...compile import kernel, serial
+from ...kernels.legacy import kernel, serial
 
 DIGIT = 11
 """Bits sorted per pass at most: 2,048 counters stay in the first-level cache."""

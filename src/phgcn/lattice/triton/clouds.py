@@ -12,12 +12,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
-from ...exact.triton.attend import Pairs
-from ..checks import refuse_graph
-from ..groups import summed_exactly
-from ..scheme import Scheme
+from ...kernels.graphs import DeviceGraphs
 from .launch import tl, triton
 from .rows import PIECE, Rows, sum_runs
 
@@ -26,82 +22,6 @@ CHUNK = 256
 
 START, PRESENT, FIRST, KEYS, QUERIES = (tl.constexpr(row) for row in range(5))
 """The rows of :class:`Sizes`' table."""
-
-
-@dataclass
-class Graphs:
-    """The keys and queries of each graph.
-
-    Args:
-        of_keys, of_queries (torch.Tensor, optional): The graph of each point; :obj:`None` if there is one.
-        keys, queries (list): How many points each graph has.
-    """
-
-    of_keys: Tensor | None
-    of_queries: Tensor | None
-    keys: list[int]
-    queries: list[int]
-
-
-def find_graphs(count: int, batch: Tensor | None, asked: int | None, query_batch: Tensor | None) -> Graphs:
-    """Groups points by graph.  Without a ``batch``, nothing is read; an index that is new is read once."""
-    given = {name: index for name, index in (("batch", batch), ("query_batch", query_batch)) if index is not None}
-    if not any(index.numel() > 0 for index in given.values()):
-        return Graphs(None, None, [count], [count if asked is None else asked])
-    found = [graph_sizes(name, index) for name, index in given.items()]
-    sizes, points = [size for size in found if size is not None], [index.long() for index in given.values()]
-    if len(sizes) < len(found):  # few graphs with far numbers: number them anew
-        names = torch.unique(torch.cat(points))
-        points = [torch.searchsorted(names, index) for index in points]
-        sizes = [torch.bincount(index).tolist() for index in points]
-    graphs = max(len(size) for size in sizes)
-    keys, *queries = [size + [0] * (graphs - len(size)) for size in sizes]
-    return Graphs(points[0], points[-1], keys, queries[0] if queries else keys)
-
-
-FEW_GRAPHS = 1024
-"""The sizes of so many graphs are read together with how many there are."""
-
-_KNOWN = WeakIdKeyDictionary()
-"""Of each index that was read: its version, and the sizes of its graphs.  In training, and by every layer and head, the same
-index is given again."""
-
-
-def graph_sizes(name: str, index: Tensor) -> list[int] | None:
-    """How many points each graph has; :obj:`None` where most numbers of graphs have none.  Refuses a negative one."""
-    if index.numel() == 0:
-        return []
-    version = None if index.is_inference() else index._version
-    known = _KNOWN.get(index)
-    if version is not None and known is not None and known[0] == version:
-        return known[1]
-    ordered = index.long().sort()[0]
-    first = torch.searchsorted(ordered, torch.arange(FEW_GRAPHS + 1, device=index.device))
-    least, most, *before = torch.cat([ordered[:1], ordered[-1:], first]).tolist()
-    if least < 0:
-        refuse_graph(name, index)
-    if most >= FEW_GRAPHS and most >= 2 * len(index):
-        return None
-    if most >= FEW_GRAPHS:
-        before = torch.searchsorted(ordered, torch.arange(most + 2, device=index.device)).tolist()
-    sizes = np.diff(before[: most + 2]).tolist()
-    if version is not None:
-        _KNOWN[index] = version, sizes
-    return sizes
-
-
-def exact_pairs(graphs: Graphs, scheme: Scheme, device: torch.device) -> tuple[Pairs | None, list[bool]]:
-    """The pairs of all graphs that are summed exactly, if any, and which these are."""
-    exactly = [summed_exactly(scheme, k, q, device.type) for k, q in zip(graphs.keys, graphs.queries, strict=True)]
-    ranges, key, query = [], 0, 0
-    for chosen, k, q in zip(exactly, graphs.keys, graphs.queries, strict=True):
-        if chosen and q > 0:
-            ranges.append((query, query + q, key, key + k))
-        key, query = key + k, query + q
-    if not ranges:
-        return None, exactly
-    orders = [None if index is None else torch.argsort(index, stable=True) for index in (graphs.of_queries, graphs.of_keys)]
-    return Pairs(ranges, *orders), exactly
 
 
 @dataclass(frozen=True)
@@ -188,14 +108,14 @@ class Clouds:
         return sum_runs(rows, self.order, rows.main.new_empty(0), self.sizes.start, self.number, long, shift=begin)
 
 
-def find_clouds(positions: Tensor, queries: Tensor | None, graphs: Graphs, exactly: list[bool]) -> Clouds:
+def find_clouds(positions: Tensor, queries: Tensor | None, graphs: DeviceGraphs, left_out: list[bool]) -> Clouds:
     """The clouds of all graphs and heads."""
     heads, dim = positions.shape[1:]
     given = positions if queries is None else torch.cat([positions, queries])
     position = given.contiguous().view(-1, dim)
     device, keys = position.device, positions.size(0) * heads
     points = graphs.keys if queries is None else [k + q for k, q in zip(graphs.keys, graphs.queries, strict=True)]
-    sizes = find_sizes(tuple(points), tuple(graphs.keys), tuple(graphs.queries), tuple(exactly), heads, device)
+    sizes = find_sizes(tuple(points), tuple(graphs.keys), tuple(graphs.queries), tuple(left_out), heads, device)
     begin = 0 if queries is None else keys
     if len(points) == 1:
         cloud = torch.empty(position.size(0), dtype=torch.int32, device=device)

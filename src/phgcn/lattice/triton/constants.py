@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..coefficients import FLAT, multiscale_weights, separable_weights, stencil_weights
+from ..coefficients import FADE_START, multiscale_weights, separable_weights, stencil_weights
 from ..geometry import kuhn_matrix, origin
-from ..groups import mean_pairs_cell
+from ..levels import mean_pairs_cell
 from ..scheme import MultiScale, Separable
 from .build import MOST_OFFSETS, Offsets, Stencil
 from .keys import Words
@@ -98,12 +98,12 @@ def _multiscale(scheme: MultiScale, dim: int, dtype: torch.dtype, device: torch.
     stencil = _stencil(*_widened(every), dtype, device)
     law, cells = [], []
     for radius, amplitude in zip(fitted.radius, fitted.amplitude, strict=True):
-        steep = 1 / (radius**2 * (1 - FLAT**2)) if radius > 0 else 0.0
+        steep = 1 / (radius**2 * (1 - FADE_START**2)) if radius > 0 else 0.0
         law.append(_double([radius**2, steep, fitted.rate, *amplitude.tolist()], device))
         side = 1 / radius if radius > 0 else 0.0
         cells.append(_double([side] * (min(dim, CELL_DIMENSIONS) - 1) + [side * FINER], device))
     sides = tuple(mean_pairs_cell(dim, radius) for radius in fitted.radius)
-    own = [fitted.own(level) for level in range(levels)]
+    own = [fitted.self_target(level) for level in range(levels)]
     return Constants(
         stencils=(stencil,), together=None, radius=fitted.radius, law=tuple(law), cells=tuple(cells),
         sides=_double(sides, device),

@@ -6,7 +6,7 @@ and for one that is a multiple of 16.
 
 from __future__ import annotations
 
-from ...triton_kernels import INTERPRETED, cdiv, kernel, power_of_2, tl, triton
+from ...kernels.triton import INTERPRETED, cdiv, kernel, power_of_2, tl, triton
 
 __all__ = ["block", "cdiv", "kernel", "power_of_2", "programs", "steps", "tl", "triton"]
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from ...compile import use_threads
+from ...kernels.legacy import use_threads
 from ..extra import needed
 from .walks import compare, rings, running_weights, walks
 

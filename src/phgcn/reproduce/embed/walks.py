@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ...compile import inline, kernel, serial
+from ...kernels.legacy import inline, kernel, serial
 
 MAX_HOPS = 4
 """The last ring."""

@@ -9,10 +9,9 @@ from torch import Tensor
 from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import segment
 
-from ...nn.distance_conv import check_nodes, check_sizes
+from ...checks import check_features, check_node_numbers, check_sizes
 from ...nn.edges import to_coo
 from ...nn.linear import Linear
-from ...structural.ops import check_range
 
 RELATIONS = 9
 """Four quadrants around a neighbour in the graph, four around one in latent space, and the node itself."""
@@ -91,7 +90,7 @@ class GeomGCNConv(torch.nn.Module):
 
     def arrange(self, x: Tensor, edge_index: Any, relation: Tensor) -> Arrangement:
         """Sorts edges for :meth:`aggregate`; the result can be used again by another layer."""
-        check_nodes(x, self.lin)
+        check_features(x, self.lin.in_channels, self.lin.weight)
         edges, places = self._edges(x, edge_index, relation), x.size(0) * self.num_relations
         numbers = edges * self.num_relations + relation.long()  # of places, one for each node and relation
         forth, back = _by_target(numbers, places), _by_target(numbers.flip(0), places)
@@ -100,7 +99,7 @@ class GeomGCNConv(torch.nn.Module):
 
     def aggregate(self, x: Tensor, arranged: Arrangement) -> Tensor:
         """Computes the output for edges that are arranged."""
-        check_nodes(x, self.lin)
+        check_features(x, self.lin.in_channels, self.lin.weight)
         count, shape = x.size(0), (self.num_relations, self.out_channels)
         *sorted_edges, scale = arranged
         values = self.lin(x) * scale.unsqueeze(1)
@@ -125,7 +124,7 @@ class GeomGCNConv(torch.nn.Module):
         if relation.device != edges.device:
             raise ValueError(f"relation is on {relation.device}; allowed: {edges.device}, as edge_index")
         if not torch.compiler.is_compiling() and not _capturing(edges):  # where values can be looked at
-            check_range(edges, x.size(0))
+            check_node_numbers(edges, x.size(0))
             outside = (relation < 0) | (relation >= self.num_relations)
             if bool(outside.any()):
                 raise ValueError(f"relation is {int(relation[outside][0])}; allowed: 0 to {self.num_relations - 1}")

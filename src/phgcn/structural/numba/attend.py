@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ...compile import inline, kernel, serial, use_threads
+from ...kernels.legacy import inline, kernel, serial, use_threads
 from .edges import by_node, invert, take
 from .lines import CHUNK, LANES, add_products, assign, fetch, fill, multiply, owners, root, subtract, sum_runs, weigh
 

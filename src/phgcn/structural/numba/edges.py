@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ...compile import kernel
+from ...kernels.legacy import kernel
 
 
 @kernel

@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from ...compile import inline, serial
+from ...kernels.legacy import inline, serial
 
 LANES = 8
 """Heads that are computed together."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...triton_kernels import capturing, cdiv, device_of, power_of_2
+from ...kernels.triton import capturing, cdiv, device_of, power_of_2
 from .kernels import attend, edges_by_node, look, source_gradients, target_gradients
 
 LOOKERS = 512

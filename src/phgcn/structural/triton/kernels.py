@@ -8,7 +8,7 @@ heads, numbers).  All are known when a kernel is compiled: only then are rows re
 
 from __future__ import annotations
 
-from ...triton_kernels import tl, triton
+from ...kernels.triton import tl, triton
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 r"""The Numba backend: the filter of all graphs and heads, and its gradient, on the cores of the CPU.
 
 Graphs and heads go through their lattices one by one, each by the same steps as if it were alone, so that nothing beside it
-can change a bit of its output.  Those that are summed exactly share one parallel loop, since most are small.
+can change a bit of its output.
 """
 
 from __future__ import annotations
@@ -9,23 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from ...compile import use_threads
-from ..coefficients import FLAT, MultiScaleWeights, multiscale_weights, separable_weights
-from ..groups import FLOOR, Groups, finest_level, mean_pairs_cell, summed_exactly
+from ...kernels.graphs import GraphGroups
+from ...kernels.legacy import as_array, use_threads
+from ...kernels.points import Gradients, Points
+from ..coefficients import FADE_START, MultiScaleWeights, multiscale_weights, separable_weights
+from ..levels import FLOOR, finest_level, mean_pairs_cell
+from ..ops import FilterCall
+from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Scheme, Separable
 from . import build, rows
 from .lattice import Lattice, SeparableLattice, multipliers, sort_keys
 from .near import NearField
-from .pairs import TARGETS, PairWeight, all_pairs, coordinate_lines, nearest
+from .pairs import PairWeight
 from .sorting import run_starts
 
 
-def forward(
-    positions: np.ndarray, values: np.ndarray, queries: np.ndarray | None, groups: Groups, scheme: Scheme, normalise: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """The filter; arrays are (N, H, D), (N, H, C) and, in cross-attention, (M, H, D).  Returns output and normaliser."""
+def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Returns output, normaliser and plan; see :class:`phgcn.lattice.ops.FilterBackend`."""
+    groups = checked_groups(points, call)
     use_threads()
+    positions, values, queries = (None if t is None else as_array(t) for t in points[:3])
+    normalise = call.normalise
     targets = positions if queries is None else queries
     heads, channels = values.shape[1:]
     out = np.empty((len(targets), heads, channels), values.dtype)
@@ -35,27 +42,19 @@ def forward(
     asked = keys if queries is None else rows.pack_points(queries, groups.query_order)
     packed = rows.pack_values(values, groups.key_order, normalise, width)
     summed = np.zeros((heads, len(targets), width), values.dtype)
-    _exact(keys, asked, packed, summed, groups, scheme, normalise and queries is not None)
-    for head, k, q in _clouds(heads, groups, scheme):
-        cloud = _cloud(keys[head, k], None if queries is None else asked[head, q], scheme, normalise)
+    for head, k, q in _clouds(heads, groups, call):
+        cloud = _cloud(keys[head, k], None if queries is None else asked[head, q], call.scheme, normalise)
         cloud.forward(packed[head, k], summed[head, q])
     rows.unpack_values(summed, groups.query_order, normalise, out, norm)
-    return out, norm
+    return torch.from_numpy(out), torch.from_numpy(norm), []
 
 
-def backward(
-    grad: np.ndarray,
-    out: np.ndarray,
-    norm: np.ndarray,
-    positions: np.ndarray,
-    values: np.ndarray,
-    queries: np.ndarray | None,
-    groups: Groups,
-    scheme: Scheme,
-    normalise: bool,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The gradients of positions, values and, in cross-attention, queries."""
+def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
+    """Returns the gradients of positions, values and, in cross-attention, queries."""
+    groups = checked_groups(points, call)
     use_threads()
+    positions, values, queries = (None if t is None else as_array(t) for t in points[:3])
+    normalise = call.normalise
     heads, channels = values.shape[1:]
     grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
     grad_queries = None if queries is None else np.empty_like(queries)
@@ -63,95 +62,28 @@ def backward(
     keys = rows.pack_points(positions, groups.key_order)
     asked = keys if queries is None else rows.pack_points(queries, groups.query_order)
     packed = rows.pack_values(values, groups.key_order, normalise, width)
-    grads = rows.pack_gradients(grad, out, norm, groups.query_order, normalise, width)
+    grads = rows.pack_gradients(as_array(grad), as_array(out), as_array(norm), groups.query_order, normalise, width)
     grad_rows, grad_keys = np.zeros_like(packed), np.zeros_like(keys)
     grad_asked = grad_keys if queries is None else np.zeros_like(asked)
-    far = normalise and queries is not None
-    _exact_backward(keys, asked, packed, grads, grad_rows, grad_keys, grad_asked, groups, scheme, far)
-    for head, k, q in _clouds(heads, groups, scheme):
-        cloud = _cloud(keys[head, k], None if queries is None else asked[head, q], scheme, normalise)
+    for head, k, q in _clouds(heads, groups, call):
+        cloud = _cloud(keys[head, k], None if queries is None else asked[head, q], call.scheme, normalise)
         of_keys, of_asked = grad_keys[head, k], grad_asked[head, q]
         cloud.backward(packed[head, k], grads[head, q], grad_rows[head, k], of_keys, of_asked)
     rows.unpack_columns(grad_rows, groups.key_order, grad_values)
     rows.unpack_columns(grad_keys, groups.key_order, grad_positions)
     if queries is not None:
         rows.unpack_columns(grad_asked, groups.query_order, grad_queries)
-    return grad_positions, grad_values, grad_queries
-
-
-# Exact sums of all graphs and heads at once
-
-
-def _blocks(heads: int, groups: Groups, scheme: Scheme, swapped: bool = False) -> np.ndarray:
-    """Few targets each of the graphs that are summed exactly, and the range of their sources; points are numbered through
-    all heads."""
-    found = []
-    for k, q in groups.slices():
-        if summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
-            t, s = (k, q) if swapped else (q, k)
-            found += [(a, min(a + TARGETS, t.stop), s.start, s.stop) for a in range(t.start, t.stop, TARGETS)]
-    keys, asked = len(groups.key_order), len(groups.query_order)
-    step = [keys, keys, asked, asked] if swapped else [asked, asked, keys, keys]
-    one = np.array(found, np.int64).reshape(-1, 4)
-    return (np.arange(heads)[:, None, None] * np.array(step) + one).reshape(-1, 4)
-
-
-def _law(dtype: np.dtype) -> PairWeight:
-    return PairWeight(dtype.type(np.inf), dtype.type(np.inf), np.empty(0, dtype), dtype.type(0))
-
-
-def _shift(blocks: np.ndarray, asked: np.ndarray, sources: np.ndarray, far: bool) -> np.ndarray:
-    """What to add to the exponents of each query's weights: where no weight is surely 1, the distance to the nearest key,
-    so that a query far from all of them does not sum zeros."""
-    shift = np.zeros(len(asked), asked.dtype)
-    if far:
-        nearest(blocks, asked, sources, shift)
-    return np.where(np.isfinite(shift), shift, 0)
-
-
-def _exact(keys, asked, packed, summed, groups: Groups, scheme: Scheme, far: bool) -> None:
-    blocks = _blocks(len(keys), groups, scheme)
-    if len(blocks) == 0:
-        return
-    sources, none = coordinate_lines(_flat(keys)), np.empty((0, 0), keys.dtype)
-    targets = sources.T.copy() if asked is keys else coordinate_lines(_flat(asked)).T.copy()
-    shift, zero = _shift(blocks, targets, sources, far), np.zeros(sources.shape[1], keys.dtype)
-    law = _law(keys.dtype)
-    all_pairs(blocks, targets, shift, sources, zero, law, _flat(packed), _flat(summed), none, none, none)
-
-
-def _exact_backward(keys, asked, packed, grads, grad_rows, grad_keys, grad_asked, groups, scheme, far: bool) -> None:
-    blocks = _blocks(len(keys), groups, scheme)
-    if len(blocks) == 0:
-        return
-    packed, grads, grad_rows, grad_keys = _flat(packed), _flat(grads), _flat(grad_rows), _flat(grad_keys)
-    law, none, zero = _law(keys.dtype), np.empty((0, 0), keys.dtype), np.zeros(len(packed), keys.dtype)
-    of_keys = coordinate_lines(_flat(keys))
-    if asked is keys:
-        own, other = rows.beside(grads, packed), rows.beside(packed, grads)
-        all_pairs(blocks, of_keys.T.copy(), zero, of_keys, zero, law, grads, grad_rows, own, other, grad_keys)
-        return
-    of_asked = coordinate_lines(_flat(asked))
-    shift = _shift(blocks, of_asked.T.copy(), of_keys, far)
-    all_pairs(blocks, of_asked.T.copy(), shift, of_keys, zero, law, none, none, grads, packed, _flat(grad_asked))
-    blocks = _blocks(len(keys), groups, scheme, swapped=True)
-    all_pairs(blocks, of_keys.T.copy(), zero, of_asked, shift, law, grads, grad_rows, packed, grads, grad_keys)
-
-
-def _flat(table: np.ndarray) -> np.ndarray:
-    """The rows of all heads as one table, the same memory."""
-    return table.reshape(table.shape[0] * table.shape[1], table.shape[2])
+    return Gradients(*(None if g is None else torch.from_numpy(g) for g in (grad_positions, grad_values, grad_queries)))
 
 
 # One graph and head at a time
 
 
-def _clouds(heads: int, groups: Groups, scheme: Scheme) -> Iterator[tuple[int, slice, slice]]:
+def _clouds(heads: int, groups: GraphGroups, call: FilterCall) -> Iterator[tuple[int, slice, slice]]:
     """Head, keys and queries of all that goes through a lattice."""
     for head in range(heads):
-        for k, q in groups.slices():
-            if not summed_exactly(scheme, k.stop - k.start, q.stop - q.start):
-                yield head, k, q
+        for k, q in groups.slices(more_than=call.more_than):
+            yield head, k, q
 
 
 def _cloud(keys, queries, scheme: Scheme, normalise: bool):
@@ -253,7 +185,7 @@ class _MultiScaleCloud(_Cloud):
         for lattice in self.lattices:
             build.self_weights(lattice.w, lattice.base, lattice.scale, self.tables, once)
             given += once
-        return (self.fitted.own(self.level) - given / len(self.lattices)).astype(self.points.dtype)
+        return (self.fitted.self_target(self.level) - given / len(self.lattices)).astype(self.points.dtype)
 
     def forward(self, packed, summed) -> None:
         for lattice in self.lattices:
@@ -296,7 +228,7 @@ class _MultiScaleCloud(_Cloud):
 
 def _near_law(fitted: MultiScaleWeights, level: int, dtype: np.dtype) -> PairWeight:
     radius, kind = fitted.radius[level], dtype.type
-    return PairWeight(kind(radius), kind(FLAT * radius), fitted.amplitude[level].astype(dtype), kind(fitted.rate))
+    return PairWeight(kind(radius), kind(FADE_START * radius), fitted.amplitude[level].astype(dtype), kind(fitted.rate))
 
 
 def mean_pairs(keys: np.ndarray, queries: np.ndarray | None, radius: float, enough: float) -> float:

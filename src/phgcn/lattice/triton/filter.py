@@ -1,6 +1,6 @@
 r"""The Triton backend: the filter of all graphs and heads, and its gradient, on a GPU.
 
-All clouds go through the same launches, whatever they are beside.  Graphs that are summed exactly take kernels of their own.
+All clouds go through the same launches, whatever they are beside.
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...exact.triton.attend import all_pairs, all_pairs_backward
-from ...triton_kernels import capturing, device_of
-from ..checks import check_values, position_limit
-from ..groups import FLOOR
-from ..recording import rehearsed
-from ..scheme import Exact, Scheme, Separable
-from .clouds import Clouds, exact_pairs, find_clouds, find_graphs
+from ...checks import check_values
+from ...kernels.graphs import find_graphs
+from ...kernels.points import Gradients, Points
+from ...kernels.triton import device_of
+from ..levels import FLOOR
+from ..limits import position_limit
+from ..ops import FilterCall
+from ..scheme import Scheme, Separable
+from .clouds import Clouds, find_clouds
 from .constants import Constants, constants
 from .lattice import Lattice, Plan, make_plan
 from .near import NearField
@@ -22,119 +24,67 @@ from .rows import COLUMN, NONE, ONES, Rows, gradient_rows
 from .slicing import CloudSums, slice_gradients, slice_points
 
 
-def forward(
-    positions: Tensor,
-    values: Tensor,
-    batch: Tensor | None,
-    queries: Tensor | None,
-    query_batch: Tensor | None,
-    scheme: Scheme,
-    normalise: bool,
-) -> tuple[Tensor, Tensor]:
-    """The filter; tensors are (N, H, D), (N, H, C) and, in cross-attention, (M, H, D).  Returns output and normaliser.
+def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Returns output, normaliser and plan; see :class:`phgcn.lattice.ops.FilterBackend`.
 
-    Values may have a half type; sums, and the normaliser, are in the type of the positions.  If there may be a backward pass,
-    the normaliser carries the plan, as its attribute ``plan``, which the backward pass then need not make again."""
-    asked = positions if queries is None else queries
-    limit = torch.inf if isinstance(scheme, Exact) else position_limit(positions.size(2), scheme)
+    Values may have a half type; sums, and the normaliser, are in the type of the positions."""
+    positions, values, queries, batch, query_batch = points
+    scheme, normalise = call.scheme, call.normalise
+    asked = points.targets
+    limit = position_limit(positions.size(2), scheme)
     graphs = find_graphs(positions.size(0), batch, None if queries is None else queries.size(0), query_batch)
-    pairs, exactly = exact_pairs(graphs, scheme, values.device)
-    make = torch.empty if pairs is None else torch.zeros
+    present = graphs.within(more_than=call.more_than)
+    make = torch.empty if all(present) else torch.zeros
     out = make(asked.size(0), *values.shape[1:], dtype=values.dtype, device=values.device)
     norm = make(asked.size(0) if normalise else 0, values.size(1), dtype=positions.dtype, device=values.device)
-    if positions.size(0) == 0 or asked.size(0) == 0:
-        check_values(positions, values, queries, scheme)
-        return out.zero_(), norm.zero_()
+    if points.empty or not any(present):
+        check_values(positions, values, queries, limit)
+        return out.zero_(), norm.zero_(), []
     with device_of(values):
-        plan = None
-        if all(exactly):
-            # While a CUDA graph is captured nobody can look: small graphs are trained with one.
-            suspect = not capturing(values) and not _seem_finite(positions, values, queries)
-        else:
-            clouds, made = find_clouds(positions, queries, graphs, exactly), _constants(positions, scheme)
-            rows, kept = _rows(values, norm), any(t is not None and t.requires_grad for t in (positions, values, queries))
-            plan = make_plan(clouds, scheme, made, kept, limit, rows.main, _recorded(clouds, made))
-            suspect = plan.suspect
-            if kept:
-                norm.plan = plan  # type: ignore[attr-defined]
-        if suspect:
-            check_values(positions, values, queries, scheme)
-        if pairs is not None:
-            all_pairs(positions, values, queries, pairs, normalise, out, norm)
-        if plan is not None:
-            _forward(plan, made, scheme, rows, normalise, out, norm)
-    return out, norm
+        clouds = find_clouds(positions, queries, graphs, [not p for p in present])
+        made = _constants(positions, scheme)
+        rows = _rows(values, norm)
+        plan = make_plan(clouds, scheme, made, keep_plan, limit, rows.main, False)
+        if plan.suspect:
+            check_values(positions, values, queries, limit)
+        _forward(plan, made, scheme, rows, normalise, out, norm)
+    return out, norm, []
 
 
-def backward(
-    grad: Tensor,
-    out: Tensor,
-    norm: Tensor,
-    positions: Tensor,
-    values: Tensor,
-    batch: Tensor | None,
-    queries: Tensor | None,
-    query_batch: Tensor | None,
-    scheme: Scheme,
-    normalise: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The gradients of positions, values and, in cross-attention, queries."""
+def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
+    """Returns the gradients of positions, values and, in cross-attention, queries."""
+    positions, values, queries, batch, query_batch = points
+    scheme, normalise = call.scheme, call.normalise
     heads, dim = positions.shape[1:]
     keys = positions.size(0) * heads
-    points = keys + (0 if queries is None else queries.size(0) * heads)
+    count = keys + (0 if queries is None else queries.size(0) * heads)
     graphs = find_graphs(positions.size(0), batch, None if queries is None else queries.size(0), query_batch)
-    pairs, exactly = exact_pairs(graphs, scheme, values.device)
-    plan: Plan | None = norm.__dict__.pop("plan", None)
+    present = graphs.within(more_than=call.more_than)
     with device_of(values):
-        if positions.size(0) > 0 and (queries is None or queries.size(0) > 0) and not all(exactly):
+        made = None
+        if not points.empty and any(present):
+            clouds = find_clouds(positions, queries, graphs, [not p for p in present])
             made = _constants(positions, scheme)
-            if plan is None:
-                clouds = find_clouds(positions, queries, graphs, exactly)
-                plan = make_plan(clouds, scheme, made, True, torch.inf, None, _recorded(clouds, made))
+            built = make_plan(clouds, scheme, made, True, torch.inf, None, False)
         # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
-        adds = plan is not None and (made.lattices > 1 or any(plan.levels))
-        make = torch.zeros if plan is None or pairs is not None or len(plan.levels) > 1 else torch.empty
-        grad_points = make(points, dim, dtype=positions.dtype, device=values.device)
+        adds = made is not None and (made.lattices > 1 or any(built.levels))
+        make = torch.zeros if made is None or not all(present) or len(built.levels) > 1 else torch.empty
+        grad_points = make(count, dim, dtype=positions.dtype, device=values.device)
         grad_values = make(values.shape, dtype=positions.dtype if adds else values.dtype, device=values.device)
         grad_positions = grad_points[:keys].view(positions.shape)
         grad_queries = None if queries is None else grad_points[keys:].view(queries.shape)
-        if pairs is not None and positions.size(0) > 0:
-            all_pairs_backward(
-                grad, out, norm, positions, values, queries, pairs, normalise, grad_positions, grad_values, grad_queries
-            )
-        if plan is not None:
+        if made is not None:
             grads = gradient_rows(_flat(grad), _flat(out), norm.reshape(-1), normalise)
-            _backward(plan, made, scheme, _rows(values, norm), grads, normalise, _flat(grad_values), grad_points)
+            _backward(built, made, scheme, _rows(values, norm), grads, normalise, _flat(grad_values), grad_points)
     grad_values = grad_values.to(values.dtype)
     # An op's outputs may not share memory.
-    if queries is not None:
-        grad_positions = grad_positions.clone()
-        assert grad_queries is not None
-        grad_queries = grad_queries.clone()
-    return grad_positions, grad_values, grad_queries
-
-
-def _seem_finite(*tensors: Tensor | None) -> bool:
-    """A sum is finite only if all terms are; overflow alone causes a closer look, which finds nothing."""
-    sums = [tensor.sum(dtype=torch.float64) for tensor in tensors if tensor is not None]
-    return bool(torch.stack(sums).isfinite().all())
+    if grad_queries is not None:
+        grad_positions, grad_queries = grad_positions.clone(), grad_queries.clone()
+    return Gradients(grad_positions, grad_values, grad_queries)
 
 
 def _constants(positions: Tensor, scheme: Scheme) -> Constants:
-    assert not isinstance(scheme, Exact)
     return constants(scheme, positions.size(2), positions.dtype, positions.device)
-
-
-_KEPT: dict[int, object] = {}
-"""What CUDA graphs read that are recorded, and no cache may free."""
-
-
-def _recorded(clouds: Clouds, made: Constants) -> bool:
-    """Whether a CUDA graph is being recorded, when the host can read nothing, or that is rehearsed."""
-    if not capturing(clouds.position):
-        return rehearsed()
-    _KEPT.update({id(kept): kept for kept in (clouds.sizes, made)})
-    return True
 
 
 def _flat(tensor: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
+import torch
 from numba.core import caching
 
 
@@ -29,7 +31,7 @@ def source_digest(folder: Path) -> str:
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for file in sorted(folder.glob("*.py")):
         content = file.read_bytes()
-        if b"compile import" in content:
+        if b"kernels.legacy import" in content:
             digest.update(file.name.encode() + content)
     return digest.hexdigest()[:16]
 
@@ -113,9 +115,13 @@ def inline(function: Callable[..., Any]) -> Any:
 
 def use_threads() -> int:
     """Makes kernels use as many threads as torch does, and returns how many."""
-    import torch
-
     most: int = getattr(numba.config, "NUMBA_NUM_THREADS")  # noqa: B009, set when numba is imported
     count = max(1, min(torch.get_num_threads(), most))
     numba.set_num_threads(count)
     return count
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """Returns a contiguous tensor's memory as an array."""
+    array: np.ndarray = tensor.detach().contiguous().numpy()
+    return array

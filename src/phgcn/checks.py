@@ -1,0 +1,259 @@
+r"""Every check of arguments, and the text of every error: what is wrong, its value, and what is allowed.
+
+Shapes and types are checked before an op is called.  Values are checked inside the ops: to look at them outside would break
+a compiled graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .lattice.scheme import METHODS, MultiScale, Separable
+
+BACKENDS = ("auto", "reference", "numba", "triton")
+
+HALF_TYPES = (torch.float16, torch.bfloat16)
+FLOAT_TYPES = (*HALF_TYPES, torch.float32, torch.float64)
+
+MAX_EDGES = 2**31 - 1
+"""Edges are counted in 32 bits."""
+
+
+def host_may_look(tensor: Tensor) -> bool:
+    """False where values cannot be read: while a graph is compiled, or a CUDA graph is captured."""
+    return not torch.compiler.is_compiling() and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+# Points
+
+
+def check_choices(method: object, backend: object) -> None:
+    """Checks the names of a method and of a backend."""
+    if not isinstance(method, (MultiScale, Separable)) and method not in METHODS:
+        raise ValueError(f"method is {method!r}; allowed: {', '.join(map(repr, METHODS))}, or a scheme of phgcn.lattice")
+    if backend not in BACKENDS:
+        raise ValueError(f"backend is {backend!r}; allowed: {', '.join(map(repr, BACKENDS))}")
+
+
+def check_decay(decay: object, heads: int, device: torch.device) -> None:
+    """Checks a coefficient λ: a positive number, or a tensor of one or of one per head."""
+    if not isinstance(decay, Tensor):
+        if not isinstance(decay, (int, float)) or not 0 < decay < float("inf"):
+            raise ValueError(f"decay is {decay!r}; allowed: a positive number, or a tensor of one or of {heads} of them")
+        return
+    if decay.numel() not in (1, heads) or decay.dim() > 1:
+        raise ValueError(f"decay has shape {tuple(decay.shape)}; allowed: a scalar or ({heads},), one per head")
+    if decay.device != device:
+        raise ValueError(f"decay is on {decay.device}; allowed: {device}, as positions")
+    if host_may_look(decay):
+        bad = ~((decay > 0) & decay.isfinite())
+        if bool(bad.any()):
+            raise ValueError(f"decay is {float(decay[bad].flatten()[0])}; allowed: positive numbers")
+
+
+def check_points(
+    positions: Tensor,
+    values: Tensor,
+    batch: Tensor | None = None,
+    queries: Tensor | None = None,
+    query_batch: Tensor | None = None,
+) -> None:
+    """Checks shapes, types and devices of points and their values."""
+    for name, tensor in {"positions": positions, "values": values, "queries": queries}.items():
+        if tensor is not None or name != "queries":
+            _check_tensor(name, tensor, positions)
+    if positions.size(-1) == 0:
+        raise ValueError(f"positions has shape {tuple(positions.shape)}; allowed: at least one coordinate")
+    if len(values) != len(positions):
+        raise ValueError(f"values has {len(values)} rows; allowed: {len(positions)}, as positions")
+    if positions.dim() == 3 and values.dim() == 3 and positions.size(1) != values.size(1):
+        raise ValueError(f"values has {values.size(1)} heads; allowed: {positions.size(1)}, as positions")
+    for name, tensor in (("positions", positions), ("values", values)):
+        if tensor.dim() == 3 and tensor.size(1) == 0:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; allowed: at least one head")
+    check_index("batch", batch, positions, "positions")
+    if queries is None:
+        if query_batch is not None:
+            raise ValueError("query_batch is given without queries; allowed: both or neither")
+        return
+    if queries.shape[1:] != positions.shape[1:]:
+        allowed = ("M", *positions.shape[1:])
+        raise ValueError(f"queries has shape {tuple(queries.shape)}; allowed: {allowed}, like positions")
+    check_index("query_batch", query_batch, queries, "queries")
+    if (batch is None) != (query_batch is None):
+        missing, given = ("batch", "query_batch") if batch is None else ("query_batch", "batch")
+        raise ValueError(f"{missing} is None though {given} is given; allowed: both or neither")
+
+
+def _check_tensor(name: str, tensor: object, positions: Tensor) -> None:
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name} is a {type(tensor).__name__}; allowed: a tensor")
+    if tensor.dim() not in (2, 3):
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; allowed: 2 dimensions, or 3 with heads")
+    if tensor.dtype not in FLOAT_TYPES:
+        raise ValueError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32, float64")
+    if tensor.device != positions.device:
+        raise ValueError(f"{name} is on {tensor.device}; allowed: {positions.device}, as positions")
+    half_values = name == "values" and positions.dtype == torch.float32 and tensor.dtype in HALF_TYPES
+    if tensor.dtype != positions.dtype and not half_values:
+        raise ValueError(f"{name} is {tensor.dtype}; allowed: {positions.dtype}, as positions")
+
+
+def check_index(name: str, index: Tensor | None, points: Tensor, points_name: str) -> None:
+    """Checks the graph numbers of points, except their values."""
+    if index is None:
+        return
+    if not isinstance(index, Tensor):
+        raise ValueError(f"{name} is a {type(index).__name__}; allowed: a tensor")
+    if index.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"{name} is {index.dtype}; allowed: int64, int32")
+    if index.shape != points.shape[:1]:
+        raise ValueError(
+            f"{name} has shape {tuple(index.shape)}; allowed: ({len(points)},), one entry per row of {points_name}"
+        )
+    if index.device != points.device:
+        raise ValueError(f"{name} is on {index.device}; allowed: {points.device}, as {points_name}")
+
+
+# Values, inside the ops
+
+
+def check_values(positions: Tensor, values: Tensor, queries: Tensor | None, limit: float = math.inf) -> None:
+    """Checks that all numbers are finite, and that no coordinate exceeds the ``limit`` of a lattice."""
+    for name, tensor in (("positions", positions), ("values", values), ("queries", queries)):
+        if tensor is not None:
+            check_finite(name, tensor)
+    for name, tensor in (("positions", positions), ("queries", queries)):
+        if tensor is not None and tensor.numel() > 0 and max(-float(tensor.min()), float(tensor.max())) > limit:
+            bad = (tensor.abs() > limit).nonzero()[0]
+            _refuse(name, tensor, bad, f"at most {limit:.3g} from the origin after multiplication by decay, for a lattice key")
+
+
+def check_finite(name: str, tensor: Tensor) -> None:
+    """Checks that all numbers of a tensor are finite, and names the first that is not."""
+    # A sum is finite only if all terms are, and costs one pass; overflow alone only causes the full look.
+    if not math.isfinite(float(tensor.sum())):
+        bad = (~tensor.isfinite()).nonzero()
+        if len(bad) > 0:
+            _refuse(name, tensor, bad[0], "finite numbers")
+
+
+def check_graph_numbers(**batches: Tensor | None) -> None:
+    """Checks that no graph number is negative."""
+    for name, index in batches.items():
+        if index is not None and index.numel() > 0 and int(index.min()) < 0:
+            refuse_graph_number(name, index)
+
+
+def refuse_graph_number(name: str, index: Tensor) -> None:
+    """Names the first graph number that is negative."""
+    first = int((index < 0).nonzero()[0])
+    raise ValueError(f"{name}[{first}] is {int(index[first])}; allowed: non-negative graph numbers")
+
+
+def _refuse(name: str, tensor: Tensor, where: Sequence[int] | Tensor, allowed: str) -> None:
+    place = [int(i) for i in where]
+    raise ValueError(f"{name}{place} is {float(tensor[tuple(place)])}; allowed: {allowed}")
+
+
+# Edges
+
+
+def check_edges(edge_index: Any, edge_mask: Any, positions: Tensor, heads: int) -> None:
+    """Checks shapes, types and devices of edges and of a mask of their weights."""
+    if not isinstance(edge_index, Tensor):
+        raise ValueError(f"edge_index is a {type(edge_index).__name__}; allowed: a tensor")
+    if edge_index.layout != torch.strided or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        shape = tuple(edge_index.shape)
+        raise ValueError(f"edge_index has shape {shape}, layout {edge_index.layout}; allowed: a dense (2, E) tensor")
+    if edge_index.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"edge_index is {edge_index.dtype}; allowed: int64, int32")
+    if edge_mask is not None:
+        if not isinstance(edge_mask, Tensor):
+            raise ValueError(f"edge_mask is a {type(edge_mask).__name__}; allowed: a tensor")
+        if not edge_mask.dtype.is_floating_point and edge_mask.dtype != torch.bool:
+            raise ValueError(f"edge_mask is {edge_mask.dtype}; allowed: a floating type or bool")
+        count = edge_index.size(1)
+        if tuple(edge_mask.shape) not in ((count,), (count, heads)):
+            raise ValueError(f"edge_mask has shape {tuple(edge_mask.shape)}; allowed: ({count},) or ({count}, {heads})")
+    for name, tensor in (("edge_index", edge_index), ("edge_mask", edge_mask)):
+        if tensor is not None and tensor.device != positions.device:
+            raise ValueError(f"{name} is on {tensor.device}; allowed: {positions.device}, as positions")
+
+
+def check_edge_values(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None) -> None:
+    """Checks that all numbers are finite and all edges lead from node to node."""
+    for name, tensor in (("positions", positions), ("values", values), ("edge_mask", edge_mask)):
+        if tensor is not None:
+            check_finite(name, tensor)
+    check_node_numbers(edge_index, len(positions))
+
+
+def check_node_numbers(edge_index: Tensor, count: int) -> None:
+    """Names the first edge that leads to no node; looks at nothing while a CUDA graph is captured."""
+    if edge_index.is_cuda and torch.cuda.is_current_stream_capturing():
+        return
+    if edge_index.size(1) > MAX_EDGES:
+        raise ValueError(f"edge_index has {edge_index.size(1)} columns; allowed: up to {MAX_EDGES}")
+    if edge_index.numel() == 0:
+        return
+    least, most = torch.stack(torch.aminmax(edge_index)).tolist()
+    if least >= 0 and most < count:
+        return
+    bad = (edge_index < 0) | (edge_index >= count)
+    column = int(bad.any(dim=0).nonzero()[0])
+    row = int(bad[:, column].nonzero()[0])
+    allowed = f"0 to {count - 1}, as positions has {count} rows" if count > 0 else "no edges, as positions has no rows"
+    raise ValueError(f"edge_index[{row}, {column}] is {int(edge_index[row, column])}; allowed: {allowed}")
+
+
+# Layers
+
+
+def check_sizes(in_channels: int, **sizes: int) -> None:
+    """Checks the sizes that a layer is made with."""
+    if not isinstance(in_channels, int) or in_channels == 0 or in_channels < -1:
+        raise ValueError(f"in_channels is {in_channels!r}; allowed: a positive integer, or -1 to take it from the first input")
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} is {size!r}; allowed: a positive integer")
+
+
+def check_dropout(name: str, dropout: float) -> None:
+    """Checks a dropout probability."""
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"{name} is {dropout!r}; allowed: 0 to 1")
+
+
+def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") -> None:
+    """Checks shape, layout, type and device of node features against a layer's ``weight``."""
+    if isinstance(x, (tuple, list)):
+        raise ValueError(f"{name} is a {type(x).__name__} (a bipartite graph); allowed: one tensor, of nodes of one kind")
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{name} is a {type(x).__name__}; allowed: a tensor")
+    if x.dim() != 2 or (in_channels != -1 and x.size(1) != in_channels):
+        wanted = "in_channels" if in_channels == -1 else in_channels
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed: (N, {wanted})")
+    if x.layout not in (torch.strided, torch.sparse_csr, torch.sparse_coo):
+        raise ValueError(f"{name} has layout {x.layout}; allowed: dense, torch.sparse_csr, torch.sparse_coo")
+    if x.dtype != weight.dtype and not (torch.is_autocast_enabled(x.device.type) and x.is_floating_point()):
+        raise ValueError(f"{name} is {x.dtype}; allowed: {weight.dtype}, as the layer's weights")
+    if x.device != weight.device:
+        raise ValueError(f"{name} is on {x.device}; allowed: {weight.device}, as the layer's weights")
+
+
+def blame_input(x: Any, edge_index: Any = None, name: str = "x") -> None:
+    """Called when an op refused what a layer computed: raises in the words of the layer's own input, if that is the cause."""
+    if not isinstance(x, Tensor):
+        return
+    if x.layout in (torch.sparse_csr, torch.sparse_coo):
+        check_finite(f"{name}.values()", x.values() if x.layout == torch.sparse_csr else x._values())
+    elif x.layout == torch.strided:
+        check_finite(name, x)
+    if x.dim() == 2 and isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and len(edge_index) == 2:
+        check_node_numbers(edge_index, len(x))

@@ -1,0 +1,146 @@
+r"""How the CPU kernels are compiled, and where their machine code is kept.
+
+A kernel states the types of its arguments, so that it is compiled once for float32 and once for float64, each when it is first
+called, and never again for another memory layout.  Kernels are single-threaded and release the interpreter's lock;
+:func:`phgcn.kernels.threads.run_rows` runs them on several cores.
+
+The machine code lies in ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``, else, where none of these
+can be written, in a folder of this user below the system's temporary one, which is said in a warning.  There it has one folder
+for each content of the kernel files: a change in one file compiles anew what inlines it, and two versions of this package do
+not overwrite each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numba
+import numpy as np
+from torch import Tensor
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "fastmath": {"contract", "nsz", "arcp", "reassoc"},
+    "nogil": True,
+}
+
+_compiling = Lock()
+
+
+class Kernel:
+    """A function that Numba compiles on its first call with float32 or float64 arguments.
+
+    Args:
+        function (Callable): Plain loops over arrays.
+        signature (str): The types of its arguments as Numba writes them, with ``real`` for either float type, such as
+            ``"int64, int64, real[:, ::1], int32[::1]"``.
+    """
+
+    def __init__(self, function: Callable[..., Any], signature: str) -> None:
+        self.function, self.signature = function, signature
+        types = signature.replace(" ", "").split(",")
+        # Commas inside brackets do not separate arguments.
+        self.arguments: list[str] = []
+        for text in types:
+            if self.arguments and self.arguments[-1].count("[") > self.arguments[-1].count("]"):
+                self.arguments[-1] += "," + text
+            else:
+                self.arguments.append(text)
+        reals = [place for place, text in enumerate(self.arguments) if text.startswith("real")]
+        self.real_argument = reals[0] if reals else None
+        self.compiled: dict[str, Any] = {}
+        self.__doc__, self.__name__ = function.__doc__, function.__name__
+
+    def __call__(self, *arguments: Any) -> Any:
+        real = "float64"
+        if self.real_argument is not None:
+            real = np.result_type(arguments[self.real_argument]).name
+        compiled = self.compiled.get(real)
+        return (compiled or self.compile(real))(*arguments)
+
+    def compile(self, real: str = "float32") -> Any:
+        """Compiles the kernel for a float type, or loads it from the cache folder."""
+        with _compiling:
+            if real not in self.compiled:
+                with _cache_in_own_folder():
+                    dispatcher = numba.njit(cache=True, **OPTIONS)(self.function)
+                dispatcher.compile(f"({self.signature.replace('real', real)})")
+                dispatcher.disable_compile()
+                self.compiled[real] = dispatcher
+        return self.compiled[real]
+
+
+def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
+    """Makes a function a :class:`Kernel`."""
+    return lambda function: Kernel(function, signature)
+
+
+def helper(function: Callable[..., Any]) -> Any:
+    """Makes a function callable from kernels; LLVM inlines it there if that pays."""
+    return numba.njit(**OPTIONS)(function)
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """Returns the memory of a tensor as a contiguous array."""
+    array: np.ndarray = tensor.detach().contiguous().numpy()
+    return array
+
+
+# Where machine code is kept
+
+
+@lru_cache
+def cache_folder() -> Path:
+    """Returns the folder that compiled kernels are kept in; creates it if need be."""
+    if "PHGCN_CACHE" in os.environ:
+        wanted = Path(os.environ["PHGCN_CACHE"])
+    else:
+        wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phgcn"
+    folder = wanted / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+        fallback = Path(tempfile.gettempdir()) / f"phgcn-{user}" / "kernels"
+        fallback.mkdir(parents=True, exist_ok=True)
+        warnings.warn(
+            f"compiled kernels cannot be kept in {folder} ({error.strerror}); keeping them in {fallback}. "
+            "Set PHGCN_CACHE to a folder that can be written.",
+            stacklevel=2,
+        )
+        return fallback
+
+
+@lru_cache
+def source_digest() -> str:
+    """Hashes all files with kernels, which inline each other, and this one."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for file in sorted(PACKAGE.rglob("*.py")):
+        content = file.read_bytes()
+        if b"kernels.numba import" in content or file == Path(__file__).resolve():
+            digest.update(str(file.relative_to(PACKAGE)).encode() + content)
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _cache_in_own_folder() -> Iterator[None]:
+    """Lets Numba make a cache in our folder: it takes the place from its configuration when a function is decorated."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_folder() / source_digest())
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before

@@ -1,0 +1,71 @@
+r"""What the ops of attention over points take and give: small named structures, the same for every backend."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Points(NamedTuple):
+    r"""The keys that are attended to, the queries that attend, and their graphs.
+
+    Shapes:
+        - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **values:** :math:`(N, H, C)`
+        - **queries:** :math:`(M, H, D)`, or :obj:`None` where the keys attend to themselves
+        - **batch:** :math:`(N,)`, **query_batch:** :math:`(M,)`; :obj:`None` for one graph
+    """
+
+    positions: Tensor
+    values: Tensor
+    queries: Tensor | None = None
+    batch: Tensor | None = None
+    query_batch: Tensor | None = None
+
+    @property
+    def targets(self) -> Tensor:
+        """Positions of the points that attend."""
+        return self.positions if self.queries is None else self.queries
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of keys and queries there are, graphs left aside."""
+        return self.positions.size(0) * self.targets.size(0)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no keys or no queries."""
+        return self.positions.size(0) == 0 or self.targets.size(0) == 0
+
+    @property
+    def need_gradient(self) -> bool:
+        """Whether a backward pass may follow."""
+        tensors = (self.positions, self.values, self.queries)
+        return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+    def new_output(self, normalise: bool) -> tuple[Tensor, Tensor]:
+        r"""Allocates the output, :math:`(M, H, C)`, and the normaliser, :math:`(M, H)` or empty."""
+        count, heads = self.targets.size(0), self.values.size(1)
+        norm = self.positions.new_empty(count if normalise else 0, heads)
+        return self.values.new_empty(count, heads, self.values.size(2)), norm
+
+
+class Gradients(NamedTuple):
+    """The gradients of :class:`Points`; of the queries :obj:`None` where there are none."""
+
+    positions: Tensor
+    values: Tensor
+    queries: Tensor | None
+
+    def as_outputs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns them as an op must: three tensors, the last empty without queries."""
+        queries = self.positions.new_empty(0) if self.queries is None else self.queries
+        return self.positions, self.values, queries
+
+
+def empty_gradients(points: Points) -> tuple[Tensor, Tensor, Tensor]:
+    """Allocates what :meth:`Gradients.as_outputs` returns."""
+    positions, values, queries = points[:3]
+    like = [t.new_empty(t.shape) for t in (positions, values)]
+    return like[0], like[1], positions.new_empty(0 if queries is None else queries.shape)

@@ -1,0 +1,65 @@
+r"""What the reference backends share: normalised sums over graphs and heads, and gradients by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from .graphs import GraphGroups
+from .points import Gradients, Points
+
+CloudSum = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""Keys (N, D), rows of values (N, C) and queries (M, D) or None, of one graph and head -> sums (M, C)."""
+
+
+def sum_clouds(points: Points, groups: GraphGroups, limits: tuple[int, int], normalise: bool, cloud_sum: CloudSum):
+    r"""Sums the clouds, that is graphs and heads, one by one; differentiable.
+
+    Args:
+        points (Points): Keys and queries.
+        groups (GraphGroups): Their graphs.
+        limits (tuple): Graphs with more pairs than the first and at most the second are summed, the others' output is 0.
+        normalise (bool): Whether to divide by the sum of the weights, which a column of ones beside the values becomes.
+        cloud_sum (Callable): Sums one cloud.
+
+    Returns:
+        The output, :math:`(M, H, C)`, and the normaliser, :math:`(M, H)` or empty.
+    """
+    positions, values, queries = points[:3]
+    rows = torch.cat([values, values.new_ones(*values.shape[:2], 1)], dim=-1) if normalise else values
+    count, heads = len(points.targets), []
+    for head in range(values.size(1)):
+        total = rows.new_zeros(count, rows.size(2))
+        for k, q in groups.slices(*limits):
+            keys, asked = (torch.as_tensor(o, device=rows.device) for o in (groups.key_order[k], groups.query_order[q]))
+            query = None if queries is None else queries[asked, head]
+            total = total.index_add(0, asked, cloud_sum(positions[keys, head], rows[keys, head], query))
+        heads.append(total)
+    out = torch.stack(heads, dim=1) if heads else rows.new_zeros(count, 0, rows.size(2))
+    if not normalise:
+        return out, out.new_zeros(0, values.size(1))
+    norm = out[..., -1]
+    return torch.where(norm != 0, 1 / torch.where(norm != 0, norm, 1.0), 0.0).unsqueeze(-1) * out[..., :-1], norm
+
+
+def differentiate(forward: Callable[[Points], Tensor], points: Points, grad: Tensor) -> Gradients:
+    """Computes gradients by autograd.
+
+    Inside an op autograd is switched off for the thread, so the graph is recorded and run in another thread.
+    """
+    inputs = [t.detach().requires_grad_() for t in points[:3] if t is not None]
+    queries = inputs[2] if points.queries is not None else None
+
+    def run() -> tuple[Tensor | None, ...]:
+        out = forward(Points(inputs[0], inputs[1], queries, *points[3:]))
+        if not out.requires_grad:  # no points at all
+            return (None,) * len(inputs)
+        return torch.autograd.grad(out, inputs, grad, allow_unused=True)
+
+    with ThreadPoolExecutor(max_workers=1) as other_thread:
+        grads = other_thread.submit(run).result()
+    of = [torch.zeros_like(t) if g is None else g.contiguous() for t, g in zip(inputs, grads, strict=True)]
+    return Gradients(of[0], of[1], of[2] if points.queries is not None else None)

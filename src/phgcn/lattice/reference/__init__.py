@@ -1,0 +1,1 @@
+r"""Splat, blur, slice in plain torch: the specification of every backend, stage by stage.  Read it first."""

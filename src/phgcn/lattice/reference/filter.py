@@ -1,0 +1,119 @@
+r"""The filter of all graphs and heads: locate, index, splat, blur, slice, and the near field.
+
+It is slow on purpose: vertices are found by their coordinates in a dictionary, the near field looks at all pairs, and gradients
+are autograd's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...checks import check_graph_numbers, check_values
+from ...kernels.graphs import ALL_PAIRS, GraphGroups, group_by_graph
+from ...kernels.points import Gradients, Points
+from ...kernels.reference import differentiate, sum_clouds
+from ..coefficients import multiscale_weights, separable_weights, stencil_weights
+from ..levels import FLOOR, finest_level
+from ..limits import position_limit
+from ..ops import FilterCall
+from ..scheme import MultiScale, Separable
+from .blur import blur
+from .index import index
+from .locate import kuhn_coordinates, locate, self_weight
+from .near import mean_pairs, near_field
+from .slice import slice_rows
+from .splat import splat
+
+
+def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Returns output, normaliser and no plan; see :class:`phgcn.lattice.ops.FilterBackend`."""
+    groups = checked_groups(points, call)
+    with torch.no_grad():
+        out, norm = filter_clouds(points, groups, call)
+    return out.contiguous(), norm.contiguous(), []
+
+
+def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
+    """Returns the gradients of positions, values and queries, by autograd."""
+    groups = checked_groups(points, call)
+    return differentiate(lambda p: filter_clouds(p, groups, call)[0], points, grad)
+
+
+def checked_groups(points: Points, call: FilterCall) -> GraphGroups:
+    """Checks all values, and groups points by graph."""
+    check_values(*points[:3], limit=position_limit(points.positions.size(2), call.scheme))
+    check_graph_numbers(batch=points.batch, query_batch=points.query_batch)
+    query_count = None if points.queries is None else len(points.queries)
+    return group_by_graph(len(points.positions), points.batch, query_count, points.query_batch)
+
+
+def filter_clouds(points: Points, groups: GraphGroups, call: FilterCall) -> tuple[Tensor, Tensor]:
+    """Filters all graphs and heads; differentiable."""
+
+    def cloud_sum(keys: Tensor, rows: Tensor, queries: Tensor | None) -> Tensor:
+        return filter_cloud(keys, rows, queries, call)
+
+    return sum_clouds(points, groups, (call.more_than, ALL_PAIRS), call.normalise, cloud_sum)
+
+
+def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, call: FilterCall) -> Tensor:
+    r"""Filters one graph and head.
+
+    Shapes:
+        - **keys:** :math:`(N, D)`, **rows:** :math:`(N, C)`, **queries:** :math:`(M, D)` or :obj:`None`
+        - **output:** :math:`(M, C)`
+    """
+    targets = keys if queries is None else queries
+    if len(keys) == 0 or len(targets) == 0:
+        return rows.new_zeros(len(targets), rows.size(1))
+    if queries is None and bool((keys == keys[0]).all()):
+        return rows.sum(dim=0).expand(len(keys), -1)
+    if isinstance(call.scheme, Separable):
+        out = separable(keys, rows, queries, call.scheme)
+    else:
+        out = multiscale(keys, rows, queries, call.scheme)
+    if call.normalise and queries is not None:
+        out = out + FLOOR * rows.mean(dim=0)
+    return out
+
+
+def multiscale(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: MultiScale) -> Tensor:
+    """Filters through nested lattices, adds the near field of the finest one used, and the exact self term."""
+    dim, levels, count = keys.size(1), len(scheme.hops), len(keys)
+    fitted = multiscale_weights(scheme, dim)
+    finest = finest_level(scheme, fitted, lambda radius: mean_pairs(keys, queries, radius))
+    points, first_query = (keys, 0) if queries is None else (torch.cat([keys, queries]), count)
+    out = rows.new_zeros(len(points) - first_query, rows.size(1), dtype=torch.float64)
+    self_share = out.new_zeros(len(out))
+    for lattice in range(scheme.lattices):
+        w = kuhn_coordinates(points, scheme.spacing, levels, lattice)
+        for level in range(finest, levels):
+            simplices = locate(w, level)
+            vertices, weight = index(simplices), simplices.weight
+            table = splat(rows.double(), vertices.corner[:count], weight[:count], len(vertices.number))
+            table = blur(table, vertices.number, *stencil_weights(dim, scheme.hops[level], fitted.weights[level]))
+            out = out + slice_rows(table, vertices.corner[first_query:], weight[first_query:])
+            self_share = self_share + self_weight(weight[first_query:], fitted, level)
+    out, self_share = out / scheme.lattices, self_share / scheme.lattices
+    if finest > 0:
+        out = out + near_field(keys if queries is None else queries, keys, rows, fitted, finest)
+    if queries is None:
+        out = out + (fitted.self_target(finest) - self_share).unsqueeze(-1) * rows
+    return out.to(rows.dtype)
+
+
+def separable(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Separable) -> Tensor:
+    """Filters as the paper does: one pass along each of the lattice's directions, over touched vertices only."""
+    dim, hops, count = keys.size(1), scheme.width // 2, len(keys)
+    spacing, weights, scale = separable_weights(scheme, dim)
+    points, first_query = (keys, 0) if queries is None else (torch.cat([keys, queries]), count)
+    simplices = locate(kuhn_coordinates(points, spacing, 1, 0), 0)
+    vertices, weight = index(simplices), simplices.weight
+    table = splat(rows.double(), vertices.corner[:count], weight[:count], len(vertices.number))
+    hop = np.arange(-hops, hops + 1)
+    for direction in range(dim + 1):
+        step = np.ones(dim, int) if direction == dim else np.eye(dim, dtype=int)[direction]
+        table = blur(table, vertices.number, hop[:, None] * step, weights[abs(hop)])
+    return (scale * slice_rows(table, vertices.corner[first_query:], weight[first_query:])).to(rows.dtype)
