@@ -10,6 +10,7 @@ import pytest
 
 from phgcn.reproduce import workers
 from phgcn.reproduce.workers import run_all
+from phgcn.train.checkpoints import DelayedInterrupt
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def chore(task, tell):
     if task.name == "killed":
         os.kill(os.getpid(), 9)
     if task.name.startswith("endless"):
-        time.sleep(600)
+        train_for_ever(Path(task.folder) / f"{task.name}.checkpoint")
     if task.name == "slow":
         time.sleep(0.6)
         tell("half", 0.5)
@@ -39,6 +40,14 @@ def chore(task, tell):
     while task.name.startswith("meets") and len(os.listdir(task.folder)) < 2:
         assert time.monotonic() < end, "alone"
         time.sleep(0.01)
+
+
+def train_for_ever(checkpoint):
+    """As a training does: an interrupt is delayed until the epoch is over, then a checkpoint is written."""
+    with DelayedInterrupt(lambda: True) as interrupt:
+        while not interrupt.noted:
+            time.sleep(0.02)
+        checkpoint.write_text("written")
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -106,6 +115,7 @@ def test_an_interrupt_keeps_finished_files_and_leaves_no_process(stop, tmp_path)
         assert time.monotonic() < end, "a process is left behind"
         time.sleep(0.05)
     assert "done" in (tmp_path / "files" / "quick").read_text()
+    assert (tmp_path / "files" / "endless-a.checkpoint").exists() and (tmp_path / "files" / "endless-b.checkpoint").exists()
     assert not (tmp_path / "files" / "endless-c").exists(), "what had not begun never ran"
 
 

@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any, Literal, Protocol
 
 REPORT_EVERY = 0.5  # seconds between two reports of a running task
+GRACE = 10.0  # seconds that a process has to write a checkpoint after an interrupt
 
 Report = Callable[[str, float], None]
 """Takes what a task is doing, and which share of it is done."""
@@ -89,7 +91,7 @@ class Tracker:
 def run_all(tasks: Sequence[Task], work: Work, jobs: int, on_progress: Callable[[Progress], None]) -> dict[str, str]:
     """Runs all tasks, the long ones first, and returns the names of those that failed, and why.
 
-    An interrupt ends all processes; files of finished tasks stay.
+    An interrupt ends all processes, after a checkpoint where the task writes some; files of finished tasks stay.
 
     Args:
         tasks (list of Task): Each is pickled for its process; names differ.
@@ -175,19 +177,29 @@ def _start_process(lifeline: Connection, messages: Any, threads: int) -> None:
     global _messages
     _messages = messages
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
+    signal.signal(signal.SIGTERM, _end_process)  # not the system's: phgcn.train delays a handler until a checkpoint is written
     threading.Thread(target=_exit_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(threads)
 
 
+def _end_process(number: int, frame: FrameType | None) -> None:
+    os._exit(1)
+
+
 def _exit_with_parent(lifeline: Connection) -> None:
     lifeline.poll(None)  # nothing is ever sent: ready means that the other end is closed
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    time.sleep(GRACE)
     os._exit(1)
 
 
 def _do(work: Work, task: Task) -> None:
     """Does a task in a process of the pool."""
     _messages.put(("begun", task.name, ""))
-    work(task, _limited(lambda text, share: _messages.put(("running", task.name, text, share))))
+    try:
+        work(task, _limited(lambda text, share: _messages.put(("running", task.name, text, share))))
+    except KeyboardInterrupt:  # SIGTERM, delayed; without this the pool would give the process another task
+        os._exit(1)
 
 
 def _limited(report: Report) -> Report:
