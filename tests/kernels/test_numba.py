@@ -2,13 +2,12 @@ import os
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
+import numpy as np
 import pytest
-from numba.core import caching
 
-from phgcn import compile as compiling
-from phgcn.lattice import numba as cpu
+from phgcn.kernels import numba as compiling
+from phgcn.kernels.numba import helper, kernel
 
 CALL = """
 import time, torch, phgcn
@@ -61,26 +60,48 @@ def test_a_folder_that_cannot_be_written_is_replaced_with_a_warning(fresh, tmp_p
         compiling.cache_folder()
 
 
-def test_the_cache_is_keyed_by_the_contents_of_the_kernels(tmp_path):
-    for name in ("one", "two", "three"):
-        (tmp_path / name).mkdir()
-        for file in Path(cpu.__path__[0]).glob("*.py"):
-            (tmp_path / name / file.name).write_bytes(file.read_bytes())
-    with (tmp_path / "two" / "blur.py").open("a") as file:
-        file.write("# changed\n")
-    (tmp_path / "three" / "other.py").write_text("# not a kernel\n")
-    digest = compiling.source_digest(Path(cpu.__path__[0]))
-    assert compiling.source_digest(tmp_path / "one") == digest
-    assert compiling.source_digest(tmp_path / "two") != digest
-    assert compiling.source_digest(tmp_path / "three") == digest
+def test_the_cache_is_keyed_by_the_contents_of_the_kernels(tmp_path, monkeypatch):
+    digest = compiling.source_digest.__wrapped__
+    monkeypatch.setattr(compiling, "PACKAGE", tmp_path)
+    file = tmp_path / "blur.py"
+    file.write_text("from ...kernels.numba import kernel\n")
+    first = digest()
+    (tmp_path / "other.py").write_text("# not a kernel\n")
+    assert digest() == first
+    file.write_text("from ...kernels.numba import kernel  # changed\n")
+    assert digest() != first
 
 
-def test_kernels_have_a_cache_of_their_own(fresh, tmp_path, monkeypatch):
-    from phgcn.lattice.numba.sorting import radix_sort, runs
+@helper
+def double(x):
+    return x + x
 
-    names = {kernel._cache._impl._filename_base for kernel in (radix_sort, runs)}
-    assert len(names) == 2
-    assert isinstance(radix_sort._cache, caching.FunctionCache)
+
+@kernel("int64, int64, real[:, ::1], real[::1]")
+def sum_rows(begin, end, table, out):
+    """Sums the doubled numbers of each row."""
+    for i in range(begin, end):
+        total = table.dtype.type(0)
+        for c in range(table.shape[1]):
+            total += double(table[i, c])
+        out[i] = total
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_kernel_takes_either_float_type(dtype):
+    table, out = np.arange(6, dtype=dtype).reshape(2, 3), np.zeros(2, dtype)
+    sum_rows(0, 2, table, out)
+    assert out.tolist() == [6, 24] and out.dtype == dtype
+
+
+def test_a_kernel_is_compiled_once_for_a_float_type():
+    for width in (1, 4, 9):
+        sum_rows(0, 2, np.ones((2, width), np.float32), np.zeros(2, np.float32))
+    compiled = sum_rows.compiled["float32"]
+    assert len(compiled.signatures) == 1
+    with pytest.raises(TypeError):  # another memory layout is refused, not compiled
+        sum_rows(0, 2, np.ones((2, 8), np.float32)[:, ::2], np.zeros(2, np.float32))
+    assert sum_rows.compiled["float32"] is compiled and len(compiled.signatures) == 1
 
 
 def test_the_first_call_of_a_new_process_is_quick():
