@@ -92,9 +92,9 @@ def train(
         resolved = Resolved(run.plan.settings, dict.fromkeys(keys(run.plan.model), str(run.folder / "run.json")))
     else:
         plan, data, resolved = _plan(graph, asked, config, changes, directed, device)
-        run = Run.create(out or _default_folder(data, asked), plan, data, _heading(plan.model, data, resolved))
+        run = Run.create(out or _default_folder(data, asked), plan, data, _heading(plan, data, resolved))
     with TrainingDisplay(run.plan) as display:
-        display.say(_heading(run.plan.model, data, resolved))
+        display.say(_heading(run.plan, data, resolved))
         try:
             result = run.train(data, display.on_epoch, tensorboard)
         except KeyboardInterrupt:
@@ -103,11 +103,16 @@ def train(
     show_result(result, run.folder, as_json)
 
 
-def _heading(model: str, data: Data, resolved: Resolved) -> str:
-    """Says what is trained, and in one line per source which settings come from it."""
-    from ..train.settings import describe_sources
+def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
+    """Says what is trained, in one line per source which settings come from it, and what ``method = "auto"`` picks."""
+    from ..functional import explain_method
+    from ..train.settings import describe_sources, used
 
-    return "\n".join([f"{model} on {data.name}; settings by source", *describe_sources(resolved, model)])
+    lines = [f"{plan.model} on {data.name}; settings by source", *describe_sources(resolved, plan.model)]
+    if used(plan.settings, plan.model).get("method") == "auto":
+        choice = explain_method(int(data.num_nodes), plan.settings.embedding_dim, plan.device)
+        lines.append(f"method = auto picks {choice}")
+    return "\n".join(lines)
 
 
 def _plan(
