@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from phgcn.lattice import Exact, MultiScale, Separable
+from phgcn.lattice import MultiScale, Separable
 from phgcn.lattice.coefficients import FLAT, multiscale_weights
 from phgcn.lattice.fit import orbit_products
 from phgcn.lattice.geometry import kuhn_matrix, origin
@@ -34,7 +34,6 @@ def forced(method, dim, near_field, **changes):
 def schemes(dim):
     """Every kind of filter, with weights that need no new fit."""
     return {
-        "exact": Exact(),
         "all levels": forced("lattice", dim, 0),
         "near field": forced("lattice", dim, 1),
         "wide near field": forced("lattice", dim, 2),
