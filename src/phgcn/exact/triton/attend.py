@@ -123,9 +123,9 @@ def sum_pairs_backward(
         keys = pack_points(positions, values, pairs.key_order, width)
         asked = keys if queries is None else pack_points(queries, None, pairs.query_order)
         shifted = normalise and queries is not None
-        terms = positions.new_zeros(2 if shifted else 1, positions.size(1), asked.length)
+        terms = positions.new_empty(2 if shifted else 1, positions.size(1), asked.length)
         if shifted:
-            _write_nearest(asked, keys, pairs, terms[1])
+            _write_nearest(asked, keys, pairs, terms[1].zero_())
         rows = pack_gradients(grad, out, norm if normalise else None, pairs.query_order, asked, width, terms[0])
         sides = Sides(keys, asked, rows, terms if normalise else None)
         if queries is None:
