@@ -25,11 +25,9 @@ def speed(measured: dict) -> list[str]:
         forward = statistics.median(r["forward"])
         mark = "" if r["mark"] is None else f"≤ {r['mark']:g}, {'reached' if forward <= r['mark'] else 'missed'}"
         both = statistics.median(r["both"]) / forward
-        graph = "" if r["recorded"] is None else f"{statistics.median(r['recorded']):.2f}"
         cells = [f"`{r['method']}`", f"{r['count']:,}", r["cloud"], f"{forward:.2f}", mark, f"{r['floor']:.3f}", f"{both:.2f}x"]
-        rows.append([*cells, graph])
-    heading = ["method", "N", "cloud", "forward, ms", "mark", "floor, ms", "forward + backward / forward"]
-    return table([*heading, "forward as a CUDA graph, ms"], rows)
+        rows.append(cells)
+    return table(["method", "N", "cloud", "forward, ms", "mark", "floor, ms", "forward + backward / forward"], rows)
 
 
 def large(measured: dict, copied: float) -> list[str]:
