@@ -1,167 +1,138 @@
-r"""Section ``stages`` of ``benchmarks/gpu.py``: each stage beside the bytes that it is given and returns, at copy speed."""
+r"""Section ``stages`` of ``benchmarks/gpu.py``: where the time of a forward and of a backward goes.
+
+A stage is a file of ``phgcn.lattice.triton``.  Events stand around every call from one file into another.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import importlib
+import pkgutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType, ModuleType
 
 import torch
-from gpu_common import DEVICE, cloud, copy_speed, features, step
-from torch import Tensor
+from gpu_common import DEVICE, cloud, features, step
 
+import phgcn.lattice.triton
 from phgcn.functional import global_attention
-from phgcn.lattice import groups
+
+PACKAGE = phgcn.lattice.triton.__name__
+WHOLE = "filter"
+"""The file that calls all stages: its own time is what is between them."""
+
+ROUNDS = 5
 
 
-def size_of(value: object) -> int:
-    """The bytes of a tensor, or of those in a list or a dataclass."""
-    if isinstance(value, Tensor):
-        return value.numel() * value.element_size()
-    if isinstance(value, (list, tuple)):
-        return sum(map(size_of, value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return sum(size_of(getattr(value, f.name)) for f in dataclasses.fields(value))
-    return 0
+@dataclass
+class Call:
+    """A call of a stage: its events, and the call that it is part of."""
 
-
-BOUNDS: dict[str, Callable[[tuple], tuple | None]] = {
-    "blur_slab": lambda given: (given[4][given[2].levels], *given[6:7], given[1].size(1)) if given[5] else None,
-    "neighbours": lambda given: None if given[2] is None else (given[2][0], given[4], given[5] - given[4]),
-    "sum_runs": lambda given: None if len(given) < 9 or given[8] is None else (given[8][0], 0, given[4]),
-}
-"""Of functions that may be given a bound of how many vertices there are: how many there are, on the device, the first that
-they take, and how many they may take."""
-
-
-def share(bound: tuple | None) -> float:
-    """The share of vertices that are there."""
-    if bound is None:
-        return 1.0
-    there, *begin, most = bound
-    return min(max(int(there) - sum(begin), 0), most) / max(1, most)
+    stage: str
+    begin: torch.cuda.Event
+    end: torch.cuda.Event
+    outer: Call | None
 
 
 class Stages:
-    """Times stages with events while it is entered; what a stage's own stages take is not counted twice."""
+    """Times stages while it is entered; what a stage calls of another is that one's time."""
 
     def __init__(self) -> None:
-        from phgcn.lattice.triton import backend, blurring, clouds, keys, lattice, levels, near
-
-        self.calls: list[tuple[str, torch.cuda.Event, torch.cuda.Event, int, int, tuple | None]] = []
-        self.open: list[int] = []
-        self.places = [
-            (backend, "find_clouds", "clouds"),
-            (lattice, "survey", "survey"),
-            (lattice, "choose_levels", "finest level: rest"),
-            (levels, "sort_keys", "sort"),
-            (lattice, "locate", "locate"),
-            (lattice, "find_runs", "runs: rest"),
-            (keys, "sort_keys", "sort"),
-            (lattice, "coarser_keys", "coarser keys"),
-            (backend, "make_plan", "plan: rest"),
-            (lattice, "sum_runs", "splat and restrict"),
-            (clouds, "sum_runs", "cloud sums"),
-            (blurring, "index_keys", "neighbours: index"),
-            (lattice, "index_keys", "neighbours: index"),
-            (blurring, "neighbours", "neighbours"),
-            (lattice, "neighbours", "neighbours"),
-            (blurring, "blur_slab", "blur"),
-            (lattice, "blur_slab", "blur"),
-            (lattice, "add_coarser", "add coarser"),
-            (near, "cell_keys", "near field: cells"),
-            (near, "sort_keys", "near field: sort"),
-            (near.NearField, "_runs", "near field: runs"),
-            (near.NearField, "_add", "near field: pairs"),
-            (backend, "gradient_rows", "gradient rows"),
-            (backend, "slice_points", "slice"),
-            (backend, "slice_gradients", "slice gradients"),
-        ]
+        self.calls: list[Call] = []
+        self.current: Call | None = None
+        self.patched: list[tuple[object, str, FunctionType]] = []
 
     def __enter__(self) -> Stages:
-        self.before = [getattr(place, name) for place, name, _ in self.places]
-        for (place, name, stage), function in zip(self.places, self.before, strict=True):
-            setattr(place, name, self._timed(stage, function))
+        for owner, name, function in list(stage_functions()):
+            self.patched.append((owner, name, function))
+            setattr(owner, name, self._timed(function))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for (place, name, _), function in zip(self.places, self.before, strict=True):
-            setattr(place, name, function)
+        for owner, name, function in self.patched:
+            setattr(owner, name, function)
 
-    def _timed(self, stage: str, function: Callable) -> Callable:
+    def _timed(self, function: FunctionType) -> Callable:
+        stage = function.__module__.rsplit(".", 1)[1]
+
         @functools.wraps(function)
-        def call(*given: object, **named: object) -> object:
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            mine, above = len(self.calls), self.open[-1] if self.open else -1
-            self.calls.append((stage, begin, end, above, 0, None))
-            self.open.append(mine)
-            begin.record()
+        def call(*arguments: object, **named: object) -> object:
+            outer = self.current
+            if outer is not None and outer.stage == stage:
+                return function(*arguments, **named)
+            self.current = Call(stage, *(torch.cuda.Event(enable_timing=True) for _ in range(2)), outer)
+            self.calls.append(self.current)
+            self.current.begin.record()
             try:
-                returned = function(*given, **named)
+                return function(*arguments, **named)
             finally:
-                end.record()
-                self.open.pop()
-            # What a stage with stages of its own is given, these are given too.
-            moved = 0 if stage.endswith(": rest") else size_of(given) + size_of(list(named.values())) + size_of(returned)
-            bound = BOUNDS[function.__name__](given) if function.__name__ in BOUNDS else None
-            self.calls[mine] = (stage, begin, end, above, moved, bound)
-            return returned
+                self.current.end.record()
+                self.current = outer
 
         return call
 
-    def times(self) -> dict[str, tuple[float, int]]:
-        """Milliseconds and bytes by stage."""
+    def milliseconds(self) -> dict[str, float]:
+        """Returns the time of each stage without that of stages within it."""
         torch.cuda.synchronize()
-        taken = [begin.elapsed_time(end) for _, begin, end, _, _, _ in self.calls]
-        own = list(taken)
-        for (_, _, _, above, _, _), t in zip(self.calls, taken, strict=True):
-            if above >= 0:
-                own[above] -= t
-        out: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
-        for (stage, _, _, _, moved, bound), t in zip(self.calls, own, strict=True):
-            out[stage] = (out[stage][0] + t, out[stage][1] + round(moved * share(bound)))
-        return dict(out)
+        times: dict[str, float] = defaultdict(float)
+        for call in self.calls:
+            taken = call.begin.elapsed_time(call.end)
+            times[call.stage] += taken
+            if call.outer is not None:
+                times[call.outer.stage] -= taken
+        return dict(times)
+
+
+def stage_functions() -> Iterator[tuple[object, str, FunctionType]]:
+    """Yields every place that holds a function of a stage: modules, which may have imported it, and classes."""
+    modules = [
+        importlib.import_module(f"{PACKAGE}.{found.name}") for found in pkgutil.iter_modules(phgcn.lattice.triton.__path__)
+    ]
+    for module in modules:
+        for owner in (module, *classes_of(module)):
+            for name, value in list(vars(owner).items()):
+                if isinstance(value, FunctionType) and value.__module__.startswith(f"{PACKAGE}.") and not name.startswith("__"):
+                    if value.__module__ != f"{PACKAGE}.{WHOLE}":
+                        yield owner, name, value
+
+
+def classes_of(module: ModuleType) -> list[type]:
+    return [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
 
 
 def stages(quick: bool) -> Iterator[dict]:
-    """The stages of a forward and of a backward."""
-    copy = copy_speed()
-    limit, groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS_CUDA, 0
-    try:
-        for method in ("separable", "lattice"):
-            for count in (20_000,) if quick else (100_000, 1_000_000):
-                for name in ("spread 1", "spread 3", "spread 10"):
-                    points, values = cloud(name, count).to(DEVICE), features(count).to(DEVICE)
-                    for kind, call in (("forward", lambda: global_attention(points, values, decay=1.0, method=method)),  # noqa: B023
-                                       ("both", lambda: step(points, values, method))):  # noqa: B023  # fmt: skip
-                        yield measure_stages(method, count, name, kind, call, copy)
-    finally:
-        groups.EXACT_PAIRS_CUDA = limit
+    """Times the stages of a forward, and of a forward with backward."""
+    for method in ("separable", "lattice"):
+        for count in (20_000,) if quick else (100_000, 1_000_000):
+            for name in ("spread 1", "spread 3", "spread 10"):
+                points, values = cloud(name, count).to(DEVICE), features(count).to(DEVICE)
+                forward = partial(global_attention, points, values, decay=1.0, method=method)
+                for kind, call in {"forward": forward, "both": partial(step, points, values, method)}.items():
+                    row = {"method": method, "count": count, "cloud": name, "kind": kind, **fastest_stages(call)}
+                    longest_first = sorted(row["stages"].items(), key=lambda part: -part[1])
+                    text = ", ".join(f"{stage} {ms:.2f}" for stage, ms in longest_first)
+                    print(
+                        f"{method} N={count:,} {name} {kind}: {row['ms']:.2f} ms: {text}, between {row['between']:.2f}",
+                        flush=True,
+                    )
+                    yield row
 
 
-def measure_stages(method: str, count: int, name: str, kind: str, call: Callable, copy: float) -> dict:
-    """The stages of the fastest of several calls."""
+def fastest_stages(call: Callable[[], object]) -> dict:
+    """Returns the milliseconds of the fastest of several calls, of its stages, and of what is between them."""
     call()
-    best, fastest = None, float("inf")
-    for _ in range(5):
+    runs = []
+    for _ in range(ROUNDS):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         with Stages() as timed:
-            (whole,) = milliseconds_once(call)
-        if whole < fastest:
-            best, fastest = timed.times(), whole
-    assert best is not None
-    named = {stage: {"ms": t, "floor": moved / copy * 1000} for stage, (t, moved) in best.items()}
-    rest = fastest - sum(t for t, _ in best.values())
-    parts = [(stage, entry["ms"], entry["floor"]) for stage, entry in named.items()]
-    text = ", ".join(f"{s} {t:.2f} ({f:.2f})" for s, t, f in sorted(parts, key=lambda p: -p[1]) if t > 0.005 * fastest)
-    print(f"{method} N={count:,} {name} {kind}: {fastest:.2f} ms: {text}, between {rest:.2f}", flush=True)
-    return {"method": method, "count": count, "cloud": name, "kind": kind, "ms": fastest, "between": rest, "stages": named}
-
-
-def milliseconds_once(call: Callable) -> list[float]:
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    call()
-    end.record()
-    end.synchronize()
-    return [begin.elapsed_time(end)]
+            begin.record()
+            call()
+            end.record()
+            end.synchronize()
+        runs.append((begin.elapsed_time(end), timed))
+    whole, timed = min(runs, key=lambda run: run[0])
+    times = timed.milliseconds()
+    return {"ms": whole, "stages": times, "between": whole - sum(times.values())}
