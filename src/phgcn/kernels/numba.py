@@ -35,6 +35,12 @@ OPTIONS: dict[str, Any] = {
     "nogil": True,
 }
 
+# A kernel is called from Python only, a helper from kernels only: wrappers for other callers would double the time to compile.
+_KERNEL_OPTIONS = {**OPTIONS, "no_cfunc_wrapper": True}
+_HELPER_OPTIONS = {**OPTIONS, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+
+_FLOAT_TYPES = {"f": "float32", "d": "float64"}
+
 _compiling = Lock()
 
 
@@ -65,7 +71,7 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         real = "float64"
         if self.real_argument is not None:
-            real = np.result_type(arguments[self.real_argument]).name
+            real = _FLOAT_TYPES[arguments[self.real_argument].dtype.char]
         compiled = self.compiled.get(real)
         return (compiled or self.compile(real))(*arguments)
 
@@ -74,7 +80,7 @@ class Kernel:
         with _compiling:
             if real not in self.compiled:
                 with _cache_in_own_folder():
-                    dispatcher = numba.njit(cache=True, **OPTIONS)(self.function)
+                    dispatcher = numba.njit(cache=True, **_KERNEL_OPTIONS)(self.function)
                 dispatcher.compile(f"({self.signature.replace('real', real)})")
                 dispatcher.disable_compile()
                 self.compiled[real] = dispatcher
@@ -87,8 +93,8 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Makes a function callable from kernels; LLVM inlines it there if that pays."""
-    return numba.njit(**OPTIONS)(function)
+    """Makes a function callable from kernels, not from Python (``py_func`` is); LLVM inlines it there if that pays."""
+    return numba.njit(**_HELPER_OPTIONS)(function)
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
