@@ -136,8 +136,8 @@ def stages(measured: dict) -> list[str]:
     kinds = {"forward": "forward", "both": "with backward"}
     rows = []
     for r in measured["stages"]:
-        longest_first = sorted(r["stages"].items(), key=lambda part: -part[1])
-        parts = [f"{name} {ms:.2f}" for name, ms in longest_first if ms >= 0.03 * r["ms"]]
+        longest_first = sorted(r["stages"].items(), key=lambda part: -part[1]["ms"])
+        parts = [f"{name} {part['ms']:.2f}" for name, part in longest_first if part["ms"] >= 0.03 * r["ms"]]
         parts.append(f"between {r['between']:.2f}")
         rows.append([f"`{r['method']}`", f"{r['count']:,}", r["cloud"], kinds[r["kind"]], f"{r['ms']:.2f}", "; ".join(parts)])
     return table(["method", "N", "cloud", "", "ms", "stages, ms"], rows)
