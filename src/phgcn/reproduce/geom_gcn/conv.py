@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import Linear
 from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import segment
 
 from ...checks import check_features, check_node_numbers, check_sizes
 from ...nn.edges import to_coo
-from ...nn.linear import Linear
 
 RELATIONS = 9
 """Four quadrants around a neighbour in the graph, four around one in latent space, and the node itself."""
