@@ -25,14 +25,28 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core import compiler
 from torch import Tensor
 
 PACKAGE = Path(__file__).resolve().parent.parent
+
+
+class _Compiler(compiler.Compiler):
+    """Numba's own, told that the arrays given to a function share no memory, as it is for the bodies of its parallel loops.
+
+    Loops then run in vector registers without a look, each time, whether what they write overlaps with what they read.
+    """
+
+    def __init__(self, typingctx: Any, targetctx: Any, library: Any, args: Any, return_type: Any, flags: Any, locals: Any):
+        flags.noalias = True
+        super().__init__(typingctx, targetctx, library, args, return_type, flags, locals)
+
 
 OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"contract", "nsz", "arcp", "reassoc"},
     "nogil": True,
+    "pipeline_class": _Compiler,
 }
 
 # A kernel is called from Python only, a helper from kernels only: wrappers for other callers would double the time to compile.
@@ -46,6 +60,8 @@ _compiling = Lock()
 
 class Kernel:
     """A function that Numba compiles on its first call with float32 or float64 arguments.
+
+    An array that it writes must share no memory with its other arguments.
 
     Args:
         function (Callable): Plain loops over arrays.

@@ -103,15 +103,15 @@ def pack(begin, end, source, order, ones, out):
 def unpack(begin, end, rows, order, out, norm):
     """Copies rows back, ``out[order[a], h] = rows[h, a]``; if ``norm`` is not empty, it gets the column behind the channels,
     and ``out`` is divided by it, or 0 where that is 0."""
-    heads, channels = out.shape[1], out.shape[2]
+    heads, channels, one = out.shape[1], out.shape[2], out.dtype.type(1)
     for a in range(begin, end):
         i = order[a]
         for h in range(heads):
-            factor = rows.dtype.type(1)
+            factor = one
             if norm.shape[0] > 0:
                 total = rows[h, a, channels]
                 norm[i, h] = total
-                factor = 1 / total if total != 0 else total
+                factor = one / total if total != 0 else total
             for c in range(channels):
                 out[i, h, c] = rows[h, a, c] * factor
 
@@ -120,14 +120,14 @@ def unpack(begin, end, rows, order, out, norm):
 def divide_gradients(begin, end, grad, out, norm, order, rows):
     r"""Computes the gradients of rows: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
     :math:`\bar n = -\langle \bar y, y \rangle / n`; without a normaliser :math:`\bar z = \bar y`."""
-    heads, channels = grad.shape[1], grad.shape[2]
+    heads, channels, one = grad.shape[1], grad.shape[2], grad.dtype.type(1)
     for a in range(begin, end):
         i = order[a]
         for h in range(heads):
-            factor = grad.dtype.type(1)
+            factor = one
             if norm.shape[0] > 0:
                 total = norm[i, h]
-                factor = 1 / total if total != 0 else total
+                factor = one / total if total != 0 else total
             product = grad.dtype.type(0)
             for c in range(channels):
                 rows[h, a, c] = grad[i, h, c] * factor

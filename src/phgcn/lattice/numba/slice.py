@@ -8,7 +8,6 @@ from ...kernels.numba import kernel
 from ...kernels.threads import run_rows
 from .index import Corners, Level
 from .locate import Simplices
-from .splat import add_row, fetch_row
 
 CHUNK = 128
 """Points whose rows are fetched or written together: they lie anywhere in memory, and fetches overlap."""
@@ -77,25 +76,29 @@ def add_self_term(self_term: np.ndarray, rows: np.ndarray, out: np.ndarray) -> N
 def add_parents(begin, end, site, source_site, half, coarser, out):
     """Adds half of the rows at sources 2v and 2v + 1 of the coarser level to vertex v."""
     for v in range(begin, end):
-        add_row(out, site[v], half, coarser, source_site[2 * v])
-        add_row(out, site[v], half, coarser, source_site[2 * v + 1])
+        s, p, q = site[v], source_site[2 * v], source_site[2 * v + 1]
+        for c in range(out.shape[1]):
+            out[s, c] += half * (coarser[p, c] + coarser[q, c])
 
 
 @kernel("int64, int64, real[:, ::1], int32[::1], int32[:, ::1], int32[::1], real[:, ::1], int64, real[:, ::1]")
 def slice_chunks(begin, end, table, point, number, source_site, weight, first_query, out):
     """Slices chunks of points."""
-    chunk, one = np.empty((CHUNK, out.shape[1]), out.dtype), out.dtype.type(1)
+    chunk, width = np.empty((CHUNK, out.shape[1]), out.dtype), out.shape[1]
     for lead in range(begin * CHUNK, min(point.shape[0], end * CHUNK), CHUNK):
         count = min(CHUNK, point.shape[0] - lead)
         for i in range(count):
-            for c in range(out.shape[1]):
+            for c in range(width):
                 chunk[i, c] = 0
             for r in range(number.shape[1]):
-                add_row(chunk, i, weight[lead + i, r], table, source_site[number[lead + i, r]])
+                v, b = source_site[number[lead + i, r]], weight[lead + i, r]
+                for c in range(width):
+                    chunk[i, c] += b * table[v, c]
         for i in range(count):
             query = point[lead + i] - first_query
             if 0 <= query < out.shape[0]:
-                add_row(out, query, one, chunk, i)
+                for c in range(width):
+                    out[query, c] += chunk[i, c]
 
 
 @kernel(
@@ -106,16 +109,21 @@ def slice_gradient_chunks(
     begin, end, values, grads, column, point, order, number, source_site, weight, rows, row_grads, first_query, out, slope
 ):
     """Slices the gradients of chunks of points; see :func:`slice_gradients`."""
-    width, zero, one, column = np.uint64(rows.shape[1]), rows.dtype.type(0), rows.dtype.type(1), np.uint64(column)
+    width, zero, column = np.uint64(rows.shape[1]), rows.dtype.type(0), np.uint64(column)
     row, asked = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, width), rows.dtype)
     total = np.empty((CHUNK, width), rows.dtype)
     for lead in range(begin * CHUNK, min(point.shape[0], end * CHUNK), CHUNK):
         count = min(CHUNK, point.shape[0] - lead)
         for i in range(count):
-            fetch_row(row, i, rows, point[lead + i], np.uint64(0))
-            fetch_row(asked, i, row_grads, point[lead + i] - first_query, np.uint64(0))
+            key, query = point[lead + i], point[lead + i] - first_query
             for c in range(width):
-                total[i, c] = zero
+                row[i, c] = asked[i, c] = total[i, c] = zero
+            if key < rows.shape[0]:
+                for c in range(width):
+                    row[i, c] = rows[key, c]
+            if 0 <= query < row_grads.shape[0]:
+                for c in range(width):
+                    asked[i, c] = row_grads[query, c]
         for i in range(count):
             before = zero
             for r in range(number.shape[1]):
@@ -129,8 +137,10 @@ def slice_gradient_chunks(
                     slope[point[lead + i], order[lead + i, r - 1]] = t - before
                 before = t
         for i in range(count):
-            if point[lead + i] < rows.shape[0]:
-                add_row(out, point[lead + i], one, total, i)
+            key = point[lead + i]
+            if key < rows.shape[0]:
+                for c in range(width):
+                    out[key, c] += total[i, c]
 
 
 @kernel("int64, int64, float64[:, ::1], float64[:, ::1], real[:, ::1]")
@@ -148,4 +158,5 @@ def add_products(begin, end, slope, matrix, out):
 def add_scaled_rows(begin, end, factor, rows, out):
     """Adds factor[a] * rows[a] to out[a]."""
     for a in range(begin, end):
-        add_row(out, a, factor[a], rows, a)
+        for c in range(rows.shape[1]):
+            out[a, c] += factor[a] * rows[a, c]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...kernels.numba import helper, kernel
+from ...kernels.numba import kernel
 from ...kernels.threads import run_rows
 from .index import Corners, Level
 from .locate import Simplices
@@ -50,23 +50,8 @@ def _gather(table: np.ndarray, level: Level, factor: float, child_site: np.ndarr
     return out
 
 
-@helper
-def add_row(out, o, weight, rows, p):
-    """Adds weight * rows[p] to out[o]."""
-    for c in range(rows.shape[1]):
-        out[o, c] += weight * rows[p, c]
-
-
-@helper
-def fetch_row(out, o, rows, p, column):
-    """Copies rows[p] to out[o] from a column on, or zeros where there is no such row."""
-    width = np.uint64(rows.shape[1])
-    if 0 <= p < rows.shape[0]:
-        for c in range(width):
-            out[o, column + c] = rows[p, c]
-    else:
-        for c in range(width):
-            out[o, column + c] = 0
+# Loops over the channels of a row are written out where they are needed: a helper would be compiled apart, and could not know
+# that a chunk shares no memory with the rows it is added to.
 
 
 @kernel(
@@ -85,11 +70,24 @@ def splat_cubes(begin, end, rows, others, first_other, point, cube_start, first,
         count = min(CHUNK, last - lead)
         for i in range(count):
             p = point[lead + i]
-            fetch_row(chunk, i, rows, p, np.uint64(0))
-            fetch_row(chunk, i, others, p - first_other, half)
+            if p < rows.shape[0]:
+                for c in range(rows.shape[1]):
+                    chunk[i, c] = rows[p, c]
+            else:
+                for c in range(rows.shape[1]):
+                    chunk[i, c] = 0
+            p -= first_other
+            if 0 <= p < others.shape[0]:
+                for c in range(np.uint64(others.shape[1])):
+                    chunk[i, half + c] = others[p, c]
+            else:
+                for c in range(np.uint64(others.shape[1])):
+                    chunk[i, half + c] = 0
         for i in range(count):
             for r in range(number.shape[1]):
-                add_row(out, number[lead + i, r], weight[lead + i, r], chunk, i)
+                e, b = number[lead + i, r], weight[lead + i, r]
+                for c in range(width):
+                    out[e, c] += b * chunk[i, c]
 
 
 @kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], int32[::1], int32[::1], real, real[:, ::1]")
@@ -101,4 +99,5 @@ def gather_sources(begin, end, table, source, child_site, start, site, factor, o
             p = source[a]
             if child_site.shape[0] > 0:
                 p = child_site[p >> 1]
-            add_row(out, site[v], factor, table, p)
+            for c in range(table.shape[1]):
+                out[site[v], c] += factor * table[p, c]
