@@ -1,4 +1,4 @@
-r"""Runs the calls that ``benchmarks/before_after_gpu.py`` compares, with the phgcn that ``PYTHONPATH`` names.
+r"""Runs the calls that ``benchmarks/before_after.py`` compares, with the phgcn that ``PYTHONPATH`` names.
 
 Not run by itself: reads cases as lines of JSON, and answers each with its times in milliseconds or with an error.  Uses only
 what both trees have.
@@ -18,22 +18,30 @@ from typing import Any
 
 import torch
 
-DIM, CHANNELS = 4, 64
+DIM, CLUSTERS = 4, 6
 HEADS, HEAD_CHANNELS, WIDTH = 8, 8, 64
 WARM_UP, WARM_UP_EPOCHS = 10, 5
 """Untimed calls: kernels are compiled, and the GPU's keys find their size; epochs are recorded as CUDA graphs."""
 
-Timed = Callable[[int], list[float]]
-"""Takes so many measurements; returns milliseconds."""
+Times = dict[str, list[float]]
+"""Milliseconds by the clock, ``"wall"``, and of the processor, ``"cpu"``."""
+
+Timed = Callable[[int], Times]
+"""Takes so many measurements."""
 
 
-def filter_call(device: str, method: str, count: int, spread: float, backward: bool) -> Timed:
-    """Global attention of a Gaussian cloud to itself."""
+def filter_call(device: str, method: str, count: int, cloud: str, channels: int, backward: bool) -> Timed:
+    """Global attention of a cloud to itself: ``"spread s"``, a Gaussian, or ``"clusters"``, as in ``benchmarks/common.py``."""
     import phgcn
 
     random = torch.Generator(device).manual_seed(0)
-    points = spread * torch.randn(count, DIM, generator=random, device=device)
-    values, grad = (torch.randn(count, CHANNELS, generator=random, device=device) for _ in range(2))
+    points = torch.randn(count, DIM, generator=random, device=device)
+    if cloud == "clusters":
+        centres = 10 * torch.randn(CLUSTERS, DIM, generator=random, device=device)
+        points += centres[torch.randint(CLUSTERS, (count,), generator=random, device=device)]
+    else:
+        points *= float(cloud.split()[1])
+    values, grad = (torch.randn(count, channels, generator=random, device=device) for _ in range(2))
     leaves = [points.requires_grad_(), values.requires_grad_()]
 
     def forward() -> None:
@@ -70,14 +78,15 @@ def clocked(call: Callable[[], None], device: str) -> Timed:
         if device == "cuda":
             torch.cuda.synchronize()
 
-    def measure(count: int) -> list[float]:
-        times = []
+    def measure(count: int) -> Times:
+        times: Times = {"wall": [], "cpu": []}
         for _ in range(count):
             synchronize()
-            begin = time.perf_counter()
+            wall, cpu = time.perf_counter(), time.process_time()
             call()
             synchronize()
-            times.append(1000 * (time.perf_counter() - begin))
+            times["wall"].append(1000 * (time.perf_counter() - wall))
+            times["cpu"].append(1000 * (time.process_time() - cpu))
         return times
 
     for _ in range(WARM_UP if device == "cuda" else 1):
@@ -98,12 +107,12 @@ def epochs(device: str, graph: str, checkpoints: bool, seconds: float) -> Timed:
     data = load_graph(graph)
     plan = Plan(graph, model="phgcn", splits=1, device=device, settings=Settings(epochs=10**6, patience=10**6))
 
-    def measure_once() -> float:
-        ends: list[float] = []
+    def mean_epoch() -> tuple[float, float]:
+        ends: list[tuple[float, float]] = []
 
         def note(_: object = None) -> None:
-            ends.append(time.perf_counter())
-            if len(ends) > WARM_UP_EPOCHS and ends[-1] - ends[WARM_UP_EPOCHS - 1] >= seconds:
+            ends.append((time.perf_counter(), time.process_time()))
+            if len(ends) > WARM_UP_EPOCHS and ends[-1][0] - ends[WARM_UP_EPOCHS - 1][0] >= seconds:
                 raise _TimeIsUp
 
         try:
@@ -119,9 +128,15 @@ def epochs(device: str, graph: str, checkpoints: bool, seconds: float) -> Timed:
                         note()
         except _TimeIsUp:
             pass
-        return 1000 * (ends[-1] - ends[WARM_UP_EPOCHS - 1]) / (len(ends) - WARM_UP_EPOCHS)
+        count = len(ends) - WARM_UP_EPOCHS
+        wall, cpu = (1000 * (last - first) / count for first, last in zip(ends[WARM_UP_EPOCHS - 1], ends[-1], strict=True))
+        return wall, cpu
 
-    return lambda count: [measure_once() for _ in range(count)]
+    def measure(count: int) -> Times:
+        walls, cpus = zip(*(mean_epoch() for _ in range(count)), strict=True)
+        return {"wall": list(walls), "cpu": list(cpus)}
+
+    return measure
 
 
 KINDS: dict[str, Callable[..., Timed]] = {"filter": filter_call, "layer": layer_step, "epochs": epochs}
@@ -137,9 +152,10 @@ def serve() -> None:
             if last is None or last[0] != key:
                 last = None  # frees its memory first
                 last = key, partial(KINDS[request["kind"]], request["device"])(**request["options"])
-            answer = {"ms": last[1](request["count"])}
+            answer: dict[str, Any] = last[1](request["count"])
         except Exception:  # reported, and the next case runs
-            last, answer = None, {"error": traceback.format_exc()}
+            last = None
+            answer = {"error": traceback.format_exc()}
         print(json.dumps(answer), flush=True)
 
 
