@@ -11,7 +11,7 @@ endif
 # Threads that wait by spinning are slow beside other programs.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-slow lint bench fit figures clean
+.PHONY: demo test test-slow lint bench tables fit figures clean
 
 demo: $(VENV)/.ready-demo
 	$(BIN)/phgcn reproduce motif --quick --out demo
@@ -32,7 +32,10 @@ bench: $(VENV)/.ready-bench
 	$(BIN)/python benchmarks/lattice.py
 	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/crossing.py
-	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python benchmarks/documents.py
+
+tables: $(VENV)/.ready-test
+	$(BIN)/python benchmarks/documents.py
 
 fit: $(VENV)/.ready-test
 	$(BIN)/python -m phgcn.lattice.fit

@@ -18,7 +18,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import common
@@ -30,9 +30,7 @@ from gpu_stages import stages
 from phgcn import structural_attention
 from phgcn.functional import global_attention
 from phgcn.lattice import Separable, groups
-from phgcn.lattice.recording import can_be_recorded, rehearsal
 from phgcn.lattice.scheme import without_exception
-from phgcn.train.recording import record
 
 SECTIONS = ("check", "speed", "stages", "launches", "crossing", "large", "memory")
 MARKS = {
@@ -52,15 +50,8 @@ MARKS = {
 # How long does it take
 
 
-def recorded(call: Callable[[], object]) -> Callable[[], object]:
-    """A call as a CUDA graph."""
-    with rehearsal():
-        call()
-    return record(call, torch.device(DEVICE))
-
-
 def speed(quick: bool) -> Iterator[dict]:
-    """Forward, and forward with backward, for every method, size and cloud; and, of those that can be, forward recorded."""
+    """Times forward, and forward with backward, for every method, size and cloud."""
     copy = copy_speed()
     sizes = (20_000, 50_000) if quick else (100_000, 1_000_000)
     print(f"copy: {copy / 1e12:.2f} TB/s", flush=True)
@@ -75,19 +66,16 @@ def speed(quick: bool) -> Iterator[dict]:
                         continue
                     points, values = cloud(name, count).to(DEVICE), features(count).to(DEVICE)
                     call = partial(global_attention, points, values, decay=1.0, method=method)
-                    forward, graph = milliseconds(call), None
-                    if method != "exact" and can_be_recorded(count, 1, DIM):
-                        graph = milliseconds(recorded(call))
+                    forward = milliseconds(call)
                     both = milliseconds(lambda p=points, f=values, m=method: step(p, f, m), 7)
                     floor = 4 * count * (DIM + 2 * CHANNELS) / copy * 1000
                     row = {"method": method, "count": count, "cloud": name, "floor": floor, "forward": forward, "both": both}
-                    row |= {"mark": MARKS.get((method, count, name)), "recorded": graph}
+                    row["mark"] = MARKS.get((method, count, name))
                     yield row
                     f, b = statistics.median(forward), statistics.median(both)
                     print(
                         f"{method:13} N={count:>9,} {name:9} forward {f:8.3f} ms (mark {row['mark']}, floor {floor:.3f}), "
-                        f"with backward {b:8.3f} ms = {b / f:.2f}x"
-                        + ("" if graph is None else f", as a CUDA graph {statistics.median(graph):.3f} ms"),
+                        f"with backward {b:8.3f} ms = {b / f:.2f}x",
                         flush=True,
                     )
     finally:

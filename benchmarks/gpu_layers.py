@@ -9,7 +9,7 @@ exact     exact attention, N = 100,000, C = 64, D = 4: forward and backward
 tune      the same for other tiles; tune_structural: structural attention for other tiles
 layers    a training step of GATConv, EDAConv and PHGCNConv, 1,000,000 nodes, 10,000,000 edges, 8 heads x 8 channels
 small     a training step on a graph of 183 nodes (the size of texas), eager, compiled and as a CUDA graph, kernels launched
-training  an epoch, one step and one evaluation, of all models on texas and cora as ``phgcn train --device cuda`` does it
+training  an epoch of all models on texas and cora in a run of ``phgcn train --device cuda``, checkpoints included
 ========  ===================================================================================================
 
 Times are medians between CUDA events, jobs in turn, round after round.  Beside them the floor: the bytes that must move, at
@@ -257,7 +257,7 @@ def report(found: dict[str, dict]) -> None:
     for name, content in found.items():
         said = {
             key: content[key]
-            for key in ("error", "over_gat", "structural_floor_s", "memory", "launches", "failed", "checkpoint_s")
+            for key in ("error", "over_gat", "structural_floor_s", "memory", "launches", "failed", "checkpoint_share")
             if key in content
         }
         if said:

@@ -3,18 +3,16 @@ r"""Sections ``small`` and ``training`` of ``benchmarks/gpu_layers.py``: graphs 
 from __future__ import annotations
 
 import statistics
-import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-import common
 import torch
+from epochs import time_epochs
 from gpu_timing import CHANNELS, DEVICE, HEADS, copy_bandwidth, edges, kernels, make, normal, step, timed
 from torch import Tensor
 
 import phgcn
+from phgcn.train import Plan, Settings, Training
 
 DIM = 4
 SMALL_NODES, SMALL_EDGES, SMALL_WIDTH = 183, 560, 1703
@@ -87,48 +85,51 @@ def small(rounds: int = 50) -> dict:
     return {"times": times, "launches": number, "kernels": launched, "failed": why, "floor_s": floor}
 
 
-def training(epochs: int = 40) -> dict:
-    """Epochs after the third of each model, recorded as CUDA graphs where they can be, and all of them launched anew."""
+def training(seconds: float = 1.5, rounds: int = 3, device: torch.device = DEVICE) -> dict:
+    """Times epochs of every model in runs of ``phgcn train``, checkpoints included: as CUDA graphs where models can be
+    recorded, and with every kernel launched by the host.
+
+    Args:
+        seconds (float): How long a run is timed; checkpoints are written about once a second. (default: :obj:`1.5`)
+        rounds (int): How many runs of each. (default: :obj:`3`)
+        device (torch.device): Where; on a CPU to see that it works. (default: the GPU)
+    """
     from phgcn.data import load_graph
     from phgcn.nn.models import NodeModel
 
     models = ("phgcn", "phgcn lattice", "gat-eda", "gat", "gcn", "mlp")
-    rule, copied, times, checkpoints, floors = NodeModel.recordable, copy_bandwidth(), {}, {}, {}
+    rule, bandwidth = NodeModel.recordable, copy_bandwidth() if device.type == "cuda" else None
+    times, checkpoints, floors = {}, {}, {}
     for graph in ("texas", "cora"):
         data = load_graph(graph)
         for name in models:
             for recorded in (True, False):
                 NodeModel.recordable = rule if recorded else lambda self, x: False  # type: ignore[method-assign]
                 try:
-                    used, taken, saving, moved = epoch_times(graph, data, name, epochs)
+                    run = partial(time_epochs, training_plan(graph, name, device), data, seconds)
+                    first = run()
+                    if first.training.recorded != recorded:
+                        continue
+                    runs = [first, *(run() for _ in range(rounds - 1))]
                 finally:
                     NodeModel.recordable = rule  # type: ignore[method-assign]
-                if used == recorded:
-                    label = f"{graph}, {name}{', CUDA graph' if recorded else ''}"
-                    times[label] = {"median": statistics.median(taken), "min": min(taken), "all": taken}
-                    checkpoints[label], floors[label] = saving, moved / copied
-    return {"times": times, "checkpoint_s": checkpoints, "floor_s": floors}
+                label = f"{graph}, {name}{', CUDA graph' if recorded else ''}"
+                per_epoch = [measured.seconds for measured in runs]
+                times[label] = {"median": statistics.median(per_epoch), "min": min(per_epoch), "all": per_epoch}
+                checkpoints[label] = statistics.median(measured.checkpoint_seconds / measured.seconds for measured in runs)
+                floors[label] = None if bandwidth is None else epoch_bytes(first.training) / bandwidth
+    return {"times": times, "checkpoint_share": checkpoints, "floor_s": floors}
 
 
-def epoch_times(graph: str, data: object, model: str, epochs: int) -> tuple[bool, list[float], float, int]:
-    """Whether the epochs were recorded, the seconds that each of them took and those of one checkpoint, and the bytes that one
-    must move: parameters, read three times and written once, their gradients, written and read, Adam's two numbers, read
-    and written, and what is read of the graph."""
-    from phgcn.train import Plan, Settings
-    from phgcn.train.run import prepare, seeded, start
-
-    model, *method = model.split()
+def training_plan(graph: str, model: str, device: torch.device) -> Plan:
+    """Returns the plan of an endless training of a model, named with its method if that is not the default."""
+    name, *method = model.split()
     options = {"method": method[0]} if method else {}
-    plan = Plan(graph, model=model, splits=1, device="cuda", settings=Settings(epochs=epochs, patience=epochs, **options))
-    task = prepare(plan, data)[0]
-    with seeded(common.SEED, task):
-        run = start(plan, task)
-        while not run.done:
-            run.epoch()
-    with tempfile.TemporaryDirectory() as folder:
-        begin = time.perf_counter()
-        for number in range(5):
-            run.save(Path(folder) / f"{number}.safetensors")
-        saving = (time.perf_counter() - begin) / 5
-    moved = moved_bytes(run.model, 10, *3 * [task.x], *2 * [task.edge_index])
-    return run.recorded, [row[3] for row in run.state.curves[3:]], saving, moved
+    settings = Settings(epochs=10**6, patience=10**6, **options)
+    return Plan(graph, model=name, splits=1, device=str(device), settings=settings)
+
+
+def epoch_bytes(training: Training) -> int:
+    """Counts the bytes that an epoch must move: parameters, read three times and written once, their gradients, written and
+    read, Adam's two moments, read and written, and the graph, read in the forward and backward pass and the evaluation."""
+    return moved_bytes(training.model, 10, *3 * [training.task.x], *2 * [training.task.edge_index])

@@ -1,52 +1,76 @@
-r"""Writes results into README.md, docs/lattice.md and docs/layers.md, between their marks.
+r"""Tables of the CPU's measurements, as lines of Markdown.
 
-python benchmarks/tables.py    # after accuracy.py, lattice.py, stages.py, crossing.py, layers.py, phgcn reproduce table
+Not run by itself: ``benchmarks/documents.py`` writes them into the documents.  Every function takes the contents of JSON files.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
+from collections.abc import Sequence
 
-ROOT = Path(__file__).resolve().parent.parent
 CLOUDS = ("spread 1", "spread 3", "spread 10", "clusters")
 SMALL_CLOUDS = ("spread 0.5", *CLOUDS)
+SPREADS = (1, 3, 10)
 METHODS = ("lattice", "lattice-fine", "separable")
-TITLES = {
-    "gcn": "GCN",
-    "gat": "GAT",
-    "geom-gcn-i": "Geom-GCN-I",
-    "geom-gcn-p": "Geom-GCN-P",
-    "geom-gcn-s": "Geom-GCN-S",
-    "gat-eda": "GAT-EDA",
-    "mlp": "MLP",
-    "phgcn": "**PH-GCN**",
-    "phgcn-residual": "**PH-GCN + own channel**",
-}
 
 
-def results(name: str) -> dict:
-    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
-
-
-def table(heading: list[str], rows: list[list[str]]) -> list[str]:
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *rows)]
 
 
 def short(value: float) -> str:
+    """Three decimals without the leading 0: .074."""
     return f"{round(value, 3) + 0.0:.3f}".lstrip("0") if value < 1 else f"{value:.2f}"  # + 0.0: no -0
 
 
+def digits(value: float) -> str:
+    """Whole numbers from 10 on, else one decimal."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def machine(about: dict) -> str:
+    """The processor; files from before provenance was one for all call it ``cpu``."""
+    return about.get("machine") or about["cpu"]
+
+
+def origin(measured: dict) -> str:
+    """Where and when a file was measured, for the text beside its table."""
+    about = measured["provenance"]
+    tree = ", with uncommitted changes" if about.get("dirty") else ""
+    return f"commit {about['commit'][:7]}{tree}, {about['date'][:10]}"
+
+
+# The filter
+
+
+def headline(accuracy: dict, speed: dict) -> list[str]:
+    """Errors and times of all methods, for the README."""
+    errors = {(r["method"], r["cloud"]): r for r in accuracy["rows"] if (r["dim"], r["count"]) == (4, 20_000)}
+    seconds = {name: t["median"] for name, t in speed["times"].items()}
+
+    def span(job: str, end: str = "") -> str:
+        low, high = (seconds[f"{job}, {end}spread {s}"] for s in (1, 10))
+        return f"{low:.2f} - {high:.2f} s"
+
+    times = {
+        "lattice": [span("lattice", "N=20,000, "), span("lattice")],
+        "separable": ["", span("separable")],
+        "lattice-fine": ["", ""],
+    }
+    rows = [[f"`{m}`", *(short(errors[m, c]["dev"]) for c in CLOUDS), *times[m]] for m in METHODS]
+    scaled = f"{seconds['exact, N=200,000']:.0f} s, from {speed['sizes']['exact_queries']:,} rows"
+    rows.append(["`exact`", *["0"] * 4, f"{seconds['exact, N=20,000']:.1f} s", scaled])
+    return table(["method", *CLOUDS, "20,000 points", "200,000 points"], rows)
+
+
 def accuracy_tables(accuracy: dict) -> list[str]:
-    found = {(r["method"], r["dim"], r["cloud"], r["count"]): r for r in accuracy["rows"]}
+    by_case = {(r["method"], r["dim"], r["cloud"], r["count"]): r for r in accuracy["rows"]}
 
     def large(method: str, dim: int, cloud: str) -> str:
-        r = found[method, dim, cloud, 20_000]
+        r = by_case[method, dim, cloud, 20_000]
         return " / ".join(short(r[key]) for key in ("dev", "dev_structured", "cosine"))
 
     def small(method: str, dim: int) -> str:
-        rows = [found[method, dim, cloud, 1000] for cloud in SMALL_CLOUDS]
+        rows = [by_case[method, dim, cloud, 1000] for cloud in SMALL_CLOUDS]
         worst = [max(r[key] for r in rows) for key in ("relative", "dev", "dev_structured")]
         return " / ".join(short(v) for v in (*worst, min(r["cosine"] for r in rows)))
 
@@ -59,27 +83,36 @@ def accuracy_tables(accuracy: dict) -> list[str]:
             [[str(d), f"`{m}`", *(large(m, d, c) for c in CLOUDS)] for d in (2, 4) for m in METHODS],
         ),
         "",
-        "At N = 1,000 `lattice` and `lattice-fine` are the exact sum. What their lattices alone would give (no near field, "
-        "float64), worst of 3 seeds and of spreads .5, 1, 3, 10 and clusters, each cell *rel / dev random / dev structured / "
-        "cos*:",
+        "N = 1,000 (float64), the lattices without their near field, worst of 3 seeds and of spreads .5, 1, 3, 10 and "
+        "clusters, each cell *rel / dev random / dev structured / cos*:",
         "",
         *table(["D", *(f"`{m}`" for m in METHODS)], [[str(d), *(small(m, d) for m in alone)] for d in range(1, 9)]),
     ]
 
 
-def speed_tables(speed: dict) -> list[str]:
-    at, times = speed["provenance"], {name: 1000 * t["median"] for name, t in speed["times"].items()}
-    jobs = ("pydensecrf2", "separable", "separable backward", "lattice", "lattice backward")
+def coincident_table(coincident: dict) -> list[str]:
+    cells = {(r["dim"], r["method"]): f"{r['mean']:.2f} ({r['least']:.2f} - {r['most']:.2f})" for r in coincident["rows"]}
+    dims = sorted({dim for dim, _ in cells})
+    return table(["D", *(f"`{m}`" for m in METHODS)], [[str(d), *(cells[d, m] for m in METHODS)] for d in dims])
+
+
+def speed_table(speed: dict) -> list[str]:
+    at, ms = speed["provenance"], {name: 1000 * t["median"] for name, t in speed["times"].items()}
+    jobs = ("separable", "separable backward", "lattice", "lattice backward", "pydensecrf2")
+    memory = next(mark for mark in speed["marks"] if mark["what"].startswith("extra memory"))
     return [
-        f"{at['cores']} cores ({at['cpu']}), load {at['load']} at the end, median ms:",
+        f"{at['cores']} cores ({machine(at)}), {origin(speed)}, median ms, N = 200,000:",
         "",
         *table(
-            ["", *(f"spread {s}" for s in (1, 3, 10))],
-            [[job, *(f"{times[f'{job}, spread {s}']:.0f}" for s in (1, 3, 10))] for job in jobs],
+            ["", *(f"spread {s}" for s in SPREADS)], [[j, *(f"{ms[f'{j}, spread {s}']:.0f}" for s in SPREADS)] for j in jobs]
         ),
         "",
-        *mark_table(speed["marks"]),
+        f"Memory beyond the input in the dense cloud, N = 1,000,000, C = 65: {memory['value']:.1f} times the values.",
     ]
+
+
+def speed_marks(speed: dict) -> list[str]:
+    return mark_table(speed["marks"])
 
 
 def mark_table(marks: list[dict]) -> list[str]:
@@ -97,25 +130,7 @@ def mark_table(marks: list[dict]) -> list[str]:
     )
 
 
-def layer_tables(layers: dict) -> list[str]:
-    at, ms = layers["provenance"], {name: 1000 * t["median"] for name, t in layers["times"].items()}
-    parts = layers["stages_ms"]["EDAConv, pubmed"]
-    return [
-        f"{at['cores']} cores ({at['cpu']}), load {at['load']} at the end, median ms of a training step, "
-        f"{layers['heads']} heads x {layers['channels']} channels:",
-        "",
-        *table(["job", "ms"], [[name, f"{value:.0f}"] for name, value in ms.items()]),
-        "",
-        *mark_table(layers["marks"]),
-        "",
-        "Where the time of one step of EDAConv on pubmed goes (profiled, so a little slower; kernels are within "
-        "`phgcn::structural` and its backward):",
-        "",
-        *table(["op", "ms"], [[f"`{name.strip()}`", f"{value:.1f}"] for name, value in parts.items() if value >= 0.5]),
-    ]
-
-
-def stage_tables(stages: dict) -> list[str]:
+def stage_table(stages: dict) -> list[str]:
     cases = list(stages["stages"])
     names = list(dict.fromkeys(stage for case in cases for stage in stages["stages"][case]))
 
@@ -127,10 +142,19 @@ def stage_tables(stages: dict) -> list[str]:
 
     speed = stages["copy_bytes_per_second"] / 1e9
     return [
-        f"ms, in brackets the floor at a copy's {speed:.1f} GB/s (load {stages['provenance']['load']}); a stage below its "
-        "floor finds its arrays in the cache:",
+        f"ms, in brackets the floor at a copy's {speed:.1f} GB/s; a stage below its floor reads its arrays from the cache "
+        f"({origin(stages)}):",
         "",
         *table(["stage", *cases], [[stage, *(cell(case, stage) for case in cases)] for stage in names]),
+    ]
+
+
+def crossing_summary(measured: dict) -> list[str]:
+    crossings = [row["crossing"] for row in measured["rows"]]
+    return [
+        f"On {measured['provenance']['cores']} CPU cores the exact sum and the lattice take equally long (forward and "
+        f"backward) at {min(crossings):,.0f} to {max(crossings):,.0f} points, by cloud, dimension and channels; the median is "
+        f"{measured['median_crossing']:,.0f}."
     ]
 
 
@@ -140,71 +164,73 @@ def crossing_table(measured: dict) -> list[str]:
         [f"{r['dim']}", f"{r['channels']}", r["cloud"], *(f"{x:.2f}" for x in r["ratios"]), f"{r['crossing']:,.0f}"]
         for r in measured["rows"]
     ]
+    return table(["D", "channels", "cloud", *sizes, "crossing"], rows)
+
+
+# Layers, training and files
+
+
+def layer_table(layers: dict) -> list[str]:
+    at, seconds = layers["provenance"], {name: t["median"] for name, t in layers["times"].items()}
+
+    def row(name: str) -> list[str]:
+        layer, graph = name.split(", ", 1)
+        base = seconds[f"GATConv, {graph.split(',')[0]}"]
+        return [f"`{layer}`", graph, f"{1000 * seconds[name]:.0f}", f"{seconds[name] / base:.2f}x"]
+
     return [
-        f"exact / lattice, times of a forward and a backward, float32; median crossing {measured['median_crossing']:,.0f}:",
+        f"{at['cores']} cores ({machine(at)}), {origin(layers)}, median of a training step, {layers['heads']} heads x "
+        f"{layers['channels']} channels:",
         "",
-        *table(["D", "channels", "cloud", *sizes, "crossing"], rows),
+        *table(["layer", "graph", "ms", "/ GATConv"], [row(name) for name in seconds]),
     ]
 
 
-def headline(accuracy: dict, speed: dict) -> list[str]:
-    found = {(r["method"], r["cloud"]): r for r in accuracy["rows"] if (r["dim"], r["count"]) == (4, 20_000)}
-    seconds = {name: t["median"] for name, t in speed["times"].items()}
-
-    def span(job: str, end: str = "") -> str:
-        low, high = (seconds[f"{job}, {end}spread {s}"] for s in (1, 10))
-        return f"{low:.2f} - {high:.2f} s"
-
-    times = {
-        "lattice": [span("lattice", "N=20,000, "), span("lattice")],
-        "separable": ["", span("separable")],
-        "lattice-fine": ["", ""],
-    }
-    rows = [[f"`{m}`", *(short(found[m, c]["dev"]) for c in CLOUDS), *times[m]] for m in METHODS]
-    scaled = f"{seconds['exact, N=200,000']:.0f} s, from {speed['sizes']['exact_queries']:,} rows"
-    rows.append(["`exact`", *["0"] * 4, f"{seconds['exact, N=20,000']:.1f} s", scaled])
-    return table(["method", *CLOUDS, "20,000 points", "200,000 points"], rows)
+def layer_marks(layers: dict) -> list[str]:
+    parts = layers["stages_ms"]["EDAConv, pubmed"]
+    return [
+        *mark_table(layers["marks"]),
+        "",
+        "One step of EDAConv on pubmed by op (profiled, so a little slower; kernels are within `phgcn::structural` and its "
+        "backward):",
+        "",
+        *table(["op", "ms"], [[f"`{name.strip()}`", f"{value:.1f}"] for name, value in parts.items() if value >= 0.5]),
+    ]
 
 
-def graph_table() -> list[str]:
-    """Test accuracies of the models on the graphs, protocol paper, with the published PH-GCN below ours."""
-    rows = json.loads((ROOT / "docs" / "results" / "table.json").read_text())
-    shown = [r for r in rows if r["protocol"] == "paper" and r["method"] in (None, "lattice", "published")]
-    cells = {(r["model"], r["graph"]): r for r in shown}
-    graphs = list(dict.fromkeys(r["graph"] for r in shown))
-
-    def line(model: str) -> list[str]:
-        found = [cells.get((model, graph)) for graph in graphs]
-        return [TITLES[model], *("not run yet" if r is None else f"{r['mean']:.1f} ± {r['std']:.1f}" for r in found)]
-
-    lines = [line(model) for model in TITLES if any(model == key[0] for key in cells)]
-    published = [next(r["published"] for r in rows if (r["model"], r["graph"]) == ("phgcn", graph)) for graph in graphs]
-    return table(["", *graphs], [*lines, ["*PH-GCN, published*", *(f"*{value}*" for value in published)]])
-
-
-def write(path: Path, mark: str, lines: list[str]) -> None:
-    """Replaces what stands between two marks of a file, which is written whole or not at all."""
-    text = "\n".join([f"<!-- {mark} -->", "", *lines, "", f"<!-- end {mark} -->"])
-    old = path.read_text()
-    new, count = re.subn(f"<!-- {mark} -->.*?<!-- end {mark} -->", lambda _: text, old, flags=re.DOTALL)
-    if count != 1:
-        raise SystemExit(f"{path} has {count} places marked {mark}; allowed: one")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(new)
-    temporary.replace(path)
+def training_loop(training: dict) -> list[str]:
+    """What the loop adds to the layers' own time."""
+    rows = [
+        [f"`{model}`", f"{1000 * t['layers']:.0f}", f"{1000 * t['whole']:.0f}", f"{t['ratio']:.3f}"]
+        for model, t in training["models"].items()
+    ]
+    return [
+        f"{training['graph']}, {origin(training)}:",
+        "",
+        *table(["model", "layers, ms per epoch", "with the loop", "ratio"], rows),
+        "",
+        f"`phgcn --help` takes {training['help_seconds']:.1f} s.",
+    ]
 
 
-def main() -> None:
-    accuracy, speed = results("accuracy"), results("lattice")
-    write(ROOT / "docs" / "lattice.md", "accuracy", accuracy_tables(accuracy))
-    write(ROOT / "docs" / "lattice.md", "speed", speed_tables(speed))
-    write(ROOT / "docs" / "lattice.md", "stages", stage_tables(results("stages")))
-    write(ROOT / "docs" / "lattice.md", "crossing", crossing_table(results("crossing")))
-    write(ROOT / "docs" / "layers.md", "speed", layer_tables(results("layers")))
-    write(ROOT / "README.md", "results", headline(accuracy, speed))
-    write(ROOT / "README.md", "graphs", graph_table())
-    print("written: README.md, docs/lattice.md, docs/layers.md")
+def sparse_features(measured: dict) -> list[str]:
+    rows = []
+    for graph, r in measured["rows"].items():
+        if graph.startswith("random"):
+            continue
+        ms = r["milliseconds"]
+        dense, sparse = (ms[f"{kind} train"] + ms[f"{kind} evaluate"] for kind in ("dense", "sparse"))
+        ratios = [f"{r['dense_over_sparse']:.1f}", f"{r['dense_over_sparse_without_dropout']:.1f}"]
+        rows.append([graph, str(r["features"]), f"{100 * r['density']:.1f} %", *map(digits, (dense, sparse)), *ratios])
+    heading = ["graph", "features", "not zero", "dense", "sparse", "dense / sparse"]
+    return table([*heading, "the same for the training step without dropout"], rows)
 
 
-if __name__ == "__main__":
-    main()
+def graph_files(measured: dict) -> list[str]:
+    kinds = ("CSV", "Parquet", "npz")
+    rows = []
+    for case, (nodes, edges, features) in measured["nodes_edges_features"].items():
+        times = [measured["seconds"].get(f"{case}, {kind}") for kind in kinds]
+        title = f"{nodes:,} nodes, {edges:,} edges, {features} features"
+        rows.append([title, *("" if t is None else f"{t['median']:.1f} s" for t in times)])
+    return table(["", *kinds], rows)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from phgcn.lattice import Exact, MultiScale, Separable
-from phgcn.lattice.coefficients import FLAT, multiscale_weights
+from phgcn.lattice import MultiScale, Separable
+from phgcn.lattice.coefficients import FADE_START, multiscale_weights
 from phgcn.lattice.fit import orbit_products
 from phgcn.lattice.geometry import kuhn_matrix, origin
 from phgcn.lattice.scheme import named_scheme
@@ -27,14 +27,14 @@ def clusters(count, dim, seed=0):
 
 
 def forced(method, dim, near_field, **changes):
-    """A named scheme that uses the lattice for clouds of any size."""
+    """A named scheme with a finest level of its own."""
     return replace(named_scheme(method, dim), near_field=near_field, **changes)
 
 
 def schemes(dim):
     """Every kind of filter, with weights that need no new fit."""
     return {
-        "exact": Exact(),
+        "exact": "exact",
         "all levels": forced("lattice", dim, 0),
         "near field": forced("lattice", dim, 1),
         "wide near field": forced("lattice", dim, 2),
@@ -74,7 +74,7 @@ def dense_lattice(queries, keys, scheme, itself):
 def _near(r, fitted, level):
     basis = sum(a * torch.exp(-fitted.rate * 4**j * r**2) for j, a in enumerate(fitted.amplitude[level].tolist()))
     radius = fitted.radius[level]
-    t = ((radius**2 - r**2) / (radius**2 - (FLAT * radius) ** 2)).clamp(0, 1)
+    t = ((radius**2 - r**2) / (radius**2 - (FADE_START * radius) ** 2)).clamp(0, 1)
     return (torch.exp(-r) - basis) * t * t * (3 - 2 * t)
 
 

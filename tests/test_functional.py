@@ -5,7 +5,7 @@ import pytest
 import torch
 from clouds import BACKENDS, applied, dense_exact, normal, relative
 
-from phgcn import global_attention, permutohedral_filter
+from phgcn import explain_method, global_attention, permutohedral_filter
 from phgcn.lattice import MultiScale
 
 METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
@@ -27,7 +27,7 @@ class Attention(torch.nn.Module):
 def test_defaults_are_those_of_the_paper():
     p, f = normal(20, 3, seed=1), normal(20, 2, seed=2)
     assert relative(global_attention(p, f), applied(dense_exact(10 * p, 10 * p), f, True)) < 1e-12
-    assert relative(permutohedral_filter(p, f), applied(dense_exact(p, p), f, False)) < 1e-12
+    assert torch.equal(permutohedral_filter(p, f), permutohedral_filter(p, f, decay=1.0, method="lattice"))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -136,3 +136,51 @@ def test_inputs_are_left_alone():
     for method in METHODS:
         global_attention(tensors[0], tensors[1], queries=tensors[2], method=method)
     assert all(torch.equal(a, b) for a, b in zip(tensors, before, strict=True))
+
+
+@pytest.mark.parametrize("method", ["lattice", "lattice-fine", "separable"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_method_is_what_it_says_on_few_points_too(method, backend):
+    p, f = normal(60, 4, seed=1), normal(60, 3, seed=2)
+    exact = global_attention(p, f, decay=1.0, method="exact", backend=backend)
+    assert (global_attention(p, f, decay=1.0, method=method, backend=backend) - exact).abs().max() > 1e-3
+
+
+def test_lattice_and_exact_differ_on_500_points():
+    p, f = normal(500, 4, seed=1), normal(500, 3, seed=2)
+    exact, lattice = (global_attention(p, f, decay=1.0, method=method) for method in ("exact", "lattice"))
+    assert 1e-3 < relative(lattice, exact) < 0.3
+
+
+@pytest.mark.parametrize("count", [500, 1200, 1201, 3000])
+def test_auto_is_the_method_that_it_says_it_picks(count):
+    p, f = normal(count, 3, seed=1), normal(count, 2, seed=2)
+    choice = explain_method(count, 3, p.device)
+    assert choice.method == ("exact" if count <= 1200 else "lattice")
+    assert f"{count:,} points" in str(choice) and "1,200 points" in str(choice)
+    assert torch.equal(global_attention(p, f, decay=1.0), global_attention(p, f, decay=1.0, method=choice.method))
+
+
+def test_auto_is_exact_where_no_lattice_can_be_built():
+    p, f = normal(1500, 17, seed=1), normal(1500, 2, seed=2)
+    assert explain_method(1500, 17).method == "exact"
+    assert torch.equal(global_attention(p, f), global_attention(p, f, method="exact"))
+
+
+def test_auto_treats_each_graph_of_a_batch_by_its_own_size():
+    p, f = (normal(1900, size, seed=seed).requires_grad_() for size, seed in ((3, 1), (2, 2)))
+    batch = (torch.arange(1900) % 19 < 4).long()  # 1,500 and 400 points
+    out = global_attention(p, f, decay=1.0, batch=batch)
+    grads = torch.autograd.grad(out.square().sum(), (p, f))
+    for graph, method in enumerate(("lattice", "exact")):
+        own = batch == graph
+        inputs = [t.detach()[own].requires_grad_() for t in (p, f)]
+        alone = global_attention(*inputs, decay=1.0, method=method)
+        assert torch.equal(out[own], alone)
+        for got, want in zip(grads, torch.autograd.grad(alone.square().sum(), inputs), strict=True):
+            assert torch.equal(got[own], want)
+
+
+def test_bad_input_of_explain_method_is_named():
+    with pytest.raises(ValueError, match="n is -1; allowed: a non-negative integer"):
+        explain_method(-1)

@@ -174,6 +174,9 @@ def explain_method(n: int, dim: int = 4, device: str | torch.device = "cpu") -> 
         >>> print(phgcn.explain_method(500))
         exact: 500 points are 250,000 pairs; up to 1,440,000 (1,200 points) the exact sum is faster on cpu
     """
+    for name, number, least in (("n", n, 0), ("dim", dim, 1)):
+        if not isinstance(number, int) or number < least:
+            raise ValueError(f"{name} is {number!r}; allowed: a {'positive' if least else 'non-negative'} integer")
     kind = torch.device(device).type
     if dim > MAX_DIMENSION:
         return MethodChoice("exact", f"positions have {dim} dimensions; lattices are built for up to {MAX_DIMENSION}")

@@ -4,7 +4,7 @@ from backend_case import BackendCase, KernelCase
 from clouds import FULL, KINDS, normal, relative, schemes
 
 from phgcn import global_attention
-from phgcn.lattice.ops import choose_backend
+from phgcn.kernels.backend import choose_backend
 from phgcn.lattice.stencil import stencil
 
 

@@ -5,8 +5,8 @@ import torch
 from clouds import BACKENDS, applied, forced, normal, relative, schemes
 
 from phgcn import global_attention, permutohedral_filter
-from phgcn.lattice import Exact
 from phgcn.lattice.geometry import kuhn_matrix, origin
+from phgcn.lattice.scheme import named_scheme
 
 METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
 ALL = {**{name: name for name in METHODS}, **schemes(3)}
@@ -71,15 +71,17 @@ def test_a_far_outlier_is_alone_and_disturbs_nobody(method):
     torch.testing.assert_close(out[rest], alone, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["lattice", "lattice-fine", "separable"])
-def test_many_copies_of_two_points(method):
+@pytest.mark.parametrize(("method", "error"), [("lattice", 0.0429), ("lattice-fine", 0.0491), ("separable", 0.1172)])
+def test_many_copies_of_two_points(method, error):
+    """Copies weigh less than 1 on each other (docs/lattice.md, "Points that coincide"): the share of the other point is too
+    large, by what was measured."""
     where, value = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 0.2, 0.3, 0.4]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     which = torch.arange(100_000) % 3 % 2
     out = global_attention(where[which], value[which], decay=1.0, method=method)
     weight = torch.exp(-torch.tensor([[0.0, 0.9], [0.9, 0.0]])) * which.bincount()
     want = applied(weight, value, True)[which]
-    # One pair of points: no averaging of the error.
-    assert (out - want).abs().max() < (0.3 if method == "separable" else 0.1)
+    assert float((out - want).abs().max()) == pytest.approx(error, abs=5e-4)
+    assert bool((out[which == 0, 1] > want[which == 0, 1]).all() and (out[which == 1, 0] > want[which == 1, 0]).all())
     assert (out.sum(dim=1) - 1).abs().max() < 1e-5
 
 
@@ -155,7 +157,7 @@ def test_a_query_out_of_reach_gets_the_mean_or_the_nearest(method, backend):
     points, values = normal(20, 3, seed=1), normal(20, 2, seed=2)
     queries = torch.tensor([[2000.0, 0.0, 0.0]], dtype=torch.float64).requires_grad_()
     out = global_attention(points, values, queries=queries, decay=1.0, method=ALL[method], backend=backend)
-    if (method in METHODS and method != "separable") or ALL[method] == Exact():  # so few pairs are summed exactly
+    if method in ("auto", "exact"):
         torch.testing.assert_close(out, torch.softmax(-torch.cdist(queries, points), dim=1) @ values)
     else:
         torch.testing.assert_close(out[0], values.mean(dim=0))
@@ -175,7 +177,8 @@ def test_no_channels(method, backend):
 def test_a_far_centre_costs_little(method):
     """In float64, moving all points far off, by a shift that the lattice does not see, changes next to nothing."""
     points, values = normal(100, 3, seed=1), normal(100, 2, seed=2)
-    shift = torch.linalg.solve(kuhn_matrix(3), torch.full((3, 1), 2.0**13, dtype=torch.float64)).T
     scheme = ALL[method]
+    spacing = named_scheme(method, 3).spacing if method in ("lattice", "lattice-fine") else 1.0
+    shift = torch.linalg.solve(kuhn_matrix(3), torch.full((3, 1), 2.0**13 * spacing, dtype=torch.float64)).T
     got, want = (global_attention(p, values, decay=1.0, method=scheme) for p in (points + shift, points))
     torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-8)

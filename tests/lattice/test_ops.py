@@ -5,30 +5,59 @@ import torch
 from clouds import BACKENDS, forced, normal
 
 from phgcn import global_attention
-from phgcn.lattice import Exact, Separable
-from phgcn.lattice.ops import checked
+from phgcn.checks import check_finite
+from phgcn.lattice import Separable
 from phgcn.lattice.scheme import encode
 
-SCHEMES = {"exact": Exact(), "lattice": forced("lattice", 2, 1), "separable": Separable()}
+SCHEMES = {"lattice": forced("lattice", 2, 1), "separable": Separable()}
+METHODS = {"exact": "exact", **SCHEMES}
 
 
 def operands(scheme, backend, across, normalise, grad=True):
     p, f, q = normal(9, 2, 2, seed=1), normal(9, 2, 3, seed=2), normal(4, 2, 2, seed=3)
     batch, query_batch = torch.tensor([0, 1, 1] * 3), torch.tensor([0, 1, 0, 2])
     p, f, q = (t.requires_grad_(grad) for t in (p, f, q))
-    return p, f, batch, q if across else None, query_batch if across else None, encode(scheme), normalise, backend
+    points = p, f, q if across else None, batch, query_batch if across else None
+    return *points, encode(scheme), normalise, -1, backend
 
 
 @pytest.mark.parametrize("across, normalise", [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("kind", SCHEMES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ops_keep_the_rules_of_torch(backend, kind, across, normalise):
-    inputs = operands(SCHEMES[kind], backend, across, normalise)
-    torch.library.opcheck(torch.ops.phgcn.filter.default, inputs)
-    with torch.no_grad():
-        out, norm = torch.ops.phgcn.filter(*inputs)
-    inputs = operands(SCHEMES[kind], backend, across, normalise, grad=False)
-    torch.library.opcheck(torch.ops.phgcn.filter_backward.default, (torch.ones_like(out), out, norm, *inputs))
+    for keep_plan in (False, True):
+        inputs = operands(SCHEMES[kind], backend, across, normalise)
+        torch.library.opcheck(torch.ops.phgcn.filter.default, (*inputs, keep_plan))
+        with torch.no_grad():
+            out, norm, plan = torch.ops.phgcn.filter(*inputs, keep_plan)
+        assert (len(plan) > 0) == (keep_plan and backend != "reference")
+        inputs = operands(SCHEMES[kind], backend, across, normalise, grad=False)
+        torch.library.opcheck(torch.ops.phgcn.filter_backward.default, (torch.ones_like(out), out, norm, plan, *inputs))
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("kind", SCHEMES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_plan_changes_no_bit(backend, kind, across):
+    inputs = operands(SCHEMES[kind], backend, across, True, grad=False)
+    out, norm, plan = torch.ops.phgcn.filter(*inputs, True)
+    without = torch.ops.phgcn.filter(*inputs, False)
+    assert torch.equal(out, without[0]) and torch.equal(norm, without[1])
+    grad = normal(*out.shape, seed=4)
+    grads = [torch.ops.phgcn.filter_backward(grad, out, norm, given, *inputs) for given in (plan, plan, [])]
+    for of_plan, again, anew in zip(*grads, strict=True):
+        assert torch.equal(of_plan, again) and torch.equal(of_plan, anew)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_graphs_of_few_pairs_are_left_out(backend):
+    p, f, *rest = operands(SCHEMES["lattice"], backend, False, True, grad=False)
+    rest[-2] = 9  # graph 0 has three points, graph 1 six
+    out, norm, _ = torch.ops.phgcn.filter(p, f, *rest, False)
+    alone = torch.arange(9) % 3 > 0
+    whole = global_attention(p[alone], f[alone], decay=1.0, method=SCHEMES["lattice"], backend=backend)
+    assert torch.equal(out[alone], whole)
+    assert not out[~alone].any() and not norm[~alone].any()
 
 
 def forward_and_grads(call, across):
@@ -40,10 +69,10 @@ def forward_and_grads(call, across):
 
 
 @pytest.mark.parametrize("across", [False, True])
-@pytest.mark.parametrize("kind", SCHEMES)
+@pytest.mark.parametrize("kind", METHODS)
 def test_a_traced_graph_without_breaks_equals_eager(kind, across):
     def attend(p, f, decay, queries=None):
-        return global_attention(p.tanh(), f, decay=decay, queries=queries, method=SCHEMES[kind]).sin()
+        return global_attention(p.tanh(), f, decay=decay, queries=queries, method=METHODS[kind]).sin()
 
     torch.compiler.reset()
     compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
@@ -71,5 +100,4 @@ def test_a_compiled_graph_takes_clouds_of_any_size():
 
 
 def test_overflowing_sums_of_finite_numbers_are_no_error():
-    p, f = torch.zeros(4, 1, 1, dtype=torch.float64), torch.full((4, 1, 1), 1e308, dtype=torch.float64)
-    checked(p, f, None, None, None, Exact())
+    check_finite("values", torch.full((4, 1, 1), 1e308, dtype=torch.float64))

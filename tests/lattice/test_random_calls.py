@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phgcn import global_attention, permutohedral_filter
-from phgcn.lattice import Exact
 
 SLACK = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 NAMES = ("auto", "exact", "lattice", "lattice-fine", "separable")
@@ -80,7 +79,7 @@ def check_exact(arguments, method):
     got = global_attention(**arguments, method=method)
     want = global_attention(
         **{k: v.double() if torch.is_tensor(v) and v.is_floating_point() else v for k, v in arguments.items()},
-        method=Exact(), backend="reference",
+        method="exact", backend="reference",
     )  # fmt: skip
     # Distances, and with them exponents, are as exact as positions are small.
     loose = SLACK[got.dtype] * largest(arguments["values"]) * max(1.0, 3e-3 * largest(arguments["positions"]))

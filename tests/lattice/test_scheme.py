@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import phgcn.lattice.scheme
-from phgcn.lattice import Exact, MultiScale, Separable
+from phgcn.lattice import MultiScale, Separable
 from phgcn.lattice.coefficients import multiscale_weights, separable_weights
-from phgcn.lattice.scheme import METHODS, decode, encode, named_scheme
+from phgcn.lattice.scheme import LATTICE_METHODS, decode, encode, named_scheme
 from phgcn.lattice.stencil import orbits
 
 FITS = json.loads(Path(phgcn.lattice.scheme.__file__).with_name("coefficients.json").read_text())
@@ -16,7 +16,7 @@ FITS = json.loads(Path(phgcn.lattice.scheme.__file__).with_name("coefficients.js
 
 @pytest.mark.parametrize(
     "scheme",
-    [Exact(), MultiScale(0.5, (2, 2), lattices=2, near_field=1), MultiScale(1, (1,), near_field=0, weights=((1, 0.5),)), 
+    [MultiScale(0.5, (2, 2), lattices=2, near_field=1), MultiScale(1, (1,), near_field=0, weights=((1, 0.5),)), 
      Separable(5, 1.4, (1, 0.5, 0.2)), Separable()],
 )  # fmt: skip
 def test_schemes_survive_being_written_as_text(scheme):
@@ -24,12 +24,11 @@ def test_schemes_survive_being_written_as_text(scheme):
     assert hash(decode(encode(scheme), 2)) == hash(scheme)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LATTICE_METHODS)
 @pytest.mark.parametrize("dim", range(1, 17))
 def test_every_method_has_a_scheme_in_every_dimension(method, dim):
     scheme = named_scheme(method, dim)
-    kind = {"exact": Exact, "separable": Separable}.get(method, MultiScale)
-    assert isinstance(scheme, kind)
+    assert isinstance(scheme, Separable if method == "separable" else MultiScale)
 
 
 def test_schemes_cannot_be_changed():

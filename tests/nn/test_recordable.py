@@ -4,7 +4,7 @@ import pytest
 import torch
 from clouds import normal, relative
 
-from phgcn.lattice.scheme import Separable, without_exception
+from phgcn.lattice import Separable
 from phgcn.nn import GAT, GATEDA, GCN, MLP, PHGCN, EDAConv, PHGCNConv
 from phgcn.reproduce.geom_gcn import GeomGCN
 
@@ -16,18 +16,16 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     [
         (183, {}, True),
         (20_000, {}, True),
-        (200_000, {}, True),  # a lattice by then, of 1,000,000 corners
-        (500_000, {}, False),
+        (200_000, {}, False),  # auto takes the lattice
         (100_000, {"method": "exact"}, True),
-        (183, {"method": "lattice"}, True),  # small graphs are summed exactly
-        (183, {"method": without_exception("lattice", 4)}, True),
-        (183, {"method": "separable"}, True),
-        (500_000, {"method": Separable()}, False),
+        (183, {"method": "lattice"}, False),
+        (183, {"method": "separable"}, False),
+        (183, {"method": Separable()}, False),
         (183, {"backend": "reference"}, False),
         (183, {"backend": "triton"}, True),
     ],
 )
-def test_a_layer_can_be_recorded_unless_it_needs_a_large_lattice(nodes, settings, can):
+def test_a_layer_is_recordable_if_its_attention_is_exact(nodes, settings, can):
     assert PHGCNConv(4, 2, **settings).recordable(nodes) is can
 
 

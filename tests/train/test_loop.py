@@ -32,17 +32,17 @@ def test_training_lowers_the_loss():
     assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
 
 
-def test_the_chosen_epochs_are_the_best_by_loss_and_by_metric():
+def test_best_epochs_have_the_smallest_loss_and_the_best_metric():
     training = trained(replace(PLAN, settings=replace(SETTINGS, epochs=40)), prepare(PLAN, small_graph())[0])
     rows = curves(training)
     assert training.best.epoch == 1 + min(range(len(rows)), key=lambda i: rows[i][1])
     assert training.best_by_metric.epoch == 1 + max(range(len(rows)), key=lambda i: (rows[i][2], -rows[i][1]))
 
 
-def test_the_kept_weights_give_the_chosen_metrics():
+def test_the_best_weights_give_the_metrics_of_the_best_epoch():
     task = prepare(PLAN, small_graph())[0]
     training = trained(PLAN, task)
-    training.model.load_state_dict(training.state.weights)
+    training.model.load_state_dict(training.state.best_weights)
     logits = training._logits()
     hits = logits[task.test].argmax(dim=1) == task.y[task.test]
     assert training.best.test_metric == float(hits.sum()) / len(hits)
@@ -62,7 +62,7 @@ def test_labels_of_test_nodes_change_nothing_but_the_test_metric():
     y[task.test] = (y[task.test] + 1) % 3
     one, other = trained(PLAN, task), trained(PLAN, replace(task, y=y))
     assert curves(one) == curves(other)
-    assert all(torch.equal(value, other.state.weights[name]) for name, value in one.state.weights.items())
+    assert all(torch.equal(value, other.state.best_weights[name]) for name, value in one.state.best_weights.items())
     assert one.best.test_metric != other.best.test_metric
 
 
@@ -85,8 +85,8 @@ def test_a_training_continues_from_its_checkpoint_bit_for_bit(model, norm, tmp_p
             second.epoch()
     assert curves(second) == curves(whole)
     assert (second.best, second.best_by_metric) == (whole.best, whole.best_by_metric)
-    for name, value in whole.state.weights.items():
-        assert torch.equal(value, second.state.weights[name])
+    for name, value in whole.state.best_weights.items():
+        assert torch.equal(value, second.state.best_weights[name])
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
@@ -148,7 +148,7 @@ def test_a_recorded_training_is_the_same_as_one_that_is_not(model, norm, monkeyp
     eager = trained(plan, task)
     assert not eager.recorded
     assert curves(recorded) == curves(eager)
-    assert all(torch.equal(value, eager.state.weights[name]) for name, value in recorded.state.weights.items())
+    assert all(torch.equal(value, eager.state.best_weights[name]) for name, value in recorded.state.best_weights.items())
     assert (recorded.best, recorded.best_by_metric) == (eager.best, eager.best_by_metric)
 
 
@@ -171,26 +171,15 @@ def test_a_recorded_training_continues_from_its_checkpoint_bit_for_bit(model, tm
         while not second.done:
             second.epoch()
     assert curves(second) == curves(whole)
-    assert all(torch.equal(value, second.state.weights[name]) for name, value in whole.state.weights.items())
+    assert all(torch.equal(value, second.state.best_weights[name]) for name, value in whole.state.best_weights.items())
 
 
 @on_gpu
-@pytest.mark.parametrize("method", ["lattice", "separable"])
-def test_a_lattice_is_recorded_and_the_same_as_one_that_is_not(method, monkeypatch):
-    plan = on_gpu_plan("phgcn", method=method)
-    task = prepare(plan, small_graph())[0]
-    recorded = trained(plan, task)
-    assert recorded.recorded
-    monkeypatch.setattr(type(recorded.model), "recordable", lambda self, x: False)
-    eager = trained(plan, task)
-    assert curves(recorded) == curves(eager)
-    assert all(torch.equal(value, eager.state.weights[name]) for name, value in recorded.state.weights.items())
-
-
-@on_gpu
-@pytest.mark.parametrize("model", ["gat", "gcn"])
-def test_what_must_ask_the_device_is_not_recorded(model):
-    plan = on_gpu_plan(model)
+@pytest.mark.parametrize(
+    ("model", "settings"), [("gat", {}), ("gcn", {}), ("phgcn", {"method": "lattice"}), ("phgcn", {"method": "separable"})]
+)
+def test_models_that_read_from_the_device_are_not_recorded(model, settings):
+    plan = on_gpu_plan(model, **settings)
     training = trained(plan, prepare(plan, small_graph())[0], epochs=4)
     assert not training.recorded
 

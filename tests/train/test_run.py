@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from run_folders import outcome
 from small_graphs import small_graph
 
 from phgcn.data import save_graph
 from phgcn.train import Plan, Run, Settings, evaluate, find, predict
 from phgcn.train import run as runs
-from phgcn.train.files import read_tensors
-from phgcn.train.graph import prepared
+from phgcn.train.checkpoints import CheckpointSchedule
+from phgcn.train.graph import scale_features
 
 SETTINGS = Settings(hidden_channels=4, heads=2, epochs=3)
 
@@ -25,19 +26,6 @@ def given(tmp_path):
     save_graph(small_graph(), tmp_path / "small.npz")
     source, data = find(str(tmp_path / "small.npz"))
     return Plan(source, model="mlp", splits=2, settings=SETTINGS), data
-
-
-def outcome(folder):
-    """All that a run says, apart from times."""
-    result = json.loads((folder / "result.json").read_text())
-    for row in (result, *result["splits"]):
-        for key in ("seconds", "seconds_per_epoch"):
-            del row[key]
-    weights = {path.name: read_tensors(path)[0] for path in sorted(folder.glob("split-*.safetensors"))}
-    curves = {
-        path.name: [line.rsplit(",", 1)[0] for line in path.read_text().splitlines()] for path in sorted(folder.glob("*.csv"))
-    }
-    return result, {name: {k: v.tolist() for k, v in tensors.items()} for name, tensors in weights.items()}, curves
 
 
 def test_a_run_holds_what_is_promised(given, tmp_path):
@@ -77,6 +65,7 @@ def test_cut_off_at_any_file_a_run_continues_to_the_same_result(given, tmp_path,
     plan, data = given
     Run.create(tmp_path / "whole", plan, data).train(data)
     wanted = outcome(tmp_path / "whole")
+    monkeypatch.setattr(CheckpointSchedule, "due", lambda self: True)
     original, unlink = Path.replace, Path.unlink
     count = {"left": 0}
 
@@ -219,7 +208,7 @@ def test_a_graph_with_other_features_is_refused(given, tmp_path):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_normalised_rows_sum_to_one(sparse):
     dense = torch.tensor([[1.0, 0.0, 3.0], [0.0, 0.0, 0.0], [-1.0, 1.0, 0.0]])
-    x = prepared(dense.to_sparse_csr() if sparse else dense, True)
+    x = scale_features(dense.to_sparse_csr() if sparse else dense, True)
     found = x.to_dense() if sparse else x
     torch.testing.assert_close(found, torch.tensor([[0.25, 0.0, 0.75], [0.0, 0.0, 0.0], [-0.5, 0.5, 0.0]]))
 

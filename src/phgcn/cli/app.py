@@ -3,6 +3,7 @@ r"""The command ``phgcn``: its sub-commands, and how errors become one line and 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -96,6 +97,7 @@ def _say(text: str, code: int) -> int:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: training writes a checkpoint before it ends
     # Before torch is imported: threads that wait by spinning are slow beside other programs.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     sys.exit(run())

@@ -16,7 +16,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from ..reproduce.workers import Progress as JobProgress
-    from ..train.run import Moment, Plan
+    from ..train.run import EpochProgress, Plan
     from ..train.tuning import Told
 
 REDRAW = 0.1  # seconds between two updates of a bar
@@ -107,26 +107,27 @@ class TrainingDisplay(Display):
         super().__init__(total=len(self.trials))
         self.counted = 0  # epochs seen
         self.lengths: list[int] = []  # epochs of trainings that have ended
-        self.latest: Moment | None = None
+        self.latest: EpochProgress | None = None
 
-    def told(self, moment: Moment) -> None:
+    def on_epoch(self, progress: EpochProgress) -> None:
         self.counted += 1
-        if self.latest is not None and moment.trial != self.latest.trial:
+        if self.latest is not None and progress.trial != self.latest.trial:
             self.lengths.append(self.latest.epoch)
             self.say(f"{self._text(self.latest)}: done")
-        self.latest = moment
+        self.latest = progress
         if self.due():
-            place = self.trials.index(moment.trial.name)
+            place = self.trials.index(progress.trial.name)
             expected = sum(self.lengths) / len(self.lengths) if self.lengths else self.plan.settings.epochs
-            left = max(expected - moment.epoch, 0) + expected * (len(self.trials) - place - 1)
+            left = max(expected - progress.epoch, 0) + expected * (len(self.trials) - place - 1)
             pace = (time.monotonic() - self.begin) / self.counted
             about = "about" if self.lengths else "at most"
-            self.show(place + min(moment.epoch / expected, 1), self._text(moment), f"{about} {duration(left * pace)} left")
+            self.show(place + min(progress.epoch / expected, 1), self._text(progress), f"{about} {duration(left * pace)} left")
 
-    def _text(self, moment: Moment) -> str:
-        train_loss, val_loss, val_metric, _ = moment.row
-        losses = f"train {train_loss:.3f}, validation {val_loss:.3f} (best {moment.best_loss:.3f})"
-        return f"{moment.trial.name} of {len(self.trials)}, epoch {moment.epoch}: {losses}, {self.plan.metric} {val_metric:.3f}"
+    def _text(self, progress: EpochProgress) -> str:
+        train_loss, val_loss, val_metric, _ = progress.row
+        losses = f"train {train_loss:.3f}, validation {val_loss:.3f} (best {progress.best_loss:.3f})"
+        place = f"{progress.trial.name} of {len(self.trials)}, epoch {progress.epoch}"
+        return f"{place}: {losses}, {self.plan.metric} {val_metric:.3f}"
 
 
 class TuningDisplay(Display):

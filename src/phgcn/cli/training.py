@@ -86,7 +86,7 @@ def train(
         run = Run.create(out or _default_folder(data, given), plan, data, heading)
     with TrainingDisplay(run.plan) as display:
         try:
-            result = run.train(data, display.told, tensorboard)
+            result = run.train(data, display.on_epoch, tensorboard)
         except KeyboardInterrupt:
             display.say(f"the same command with --out {run.folder} --resume continues")
             raise

@@ -53,7 +53,7 @@ def plot(
     if run.plan.model not in EMBEDDED:
         return files
     data, model = load(), run.model(trial)
-    x = graphs.prepared(data.x, run.plan.settings.normalise)
+    x = graphs.scale_features(data.x, run.plan.settings.normalise)
     names, ids = graphs.class_names(data), graphs.node_names(data)
     given = layer_input(model, layer, x, data.edge_index)
     conv: Any = model.convs[layer]

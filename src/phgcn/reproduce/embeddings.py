@@ -149,7 +149,7 @@ def study(run: Run, resamples: int) -> tuple[dict[str, Any], embeddings_report.P
 @torch.no_grad()
 def positions(model: Any, run: Run, data: Data) -> NDArray:
     r"""The first layer's embedding :math:`(N, H, D)` of every node."""
-    found, _ = model.convs[0].project(graphs.prepared(data.x, run.plan.settings.normalise))
+    found, _ = model.convs[0].project(graphs.scale_features(data.x, run.plan.settings.normalise))
     return found.double().numpy()
 
 

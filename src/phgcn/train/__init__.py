@@ -3,12 +3,12 @@ r"""Training: settings, the loop, runs that can be continued, predictions, and t
 from .graph import find
 from .loop import Task, Training, TrainingError
 from .prediction import evaluate, predict
-from .run import Moment, Plan, Run
+from .run import EpochProgress, Plan, Run
 from .settings import Settings, resolve
 from .tuning import tune
 
 __all__ = [
-    "Moment",
+    "EpochProgress",
     "Plan",
     "Run",
     "Settings",

@@ -1,4 +1,4 @@
-r"""A graph as training sees it: where it came from, its features prepared, and its fingerprint."""
+r"""A graph as training uses it: its source, its features on a device, and a digest to recognise it."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from torch_geometric.data import Data
 from ..data import load_graph
 from ..data.names import known_graph, metric_of
 
-MOST_DENSE_BYTES = 2**32
-"""Of features on a GPU."""
+MAX_DENSE_BYTES = 2**32
+"""Features on a GPU are stored dense up to this size."""
 
 
 def find(source: str, directed: bool = False) -> tuple[str, Data]:
-    """The graph of a name or a path, and how to find it again from another folder."""
+    """Loads a graph by name or path; returns how to find it again from any folder, and the graph."""
     data = load_graph(source, directed=directed)
     return (source if known_graph(source) else str(Path(source).resolve())), data
 
 
 def default_metric(data: Data) -> str:
-    """How predictions are scored where nothing else is asked for."""
+    """Returns the name of the metric that is usual for the graph."""
     return metric_of(str(data.name))
 
 
 def class_names(data: Data) -> list[str]:
-    """The names of the classes."""
+    """Returns the names of the classes, by class number."""
     return list(data.classes)
 
 
 def node_names(data: Data) -> list[str]:
-    """The nodes' own ids."""
+    """Returns the ids of the nodes, as the graph's file has them."""
     return list(data.node_id)
 
 
-def prepared(x: Tensor, normalise: bool) -> Tensor:
-    r"""The features as the model gets them, each row divided by the sum of its absolute values if asked for.
+def scale_features(x: Tensor, normalise: bool) -> Tensor:
+    r"""Divides each row by the sum of its absolute values if ``normalise``, else returns ``x`` as it is.
 
     Shapes:
         - **x:** :math:`(N, F)`, dense or CSR; **output:** the same
@@ -55,15 +55,17 @@ def prepared(x: Tensor, normalise: bool) -> Tensor:
     return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
 
 
-def placed(x: Tensor, device: str | torch.device) -> Tensor:
-    """Features on a device: dense on a GPU, unless they are very large.  There a product with a dense matrix takes less time,
-    has the same bits every run, and can be recorded into a CUDA graph."""
-    x = x.to(device)
-    return x.to_dense() if x.is_cuda and x.numel() * x.element_size() <= MOST_DENSE_BYTES else x
+def features_on_device(x: Tensor, normalise: bool, device: str | torch.device) -> Tensor:
+    """Scales the features (:func:`scale_features`) and moves them to a device, on a GPU as a dense tensor if it fits.
+
+    A dense product takes less time there, has the same bits in every run, and can be part of a CUDA graph.
+    """
+    x = scale_features(x, normalise).to(device)
+    return x.to_dense() if x.is_cuda and x.numel() * x.element_size() <= MAX_DENSE_BYTES else x
 
 
 def describe(data: Data) -> dict[str, Any]:
-    """What a run keeps about its graph, to know it again."""
+    """Returns what a run stores about its graph, to recognise it later."""
     return {
         "name": str(data.name),
         "nodes": data.num_nodes,
@@ -75,7 +77,7 @@ def describe(data: Data) -> dict[str, Any]:
 
 
 def digest(data: Data) -> str:
-    """A hash of features, labels and edges."""
+    """Returns a hash of features, labels and edges."""
     x = data.x
     parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
     state = hashlib.sha256()

@@ -1,7 +1,7 @@
-r"""Full-graph training of one model on one split, epoch by epoch, by the paper's protocol.
+r"""Trains one model on one split of a graph, full batch, by the paper's protocol.
 
-Adam with a fixed learning rate; the epoch that counts is the one with the smallest validation loss.  Test nodes are looked
-at only where an epoch becomes the best so far, to note down its test metric: nothing is decided by them.
+Adam with a fixed learning rate.  The epoch that counts is the one with the smallest validation loss.  Test nodes are read
+only when an epoch becomes the best so far, to record its test metric: they decide nothing in this training.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..lattice.recording import rehearsal
 from ..nn.models import NodeModel
 from .files import read_tensors, write_tensors
 from .metrics import hits, metric
@@ -27,17 +26,17 @@ CURVES = ("train_loss", "val_loss", "val_metric", "seconds")
 
 
 class TrainingError(RuntimeError):
-    """Training went wrong: its loss is no number any more."""
+    """Training diverged: the loss is not finite."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A graph, prepared, and which of its nodes are for what.
+    """A graph on its device, and the nodes to train, validate and test on.
 
     Shapes:
         - **x:** :math:`(N, F)`, dense or sparse, **edge_index:** :math:`(2, E)`, **y:** :math:`(N,)`
-        - **train**, **val**, **test:** the numbers of their nodes
-        - **relation:** :math:`(E,)`, only for models that take relations of edges
+        - **train**, **val**, **test:** node indices, :math:`(N_{train},)` and so on
+        - **relation:** :math:`(E,)`, only for models that take a relation per edge
     """
 
     x: Tensor
@@ -52,13 +51,13 @@ class Task:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What the model takes."""
+        """The arguments of the model's forward pass."""
         return (self.x, self.edge_index) if self.relation is None else (self.x, self.edge_index, self.relation)
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """An epoch that was the best so far; its test metric is NaN where there are no test nodes."""
+class BestEpoch:
+    """The best epoch so far, counted from 1; its test metric is NaN if there are no test nodes."""
 
     epoch: int
     val_loss: float
@@ -68,27 +67,42 @@ class Chosen:
 
 @dataclass
 class State:
-    """How far a training is, apart from weights and optimiser."""
+    """The progress of a training, apart from the current weights and the optimiser.
+
+    Args:
+        curves (list): One row of :data:`CURVES` per epoch.
+        by_loss (BestEpoch, optional): The epoch with the smallest validation loss.
+        by_metric (BestEpoch, optional): The epoch with the best validation metric.
+        best_weights (dict): The model's weights after ``by_loss``.
+        checkpoint_seconds (float): What writing checkpoints has taken, which is not in the curves.
+    """
 
     curves: list[tuple[float, ...]] = field(default_factory=list)
-    by_loss: Chosen | None = None
-    by_metric: Chosen | None = None
-    weights: dict[str, Tensor] = field(default_factory=dict)  # those of by_loss
+    by_loss: BestEpoch | None = None
+    by_metric: BestEpoch | None = None
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    checkpoint_seconds: float = 0.0
 
     @property
     def epoch(self) -> int:
+        """How many epochs are complete."""
         return len(self.curves)
 
 
 class Training:
     """One model in training on one task.
 
-    Random numbers (weights, dropout) come from torch's global generators, which the caller seeds; they are part of the
-    checkpoint, so that a training that was cut off continues as if it had not been.
+    Random numbers (weights, dropout) come from torch's global generators, which the caller seeds.  Their state is part of the
+    checkpoint, so that a resumed training has the bits of an uninterrupted one.
 
-    On a GPU, a model that asks the device nothing (:meth:`phgcn.nn.models.NodeModel.recordable`) is trained with a CUDA
-    graph from its second epoch on.  Results are the same, but the layers do not look at values then: what is not finite is
-    only seen in the losses.
+    On a GPU, epochs of a model whose forward pass never reads from the device
+    (:meth:`phgcn.nn.models.NodeModel.recordable`) are replayed as a CUDA graph, from the second epoch on.  Results are the
+    same, but layers cannot check their inputs during a replay: values that are not finite show up in the losses alone.
+
+    Args:
+        model (NodeModel): The model, on the task's device.
+        task (Task): The graph and its split.
+        settings (Settings): Learning rate, weight decay, epochs and patience.
     """
 
     def __init__(self, model: NodeModel, task: Task, settings: Settings) -> None:
@@ -98,71 +112,71 @@ class Training:
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
             fused=True,
-            capturable=task.x.is_cuda,  # counts steps on the device, so that they can be recorded
+            capturable=task.x.is_cuda,  # keeps the step count on the device, as a CUDA graph needs it
         )
         self.state = State()
-        self.begun = False  # whether the model has taken this input once
-        self._repeat: Callable[[], tuple[Tensor, Tensor]] | None = None  # an epoch as a CUDA graph
+        self._input_accepted = False  # whether a forward pass on this input has succeeded before
+        self._replay: Callable[[], tuple[Tensor, Tensor]] | None = None  # an epoch as a CUDA graph
         self.val_y, self.test_y, self.train_y = (task.y[nodes] for nodes in (task.val, task.test, task.train))
 
     @property
     def done(self) -> bool:
-        """Whether the epochs or the patience are used up."""
+        """Whether the maximum of epochs, or the patience, is reached."""
         best = self.state.by_loss.epoch if self.state.by_loss else 0
         return self.state.epoch >= self.settings.epochs or self.state.epoch - best >= self.settings.patience
 
     @property
-    def best(self) -> Chosen:
-        """The epoch with the smallest validation loss, after the first."""
+    def best(self) -> BestEpoch:
+        """The epoch with the smallest validation loss; there is one from the first epoch on."""
         assert self.state.by_loss is not None
         return self.state.by_loss
 
     @property
-    def best_by_metric(self) -> Chosen:
-        """The epoch with the best validation metric, after the first."""
+    def best_by_metric(self) -> BestEpoch:
+        """The epoch with the best validation metric; there is one from the first epoch on."""
         assert self.state.by_metric is not None
         return self.state.by_metric
 
     @property
     def recorded(self) -> bool:
-        """Whether epochs are repeated as a CUDA graph."""
-        return self._repeat is not None
+        """Whether epochs are replayed as a CUDA graph."""
+        return self._replay is not None
 
     def epoch(self) -> tuple[float, ...]:
-        """Trains for one epoch, evaluates, and returns the row of the curves."""
+        """Trains for one epoch, evaluates on the validation nodes, and returns the row of :data:`CURVES`."""
         begin = time.perf_counter()
-        logits, facts = self._launch()
-        train_loss, val_loss, val_hits = facts.tolist()  # the device is waited for here, once
+        logits, scores = self._run_epoch()
+        train_loss, val_loss, val_hits = scores.tolist()  # waits for the device, once for all three
         if not (math.isfinite(train_loss) and math.isfinite(val_loss)):
             raise self._diverged(f"training loss {train_loss}, validation loss {val_loss}")
         if self.task.metric == "accuracy":
             val_metric = val_hits / len(self.val_y) if len(self.val_y) else math.nan
         else:
             val_metric = metric(self.task.metric, logits[self.task.val], self.val_y)
-        self._choose(logits, val_loss, val_metric)
+        self._update_best(logits, val_loss, val_metric)
         row = (train_loss, val_loss, val_metric, time.perf_counter() - begin)
         self.state.curves.append(row)
         return row
 
-    def _launch(self) -> tuple[Tensor, Tensor]:
-        """Does the work of an epoch, as a CUDA graph if the model can be recorded and its first epoch here is over."""
-        if self._repeat is None:
-            if not self.model.recordable(self.task.x):
-                return self._work()
-            if not self.begun:
-                with rehearsal():
-                    return self._work()
-            self._repeat = record(self._work, self.task.x.device)
-        return self._repeat()
+    def _run_epoch(self) -> tuple[Tensor, Tensor]:
+        """Runs :meth:`_step_and_evaluate`: as a CUDA graph if the model is recordable and its kernels have been compiled."""
+        if self._replay is None:
+            if not (self._input_accepted and self.model.recordable(self.task.x)):
+                return self._step_and_evaluate()
+            self._replay = record(self._step_and_evaluate, self.task.x.device)
+        return self._replay()
 
-    def _work(self) -> tuple[Tensor, Tensor]:
-        """One step and one evaluation: the logits, and training loss, validation loss and the number of validation nodes
-        that are right, all left on the device."""
+    def _step_and_evaluate(self) -> tuple[Tensor, Tensor]:
+        """Makes one optimiser step and one evaluation, without reading from the device.
+
+        Shapes:
+            - **output:** logits :math:`(N, C)`, and :math:`(3,)`: training loss, validation loss, correct validation nodes
+        """
         train_loss = self._step()
         logits = self._logits()
         val_logits = logits[self.task.val]
-        facts = [train_loss, cross_entropy(val_logits, self.val_y), hits(val_logits, self.val_y)]
-        return logits, torch.stack([fact.double() for fact in facts])
+        scores = [train_loss, cross_entropy(val_logits, self.val_y), hits(val_logits, self.val_y)]
+        return logits, torch.stack([score.double() for score in scores])
 
     def _step(self) -> Tensor:
         self.model.train()
@@ -181,47 +195,51 @@ class Training:
         try:
             out = self.model(*self.task.inputs)
         except ValueError as error:
-            if not self.begun:
+            if not self._input_accepted:
                 raise
-            # The same input was fine before, so it is the weights: layers refuse what is not finite, or far too large.
+            # The layers accepted this input before, so the weights are to blame: they are not finite, or far too large.
             raise self._diverged(str(error)) from None
-        self.begun = True
+        self._input_accepted = True
         return out
 
-    def _diverged(self, what: str) -> TrainingError:
-        return TrainingError(f"no finite loss in epoch {self.state.epoch + 1} ({what}); try a smaller learning_rate")
+    def _diverged(self, reason: str) -> TrainingError:
+        return TrainingError(f"no finite loss in epoch {self.state.epoch + 1} ({reason}); try a smaller learning_rate")
 
-    def _choose(self, logits: Tensor, val_loss: float, val_metric: float) -> None:
-        """Notes the epoch down if it is the best by validation loss, or by validation metric (and then loss)."""
+    def _update_best(self, logits: Tensor, val_loss: float, val_metric: float) -> None:
+        """Records the epoch if it has the smallest validation loss so far, or the best metric (ties: the smaller loss)."""
         state = self.state
-        by_loss = state.by_loss is None or val_loss < state.by_loss.val_loss
+        best_loss = state.by_loss is None or val_loss < state.by_loss.val_loss
         top = state.by_metric
-        by_metric = top is None or (val_metric, -val_loss) > (top.val_metric, -top.val_loss)
-        if not (by_loss or by_metric):
+        best_metric = top is None or (val_metric, -val_loss) > (top.val_metric, -top.val_loss)
+        if not (best_loss or best_metric):
             return
         test_metric = metric(self.task.metric, logits[self.task.test], self.test_y)
-        chosen = Chosen(state.epoch + 1, val_loss, val_metric, test_metric)
-        if by_loss:
-            state.by_loss = chosen
-            state.weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-        if by_metric:
-            state.by_metric = chosen
+        best = BestEpoch(state.epoch + 1, val_loss, val_metric, test_metric)
+        if best_loss:
+            state.by_loss = best
+            state.best_weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        if best_metric:
+            state.by_metric = best
 
     # Checkpoints
 
     def save(self, path: Path) -> None:
-        """Writes everything that the next epoch depends on into one file, whole or not at all."""
+        """Writes everything that the next epoch depends on into one file, atomically.  Call it between two epochs."""
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        tensors |= {f"best.{name}": value for name, value in self.state.weights.items()}
+        tensors |= {f"best.{name}": value for name, value in self.state.best_weights.items()}
         for name, parameter in self.model.named_parameters():
             tensors |= {f"adam.{name}.{key}": value for key, value in self.optimiser.state[parameter].items()}
         tensors |= {f"random.{name}": value for name, value in _random_states(self.task.x.device).items()}
         tensors["curves"] = torch.tensor(self.state.curves, dtype=torch.float64)
-        chosen = {"by_loss": self.state.by_loss, "by_metric": self.state.by_metric}
-        write_tensors(path, tensors, {key: asdict(value) for key, value in chosen.items() if value is not None})
+        about = {
+            "by_loss": asdict(self.best),
+            "by_metric": asdict(self.best_by_metric),
+            "checkpoint_seconds": self.state.checkpoint_seconds,
+        }
+        write_tensors(path, tensors, about)
 
     def load(self, path: Path) -> None:
-        """Continues from a file that :meth:`save` wrote."""
+        """Restores the state that :meth:`save` wrote."""
         tensors, about = read_tensors(path)
 
         def part(prefix: str) -> dict[str, Tensor]:
@@ -232,15 +250,17 @@ class Training:
             for name, parameter in self.model.named_parameters():
                 self.optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in part(f"adam.{name}.").items()}
             self.state.curves = [tuple(row) for row in tensors["curves"].tolist()]
-            self.state.weights = {name: value.to(self.task.x.device) for name, value in part("best.").items()}
-            self.state.by_loss, self.state.by_metric = Chosen(**about["by_loss"]), Chosen(**about["by_metric"])
+            self.state.best_weights = {name: value.to(self.task.x.device) for name, value in part("best.").items()}
+            self.state.by_loss, self.state.by_metric = BestEpoch(**about["by_loss"]), BestEpoch(**about["by_metric"])
+            self.state.checkpoint_seconds = about["checkpoint_seconds"]
         except (KeyError, RuntimeError, TypeError) as error:
             raise ValueError(f"{path}: not a checkpoint of this training ({str(error).splitlines()[0]})") from None
         _set_random_states(part("random."), self.task.x.device)
-        self._repeat = None  # it would write to the optimiser's state of before
+        self._replay = None  # a recorded epoch would update the optimiser's old tensors
 
 
 def _random_states(device: torch.device) -> dict[str, Tensor]:
+    """Returns the states of torch's random number generators that a training on ``device`` uses."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)

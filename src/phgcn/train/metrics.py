@@ -1,4 +1,4 @@
-r"""How good predictions are: accuracy, ROC AUC, and the table of confusions."""
+r"""Metrics of predictions: accuracy, ROC AUC, and the confusion matrix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ METRICS = ("accuracy", "roc_auc")
 
 
 def accuracy(logits: Tensor, y: Tensor) -> float:
-    r"""The share of nodes whose largest logit is that of their class; NaN without nodes.
+    r"""Returns the fraction of nodes whose largest logit is that of their class; NaN without nodes.
 
     Shapes:
         - **logits:** :math:`(N, C)`, **y:** :math:`(N,)`
@@ -20,17 +20,17 @@ def accuracy(logits: Tensor, y: Tensor) -> float:
 
 
 def hits(logits: Tensor, y: Tensor) -> Tensor:
-    r"""The number of nodes whose largest logit is that of their class.
+    r"""Counts the nodes whose largest logit is that of their class, without reading from the device.
 
     Shapes:
-        - **logits:** :math:`(N, C)`, **y:** :math:`(N,)`, **output:** a scalar
+        - **logits:** :math:`(N, C)`, **y:** :math:`(N,)`, **output:** a scalar tensor
     """
     return (logits.argmax(dim=1) == y).sum()
 
 
 def roc_auc(logits: Tensor, y: Tensor) -> float:
-    r"""The area under the ROC curve of two classes: the probability that a node of class 1 has a larger score
-    :math:`z_1 - z_0` than one of class 0, ties counted half.  NaN where one class is missing.
+    r"""Returns the area under the ROC curve of two classes: the probability that a node of class 1 has a larger score
+    :math:`z_1 - z_0` than one of class 0, ties counted half.  NaN if a class has no node.
 
     Shapes:
         - **logits:** :math:`(N, 2)`, **y:** :math:`(N,)`
@@ -49,14 +49,14 @@ def roc_auc(logits: Tensor, y: Tensor) -> float:
 
 
 def metric(name: str, logits: Tensor, y: Tensor) -> float:
-    """The metric of that name."""
+    """Computes the metric of that name, one of :data:`METRICS`; shapes as in :func:`accuracy`."""
     if name not in METRICS:
         raise ValueError(f"metric is {name!r}; allowed: {', '.join(METRICS)}")
     return accuracy(logits, y) if name == "accuracy" else roc_auc(logits, y)
 
 
 def confusion(predicted: Tensor, y: Tensor, classes: int) -> Tensor:
-    r"""How often a node of each class (row) was taken for each (column).
+    r"""Counts how often nodes of each class (row) were predicted as each class (column).
 
     Shapes:
         - **predicted:** :math:`(N,)`, **y:** :math:`(N,)`, **output:** :math:`(C, C)`
@@ -65,6 +65,6 @@ def confusion(predicted: Tensor, y: Tensor, classes: int) -> Tensor:
 
 
 def mean_and_deviation(values: list[float]) -> tuple[float, float]:
-    """The mean and the standard deviation over splits (of the values themselves: divided by their number)."""
+    """Returns the mean and the population standard deviation (divided by the number of values)."""
     mean = math.fsum(values) / len(values)
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))

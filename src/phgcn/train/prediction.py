@@ -1,4 +1,4 @@
-r"""What a trained run is for: its metrics again, and predictions for every node of the same or another graph."""
+r"""Evaluates a trained run, and predicts the classes of the nodes of the same or another graph."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from .run import Run, Trial, edges, prepare
 
 @torch.no_grad()
 def logits(run: Run, trial: Trial, data: Data) -> Tensor:
-    """The output of a trained model for every node of a graph with as many features as it was trained on."""
-    wanted = run.about["graph"]["features"]
-    if data.x.size(1) != wanted:
+    """Computes the output of a trial's model for every node of a graph, which must have as many features as the run's.
+
+    Shapes:
+        - **output:** :math:`(N, C)`, on the CPU
+    """
+    features = run.about["graph"]["features"]
+    if data.x.size(1) != features:
         raise ValueError(
-            f"{data.name}: the graph has {data.x.size(1)} features; allowed: {wanted}, as {run.folder} was trained on"
+            f"{data.name}: the graph has {data.x.size(1)} features; allowed: {features}, as {run.folder} was trained on"
         )
-    x = graphs.placed(graphs.prepared(data.x, run.plan.settings.normalise), run.plan.device)
+    x = graphs.features_on_device(data.x, run.plan.settings.normalise, run.plan.device)
     inputs = (x, *(part for part in edges(run.plan, data) if part is not None))
     return run.model(trial).to(run.plan.device)(*inputs).cpu()
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:
-    """The metrics of a finished run, computed anew from its weights, and which classes its test nodes were taken for."""
-    recorded = run.result()
+    """Computes the metrics of a finished run again from its weights, and the confusion matrix of its test nodes."""
+    result = run.result()
     tasks = prepare(run.plan, data)
     names = graphs.class_names(data)
     table = torch.zeros(len(names), len(names), dtype=torch.int64)
@@ -39,19 +43,19 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
         out, task = logits(run, trial, data), tasks[trial.split]
         test, y = task.test.cpu(), data.y
         table += confusion(out[test].argmax(dim=1), y[test], len(names))
-        found = {
+        metrics = {
             part: metric(run.plan.metric, out[nodes], y[nodes])
             for part, nodes in (("train", task.train.cpu()), ("val", task.val.cpu()), ("test", test))
         }
-        rows.append({"split": trial.split, "repeat": trial.repeat, **found})
+        rows.append({"split": trial.split, "repeat": trial.repeat, **metrics})
     mean, deviation = mean_and_deviation([row["test"] for row in rows])
     return {
         "run": str(run.folder),
-        "graph": recorded["graph"],
+        "graph": result["graph"],
         "model": run.plan.model,
         "metric": run.plan.metric,
         "test": {"mean": mean, "std": deviation},
-        "as_recorded": all(row["test"] == kept["test"] for row, kept in zip(rows, recorded["splits"], strict=True)),
+        "as_recorded": all(row["test"] == trial["test"] for row, trial in zip(rows, result["splits"], strict=True)),
         "splits": rows,
         "classes": names,
         "confusion": table.tolist(),
@@ -60,13 +64,14 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
 
 
 def _class_scores(table: Tensor, number: int, name: str) -> dict[str, Any]:
-    hits, true, taken = (int(count) for count in (table[number, number], table[number].sum(), table[:, number].sum()))
-    recall, precision = hits / true if true else None, hits / taken if taken else None
-    return {"class": name, "nodes": true, "recall": recall, "precision": precision}
+    """Computes recall and precision of one class from the confusion matrix; None if no node has, or was given, the class."""
+    hits, nodes, predicted = (int(count) for count in (table[number, number], table[number].sum(), table[:, number].sum()))
+    recall, precision = hits / nodes if nodes else None, hits / predicted if predicted else None
+    return {"class": name, "nodes": nodes, "recall": recall, "precision": precision}
 
 
 def choose_trial(run: Run, split: int | None = None) -> Trial:
-    """The training of that split with the smallest validation loss; of all splits where none is named."""
+    """Returns the finished trial with the smallest validation loss, of one split or (by default) of all."""
     if split is not None and not 0 <= split < run.plan.splits:
         raise ValueError(f"split is {split}; allowed: 0 to {run.plan.splits - 1}")
     trials = [trial for trial in run.plan.trials() if split in (None, trial.split) and run.finished(trial)]
@@ -76,20 +81,20 @@ def choose_trial(run: Run, split: int | None = None) -> Trial:
 
 
 def predict(run: Run, source: str, path: str | Path, split: int | None = None) -> dict[str, Any]:
-    """Writes a CSV with the predicted class and all probabilities of every node of a graph.
+    """Writes a CSV with the predicted class and the probability of every class, one row per node of a graph.
 
     Args:
         run (Run): A run with at least one trained split.
         source (str): A graph's name or path; any graph with the same features.
         path (str or Path): The CSV to write.
-        split (int, optional): Whose model. (default: :obj:`None`, that with the smallest validation loss)
+        split (int, optional): The split whose model predicts. (default: :obj:`None`, that with the smallest validation loss)
     """
     trial = choose_trial(run, split)
     _, data = graphs.find(source, run.plan.directed)
-    chances = logits(run, trial, data).double().softmax(dim=1)
+    probabilities = logits(run, trial, data).double().softmax(dim=1)
     names = run.about["graph"]["classes"]
-    best = chances.argmax(dim=1).tolist()
-    rows = zip(graphs.node_names(data), best, chances.tolist(), strict=True)
+    best = probabilities.argmax(dim=1).tolist()
+    rows = zip(graphs.node_names(data), best, probabilities.tolist(), strict=True)
     heading = ["id", "label", *(f"probability_{name}" for name in names)]
     write_csv(path, heading, ([node, names[label], *(f"{value:.6g}" for value in row)] for node, label, row in rows))
     counts = {name: best.count(number) for number, name in enumerate(names)}

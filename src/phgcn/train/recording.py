@@ -1,4 +1,4 @@
-r"""Work on a GPU that is recorded once and then repeated, with one call of the host instead of hundreds: a CUDA graph."""
+r"""Records GPU work as a CUDA graph, so that the host launches one graph instead of hundreds of kernels."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ Result = TypeVar("Result")
 
 
 def record(work: Callable[[], Result], device: torch.device) -> Callable[[], Result]:
-    """Records what ``work`` launches on a GPU; nothing is computed yet.
+    """Captures the kernels that ``work`` launches, without running them.
 
-    The work must ask the device nothing, and must have been done once: then kernels are compiled, and what it keeps from one
-    time to the next is there.  Random numbers continue where torch's generator stands, as if each kernel was launched anew.
+    ``work`` must not read from the device, and must have run once before, so that its kernels are compiled and its caches
+    are filled.  Random numbers continue from torch's generator at every replay.
+
+    Args:
+        work (callable): What to capture.
+        device (torch.device): The GPU.
 
     Returns:
-        What does the work. Its result is always the same tensors, with new contents.
+        A function that replays the graph. It returns the same tensors every time, with new contents.
     """
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device), no_garbage_collection(), torch.cuda.graph(graph):
         result = work()
 
-    def repeat() -> Result:
+    def replay() -> Result:
         graph.replay()
         return result
 
-    return repeat
+    return replay
 
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Keeps Python from freeing what an earlier recording held: a GPU may not give memory back while it records."""
+    """Disables Python's garbage collector: freeing an earlier CUDA graph during a capture would make the capture fail."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -6,7 +6,7 @@ r"""A run: one model trained on several splits of one graph, and the folder that
     RUN/config.toml                 the settings, each with its meaning
     RUN/split-00.safetensors        the weights with the smallest validation loss, and the split's result
     RUN/split-00.csv                its curves
-    RUN/split-00.state-000042.safetensors   a checkpoint after epoch 42, only while the split is being trained
+    RUN/split-00.state-000042.safetensors   the latest checkpoint, after epoch 42, until the split is trained
     RUN/result.json                 the result, written last
 
 With several trainings per split the files are called ``split-00-repeat-0`` and so on.
@@ -33,6 +33,7 @@ from ..nn import MODELS
 from ..nn.models import NodeModel
 from . import graph as graphs
 from . import settings as config
+from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files
 from .files import read_json, read_tensors, remove_leftovers, write_csv, write_json, write_tensors, write_text
 from .loop import CURVES, Task, Training, TrainingError
 from .metrics import METRICS, mean_and_deviation
@@ -108,13 +109,23 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Where a run is, told after every epoch."""
+class EpochProgress:
+    """The progress of a run after an epoch.
+
+    Args:
+        trial (Trial): The trial in training.
+        epoch (int): How many of its epochs are complete.
+        row (tuple of float): The epoch's losses, metric and seconds, as :data:`phgcn.train.loop.CURVES` names them.
+        best_loss (float): The smallest validation loss so far.
+    """
 
     trial: Trial
     epoch: int
-    row: tuple[float, ...]  # of CURVES
+    row: tuple[float, ...]
     best_loss: float
+
+
+OnEpoch = Callable[[EpochProgress], None]
 
 
 class Run:
@@ -216,54 +227,55 @@ class Run:
 
     # Training
 
-    def train(
-        self, data: Data, told: Callable[[Moment], None] = lambda moment: None, tensorboard: bool = False
-    ) -> dict[str, Any]:
-        """Trains what is not trained yet, and writes the result.
+    def train(self, data: Data, on_epoch: OnEpoch = lambda progress: None, tensorboard: bool = False) -> dict[str, Any]:
+        """Trains the trials that are not finished, continuing from their checkpoints, and writes the result.
 
         Args:
             data (torch_geometric.data.Data): The graph.
-            told (callable): Called after every epoch. (default: nothing)
+            on_epoch (callable): Called with an :class:`EpochProgress` after every epoch. (default: does nothing)
             tensorboard (bool): Also writes the curves for TensorBoard, below ``RUN/tensorboard``. (default: :obj:`False`)
         """
         with self.locked():
-            tasks = prepare(self.plan, data)
+            tasks, schedule = prepare(self.plan, data), CheckpointSchedule()
             for trial in self.plan.trials():
                 if not self.finished(trial):
-                    self._train_one(trial, tasks[trial.split], told, tensorboard)
-                for checkpoint in self._checkpoints(trial):
+                    self._train_trial(trial, tasks[trial.split], schedule, on_epoch, tensorboard)
+                for checkpoint in checkpoint_files(self.folder, trial.name):
                     checkpoint.unlink()
             result = summary(self.plan, self.about, [self.trial_result(trial) for trial in self.plan.trials()])
             write_json(self.folder / "result.json", result)
         return result
 
-    def _train_one(self, trial: Trial, task: Task, told: Callable[[Moment], None], tensorboard: bool) -> None:
+    def _train_trial(
+        self, trial: Trial, task: Task, schedule: CheckpointSchedule, on_epoch: OnEpoch, tensorboard: bool
+    ) -> None:
         with seeded(trial.seed, task):
             training = start(self.plan, task)
-            if self._checkpoints(trial):
-                training.load(self._checkpoints(trial)[-1])
-            with _log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard) as log:
+            checkpoints = Checkpoints(self.folder, trial.name, training, schedule)
+            checkpoints.restore()
+            log = _curve_log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard)
+            with DelayedInterrupt(checkpoints.outdated) as interrupt, log as log_row:
                 while not training.done:
                     row = _epoch(training, trial)
-                    self._save(trial, training)
-                    log(training.state.epoch, row)
-                    told(Moment(trial, training.state.epoch, row, training.best.val_loss))
+                    try:
+                        checkpoints.save_if_due()
+                        log_row(training.state.epoch, row)
+                        on_epoch(EpochProgress(trial, training.state.epoch, row, training.best.val_loss))
+                        interrupt.check()
+                    except KeyboardInterrupt:
+                        checkpoints.save()
+                        raise
+                self._write_trial(trial, training)
+
+    def _write_trial(self, trial: Trial, training: Training) -> None:
+        """Writes the curves, then the weights, which make the trial count as finished."""
         rows = [(number, *row) for number, row in enumerate(training.state.curves, start=1)]
         write_csv(self.folder / f"{trial.name}.csv", ("epoch", *CURVES), rows)
-        write_tensors(self._weights(trial), training.state.weights, outcome(trial, training))
-
-    def _checkpoints(self, trial: Trial) -> list[Path]:
-        """The checkpoints of a trial, the last epoch last: one, or two if a process was killed at that moment."""
-        return sorted(self.folder.glob(f"{trial.name}.state-*.safetensors"))
-
-    def _save(self, trial: Trial, training: Training) -> None:
-        """Writes a checkpoint, then removes the one before.  To replace that one would take longer: some file systems wait
-        for the disk when a file is replaced."""
-        training.save(self.folder / f"{trial.name}.state-{training.state.epoch:06d}.safetensors")
-        (self.folder / f"{trial.name}.state-{training.state.epoch - 1:06d}.safetensors").unlink(missing_ok=True)
+        write_tensors(self._weights(trial), training.state.best_weights, outcome(trial, training))
 
 
 def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
+    """Trains for one epoch; an error names the trial."""
     try:
         return training.epoch()
     except TrainingError as error:
@@ -271,8 +283,8 @@ def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
 
 
 def prepare(plan: Plan, data: Data) -> list[Task]:
-    """The task of every split."""
-    x = graphs.placed(graphs.prepared(data.x, plan.settings.normalise), plan.device)
+    """Returns the task of every split, on the plan's device."""
+    x = graphs.features_on_device(data.x, plan.settings.normalise, plan.device)
     y, (edge_index, relation) = data.y.to(plan.device), edges(plan, data)
     tasks = []
     for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
@@ -306,7 +318,7 @@ def build_model(plan: Plan, features: int, classes: int) -> NodeModel:
 
 @contextmanager
 def seeded(seed: int, task: Task) -> Iterator[None]:
-    """Random numbers that follow from the seed alone; those outside are not touched."""
+    """Seeds torch's random number generators within the context, and restores them afterwards."""
     devices = [task.x.device] if task.x.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
@@ -314,13 +326,16 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
 
 
 def start(plan: Plan, task: Task) -> Training:
-    """A training at its beginning."""
+    """Returns a training of the plan's model before its first epoch."""
     return Training(build_model(plan, task.x.size(1), task.classes).to(plan.device), task, plan.settings)
 
 
 @contextmanager
-def _log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int, tuple[float, ...]], None]]:
-    """What notes a row of the curves down for TensorBoard, if wanted."""
+def _curve_log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int, tuple[float, ...]], None]]:
+    """Yields a function that writes a row of the curves for TensorBoard; it does nothing unless ``wanted``.
+
+    Rows after ``epoch``, which a killed process may have left, are dropped.
+    """
     if not wanted:
         yield lambda epoch, row: None
         return
@@ -330,18 +345,18 @@ def _log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int, tupl
         raise ValueError("--tensorboard needs the package tensorboard: pip install 'phgcn[log]'") from None
     with SummaryWriter(str(folder), purge_step=epoch + 1) as writer:
 
-        def note(number: int, row: tuple[float, ...]) -> None:
+        def log_row(number: int, row: tuple[float, ...]) -> None:
             for name, value in zip(CURVES, row, strict=True):
                 writer.add_scalar(name, value, number)
 
-        yield note
+        yield log_row
 
 
 # Results
 
 
 def outcome(trial: Trial, training: Training) -> dict[str, Any]:
-    """The result of one training."""
+    """Returns the result of one trial.  Its ``seconds`` are those of all epochs and checkpoints."""
     by_loss, by_metric = training.best, training.best_by_metric
     times = [row[CURVES.index("seconds")] for row in training.state.curves]
     return {
@@ -354,13 +369,13 @@ def outcome(trial: Trial, training: Training) -> dict[str, Any]:
         "val_metric": by_loss.val_metric,
         "best_epoch": by_loss.epoch,
         "epochs": training.state.epoch,
-        "seconds": sum(times),
+        "seconds": sum(times) + training.state.checkpoint_seconds,
         "seconds_per_epoch": sorted(times)[len(times) // 2],
     }
 
 
 def summary(plan: Plan, about: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The result of a run."""
+    """Returns the result of a run from the results of its trials."""
 
     def spread(key: str) -> dict[str, float]:
         mean, deviation = mean_and_deviation([row[key] for row in rows])

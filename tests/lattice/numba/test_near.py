@@ -6,7 +6,7 @@ from clouds import normal
 from phgcn import global_attention
 from phgcn.lattice import MultiScale
 from phgcn.lattice.coefficients import multiscale_weights
-from phgcn.lattice.groups import mean_pairs_cell
+from phgcn.lattice.levels import mean_pairs_cell
 from phgcn.lattice.numba import backend, lattice
 from phgcn.lattice.numba.near import NearField
 from phgcn.lattice.reference import mean_pairs, near_field

@@ -1,0 +1,169 @@
+r"""Writes every table of measured figures in README.md and docs/ from the JSON it comes from.
+
+python benchmarks/documents.py            # all tables and pages
+python benchmarks/documents.py graphs     # some of them
+
+A table stands between two marks, ``<!-- NAME: FUNCTION, FILES -->`` and ``<!-- end NAME -->``, that name what makes it.  Adding
+a table: an entry in :data:`TABLES` and the two marks in the document.  ``tests/docs`` compares documents and JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import geom_tables
+import gpu_tables
+import result_tables
+import tables
+
+from phgcn.reproduce import embeddings_report, motif_report, scaling_report, table_report
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCH, RESULTS = "benchmarks/results", "docs/results"
+README, LATTICE, PERFORMANCE = "README.md", "docs/lattice.md", "docs/performance.md"
+CPU_NOTES, GPU_NOTES, HISTORY = (f"docs/engineering/{name}.md" for name in ("cpu", "gpu", "history"))
+
+
+class Table(NamedTuple):
+    """A part of a document: the page, the JSON files, and the function that makes its lines of their contents."""
+
+    page: str
+    sources: tuple[str, ...]
+    lines: Callable[..., list[str]]
+
+
+class Page(NamedTuple):
+    """A document that is generated as a whole."""
+
+    sources: tuple[str, ...]
+    text: Callable[..., str]
+
+
+def motif_table(content: dict) -> list[str]:
+    return result_tables.motif(content, motif_report.HEADINGS, motif_report.rows(content))
+
+
+def embeddings_table(content: dict) -> list[str]:
+    return tables.table(embeddings_report.HEADINGS, embeddings_report.rows(content))
+
+
+def table_page(rows: list[dict], tests: dict) -> str:
+    return table_report.markdown({"rows": rows, **tests}, quick=False)
+
+
+def _of(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/{name}.json" for name in names)
+
+
+TABLES = {
+    # The filter on the CPU
+    "headline": Table(README, _of(BENCH, "accuracy", "lattice"), tables.headline),
+    "accuracy": Table(LATTICE, _of(BENCH, "accuracy"), tables.accuracy_tables),
+    "coincident": Table(LATTICE, _of(BENCH, "coincident"), tables.coincident_table),
+    "cpu-crossing": Table(PERFORMANCE, _of(BENCH, "crossing"), tables.crossing_summary),
+    "cpu-speed": Table(PERFORMANCE, _of(BENCH, "lattice"), tables.speed_table),
+    "cpu-layers": Table(PERFORMANCE, _of(BENCH, "layers"), tables.layer_table),
+    "cpu-marks": Table(CPU_NOTES, _of(BENCH, "lattice"), tables.speed_marks),
+    "cpu-stages": Table(CPU_NOTES, _of(BENCH, "stages"), tables.stage_table),
+    "cpu-crossing-all": Table(CPU_NOTES, _of(BENCH, "crossing"), tables.crossing_table),
+    "cpu-layer-marks": Table(CPU_NOTES, _of(BENCH, "layers"), tables.layer_marks),
+    # On a GPU
+    "gpu-headline": Table(README, _of(BENCH, "gpu_large"), gpu_tables.headline),
+    "gpu-crossing": Table(PERFORMANCE, _of(BENCH, "gpu_crossing"), gpu_tables.crossing_summary),
+    "gpu-speed": Table(PERFORMANCE, _of(BENCH, "gpu"), gpu_tables.speed),
+    "gpu-large": Table(PERFORMANCE, _of(BENCH, "gpu_large"), gpu_tables.large),
+    "gpu-layers": Table(PERFORMANCE, _of(BENCH, "gpu_layers"), gpu_tables.layers),
+    "gpu-training": Table(PERFORMANCE, _of(BENCH, "gpu_training"), gpu_tables.training),
+    "gpu-floors": Table(GPU_NOTES, _of(BENCH, "gpu"), gpu_tables.speed_floors),
+    "gpu-stages": Table(GPU_NOTES, _of(BENCH, "gpu_stages"), gpu_tables.stages),
+    "gpu-layer-floors": Table(GPU_NOTES, _of(BENCH, "gpu_layers"), gpu_tables.layer_floors),
+    "gpu-small": Table(GPU_NOTES, _of(BENCH, "gpu_small"), gpu_tables.small_layers),
+    "gpu-exact": Table(GPU_NOTES, _of(BENCH, "gpu_exact"), gpu_tables.exact),
+    "gpu-crossing-all": Table(GPU_NOTES, _of(BENCH, "gpu_crossing"), gpu_tables.crossing),
+    "gpu-launches": Table(HISTORY, _of(BENCH, "gpu_launches"), gpu_tables.launches),
+    # Training and files
+    "training-loop": Table("docs/commands.md", _of(BENCH, "training"), tables.training_loop),
+    "sparse-features": Table("docs/data.md", _of(BENCH, "sparse_features"), tables.sparse_features),
+    "graph-files": Table("docs/data.md", _of(BENCH, "graph_files"), tables.graph_files),
+    # The paper's experiments
+    "graphs": Table(
+        README,
+        (*_of(RESULTS, "table", "table-differences"), *_of(BENCH, "split_overlap")),
+        result_tables.accuracies,
+    ),
+    "own-channel": Table("docs/results.md", _of(RESULTS, "table-differences"), result_tables.own_channel),
+    "methods": Table("docs/results.md", _of(RESULTS, "table-differences"), result_tables.methods),
+    "split-overlap": Table("docs/results.md", _of(BENCH, "split_overlap"), result_tables.split_overlap),
+    "motif": Table("docs/experiments.md", _of(RESULTS, "motif"), motif_table),
+    "embeddings": Table("docs/experiments.md", _of(RESULTS, "embeddings"), embeddings_table),
+    "scaling": Table("docs/experiments.md", _of(RESULTS, "scaling"), result_tables.scaling),
+    "scaling-gpu": Table("docs/experiments.md", _of(RESULTS, "scaling-gpu"), result_tables.scaling),
+    # Geom-GCN
+    "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),
+    "geom-sources": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.sources),
+    "geom-neighbourhoods": Table("docs/geom-gcn.md", _of(RESULTS, "geom-gcn/neighbourhoods"), geom_tables.neighbourhoods),
+    "geom-cost": Table("docs/geom-gcn.md", _of(RESULTS, "geom-gcn/cost"), geom_tables.cost),
+}
+
+PAGES = {
+    f"{RESULTS}/graphs.md": Page(_of(RESULTS, "graphs"), result_tables.graph_page),
+    f"{RESULTS}/table.md": Page(_of(RESULTS, "table", "table-differences"), table_page),
+    f"{RESULTS}/motif.md": Page(_of(RESULTS, "motif"), motif_report.markdown),
+    f"{RESULTS}/embeddings.md": Page(_of(RESULTS, "embeddings"), embeddings_report.markdown),
+    f"{RESULTS}/scaling.md": Page(_of(RESULTS, "scaling"), scaling_report.markdown),
+    f"{RESULTS}/scaling-gpu.md": Page(_of(RESULTS, "scaling-gpu"), scaling_report.markdown),
+}
+
+
+@cache
+def content(source: str) -> Any:
+    return json.loads((ROOT / source).read_text(encoding="utf-8"))
+
+
+def block(name: str) -> str:
+    """A table with its marks, as it stands in its document."""
+    table = TABLES[name]
+    lines = table.lines(*map(content, table.sources))
+    maker = f"{table.lines.__module__}.{table.lines.__name__}".replace("__main__", "documents")
+    return "\n".join([f"<!-- {name}: {maker}, {', '.join(table.sources)} -->", "", *lines, "", f"<!-- end {name} -->"])
+
+
+def pattern(name: str) -> str:
+    """Matches a block of a document, whatever it holds."""
+    return rf"<!-- {re.escape(name)}(?:: [^\n]*)? -->.*?<!-- end {re.escape(name)} -->"
+
+
+def page_text(path: str) -> str:
+    page = PAGES[path]
+    return page.text(*map(content, page.sources))
+
+
+def write_table(name: str) -> None:
+    """Replaces a block of a document, which is written whole or not at all."""
+    path = ROOT / TABLES[name].page
+    new, count = re.subn(pattern(name), lambda _: block(name), path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"{path} has {count} places marked {name}; allowed: one")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(new, encoding="utf-8")
+    temporary.replace(path)
+
+
+def main(names: list[str]) -> None:
+    if unknown := set(names) - {*TABLES, *PAGES}:
+        raise SystemExit(f"names are {', '.join(sorted(unknown))}; allowed: {', '.join([*TABLES, *PAGES])}")
+    for name in names or [*TABLES, *PAGES]:
+        if name in TABLES:
+            write_table(name)
+        else:
+            (ROOT / name).write_text(page_text(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

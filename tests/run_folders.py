@@ -1,0 +1,25 @@
+r"""Reads the folder of a run, to compare two of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from phgcn.train.files import read_tensors
+
+TIMES = ("seconds", "seconds_per_epoch")
+
+
+def outcome(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Returns result, weights and curves of a finished run without its times: all that must be the same to the bit."""
+    result = json.loads((folder / "result.json").read_text())
+    for row in (result, *result["splits"]):
+        for key in TIMES:
+            del row[key]
+    files = sorted(folder.glob("split-*.safetensors"))
+    weights = {file.name: {name: value.tolist() for name, value in read_tensors(file)[0].items()} for file in files}
+    curves = {
+        file.name: [line.rsplit(",", 1)[0] for line in file.read_text().splitlines()] for file in sorted(folder.glob("*.csv"))
+    }
+    return result, weights, curves
