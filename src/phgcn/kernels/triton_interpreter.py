@@ -12,8 +12,24 @@ from triton.runtime import interpreter
 
 def patch_interpreter() -> None:
     """Applies all patches."""
+    _patch_language_once()
     _index_by_item()
     _round_and_multiply_bfloat16()
+
+
+def _patch_language_once() -> None:
+    """Makes calls of device functions faster: Triton 3.6 replaces its whole language for each of them, though the launch of the
+    kernel has done so."""
+
+    def call(self, *args, **kwargs):
+        if tl.core.is_builtin(tl.load) or tl.core.is_builtin(tl.core.load):
+            interpreter._patch_lang(self.fn)
+        try:
+            return self.rewrite()(*args, **kwargs)
+        except Exception as error:
+            raise interpreter.InterpreterError(repr(error)) from error
+
+    interpreter.InterpretedFunction.__call__ = call
 
 
 def _index_by_item() -> None:

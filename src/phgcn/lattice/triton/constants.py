@@ -88,7 +88,8 @@ def _multiscale(scheme: MultiScale, dim: int, dtype: torch.dtype, device: torch.
         stencils=(make_stencil(*widen(stencils), dtype, device),), pass_rows=None,
         near=tuple(_near(fitted, level, dim, device) for level in range(levels)),
         cell_rows=_cell_rows(dim, device), cell_dimensions=min(dim, CELL_DIMENSIONS),
-        pair_cells=_float64(pair_cells, device), grids=_grids(dim, levels, free, pair_cells, fitted.radius, device), free=free,
+        pair_cells=_float64(pair_cells, device), grids=pack_grids(dim, levels, free, pair_cells, fitted.radius, device),
+        free=free,
     )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def _separable(scheme: Separable, dim: int, dtype: torch.dtype, device: torch.de
         levels=1, lattices=1, lattice_map=(_lattice_map(dim, spacing, 0, scale, per_level, device),),
         stencils=tuple(stencils), pass_rows=join_rows(stencils), near=(),
         cell_rows=_cell_rows(dim, device), cell_dimensions=min(dim, CELL_DIMENSIONS), pair_cells=_float64([0.0], device),
-        grids=_grids(dim, 1, free, (0.0,), (0.0,), device), free=free,
+        grids=pack_grids(dim, 1, free, (0.0,), (0.0,), device), free=free,
     )  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def _cell_rows(dim: int, device: torch.device) -> Tensor:
     return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), -1).to(device)
 
 
-def _grids(dim: int, levels: int, free: int, pair_cells, radii, device: torch.device) -> Tensor:
+def pack_grids(dim: int, levels: int, free: int, pair_cells, radii, device: torch.device) -> Tensor:
     """Lists the grids that keys are made of; see :class:`Constants`."""
     unit = np.ones(dim)
     grids = [[*unit, free, 2.0 ** (levels - 1)]]

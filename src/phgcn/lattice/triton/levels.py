@@ -6,6 +6,7 @@ All levels are counted at once: the cells of all of them are sorted in one list.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from ...kernels.triton import block_size, cdiv, kernel, search_steps, tl
 from .clouds import FILTERED_START, QUERIES, Clouds
@@ -16,17 +17,33 @@ from .survey import Survey
 
 def choose_levels(clouds: Clouds, max_pairs: int, constants: Constants, found: Survey, layout: KeyLayout) -> None:
     """Writes the finest level of each cloud into ``found.kappa``: the coarsest that has, as all finer ones, at most
-    ``max_pairs`` pairs per query within its radius.
+    ``max_pairs`` pairs per query within its radius."""
+    sums = sum_pairs(clouds, constants.pair_cells, found.mean, layout)
+    size = block_size(64, clouds.count)
+    _choose[(cdiv(clouds.count, size),)](
+        sums, clouds.sizes.table, found.coincident, found.kappa,
+        clouds.graphs, clouds.heads, constants.levels - 1, max_pairs, BLOCK=size,
+    )  # fmt: skip
 
-    Counts pairs as :func:`phgcn.lattice.reference.near.mean_pairs`.  They are integers, so that their sums are exact.
+
+def sum_pairs(clouds: Clouds, pair_cells: Tensor, mean: Tensor, layout: KeyLayout) -> Tensor:
+    """Counts pairs on all levels from 1 on, as :func:`phgcn.lattice.reference.near.mean_pairs`.
+
+    Args:
+        clouds (Clouds): The points.
+        pair_cells (torch.Tensor): Per level, the side of the cells that count pairs, float64.
+        mean (torch.Tensor): The mean of each cloud, float64, :math:`(clouds, D)`.
+        layout (KeyLayout): Of the keys of cells.
+
+    Returns:
+        The prefix sums of the pairs of all points, sorted by level and cloud; integers, so that differences are exact.
     """
     count, dim = clouds.position.shape
-    levels, to_itself = constants.levels - 1, clouds.to_itself
+    levels, to_itself = len(pair_cells) - 1, clouds.to_itself
     keys = layout.new_keys(levels * count)
     size = block_size(256, count)
     _pack_cells[(cdiv(count, size), levels)](
-        clouds.position, clouds.cloud, found.mean, constants.pair_cells, layout.table, keys,
-        count, clouds.sources, clouds.count,
+        clouds.position, clouds.cloud, mean, pair_cells, layout.table, keys, count, clouds.sources, clouds.count,
         D=dim, TO_ITSELF=to_itself, WORDS=layout.words, BLOCK=size,
     )  # fmt: skip
     keys, _ = sort_keys(keys)
@@ -36,11 +53,7 @@ def choose_levels(clouds: Clouds, max_pairs: int, constants: Constants, found: S
     _count_pairs[(cdiv(entries, size),)](
         keys, pairs, entries, search_steps(entries), TO_ITSELF=to_itself, WORDS=layout.words, BLOCK=size
     )
-    size = block_size(64, clouds.count)
-    _choose[(cdiv(clouds.count, size),)](
-        torch.cumsum(pairs, 0), clouds.sizes.table, found.coincident, found.kappa,
-        clouds.graphs, clouds.heads, levels, max_pairs, BLOCK=size,
-    )  # fmt: skip
+    return torch.cumsum(pairs, 0)
 
 
 @kernel(do_not_specialize=["count", "sources", "clouds"])

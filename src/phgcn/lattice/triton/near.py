@@ -300,12 +300,12 @@ def _near(
     slopes = tl.zeros([TARGETS, BLOCK, DP], dtype=dtype)
     if grad is not None:
         here = tl.load(target + t[:, :, None] * D + j, mask=present[:, :, None] & (j < D), other=0.0)
-        at, mask = t[:, :, None] * channels + c, present[:, :, None] & columns
-        mine = tl.load(target_rows + at, mask=mask, other=0.0).to(dtype)
+        at, at_mask = t[:, :, None] * channels + c, present[:, :, None] & columns
+        mine = tl.load(target_rows + at, mask=at_mask, other=0.0).to(dtype)
         if EXTRA_KIND > 0:
             mine_extra = load_extra(target_rows_extra, t, present, TARGET_EXTRA_KIND, total_extra)
         if SYMMETRIC:  # targets and sources are the same points, in the same order
-            mine_second = tl.load(rows + at, mask=mask, other=0.0).to(dtype)
+            mine_second = tl.load(rows + at, mask=at_mask, other=0.0).to(dtype)
             if EXTRA_KIND > 0:
                 mine_second_extra = load_extra(rows_extra, t, present, EXTRA_KIND, total_extra)
     hits = lists + local * LIST

@@ -222,8 +222,8 @@ def _slice_gradients(
         column = tl.load(lattice_map + 1 + j * D + k, mask=j < D, other=0.0)
         total = (tl.load(lattice_map) * tl.sum(slopes * column[None, :], axis=1)).to(product.dtype)
         to = grad_points + i * D + k
-        if ADD:
-            total += tl.load(to, mask=filtered, other=0.0)
+        if ADD:  # nothing has been written where all points coincide
+            total += tl.load(to, mask=present, other=0.0)
         tl.store(to, total, mask=filtered)
 
 
