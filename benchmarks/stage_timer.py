@@ -18,9 +18,6 @@ from typing import Any
 WHOLE = "filter"
 """The file that calls all stages: its own time is what is between them."""
 
-SHARED = ("phgcn.kernels.graphs", "phgcn.kernels.rows")
-"""Files that backends share, and that are stages too."""
-
 
 @dataclass
 class Call:
@@ -37,6 +34,7 @@ class StageTimer:
 
     Args:
         package (str): The backend's package, such as ``"phgcn.lattice.numba"``.
+        shared (tuple): Files outside of it that are stages too, such as ``"phgcn.kernels.graphs"``.
         now (callable): Reads the clock. (default: :func:`time.perf_counter`)
         milliseconds (callable): The time between two readings. (default: of seconds)
     """
@@ -44,16 +42,17 @@ class StageTimer:
     def __init__(
         self,
         package: str,
+        shared: tuple[str, ...],
         now: Callable[[], Any] = time.perf_counter,
         milliseconds: Callable[[Any, Any], float] = lambda begin, end: 1000 * (end - begin),
     ) -> None:
-        self.package, self.now, self.milliseconds = package, now, milliseconds
+        self.package, self.shared, self.now, self.milliseconds = package, shared, now, milliseconds
         self.calls: list[Call] = []
         self.current: Call | None = None
         self.patched: list[tuple[object, str, FunctionType]] = []
 
     def __enter__(self) -> StageTimer:
-        for owner, name, function in list(stage_functions(self.package)):
+        for owner, name, function in list(stage_functions(self.package, self.shared)):
             self.patched.append((owner, name, function))
             setattr(owner, name, self._timed(function))
         return self
@@ -91,11 +90,11 @@ class StageTimer:
         return dict(times)
 
 
-def stage_functions(package: str) -> Iterator[tuple[object, str, FunctionType]]:
+def stage_functions(package: str, shared: tuple[str, ...]) -> Iterator[tuple[object, str, FunctionType]]:
     """Yields every place that holds a function of a stage: modules, which may have imported it, and classes."""
     files = [f"{package}.{file.name}" for file in pkgutil.iter_modules(importlib.import_module(package).__path__)]
-    stages = {*files, *SHARED} - {f"{package}.{WHOLE}"}
-    for module in map(importlib.import_module, (*files, *SHARED)):
+    stages = {*files, *shared} - {f"{package}.{WHOLE}"}
+    for module in map(importlib.import_module, (*files, *shared)):
         for owner in (module, *classes_of(module)):
             for name, value in list(vars(owner).items()):
                 if isinstance(value, FunctionType) and value.__module__ in stages and not name.startswith("__"):
