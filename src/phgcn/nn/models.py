@@ -270,10 +270,6 @@ class MLP(NodeModel):
         return out
 
 
-MODELS: dict[str, type[NodeModel]] = {"gcn": GCN, "gat": GAT, "gat-eda": GATEDA, "phgcn": PHGCN, "mlp": MLP}
-"""The models by the names that the command line and the tables use."""
-
-
 def drop_features(x: Tensor, dropout: float, training: bool) -> Tensor:
     """Drops random features; of sparse features only stored entries, as the others are 0 anyway."""
     if not training or dropout == 0:
