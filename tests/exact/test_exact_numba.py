@@ -1,0 +1,6 @@
+from exact_case import ExactCase
+
+
+class TestNumba(ExactCase):
+    backend = "numba"
+    count = 70
