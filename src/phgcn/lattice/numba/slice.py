@@ -130,9 +130,9 @@ def slice_gradient_chunks(
                 v, b = source_site[number[lead + i, r]], weight[lead + i, r]
                 t = zero
                 for c in range(width):
-                    g = grads[v, column + c]
-                    t += row[i, c] * g + asked[i, c] * values[v, c]
-                    total[i, c] += b * g
+                    t += row[i, c] * grads[v, column + c] + asked[i, c] * values[v, c]
+                for c in range(width):
+                    total[i, c] += b * grads[v, column + c]
                 if r > 0:
                     slope[point[lead + i], order[lead + i, r - 1]] = t - before
                 before = t
