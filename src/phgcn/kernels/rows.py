@@ -17,7 +17,7 @@ from .numba import as_array, kernel
 from .points import Gradients, Points
 from .threads import run_rows
 
-GRAIN = 2048
+GRAIN = 8192
 """Points that a thread packs at least."""
 
 

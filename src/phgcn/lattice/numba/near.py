@@ -33,7 +33,7 @@ CANDIDATES = 4096
 """Sources near a cell that are held at a time."""
 
 GRAIN = 16
-ROWS = 2048
+ROWS = 8192
 """Cells, and rows, that a thread takes at least."""
 
 

@@ -12,8 +12,8 @@ from .locate import Simplices
 CHUNK = 128
 """Points whose rows are fetched or written together: they lie anywhere in memory, and fetches overlap."""
 
-GRAIN = 2048
-"""Vertices, or chunks times points, that a thread takes at least."""
+GRAIN = 4096
+"""Points or vertices that a thread takes at least."""
 
 
 def add_coarser(table: np.ndarray, finer: Level, coarser_table: np.ndarray, coarser: Level) -> None:
