@@ -247,13 +247,36 @@ def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") ->
         raise ValueError(f"{name} is on {x.device}; allowed: {weight.device}, as the layer's weights")
 
 
-def blame_input(x: Any, edge_index: Any = None, name: str = "x") -> None:
-    """Called when an op refused what a layer computed: raises in the words of the layer's own input, if that is the cause."""
-    if not isinstance(x, Tensor):
-        return
+class blame_inputs:
+    """A context for what a layer computes.  Where an op in it refuses a value, and the layer's own input is the cause, the
+    error names that input.
+
+    Args:
+        edge_index (optional): The edges of the layer. (default: :obj:`None`)
+        **features: Its other inputs, by name; the first has one row per node.
+    """
+
+    def __init__(self, edge_index: Any = None, **features: Any) -> None:
+        self.edge_index = edge_index
+        self.features = features
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None or not issubclass(error, ValueError):
+            return
+        for name, x in self.features.items():
+            if isinstance(x, Tensor):
+                _check_finite_features(name, x)
+        x, edges = next(iter(self.features.values())), self.edge_index
+        dense = isinstance(edges, Tensor) and edges.layout == torch.strided and len(edges) == 2
+        if dense and isinstance(x, Tensor) and x.dim() == 2:
+            check_node_numbers(edges, len(x))
+
+
+def _check_finite_features(name: str, x: Tensor) -> None:
     if x.layout in (torch.sparse_csr, torch.sparse_coo):
         check_finite(f"{name}.values()", x.values() if x.layout == torch.sparse_csr else x._values())
     elif x.layout == torch.strided:
         check_finite(name, x)
-    if x.dim() == 2 and isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and len(edge_index) == 2:
-        check_node_numbers(edge_index, len(x))

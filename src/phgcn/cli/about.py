@@ -71,17 +71,17 @@ def doctor(as_json: options.Json = False) -> None:
     from .display import console, print_json, table
     from .doctor import examine
 
-    found = examine()
+    report = examine()
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
         out = console()
         for part in ("versions", "devices", "folders", "kernels"):
-            out.print(table(part.capitalize(), ("", ""), list(found[part].items()), numbers_from=9))
+            out.print(table(part.capitalize(), ("", ""), list(report[part].items()), numbers_from=9))
         rows = [
-            (row["what"], "ok" if row["ok"] else "WRONG", f"{row['seconds']:.2f} s", row["found"]) for row in found["tests"]
+            (row["what"], "ok" if row["ok"] else "WRONG", f"{row['seconds']:.2f} s", row["found"]) for row in report["tests"]
         ]
         out.print(table("Self-test", ("", "", "", "found"), rows, numbers_from=9))
-        out.print("all is well" if found["ok"] else "something is wrong, see above", highlight=False)
-    if not found["ok"]:
+        out.print("all is well" if report["ok"] else "something is wrong, see above", highlight=False)
+    if not report["ok"]:
         raise typer.Exit(1)

@@ -15,9 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from ..reproduce.workers import Progress as JobProgress
     from ..train.run import EpochProgress, Plan
-    from ..train.tuning import Told
+    from ..train.tuning import TrialReport
 
 REDRAW = 0.1  # seconds between two updates of a bar
 LOG = 10.0  # seconds between two lines of a log
@@ -25,8 +24,8 @@ LOG = 10.0  # seconds between two lines of a log
 
 def console() -> Console:
     """A console that does not wrap tables where the output goes to a file."""
-    found = Console()
-    return found if found.is_terminal else Console(width=140)
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=140)
 
 
 def print_json(content: Any) -> None:
@@ -36,12 +35,12 @@ def print_json(content: Any) -> None:
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], numbers_from: int = 1) -> Table:
     """A table whose columns are numbers from a certain one on."""
-    found = Table(title=title, title_justify="left")
+    shown = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
-        found.add_column(escape(heading), justify="right" if number >= numbers_from else "left")
+        shown.add_column(escape(heading), justify="right" if number >= numbers_from else "left")
     for row in rows:
-        found.add_row(*(escape(str(cell)) for cell in row))
-    return found
+        shown.add_row(*(escape(str(cell)) for cell in row))
+    return shown
 
 
 def duration(seconds: float) -> str:
@@ -136,12 +135,12 @@ class TuningDisplay(Display):
     def __init__(self, trials: int) -> None:
         super().__init__(total=trials)
 
-    def told(self, told: Told) -> None:
-        value = "cut short" if told.value is None else f"validation loss {told.value:.4f}"
-        best = "" if told.best is None else f", best {told.best:.4f}"
-        self.say(f"trial {told.number}: {value}{best}")
+    def update(self, report: TrialReport) -> None:
+        loss = "cut short" if report.val_loss is None else f"validation loss {report.val_loss:.4f}"
+        best = "" if report.best_val_loss is None else f", best {report.best_val_loss:.4f}"
+        self.say(f"trial {report.number}: {loss}{best}")
         if self.bar:
-            self.show(told.done, f"{told.done} trials{best}", "")
+            self.show(report.ended, f"{report.ended} trials{best}", "")
 
 
 # Results
@@ -220,20 +219,3 @@ def show_files(files: Sequence[Path], as_json: bool) -> None:
         return
     for file in files:
         print(f"written to {file}")
-
-
-class JobsDisplay(Display):
-    """The jobs that run, how many are done, and the time left."""
-
-    def __init__(self) -> None:
-        super().__init__(total=1.0)
-
-    def told(self, progress: JobProgress) -> None:
-        left = "" if progress.left is None else f"about {duration(progress.left)} left"
-        counted = f"{progress.done} of {progress.total} done"
-        if progress.kind in ("done", "failed"):
-            self.say(": ".join(part for part in (f"{counted}, {progress.name} {progress.kind}", progress.text) if part))
-        elif progress.kind == "running" and self.due():
-            others = len(progress.running) - 1
-            beside = f", {others} beside" if others else ""
-            self.show(progress.share, f"{counted}; {progress.name}: {progress.text}{beside}", left)

@@ -105,12 +105,12 @@ def _lattice_attention() -> str:
     random = torch.Generator().manual_seed(0)
     positions = (0.3 * torch.randn(4000, 4, generator=random)).requires_grad_()
     values = torch.randn(4000, 8, generator=random)
-    found, exact = (global_attention(positions, values, method=method) for method in ("lattice", "exact"))
-    found.sum().backward()
+    approximate, exact = (global_attention(positions, values, method=method) for method in ("lattice", "exact"))
+    approximate.sum().backward()
     if positions.grad is None or not bool(positions.grad.isfinite().all()):
         raise ValueError("the gradient is not finite")
-    found, exact = found.detach(), exact.detach()
-    return _within(float((found - exact).norm() / (exact - exact.mean(dim=0)).norm()), 0.2)
+    approximate, exact = approximate.detach(), exact.detach()
+    return _within(float((approximate - exact).norm() / (exact - exact.mean(dim=0)).norm()), 0.2)
 
 
 def _within(error: float, most: float) -> str:

@@ -12,13 +12,10 @@ from torch_geometric.data import Data
 from ..train import graph as graphs
 from ..train.prediction import choose_trial
 from ..train.run import Run, prepare
-from ..train.settings import variant
 from .attention import STRONGEST, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
 from .curves import draw_curves
 from .embeddings import draw_distances, draw_embeddings, layer_input
 from .style import FORMATS, save
-
-EMBEDDED = ("phgcn", "phgcn-residual", "gat-eda")
 
 
 def plot(
@@ -50,9 +47,10 @@ def plot(
         raise ValueError(f"format is {kind!r}; allowed: {', '.join(FORMATS)}")
     trial = choose_trial(run, split)
     files = [save(draw_curves(run), out / f"curves.{kind}")]
-    if run.plan.model not in EMBEDDED:
+    model = run.model(trial)
+    if not hasattr(model.convs[0], "project"):  # layers without an embedding
         return files
-    data, model = load(), run.model(trial)
+    data = load()
     x = graphs.scale_features(data.x, run.plan.settings.normalise)
     names, ids = graphs.class_names(data), graphs.node_names(data)
     given = layer_input(model, layer, x, data.edge_index)
@@ -66,7 +64,7 @@ def plot(
     chosen = pick_node(node, ids, prepare(run.plan, data)[trial.split].test)
     near, who = neighbours_of(chosen, data.edge_index), f"of node {ids[chosen]}: {about}"
     found = {"attention-neighbours": strongest_neighbours(edges, weights, chosen)}
-    if variant(run.plan.model)[0] == "phgcn":
+    if hasattr(conv, "top_attention"):
         targets, strengths = conv.top_attention(given, data.edge_index, STRONGEST, torch.tensor([chosen]))
         found["attention-global"] = strongest_anywhere(targets[0], strengths[0])
     for name, rows in found.items():

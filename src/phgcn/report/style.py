@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..train.files import replacing
+from ..files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
