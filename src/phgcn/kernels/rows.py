@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..kernels.numba import as_array, kernel
 from .graphs import GraphGroups
-from .numba import as_array, kernel
 from .points import Gradients, Points
 from .threads import run_rows
 
-GRAIN = 2048
+GRAIN = 8192
 """Points that a thread packs at least."""
 
 

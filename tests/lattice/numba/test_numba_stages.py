@@ -69,7 +69,9 @@ class NumbaStages(Stages):
 
     def blur(self, level, table):
         rows = direct_rows(self.dim, self.scheme.hops[level])
-        blurred = blur(self.to_table(level, table), self.levels[level], rows, self.fitted.weights[level])
+        given = self.to_table(level, table)
+        blurred = np.empty_like(given)
+        blur(given, self.levels[level], rows, self.fitted.weights[level], blurred)
         return self.from_table(level, blurred, table.size(1))
 
     def slice_rows(self, table):
@@ -100,11 +102,11 @@ class NumbaStages(Stages):
         rows, grads = padded(rows), padded(grads)
         of_points, of_rows = np.zeros_like(self.array), np.zeros_like(rows)
         if queries is None:
-            near_field(near, grads, of_rows, np.hstack([grads, rows]), np.hstack([rows, grads]), of_points)
+            near_field(near, grads, of_rows, (grads, rows), (rows, grads), of_points)
             return torch.from_numpy(of_points), torch.from_numpy(of_rows[:, :width]), None
         of_queries = np.zeros(queries.shape)
-        near_field(near, target_rows=grads, source_rows=rows, grad=of_queries)
-        near_field(near.swapped(), grads, of_rows, rows, grads, of_points)
+        near_field(near, target_rows=(grads,), source_rows=(rows,), grad=of_queries)
+        near_field(near.swapped(), grads, of_rows, (rows,), (grads,), of_points)
         return torch.from_numpy(of_points), torch.from_numpy(of_rows[:, :width]), torch.from_numpy(of_queries)
 
     def mean_pairs(self, queries, radius):

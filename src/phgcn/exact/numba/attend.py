@@ -12,7 +12,7 @@ from ...kernels.graphs import GraphGroups
 from ...kernels.numba import kernel
 from ...kernels.points import Gradients, Points
 from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
-from ...kernels.threads import run_rows
+from ...kernels.threads import rows_of_work, run_rows
 from ..reference import checked_groups
 from .pairs import add_slopes, add_weighted_rows, coordinate_lines, exp_negative, squared_distances
 
@@ -110,7 +110,7 @@ def _sum_pairs(target: Side, source: Side, rows=None, out=None, target_rows=None
 def _run_blocks(pairs_kernel, target: Side, source: Side, *arrays: np.ndarray) -> None:
     blocks = target.blocks
     pairs = ((blocks[:, 1] - blocks[:, 0]) * (blocks[:, 3] - blocks[:, 2])).sum()
-    grain = max(1, int(GRAIN * len(blocks) // max(pairs, 1)))
+    grain = rows_of_work(len(blocks), int(pairs), GRAIN)
     run_rows(pairs_kernel, len(blocks), grain, blocks, target.position, source.position, *arrays)
 
 

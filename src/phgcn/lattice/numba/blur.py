@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.numba import helper, kernel
-from ...kernels.threads import run_rows
+from ...kernels.threads import rows_of_work, run_rows
 from ..stencil import stencil
 from .index import Level
 from .sorting import lower_bound
 
-GRAIN = 128
-"""Segments that a thread takes at least."""
+GRAIN = 2**20
+"""Products that a thread adds at least."""
 
 
 class StencilRows(NamedTuple):
@@ -31,20 +31,20 @@ class StencilRows(NamedTuple):
     orbit: np.ndarray
 
 
-def blur(table: np.ndarray, level: Level, rows: StencilRows, weights: np.ndarray) -> np.ndarray:
-    r"""Sums, for every vertex, the rows of the touched vertices at the offsets of a stencil, weighted by orbit.
+def blur(table: np.ndarray, level: Level, rows: StencilRows, weights: np.ndarray, out: np.ndarray) -> None:
+    r"""Sums, for every vertex, the rows of the touched vertices at the offsets of a stencil, weighted by orbit, into ``out``.
 
     Shapes:
-        - **table**, **output:** rows of all sites of the level, :math:`(\text{sites}, C)`
+        - **table**, **out:** rows of all sites of the level, :math:`(\text{sites}, C)`
     """
-    out = np.empty_like(table)
     row_key = level.keys.of_prefix(rows.prefix)
     row_weight = np.append(weights, 0.0).astype(table.dtype)[rows.orbit]
+    segments = len(level.first)
+    grain = rows_of_work(segments, table.size * int(rows.span[:, 1].sum()), GRAIN)
     run_rows(
-        blur_segments, len(level.first), GRAIN, level.first, level.last, level.place, level.prefix,
+        blur_segments, segments, grain, level.first, level.last, level.place, level.prefix,
         row_key, rows.prefix, rows.span, row_weight, table.reshape(-1), out,
     )  # fmt: skip
-    return out
 
 
 @lru_cache

@@ -63,8 +63,8 @@ def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points
     groups = checked_groups(points, call)
     packed = pack_points(points, groups, call.normalise)
     grads = pack_gradients(grad, out, norm, groups, call.normalise)
-    of_keys, of_rows = np.zeros_like(packed.keys), np.zeros_like(packed.rows)
-    of_queries = of_keys if points.queries is None else np.zeros_like(packed.queries)
+    of_keys, of_rows = (np.zeros(array.shape, array.dtype) for array in packed[:2])
+    of_queries = of_keys if points.queries is None else np.zeros(packed.queries.shape, packed.queries.dtype)
     for cloud in _clouds(points, packed, groups, call, plan, planned=bool(plan)):
         k, q = (cloud.head, cloud.key_slice), (cloud.head, cloud.query_slice)
         filter_cloud_gradients(cloud, packed.rows[k], grads[q], CloudGradients(of_keys[k], of_rows[k], of_queries[q]), call)
@@ -99,7 +99,8 @@ class Cloud:
     @cached_property
     def is_one_point(self) -> bool:
         """Whether all points coincide and attend to themselves."""
-        return self.first_query == 0 and bool((self.points == self.points[0]).all())
+        first, last = self.points[0], self.points[-1]
+        return self.attends_to_itself and np.array_equal(first, last) and bool((self.points == first).all())
 
     @property
     def attends_to_itself(self) -> bool:
@@ -231,11 +232,10 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
     if finest > 0:
         near = find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest)
         if cloud.attends_to_itself:
-            both, swapped = np.concatenate([grads, rows], axis=1), np.concatenate([rows, grads], axis=1)
-            near_field(near, grads, into.rows, both, swapped, into.keys)
+            near_field(near, grads, into.rows, (grads, rows), (rows, grads), into.keys)
         else:
-            near_field(near, target_rows=grads, source_rows=rows, grad=into.queries)
-            near_field(near.swapped(), grads, into.rows, rows, grads, into.keys)
+            near_field(near, target_rows=(grads,), source_rows=(rows,), grad=into.queries)
+            near_field(near.swapped(), grads, into.rows, (rows,), (grads,), into.keys)
 
 
 def _finest_level(cloud: Cloud, scheme: MultiScale) -> int:
@@ -261,7 +261,8 @@ def _blur_levels(lattice: Lattice, scheme: MultiScale, finest: int, rows, others
         if number > 0:
             table = splat_coarser(table, levels[number - 1], level)
         stencil_rows = direct_rows(dim, scheme.hops[finest + number])
-        blurred.append(blur(table, level, stencil_rows, weights[number] / scheme.lattices))
+        blurred.append(np.empty_like(table))
+        blur(table, level, stencil_rows, weights[number] / scheme.lattices, blurred[-1])
     for number in range(len(levels) - 1, 0, -1):
         add_coarser(blurred[number - 1], levels[number - 1], blurred[number], levels[number])
     return blurred[0]
@@ -300,11 +301,12 @@ def separable_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme:
 
 def _passes(table: np.ndarray, lattice: Lattice, weights: np.ndarray, scale: float, order: int) -> np.ndarray:
     """Blurs along one direction after the other, in ascending or descending order; scales the sum."""
-    dim = lattice.frame.w.shape[1]
+    dim, spare = lattice.frame.w.shape[1], np.empty_like(table)
     directions = range(dim + 1)[::order]
     for direction in directions:
         factor = scale if direction == directions[-1] else 1.0
-        table = blur(table, lattice.levels[0], pass_rows(dim, len(weights) - 1, direction), factor * weights)
+        blur(table, lattice.levels[0], pass_rows(dim, len(weights) - 1, direction), factor * weights, spare)
+        table, spare = spare, table
     return table
 
 

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.numba import kernel
-from ...kernels.threads import run_rows
+from ...kernels.threads import rows_of_work, run_rows
 from .keys import Keys
 from .locate import Frame, Simplices
 from .plan import CloudPlan
 from .sorting import run_starts, sort_keys
 
-GRAIN = 2048
-"""Cubes or vertices that a thread takes at least."""
+GRAIN = 8192
+"""Points or vertices that a thread takes at least."""
 
 
 class Corners(NamedTuple):
@@ -81,13 +81,14 @@ def index(frame: Frame, simplices: Simplices, level: int, plan: CloudPlan) -> No
     """Numbers the vertices that points touch on the finest level, and writes them into the plan."""
     keys, cubes = frame.keys(level), len(simplices.cube_start) - 1
     counts = np.empty(cubes, np.int32)
-    run_rows(count_corners, cubes, GRAIN, simplices.cube_start, simplices.order, counts)
+    grain = rows_of_work(cubes, len(simplices.point), GRAIN)
+    run_rows(count_corners, cubes, grain, simplices.cube_start, simplices.order, counts)
     first = plan.first_corner[: cubes + 1]
     first[0] = 0
     np.cumsum(counts, out=first[1:])
     key, coordinate = np.empty(first[-1], np.uint64), np.empty((first[-1], frame.w.shape[1]), np.int32)
     run_rows(
-        list_corners, cubes, GRAIN, frame.w, frame.base, 0.5**level, simplices.point, simplices.order, simplices.cube_start,
+        list_corners, cubes, grain, frame.w, frame.base, 0.5**level, simplices.point, simplices.order, simplices.cube_start,
         keys.multiplier, first, key, coordinate, plan.corner,
     )  # fmt: skip
     found = merge(key, coordinate, keys)
@@ -133,7 +134,15 @@ def lay_out(vertices: Vertices, keys: Keys, gap: int) -> Level:
     head = np.flatnonzero(step == 0)
     site = np.maximum(step, 1).cumsum(dtype=np.int32) - np.int32(1)
     source_site = np.empty(len(vertices.source), np.int32)
-    run_rows(spread_sites, count, GRAIN, vertices.source, vertices.start, site, source_site)
+    run_rows(
+        spread_sites,
+        count,
+        rows_of_work(count, len(vertices.source), GRAIN),
+        vertices.source,
+        vertices.start,
+        site,
+        source_site,
+    )
     last = np.append(head[1:], count) - 1
     prefix = vertices.coordinate[head, :-1] if keys.hashed else vertices.coordinate[:0, :-1].copy()
     return Level(

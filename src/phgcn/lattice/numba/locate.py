@@ -19,8 +19,9 @@ CHUNK = 1024
 TILE = 256
 """Points that are located at once, coordinate by coordinate, in the first-level cache."""
 
-GRAIN = 4096
-"""Points that a thread takes at least, where there is little to do for each."""
+GRAIN = 16384
+TILES = 16
+"""Points that a thread maps at least, and tiles that it locates."""
 
 
 class Coordinates(NamedTuple):
@@ -113,7 +114,7 @@ def locate(frame: Frame, level: int, plan: CloudPlan) -> None:
     plan.point[:] = point
     plan.cube_start[: len(start)] = start
     plan.sizes[:2] = level, len(start) - 1
-    run_rows(locate_tiles, -(-len(point) // TILE), 8, frame.w, plan.point, frame.base, scale, plan.weight, plan.order)
+    run_rows(locate_tiles, -(-len(point) // TILE), TILES, frame.w, plan.point, frame.base, scale, plan.weight, plan.order)
 
 
 def planned_simplices(plan: CloudPlan) -> Simplices:
@@ -143,7 +144,7 @@ def _self_terms(frame: Frame, tables: np.ndarray, level: int, rows, grads, slope
     count = len(frame.w)
     share, index = np.empty(count), np.arange(count, dtype=np.int32)
     tiles, used = -(-count // TILE), np.ascontiguousarray(tables[level:])
-    run_rows(add_self_terms, tiles, 8, frame.w, index, frame.base, 0.5**level, used, rows, grads, share, slope)
+    run_rows(add_self_terms, tiles, TILES, frame.w, index, frame.base, 0.5**level, used, rows, grads, share, slope)
     return share
 
 

@@ -33,7 +33,8 @@ CANDIDATES = 4096
 """Sources near a cell that are held at a time."""
 
 GRAIN = 16
-"""Cells that a thread takes at least."""
+ROWS = 8192
+"""Cells, and rows, that a thread takes at least."""
 
 
 class Cells(NamedTuple):
@@ -91,7 +92,7 @@ def find_cells(points: np.ndarray, exact: Coordinates, first_query: int, fitted:
     def cells(places: slice) -> Cells:
         key, point = sort_keys(cube_keys(exact.w[places], base, 1 / radius, keys), keys.bits)
         start = run_starts(key)
-        return Cells(key[start[:-1]], start.astype(np.int32), point, coordinate_lines(take(points[places], point)))
+        return Cells(key[start[:-1]], start.astype(np.int32), point, coordinate_lines(take(point, points[places])))
 
     if first_query == 0:
         both = cells(slice(None))
@@ -99,35 +100,35 @@ def find_cells(points: np.ndarray, exact: Coordinates, first_query: int, fitted:
     return NearField(cells(slice(first_query, None)), cells(slice(first_query)), keys.of_prefix(prefix), constants)
 
 
-def near_field(near: NearField, rows=None, out=None, target_rows=None, source_rows=None, grad=None) -> None:
+def near_field(near: NearField, rows=None, out=None, target_rows=(), source_rows=(), grad=None) -> None:
     r"""Adds :math:`\sum_{r < \rho} R(r) f_j` to the rows of the targets, and the derivatives of the weights times
     :math:`\langle a_i, b_j \rangle` to the gradients of their positions; either part may be left out.
 
     Shapes:
         - **rows:** :math:`f`, :math:`(N, C)`, **out:** :math:`(M, C)`
-        - **target_rows:** :math:`a`, :math:`(M, B)`, **source_rows:** :math:`b`, :math:`(N, B)`, **grad:** :math:`(M, D)`
+        - **target_rows:** :math:`a`, tables of :math:`M` rows that are put side by side, **source_rows:** likewise :math:`b`,
+          of :math:`N` rows, **grad:** :math:`(M, D)`
     """
     target, source = near.target, near.source
     none = np.empty((0, 0), near.constants.dtype)
-    summed = none if out is None else np.zeros_like(out)
-    slopes = none if grad is None else np.zeros_like(grad)
-    sorted_rows = [
-        none if table is None else take(table, cells.point)
-        for table, cells in ((rows, source), (target_rows, target), (source_rows, source))
-    ]
+    summed, slopes = (none if array is None else np.zeros(array.shape, array.dtype) for array in (out, grad))
+    sorted_rows = none if rows is None else take(source.point, rows)
+    products = (none, none) if grad is None else (take(target.point, *target_rows), take(source.point, *source_rows))
     run_rows(
         sum_near_pairs, len(target.key), GRAIN, target.key, target.start, target.position, source.key, source.start,
-        source.position, near.row_key, near.constants, sorted_rows[0], summed, *sorted_rows[1:], slopes,
+        source.position, near.row_key, near.constants, sorted_rows, summed, *products, slopes,
     )  # fmt: skip
     for table, added in ((out, summed), (grad, slopes)):
         if table is not None:
-            run_rows(add_rows_at, len(added), 2048, target.point, added, table)
+            run_rows(add_rows_at, len(added), ROWS, target.point, added, table)
 
 
-def take(table: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Copies the rows of a table at the given places."""
-    out = np.zeros((len(index), table.shape[1]), table.dtype)
-    run_rows(take_rows, len(index), 2048, index, table, out)
+def take(index: np.ndarray, *tables: np.ndarray) -> np.ndarray:
+    """Copies the rows of tables at the given places, side by side."""
+    out, column = np.empty((len(index), sum(table.shape[1] for table in tables)), tables[0].dtype), 0
+    for table in tables:
+        run_rows(take_rows, len(index), ROWS, index, table, column, out)
+        column += table.shape[1]
     return out
 
 
@@ -159,13 +160,13 @@ def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: flo
 # Kernels
 
 
-@kernel("int64, int64, int32[::1], real[:, ::1], real[:, ::1]")
-def take_rows(begin, end, index, table, out):
-    """Copies rows, ``out[a] = table[index[a]]``."""
+@kernel("int64, int64, int32[::1], real[:, ::1], uint64, real[:, ::1]")
+def take_rows(begin, end, index, table, column, out):
+    """Copies rows, ``out[a] = table[index[a]]``, to columns from ``column`` on."""
     for a in range(begin, end):
         p = index[a]
-        for c in range(table.shape[1]):
-            out[a, c] = table[p, c]
+        for c in range(np.uint64(table.shape[1])):
+            out[a, column + c] = table[p, c]
 
 
 @kernel("int64, int64, int32[::1], real[:, ::1], real[:, ::1]")

@@ -12,8 +12,8 @@ from .locate import Simplices
 CHUNK = 128
 """Points whose rows are fetched or written together: they lie anywhere in memory, and fetches overlap."""
 
-GRAIN = 2048
-"""Vertices, or chunks times points, that a thread takes at least."""
+GRAIN = 4096
+"""Points or vertices that a thread takes at least."""
 
 
 def add_coarser(table: np.ndarray, finer: Level, coarser_table: np.ndarray, coarser: Level) -> None:
@@ -130,9 +130,9 @@ def slice_gradient_chunks(
                 v, b = source_site[number[lead + i, r]], weight[lead + i, r]
                 t = zero
                 for c in range(width):
-                    g = grads[v, column + c]
-                    t += row[i, c] * g + asked[i, c] * values[v, c]
-                    total[i, c] += b * g
+                    t += row[i, c] * grads[v, column + c] + asked[i, c] * values[v, c]
+                for c in range(width):
+                    total[i, c] += b * grads[v, column + c]
                 if r > 0:
                     slope[point[lead + i], order[lead + i, r - 1]] = t - before
                 before = t

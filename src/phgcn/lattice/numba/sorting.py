@@ -11,7 +11,7 @@ from ...kernels.threads import run_rows
 DIGIT = 11
 """Bits sorted per pass at most: 2,048 counters stay in the first-level cache."""
 
-PART = 8192
+PART = 16384
 """Keys that a thread sorts at least."""
 
 

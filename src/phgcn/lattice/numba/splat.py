@@ -8,15 +8,15 @@ from __future__ import annotations
 import numpy as np
 
 from ...kernels.numba import kernel
-from ...kernels.threads import run_rows
+from ...kernels.threads import rows_of_work, run_rows
 from .index import Corners, Level
 from .locate import Simplices
 
 CHUNK = 128
 """Points whose rows are fetched together: they lie anywhere in memory, and fetches overlap."""
 
-GRAIN = 512
-"""Cubes or vertices that a thread takes at least."""
+GRAIN = 4096
+"""Points, or sources of vertices, that a thread adds up at least."""
 
 
 def splat(rows, others, first_other: int, simplices: Simplices, corners: Corners, level: Level) -> np.ndarray:
@@ -30,8 +30,10 @@ def splat(rows, others, first_other: int, simplices: Simplices, corners: Corners
         - **output:** the rows of all sites, :math:`(\text{sites}, C + B)`
     """
     table = np.empty((corners.first[-1], rows.shape[1] + others.shape[1]), rows.dtype)
+    cubes = len(simplices.cube_start) - 1
+    grain = rows_of_work(cubes, len(simplices.point), GRAIN)
     run_rows(
-        splat_cubes, len(corners.first) - 1, GRAIN, rows, others, first_other, simplices.point, simplices.cube_start,
+        splat_cubes, cubes, grain, rows, others, first_other, simplices.point, simplices.cube_start,
         corners.first, corners.number, simplices.weight, table,
     )  # fmt: skip
     return _gather(table, level, 1.0, np.empty(0, np.int32))
@@ -46,7 +48,7 @@ def _gather(table: np.ndarray, level: Level, factor: float, child_site: np.ndarr
     out = np.zeros((level.sites, table.shape[1]), table.dtype)
     vertices = level.vertices
     given = table, vertices.source, child_site, vertices.start, level.site, table.dtype.type(factor)
-    run_rows(gather_sources, len(level.site), GRAIN, *given, out)
+    run_rows(gather_sources, len(level.site), rows_of_work(len(level.site), len(vertices.source), GRAIN), *given, out)
     return out
 
 
