@@ -10,9 +10,12 @@ from clouds import forced, normal, relative
 from phgcn import global_attention, permutohedral_filter
 from phgcn.kernels.points import Points
 from phgcn.lattice import MultiScale, Separable
+from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.geometry import locate
+from phgcn.lattice.levels import finest_level
 from phgcn.lattice.ops import FilterCall
 from phgcn.lattice.reference.locate import kuhn_coordinates
+from phgcn.lattice.reference.near import mean_pairs
 from phgcn.lattice.stencil import orbits
 
 pytest.importorskip("triton")
@@ -117,7 +120,7 @@ class LatticeCase:
     def test_nested_levels_agree_with_the_reference(self, dim, asked):
         self.compare(quick(dim), cloud(dim, asked=asked))
 
-    @pytest.mark.parametrize("dim, hops", [(1, (2, 0, 1, 1)), (2, (1, 2, 1, 0)), (3, (1, 1, 0, 1))])
+    @pytest.mark.parametrize("dim, hops", [(1, (2, 0, 1, 1)), (2, (1, 2, 1, 0))])
     def test_many_levels_of_other_stencils_agree_with_the_reference(self, dim, hops):
         """Steps of two levels and more, with fewer and with more entries than a simplex has corners."""
         weights = tuple(tuple(0.9**level * 0.4**k for k in range(len(orbits(dim, h)))) for level, h in enumerate(hops))
@@ -137,7 +140,7 @@ class LatticeCase:
 
     def test_lists_of_the_near_field_that_are_full_give_the_same_bits(self, monkeypatch):
         """They are summed in blocks that do not depend on when, nor on the targets beside."""
-        given = cloud(1, count=90, channels=2, spread=0.3)
+        given = cloud(1, count=78, channels=2, spread=0.1)
         scheme = forced("lattice", 1, 3)
         want = self.run(torch.float32, global_attention, scheme, *given)
         monkeypatch.setattr(near, "LIST", near.LOOK + near.CANDIDATES)
@@ -179,7 +182,7 @@ class LatticeCase:
             monkeypatch.setattr(room, "SLAB", 8)
         assert all(map(torch.equal, self.run(torch.float32, global_attention, scheme, *given), want))
 
-    @pytest.mark.parametrize("scheme, dim, asked", [(Separable(), 2, 0), (forced("lattice", 1, 2, lattices=2), 1, 4)])
+    @pytest.mark.parametrize("scheme, dim, asked", [(Separable(), 2, 0), (forced("lattice", 1, 5, lattices=2), 1, 4)])
     def test_the_plan_changes_no_bit(self, scheme, dim, asked):
         """Nor does a second backward pass; and where the plan is not kept there is none."""
         points, call = self.tensors(dim, asked), FilterCall(scheme, True)
@@ -212,12 +215,16 @@ class LatticeCase:
         inputs, indices = cloud(1, count=24, asked=0, channels=2)
         spread = torch.tensor([0.1, 2.0, 40.0], dtype=torch.float64)[indices["batch"]].reshape(-1, 1, 1)
         inputs = {"positions": (inputs["positions"] * spread).float().double(), "values": inputs["values"]}
-        scheme = MultiScale(0.125, (4,) * 6, pairs=5)
+        scheme = MultiScale(0.125, (2,) * 4, pairs=5)
+        clouds = [inputs["positions"][indices["batch"] == graph, 0] for graph in range(3)]
+        fitted = multiscale_weights(scheme, 1)
+        levels = [finest_level(scheme, fitted, functools.partial(mean_pairs, points, None)) for points in clouds]
+        assert len(set(levels)) > 1, levels
         self.compare(scheme, (inputs, indices))
         asked = {**inputs, "queries": inputs["positions"][:9] + 0.01}
         self.compare(scheme, (asked, {**indices, "query_batch": indices["batch"][:9]}))
 
-    @pytest.mark.parametrize("scheme", [Separable(), MultiScale(0.125, (4,) * 6, pairs=2)])
+    @pytest.mark.parametrize("scheme", [Separable(), MultiScale(0.125, (2,) * 4, pairs=2)])
     @pytest.mark.parametrize("asked", [0, 6])
     def test_graphs_of_few_pairs_are_left_out(self, scheme, asked):
         """Their output and gradients are 0; the others' bits are those of the graphs alone."""
@@ -299,7 +306,7 @@ class LatticeCase:
         given, scheme = cloud(1, count=9, asked=5), forced("lattice", 1, 2)
         want = self.run(torch.float32, global_attention, scheme, *given)
         monkeypatch.setattr(keys, "MIN_KEYS", 1)
-        for buckets in (1, 8, 1 << 18):
+        for buckets in (1, 8):
             monkeypatch.setattr(keys, "MAX_BUCKETS", buckets)
             got = self.run(torch.float32, global_attention, scheme, *given)
             assert all(map(torch.equal, got, want))

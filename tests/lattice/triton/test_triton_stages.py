@@ -48,10 +48,10 @@ class TritonStages(Stages):
         """The plan of the points and, if given, of queries."""
         values = self.points.new_zeros(len(self.points), 1, 1)
         points = Points(self.points.unsqueeze(1), values, None if queries is None else queries.unsqueeze(1))
-        filtered, clouds = filter_room._clouds(points, FilterCall(self.fixed, False))
+        filtered, clouds = filter_room.list_clouds(points, FilterCall(self.fixed, False))
         assert filtered == [True]
         plan, _ = filter_room.make_plan(clouds, self.fixed, True, torch.inf, None)
-        return filter_room._Facts(plan, self.fixed, clouds)
+        return filter_room.Lattices(plan, self.fixed, clouds)
 
     @cached_property
     def coarser(self):

@@ -42,7 +42,7 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
 
     Values may have a half type; sums, and the normaliser, are in the type of the positions."""
     out, norm = points.new_output(call.normalise)
-    filtered, clouds = _clouds(points, call)
+    filtered, clouds = list_clouds(points, call)
     limit = position_limit(points.positions.size(2), call.scheme)
     if clouds is None or not all(filtered):
         out.zero_()
@@ -53,18 +53,18 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
     with device_of(out):
         values = Rows(_flat(points.values), norm, ONES if call.normalise else NO_EXTRA)
         plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.main)
-        found = _Facts(plan, call.scheme, clouds)
-        if found.flags[FAR] or found.flags[NOT_FINITE]:
+        lattices = Lattices(plan, call.scheme, clouds)
+        if lattices.flags[FAR] or lattices.flags[NOT_FINITE]:
             check_values(*points[:3], limit)
         whole = Rows(_flat(out), norm.view(-1), STORED if call.normalise else NO_EXTRA)
-        cloud_rows = _cloud_rows(found, values, 0, call.normalise)
+        cloud_rows = _cloud_rows(lattices, values, 0, call.normalise)
         blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
         added = None
         for number, vertex_key in enumerate(keys):
-            lattice = found.lattice(number, vertex_key)
+            lattice = lattices.lattice(number, vertex_key)
             (table,) = blur_levels(lattice, [(values, 0)])
             if number == 0:
-                added = _near_sums(found, values, whole)
+                added = _near_sums(lattices, values, whole)
             last = number == len(keys) - 1
             to = whole if last else whole.like(whole.main.size(0))
             slice_rows(table, lattice.points, values, cloud_rows if last else None, added, to, call.normalise and last)
@@ -75,30 +75,29 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
 def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     positions, values, queries = points[:3]
-    filtered, clouds = _clouds(points, call, plan[3] if plan else None)
+    filtered, clouds = list_clouds(points, call, plan[3] if plan else None)
     if clouds is None:
-        grad_queries = None if queries is None else torch.zeros_like(queries)
-        return Gradients(torch.zeros_like(positions), torch.zeros_like(values), grad_queries)
+        grad_queries = None if queries is None else queries.new_zeros(queries.shape)
+        return Gradients(positions.new_zeros(positions.shape), values.new_zeros(values.shape), grad_queries)
     with device_of(values):
         made = read_plan(plan) if plan else make_plan(clouds, call.scheme, True, torch.inf, None)[0]
-        found = _Facts(made, call.scheme, clouds)
+        lattices = Lattices(made, call.scheme, clouds)
         # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
-        several_parts = found.constants.lattices > 1 or any(found.levels)
-        make = torch.empty if all(filtered) and len(found.levels) <= 1 else torch.zeros
+        several_parts = len(lattices.counts) > 1 or any(lattices.levels)
+        make = torch.empty if all(filtered) and len(lattices.levels) <= 1 else torch.zeros
         grad_points = make(clouds.position.shape, dtype=positions.dtype, device=values.device)
         value_dtype = positions.dtype if several_parts else values.dtype
         grad_values = make(values.shape, dtype=value_dtype, device=values.device)
         rows = Rows(_flat(values), norm, ONES if call.normalise else NO_EXTRA)
         grads = gradient_rows(_flat(grad), _flat(out), norm.reshape(-1), call.normalise)
-        cloud_rows = _cloud_rows(found, grads, clouds.first_query, call.normalise)
+        cloud_rows = _cloud_rows(lattices, grads, clouds.first_query, call.normalise)
         blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
-        lattices = found.constants.lattices
-        for number in range(lattices):
-            lattice = found.lattice(number)
+        for number in range(len(lattices.counts)):
+            lattice = lattices.lattice(number)
             tables = blur_levels(lattice, [(rows, 0), (grads, clouds.first_query)])
             if number == 0:
-                _near_gradients(found, rows, grads, _flat(grad_values), grad_points)
-            add, last = any(found.levels) or number > 0, number == lattices - 1
+                _near_gradients(lattices, rows, grads, _flat(grad_values), grad_points)
+            add, last = any(lattices.levels) or number > 0, number == len(lattices.counts) - 1
             slice_gradients(
                 tables[0], tables[1], lattice.points, rows, grads, cloud_rows if last else None, add,
                 _flat(grad_values), grad_points,
@@ -111,7 +110,7 @@ def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points
     return Gradients(grad_sources.clone(), grad_values.to(values.dtype), grad_queries)
 
 
-def _clouds(points: Points, call: FilterCall, cloud: Tensor | None = None) -> tuple[list[bool], Clouds | None]:
+def list_clouds(points: Points, call: FilterCall, cloud: Tensor | None = None) -> tuple[list[bool], Clouds | None]:
     """Tells which graphs are filtered, and lists the points; none where nothing is to be filtered."""
     query_count = None if points.queries is None else points.queries.size(0)
     graphs = find_graphs(points.positions.size(0), points.batch, query_count, points.query_batch)
@@ -160,34 +159,34 @@ def make_plan(
     level = torch.empty(count, dtype=torch.int32, device=clouds.position.device)
     while True:
         words = list(widths.words)
-        found = survey(clouds, values, made, words, fixed or 0, limit)
-        grids, key_layouts = made.grids.size(0), layouts(found.key_layout, words)
+        surveyed = survey(clouds, values, made, words, fixed or 0, limit)
+        grids, key_layouts = made.grids.size(0), layouts(surveyed.key_layout, words)
         if isinstance(scheme, MultiScale) and fixed is None and made.levels > 1:
-            choose_levels(clouds, scheme.pairs, made, found, key_layouts[1])
+            choose_levels(clouds, scheme.pairs, made, surveyed, key_layouts[1])
         simplices: list[Simplices] = []
         corners: list[Corners] = []
         keys: list[Tensor] = []
         for number in range(made.lattices):
-            corner_keys, located = locate(clouds, found.kappa, made, number, key_layouts[0], self_rows, level)
-            facts = found.facts[grids + FLAGS + number * (made.levels + 2) :]
+            corner_keys, located = locate(clouds, surveyed.kappa, made, number, key_layouts[0], self_rows, level)
+            facts = surveyed.facts[grids + FLAGS + number * (made.levels + 2) :]
             ordered, vertex_key = index(corner_keys, key_layouts[0], facts, made.levels, clouds.count)
             simplices.append(located)
             corners.append(ordered)
             keys.append(vertex_key)
-        host_facts: list[int] = found.facts.tolist()  # the one read
+        host_facts: list[int] = surveyed.facts.tolist()  # the one read
         missing = host_facts[:grids]
         widths.learn([max(some, default=0) for some in (missing[:1], missing[1:2], missing[2:])])
         if max(missing) <= 0:
             on_host = torch.tensor(host_facts + words, dtype=torch.int64)
-            return Plan(on_host, found.facts, found.key_layout, clouds.cloud, level, simplices, corners), keys
+            return Plan(on_host, surveyed.facts, surveyed.key_layout, clouds.cloud, level, simplices, corners), keys
 
 
 def _constants(scheme: Scheme, clouds: Clouds) -> Constants:
     return constants(scheme, clouds.position.size(1), clouds.position.dtype, clouds.position.device)
 
 
-class _Facts:
-    """A plan, and what the host knows of it.
+class Lattices:
+    """The averaged lattices of a plan, and what the host knows of them.
 
     Attributes:
         flags (list): See :data:`phgcn.lattice.triton.plan.FLAGS`.
@@ -206,7 +205,7 @@ class _Facts:
         self.levels = self.counts[0].levels
         self.layouts = layouts(plan.key_layout, facts[-WIDTHS:])
 
-    def lattice(self, number: int, keys: Tensor | None = None) -> _Lattice:
+    def lattice(self, number: int, keys: Tensor | None = None) -> Lattice:
         """Gathers one of the averaged lattices; packs the keys of its vertices again where they are not given."""
         plan, counts, layout, clouds = self.plan, self.counts[number], self.layouts[0], self.clouds
         if keys is None:
@@ -215,10 +214,10 @@ class _Facts:
         vertices = finest_vertices(plan, number, keys, counts, facts)
         lattice_map = self.constants.lattice_map[number]
         points = Located(clouds, plan.level, plan.simplices[number], plan.corners[number].vertex, lattice_map)
-        return _Lattice(points, vertices, counts, layout, self.constants)
+        return Lattice(points, vertices, counts, layout, self.constants)
 
 
-class _Lattice(NamedTuple):
+class Lattice(NamedTuple):
     """One of the averaged lattices: its points, its vertices and the layout of their keys."""
 
     points: Located
@@ -231,12 +230,12 @@ class _Lattice(NamedTuple):
 # Splat and blur
 
 
-def multiscale(lattice: _Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
+def multiscale(lattice: Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
     """Splats rows and blurs them through nested lattices: on the level of the finest vertices and, through coarser ones, on all
     others.
 
     Args:
-        lattice (_Lattice): The lattice.
+        lattice (Lattice): The lattice.
         rows (list): Rows of points, and the first point that has one.
 
     Returns:
@@ -266,7 +265,7 @@ def multiscale(lattice: _Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
     return out
 
 
-def _add_coarser(lattice: _Lattice, coarser: Vertices, tables: list[Rows], out: list[Rows]) -> None:
+def _add_coarser(lattice: Lattice, coarser: Vertices, tables: list[Rows], out: list[Rows]) -> None:
     """Adds what tables of the finest vertices give through the coarser levels."""
     (stencil,) = lattice.constants.stencils
     sums = [splat(table, coarser) for table in tables]
@@ -278,7 +277,7 @@ def _add_coarser(lattice: _Lattice, coarser: Vertices, tables: list[Rows], out: 
         add_coarser(fine, coarse, coarser)
 
 
-def separable(lattice: _Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
+def separable(lattice: Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
     """Splats rows and blurs them as the paper does: one pass along each of the lattice's directions, over touched vertices
     only; see :func:`multiscale`.
 
@@ -306,43 +305,43 @@ def separable(lattice: _Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
 # Near field, and clouds whose points coincide
 
 
-def _near_sums(found: _Facts, values: Rows, whole: Rows) -> Rows | None:
+def _near_sums(lattices: Lattices, values: Rows, whole: Rows) -> Rows | None:
     """Sums near fields, if there are any.  They are launched behind the blur: while that runs, the host is busy with the many
     short steps that they begin with."""
-    if not any(found.levels):
+    if not any(lattices.levels):
         return None
-    clouds = found.clouds
+    clouds = lattices.clouds
     sums = whole.like(whole.main.size(0))
-    if len(found.levels) > 1:  # else the near field writes all
+    if len(lattices.levels) > 1:  # else the near field writes all
         sums.main.zero_()
         sums.extra.zero_()
-    for level in filter(None, found.levels):
-        near = near_level(found.constants, level, found.layouts[1 + level])
-        sources = sort_by_cell(near, clouds, found.plan.level, slice(0, clouds.sources))
-        targets = sources if clouds.to_itself else sort_by_cell(near, clouds, found.plan.level, clouds.queries)
+    for level in filter(None, lattices.levels):
+        near = near_level(lattices.constants, level, lattices.layouts[1 + level])
+        sources = sort_by_cell(near, clouds, lattices.plan.level, slice(0, clouds.sources))
+        targets = sources if clouds.to_itself else sort_by_cell(near, clouds, lattices.plan.level, clouds.queries)
         near_field(targets, sources, values, near, sums)
     return sums
 
 
-def _near_gradients(found: _Facts, values: Rows, grads: Rows, grad_values: Tensor, grad_points: Tensor) -> None:
+def _near_gradients(lattices: Lattices, values: Rows, grads: Rows, grad_values: Tensor, grad_points: Tensor) -> None:
     """Writes what near fields give to the gradients; see :func:`_near_sums`."""
-    clouds, of_values = found.clouds, Rows(grad_values, grads.extra[:0], NO_EXTRA)
-    for level in filter(None, found.levels):
-        near = near_level(found.constants, level, found.layouts[1 + level])
-        sources = sort_by_cell(near, clouds, found.plan.level, slice(0, clouds.sources))
+    clouds, of_values = lattices.clouds, Rows(grad_values, grads.extra[:0], NO_EXTRA)
+    for level in filter(None, lattices.levels):
+        near = near_level(lattices.constants, level, lattices.layouts[1 + level])
+        sources = sort_by_cell(near, clouds, lattices.plan.level, slice(0, clouds.sources))
         if clouds.to_itself:
             near_gradients(sources, sources, grads, values, near, of_values, grad_points)
             continue
-        queries = sort_by_cell(near, clouds, found.plan.level, clouds.queries)
+        queries = sort_by_cell(near, clouds, lattices.plan.level, clouds.queries)
         near_gradients(sources, queries, grads, values, near, of_values, grad_points[: clouds.sources])
         near_gradients(queries, sources, values, grads, near, None, grad_points[clouds.queries])
 
 
-def _cloud_rows(found: _Facts, rows: Rows, first_row: int, normalise: bool) -> Rows | None:
+def _cloud_rows(lattices: Lattices, rows: Rows, first_row: int, normalise: bool) -> Rows | None:
     """Sums the rows of each cloud where that is needed: all of it where points coincide, and the floor in cross-attention."""
-    clouds = found.clouds
+    clouds = lattices.clouds
     if clouds.to_itself:
-        return sum_clouds(rows, clouds, first_row) if found.flags[COINCIDENT] else None
+        return sum_clouds(rows, clouds, first_row) if lattices.flags[COINCIDENT] else None
     if not normalise:
         return None
     share = (FLOOR / clouds.sizes.source_count.clamp(min=1)).to(rows.extra.dtype)

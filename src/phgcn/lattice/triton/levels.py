@@ -15,13 +15,13 @@ from .keys import BASE, KeyLayout, load_key, lower_bound, no_key, pack_word, sor
 from .survey import Survey
 
 
-def choose_levels(clouds: Clouds, max_pairs: int, constants: Constants, found: Survey, layout: KeyLayout) -> None:
-    """Writes the finest level of each cloud into ``found.kappa``: the coarsest that has, as all finer ones, at most
+def choose_levels(clouds: Clouds, max_pairs: int, constants: Constants, surveyed: Survey, layout: KeyLayout) -> None:
+    """Writes the finest level of each cloud into ``surveyed.kappa``: the coarsest that has, as all finer ones, at most
     ``max_pairs`` pairs per query within its radius."""
-    sums = sum_pairs(clouds, constants.pair_cells, found.mean, layout)
+    sums = sum_pairs(clouds, constants.pair_cells, surveyed.mean, layout)
     size = block_size(64, clouds.count)
     _choose[(cdiv(clouds.count, size),)](
-        sums, clouds.sizes.table, found.coincident, found.kappa,
+        sums, clouds.sizes.table, surveyed.coincident, surveyed.kappa,
         clouds.graphs, clouds.heads, constants.levels - 1, max_pairs, BLOCK=size,
     )  # fmt: skip
 

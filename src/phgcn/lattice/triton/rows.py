@@ -94,9 +94,8 @@ def row_block(channels: int, count: int) -> int:
 @triton.jit
 def load_extra(extra, row, mask, EXTRA_KIND: tl.constexpr, like):
     """Loads the extra column of rows."""
-    if EXTRA_KIND == 1:  # ONES
-        return tl.where(mask, 1.0, 0.0).to(like.dtype)
-    return tl.load(extra + row, mask=mask, other=0.0)
+    ones: tl.constexpr = EXTRA_KIND == 1
+    return tl.where(mask, 1.0, 0.0).to(like.dtype) if ones else tl.load(extra + row, mask=mask, other=0.0)
 
 
 def gradient_rows(grad: Tensor, out: Tensor, norm: Tensor, normalise: bool) -> Rows:
