@@ -163,6 +163,7 @@ def test_the_settings_are_printed_with_their_sources(graph, tmp_path, capsys):
     code, _, err = said(capsys, "train", graph, *options)
     lines = err.splitlines()
     assert code == 0 and lines[0] == "phgcn-residual on small; settings by source"
+    assert "method = auto picks exact: " in "\n".join(lines)
     assert f"{config}: heads=2" in lines and "--set: epochs=2" in lines and "fixed by phgcn-residual: residual=true" in lines
     assert any(line.startswith("default: hidden_channels=8, num_layers=2") for line in lines)
     assert "--set: epochs=2" in (tmp_path / "run" / "config.toml").read_text()

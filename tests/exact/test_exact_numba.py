@@ -1,8 +1,14 @@
 import pytest
 import torch
 from clouds import dense_exact, normal, relative
+from exact_case import ExactCase
 
 from phgcn import global_attention, permutohedral_filter
+
+
+class TestNumba(ExactCase):
+    backend = "numba"
+    count = 70
 
 
 def test_the_exponential_keeps_single_precision():

@@ -15,6 +15,10 @@ class BackendCase:
     """Against sums written out as matrices, and against finite differences."""
 
     backend: str
+    device = "cpu"
+    count = 60
+    slow = False
+    """Whether to check the gradients of all inputs along one common direction: for Triton's interpreter."""
 
     @pytest.mark.parametrize("normalise", [True, False])
     @pytest.mark.parametrize("dim", [1, 2, 3, 4, 6])
@@ -32,12 +36,15 @@ class BackendCase:
     @pytest.mark.parametrize("kind", ["all levels", "near field", "wide near field", "two lattices"])
     @pytest.mark.parametrize("dim", [1, 2, 3, 4])
     def test_lattice_is_its_dense_matrix(self, dim, kind):
-        points, values, queries = normal(60, dim, seed=4) * 2, normal(60, 3, seed=5), normal(25, dim, seed=6) * 2
-        scheme = schemes(dim)[kind]
-        got = permutohedral_filter(points, values, method=scheme, backend=self.backend)
-        assert relative(got, applied(dense_lattice(points, points, scheme, True), values, False)) < 1e-11
-        got = permutohedral_filter(points, values, queries=queries, method=scheme, backend=self.backend)
-        assert relative(got, applied(dense_lattice(queries, points, scheme, False), values, False)) < 1e-11
+        shapes = {"positions": (self.count, dim), "values": (self.count, 3), "queries": (self.count // 2, dim)}
+        inputs = {name: normal(*shape, seed=seed) for seed, (name, shape) in enumerate(shapes.items(), start=4)}
+        points, values, queries = inputs["positions"] * 2, inputs["values"], inputs["queries"] * 2
+        scheme, asked = schemes(dim)[kind], queries.to(self.device)
+        for itself, options in ((True, {}), (False, {"queries": asked})):
+            given = points.to(self.device), values.to(self.device)
+            got = permutohedral_filter(*given, **options, method=scheme, backend=self.backend)
+            want = applied(dense_lattice(points if itself else queries, points, scheme, itself), values, False)
+            assert relative(got.cpu(), want) < 1e-11
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("dim", [1, 2, 4])
@@ -54,7 +61,7 @@ class BackendCase:
     def check_gradients(self, scheme, dim, call):
         points, values = normal(8, 2, dim, seed=7), normal(8, 2, 2, seed=8)
         decay = torch.tensor([0.7, 1.2], dtype=torch.float64)
-        batch = torch.tensor([1, 0, 1, 1, 0, 1, 0, 1])
+        batch = torch.tensor([1, 0, 1, 1, 0, 1, 0, 1], device=self.device)
 
         def itself(points, values, decay):
             return call(points, values, decay=decay, batch=batch, method=scheme, backend=self.backend)
@@ -63,10 +70,14 @@ class BackendCase:
             return call(points, values, queries=queries, decay=0.8, method=scheme, backend=self.backend)
 
         for function, inputs in ((itself, (points, values, decay)), (across, (points, values, normal(3, 2, dim, seed=9)))):
-            inputs = [t.clone().requires_grad_() for t in inputs]
+            if self.slow:
+                function, inputs = of_one_vector(function, inputs)
+            inputs = [t.clone().to(self.device).requires_grad_() for t in inputs]
             # Each derivative alone where that is quick, else along one random direction.
-            fast = dim != 2 or self.backend == "reference"
-            assert torch.autograd.gradcheck(function, inputs, atol=1e-6, rtol=1e-4, fast_mode=fast)
+            fast = self.slow or dim != 2 or self.backend == "reference"
+            assert torch.autograd.gradcheck(
+                function, inputs, atol=1e-6, rtol=1e-4, fast_mode=fast, check_undefined_grad=not self.slow
+            )
 
 
 class KernelCase(BackendCase):
@@ -93,26 +104,37 @@ class KernelCase(BackendCase):
 
     def compare(self, dim, kind, dtype, call=global_attention, count=21):
         for across in (False, True):
-            wanted = call_and_grads("reference", torch.float64, dim, kind, call, count, across)
-            found = call_and_grads(self.backend, dtype, dim, kind, call, count, across)
+            wanted = call_and_grads("reference", "cpu", torch.float64, dim, kind, call, count, across)
+            found = call_and_grads(self.backend, self.device, dtype, dim, kind, call, count, across)
             for got, want in zip(found, wanted, strict=True):
                 assert got.dtype == dtype
-                assert relative(got, want) < TOLERANCE[dtype]
+                assert relative(got.cpu(), want) < TOLERANCE[dtype]
 
 
 @lru_cache(maxsize=8)
-def call_and_grads(backend, dtype, dim, kind, call, count, across):
+def call_and_grads(backend, device, dtype, dim, kind, call, count, across):
     """The output and the gradients of all inputs: two heads, three graphs in no order, with or without queries."""
     shapes = [(count, 2, dim), (count, 2, 3), (7, 2, dim)][: 2 + across]
     # Rounded to float32, so that both types see the same points.
     inputs = [normal(*shape, seed=seed, dtype=torch.float32).to(dtype) for seed, shape in enumerate(shapes, start=11)]
-    inputs.append(torch.tensor([1.5, 0.75], dtype=dtype))
+    inputs = [t.to(device) for t in (*inputs, torch.tensor([1.5, 0.75], dtype=dtype))]
     points, values, *queries, decay = [t.requires_grad_() for t in inputs]
-    asked = {"queries": queries[0], "query_batch": torch.tensor([2, 0, 1, 0, 2, 1, 1])} if across else {}
+    asked = {"queries": queries[0], "query_batch": torch.tensor([2, 0, 1, 0, 2, 1, 1], device=device)} if across else {}
     scheme = FULL if kind == "full" else schemes(dim)[kind]
-    batch = torch.arange(count) * 7 % 5 % 3
+    batch = (torch.arange(count) * 7 % 5 % 3).to(device)
     out = call(points, values, decay=decay, batch=batch, **asked, method=scheme, backend=backend)
-    return out, *grads(out, normal(*out.shape, seed=14, dtype=dtype), inputs)
+    return out, *grads(out, normal(*out.shape, seed=14, dtype=dtype).to(device), inputs)
+
+
+def of_one_vector(function, inputs):
+    """The function, of all its inputs as one vector."""
+    shapes = [t.shape for t in inputs]
+
+    def of_vector(vector):
+        parts = vector.split([shape.numel() for shape in shapes])
+        return function(*(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)))
+
+    return of_vector, [torch.cat([t.reshape(-1) for t in inputs])]
 
 
 def grads(out, cotangent, inputs):

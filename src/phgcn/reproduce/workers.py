@@ -91,7 +91,8 @@ class Tracker:
 def run_all(tasks: Sequence[Task], work: Work, jobs: int, on_progress: Callable[[Progress], None]) -> dict[str, str]:
     """Runs all tasks, the long ones first, and returns the names of those that failed, and why.
 
-    An interrupt ends all processes, after a checkpoint where the task writes some; files of finished tasks stay.
+    An interrupt ends all processes; files of finished tasks stay.  A task that delays SIGTERM, as a training does, may write a
+    checkpoint first, unless another process of the pool has ended before: then all end at once.
 
     Args:
         tasks (list of Task): Each is pickled for its process; names differ.

@@ -51,10 +51,11 @@ def filters():
     from lattice_case import quick
 
     from phgcn import global_attention
-    from phgcn.lattice import Separable, groups
-    from phgcn.lattice.triton import keys, launch
+    from phgcn.kernels import triton as shared
+    from phgcn.lattice import Separable
+    from phgcn.lattice.triton import keys
 
-    launch.INTERPRETED, groups.EXACT_PAIRS, keys.PATIENCE = False, 0, 1
+    shared.INTERPRETED, keys.SHRINK_AFTER = False, 1
     cases = [  # points, heads, dimension, channels, method, queries, spread
         (6, 2, 4, 64, forced("lattice", 4, 3), 0, 1.0),
         (6, 2, 4, 64, forced("lattice", 4, 3), 3, 1.0),
@@ -66,7 +67,7 @@ def filters():
         (40, 1, 1, 64, Separable(), 0, 1e-3),
     ]
     for number, (count, heads, dim, channels, method, asked, spread) in enumerate(cases):
-        keys.FEW_KEYS = 1 if number % 2 else 1 << 15  # with an index and without
+        keys.MIN_KEYS = 1 if number % 2 else 1 << 15  # with buckets and without
         shapes = [(count, heads, dim), (count, heads, channels), (asked, heads, dim)][: 2 + (asked > 0)]
         inputs = [normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
         inputs = [(t * spread if k != 1 else t).requires_grad_() for k, t in enumerate(inputs)]
@@ -91,14 +92,14 @@ def compile_all(path):
         # As launched with 64 channels: what is known to be a multiple of 16 decides which layouts the compiler takes.
         sixteens = [kind[0] == "*" or (argument, kind) == ("channels", "i32") for argument, kind in types.items()]
         attributes = {(place,): [["tt.divisibility", 16]] for place, known in enumerate(sixteens) if known}
-        source = ASTSource(getattr(kernel, "function", kernel), signature=types, constexprs=constants, attrs=attributes)
+        source = ASTSource(kernel, signature=types, constexprs=constants, attrs=attributes)
         try:
             compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         except Exception as error:
             sys.exit(f"{name} does not compile with {types} and {constants}: {error} {error.__cause__}")
         # Triton 3.6 is known to take the length of the first run for that of all, before the loop over them.
         code = compiled.asm["ttgir"]
-        if name == "_near" and types["rows"] != "constexpr" and code.find('"tt.reduce"') < code.find("scf.for"):
+        if name == "_near" and types["row_count"] != "constexpr" and code.find('"tt.reduce"') < code.find("scf.for"):
             sys.exit(f"{name}: the length of a run is taken before the loop over all, with {types} and {constants}")
     print(f"{len(launches)} compiled")
 

@@ -1,21 +1,24 @@
 """What the lattice in Triton must do, wherever its kernels run: a class to inherit."""
 
 import functools
-import weakref
+from contextlib import contextmanager
 
 import pytest
 import torch
 from clouds import forced, normal, relative
 
 from phgcn import global_attention, permutohedral_filter
-from phgcn.lattice import Exact, MultiScale, Separable, groups
+from phgcn.kernels.points import Points
+from phgcn.lattice import MultiScale, Separable
 from phgcn.lattice.geometry import locate
-from phgcn.lattice.reference import kuhn_coordinates
+from phgcn.lattice.ops import FilterCall
+from phgcn.lattice.reference.locate import kuhn_coordinates
 from phgcn.lattice.stencil import orbits
 
 pytest.importorskip("triton")
-from phgcn.lattice.triton import backend, blurring, build, keys, lattice, near, rows
-from phgcn.lattice.triton.constants import constants
+from phgcn.lattice.triton import blur, filter, keys, near, splat
+from phgcn.lattice.triton.keys import key_widths
+from phgcn.lattice.triton.plan import empty_plan
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
@@ -31,9 +34,20 @@ def run(device, backend, dtype, call, scheme, inputs, indices):
     """The output and the gradients of all inputs."""
     # Copies: an input that requires a gradient would make those that are computed from it depend on it, on the CPU only.
     leaves = {name: tensor.detach().to(device, dtype, copy=True).requires_grad_() for name, tensor in inputs.items()}
-    out = call(**leaves, **{k: v.to(device) for k, v in indices.items()}, decay=1.0, method=scheme, backend=backend)
-    cotangent = normal(*out.shape, seed=14).to(device, dtype)
-    return [out.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(out, list(leaves.values()), cotangent))]
+    with poisoned():
+        out = call(**leaves, **{k: v.to(device) for k, v in indices.items()}, decay=1.0, method=scheme, backend=backend)
+        cotangent = normal(*out.shape, seed=14).to(device, dtype)
+        return [out.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(out, list(leaves.values()), cotangent))]
+
+
+@contextmanager
+def poisoned():
+    """Fills what is allocated with NaN, or the greatest integer: what is read before it is written is seen."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def cloud(dim, count=13, asked=0, spread=1.0, channels=3):
@@ -69,23 +83,11 @@ def noted_reads(monkeypatch):
     return reads
 
 
-def give_words(made, number):
-    """Lets the next call guess that keys have so many words."""
-    for words in made.words:
-        words.number, words.spared = number, 0
-
-
-def noted_plans(monkeypatch):
-    """A list that takes a weak reference to every plan from now on."""
-    plans, make = [], backend.make_plan
-
-    def noted(*given):
-        plan = make(*given)
-        plans.append(weakref.ref(plan))
-        return plan
-
-    monkeypatch.setattr(backend, "make_plan", noted)
-    return plans
+def set_widths(scheme, dim, device, words):
+    """Lets the next call guess that keys have so many words; returns the widths."""
+    widths = key_widths(scheme, dim, device)
+    widths.words, widths.spare_calls = [words] * 3, [0] * 3
+    return widths
 
 
 class LatticeCase:
@@ -98,19 +100,20 @@ class LatticeCase:
     def which(self):
         return torch.zeros(1, device=self.device).device
 
+    def tensors(self, dim, asked=0, channels=2, spread=1.0, count=9):
+        """Points of two heads and three graphs, on the device."""
+        inputs, indices = cloud(dim, count=count, asked=asked, channels=channels, spread=spread)
+        names = ("positions", "values", "queries", "batch", "query_batch")
+        every = {name: tensor.to(self.device) for name, tensor in (inputs | indices).items()}
+        return Points(*(every.get(name) for name in names))
+
     def compare(self, scheme, given, dtype=torch.float64, call=global_attention, slack=1.0):
         want = run("cpu", "reference", torch.float64, call, scheme, *given)
         for got, exact in zip(self.run(dtype, call, scheme, *given), want, strict=True):
             assert got.dtype == dtype
             assert relative(got, exact) < slack * TOLERANCE[dtype]
 
-    @pytest.mark.parametrize("asked", [0, 5])
-    @pytest.mark.parametrize("dim", [1, 2, 3, 4])
-    def test_the_papers_filter_agrees_with_the_reference(self, dim, asked):
-        self.compare(Separable(), cloud(dim, asked=asked))
-
-    @pytest.mark.parametrize("asked", [0, 5])
-    @pytest.mark.parametrize("dim", [1, 2, 4])
+    @pytest.mark.parametrize("dim, asked", [(2, 5), (4, 0)])
     def test_nested_levels_agree_with_the_reference(self, dim, asked):
         self.compare(quick(dim), cloud(dim, asked=asked))
 
@@ -119,13 +122,6 @@ class LatticeCase:
         """Steps of two levels and more, with fewer and with more entries than a simplex has corners."""
         weights = tuple(tuple(0.9**level * 0.4**k for k in range(len(orbits(dim, h)))) for level, h in enumerate(hops))
         self.compare(MultiScale(0.4, hops, near_field=0, weights=weights), cloud(dim, asked=3, spread=2.0, channels=2))
-
-    def test_two_lattices_agree_with_the_reference(self):
-        self.compare(quick(2, lattices=2), cloud(2))
-
-    def test_float32_agrees_with_the_reference(self):
-        self.compare(quick(3), cloud(3, asked=5), torch.float32)
-        self.compare(Separable(), cloud(3), torch.float32)
 
     def test_the_plain_sum_agrees_with_the_reference(self):
         self.compare(quick(2), cloud(2, asked=5), call=permutohedral_filter)
@@ -141,78 +137,78 @@ class LatticeCase:
 
     def test_lists_of_the_near_field_that_are_full_give_the_same_bits(self, monkeypatch):
         """They are summed in blocks that do not depend on when, nor on the targets beside."""
-        given = cloud(2, count=90, channels=2, spread=0.3)
-        scheme = forced("lattice", 2, 2)
+        given = cloud(1, count=90, channels=2, spread=0.3)
+        scheme = forced("lattice", 1, 3)
         want = self.run(torch.float32, global_attention, scheme, *given)
         monkeypatch.setattr(near, "LIST", near.LOOK + near.CANDIDATES)
-        assert all(map(torch.equal, self.run(torch.float32, global_attention, scheme, *given), want))
-        self.compare(scheme, given)
+        got = self.run(torch.float32, global_attention, scheme, *given)
+        assert all(map(torch.equal, got, want))
 
-    def test_how_many_words_keys_have_is_kept_for_the_next_call(self, monkeypatch):
+    def test_how_many_words_keys_have_is_remembered_for_the_next_call(self, monkeypatch):
         positions, values = normal(6, 1, 4, seed=1).to(self.device), normal(6, 1, 2, seed=2).to(self.device)
         positions[3] = 4e6
-        give_words(constants(Separable(), 4, positions.dtype, positions.device), 1)
+        set_widths(Separable(), 4, self.which(), 1)
         reads = noted_reads(monkeypatch)
         for expected in (2, 1):
             reads.clear()
             global_attention(positions, values, method=Separable(), backend=self.backend)
             assert len(reads) == expected, reads
 
-    @pytest.mark.parametrize("words, asked", [(1, 0), (3, 5)])
-    def test_keys_of_more_words_than_they_need_give_the_same_bits(self, monkeypatch, words, asked):
-        monkeypatch.setattr(keys, "PATIENCE", 1)
-        for scheme, dim in ((Separable(), 2), (quick(2), 2), (forced("lattice", 1, 2), 1)):
-            given = cloud(dim, count=9, asked=asked, channels=2)
-            made = constants(scheme, dim, torch.float32, self.which())
-            give_words(made, words)
-            want = self.run(torch.float32, global_attention, scheme, *given)
-            # For the next call, half a word will do, of keys that there are.
-            assert [of.number for of in made.words] == ([0, 0, 0] if made.levels > 1 else [0, words, words])
-            got = self.run(torch.float32, global_attention, scheme, *given)
-            assert all(map(torch.equal, got, want))
-
-    @pytest.mark.parametrize("scheme", [Separable(), quick(2)])
-    def test_in_how_many_bits_neighbours_are_found_changes_nothing(self, monkeypatch, scheme):
-        given = cloud(2)
+    @pytest.mark.parametrize("scheme, dim, words, asked", [(Separable(), 2, 3, 0), (forced("lattice", 1, 2), 1, 2, 4)])
+    def test_keys_of_more_words_than_they_need_give_the_same_bits(self, monkeypatch, scheme, dim, words, asked):
+        monkeypatch.setattr(keys, "SHRINK_AFTER", 1)
+        given = cloud(dim, count=9, asked=asked, channels=2)
+        widths = set_widths(scheme, dim, self.which(), words)
         want = self.run(torch.float32, global_attention, scheme, *given)
-        monkeypatch.setattr(build, "MOST_IN_32_BITS", 0)
+        # In the next call, half a word will do, of keys that there are.
+        assert widths.words == ([0, 0, 0] if isinstance(scheme, MultiScale) else [0, words, words])
+        got = self.run(torch.float32, global_attention, scheme, *given)
+        assert all(map(torch.equal, got, want))
+
+    def test_in_how_many_bits_neighbours_are_packed_changes_nothing(self, monkeypatch):
+        given = cloud(2)
+        want = self.run(torch.float32, global_attention, quick(2), *given)
+        monkeypatch.setattr(blur, "INT32_RANGE", 0)
+        assert all(map(torch.equal, self.run(torch.float32, global_attention, quick(2), *given), want))
+
+    @pytest.mark.parametrize("scheme", [Separable(), quick(1)])
+    def test_neighbours_of_some_vertices_at_a_time_give_the_same_bits(self, monkeypatch, scheme):
+        given = cloud(1, count=9, channels=2)
+        want = self.run(torch.float32, global_attention, scheme, *given)
+        for room in (blur, filter):
+            monkeypatch.setattr(room, "SLAB", 8)
         assert all(map(torch.equal, self.run(torch.float32, global_attention, scheme, *given), want))
-        self.compare(scheme, given)
 
-    @pytest.mark.parametrize("scheme, dim, asked", [(Separable(), 2, 0), (quick(2), 2, 5), (forced("lattice", 1, 2), 1, 0)])
-    def test_a_backward_pass_takes_the_plan_of_the_forward_pass_once(self, monkeypatch, scheme, dim, asked):
-        plans = noted_plans(monkeypatch)
-        inputs, indices = cloud(dim, asked=asked, channels=2)
-        leaves = {name: tensor.to(self.device).requires_grad_() for name, tensor in inputs.items()}
-        indices = {name: index.to(self.device) for name, index in indices.items()}
-        out = global_attention(**leaves, **indices, decay=1.0, method=scheme, backend=self.backend)
-        backward = functools.partial(torch.autograd.grad, out, list(leaves.values()), torch.ones_like(out), retain_graph=True)
-        first = backward()
-        assert len(plans) == 1
-        assert plans[0]() is None  # though the output is still there
-        assert all(map(torch.equal, backward(), first))
-        assert len(plans) == 2
+    @pytest.mark.parametrize("scheme, dim, asked", [(Separable(), 2, 0), (forced("lattice", 1, 2, lattices=2), 1, 4)])
+    def test_the_plan_changes_no_bit(self, scheme, dim, asked):
+        """Nor does a second backward pass; and where the plan is not kept there is none."""
+        points, call = self.tensors(dim, asked), FilterCall(scheme, True)
+        out, norm, plan = filter.forward(points, call, True)
+        grad = normal(*out.shape, seed=4).to(self.device)
+        before = [tensor.clone() for tensor in plan]
+        first, again, without = (filter.backward(grad, out, norm, p, points, call) for p in (plan, plan, []))
+        assert all(map(torch.equal, plan, before))
+        for a, b, c in zip(first, again, without, strict=True):
+            assert a is None or (torch.equal(a, b) and torch.equal(a, c))
+        bare = filter.forward(points, call, False)
+        assert torch.equal(bare[0], out) and torch.equal(bare[1], norm) and bare[2] == []
 
-    def test_without_a_backward_pass_no_plan_is_kept(self, monkeypatch):
-        plans = noted_plans(monkeypatch)
-        inputs, indices = cloud(2)
-        leaves = {name: tensor.to(self.device).requires_grad_() for name, tensor in inputs.items()}
-        with torch.no_grad():
-            global_attention(**leaves, batch=indices["batch"].to(self.device), method=Separable(), backend=self.backend)
-        assert [plan() for plan in plans] == [None]
+    @pytest.mark.parametrize("scheme, dim, asked", [(Separable(), 2, 0), (quick(1), 1, 4), (quick(1, lattices=2), 1, 0)])
+    def test_the_plan_has_the_shapes_that_follow_from_the_inputs(self, scheme, dim, asked):
+        points = self.tensors(dim, asked)
+        plan = filter.forward(points, FilterCall(scheme, True), True)[2]
+        for got, want in zip(plan, empty_plan(points, scheme), strict=True):
+            assert (got.shape, got.dtype, got.device, got.stride()) == (want.shape, want.dtype, want.device, want.stride())
 
     def test_keys_that_outgrow_half_a_word_have_a_whole_one(self):
         inputs = {"positions": normal(6, 1, 4, seed=1), "values": normal(6, 1, 2, seed=2)}
-        made = constants(Separable(), 4, torch.float64, self.which())
-        give_words(made, 0)
+        widths = set_widths(Separable(), 4, self.which(), 0)
         inputs["positions"][3] = 300.0
         self.compare(Separable(), (inputs, {}))
-        assert made.words[0].number == 1
+        assert widths.words[0] == 1
 
-    def test_the_finest_levels_are_those_of_the_reference(self, monkeypatch):
+    def test_the_finest_levels_are_those_of_the_reference(self):
         """Three clouds of other densities: one starts at the finest level, the others coarser, and all together."""
-        monkeypatch.setattr(groups, "EXACT_PAIRS", 0)
-        monkeypatch.setattr(groups, "EXACT_PAIRS_CUDA", 0)
         inputs, indices = cloud(1, count=24, asked=0, channels=2)
         spread = torch.tensor([0.1, 2.0, 40.0], dtype=torch.float64)[indices["batch"]].reshape(-1, 1, 1)
         inputs = {"positions": (inputs["positions"] * spread).float().double(), "values": inputs["values"]}
@@ -221,19 +217,32 @@ class LatticeCase:
         asked = {**inputs, "queries": inputs["positions"][:9] + 0.01}
         self.compare(scheme, (asked, {**indices, "query_batch": indices["batch"][:9]}))
 
-    def test_small_graphs_are_summed_exactly_beside_large_ones(self, monkeypatch):
-        monkeypatch.setattr(groups, "EXACT_PAIRS", 20)
-        monkeypatch.setattr(groups, "EXACT_PAIRS_CUDA", 20)
-        inputs, _ = cloud(1, count=12, asked=6, channels=2)
-        indices = {"batch": torch.tensor([3, 0, 3, 1, 0, 3, 0, 0, 1, 0, 1, 0]), "query_batch": torch.tensor([0, 2, 1, 0, 0, 0])}
-        scheme = MultiScale(0.125, (4,) * 6, pairs=2)
-        self.compare(scheme, (inputs, indices))  # 24 pairs by a lattice, 3 exactly, a graph without keys, one without queries
-        del inputs["queries"]
-        self.compare(scheme, (inputs, {"batch": indices["batch"]}))
+    @pytest.mark.parametrize("scheme", [Separable(), MultiScale(0.125, (4,) * 6, pairs=2)])
+    @pytest.mark.parametrize("asked", [0, 6])
+    def test_graphs_of_few_pairs_are_left_out(self, scheme, asked):
+        """Their output and gradients are 0; the others' bits are those of the graphs alone."""
+        points = self.tensors(1, asked, count=12)
+        batch = torch.tensor([3, 0, 3, 1, 0, 3, 0, 0, 1, 0, 1, 0], device=self.device)
+        query_batch = torch.tensor([0, 2, 1, 0, 0, 0], device=self.device) if asked else None
+        points = points._replace(batch=batch, query_batch=query_batch)
+        found = self.filtered(points, FilterCall(scheme, True, more_than=20))
+        some = [batch == 0, batch == 0, query_batch == 0 if asked else None]  # 24 or 36 pairs
+        one = [None if t is None else t[s] for t, s in zip(points[:3], some, strict=True)]
+        alone = self.filtered(Points(*one), FilterCall(scheme, True))
+        of_targets = some[2] if asked else some[0]
+        for got, want, mask in zip(found, alone, [of_targets, *some], strict=True):
+            if want is not None:
+                assert torch.equal(got[mask], want) and not got[~mask].any()
 
-    @pytest.mark.parametrize("scheme", [Separable(), quick(2, lattices=2), forced("lattice", 2, 4)])
+    def filtered(self, points, call):
+        """The output and the gradients."""
+        out, norm, plan = filter.forward(points, call, True)
+        return [out, *filter.backward(torch.ones_like(out), out, norm, plan, points, call)]
+
+    @pytest.mark.parametrize("scheme", [quick(2, lattices=2), forced("lattice", 1, 4)])
     def test_half_values_are_summed_in_float32_and_rounded_once(self, scheme):
-        inputs, indices = cloud(2, count=9, channels=2)
+        dim = 2 if scheme.lattices == 2 else 1
+        inputs, indices = cloud(dim, count=9, channels=2)
         inputs = {name: tensor.float().to(self.device) for name, tensor in inputs.items()}
         batch, values = indices["batch"].to(self.device), inputs["values"].half()
         made = []
@@ -245,43 +254,38 @@ class LatticeCase:
         assert torch.equal(made[0][0], made[1][0].half())
         assert all(relative(a, b) < 2e-3 for a, b in zip(made[0], made[1], strict=True))  # the output was rounded
 
-    def test_coarser_levels_are_found_and_have_room(self, monkeypatch):
-        blurred = []
-        blur = blurring.blur
-
-        def noted(tables, keys, count, stencil, fields, before, bounded, *near):
-            there = before[stencil.levels].item() if bounded else count
-            blurred.append((there, count, keys[:, :there].cpu()))
-            return blur(tables, keys, count, stencil, fields, before, bounded, *near)
-
-        monkeypatch.setattr(lattice, "blur", noted)
+    def test_coarser_vertices_are_those_of_each_level_and_within_their_bound(self, monkeypatch):
+        coarsened, coarsen = [], filter.coarsen
+        monkeypatch.setattr(
+            filter, "coarsen", lambda fine, *rest: (coarsened.append((fine, coarsen(fine, *rest))), coarsened[-1][1])[1]
+        )
         positions, values = normal(40, 1, seed=3).to(self.device), normal(40, 2, seed=4).to(self.device)
         weights = ((0.7, 0.3), (0.5, 0.2), (0.4, 0.1))
         scheme = MultiScale(spacing=0.8, hops=(1, 1, 1), near_field=0, weights=weights)
         global_attention(positions, values, decay=1.0, method=scheme, backend=self.backend)
         w = kuhn_coordinates(positions.cpu(), 0.8, 3, 0)
         vertices = [len(locate(w / 2**level)[0].flatten(0, 1).unique(dim=0)) for level in range(3)]
-        assert [there for there, _, _ in blurred] == [vertices[0], sum(vertices[1:])]
-        assert [count for _, count, _ in blurred] == [vertices[0], 2 * vertices[0]]
-        assert all((keys[0].diff() > 0).all() for _, _, keys in blurred)
+        ((fine, coarse),) = coarsened
+        assert fine.level_offset.tolist() == [0] + 3 * [vertices[0]]
+        assert coarse.level_offset.tolist() == [0, 0, vertices[1], vertices[1] + vertices[2]]
+        assert (fine.count, coarse.count) == (vertices[0], 2 * vertices[0])
+        assert (coarse.keys[0, : sum(vertices[1:])].diff() > 0).all()
 
     def test_channels_of_coarser_levels_in_turns_give_the_same_bits(self, monkeypatch):
         given = cloud(1, count=9, channels=40)
         scheme = MultiScale(0.8, (1, 1, 1), near_field=0, weights=((0.7, 0.3), (0.5, 0.2), (0.4, 0.1)))
         at_once = self.run(torch.float32, global_attention, scheme, *given)
-        monkeypatch.setattr(lattice, "ROOM", 0)
+        monkeypatch.setattr(filter, "COARSE_NUMBERS", 0)
         in_turns = self.run(torch.float32, global_attention, scheme, *given)
         assert all(map(torch.equal, in_turns, at_once))
 
-    @pytest.mark.parametrize("scheme", [Separable(), quick(2), MultiScale(0.125, (2,) * 4, pairs=5), Exact()])
+    @pytest.mark.parametrize("scheme", [Separable(), MultiScale(0.125, (2,) * 4, pairs=5)])
     def test_the_host_reads_once(self, monkeypatch, scheme):
-        """Forward: the backward pass takes what was found.  An index of graphs is read when it is new."""
-        monkeypatch.setattr(groups, "EXACT_PAIRS", 0)
-        monkeypatch.setattr(groups, "EXACT_PAIRS_CUDA", 0)
+        """In the forward pass: the backward pass takes the plan.  An index of graphs is read when it is new."""
         batch = torch.tensor([0] * 9 + [1] * 6, device=self.device)
-        positions, values = normal(15, 2, 2, seed=1).to(self.device), normal(15, 2, 3, seed=2).to(self.device)
+        positions, values = normal(15, 1, 1, seed=1).to(self.device), normal(15, 1, 3, seed=2).to(self.device)
         positions.requires_grad_()
-        global_attention(positions, values, method=scheme, backend=self.backend)  # makes constants, which are kept
+        global_attention(positions, values, method=scheme, backend=self.backend)  # makes constants, which are cached
         reads = noted_reads(monkeypatch)
         for index, moved, expected in ((None, 0, 1), (batch, 0, 2), (batch, 0, 1), (batch, 1, 2)):
             reads.clear()
@@ -291,46 +295,14 @@ class LatticeCase:
             out.backward(values)
             assert len(reads) == expected, reads
 
-    @pytest.mark.parametrize(
-        "scheme", [Separable(), quick(2, lattices=2), forced("lattice", 1, 4), MultiScale(0.125, (2,) * 4, pairs=5)]
-    )
-    @pytest.mark.parametrize("asked", [0, 5])
-    def test_what_is_launched_without_a_look_at_the_data_gives_the_same_bits(self, monkeypatch, scheme, asked):
-        """As while a CUDA graph is recorded."""
-        monkeypatch.setattr(groups, "EXACT_PAIRS", 0)
-        monkeypatch.setattr(groups, "EXACT_PAIRS_CUDA", 0)
-        dim = 2 if getattr(scheme, "lattices", 1) == 2 else 1
-        given = cloud(dim, count=9, asked=asked, channels=2, spread=3.0)
-        given[0]["positions"][:, 0] *= 0.01  # another density, another level
+    def test_many_keys_are_searched_with_buckets(self, monkeypatch):
+        given, scheme = cloud(1, count=9, asked=5), forced("lattice", 1, 2)
         want = self.run(torch.float32, global_attention, scheme, *given)
-        monkeypatch.setattr(backend, "capturing", lambda tensor: True)
-        assert all(
-            torch.equal(a, b) for a, b in zip(self.run(torch.float32, global_attention, scheme, *given), want, strict=True)
-        )
-
-    def test_keys_that_do_not_fit_are_no_numbers_where_nobody_looks(self, monkeypatch):
-        """They fit where a call before, which looked, has found how many words they need."""
-        inputs = {"positions": normal(4, 1, 4, seed=1), "values": normal(4, 1, 2, seed=2)}
-        inputs["positions"][2] = 4e6
-        give_words(constants(Separable(), 4, torch.float64, self.which()), 1)
-        with monkeypatch.context() as recording:
-            recording.setattr(backend, "capturing", lambda tensor: True)
-            out, *_ = self.run(torch.float64, global_attention, Separable(), inputs, {})
-        assert out.isnan().all()
-        want = self.run(torch.float64, global_attention, Separable(), inputs, {})
-        monkeypatch.setattr(backend, "capturing", lambda tensor: True)
-        got = self.run(torch.float64, global_attention, Separable(), inputs, {})
-        assert all(map(torch.equal, got, want))
-
-    @pytest.mark.parametrize("scheme, dim", [(quick(2), 2), (forced("lattice", 1, 2), 1)])
-    def test_many_keys_are_sought_with_an_index(self, monkeypatch, scheme, dim):
-        given = cloud(dim, asked=5)
-        want = self.run(torch.float32, global_attention, scheme, *given)
-        monkeypatch.setattr(keys, "FEW_KEYS", 1)
-        for most in (1, 8, 1 << 18):
-            monkeypatch.setattr(keys, "MOST_BUCKETS", most)
+        monkeypatch.setattr(keys, "MIN_KEYS", 1)
+        for buckets in (1, 8, 1 << 18):
+            monkeypatch.setattr(keys, "MAX_BUCKETS", buckets)
             got = self.run(torch.float32, global_attention, scheme, *given)
-            assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+            assert all(map(torch.equal, got, want))
 
     def test_a_batch_is_its_graphs_alone_to_the_bit(self):
         inputs, indices = cloud(2, count=14, channels=2)
@@ -344,16 +316,16 @@ class LatticeCase:
             alone = [out, *torch.autograd.grad(out, leaves, cotangent[mine].to(self.device))]
             assert all(torch.equal(a.cpu(), b[mine]) for a, b in zip(alone, together, strict=True))
 
-    @pytest.mark.parametrize("scheme", [Separable(), quick(3)])
-    def test_points_all_alike_get_the_mean_beside_others(self, scheme):
-        inputs, indices = cloud(3, count=12, channels=2)
+    @pytest.mark.parametrize("scheme, dim", [(Separable(), 3), (quick(2), 2), (forced("lattice", 1, 3), 1)])
+    def test_points_that_coincide_get_the_mean_beside_others(self, scheme, dim):
+        inputs, indices = cloud(dim, count=12, channels=2)
         inputs = {name: tensor.clone() for name, tensor in inputs.items()}
         inputs["positions"][indices["batch"] == 1] = 0.5
         self.compare(scheme, (inputs, indices))
 
-    @pytest.mark.parametrize("many", [rows.MANY_RUNS, 1])
+    @pytest.mark.parametrize("many", [splat.MANY_RUNS, 1])
     def test_long_runs_are_summed_in_pieces(self, monkeypatch, many):
-        monkeypatch.setattr(rows, "MANY_RUNS", many)
+        monkeypatch.setattr(splat, "MANY_RUNS", many)
         inputs = {"positions": normal(70, 1, 1, seed=1) * 1e-3, "values": normal(70, 1, 2, seed=2)}
         self.compare(Separable(), (inputs, {}))
 

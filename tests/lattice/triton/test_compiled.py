@@ -35,15 +35,15 @@ def test_runs_of_the_near_field_have_lengths_of_their_own_when_compiled(tmp_path
     """What the interpreter cannot see: a loop may be compiled wrong."""
     from phgcn.lattice.triton import near, rows
 
-    types = {"target_key": "*i64", "target_point": "*i64", "runs": "*i32", "lists": "*i32", "law": "*fp64"}
-    types |= dict.fromkeys(("begin", "end", "rows", "channels"), "i32")
-    constants = {"D": 4, "DP": 4, "TERMS": 3, "SUM": True, "EXTRA": True, "TARGETS": 4, "BLOCK": 8, "WIDTH": 64}
+    types = {"target_keys": "*i64", "target_point": "*i64", "runs": "*i32", "lists": "*i32", "near": "*fp64"}
+    types |= dict.fromkeys(("begin", "end", "row_count", "channels"), "i32")
+    constants = {"D": 4, "DP": 4, "DIMS": 4, "TERMS": 3, "TARGETS": 4, "BLOCK": 8, "WIDTH": 64}
     constants |= {"LOOK": near.LOOK, "LIST": near.LIST}
-    arguments, launches = getattr(near._near, "function", near._near).arg_names, []
-    for back, kind in ((False, rows.ONES), (True, rows.COLUMN), (True, rows.ONES)):
-        every = constants | {"GRAD": back, "SECOND": back, "KIND": kind, "KIND_OWN": 3 - kind}
-        every |= {"KIND_SECOND": 3 - kind, "KIND_OWN_SECOND": kind}
-        kinds = {name: "constexpr" if name in every else types.get(name, "*fp32") for name in arguments}
+    launches = []
+    for back, extra in ((False, rows.ONES), (True, rows.STORED), (True, rows.ONES)):
+        every = constants | {"SYMMETRIC": back, "EXTRA_KIND": extra, "TARGET_EXTRA_KIND": 3 - extra}
+        every |= dict.fromkeys(("out_extra",) if back else ("target_rows", "target_rows_extra", "grad"))
+        kinds = {name: "constexpr" if name in every else types.get(name, "*fp32") for name in near._near.arg_names}
         options = {"num_warps": 1, "enable_fp_fusion": not back}
         launches.append(json.dumps([near.__name__, "_near", kinds, every, options]))
     (tmp_path / "launches.json").write_text(json.dumps(launches))

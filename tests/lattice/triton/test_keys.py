@@ -4,40 +4,43 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-from phgcn.lattice.triton import launch
-from phgcn.lattice.triton.keys import PATIENCE, Fields, Words, find_runs
+from phgcn.kernels import triton as shared
+from phgcn.lattice.triton import runs as runs_of_entries
+from phgcn.lattice.triton.keys import SHRINK_AFTER, KeyLayout, KeyWidths
+from phgcn.lattice.triton.runs import find_runs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHIFT, CLOUDS, LEVELS = 12, 3, 4
 
 
-def listed(cloud, place, piece, kind):
+def listed(cloud, place, kind):
     """Runs of keys of a cloud and a place, of which every seventh is missing; and the facts."""
     keys = ((cloud << SHIFT) + place).to(kind)
     keys[::7] = torch.iinfo(kind).max
     table = torch.zeros(4, 2, dtype=torch.int64, device=DEVICE)
     table[2, 0] = SHIFT
     facts = torch.zeros(LEVELS + 2, dtype=torch.int64, device=DEVICE)
-    fields = Fields(table, 1 if kind == torch.int64 else 0)
-    return keys, find_runs(keys.unsqueeze(0).to(DEVICE), fields, facts, LEVELS, CLOUDS, piece), facts.tolist()
+    layout = KeyLayout(table, 1 if kind == torch.int64 else 0)
+    return keys, find_runs(keys.unsqueeze(0).to(DEVICE), layout, facts, LEVELS, CLOUDS), facts.tolist()
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64])
 @pytest.mark.parametrize("places, piece", [(4000, 32), (40, 32), (1, 2000)])
 def test_runs_are_those_of_equal_keys_over_many_blocks(monkeypatch, places, piece, kind):
-    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(runs_of_entries, "LONG_RUN", piece)
+    monkeypatch.setattr(shared, "INTERPRETED", False)
     random = torch.Generator().manual_seed(0)
     cloud = torch.randint(LEVELS * CLOUDS, (5000,), generator=random)
     cloud[cloud // CLOUDS == 2] = 0  # no cloud of level 2
-    keys, runs, facts = listed(cloud, torch.randint(places, (5000,), generator=random), piece, kind)
+    keys, runs, facts = listed(cloud, torch.randint(places, (5000,), generator=random), kind)
     present = keys != torch.iinfo(kind).max
     want, number, length = torch.unique(keys[present], return_inverse=True, return_counts=True)
     count = len(want)
     assert facts[LEVELS] == count
     assert torch.equal(runs.keys[0, :count].cpu(), want)
     assert torch.equal(runs.start[: count + 1].cpu().long().diff(), length)
-    assert torch.equal(runs.run.cpu().long()[present], number)
-    assert (runs.run.cpu()[~present] == -1).all()
+    assert torch.equal(runs.of_entry.cpu().long()[present], number)
+    assert (runs.of_entry.cpu()[~present] == -1).all()
     level = (want >> SHIFT) // CLOUDS
     assert facts[: LEVELS + 1] == [int((level < k).sum()) for k in range(LEVELS + 1)]
     assert facts[LEVELS + 1] == int(length.max() > piece)
@@ -45,20 +48,20 @@ def test_runs_are_those_of_equal_keys_over_many_blocks(monkeypatch, places, piec
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64])
 def test_entries_without_keys_are_in_no_run(monkeypatch, kind):
-    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(shared, "INTERPRETED", False)
     table = torch.zeros(4, 2, dtype=torch.int64, device=DEVICE)
     facts = torch.zeros(LEVELS + 2, dtype=torch.int64, device=DEVICE)
     keys = torch.full((1, 3000), torch.iinfo(kind).max, dtype=kind, device=DEVICE)
-    runs = find_runs(keys, Fields(table, 1 if kind == torch.int64 else 0), facts, LEVELS, CLOUDS, 32)
-    assert (runs.run == -1).all()
+    runs = find_runs(keys, KeyLayout(table, 1 if kind == torch.int64 else 0), facts, LEVELS, CLOUDS)
+    assert (runs.of_entry == -1).all()
     assert not facts.any()
 
 
 def test_keys_have_more_words_at_once_and_fewer_after_a_while():
-    words = Words()
-    for lacking, often, number in ((-1, PATIENCE, 0), (1, 1, 1), (-1, PATIENCE - 1, 1), (0, 1, 1), (-1, PATIENCE - 1, 1)):
+    widths, few = KeyWidths(), SHRINK_AFTER - 1
+    for missing, often, words in ((-1, SHRINK_AFTER, 0), (1, 1, 1), (-1, few, 1), (0, 1, 1), (-1, few, 1)):
         for _ in range(often):
-            words.learn(lacking)
-        assert words.number == number
-    words.learn(-1)
-    assert words.number == 0
+            widths.learn([missing, 0, 0])
+        assert widths.words == [words, 1, 1]
+    widths.learn([-1, 2, 0])
+    assert widths.words == [0, 3, 1]

@@ -1,7 +1,7 @@
 r"""Which points belong together.
 
-A *cloud* is the points of one graph and head.  Points are rows: row ``point * heads + head``, keys first, then queries if they
-are others.  The host knows how many points each graph has; what else needs a look at the data stays on the device.
+A *cloud* is the points of one graph and head.  Points are rows: row ``point * heads + head``, sources first, then queries if
+they are others.  The host knows how many points each graph has; what else needs a look at the data stays on the device.
 """
 
 from __future__ import annotations
@@ -14,48 +14,51 @@ import torch
 from torch import Tensor
 
 from ...kernels.graphs import DeviceGraphs
-from .launch import tl, triton
-from .rows import PIECE, Rows, sum_runs
+from ...kernels.points import Points
+from ...kernels.triton import tl, triton
 
 CHUNK = 256
-"""Points of one cloud that a program looks at together."""
+"""Consecutive points of one cloud that a program looks at together."""
 
-START, PRESENT, FIRST, KEYS, QUERIES = (tl.constexpr(row) for row in range(5))
-"""The rows of :class:`Sizes`' table."""
+START, FILTERED_START, FIRST_CHUNK, SOURCES, QUERIES = (tl.constexpr(row) for row in range(5))
+"""The rows of the table of :class:`CloudSizes`."""
 
 
 @dataclass(frozen=True)
-class Sizes:
+class CloudSizes:
     r"""How many points the clouds have, on the device.
 
     Args:
-        table (torch.Tensor): For each graph and behind the last: its first place among points sorted by cloud; the same
-            without graphs that are summed exactly; its first chunk of points; its keys; its queries; int64,
+        table (torch.Tensor): For each graph, and behind the last: its first place among points sorted by cloud; the same
+            without graphs that are not filtered; its first chunk of points; its sources; its queries; int64,
             :math:`(5, G+1)`.
         start (torch.Tensor): The first place of each cloud and behind the last, int32.
-        key_count (torch.Tensor): How many keys each cloud has, float64.
+        source_count (torch.Tensor): How many sources each cloud has, float64.
         chunks (int): How many chunks there are.
-        largest (int): No cloud has more points.
+        largest (int): How many points the largest cloud has.
     """
 
     table: Tensor
     start: Tensor
-    key_count: Tensor
+    source_count: Tensor
     chunks: int
     largest: int
 
 
 @lru_cache(maxsize=8)
-def find_sizes(points: tuple, keys: tuple, queries: tuple, exactly: tuple, heads: int, device: torch.device) -> Sizes:
-    """The sizes of clouds, kept for the next call, which in training has the same."""
-    size, left = np.array(points), np.where(exactly, 0, points)
+def cloud_sizes(
+    points: tuple[int, ...], sources: tuple[int, ...], queries: tuple[int, ...], filtered: tuple[bool, ...], heads: int,
+    device: torch.device,
+) -> CloudSizes:  # fmt: skip
+    """Computes the sizes of clouds from those of graphs; cached for the next call, which in training has the same."""
+    size, filtered_size = np.array(points), np.where(filtered, points, 0)
     chunks = -(-size // CHUNK)
-    rows = [np.concatenate([[0], np.cumsum(heads * row)]) for row in (size, left, chunks)]
-    rows += [np.append(row, 0) for row in (keys, queries)]
-    return Sizes(
+    rows = [np.concatenate([[0], np.cumsum(heads * row)]) for row in (size, filtered_size, chunks)]
+    rows += [np.append(row, 0) for row in (sources, queries)]
+    return CloudSizes(
         table=torch.from_numpy(np.stack(rows).astype(np.int64)).to(device),
         start=torch.from_numpy(np.append(0, np.cumsum(np.repeat(size, heads))).astype(np.int32)).to(device),
-        key_count=torch.from_numpy(np.repeat(keys, heads).astype(np.float64)).to(device),
+        source_count=torch.from_numpy(np.repeat(sources, heads).astype(np.float64)).to(device),
         chunks=int(heads * chunks.sum()),
         largest=int(size.max()),
     )
@@ -67,14 +70,13 @@ class Clouds:
 
     Args:
         position (torch.Tensor): Of all points, :math:`(P, D)`.
-        cloud (torch.Tensor): The cloud of each, -1 where a graph is summed exactly, int32; where there is one graph, the
-            survey writes it.
-        graph (torch.Tensor, optional): The graph of each row of points; :obj:`None` if there is one.
+        cloud (torch.Tensor): The cloud of each point, -1 where its graph is not filtered, int32, :math:`(P,)`; where there is
+            one graph, the survey writes it.
+        graph (torch.Tensor, optional): The graph of each row of ``heads`` points; :obj:`None` if there is one graph.
         heads (int): How many heads there are.
         graphs (int): How many graphs there are.
-        keys (int): How many of the points are keys: the first.
-        begin (int): The first query: 0 where points attend to themselves.
-        sizes (Sizes): How many points the clouds have.
+        sources (int): How many of the points are sources: the first.
+        sizes (CloudSizes): How many points the clouds have.
     """
 
     position: Tensor
@@ -82,62 +84,78 @@ class Clouds:
     graph: Tensor | None
     heads: int
     graphs: int
-    keys: int
-    begin: int
-    sizes: Sizes
+    sources: int
+    sizes: CloudSizes
 
     @property
-    def number(self) -> int:
+    def count(self) -> int:
         """How many clouds there are."""
         return self.graphs * self.heads
+
+    @property
+    def to_itself(self) -> bool:
+        """True where points attend to themselves, and not queries to sources."""
+        return self.sources == self.position.size(0)
+
+    @property
+    def first_query(self) -> int:
+        return 0 if self.to_itself else self.sources
+
+    @property
+    def queries(self) -> slice:
+        """The points that attend."""
+        return slice(self.first_query, self.position.size(0))
 
     @cached_property
     def order(self) -> Tensor | None:
         """The points sorted by graph, then head; :obj:`None` where they are."""
-        if self.number == 1:
+        if self.count == 1:
             return None
-        points, device = len(self.position), self.position.device
+        points, device = self.position.size(0), self.position.device
         if self.graph is None:
             return torch.arange(points, device=device).view(-1, self.heads).T.reshape(-1)
         head = torch.arange(self.heads, device=device)
         return torch.sort((self.graph.unsqueeze(1) * self.heads + head).view(-1), stable=True)[1]
 
-    def sums(self, rows: Rows, begin: int) -> Rows:
-        """The sum of the rows of each cloud, for rows of the points from ``begin`` on."""
-        long = self.sizes.largest > PIECE
-        return sum_runs(rows, self.order, rows.main.new_empty(0), self.sizes.start, self.number, long, shift=begin)
 
+def find_clouds(points: Points, graphs: DeviceGraphs, filtered: list[bool], cloud: Tensor | None = None) -> Clouds:
+    """Lists the points of all graphs and heads.
 
-def find_clouds(positions: Tensor, queries: Tensor | None, graphs: DeviceGraphs, left_out: list[bool]) -> Clouds:
-    """The clouds of all graphs and heads."""
+    Args:
+        points (Points): Sources and queries; there is at least one of each.
+        graphs (DeviceGraphs): Their graphs.
+        filtered (list): Which graphs are filtered; the others' output is 0.
+        cloud (torch.Tensor, optional): The cloud of each point, where a plan has it. (default: :obj:`None`)
+    """
+    positions, queries = points.positions, points.queries
     heads, dim = positions.shape[1:]
-    given = positions if queries is None else torch.cat([positions, queries])
-    position = given.contiguous().view(-1, dim)
-    device, keys = position.device, positions.size(0) * heads
-    points = graphs.keys if queries is None else [k + q for k, q in zip(graphs.keys, graphs.queries, strict=True)]
-    sizes = find_sizes(tuple(points), tuple(graphs.keys), tuple(graphs.queries), tuple(left_out), heads, device)
-    begin = 0 if queries is None else keys
-    if len(points) == 1:
-        cloud = torch.empty(position.size(0), dtype=torch.int32, device=device)
-        return Clouds(position, cloud, None, heads, 1, keys, begin, sizes)
+    position = (positions if queries is None else torch.cat([positions, queries])).contiguous().view(-1, dim)
+    sources = positions.size(0) * heads
+    sizes = graphs.keys if queries is None else [k + q for k, q in zip(graphs.keys, graphs.queries, strict=True)]
+    table = cloud_sizes(tuple(sizes), tuple(graphs.keys), tuple(graphs.queries), tuple(filtered), heads, position.device)
+    if len(sizes) == 1:
+        if cloud is None:
+            cloud = torch.empty(position.size(0), dtype=torch.int32, device=position.device)
+        return Clouds(position, cloud, None, heads, 1, sources, table)
     assert graphs.of_keys is not None and graphs.of_queries is not None
     graph = graphs.of_keys if queries is None else torch.cat([graphs.of_keys, graphs.of_queries])
-    table = sizes.table[PRESENT.value]
-    there = torch.where((table[1:] > table[:-1])[graph], graph, -len(points))
-    head = torch.arange(heads, device=device)
-    cloud = (there.unsqueeze(1) * heads + head).clamp(min=-1).to(torch.int32).view(-1)
-    return Clouds(position, cloud, graph, heads, len(points), keys, begin, sizes)
+    if cloud is None:
+        filtered_start = table.table[FILTERED_START.value]
+        number = torch.where((filtered_start[1:] > filtered_start[:-1])[graph], graph, -len(sizes))
+        head = torch.arange(heads, device=position.device)
+        cloud = (number.unsqueeze(1) * heads + head).clamp(min=-1).to(torch.int32).view(-1)
+    return Clouds(position, cloud, graph, heads, len(sizes), sources, table)
 
 
 @triton.jit
-def graph_of_chunk(table, chunk, graphs, halvings):
-    """The graph that a chunk is of: the last one whose first chunk is it or before."""
+def graph_of_chunk(table, chunk, graphs, steps):
+    """Finds the graph that a chunk belongs to: the last one whose first chunk is it or before."""
     low = chunk * 0
     high = low + graphs
-    for _ in range(halvings):
+    for _ in range(steps):
         middle = (low + high) // 2
         active = low < high
-        below = tl.load(table + FIRST * (graphs + 1) + middle + 1, mask=active, other=0) <= chunk
+        below = tl.load(table + FIRST_CHUNK * (graphs + 1) + middle + 1, mask=active, other=0) <= chunk
         low = tl.where(active & below, middle + 1, low)
         high = tl.where(active & (below == 0), middle, high)
     return low

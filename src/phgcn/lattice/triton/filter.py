@@ -1,9 +1,12 @@
 r"""The Triton backend: the filter of all graphs and heads, and its gradient, on a GPU.
 
-All clouds go through the same launches, whatever they are beside.
+All clouds go through the same launches, whatever they are beside.  The host learns how many vertices there are, together with
+all else that it must know, in one read of the forward pass; the backward pass reads nothing from the device.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,169 +18,333 @@ from ...kernels.triton import device_of
 from ..levels import FLOOR
 from ..limits import position_limit
 from ..ops import FilterCall
-from ..scheme import Scheme, Separable
+from ..scheme import MultiScale, Scheme, Separable
+from .blur import SLAB, Neighbours, blur, neighbour_slabs
 from .clouds import Clouds, find_clouds
 from .constants import Constants, constants
-from .lattice import Lattice, Plan, make_plan
-from .near import NearField
-from .rows import COLUMN, NONE, ONES, Rows, gradient_rows
-from .slicing import CloudSums, slice_gradients, slice_points
+from .index import MAX_ENTRIES, LevelCounts, Vertices, coarsen, finest_vertices, index, vertex_keys
+from .keys import KeyLayout, key_widths
+from .levels import choose_levels
+from .locate import locate
+from .near import near_field, near_gradients, near_level, sort_by_cell
+from .plan import COINCIDENT, FAR, FLAGS, NOT_FINITE, WIDTHS, Corners, Plan, Simplices, empty_plan, has_self_term, read_plan
+from .rows import NO_EXTRA, ONES, STORED, Rows, gradient_rows
+from .slice import Located, add_coarser, slice_gradients, slice_rows
+from .splat import splat, sum_clouds
+from .survey import layouts, survey
+
+COARSE_NUMBERS = 1 << 29
+"""Numbers that a table of coarser vertices may have, or as many as that of the finest has."""
 
 
 def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Returns output, normaliser and plan; see :class:`phgcn.lattice.ops.FilterBackend`.
 
     Values may have a half type; sums, and the normaliser, are in the type of the positions."""
-    positions, values, queries, batch, query_batch = points
-    scheme, normalise = call.scheme, call.normalise
-    asked = points.targets
-    limit = position_limit(positions.size(2), scheme)
-    graphs = find_graphs(positions.size(0), batch, None if queries is None else queries.size(0), query_batch)
-    present = graphs.within(more_than=call.more_than)
-    make = torch.empty if all(present) else torch.zeros
-    out = make(asked.size(0), *values.shape[1:], dtype=values.dtype, device=values.device)
-    norm = make(asked.size(0) if normalise else 0, values.size(1), dtype=positions.dtype, device=values.device)
-    if points.empty or not any(present):
-        check_values(positions, values, queries, limit)
-        return out.zero_(), norm.zero_(), []
-    with device_of(values):
-        clouds = find_clouds(positions, queries, graphs, [not p for p in present])
-        made = _constants(positions, scheme)
-        rows = _rows(values, norm)
-        plan = make_plan(clouds, scheme, made, keep_plan, limit, rows.main, False)
-        if plan.suspect:
-            check_values(positions, values, queries, limit)
-        _forward(plan, made, scheme, rows, normalise, out, norm)
-    return out, norm, []
+    out, norm = points.new_output(call.normalise)
+    filtered, clouds = _clouds(points, call)
+    limit = position_limit(points.positions.size(2), call.scheme)
+    if clouds is None or not all(filtered):
+        out.zero_()
+        norm.zero_()
+    if clouds is None:
+        check_values(*points[:3], limit)
+        return out, norm, [t.zero_() for t in empty_plan(points, call.scheme)] if keep_plan else []
+    with device_of(out):
+        values = Rows(_flat(points.values), norm, ONES if call.normalise else NO_EXTRA)
+        plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.main)
+        found = _Facts(plan, call.scheme, clouds)
+        if found.flags[FAR] or found.flags[NOT_FINITE]:
+            check_values(*points[:3], limit)
+        whole = Rows(_flat(out), norm.view(-1), STORED if call.normalise else NO_EXTRA)
+        cloud_rows = _cloud_rows(found, values, 0, call.normalise)
+        blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
+        added = None
+        for number, vertex_key in enumerate(keys):
+            lattice = found.lattice(number, vertex_key)
+            (table,) = blur_levels(lattice, [(values, 0)])
+            if number == 0:
+                added = _near_sums(found, values, whole)
+            last = number == len(keys) - 1
+            to = whole if last else whole.like(whole.main.size(0))
+            slice_rows(table, lattice.points, values, cloud_rows if last else None, added, to, call.normalise and last)
+            added = to
+    return out, norm, plan.as_outputs() if keep_plan else []
 
 
 def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
-    positions, values, queries, batch, query_batch = points
-    scheme, normalise = call.scheme, call.normalise
-    heads, dim = positions.shape[1:]
-    keys = positions.size(0) * heads
-    count = keys + (0 if queries is None else queries.size(0) * heads)
-    graphs = find_graphs(positions.size(0), batch, None if queries is None else queries.size(0), query_batch)
-    present = graphs.within(more_than=call.more_than)
+    positions, values, queries = points[:3]
+    filtered, clouds = _clouds(points, call, plan[3] if plan else None)
+    if clouds is None:
+        grad_queries = None if queries is None else torch.zeros_like(queries)
+        return Gradients(torch.zeros_like(positions), torch.zeros_like(values), grad_queries)
     with device_of(values):
-        made = None
-        if not points.empty and any(present):
-            clouds = find_clouds(positions, queries, graphs, [not p for p in present])
-            made = _constants(positions, scheme)
-            built = make_plan(clouds, scheme, made, True, torch.inf, None, False)
+        made = read_plan(plan) if plan else make_plan(clouds, call.scheme, True, torch.inf, None)[0]
+        found = _Facts(made, call.scheme, clouds)
         # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
-        adds = made is not None and (made.lattices > 1 or any(built.levels))
-        make = torch.zeros if made is None or not all(present) or len(built.levels) > 1 else torch.empty
-        grad_points = make(count, dim, dtype=positions.dtype, device=values.device)
-        grad_values = make(values.shape, dtype=positions.dtype if adds else values.dtype, device=values.device)
-        grad_positions = grad_points[:keys].view(positions.shape)
-        grad_queries = None if queries is None else grad_points[keys:].view(queries.shape)
-        if made is not None:
-            grads = gradient_rows(_flat(grad), _flat(out), norm.reshape(-1), normalise)
-            _backward(built, made, scheme, _rows(values, norm), grads, normalise, _flat(grad_values), grad_points)
-    grad_values = grad_values.to(values.dtype)
+        several_parts = found.constants.lattices > 1 or any(found.levels)
+        make = torch.empty if all(filtered) and len(found.levels) <= 1 else torch.zeros
+        grad_points = make(clouds.position.shape, dtype=positions.dtype, device=values.device)
+        value_dtype = positions.dtype if several_parts else values.dtype
+        grad_values = make(values.shape, dtype=value_dtype, device=values.device)
+        rows = Rows(_flat(values), norm, ONES if call.normalise else NO_EXTRA)
+        grads = gradient_rows(_flat(grad), _flat(out), norm.reshape(-1), call.normalise)
+        cloud_rows = _cloud_rows(found, grads, clouds.first_query, call.normalise)
+        blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
+        lattices = found.constants.lattices
+        for number in range(lattices):
+            lattice = found.lattice(number)
+            tables = blur_levels(lattice, [(rows, 0), (grads, clouds.first_query)])
+            if number == 0:
+                _near_gradients(found, rows, grads, _flat(grad_values), grad_points)
+            add, last = any(found.levels) or number > 0, number == lattices - 1
+            slice_gradients(
+                tables[0], tables[1], lattice.points, rows, grads, cloud_rows if last else None, add,
+                _flat(grad_values), grad_points,
+            )  # fmt: skip
+    grad_sources = grad_points[: clouds.sources].view(positions.shape)
+    if queries is None:
+        return Gradients(grad_sources, grad_values.to(values.dtype), None)
     # An op's outputs may not share memory.
-    if grad_queries is not None:
-        grad_positions, grad_queries = grad_positions.clone(), grad_queries.clone()
-    return Gradients(grad_positions, grad_values, grad_queries)
+    grad_queries = grad_points[clouds.sources :].view(queries.shape).clone()
+    return Gradients(grad_sources.clone(), grad_values.to(values.dtype), grad_queries)
 
 
-def _constants(positions: Tensor, scheme: Scheme) -> Constants:
-    return constants(scheme, positions.size(2), positions.dtype, positions.device)
+def _clouds(points: Points, call: FilterCall, cloud: Tensor | None = None) -> tuple[list[bool], Clouds | None]:
+    """Tells which graphs are filtered, and lists the points; none where nothing is to be filtered."""
+    query_count = None if points.queries is None else points.queries.size(0)
+    graphs = find_graphs(points.positions.size(0), points.batch, query_count, points.query_batch)
+    filtered = graphs.within(more_than=call.more_than)
+    if points.empty or not any(filtered):
+        return filtered, None
+    with device_of(points.positions):
+        return filtered, find_clouds(points, graphs, filtered, cloud)
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """One row per point and head."""
+    """Returns one row per point and head."""
     return tensor.contiguous().view(tensor.size(0) * tensor.size(1), tensor.size(2))
 
 
-def _rows(values: Tensor, norm: Tensor) -> Rows:
-    """The rows of the keys: ones beside them become the normaliser, if there is one."""
-    return Rows(_flat(values), norm, ONES if norm.numel() > 0 else NONE)
+# Locate and index
 
 
-def _near_field(plan: Plan, made: Constants, level: int, targets: slice, sources: slice) -> NearField:
-    parts = [(plan.clouds.position[part], plan.clouds.cloud[part]) for part in (sources, targets)]
-    if targets == sources:
-        parts[1] = parts[0]
-    fields = plan.fields[1 + level]
-    return NearField(parts[1], parts[0], plan.kappa, level, made.law[level], made.cells[level], made.rows, fields)
+def make_plan(
+    clouds: Clouds, scheme: Scheme, with_slopes: bool, limit: float, values: Tensor | None
+) -> tuple[Plan, list[Tensor]]:
+    """Locates and indexes all points; reads from the device, once, what the host must know.
+
+    Where keys need more words than in earlier calls, which only the device knows, all is done again, with another read.
+
+    Args:
+        clouds (Clouds): The points.
+        scheme (Scheme): The lattices.
+        with_slopes (bool): Whether the self term is differentiated.
+        limit (float): How far from the origin a position may be; beyond it a flag is set.
+        values (torch.Tensor, optional): Where these are not finite, a flag is set.
+
+    Returns:
+        The plan, and the keys of the vertices of each lattice.
+    """
+    count, dim = clouds.position.shape
+    if count * (dim + 1) >= MAX_ENTRIES:
+        raise ValueError(
+            f"positions and queries have {count} points, counted for each head; allowed for a lattice on a GPU in {dim} "
+            f"dimensions: fewer than {MAX_ENTRIES // (dim + 1)}"
+        )
+    made = _constants(scheme, clouds)
+    fixed = getattr(scheme, "near_field", 0)  # the finest level, None where the data decide
+    widths = key_widths(scheme, dim, clouds.position.device)
+    self_rows = (1 + dim if with_slopes else 1) if has_self_term(scheme, clouds.to_itself) else 0
+    level = torch.empty(count, dtype=torch.int32, device=clouds.position.device)
+    while True:
+        words = list(widths.words)
+        found = survey(clouds, values, made, words, fixed or 0, limit)
+        grids, key_layouts = made.grids.size(0), layouts(found.key_layout, words)
+        if isinstance(scheme, MultiScale) and fixed is None and made.levels > 1:
+            choose_levels(clouds, scheme.pairs, made, found, key_layouts[1])
+        simplices: list[Simplices] = []
+        corners: list[Corners] = []
+        keys: list[Tensor] = []
+        for number in range(made.lattices):
+            corner_keys, located = locate(clouds, found.kappa, made, number, key_layouts[0], self_rows, level)
+            facts = found.facts[grids + FLAGS + number * (made.levels + 2) :]
+            ordered, vertex_key = index(corner_keys, key_layouts[0], facts, made.levels, clouds.count)
+            simplices.append(located)
+            corners.append(ordered)
+            keys.append(vertex_key)
+        host_facts: list[int] = found.facts.tolist()  # the one read
+        missing = host_facts[:grids]
+        widths.learn([max(some, default=0) for some in (missing[:1], missing[1:2], missing[2:])])
+        if max(missing) <= 0:
+            on_host = torch.tensor(host_facts + words, dtype=torch.int64)
+            return Plan(on_host, found.facts, found.key_layout, clouds.cloud, level, simplices, corners), keys
 
 
-def _sums(plan: Plan, rows: Rows, begin: int, floor: bool) -> CloudSums | None:
-    """The sums of clouds, where they are needed."""
-    if not floor and not plan.alike:
+def _constants(scheme: Scheme, clouds: Clouds) -> Constants:
+    return constants(scheme, clouds.position.size(1), clouds.position.dtype, clouds.position.device)
+
+
+class _Facts:
+    """A plan, and what the host knows of it.
+
+    Attributes:
+        flags (list): See :data:`phgcn.lattice.triton.plan.FLAGS`.
+        counts (list): The number of vertices of each lattice, a :class:`LevelCounts`.
+        levels (list): The finest levels that some cloud has.
+        layouts (list): The layouts of the keys of all grids.
+    """
+
+    def __init__(self, plan: Plan, scheme: Scheme, clouds: Clouds) -> None:
+        self.plan, self.clouds, self.constants = plan, clouds, _constants(scheme, clouds)
+        facts: list[int] = plan.host_facts.numpy().tolist()  # on the CPU: no read of the device
+        self.grids, levels = plan.key_layout.size(0), self.constants.levels
+        self.flags = facts[self.grids : self.grids + FLAGS]
+        places = range(self.grids + FLAGS, len(facts) - WIDTHS, levels + 2)
+        self.counts = [LevelCounts(facts[p : p + levels + 1], facts[p + levels + 1] > 0) for p in places]
+        self.levels = self.counts[0].levels
+        self.layouts = layouts(plan.key_layout, facts[-WIDTHS:])
+
+    def lattice(self, number: int, keys: Tensor | None = None) -> _Lattice:
+        """Gathers one of the averaged lattices; packs the keys of its vertices again where they are not given."""
+        plan, counts, layout, clouds = self.plan, self.counts[number], self.layouts[0], self.clouds
+        if keys is None:
+            keys = vertex_keys(plan, number, counts.count, layout, clouds.count, self.constants.free)
+        facts = plan.facts[self.grids + FLAGS + number * (self.constants.levels + 2) :]
+        vertices = finest_vertices(plan, number, keys, counts, facts)
+        lattice_map = self.constants.lattice_map[number]
+        points = Located(clouds, plan.level, plan.simplices[number], plan.corners[number].vertex, lattice_map)
+        return _Lattice(points, vertices, counts, layout, self.constants)
+
+
+class _Lattice(NamedTuple):
+    """One of the averaged lattices: its points, its vertices and the layout of their keys."""
+
+    points: Located
+    vertices: Vertices
+    counts: LevelCounts
+    layout: KeyLayout
+    constants: Constants
+
+
+# Splat and blur
+
+
+def multiscale(lattice: _Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
+    """Splats rows and blurs them through nested lattices: on the level of the finest vertices and, through coarser ones, on all
+    others.
+
+    Args:
+        lattice (_Lattice): The lattice.
+        rows (list): Rows of points, and the first point that has one.
+
+    Returns:
+        A table of the finest vertices for each.
+    """
+    (stencil,), vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
+    slabs = neighbour_slabs(vertices, stencil.rows, layout)
+    neighbours: Neighbours | None = next(slabs)  # launched right after the host read the vertex counts, to hide the round trip
+    tables = [splat(some, vertices, first_row) for some, first_row in rows]
+    out = [table.like(vertices.count) for table in tables]
+    while neighbours is not None:
+        for table, blurred in zip(tables, out, strict=True):
+            blur(table, neighbours, vertices, stencil, blurred)
+        neighbours = next(slabs, None)
+    if not lattice.counts.levels or min(lattice.counts.levels) == lattice.constants.levels - 1:
+        return out
+    # Found when the finest level's blur has been launched: the device is busy while the host launches sorts.
+    coarser = coarsen(vertices, lattice.counts, layout, lattice.constants, lattice.points.clouds.count)
+    channels = tables[0].main.size(1)
+    # If there is room for all, neighbours are found once; else each table goes on its own, some channels at a time.
+    fits = coarser.count * channels <= max(COARSE_NUMBERS, vertices.count * channels)
+    width = channels if fits else max(16, 2 * vertices.count * channels // coarser.count // 16 * 16)
+    for some in [slice(len(tables))] if fits else [slice(place, place + 1) for place in range(len(tables))]:
+        for begin in range(0, max(1, channels), max(1, width)):
+            columns = slice(begin, begin + width)
+            _add_coarser(lattice, coarser, [t.columns(columns) for t in tables[some]], [t.columns(columns) for t in out[some]])
+    return out
+
+
+def _add_coarser(lattice: _Lattice, coarser: Vertices, tables: list[Rows], out: list[Rows]) -> None:
+    """Adds what tables of the finest vertices give through the coarser levels."""
+    (stencil,) = lattice.constants.stencils
+    sums = [splat(table, coarser) for table in tables]
+    blurred = [table.like(coarser.count) for table in sums]
+    for neighbours in neighbour_slabs(coarser, stencil.rows, lattice.layout):
+        for table, to in zip(sums, blurred, strict=True):
+            blur(table, neighbours, coarser, stencil, to)
+    for fine, coarse in zip(out, blurred, strict=True):
+        add_coarser(fine, coarse, coarser)
+
+
+def separable(lattice: _Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
+    """Splats rows and blurs them as the paper does: one pass along each of the lattice's directions, over touched vertices
+    only; see :func:`multiscale`.
+
+    Passes do not commute then: the transposed filter, of a second table, takes them in reverse.
+    """
+    stencils, vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
+    together = None
+    if vertices.count <= SLAB:  # the neighbours of all passes fit; launched first, as in multiscale
+        assert lattice.constants.pass_rows is not None
+        (neighbours,) = neighbour_slabs(vertices, lattice.constants.pass_rows, layout)
+        together = neighbours.segments.split([stencil.rows.count for stencil in stencils])
+    tables = [splat(some, vertices, first_row) for some, first_row in rows]
+    for number, table in enumerate(tables):
+        spare = table.like(vertices.count)
+        for direction in range(len(stencils)) if number == 0 else reversed(range(len(stencils))):
+            stencil = stencils[direction]
+            slabs = [Neighbours(0, together[direction])] if together else neighbour_slabs(vertices, stencil.rows, layout)
+            for neighbours in slabs:
+                blur(table, neighbours, vertices, stencil, spare)
+            table, spare = spare, table
+        tables[number] = table
+    return tables
+
+
+# Near field, and clouds whose points coincide
+
+
+def _near_sums(found: _Facts, values: Rows, whole: Rows) -> Rows | None:
+    """Sums near fields, if there are any.  They are launched behind the blur: while that runs, the host is busy with the many
+    short steps that they begin with."""
+    if not any(found.levels):
         return None
-    share = FLOOR / plan.clouds.sizes.key_count.clamp(min=1)
-    return CloudSums(plan.clouds.sums(rows, begin), share if floor else torch.zeros_like(share))
+    clouds = found.clouds
+    sums = whole.like(whole.main.size(0))
+    if len(found.levels) > 1:  # else the near field writes all
+        sums.main.zero_()
+        sums.extra.zero_()
+    for level in filter(None, found.levels):
+        near = near_level(found.constants, level, found.layouts[1 + level])
+        sources = sort_by_cell(near, clouds, found.plan.level, slice(0, clouds.sources))
+        targets = sources if clouds.to_itself else sort_by_cell(near, clouds, found.plan.level, clouds.queries)
+        near_field(targets, sources, values, near, sums)
+    return sums
 
 
-def _points(clouds: Clouds) -> tuple[slice, slice]:
-    """Keys and queries among the points."""
-    keys = slice(0, clouds.keys)
-    return keys, keys if clouds.begin == 0 else slice(clouds.keys, clouds.position.size(0))
+def _near_gradients(found: _Facts, values: Rows, grads: Rows, grad_values: Tensor, grad_points: Tensor) -> None:
+    """Writes what near fields give to the gradients; see :func:`_near_sums`."""
+    clouds, of_values = found.clouds, Rows(grad_values, grads.extra[:0], NO_EXTRA)
+    for level in filter(None, found.levels):
+        near = near_level(found.constants, level, found.layouts[1 + level])
+        sources = sort_by_cell(near, clouds, found.plan.level, slice(0, clouds.sources))
+        if clouds.to_itself:
+            near_gradients(sources, sources, grads, values, near, of_values, grad_points)
+            continue
+        queries = sort_by_cell(near, clouds, found.plan.level, clouds.queries)
+        near_gradients(sources, queries, grads, values, near, of_values, grad_points[: clouds.sources])
+        near_gradients(queries, sources, values, grads, near, None, grad_points[clouds.queries])
 
 
-def _forward(plan: Plan, made: Constants, scheme: Scheme, values: Rows, normalise: bool, out: Tensor, norm: Tensor) -> None:
-    whole = Rows(_flat(out), norm.view(-1), COLUMN if normalise else NONE)
-    sums = _sums(plan, values, 0, normalise and plan.clouds.begin > 0)
-    summed = None
-    for number in range(made.lattices):
-        lattice = Lattice(plan, made, number)
-        tables = [lattice.splat(values, 0)]
-        (table,) = lattice.passes(tables) if isinstance(scheme, Separable) else lattice.filter(tables)
-        if number == 0:
-            summed = _near_fields(plan, made, values, whole)
-        last = number == made.lattices - 1
-        to = whole if last else whole.like(whole.main.size(0))
-        slice_points(
-            table, lattice.entry.runs.run, lattice.entry.simplices, values, plan.clouds, plan.kappa, made.factor,
-            sums if last else None, summed, to, normalise and last, plan.lacking,
-        )  # fmt: skip
-        summed = to
-
-
-def _near_fields(plan: Plan, made: Constants, values: Rows, whole: Rows) -> Rows | None:
-    """The sums of near fields, if there are any.  They are launched behind the blur: while that runs, the host is busy with the
-    many short steps that they begin with."""
-    levels, (keys, queries) = plan.levels, _points(plan.clouds)
-    if not any(levels):
+def _cloud_rows(found: _Facts, rows: Rows, first_row: int, normalise: bool) -> Rows | None:
+    """Sums the rows of each cloud where that is needed: all of it where points coincide, and the floor in cross-attention."""
+    clouds = found.clouds
+    if clouds.to_itself:
+        return sum_clouds(rows, clouds, first_row) if found.flags[COINCIDENT] else None
+    if not normalise:
         return None
-    summed = whole.like(whole.main.size(0))
-    if len(levels) > 1:  # else the near field writes all
-        summed.main.zero_()
-        summed.extra.zero_()
-    for level in filter(None, levels):
-        _near_field(plan, made, level, queries, keys).add(values, out=summed)
-    return summed
-
-
-def _backward(plan, made, scheme, values: Rows, grads: Rows, normalise: bool, grad_values, grad_points) -> None:
-    clouds = plan.clouds
-    sums = _sums(plan, grads, clouds.begin, normalise and clouds.begin > 0)
-    for number in range(made.lattices):
-        lattice = Lattice(plan, made, number)
-        tables = [lattice.splat(values, 0), lattice.splat(grads, clouds.begin)]
-        tables = lattice.passes(tables) if isinstance(scheme, Separable) else lattice.filter(tables)
-        if number == 0:
-            _near_gradients(plan, made, values, grads, normalise, grad_values, grad_points)
-        last = number == made.lattices - 1
-        slice_gradients(
-            tables[0], tables[1], lattice.entry.runs.run, lattice.entry.simplices, values, grads, clouds, plan.kappa,
-            made.matrix, made.scale, made.factor, sums if last else None, any(plan.levels) or number > 0,
-            grad_values, grad_points,
-        )  # fmt: skip
-
-
-def _near_gradients(plan, made, values: Rows, grads: Rows, normalise: bool, grad_values, grad_points) -> None:
-    """What near fields give to the gradients; see :func:`_near_fields`."""
-    keys, queries = _points(plan.clouds)
-    for level in filter(None, plan.levels):
-        of_keys = Rows(grad_values, grads.extra.new_empty(grad_values.size(0) if normalise else 0), NONE)
-        near = _near_field(plan, made, level, keys, queries)
-        if plan.clouds.begin == 0:
-            near.add(grads, values, values, grads, out=of_keys, grad=grad_points)
-        else:
-            near.add(grads, values, out=of_keys, grad=grad_points[keys])
-            _near_field(plan, made, level, queries, keys).add(values, grads, grad=grad_points[queries])
+    share = (FLOOR / clouds.sizes.source_count.clamp(min=1)).to(rows.extra.dtype)
+    sums = sum_clouds(rows, clouds, first_row)
+    return Rows(sums.main * share.unsqueeze(1), sums.extra * share, sums.extra_kind)

@@ -1,4 +1,4 @@
-r"""The near field: what coarse lattice levels miss at short range, summed pair by pair.
+r"""Near field: the short range that coarse levels miss, summed pair by pair.
 
 Points are sorted by cells as wide as the radius, but for the last coordinate of the cells, which is cut finer.  The sources
 near a target then lie in one run of the sorted list for each row of cells around it, and each run is cut to the chord that
@@ -12,171 +12,230 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .build import cell_keys
-from .keys import Fields, index_keys, indexed_bound, load_key, lower_bound, no_key, sort_keys
-from .launch import block, cdiv, kernel, power_of_2, steps, tl, triton
-from .rows import NONE, Rows, load_extra, take
-
-CELL_DIMENSIONS = 4
-"""Cells are laid over this many coordinates at most: every further one would triple the rows of cells around a point."""
-
-FINER = 8
-"""How much finer cells are along their last coordinate."""
+from ...kernels.triton import block_size, cdiv, kernel, power_of_2, search_steps, tl, triton
+from .clouds import Clouds
+from .constants import Constants
+from .keys import (
+    BASE,
+    SHIFT,
+    WORD,
+    KeyLayout,
+    bucket_lower_bound,
+    load_key,
+    lower_bound,
+    make_buckets,
+    no_key,
+    pack_word,
+    sort_keys,
+)
+from .rows import NO_EXTRA, Rows, load_extra, pointers, take
 
 TARGETS, CANDIDATES, LOOK, WARPS = 4, 8, 16, 1
-"""Targets of a program, the sources that it sums together for each, at most, those that it looks at together, and its warps."""
+"""Targets of a program, sources that it sums together for each, at most, sources that it looks at together, and its warps."""
 
 LIST = 64
-"""Sources that are listed for a target before they are summed: few of those in the cells around are near enough."""
+"""Sources that are listed for a target before they are summed."""
 
 SLAB = 1 << 20
 """Targets whose runs and lists are held at once."""
 
 
 @dataclass
-class Sorted:
-    """Points sorted by cell: their keys, which point each is, and their positions."""
+class CellPoints:
+    r"""Points of one level sorted by cell; those of other levels are last, without a key.
 
-    key: Tensor
+    Shapes:
+        - **keys:** of their cells, :math:`(W, M)`, **point:** which point each is, int64, :math:`(M,)`
+        - **position:** :math:`(M, D)`
+    """
+
+    keys: Tensor
     point: Tensor
     position: Tensor
 
 
-class NearField:
-    r"""The pairs of targets and sources within the radius of a level, of the clouds that have this level.
+@dataclass
+class NearLevel:
+    """What the near field of one level reads.
 
     Args:
-        targets, sources: Positions, cloud of each, :math:`(M, D)` and :math:`(M,)`; the very same for attention of clouds
-            to themselves.
-        kappa (torch.Tensor): The finest level of each cloud.
-        level (int): The level.
-        law (torch.Tensor): The squared radius, one over what it exceeds the flat part's by, the rate and the amplitudes.
-        scale (torch.Tensor): Cells per unit, along each coordinate of the cells.
-        rows (torch.Tensor): The rows of cells around one, as steps along all coordinates but the last.
-        fields (Fields): Of the keys of cells.
+        level (int): The level :math:`\\kappa`.
+        constants (torch.Tensor): See ``Constants.near``.
+        cell_rows (torch.Tensor): Steps to the rows of cells around a cell, int64.
+        dimensions (int): How many coordinates cells have.
+        layout (KeyLayout): Of the keys of cells.
     """
 
-    def __init__(self, targets, sources, kappa: Tensor, level: int, law, scale, rows: Tensor, fields: Fields) -> None:
-        self.law, self.scale, self.rows, self.fields, self.dim = law, scale, rows, fields, sources[0].size(1)
-        self.source = self._sorted(sources, kappa, level)
-        self.target = self.source if targets[0] is sources[0] else self._sorted(targets, kappa, level)
+    level: int
+    constants: Tensor
+    cell_rows: Tensor
+    dimensions: int
+    layout: KeyLayout
 
-    def _sorted(self, given, kappa: Tensor, level: int) -> Sorted:
-        points, cloud = given
-        keys, order = sort_keys(cell_keys(points, cloud, kappa, level, self.scale, self.fields))
-        return Sorted(keys, order, take(points, order))
 
-    def add(
-        self, first: Rows, own: Rows | None = None, second: Rows | None = None, own_second: Rows | None = None,
-        out: Rows | None = None, grad: Tensor | None = None,
-    ) -> None:  # fmt: skip
-        """Writes for each target the sum of the sources' rows, weighted, and the gradient of its position.
+def near_level(constants: Constants, level: int, layout: KeyLayout) -> NearLevel:
+    """Gathers what the near field of a level reads."""
+    return NearLevel(level, constants.near[level], constants.cell_rows, constants.cell_dimensions, layout)
 
-        Args:
-            first (Rows): The rows of the sources that are summed.
-            own (Rows, optional): The rows of the targets whose products with ``first`` the gradient takes.
-            second, own_second (Rows, optional): The same, for products alone.
-            out (Rows, optional): Where the sums go.
-            grad (torch.Tensor, optional): Where the gradient of the targets' positions goes.
-        """
-        count, order = self.target.key.size(1), self.source.point
-        first, second = first.taken(order), second and second.taken(order)
-        index = index_keys(self.source.key, order.size(0), None)
-        for begin in range(0, count, SLAB):
-            end = min(count, begin + SLAB)
-            self._add(begin, end, self._runs(begin, end, index), first, own, second, own_second, out, grad)
 
-    def _runs(self, begin: int, end: int, index: Tensor | None) -> Tensor:
-        """The first source and the one after the last, for each row of cells and target, int32, :math:`(2, R, T)`; sought with
-        an ``index`` if there is one."""
-        rows = len(self.rows)
-        runs = torch.empty(2, rows, end - begin, dtype=torch.int32, device=self.law.device)
-        size = block(128, rows * (end - begin))
-        sources = self.source.key.size(1)
-        _near_runs[(cdiv(rows * (end - begin), size),)](
-            self.target.key, self.target.position, self.source.key, index, self.rows, self.fields.table, self.scale, self.law,
-            runs, begin, end, self.target.key.size(1), sources, rows, steps(sources), 0 if index is None else len(index) - 2,
-            D=self.dim, DIMS=len(self.scale), F=self.fields.table.size(1), WORDS=self.fields.words, BLOCK=size,
-        )  # fmt: skip
-        return runs
+def sort_by_cell(near: NearLevel, clouds: Clouds, level: Tensor, part: slice) -> CellPoints:
+    """Sorts some points by cell; ``level`` is the finest level of each of all points, int32."""
+    points, layout = clouds.position[part], near.layout
+    (count, dim), keys = points.shape, layout.new_keys(len(points))
+    size = block_size(256, count)
+    _pack_cells[(cdiv(count, size),)](
+        points, clouds.cloud[part], level[part], near.constants, layout.table, keys, count, near.level,
+        D=dim, DIMS=near.dimensions, WORDS=layout.words, BLOCK=size,
+    )  # fmt: skip
+    keys, order = sort_keys(keys)
+    return CellPoints(keys, order, take(points, order))
 
-    def _add(self, begin, end, runs, first, own, second, own_second, out, grad) -> None:
-        channels = first.main.size(1)
-        width = power_of_2(max(1, channels))
-        size = block(max(1, min(CANDIDATES, 512 * CANDIDATES // width)), CANDIDATES)
-        targets = block(max(1, min(TARGETS, 256 // width)), min(16, end - begin))
-        lists = torch.empty(cdiv(end - begin, targets) * targets, LIST, dtype=torch.int32, device=runs.device)
-        dummy = first
-        own, second, own_second = own or dummy, second or dummy, own_second or dummy
-        target, to = out if out is not None else dummy, grad if grad is not None else self.law
-        _near[(cdiv(end - begin, targets),)](
-            self.target.key, self.target.point, self.target.position, self.source.position, runs, lists, self.law,
-            first.main, first.extra, own.main, own.extra, second.main, second.extra, own_second.main, own_second.extra,
-            target.main, target.extra, to, begin, end, len(self.rows), channels,
-            D=self.dim, DP=power_of_2(self.dim), TERMS=len(self.law) - 3,
-            SUM=out is not None, GRAD=grad is not None, SECOND=second is not dummy,
-            KIND=first.kind, KIND_OWN=own.kind, KIND_SECOND=second.kind,
-            KIND_OWN_SECOND=own_second.kind, EXTRA=first.kind != NONE,
-            TARGETS=targets, BLOCK=size, LOOK=LOOK, LIST=LIST, WIDTH=width,
+
+@kernel(do_not_specialize=["count", "level"])
+def _pack_cells(
+    points, cloud, point_level, near, layout, keys, count, level,
+    D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < count
+    of_cloud = tl.load(cloud + i, mask=inside, other=-1).to(tl.int64)
+    present = tl.load(point_level + i, mask=inside, other=-2) == level
+    place = ()
+    for j in tl.static_range(DIMS):
+        p = tl.load(points + i * D + j, mask=inside, other=0.0).to(tl.float64)
+        cell = tl.floor(p * tl.load(near + 3 + j)).to(tl.int64) - tl.load(layout + BASE * (D + 1) + 1 + j)
+        place = place + (cell,)  # type: ignore[assignment]  # noqa: RUF005
+    to = i
+    for a in tl.static_range(WORDS):
+        key = pack_word(of_cloud, place, layout, a, DIMS, D + 1)
+        tl.store(keys + to, tl.where(present, key, no_key(keys)), mask=inside)
+        to += count
+
+
+def near_field(targets: CellPoints, sources: CellPoints, rows: Rows, near: NearLevel, out: Rows) -> None:
+    r"""Sums what levels from :math:`\kappa` on miss, :math:`\sum_{r < \rho_\kappa} R_\kappa(r) f_j`.
+
+    Args:
+        targets, sources (CellPoints): The points that attend, and those that are attended to.
+        rows (Rows): The rows of the sources, :math:`(N, C)`.
+        near (NearLevel): The level.
+        out (Rows): Takes the sums of the targets of this level, :math:`(M, C)`.
+    """
+    _sum_pairs(targets, sources, rows.take(sources.point), None, near, out, None)
+
+
+def near_gradients(
+    targets: CellPoints, sources: CellPoints, rows: Rows, target_rows: Rows, near: NearLevel, out: Rows | None, grad: Tensor
+) -> None:
+    r"""Computes the gradient of the targets' positions, and the sums of :func:`near_field` if ``out`` is given.
+
+    The gradient is that of :math:`\sum_{ij} w_{ij} \langle a_i, b_j \rangle`, with ``target_rows`` :math:`a` and ``rows``
+    :math:`b`.  Where targets are sources, they move both points of a pair: that of
+    :math:`\langle a_i, b_j \rangle + \langle b_i, a_j \rangle`.
+
+    Args:
+        targets, sources, rows, near, out: See :func:`near_field`.
+        target_rows (Rows): The rows of the targets, :math:`(M, C)`.
+        grad (torch.Tensor): Takes the gradient of the positions of the targets of this level, :math:`(M, D)`.
+    """
+    _sum_pairs(targets, sources, rows.take(sources.point), target_rows.take(targets.point), near, out, grad)
+
+
+def _sum_pairs(
+    targets: CellPoints, sources: CellPoints, rows: Rows, target_rows: Rows | None, near: NearLevel, out: Rows | None,
+    grad: Tensor | None,
+) -> None:  # fmt: skip
+    """Sums pairs, a slab of targets at a time; rows are sorted as the points."""
+    count, (channels, dim) = targets.point.size(0), (rows.main.size(1), targets.position.size(1))
+    width = power_of_2(max(1, channels))
+    size = block_size(max(1, min(CANDIDATES, 512 * CANDIDATES // width)), CANDIDATES)
+    bucket_start = make_buckets(sources.keys, sources.point.size(0), None)
+    for begin in range(0, count, SLAB):
+        end = min(count, begin + SLAB)
+        runs = _find_runs(targets, sources, near, begin, end, bucket_start)
+        block = block_size(max(1, min(TARGETS, 256 // width)), min(16, end - begin))
+        lists = torch.empty(cdiv(end - begin, block) * block, LIST, dtype=torch.int32, device=runs.device)
+        _near[(cdiv(end - begin, block),)](
+            targets.keys, targets.point, targets.position, sources.position, runs, lists, near.constants,
+            *pointers(rows), *pointers(target_rows), *pointers(out), grad, begin, end, len(near.cell_rows), channels,
+            D=dim, DP=power_of_2(dim), DIMS=near.dimensions, TERMS=len(near.constants) - 3 - near.dimensions,
+            SYMMETRIC=targets is sources, EXTRA_KIND=rows.extra_kind,
+            TARGET_EXTRA_KIND=NO_EXTRA if target_rows is None else target_rows.extra_kind,
+            TARGETS=block, BLOCK=size, LOOK=LOOK, LIST=LIST, WIDTH=width,
             num_warps=WARPS, enable_fp_fusion=grad is None,  # as for _slice_gradients
         )  # fmt: skip
 
 
-@kernel(do_not_specialize=["begin", "end", "targets", "sources", "halvings", "buckets"])
+def _find_runs(
+    targets: CellPoints, sources: CellPoints, near: NearLevel, begin: int, end: int, bucket_start: Tensor | None
+) -> Tensor:
+    """Finds the first source and the end, for each row of cells and each target of a slab, int32, :math:`(2, R, T)`."""
+    rows, source_count = len(near.cell_rows), sources.point.size(0)
+    runs = torch.empty(2, rows, end - begin, dtype=torch.int32, device=targets.keys.device)
+    size = block_size(128, rows * (end - begin))
+    _near_runs[(cdiv(rows * (end - begin), size),)](
+        targets.keys, targets.position, sources.keys, bucket_start, near.cell_rows, near.layout.table, near.constants,
+        runs, begin, end, targets.point.size(0), source_count, rows, search_steps(source_count),
+        0 if bucket_start is None else len(bucket_start) - 2,
+        D=targets.position.size(1), DIMS=near.dimensions, WORDS=near.layout.words, BLOCK=size,
+    )  # fmt: skip
+    return runs
+
+
+@kernel(do_not_specialize=["begin", "end", "targets", "sources", "steps", "buckets"])
 def _near_runs(
-    target_key, target, source_key, index, rows, fields, scale, law,
-    runs, begin, end, targets, sources, row_count, halvings, buckets,
-    D: tl.constexpr, DIMS: tl.constexpr, F: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    target_keys, target, source_keys, bucket_start, cell_rows, layout, near, runs,
+    begin, end, targets, sources, row_count, steps, buckets,
+    D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = pair // (end - begin)
     t = begin + pair % (end - begin)
     inside = row < row_count
-    present = inside & (load_key(target_key, t, inside) != no_key(target_key))
+    present = inside & (load_key(target_keys, t, inside) != no_key(target_keys))
     # How far the row of cells is from the target, along all coordinates but the last.
     square = tl.zeros([BLOCK], dtype=tl.float64)
     for j in tl.static_range(DIMS - 1):
-        side = tl.load(scale + j)
-        x = tl.load(target + t * D + j, mask=inside, other=0.0).to(tl.float64) * side
+        per_unit = tl.load(near + 3 + j)
+        x = tl.load(target + t * D + j, mask=inside, other=0.0).to(tl.float64) * per_unit
         fraction = x - tl.floor(x)
-        step = tl.load(rows + row * (DIMS - 1) + j, mask=inside, other=0)
-        apart = tl.where(step == 0, 0.0, tl.where(step < 0, fraction, 1.0 - fraction)) / side
+        step = tl.load(cell_rows + row * (DIMS - 1) + j, mask=inside, other=0)
+        apart = tl.where(step == 0, 0.0, tl.where(step < 0, fraction, 1.0 - fraction)) / per_unit
         square += apart * apart
-    reach = tl.sqrt(tl.maximum(tl.load(law) - square, 0.0)) * (1 + 1e-6)
-    present = present & (square < tl.load(law))
-    side = tl.load(scale + DIMS - 1)
+    reach = tl.sqrt(tl.maximum(tl.load(near) - square, 0.0)) * (1 + 1e-6)
+    present = present & (square < tl.load(near))
+    per_unit = tl.load(near + 3 + DIMS - 1)
     x = tl.load(target + t * D + DIMS - 1, mask=inside, other=0.0).to(tl.float64)
-    here = tl.floor(x * side).to(tl.int64)
-    low = tl.floor((x - reach) * side).to(tl.int64) - here
-    high = tl.floor((x + reach) * side).to(tl.int64) - here + 1
-    lowest = (load_key(target_key, t, inside),)
+    here = tl.floor(x * per_unit).to(tl.int64)
+    low = tl.floor((x - reach) * per_unit).to(tl.int64) - here
+    high = tl.floor((x + reach) * per_unit).to(tl.int64) - here + 1
+    key = (load_key(target_keys, t, inside),)
     at = t
     for _ in tl.static_range(1, WORDS):
         at += targets
-        lowest = lowest + (load_key(target_key, at, inside),)  # type: ignore[assignment]  # noqa: RUF005
-    highest = lowest
-    lowest = _moved(lowest, rows + row * (DIMS - 1), inside, low, fields, DIMS, F, WORDS)
-    highest = _moved(highest, rows + row * (DIMS - 1), inside, high, fields, DIMS, F, WORDS)
-    none = t * 0
-    if index is None:
-        first = lower_bound(source_key, sources, none, none + sources, lowest, halvings, WORDS)
-        last = lower_bound(source_key, sources, first, none + sources - first, highest, halvings, WORDS)
+        key = key + (load_key(target_keys, at, inside),)  # type: ignore[assignment]  # noqa: RUF005
+    lowest = _move_key(key, cell_rows + row * (DIMS - 1), inside, low, layout, D, DIMS, WORDS)
+    highest = _move_key(key, cell_rows + row * (DIMS - 1), inside, high, layout, D, DIMS, WORDS)
+    zero = t * 0
+    if bucket_start is None:
+        first = lower_bound(source_keys, sources, zero, zero + sources, lowest, steps, WORDS)
+        last = lower_bound(source_keys, sources, first, zero + sources - first, highest, steps, WORDS)
     else:
-        first = indexed_bound(source_key, index, buckets, lowest[0])
-        last = indexed_bound(source_key, index, buckets, highest[0])
+        first = bucket_lower_bound(source_keys, bucket_start, buckets, lowest[0])
+        last = bucket_lower_bound(source_keys, bucket_start, buckets, highest[0])
     tl.store(runs + pair, tl.where(present, first, 0).to(tl.int32), mask=inside)
     tl.store(runs + row_count * (end - begin) + pair, tl.where(present, last, 0).to(tl.int32), mask=inside)
 
 
 @triton.jit
-def _moved(key, row, inside, step, fields, DIMS: tl.constexpr, F: tl.constexpr, WORDS: tl.constexpr):
-    """The key of the cell a row's offset and some steps along the last coordinate away."""
+def _move_key(key, row, inside, step, layout, D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr):
+    """Returns the key of the cell that a row's steps, and ``step`` cells along the last coordinate, lead to."""
     moved = ()
     for a in tl.static_range(WORDS):
         word = key[a]
         for j in tl.static_range(DIMS - 1):
-            of_word = tl.load(fields + F + 1 + j) == a
-            word += tl.where(of_word, tl.load(row + j, mask=inside, other=0) << tl.load(fields + 2 * F + 1 + j), 0)
+            in_word = tl.load(layout + WORD * (D + 1) + 1 + j) == a
+            word += tl.where(in_word, tl.load(row + j, mask=inside, other=0) << tl.load(layout + SHIFT * (D + 1) + 1 + j), 0)
         if a == WORDS - 1:
             word += step
         moved = moved + (word,)  # type: ignore[assignment]  # noqa: RUF005
@@ -185,7 +244,7 @@ def _moved(key, row, inside, step, fields, DIMS: tl.constexpr, F: tl.constexpr, 
 
 @triton.jit
 def _square(target, source, t, s, present, live, D: tl.constexpr):
-    """The squared distances of targets and sources."""
+    """Computes the squared distances of targets and sources."""
     square = tl.zeros(s.shape, dtype=source.dtype.element_ty)
     for axis in tl.static_range(D):
         apart = tl.load(target + t * D + axis, mask=present, other=0.0)
@@ -195,17 +254,17 @@ def _square(target, source, t, s, present, live, D: tl.constexpr):
 
 
 @triton.jit
-def _law(square, law, outer, hit, TERMS: tl.constexpr):
-    """The weight of a pair, and twice its derivative by the squared distance, as in the CPU's kernels."""
-    kind = square.dtype
-    steep = tl.load(law + 1).to(kind)
+def _near_weight(square, near, outer, hit, DIMS: tl.constexpr, TERMS: tl.constexpr):
+    """Computes the weight of a pair, and twice its derivative by the squared distance."""
+    dtype = square.dtype
+    steep = tl.load(near + 1).to(dtype)
     r = tl.sqrt(square)
     weight = tl.exp(-r)
     slope = tl.where(r > 0, -weight / tl.where(r > 0, r, 1.0), 0.0)
-    rate = tl.load(law + 2).to(kind)
+    rate = tl.load(near + 2).to(dtype)
     power = tl.exp(-rate * square)
     for term in tl.static_range(TERMS):
-        a = tl.load(law + 3 + term).to(kind)
+        a = tl.load(near + 3 + DIMS + term).to(dtype)
         weight -= a * power
         slope += 2 * rate * a * power
         power = (power * power) * (power * power)
@@ -218,78 +277,80 @@ def _law(square, law, outer, hit, TERMS: tl.constexpr):
 
 @kernel(do_not_specialize=["begin", "end"])
 def _near(
-    target_key, target_point, target, source, runs, lists, law,
-    first, first_extra, own, own_extra, second, second_extra, own_second, own_second_extra, out, out_extra, grad,
-    begin, end, rows, channels,
-    D: tl.constexpr, DP: tl.constexpr, TERMS: tl.constexpr, SUM: tl.constexpr, GRAD: tl.constexpr, SECOND: tl.constexpr,
-    KIND: tl.constexpr, KIND_OWN: tl.constexpr, KIND_SECOND: tl.constexpr, KIND_OWN_SECOND: tl.constexpr, EXTRA: tl.constexpr,
+    target_keys, target_point, target, source, runs, lists, near,
+    rows, rows_extra, target_rows, target_rows_extra, out, out_extra, grad, begin, end, row_count, channels,
+    D: tl.constexpr, DP: tl.constexpr, DIMS: tl.constexpr, TERMS: tl.constexpr, SYMMETRIC: tl.constexpr,
+    EXTRA_KIND: tl.constexpr, TARGET_EXTRA_KIND: tl.constexpr,
     TARGETS: tl.constexpr, BLOCK: tl.constexpr, LOOK: tl.constexpr, LIST: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Looks through the runs of each target and lists the sources that are near; sums the lists when one is full."""
+    """Looks through the runs of each target and lists the sources that are near; sums the lists when one is full.  Sums go to
+    ``out`` and gradients to ``grad``, if given."""
     local = tl.program_id(0).to(tl.int64) * TARGETS + tl.arange(0, TARGETS)[:, None]
     t = begin + local
-    present = load_key(target_key, t, t < end) != no_key(target_key)
+    present = load_key(target_keys, t, t < end) != no_key(target_keys)
     i = tl.load(target_point + t, mask=present, other=0)
     b = tl.arange(0, BLOCK)[None, :]
     c = tl.arange(0, WIDTH)[None, None, :]
     columns = c < channels
-    kind = source.dtype.element_ty
-    outer = tl.load(law).to(kind)
-    total = tl.zeros([TARGETS, WIDTH], dtype=kind)
-    total_extra = tl.zeros([TARGETS, BLOCK], dtype=kind)
+    dtype = source.dtype.element_ty
+    outer = tl.load(near).to(dtype)
+    total = tl.zeros([TARGETS, WIDTH], dtype=dtype)
+    total_extra = tl.zeros([TARGETS, BLOCK], dtype=dtype)
     j = tl.arange(0, DP)[None, None, :]
-    slopes = tl.zeros([TARGETS, BLOCK, DP], dtype=kind)
-    if GRAD:
+    slopes = tl.zeros([TARGETS, BLOCK, DP], dtype=dtype)
+    if grad is not None:
         here = tl.load(target + t[:, :, None] * D + j, mask=present[:, :, None] & (j < D), other=0.0)
-        mine = tl.load(own + i[:, :, None] * channels + c, mask=present[:, :, None] & columns, other=0.0).to(kind)
-        if EXTRA:
-            mine_extra = load_extra(own_extra, i, present, KIND_OWN, total_extra)
-        if SECOND:
-            mine_second = tl.load(own_second + i[:, :, None] * channels + c, mask=present[:, :, None] & columns, other=0.0)
-            mine_second = mine_second.to(kind)
-            if EXTRA:
-                mine_second_extra = load_extra(own_second_extra, i, present, KIND_OWN_SECOND, total_extra)
+        at, at_mask = t[:, :, None] * channels + c, present[:, :, None] & columns
+        mine = tl.load(target_rows + at, mask=at_mask, other=0.0).to(dtype)
+        if EXTRA_KIND > 0:
+            mine_extra = load_extra(target_rows_extra, t, present, TARGET_EXTRA_KIND, total_extra)
+        if SYMMETRIC:  # targets and sources are the same points, in the same order
+            mine_second = tl.load(rows + at, mask=at_mask, other=0.0).to(dtype)
+            if EXTRA_KIND > 0:
+                mine_second_extra = load_extra(rows_extra, t, present, EXTRA_KIND, total_extra)
     hits = lists + local * LIST
     count = tl.zeros([TARGETS, 1], dtype=tl.int32)
-    for row in range(rows + 1):  # after the last there is nothing to look at, and all that is left is summed
+    for row in range(row_count + 1):  # after the last there is nothing to look at, and all that is left is summed
         # Places follow from the row's number: Triton 3.6 took the first row's length for all where a pointer was moved along.
         run = runs + row * (end - begin) + local
-        there_is = present & (row < rows)
+        there_is = present & (row < row_count)
         s = tl.load(run, mask=there_is, other=0) + tl.arange(0, LOOK)[None, :]
-        last = tl.load(run + rows * (end - begin), mask=there_is, other=0)
-        for _ in range(0, tl.where(row == rows, 1, tl.max(last - s)), LOOK):
+        last = tl.load(run + row_count * (end - begin), mask=there_is, other=0)
+        for _ in range(0, tl.where(row == row_count, 1, tl.max(last - s)), LOOK):
             live = s < last
             hit = live & (_square(target, source, t, s, present, live, D) < outer)
             tl.store(hits + count + tl.cumsum(hit.to(tl.int32), axis=1) - 1, s, mask=hit)
             count += tl.sum(hit.to(tl.int32), axis=1, keep_dims=True)
             s += LOOK
-            if (tl.max(count) > LIST - LOOK) | (row == rows):
+            if (tl.max(count) > LIST - LOOK) | (row == row_count):
                 tl.debug_barrier()  # what other threads have listed is there
                 # Blocks of a target's own list are summed, whoever else is in the program; what fills none waits.
-                full = tl.where(row == rows, count, count // BLOCK * BLOCK)
+                full = tl.where(row == row_count, count, count // BLOCK * BLOCK)
                 for k in range(0, tl.max(full), BLOCK):
                     listed = k + b < full
-                    near = tl.load(hits + k + b, mask=listed, other=0)
-                    weight, slope = _law(_square(target, source, t, near, present, listed, D), law, outer, listed, TERMS)
-                    where = near.to(tl.int64)[:, :, None] * channels + c
+                    close = tl.load(hits + k + b, mask=listed, other=0)
+                    square = _square(target, source, t, close, present, listed, D)
+                    weight, slope = _near_weight(square, near, outer, listed, DIMS, TERMS)
+                    where = close.to(tl.int64)[:, :, None] * channels + c
                     mask = listed[:, :, None] & columns
-                    row_first = tl.load(first + where, mask=mask, other=0.0).to(kind)
-                    if EXTRA:
-                        row_extra = load_extra(first_extra, near, listed, KIND, weight)
-                    if SUM:
-                        total += tl.sum(weight[:, :, None] * row_first, axis=1)
-                        if EXTRA:
-                            total_extra += weight * row_extra
-                    if GRAD:
-                        products = mine * row_first
-                        if SECOND:
-                            products += mine_second * tl.load(second + where, mask=mask, other=0.0).to(kind)
+                    source_row = tl.load(rows + where, mask=mask, other=0.0).to(dtype)
+                    if EXTRA_KIND > 0:
+                        source_extra = load_extra(rows_extra, close, listed, EXTRA_KIND, weight)
+                    if out is not None:
+                        total += tl.sum(weight[:, :, None] * source_row, axis=1)
+                        if out_extra is not None:
+                            total_extra += weight * source_extra
+                    if grad is not None:
+                        products = mine * source_row
+                        if SYMMETRIC:
+                            products += mine_second * tl.load(target_rows + where, mask=mask, other=0.0).to(dtype)
                         product = tl.sum(products, axis=2)
-                        if EXTRA:
-                            product += mine_extra * row_extra
-                            if SECOND:
-                                product += mine_second_extra * load_extra(second_extra, near, listed, KIND_SECOND, weight)
-                        spot = near.to(tl.int64)[:, :, None] * D + j
+                        if EXTRA_KIND > 0:
+                            product += mine_extra * source_extra
+                            if SYMMETRIC:
+                                second_extra = load_extra(target_rows_extra, close, listed, TARGET_EXTRA_KIND, weight)
+                                product += mine_second_extra * second_extra
+                        spot = close.to(tl.int64)[:, :, None] * D + j
                         there = tl.load(source + spot, mask=listed[:, :, None] & (j < D), other=0.0)
                         slopes += tl.where(listed[:, :, None], (slope * product)[:, :, None] * (here - there), 0.0)
                 left = count - full
@@ -297,11 +358,11 @@ def _near(
                 tl.debug_barrier()  # all have been read
                 tl.store(hits + b, waiting, mask=b < left)
                 count = left
-    if GRAD:
+    if grad is not None:
         j = tl.arange(0, DP)[None, :]
         tl.store(grad + i * D + j, tl.sum(slopes, axis=1), mask=present & (j < D))
-    if SUM:
+    if out is not None:
         c = tl.arange(0, WIDTH)[None, :]
         tl.store(out + i * channels + c, total, mask=present & (c < channels))
-        if EXTRA:
+        if out_extra is not None:
             tl.store(out_extra + i, tl.sum(total_extra, axis=1, keep_dims=True), mask=present)

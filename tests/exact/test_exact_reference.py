@@ -1,9 +1,19 @@
 import pytest
 import torch
 from clouds import dense_exact, normal, relative
+from exact_case import ExactCase
 
-from phgcn import exact
+from phgcn.exact import reference
 from phgcn.exact.reference import distances, exact_sum
+
+
+class TestReference(ExactCase):
+    backend = "reference"
+
+    @pytest.fixture(autouse=True)
+    def small_tiles(self, monkeypatch):
+        """Small enough that few points make several tiles."""
+        monkeypatch.setattr(reference, "TILE", 16)
 
 
 def test_distances_by_hand():
@@ -19,7 +29,7 @@ def test_coinciding_points_pull_nowhere():
 
 @pytest.mark.parametrize("tile", [1, 7, 100])
 def test_tiles_of_any_size_give_the_dense_sum(tile, monkeypatch):
-    monkeypatch.setattr(exact, "TILE", tile)
+    monkeypatch.setattr(reference, "TILE", tile)
     q, k, f = (t.requires_grad_() for t in (normal(9, 2, seed=1), normal(20, 2, seed=2), normal(20, 3, seed=3)))
     got, want = exact_sum(q, k, f), dense_exact(q, k) @ f
     assert relative(got, want) < 1e-14

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-pytest.importorskip("triton")
-from phgcn.lattice.triton.clouds import FEW_GRAPHS, find_graphs
+from phgcn.kernels.graphs import FEW_GRAPHS, find_graphs
 
 
 def test_sizes_are_those_of_each_graph_in_any_order():

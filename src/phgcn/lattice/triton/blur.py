@@ -1,0 +1,235 @@
+r"""Blur: sums of rows over the neighbours of each vertex, on its own level.
+
+Neighbours are found for one stencil row at a time: they are consecutive in the sorted list of vertices.  Where a vertex has
+neighbours on a row is its *segment*: the number of the first of them, and a bit for each offset that is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...kernels.triton import block_size, cdiv, grid_size, kernel, search_steps, tl, triton
+from .index import Vertices
+from .keys import SHIFT, WORD, KeyLayout, bucket_lower_bound, load_key, lower_bound, make_buckets
+from .rows import NO_EXTRA, WARPS, Rows, channel_block, row_block
+from .stencils import Stencil, StencilRows
+
+SLAB = 1 << 21
+"""Vertices whose neighbours are held at once."""
+
+INT32_RANGE = 2**31
+"""Segments are packed into 32 bits if they are less."""
+
+SEARCH_BLOCK, SEARCH_WARPS = 256, 2
+"""Vertices that a program finds the neighbours of, on one stencil row, and its warps."""
+
+HALF = 32
+"""Channels that threads side by side read together when they blur: as many float32 numbers as a line of the cache has."""
+
+FEW_ROWS = 16
+"""Stencil rows that a small stencil has at most."""
+
+UNROLLED = tl.constexpr(16)
+"""Offsets of a stencil that is unrolled, at most: those of a pass, all of whose rows have the same length."""
+
+REGISTERS = 64
+"""Registers that a thread may have when it blurs: left alone, the compiler takes fewer and loads one row after the other."""
+
+
+class Neighbours(NamedTuple):
+    """The neighbours of the vertices from ``begin`` on.
+
+    Shapes:
+        - **segments:** ``first vertex << bits | touched offsets``, int32 or int64, :math:`(R, V')`; undefined for vertices that
+          are not there
+    """
+
+    begin: int
+    segments: Tensor
+
+
+def neighbour_slabs(vertices: Vertices, rows: StencilRows, layout: KeyLayout) -> Iterator[Neighbours]:
+    """Finds the neighbours of all vertices on all stencil rows, a slab of vertices at a time."""
+    count, keys, device_count = vertices.count, vertices.keys, vertices.device_count
+    bucket_start = make_buckets(keys, count, device_count)
+    dtype = torch.int32 if count << rows.bits < INT32_RANGE else torch.int64
+    for begin in range(0, max(1, count), SLAB):
+        number = min(count - begin, SLAB)
+        segments = torch.empty(rows.count, number, dtype=dtype, device=keys.device)
+        size = block_size(SEARCH_BLOCK, number)
+        _find_neighbours[(rows.count, grid_size(cdiv(number, size), not vertices.exact, rows.count))](
+            keys, device_count, bucket_start, rows.first, rows.length, layout.table, segments,
+            begin, begin + number, count, keys.size(1), search_steps(count),
+            0 if bucket_start is None else bucket_start.size(0) - 2,
+            D=rows.first.size(1), LONGEST=rows.longest, SEGMENT_BITS=rows.bits, WORDS=layout.words, BLOCK=size,
+            num_warps=SEARCH_WARPS,
+        )  # fmt: skip
+        yield Neighbours(begin, segments)
+
+
+@kernel(do_not_specialize=["begin", "end", "vertices", "stride", "steps", "buckets"])
+def _find_neighbours(
+    keys, device_count, bucket_start, offset, length, layout, segments, begin, end, vertices, stride, steps, buckets,
+    D: tl.constexpr, LONGEST: tl.constexpr, SEGMENT_BITS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    # A program takes consecutive vertices and one row: their neighbours are close, so that threads read the same keys.
+    row = tl.program_id(0).to(tl.int64)
+    row_length = tl.load(length + row)
+    distance = row * 0
+    for j in tl.static_range(D):
+        distance += tl.abs(tl.load(offset + row * D + j))
+    if device_count is not None:
+        vertices = tl.minimum(tl.load(device_count), vertices)
+    number = tl.minimum(end, vertices) - begin
+    for turn in range(tl.program_id(1), tl.cdiv(number, BLOCK), tl.num_programs(1)):
+        i = turn * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+        inside = i < number
+        target = ()
+        at = begin + i
+        for a in tl.static_range(WORDS):
+            step = row * 0
+            for j in tl.static_range(D):
+                in_word = tl.load(layout + WORD * (D + 1) + 1 + j) == a
+                step += tl.where(in_word, tl.load(offset + row * D + j) << tl.load(layout + SHIFT * (D + 1) + 1 + j), 0)
+            target = target + (load_key(keys, at, inside) + step,)  # type: ignore[assignment]  # noqa: RUF005
+            at += stride
+        zero = i * 0
+        first = begin + i
+        if distance > 0:  # else it is the vertex itself
+            if bucket_start is None:
+                first = lower_bound(keys, stride, zero, zero + vertices, target, steps, WORDS)
+            else:
+                first = bucket_lower_bound(keys, bucket_start, buckets, target[0])  # type: ignore[misc]
+        touched = zero
+        place = first
+        for q in tl.static_range(LONGEST):
+            there = inside & (place < vertices) & (q < row_length)
+            at = place
+            for a in tl.static_range(WORDS):
+                here = load_key(keys, at, there)
+                there = there & (here == (target[a] + q if a == WORDS - 1 else target[a]))
+                at += stride
+            touched = touched | (there.to(tl.int64) << q)
+            place += there.to(tl.int64)
+        tl.store(segments + row * (end - begin) + i, (first << SEGMENT_BITS) | touched, mask=inside)
+
+
+def blur(table: Rows, neighbours: Neighbours, vertices: Vertices, stencil: Stencil, out: Rows) -> None:
+    """Sums, for every vertex of a slab, the rows of the touched vertices at the stencil's offsets, weighted.
+
+    Args:
+        table (Rows): The rows of all vertices, :math:`(V, C)`.
+        neighbours (Neighbours): The neighbours of a slab of vertices.
+        vertices (Vertices): The vertices.
+        stencil (Stencil): The offsets, and the weights of each level.
+        out (Rows): Takes the sums of the slab's vertices, :math:`(V, C)`.
+    """
+    begin, count = neighbours.begin, neighbours.segments.size(1)
+    if count < out.main.size(0):
+        out = out.part(begin, begin + count)
+    channels, rows, extra_kind = out.main.size(1), stencil.rows, table.extra_kind
+    # Of many channels, a thread takes some of either half.  The extra column beside them takes longer than on its own, unless
+    # the stencil is so small that a launch takes longer.
+    halves = 2 if channels > HALF else 1
+    if extra_kind != NO_EXTRA and halves == 2 and rows.count > FEW_ROWS:
+        extra_kind = NO_EXTRA
+        column, out_column = (Rows(r.extra.unsqueeze(1), r.extra, NO_EXTRA) for r in (table, out))
+        blur(column, neighbours, vertices, stencil, out_column)
+    width = channel_block(channels) if halves == 1 else HALF
+    size = row_block(halves * width, count)
+    blocks = cdiv(count, size) + stencil.levels - 1  # each level may leave one block that is not full
+    _blur[(grid_size(blocks, not vertices.exact), max(1, cdiv(channels, halves * width)))](
+        table.main, table.extra, neighbours.segments, stencil.weight, stencil.rows_up_to, vertices.level_offset,
+        out.main, out.extra, count, channels, begin,
+        LEVELS=stencil.levels, ROWS=rows.count, LONGEST=rows.longest, SEGMENT_BITS=rows.bits,
+        EXTRA_KIND=extra_kind, HALVES=halves, BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _block_of_one_level(number, level_offset, begin, vertices, LEVELS: tl.constexpr, BLOCK: tl.constexpr):
+    """Returns the level of a block, its first vertex, and the end of the level: all vertices of a block are of one level, so
+    that they share the weights of the stencil."""
+    level, first, end = number * 0, number * 0, number * 0
+    for k in tl.static_range(LEVELS):
+        low = tl.minimum(tl.maximum(tl.load(level_offset + k) - begin, 0), vertices)
+        high = tl.minimum(tl.maximum(tl.load(level_offset + k + 1) - begin, 0), vertices)
+        blocks = tl.cdiv(high - low, BLOCK)
+        here = (number >= 0) & (number < blocks)
+        level = tl.where(here, k, level)
+        first = tl.where(here, low + number * BLOCK, first)
+        end = tl.where(here, high, end)
+        number -= blocks
+    return level, first, end
+
+
+@triton.jit
+def _add_row(
+    total, total_2, total_extra, segment, weights, table, extra, c, channels,
+    LENGTH: tl.constexpr, SEGMENT_BITS: tl.constexpr, EXTRA_KIND: tl.constexpr, HALVES: tl.constexpr,
+):  # fmt: skip
+    """Adds the touched vertices of one stencil row."""
+    # As wide as a row before anything is made of it: then it alone is passed between threads.
+    wide = tl.broadcast_to(segment[:, None], total.shape)
+    here, here_extra = table + (wide >> SEGMENT_BITS).to(tl.int64) * channels + c, extra + (segment >> SEGMENT_BITS)
+    width: tl.constexpr = total.shape[1]
+    for q in tl.static_range(LENGTH):
+        w = tl.load(weights + q)
+        there = (wide >> q) & 1
+        total += w * tl.load(here, mask=(there > 0) & (c < channels), other=0.0)
+        if HALVES == 2:
+            total_2 += w * tl.load(here + width, mask=(there > 0) & (c + width < channels), other=0.0)
+        here += there * channels
+        if EXTRA_KIND > 0:
+            there = (segment >> q) & 1
+            total_extra += w * tl.load(here_extra, mask=there > 0, other=0.0)
+            here_extra += there
+    return total, total_2, total_extra
+
+
+@kernel(do_not_specialize=["vertices", "begin"])
+def _blur(
+    table, extra, segments, weight, rows_up_to, level_offset, out, out_extra, vertices, channels, begin,
+    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, SEGMENT_BITS: tl.constexpr, EXTRA_KIND: tl.constexpr,
+    HALVES: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    c = (tl.program_id(1) * HALVES * WIDTH + tl.arange(0, WIDTH))[None, :]
+    number = tl.minimum(tl.maximum(tl.load(level_offset + LEVELS) - begin, 0), vertices)
+    for turn in range(tl.program_id(0), tl.cdiv(number, BLOCK) + LEVELS - 1, tl.num_programs(0)):
+        level, first, end = _block_of_one_level(number * 0 + turn, level_offset, begin, vertices, LEVELS, BLOCK)
+        v = first + tl.arange(0, BLOCK)
+        inside = v < end
+        total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
+        total_2 = total
+        total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
+        at = segments + v
+        if ROWS * LONGEST <= UNROLLED:  # all rows are loaded at once
+            for row in tl.static_range(ROWS):
+                segment = tl.load(at + row * vertices, mask=inside, other=0)
+                weights = weight + (level * ROWS + row) * LONGEST
+                total, total_2, total_extra = _add_row(
+                    total, total_2, total_extra, segment, weights, table, extra, c, channels,
+                    LONGEST, SEGMENT_BITS, EXTRA_KIND, HALVES,
+                )  # fmt: skip
+        else:
+            segment = tl.load(at, mask=inside, other=0)
+            for length in tl.static_range(1, LONGEST + 1):
+                for row in range(tl.load(rows_up_to + length - 1), tl.load(rows_up_to + length)):
+                    at += vertices
+                    next_segment = tl.load(at, mask=inside & (row + 1 < ROWS), other=0)  # loaded before it is needed
+                    weights = weight + (level * ROWS + row) * LONGEST
+                    total, total_2, total_extra = _add_row(
+                        total, total_2, total_extra, segment, weights, table, extra, c, channels,
+                        length, SEGMENT_BITS, EXTRA_KIND, HALVES,
+                    )  # fmt: skip
+                    segment = next_segment
+        to = out + v[:, None] * channels + c
+        tl.store(to, total, mask=inside[:, None] & (c < channels))
+        if HALVES == 2:
+            tl.store(to + WIDTH, total_2, mask=inside[:, None] & (c + WIDTH < channels))
+        if EXTRA_KIND > 0:
+            tl.store(out_extra + v, total_extra, mask=inside & (tl.program_id(1) == 0))

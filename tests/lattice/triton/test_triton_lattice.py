@@ -1,0 +1,113 @@
+"""The lattice in Triton: in its interpreter on the CPU, and, where there is one, on a GPU."""
+
+import pytest
+import torch
+from backend_case import KernelCase
+from clouds import normal
+from lattice_case import LatticeCase, cloud, quick
+
+from phgcn import global_attention, permutohedral_filter
+from phgcn.kernels.backend import choose_backend
+from phgcn.lattice import Separable
+from phgcn.lattice.scheme import encode
+
+pytest.importorskip("triton")
+from triton.runtime import interpreter
+
+from phgcn.kernels.triton import INTERPRETED
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="Triton compiles for the GPU here: TRITON_INTERPRET is not 1")
+
+
+@interpreted
+class TestInterpretedBackend(KernelCase):
+    """What every backend must do.  The interpreter is slow, most of all in near fields: small clouds, and of the many
+    dimensions and kinds of filters some, each at least once.  The exact sum is tested in ``tests/exact``."""
+
+    backend, slow, count = "triton", True, 8
+    test_exact_is_the_dense_sum = None
+    test_gradients_of_the_full_stencil_are_true = None
+    test_agrees_on_the_full_stencil = None
+
+    @pytest.mark.parametrize("dim, kind", [(1, "two lattices"), (2, "wide near field")])
+    def test_lattice_is_its_dense_matrix(self, dim, kind):
+        super().test_lattice_is_its_dense_matrix(dim, kind)
+
+    @pytest.mark.parametrize("dim, kind", [(1, "two lattices"), (2, "near field"), (3, "separable")])
+    def test_gradients_are_the_true_derivatives(self, dim, kind):
+        super().test_gradients_are_the_true_derivatives(dim, kind)
+
+    def test_gradients_of_nested_levels_are_the_true_derivatives(self):
+        self.check_gradients(quick(4), 4, global_attention)
+
+    @pytest.mark.parametrize("kind", ["separable"])
+    def test_gradients_of_the_plain_sum_are_true(self, kind):
+        self.check_gradients(quick(1), 1, permutohedral_filter)
+
+    @pytest.mark.parametrize("dim, kind, dtype", [(1, "all levels", torch.float32), (4, "separable", torch.float32)])
+    def test_agrees_with_the_reference(self, dim, kind, dtype):
+        self.compare(dim, kind, dtype, count=9)
+
+    @pytest.mark.parametrize("kind", ["wide near field"])
+    def test_agrees_on_the_plain_sum(self, kind):
+        self.compare(1, kind, torch.float64, permutohedral_filter, count=7)
+
+    @pytest.mark.parametrize("dim, kind", [(5, "separable")])
+    def test_agrees_in_high_dimensions(self, dim, kind):
+        self.compare(dim, kind, torch.float64, count=5)
+
+
+@interpreted
+class TestInterpreted(LatticeCase):
+    device = "cpu"
+
+    @pytest.mark.parametrize("scheme, most", [(Separable(), 12), (quick(2), 18)])
+    def test_small_clouds_take_few_launches(self, monkeypatch, scheme, most):
+        """On a GPU the host takes longer to launch the kernels of a small cloud than the device to run them."""
+        launched = []
+        run = interpreter.InterpretedFunction.run
+
+        def noted(self, *given, **named):
+            launched.append(self.fn.__name__)
+            return run(self, *given, **named)
+
+        monkeypatch.setattr(interpreter.InterpretedFunction, "run", noted)
+        global_attention(normal(9, 2, seed=1), normal(9, 2, seed=2), method=scheme, backend="triton")
+        assert 0 < len(launched) <= most, launched
+
+    def test_ops_keep_the_rules_of_torch(self):
+        p, f = normal(4, 2, 1, seed=1).requires_grad_(), normal(4, 2, 2, seed=2).requires_grad_()
+        given = (p, f, None, torch.tensor([0, 1, 1, 0]), None, encode(quick(1)), True, -1, "triton")
+        torch.library.opcheck(torch.ops.phgcn.filter.default, (*given, True))
+        given = (p.detach(), f.detach(), *given[2:])
+        out, norm, plan = torch.ops.phgcn.filter(*given, True)
+        torch.library.opcheck(torch.ops.phgcn.filter_backward.default, (torch.ones_like(out), out, norm, plan, *given))
+
+
+@cuda
+class TestCudaBackend(KernelCase):
+    backend, device = "triton", "cuda"
+    test_exact_is_the_dense_sum = None
+
+
+@cuda
+class TestCuda(LatticeCase):
+    device = "cuda"
+
+    @pytest.mark.parametrize("method", ["auto", "exact", "lattice", "lattice-fine", "separable"])
+    @pytest.mark.parametrize("across", [False, True])
+    def test_runs_change_no_bit(self, method, across):
+        given = cloud(3, count=9000, asked=8000 * across)
+        first, again = (self.run(torch.float32, global_attention, method, *given) for _ in range(2))
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+def test_auto_is_triton_on_a_gpu():
+    assert choose_backend("auto", torch.device("cuda")) == "triton"
+
+
+def test_triton_is_refused_off_the_gpu(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match='backend is "triton", but positions are on cpu; allowed: "auto", "reference"'):
+        choose_backend("triton", torch.device("cpu"))
