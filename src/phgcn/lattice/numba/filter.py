@@ -91,11 +91,6 @@ class Cloud:
         self.plan: list[CloudPlan] = plan
         self.planned = planned
 
-    @property
-    def empty(self) -> bool:
-        """Whether there are no keys or no queries."""
-        return self.key_slice.stop == self.key_slice.start or self.query_slice.stop == self.query_slice.start
-
     @cached_property
     def is_one_point(self) -> bool:
         """Whether all points coincide and attend to themselves."""
@@ -132,11 +127,11 @@ class Lattice(NamedTuple):
 def _clouds(
     points: Points, packed: Packed, groups: GraphGroups, call: FilterCall, plan: list[Tensor], planned: bool
 ) -> Iterator[Cloud]:
-    """Yields all clouds that go through a lattice; without a plan to keep, they share the memory of one."""
+    """Yields all clouds that go through a lattice and are not empty; without a plan to keep, they share the memory of one."""
     heads, keys = packed.keys.shape[:2]
     itself = points.queries is None
     queries = 0 if itself else packed.queries.shape[1]
-    slices = list(groups.slices(more_than=call.more_than))
+    slices = [(k, q) for k, q in groups.slices(more_than=call.more_than) if k.stop > k.start and q.stop > q.start]
     lattices = call.scheme.lattices if isinstance(call.scheme, MultiScale) else 1
     sizes = [k.stop - k.start + (0 if itself else q.stop - q.start) for k, q in slices]
     scratch = [] if plan else allocate_plan(points.positions, 1, max(sizes, default=0), call.scheme)
@@ -149,10 +144,8 @@ def _clouds(
             begin = head * (keys + queries) + k.start + (0 if itself else q.start)
             place = (plan, number, begin) if plan else (scratch, 0, 0)
             parts = [plan_of_cloud(place[0], lattice, *place[1:], size) for lattice in range(lattices)]
-            cloud = Cloud((head, k, q), cloud_points, 0 if itself else k.stop - k.start, parts, planned)
-            if not cloud.empty:
-                number += 1
-                yield cloud
+            yield Cloud((head, k, q), cloud_points, 0 if itself else k.stop - k.start, parts, planned)
+            number += 1
 
 
 def filter_cloud(cloud: Cloud, rows: np.ndarray, out: np.ndarray, call: FilterCall) -> None:

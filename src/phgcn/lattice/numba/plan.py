@@ -41,7 +41,7 @@ def empty_plan(points: Points, scheme: Scheme) -> list[Tensor]:
     """Allocates the plan, not filled in."""
     count, heads = points.positions.shape[:2]
     queries = 0 if points.queries is None else points.queries.size(0)
-    clouds = count if points.queries is None else min(count, queries)
+    clouds = count if points.queries is None else torch.sym_min(count, queries)
     return allocate_plan(points.positions, heads * clouds, heads * (count + queries), scheme)
 
 
