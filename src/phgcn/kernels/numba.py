@@ -160,9 +160,10 @@ def source_digest() -> str:
 @contextmanager
 def _cache_in_own_folder() -> Iterator[None]:
     """Lets Numba make a cache in our folder: it takes the place from its configuration when a function is decorated."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_folder() / source_digest())
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(cache_folder() / source_digest())
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before

@@ -142,8 +142,10 @@ def _clouds(
             if not itself:
                 cloud_points = np.concatenate([cloud_points, packed.queries[head, q]])
             begin = head * (keys + queries) + k.start + (0 if itself else q.start)
-            place = (plan, number, begin) if plan else (scratch, 0, 0)
-            parts = [plan_of_cloud(place[0], lattice, *place[1:], size) for lattice in range(lattices)]
+            parts = [
+                plan_of_cloud(plan, lattice, number, begin, size) if plan else plan_of_cloud(scratch, lattice, 0, 0, size)
+                for lattice in range(lattices)
+            ]
             yield Cloud((head, k, q), cloud_points, 0 if itself else k.stop - k.start, parts, planned)
             number += 1
 

@@ -72,8 +72,7 @@ def plan_of_cloud(plan: list[Tensor], lattice: int, cloud: int, begin: int, coun
     point, cube_start, first_corner, order, weight, corner, source, vertex_start, coordinate = (
         array[begin : begin + count] for array in arrays
     )
-    flat = (array.reshape(-1) for array in (source, vertex_start))
     return CloudPlan(
-        sizes[cloud], point, cube_start.reshape(-1), first_corner.reshape(-1), order, weight, corner, *flat,
-        coordinate.reshape(-1, order.shape[1]),
+        sizes[cloud], point, cube_start.reshape(-1), first_corner.reshape(-1), order, weight, corner,
+        source.reshape(-1), vertex_start.reshape(-1), coordinate.reshape(-1, order.shape[1]),
     )  # fmt: skip
