@@ -57,14 +57,17 @@ class ModelEntry:
         """Computes what the model takes after ``x``."""
         if self.prepare_edges is None:
             return (data.edge_index,)
-        return _load(self.prepare_edges)(data, {key: settings[key] for key in self.edge_settings}, seed)
+        edge_settings = {key: settings[key] for key in self.edge_settings}
+        inputs: tuple[Tensor, ...] = _load(self.prepare_edges)(data, edge_settings, seed)
+        return inputs
 
 
 def _load(target: str | Callable[..., Any]) -> Callable[..., Any]:
     if callable(target):
         return target
     module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    loaded: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return loaded
 
 
 _ENTRIES: dict[str, ModelEntry] = {}

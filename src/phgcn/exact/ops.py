@@ -7,7 +7,7 @@ part of a CUDA graph; ``phgcn::exact_batch`` must look at the sizes of the graph
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -73,8 +73,7 @@ def _gradient_fake(grad: Tensor, out: Tensor, norm: Tensor, *inputs: Any) -> tup
 
 
 def _backend(name: str) -> ExactBackend:
-    backend: Any = importlib.import_module(f".{name}", __package__)
-    return backend
+    return cast(ExactBackend, importlib.import_module(f".{name}", __package__))
 
 
 def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:

@@ -8,7 +8,7 @@ share, is the *plan*: a list of tensors whose shapes follow from those of the in
 from __future__ import annotations
 
 import importlib
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -77,15 +77,14 @@ def _filter(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     Returns:
         The output, :math:`(M, H, C)`, the normaliser, :math:`(M, H)` or empty, and the plan.
     """
-    *inputs, keep_plan = inputs
-    points, call, backend = _parse(inputs)
+    *rest, keep_plan = inputs
+    points, call, backend = _parse(rest)
     return _backend(backend).forward(points, call, keep_plan)
 
 
-@torch.library.register_fake("phgcn::filter")
-def _(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
-    *inputs, keep_plan = inputs
-    points, call, backend = _parse(inputs)
+def _filter_fake(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+    *rest, keep_plan = inputs
+    points, call, backend = _parse(rest)
     plan = empty_plan(backend, points, call.scheme) if keep_plan else []
     return *points.new_output(call.normalise), plan
 
@@ -97,8 +96,7 @@ def _filter_backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor]
     return _backend(backend).backward(grad, out, norm, plan, points, call).as_outputs()
 
 
-@torch.library.register_fake("phgcn::filter_backward")
-def _(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], *inputs: Any) -> tuple[Tensor, ...]:
+def _filter_backward_fake(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], *inputs: Any) -> tuple[Tensor, ...]:
     return empty_gradients(Points(*inputs[:5]))
 
 
@@ -109,8 +107,7 @@ def _parse(inputs: Any) -> tuple[Points, FilterCall, str]:
 
 
 def _backend(name: str) -> FilterBackend:
-    backend: Any = importlib.import_module(f".{name}.filter", __package__)
-    return backend
+    return cast(FilterBackend, importlib.import_module(f".{name}.filter", __package__))
 
 
 def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -131,12 +128,7 @@ def _no_second_backward(ctx: Any, *grads: Any) -> None:
     raise RuntimeError("phgcn: second derivatives of the filter are not implemented; use create_graph=False")
 
 
-torch.library.register_autograd("phgcn::filter", _backward, setup_context=_setup_context)
-torch.library.register_autograd("phgcn::filter_backward", _no_second_backward)
-
-
-@torch.library.register_vmap("phgcn::filter")
-def _(info: Any, in_dims: Any, *inputs: Any) -> Any:
+def _filter_vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
     """Filters the clouds of a vmapped dimension one after the other; torch has no fallback for ops that return lists."""
     outputs = []
     for i in range(info.batch_size):
@@ -144,3 +136,10 @@ def _(info: Any, in_dims: Any, *inputs: Any) -> Any:
         outputs.append(torch.ops.phgcn.filter(*one)[:2])
     out, norm = (torch.stack(parts) for parts in zip(*outputs, strict=True))
     return (out, norm, []), (0, 0, [])
+
+
+torch.library.register_fake("phgcn::filter", _filter_fake)
+torch.library.register_fake("phgcn::filter_backward", _filter_backward_fake)
+torch.library.register_autograd("phgcn::filter", _backward, setup_context=_setup_context)
+torch.library.register_autograd("phgcn::filter_backward", _no_second_backward)
+torch.library.register_vmap("phgcn::filter", _filter_vmap)

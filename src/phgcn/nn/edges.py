@@ -64,6 +64,8 @@ def redirect_self_loops(edge_index: Tensor, count: int) -> Tensor:
     return edges
 
 
-@torch.library.register_fake("phgcn::redirect_self_loops")
-def _(edge_index: Tensor, count: int) -> Tensor:
+def _redirect_self_loops_fake(edge_index: Tensor, count: int) -> Tensor:
     return edge_index.new_empty(2, edge_index.size(1) + count)
+
+
+torch.library.register_fake("phgcn::redirect_self_loops", _redirect_self_loops_fake)

@@ -233,7 +233,7 @@ class GCN(NodeModel):
         return ResidualGCNConv(in_channels, _width(self, last), self.residual)
 
 
-class ResidualGCNConv(GCNConv):
+class ResidualGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
     """PyG's layer, which has no residual, with one."""
 
     def __init__(self, in_channels: int, out_channels: int, residual: bool) -> None:

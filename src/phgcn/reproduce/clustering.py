@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from .arrays import Floats, Ints
 from .extra import needed
 
 
-def distances(points: NDArray) -> NDArray:
+def distances(points: Floats) -> Floats:
     r"""Euclidean distances :math:`(N, N)` of points :math:`(N, D)`."""
-    return np.sqrt(np.square(points[:, None] - points[None]).sum(axis=-1))
+    between: Floats = np.sqrt(np.square(points[:, None] - points[None]).sum(axis=-1))
+    return between
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Clustering:
     p: float
 
 
-def clustering(points: NDArray, labels: NDArray, permutations: int, seed: int = 0) -> Clustering:
+def clustering(points: Floats, labels: Ints, permutations: int, seed: int = 0) -> Clustering:
     """Measures how well classes cluster, by scikit-learn's silhouette (a node alone in its class counts 0).
 
     Shapes:
@@ -73,7 +74,7 @@ class Correlation:
     explained: float
 
 
-def correlation(steps: NDArray, points: NDArray, resamples: int, seed: int = 0) -> Correlation:
+def correlation(steps: Floats, points: Floats, resamples: int, seed: int = 0) -> Correlation:
     r"""Correlates the distance of points with the number of edges between nodes.
 
     Shapes:
@@ -97,14 +98,14 @@ def correlation(steps: NDArray, points: NDArray, resamples: int, seed: int = 0) 
     return Correlation(rho, float(low), float(high), p, explained)
 
 
-def _drawn(steps: NDArray, apart: NDArray, nodes: NDArray) -> float:
+def _drawn(steps: Floats, apart: Floats, nodes: Ints) -> float:
     """Computes the correlation over nodes drawn with replacement; a node is no pair with itself."""
     table = np.ix_(nodes, nodes)
     pairs = np.triu(np.isfinite(steps[table]) & (nodes[:, None] != nodes[None]), 1)
     return spearman(steps[table][pairs], apart[table][pairs])
 
 
-def spearman(first: NDArray, second: NDArray) -> float:
+def spearman(first: Floats, second: Floats) -> float:
     """Computes the correlation of ranks, equal values sharing their mean rank; 0 where one of them does not vary."""
     a, b = rankdata(first), rankdata(second)
     if len(a) < 2 or a.std() == 0 or b.std() == 0:

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from ..provenance import provenance
@@ -31,6 +30,7 @@ from ..train import graph as graphs
 from ..train.prediction import choose_trial
 from ..train.run import Trial, build_model, prepare, seeded
 from . import embeddings_report
+from .arrays import Floats, Ints
 from .clustering import clustering, correlation
 from .workers import Progress, Report, run_all
 
@@ -152,14 +152,15 @@ def study(run: Run, resamples: int) -> tuple[dict[str, Any], embeddings_report.P
 
 
 @torch.no_grad()
-def positions(model: Any, run: Run, data: Data) -> NDArray:
+def positions(model: Any, run: Run, data: Data) -> Floats:
     r"""Computes the first layer's embedding :math:`(N, H, D)` of every node."""
     embedded, _ = model.convs[0].project(graphs.scale_features(data.x, run.plan.settings.normalise))
-    return embedded.double().numpy()
+    array: Floats = embedded.double().numpy()
+    return array
 
 
 def measure(
-    trial: Trial, head: int, before: NDArray, after: NDArray, data: Data, test: NDArray, steps: NDArray, resamples: int
+    trial: Trial, head: int, before: Floats, after: Floats, data: Data, test: Ints, steps: Floats, resamples: int
 ) -> dict[str, Any]:
     """Measures one head of one network, over all labelled nodes and over test nodes alone, whose labels it did not train on."""
     y = data.y.numpy()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -17,6 +16,7 @@ from ..files import write_json, write_text
 from ..report.embeddings import draw_hops, draw_positions
 from ..report.style import colours, headline, legend, panels, save
 from ..train.graph import class_names
+from .arrays import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ class Picture:
 
     data: Data
     positions: Tensor
-    steps: NDArray
+    steps: Floats
     split: int
 
 

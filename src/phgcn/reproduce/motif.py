@@ -159,7 +159,7 @@ class Trial:
         """Reads the result of the trial, if it is done; one that was made with other settings is refused."""
         if not self.file.is_file():
             return None
-        result = read_json(self.file)
+        result: dict[str, Any] = read_json(self.file)
         check_same(self.file, result["asked"], self.asked)
         return result
 

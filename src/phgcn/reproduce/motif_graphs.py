@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
+from .arrays import Ints
+
 COLOURS = ("red", "blue", "green", "spacer")
 """The feature vector of a node is the one-hot vector of its colour."""
 
@@ -98,7 +100,7 @@ def motif_graphs(count: int, elements: int = 10, variant: str = "colour", seed: 
     )
 
 
-def _draw_chain(elements: int, random: np.random.Generator) -> np.ndarray:
+def _draw_chain(elements: int, random: np.random.Generator) -> Ints:
     """Draws the kind of each element, until both motifs occur, not equally often."""
     while True:
         drawn = random.integers(3, size=elements)

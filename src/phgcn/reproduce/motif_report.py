@@ -14,6 +14,7 @@ import torch
 from ..files import write_json, write_text
 from ..report.style import COLOURS as LINE_COLOURS
 from ..report.style import panels, save
+from .arrays import Floats
 from .motif_graphs import RED, SPACER_NODE, VARIANTS, Element, motif_graphs
 
 if TYPE_CHECKING:
@@ -171,10 +172,11 @@ def draw_graphs(elements: int = 10, seed: int = 4) -> Figure:
     return figure
 
 
-def _places(element: Element, start: float) -> np.ndarray:
+def _places(element: Element, start: float) -> Floats:
     """Places the nodes of an element in a row, its red one raised."""
     raised = [0.8 if colour == RED else 0.0 for colour in element.colours]
-    return np.c_[start + np.arange(len(element.colours)), raised]
+    where: Floats = np.c_[start + np.arange(len(element.colours)), raised]
+    return where
 
 
 def _draw_chain(axis: Axes, elements: int, variant: str, seed: int) -> None:
@@ -188,7 +190,7 @@ def _draw_chain(axis: Axes, elements: int, variant: str, seed: int) -> None:
     axis.set_title(f"{variant}: a chain of {elements} elements; {frequent} is the frequent one", loc="left", fontsize=10)
 
 
-def _draw_nodes(axis: Axes, where: np.ndarray, edges: Any, colours: Sequence[int], labels: Sequence[str]) -> None:
+def _draw_nodes(axis: Axes, where: Floats, edges: Any, colours: Sequence[int], labels: Sequence[str]) -> None:
     for i, j in edges:
         axis.plot(*where[[i, j]].T, color="#555555", linewidth=1, zorder=1)
     fill = [NODE_COLOURS[colour] for colour in colours]

@@ -173,7 +173,8 @@ def _at(
         recorded = read_json(path)
         if recorded["asked"] != asked:
             raise ValueError(f"{path} was made with other settings ({recorded['asked']}); allowed: the same, or another folder")
-        return recorded["rows"]
+        recorded_rows: list[dict[str, Any]] = recorded["rows"]
+        return recorded_rows
     if not wanted:
         return []
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None

@@ -123,7 +123,8 @@ def keops(points: Tensor, values: Tensor) -> Tensor:
     rows = torch.cat([values, torch.ones_like(values[:, :1])], dim=1)
     difference = lazy(points[:, None, :]) - lazy(points[None, :, :])
     summed = (-difference.square().sum(dim=-1).sqrt()).exp() @ rows
-    return summed[:, :-1] / summed[:, -1:]
+    out: Tensor = summed[:, :-1] / summed[:, -1:]
+    return out
 
 
 @functools.lru_cache
@@ -145,7 +146,8 @@ def flex(points: Tensor, values: Tensor) -> Tensor:
     queries = torch.cat([-2 * points, squared, one, empty], dim=1)
     keys = torch.cat([points, one, squared, empty], dim=1)
     inputs = (part[None, None] for part in (queries, keys, values))
-    return _compiled_flex()(*inputs, score_mod=_minus_distance, scale=1.0)[0, 0]
+    out: Tensor = _compiled_flex()(*inputs, score_mod=_minus_distance, scale=1.0)[0, 0]
+    return out
 
 
 METHODS = (

@@ -193,7 +193,7 @@ class Training:
 
     def _forward(self) -> Tensor:
         try:
-            out = self.model(*self.task.inputs)
+            out: Tensor = self.model(*self.task.inputs)
         except ValueError as error:
             if not self._input_accepted:
                 raise

@@ -28,7 +28,8 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
             f"{data.name}: the graph has {data.x.size(1)} features; allowed: {features}, as {run.folder} was trained on"
         )
     x = graphs.features_on_device(data.x, run.plan.settings.normalise, run.plan.device)
-    return run.model(trial).to(run.plan.device)(x, *edges(run.plan, data)).cpu()
+    out: Tensor = run.model(trial).to(run.plan.device)(x, *edges(run.plan, data))
+    return out.cpu()
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:

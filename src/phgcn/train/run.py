@@ -217,7 +217,8 @@ class Run:
             raise ValueError(
                 f"{self.folder}: the run is not finished; `phgcn train ... --out {self.folder} --resume` does that"
             )
-        return read_json(path)
+        result: dict[str, Any] = read_json(path)
+        return result
 
     def _weights(self, trial: Trial) -> Path:
         return self.folder / f"{trial.name}.safetensors"
@@ -303,7 +304,8 @@ def build_model(plan: Plan, features: int, classes: int) -> NodeModel:
     arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed)
     if arguments.get("norm") == "none":
         arguments["norm"] = None
-    return entry.model_class()(features, out_channels=classes, **arguments)
+    model: NodeModel = entry.model_class()(features, out_channels=classes, **arguments)
+    return model
 
 
 @contextmanager

@@ -174,7 +174,8 @@ def _table_name(graph: str | None) -> str:
 @cache
 def _tables() -> dict[str, dict[str, dict[str, Any]]]:
     """Reads ``configs.toml``: settings by graph and model."""
-    return tomllib.loads(CONFIGS.read_text(encoding="utf-8"))
+    tables: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(CONFIGS.read_text(encoding="utf-8"))
+    return tables
 
 
 def describe_sources(resolved: Resolved, model: str) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
-def blur(table: Tensor, number: dict[tuple[int, ...], int], offsets: np.ndarray, weights: np.ndarray) -> Tensor:
+def blur(table: Tensor, number: dict[tuple[int, ...], int], offsets: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
     """Sums, for every vertex, the rows of the touched vertices at the given offsets, weighted.
 
     Shapes:

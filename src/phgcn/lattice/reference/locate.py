@@ -28,7 +28,8 @@ def kuhn_coordinates(points: Tensor, spacing: float, levels: int, lattice: int) 
     """Maps points (P, D) to Kuhn coordinates of level 0, in double precision: a far offset of all points costs no accuracy."""
     dim = points.size(1)
     matrix, shift = kuhn_matrix(dim).to(points.device), origin(dim, lattice).to(points.device)
-    return points.double() @ matrix.T / spacing + shift * 2 ** (levels - 1)
+    coordinates: Tensor = points.double() @ matrix.T / spacing + shift * 2 ** (levels - 1)
+    return coordinates
 
 
 def locate(w: Tensor, level: int) -> Simplices:

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...data.check import bad
 from ...data.load import user_cache
 from ...data.npz import DAMAGE
 from ...files import replacing
+from ..arrays import Floats, Ints
 from .isomap import isomap
 from .neighbourhood import METHODS
 from .poincare import poincare
 from .struc2vec import struc2vec
 
-EMBED: dict[str, Callable[[NDArray, int, int], NDArray]] = {"isomap": isomap, "poincare": poincare, "struc2vec": struc2vec}
+EMBED: dict[str, Callable[[Ints, int, int], Floats]] = {"isomap": isomap, "poincare": poincare, "struc2vec": struc2vec}
 VERSION = 1
 """To be counted up where an embedding changes."""
 
@@ -34,12 +34,12 @@ class Embedding:
         - **positions:** :math:`(N, 2)`
     """
 
-    positions: NDArray
+    positions: Floats
     seconds: float
     path: Path
 
 
-def embedding(edges: NDArray, count: int, method: str, seed: int = 0, again: bool = False) -> Embedding:
+def embedding(edges: Ints, count: int, method: str, seed: int = 0, again: bool = False) -> Embedding:
     """Reads the embedding of a graph from the cache, or computes and caches it.
 
     Args:
@@ -63,7 +63,7 @@ def embedding(edges: NDArray, count: int, method: str, seed: int = 0, again: boo
     return Embedding(positions, seconds, path)
 
 
-def cached_file(edges: NDArray, count: int, method: str, seed: int) -> Path:
+def cached_file(edges: Ints, count: int, method: str, seed: int) -> Path:
     """Returns the file of an embedding, in ``<user's cache>/phgcn/embeddings``: by method, the graph's edges, and the seed."""
     digest = hashlib.sha256(f"{VERSION} {count} ".encode() + np.ascontiguousarray(edges, np.int64).tobytes()).hexdigest()[:16]
     return user_cache().parent / "embeddings" / f"{method}-{digest}-{seed}.npz"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components, shortest_path
 
+from ..arrays import Floats, Ints
 from ..extra import needed
 
 MOST_EXACT = 8192
@@ -20,7 +21,7 @@ DIGITS = 7
 """Nodes with the same neighbours have the same place; rounding, to this many digits, lets them have it exactly."""
 
 
-def isomap(edges: NDArray, count: int, seed: int) -> NDArray:
+def isomap(edges: Ints, count: int, seed: int) -> Floats:
     r"""Computes the positions of nodes.
 
     Nodes of different components have no distance.  Each component is placed on its own, the components then side by side,
@@ -41,23 +42,24 @@ def isomap(edges: NDArray, count: int, seed: int) -> NDArray:
     return positions
 
 
-def _members(label: NDArray) -> list[NDArray]:
+def _members(label: NDArray[np.int32]) -> list[Ints]:
     """Lists the nodes of each component."""
     order = np.argsort(label, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(label[order])) + 1) if len(label) else []
 
 
-def _component(links: csr_matrix, seed: int) -> NDArray:
+def _component(links: csr_matrix, seed: int) -> Floats:
     """Computes the positions of the nodes of one component, relative to its centre."""
     if links.shape[0] <= MOST_EXACT:
         positions = _planar(shortest_path(links, unweighted=True), seed)[0]
     else:
         positions = _by_landmarks(links, seed)
     scale = np.abs(positions).max() * 10.0**-DIGITS
-    return np.round(positions / scale) * scale
+    rounded: Floats = np.round(positions / scale) * scale
+    return rounded
 
 
-def _planar(hops: NDArray, seed: int) -> tuple[NDArray, NDArray]:
+def _planar(hops: Floats, seed: int) -> tuple[Floats, Floats]:
     """Computes the planar positions that keep distances best, and the two eigenvalues."""
     from sklearn.decomposition import KernelPCA
 
@@ -65,7 +67,7 @@ def _planar(hops: NDArray, seed: int) -> tuple[NDArray, NDArray]:
     return leading.fit_transform(-0.5 * hops**2), leading.eigenvalues_
 
 
-def _by_landmarks(links: csr_matrix, seed: int) -> NDArray:
+def _by_landmarks(links: csr_matrix, seed: int) -> Floats:
     """Positions from distances to landmarks (de Silva and Tenenbaum, 2004): those of the landmarks keep their distances best,
     every other node is where its distances to them put it."""
     landmarks = np.sort(np.random.default_rng(seed).choice(links.shape[0], LANDMARKS, replace=False))
@@ -73,10 +75,11 @@ def _by_landmarks(links: csr_matrix, seed: int) -> NDArray:
     places, strength = _planar(hops[:, landmarks], seed)
     mean = (hops[:, landmarks] ** 2).mean(axis=1, keepdims=True)
     strength = np.where(strength > 0, strength, np.inf)  # a flat component has one dimension only
-    return (-0.5 * (hops**2 - mean)).T @ (places / strength)
+    positions: Floats = (-0.5 * (hops**2 - mean)).T @ (places / strength)
+    return positions
 
 
-def _side_by_side(positions: NDArray, groups: list[NDArray]) -> None:
+def _side_by_side(positions: Floats, groups: list[Ints]) -> None:
     """Moves the components apart, the largest first, along the first axis."""
     widths = [np.ptp(positions[nodes], axis=0) for nodes in groups]
     gap = 2 * max((float(np.hypot(*width)) for width in widths), default=0.0)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from ..arrays import Floats, Ints
 from .neighbourhood import Neighbourhood
 from .poincare import hyperbolic_distance
 
@@ -26,14 +27,14 @@ def computed(data: Data, method: str, seed: int = 0) -> Neighbourhood:
     return neighbourhood(edges, embedding(edges, int(data.num_nodes), method, seed).positions, method)
 
 
-def undirected(data: Data) -> NDArray:
+def undirected(data: Data) -> Ints:
     r"""Returns the edges of a graph in both directions, each once, without self-loops: :math:`(E, 2)`."""
     pairs = data.edge_index.cpu().numpy().T
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     return np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
 
 
-def neighbourhood(edges: NDArray, positions: NDArray, method: str) -> Neighbourhood:
+def neighbourhood(edges: Ints, positions: Floats, method: str) -> Neighbourhood:
     """Computes both neighbourhoods of a graph whose nodes have positions."""
     near, _ = latent_pairs(positions, len(edges), method)
     pairs = np.concatenate([edges, near])
@@ -41,7 +42,7 @@ def neighbourhood(edges: NDArray, positions: NDArray, method: str) -> Neighbourh
     return Neighbourhood(pairs, latent, quadrants(positions, pairs))
 
 
-def quadrants(positions: NDArray, pairs: NDArray) -> NDArray:
+def quadrants(positions: Floats, pairs: Ints) -> NDArray[np.uint8]:
     r"""Computes the quadrant of the second node of a pair, seen from the first: 0 right and above, 1 left and above, 2 right
     and below, 3 left and below.  On an axis counts as right or above; a node without a position as one in the same place.
 
@@ -49,10 +50,11 @@ def quadrants(positions: NDArray, pairs: NDArray) -> NDArray:
         - **positions:** :math:`(N, 2)`, **pairs:** :math:`(K, 2)`, **output:** :math:`(K,)`
     """
     step = positions[pairs[:, 1]] - positions[pairs[:, 0]]
-    return ((step[:, 0] < 0) + 2 * (step[:, 1] < 0)).astype(np.uint8)
+    quadrant: NDArray[np.uint8] = ((step[:, 0] < 0) + 2 * (step[:, 1] < 0)).astype(np.uint8)
+    return quadrant
 
 
-def latent_pairs(positions: NDArray, wanted: int, method: str) -> tuple[NDArray, float]:
+def latent_pairs(positions: Floats, wanted: int, method: str) -> tuple[Ints, float]:
     r"""Selects the pairs of nodes that are less than a radius apart.  The radius is chosen as Geom-GCN does: so that it gives
     as many pairs as the graph has, ``wanted``.
 
@@ -77,7 +79,7 @@ def latent_pairs(positions: NDArray, wanted: int, method: str) -> tuple[NDArray,
     return _of_nodes(taken, placed, place, many), radius
 
 
-def _of_nodes(pairs: NDArray, placed: NDArray, place: NDArray, many: NDArray) -> NDArray:
+def _of_nodes(pairs: Ints, placed: Ints, place: Ints, many: Ints) -> Ints:
     """Expands pairs of places to the pairs of nodes in them."""
     members = np.split(placed[np.argsort(place, kind="stable")], np.cumsum(many)[:-1]) if len(many) else []
     node_pairs = [np.stack(np.meshgrid(members[a], members[b], indexing="ij"), -1).reshape(-1, 2) for a, b in pairs]
@@ -85,7 +87,7 @@ def _of_nodes(pairs: NDArray, placed: NDArray, place: NDArray, many: NDArray) ->
     return nodes[np.lexsort((nodes[:, 1], nodes[:, 0]))]
 
 
-def _nearest(places: NDArray, many: NDArray, wanted: int, method: str) -> tuple[NDArray, NDArray]:
+def _nearest(places: Floats, many: Ints, wanted: int, method: str) -> tuple[Ints, Floats]:
     """Selects the pairs of places within a radius that holds at least ``wanted`` pairs of nodes, if there are that many;
     returns their distances too."""
     pairs, apart = np.empty((0, 2), np.int64), np.empty(0)
@@ -107,15 +109,16 @@ def _nearest(places: NDArray, many: NDArray, wanted: int, method: str) -> tuple[
     return pairs, apart
 
 
-def _distance(first: NDArray, second: NDArray) -> NDArray:
-    return np.hypot(*(first - second).T)
+def _distance(first: Floats, second: Floats) -> Floats:
+    distance: Floats = np.hypot(*(first - second).T)
+    return distance
 
 
-def _ball(places: NDArray, radius: float) -> tuple[NDArray, NDArray]:
+def _ball(places: Floats, radius: float) -> tuple[Floats, Floats]:
     return places, np.full(len(places), radius)
 
 
-def _hyperbolic_ball(places: NDArray, radius: float) -> tuple[NDArray, NDArray]:
+def _hyperbolic_ball(places: Floats, radius: float) -> tuple[Floats, Floats]:
     """Computes centre and radius of the Euclidean disc that equals a disc of hyperbolic space."""
     reach, square = np.tanh(radius / 2), (places**2).sum(axis=1)
     room = 1 - reach**2 * square

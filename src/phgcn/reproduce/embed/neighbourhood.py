@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..arrays import AnyInts
+
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
@@ -28,9 +30,9 @@ class Neighbourhood:
         - **quadrant:** :math:`(K,)`, 0 to 3: in which one the neighbour lies, seen from the centre
     """
 
-    pairs: NDArray
-    latent: NDArray
-    quadrant: NDArray
+    pairs: AnyInts
+    latent: NDArray[np.bool_]
+    quadrant: AnyInts
 
 
 def related_edges(data: Data, method: str, source: str = "computed", seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Ints
 from ..extra import needed
 
 EPOCHS = 50
@@ -15,7 +15,7 @@ NEGATIVE = 10
 BATCH = 50
 
 
-def poincare(edges: NDArray, count: int, seed: int) -> NDArray:
+def poincare(edges: Ints, count: int, seed: int) -> Floats:
     r"""Computes positions of nodes in the unit disc (Nickel and Kiela, 2017); distances in it are those of
     :func:`hyperbolic_distance`.
 
@@ -40,7 +40,7 @@ def poincare(edges: NDArray, count: int, seed: int) -> NDArray:
     return positions
 
 
-def hyperbolic_distance(first: NDArray, second: NDArray) -> NDArray:
+def hyperbolic_distance(first: Floats, second: Floats) -> Floats:
     r"""Computes the distance in the Poincaré disc.
 
     .. math::
@@ -52,4 +52,5 @@ def hyperbolic_distance(first: NDArray, second: NDArray) -> NDArray:
     """
     square = ((first - second) ** 2).sum(axis=1)
     room = (1 - (first**2).sum(axis=1)) * (1 - (second**2).sum(axis=1))
-    return np.arccosh(1 + 2 * square / room)
+    distance: Floats = np.arccosh(1 + 2 * square / room)
+    return distance

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...data.check import bad
 from ...data.load import graph_root, read_known
 from ...data.names import known_graph
 from ...data.npz import DAMAGE
+from ..arrays import AnyInts, Ints
 from .neighbourhood import QUADRANTS, Neighbourhood
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ def published(data: Data, method: str, root: str | Path | None = None) -> Neighb
     return neighbourhood
 
 
-def _numbers(twin: str, name: str, count: int, root: str | Path | None) -> NDArray:
+def _numbers(twin: str, name: str, count: int, root: str | Path | None) -> Ints:
     """Maps each node of a twin to its number in the other graph."""
     numbers = np.arange(count)
     numbers[_rows(twin, root)] = _rows(name, root)
     return numbers
 
 
-def _rows(name: str, root: str | Path | None) -> NDArray:
+def _rows(name: str, root: str | Path | None) -> AnyInts:
     """Reads the edges of a known graph, in the order of its file."""
     known = known_graph(name)
     assert known is not None

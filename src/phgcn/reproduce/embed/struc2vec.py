@@ -14,10 +14,10 @@ import logging
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from ...kernels.legacy import use_threads
+from ..arrays import Floats, Ints
 from ..extra import needed
 from .walks import compare, rings, running_weights, walks
 
@@ -27,7 +27,7 @@ WINDOW = 10
 EPOCHS = 5
 
 
-def struc2vec(edges: NDArray, count: int, seed: int) -> NDArray:
+def struc2vec(edges: Ints, count: int, seed: int) -> Floats:
     r"""Computes the positions of nodes; nodes without edges are placed beside each other, as their ring 0 has degree 0.
 
     Shapes:
@@ -46,7 +46,7 @@ def struc2vec(edges: NDArray, count: int, seed: int) -> NDArray:
     return _places(sentences, count, seed)
 
 
-def candidates(degree: NDArray) -> NDArray:
+def candidates(degree: Ints) -> Ints:
     r"""Selects the pairs of nodes to compare: each node with the :math:`2 \log_2 N` nodes of the nearest degree.
 
     Shapes:
@@ -60,7 +60,7 @@ def candidates(degree: NDArray) -> NDArray:
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
-def _layers(pairs: NDArray, cost: NDArray, count: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+def _layers(pairs: Ints, cost: Floats, count: int) -> tuple[Ints, Ints, Floats, Floats]:
     """Concatenates the layers into the arrays that :func:`walks` takes."""
     rows = [_layer(pairs[linked], cost[linked, hop], count) for hop, linked in enumerate(np.isfinite(cost).T)]
     ends = np.cumsum([0, *(len(others) for _, others, _, _ in rows)])
@@ -69,7 +69,7 @@ def _layers(pairs: NDArray, cost: NDArray, count: int) -> tuple[NDArray, NDArray
     return starts, others, sums, np.stack([row[3] for row in rows])
 
 
-def _layer(pairs: NDArray, cost: NDArray, count: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+def _layer(pairs: Ints, cost: Floats, count: int) -> tuple[Ints, Ints, Floats, Floats]:
     """Computes where each node's links begin, their targets, the prefix sums of their weights, and the probability of going
     up, which grows with the number of a node's links that are stronger than the mean."""
     both, cost = np.concatenate([pairs, pairs[:, ::-1]]), np.concatenate([cost, cost])
@@ -82,7 +82,7 @@ def _layer(pairs: NDArray, cost: NDArray, count: int) -> tuple[NDArray, NDArray,
     return starts, both[:, 1], running_weights(starts, cost), up / (up + 1)
 
 
-def _places(sentences: NDArray, count: int, seed: int) -> NDArray:
+def _places(sentences: Ints, count: int, seed: int) -> Floats:
     """Trains word2vec on sentences of nodes; returns a position per node."""
     from gensim.models import Word2Vec
 
@@ -91,4 +91,5 @@ def _places(sentences: NDArray, count: int, seed: int) -> NDArray:
     model = Word2Vec(
         words, vector_size=2, window=WINDOW, min_count=0, sg=1, hs=1, negative=0, epochs=EPOCHS, seed=seed, workers=1
     )
-    return model.wv[[str(node) for node in range(count)]].astype(np.float64)
+    positions: Floats = model.wv[[str(node) for node in range(count)]].astype(np.float64)
+    return positions

@@ -2,6 +2,7 @@ r"""The layer of Geom-GCN: sums over neighbours, one for each relation that a ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -103,7 +104,7 @@ class GeomGCNConv(torch.nn.Module):
         count, shape = x.size(0), (self.num_relations, self.out_channels)
         *sorted_edges, scale = arranged
         values = self.lin(x) * scale.unsqueeze(1)
-        sums = _RelatedSum.apply(values.view(count * shape[0], shape[1]), *sorted_edges)
+        sums = _related_sum(values.view(count * shape[0], shape[1]), *sorted_edges)
         virtual = sums.view(count, *shape) * scale.view(-1, 1, 1)
         return virtual.flatten(1) if self.concat else virtual.mean(dim=1)
 
@@ -139,7 +140,7 @@ def _capturing(tensor: Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-class RelationLinear(Linear):
+class RelationLinear(Linear):  # type: ignore[misc]  # PyG ships no types
     """One linear map for each relation, side by side, each with random weights for its own size."""
 
     def __init__(self, in_channels: int, out_channels: int, num_relations: int) -> None:
@@ -167,11 +168,16 @@ class _RelatedSum(torch.autograd.Function):
     exchanged: sorted segments both ways, so that no sum depends on the order in which threads come."""
 
     @staticmethod
-    def forward(ctx, values, sources, starts, targets, back_starts):
+    def forward(ctx: Any, values: Tensor, sources: Tensor, starts: Tensor, targets: Tensor, back_starts: Tensor) -> Tensor:
         ctx.save_for_backward(sources, starts, targets, back_starts)
-        return segment(values[sources], starts, reduce="sum")
+        sums: Tensor = segment(values[sources], starts, reduce="sum")
+        return sums
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
         sources, starts, targets, back_starts = ctx.saved_tensors
-        return _RelatedSum.apply(grad.contiguous(), targets, back_starts, sources, starts), None, None, None, None
+        return _related_sum(grad.contiguous(), targets, back_starts, sources, starts), None, None, None, None
+
+
+_related_sum: Callable[..., Tensor] = _RelatedSum.apply
