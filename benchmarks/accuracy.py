@@ -32,9 +32,8 @@ WORST = {"relative": max, "dev": max, "dev_structured": max, "cosine": min, "sec
 
 CAPTION = (
     "dev: error against the deviation from the mean. N={small:,}: float64, worst of {seeds} seeds, median time. "
-    "N={large:,}: float32, errors on {queries:,} random points, one seed. 'lattice' and 'lattice-fine' sum graphs of up to "
-    "1,200 points exactly, so at N={small:,} they are the exact sum and their error is rounding only; 'no near field' starts "
-    "the lattice at its finest level whatever the density, and shows what the lattice alone gives."
+    "N={large:,}: float32, errors on {queries:,} random points, one seed. 'no near field' starts the lattice at its "
+    "finest level whatever the density, and shows what the lattice alone gives."
 )
 
 

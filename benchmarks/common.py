@@ -5,16 +5,10 @@ Not run by itself.  All lengths are in units of 1/decay, so every call takes ``d
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import os
-import platform
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
@@ -22,6 +16,8 @@ from rich.console import Console
 from torch import Tensor
 
 import phgcn
+from phgcn.files import write_json  # noqa: F401, for the benchmarks
+from phgcn.provenance import provenance as package_provenance
 
 SEED = 0
 CLUSTERS = 6
@@ -129,64 +125,7 @@ def wide_console() -> Console:
 
 
 def provenance(seed: int = SEED) -> dict:
-    """Where numbers come from: machine, versions, commit, date, seed and command."""
-    packages = ("torch", "numba", "numpy", "phgcn", "pydensecrf2", "pykeops")
-    return {
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
-        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "python": platform.python_version(),
-        **{name: _version(name) for name in packages},
-        "commit": os.environ.get("PHGCN_COMMIT") or _git("rev-parse", "HEAD"),  # a copied tree has no history
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "seed": seed,
-        "command": " ".join(["python", _short(sys.argv[0]), *map(without_folder, sys.argv[1:])]),
-    }
-
-
-def _cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        found = subprocess.run(["git", *arguments], cwd=RESULTS.parent, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return found.stdout.strip()
-
-
-def without_folder(argument: str) -> str:
-    """An argument of the command; of a path that means nothing elsewhere, the name."""
-    return Path(argument).name if Path(argument).is_absolute() else argument
-
-
-def _short(script: str) -> str:
-    """The path of a script in the project."""
-    path, root = Path(script).resolve(), RESULTS.parent.parent
-    return str(path.relative_to(root)) if path.is_relative_to(root) else path.name
-
-
-def write_json(path: str | Path, content: dict) -> None:
-    """Writes a file whole or not at all: under a temporary name, then renamed."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(json.dumps(content, indent=1) + "\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Where numbers come from, as in every JSON of the project, and what else slows a machine down."""
+    about = package_provenance(seed, packages=("pydensecrf2", "pykeops"))
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    return about | {"wait_policy": os.environ.get("OMP_WAIT_POLICY"), "load": load}

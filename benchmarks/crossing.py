@@ -5,8 +5,8 @@ r"""From how many points on the lattice is faster than the exact sum: what ``met
 
 Both run on the same clouds in interleaved rounds, forward and backward, for several spreads, dimensions and widths.  The
 *crossing* is the number of points at which their times, interpolated between sizes on a logarithmic scale, are equal.
-Prints it for each cloud, and by how much a switch at ``EXACT_PAIRS`` pairs is slower than the better of the two; writes
-``benchmarks/results/crossing.json``.
+Prints it for each cloud, and by how much a switch at ``phgcn.functional.EXACT_PAIRS`` is slower than the better of the two;
+writes ``benchmarks/results/crossing.json``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Callable
+from functools import partial
 
 import common
 import torch
 from rich.table import Table
 
 import phgcn
-from phgcn.lattice import groups
+from phgcn.functional import EXACT_PAIRS
 
 SIZES = (500, 1000, 1500, 2000, 3000, 4000)
 CLOUDS = ("spread 1", "spread 3", "spread 10", "clusters")
@@ -34,19 +34,6 @@ def training_step(points: torch.Tensor, values: torch.Tensor, method: str) -> No
     leaves = [points.detach().requires_grad_(), values.detach().requires_grad_()]
     out = phgcn.global_attention(*leaves, decay=1.0, method=method)
     torch.autograd.grad(out, leaves, torch.ones_like(out))
-
-
-def timed(method: str, points: torch.Tensor, values: torch.Tensor) -> Callable[[], float]:
-    """A job that never switches to the exact sum by itself."""
-
-    def job() -> float:
-        limit, groups.EXACT_PAIRS = groups.EXACT_PAIRS, 0
-        try:
-            return common.seconds(lambda: training_step(points, values, method))
-        finally:
-            groups.EXACT_PAIRS = limit
-
-    return job
 
 
 def crossing(sizes: tuple[int, ...], ratios: list[float]) -> float:
@@ -75,7 +62,7 @@ def measure(sizes: tuple[int, ...], rounds: int) -> list[dict]:
                 for count in sizes:
                     given = common.cloud(cloud, count, dim), common.random_features(count, channels)
                     for method in ("exact", "lattice"):
-                        jobs[f"{method} {count}"] = timed(method, *given)
+                        jobs[f"{method} {count}"] = partial(training_step, *given, method)
                 times = common.interleaved(jobs, rounds, lambda text, d=dim, n=cloud: status.update(f"D={d}, {n}: {text}"))
                 ratios = [times[f"exact {n}"]["median"] / times[f"lattice {n}"]["median"] for n in sizes]
                 rows.append({"dim": dim, "channels": channels, "cloud": cloud, "ratios": ratios, "times": times})
@@ -92,7 +79,7 @@ def main() -> None:
     sizes = SIZES[1::3] if options.quick else SIZES
     rounds = options.rounds or (2 if options.quick else 5)
     rows = measure(sizes, rounds)
-    now = math.sqrt(groups.EXACT_PAIRS)
+    now = math.sqrt(EXACT_PAIRS["cpu"])
     for row in rows:
         row["loss"] = loss(sizes, row["ratios"], now)
     typical = statistics.median(row["crossing"] for row in rows)
@@ -106,7 +93,7 @@ def main() -> None:
         table.add_row(str(row["dim"]), str(row["channels"]), row["cloud"], *numbers)
     console.print(table)
     content = {"provenance": common.provenance(), "quick": options.quick, "rounds": rounds, "sizes": sizes}
-    common.write_json(options.out, {**content, "exact_pairs": groups.EXACT_PAIRS, "median_crossing": typical, "rows": rows})
+    common.write_json(options.out, {**content, "exact_pairs": EXACT_PAIRS["cpu"], "median_crossing": typical, "rows": rows})
     console.print(f"median crossing: {typical:,.0f} points; auto switches at {now:,.0f}; written to {options.out}")
 
 

@@ -18,16 +18,19 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from phgcn.reproduce.provenance import provenance
+import phgcn.reproduce  # noqa: F401, registers Geom-GCN
+from phgcn.files import write_json
+from phgcn.provenance import provenance
+from phgcn.registry import model_names
 from phgcn.train import Plan, find, resolve
-from phgcn.train.files import write_json
 from phgcn.train.loop import Task
 from phgcn.train.metrics import accuracy, mean_and_deviation
 from phgcn.train.run import prepare, seeded, start
-from phgcn.train.settings import EMBEDDINGS, used
+from phgcn.train.settings import used
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "results" / "geom-gcn" / "authors.json"
 GRAPHS = ("cornell-2020",)
+MODELS = tuple(name for name in model_names() if name.startswith("geom-gcn"))
 
 
 def row(graph: str, model: str, splits: int) -> dict:
@@ -70,7 +73,7 @@ def by_authors(plan: Plan, task: Task) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", nargs="+", default=GRAPHS)
-    parser.add_argument("--models", nargs="+", default=list(EMBEDDINGS), choices=list(EMBEDDINGS))
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--out", type=Path, default=OUT)
     arguments = parser.parse_args()

@@ -69,8 +69,8 @@ def main() -> None:
         graph, work = arguments.one
         print(json.dumps(train(graph) if work == "phgcn" else embed(graph, work)))
         return
-    from phgcn.reproduce.provenance import provenance
-    from phgcn.train.files import write_json
+    from phgcn.files import write_json
+    from phgcn.provenance import provenance
 
     rows = json.loads(arguments.out.read_text())["rows"] if arguments.out.is_file() else []
     for graph in arguments.graphs:

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from phgcn.data import load_graph
+from phgcn.files import write_json
+from phgcn.provenance import provenance
 from phgcn.reproduce.embed import METHODS, Neighbourhood
 from phgcn.reproduce.embed.latent import computed
 from phgcn.reproduce.embed.published import published
-from phgcn.reproduce.provenance import provenance
-from phgcn.train.files import write_json
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results" / "geom-gcn"
 GRAPHS = ("texas", "cornell", "wisconsin", "cora", "citeseer", "actor", "pubmed")

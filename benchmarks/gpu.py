@@ -5,11 +5,10 @@ r"""The filter on one GPU: is it right, how long does it take, where does the ti
     python benchmarks/gpu.py --quick                  # small clouds, to see that it works
 
 Sections: ``check`` (against the plain torch reference on the CPU, float32 and float64, forward and backward; the same bits
-from run to run; a batch against its graphs alone), ``speed`` (the marks), ``stages`` (each stage beside the bytes that it is
-given and returns, at copy speed), ``launches`` (what launching kernels ourselves gains), ``crossing`` (exact against lattice),
-``large`` (ten million points, and the memory), ``memory`` (out of memory is torch's error, and the process goes on), ``tiny``
-(one small filter and its gradient, for compute-sanitizer).  Run it with ``PYTHONPATH=src`` where the package is not installed.
-Medians with CUDA events; prints tables, writes ``benchmarks/results/gpu.json``.
+from run to run; a batch against its graphs alone), ``speed`` (the marks), ``stages`` (where the time goes), ``crossing``
+(exact against lattice), ``large`` (ten million points, and the memory), ``memory`` (out of memory is torch's error, and the
+process goes on), ``tiny`` (one small filter and its gradient, for compute-sanitizer).  Run it with ``PYTHONPATH=src`` where the
+package is not installed.  Medians with CUDA events; prints tables, writes ``benchmarks/results/gpu.json``.
 """
 
 from __future__ import annotations
@@ -23,16 +22,14 @@ from functools import partial
 
 import common
 import torch
-from gpu_check import check, small
+from gpu_check import check, with_near_field
 from gpu_common import CHANNELS, DEVICE, DIM, cloud, copy_speed, features, milliseconds, step
 from gpu_stages import stages
 
-from phgcn import structural_attention
 from phgcn.functional import global_attention
-from phgcn.lattice import Separable, groups
-from phgcn.lattice.scheme import without_exception
+from phgcn.lattice import Separable
 
-SECTIONS = ("check", "speed", "stages", "launches", "crossing", "large", "memory")
+SECTIONS = ("check", "speed", "stages", "crossing", "large", "memory")
 MARKS = {
     ("separable", 100_000, "spread 1"): 1.0,
     ("separable", 100_000, "spread 10"): 1.0,
@@ -55,59 +52,28 @@ def speed(quick: bool) -> Iterator[dict]:
     copy = copy_speed()
     sizes = (20_000, 50_000) if quick else (100_000, 1_000_000)
     print(f"copy: {copy / 1e12:.2f} TB/s", flush=True)
-    limit, groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS_CUDA, 0
-    try:
-        for method in ("separable", "lattice", "lattice-fine", "exact"):
-            for count in sizes:
-                if method == "exact" and count > 100_000:
-                    continue
-                for name in ("spread 1", "spread 3", "spread 10", "clusters"):
-                    if method == "exact" and name != "spread 1":
-                        continue
-                    points, values = cloud(name, count).to(DEVICE), features(count).to(DEVICE)
-                    call = partial(global_attention, points, values, decay=1.0, method=method)
-                    forward = milliseconds(call)
-                    both = milliseconds(lambda p=points, f=values, m=method: step(p, f, m), 7)
-                    floor = 4 * count * (DIM + 2 * CHANNELS) / copy * 1000
-                    row = {"method": method, "count": count, "cloud": name, "floor": floor, "forward": forward, "both": both}
-                    row["mark"] = MARKS.get((method, count, name))
-                    yield row
-                    f, b = statistics.median(forward), statistics.median(both)
-                    print(
-                        f"{method:13} N={count:>9,} {name:9} forward {f:8.3f} ms (mark {row['mark']}, floor {floor:.3f}), "
-                        f"with backward {b:8.3f} ms = {b / f:.2f}x",
-                        flush=True,
-                    )
-    finally:
-        groups.EXACT_PAIRS_CUDA = limit
+    for method, count, name in speed_cases(sizes):
+        points, values = cloud(name, count).to(DEVICE), features(count).to(DEVICE)
+        forward = milliseconds(partial(global_attention, points, values, decay=1.0, method=method))
+        both = milliseconds(partial(step, points, values, method), 7)
+        floor = 4 * count * (DIM + 2 * CHANNELS) / copy * 1000
+        mark = MARKS.get((method, count, name))
+        yield {"method": method, "count": count, "cloud": name, "floor": floor, "forward": forward, "both": both, "mark": mark}
+        f, b = statistics.median(forward), statistics.median(both)
+        print(
+            f"{method:13} N={count:>9,} {name:9} forward {f:8.3f} ms (mark {mark}, floor {floor:.3f}), "
+            f"with backward {b:8.3f} ms = {b / f:.2f}x",
+            flush=True,
+        )
 
 
-def launches(quick: bool) -> Iterator[dict]:
-    """Small clouds and a small graph, where the host decides, launched by :class:`phgcn.kernels.triton.Kernel` and by Triton,
-    in turns."""
-    from phgcn.kernels.triton import Kernel
-
-    ways = {"direct": Kernel.__getitem__, "triton": lambda kernel, grid: kernel.function[grid]}
-    points, values = cloud("spread 1", 10_000).to(DEVICE), features(10_000).to(DEVICE)
-    edge_index = torch.randint(0, 200, (2, 1000), generator=torch.Generator().manual_seed(0)).to(DEVICE)
-    jobs = {
-        "`structural_attention`, 200 nodes, 1,000 edges": lambda: structural_attention(points[:200], values[:200], edge_index)
-    }
-    for method in (Separable(), without_exception("lattice", DIM), "exact"):
-        name = method if isinstance(method, str) else type(method).__name__
-        jobs[f"{name}, 10,000 points"] = partial(global_attention, points, values, decay=1.0, method=method)
-        jobs[f"{name}, 10,000 points, with backward"] = partial(step, points, values, method)
-    for what, job in jobs.items():
-        row: dict = {"what": what, **{way: [] for way in ways}}
-        try:
-            for _ in range(2 if quick else 9):
-                for way, launch in ways.items():
-                    Kernel.__getitem__ = launch  # type: ignore[method-assign]
-                    row[way] += milliseconds(job, 3)
-        finally:
-            Kernel.__getitem__ = ways["direct"]  # type: ignore[method-assign]
-        print(what, {way: round(statistics.median(row[way]), 3) for way in ways}, flush=True)
-        yield row
+def speed_cases(sizes: tuple[int, ...]) -> Iterator[tuple[str, int, str]]:
+    """Yields method, number of points and cloud; the exact sum only where it takes milliseconds."""
+    for method in ("separable", "lattice", "lattice-fine"):
+        for count in sizes:
+            for name in ("spread 1", "spread 3", "spread 10", "clusters"):
+                yield method, count, name
+    yield "exact", sizes[0], "spread 1"
 
 
 # Exact or lattice; large clouds; memory
@@ -116,20 +82,16 @@ def launches(quick: bool) -> Iterator[dict]:
 def crossing(quick: bool) -> Iterator[dict]:
     """Training steps of both, by the number of points."""
     sizes = (2000, 8000) if quick else (2000, 5000, 10_000, 20_000, 40_000, 80_000)
-    limit, groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS_CUDA, 0
-    try:
-        for dim, channels in ((2, 8), (4, 8), (4, 64), (6, 8)):
-            for name in ("spread 1", "spread 10", "clusters"):
-                ratios = {}
-                for count in sizes:
-                    points, values = cloud(name, count, dim).to(DEVICE), features(count, channels).to(DEVICE)
-                    times = {m: milliseconds(lambda p=points, f=values, m=m: step(p, f, m), 5) for m in ("exact", "lattice")}
-                    ratios[count] = statistics.median(times["exact"]) / statistics.median(times["lattice"])
-                    yield {"dim": dim, "channels": channels, "cloud": name, "count": count, "ratio": ratios[count], **times}
-                text = ", ".join(f"{count:,}: {ratio:.2f}" for count, ratio in ratios.items())
-                print(f"exact / lattice, D={dim} C={channels} {name}: {text}", flush=True)
-    finally:
-        groups.EXACT_PAIRS_CUDA = limit
+    for dim, channels in ((2, 8), (4, 8), (4, 64), (6, 8)):
+        for name in ("spread 1", "spread 10", "clusters"):
+            ratios = {}
+            for count in sizes:
+                points, values = cloud(name, count, dim).to(DEVICE), features(count, channels).to(DEVICE)
+                times = {method: milliseconds(partial(step, points, values, method), 5) for method in ("exact", "lattice")}
+                ratios[count] = statistics.median(times["exact"]) / statistics.median(times["lattice"])
+                yield {"dim": dim, "channels": channels, "cloud": name, "count": count, "ratio": ratios[count], **times}
+            text = ", ".join(f"{count:,}: {ratio:.2f}" for count, ratio in ratios.items())
+            print(f"exact / lattice, D={dim} C={channels} {name}: {text}", flush=True)
 
 
 def large(quick: bool) -> Iterator[dict]:
@@ -140,8 +102,8 @@ def large(quick: bool) -> Iterator[dict]:
             for count in (100_000, 1_000_000) if quick else (1_000_000, 10_000_000):
                 points, values = cloud(name, count).to(DEVICE), features(count).to(DEVICE)
                 torch.cuda.reset_peak_memory_stats()
-                forward = milliseconds(lambda p=points, f=values, m=method: global_attention(p, f, decay=1.0, method=m), 3)
-                both = milliseconds(lambda p=points, f=values, m=method: step(p, f, m), 3)
+                forward = milliseconds(partial(global_attention, points, values, decay=1.0, method=method), 3)
+                both = milliseconds(partial(step, points, values, method), 3)
                 peak = torch.cuda.max_memory_allocated() / 1e9
                 per_point[count] = statistics.median(forward) / count
                 yield {"method": method, "cloud": name, "count": count, "forward": forward, "both": both, "peak": peak}
@@ -176,7 +138,7 @@ def memory(quick: bool) -> dict:
 
 def tiny(quick: bool) -> dict:
     """One small filter of each kind and its gradient: to be run under compute-sanitizer."""
-    for method in (Separable(), small(4, 0), small(4, 2), "exact"):
+    for method in (Separable(), with_near_field(4, 0), with_near_field(4, 2), "exact"):
         step(cloud("spread 2", 300).to(DEVICE), features(300, 20).to(DEVICE), method)
     torch.cuda.synchronize()
     print("tiny: done", flush=True)
@@ -205,7 +167,6 @@ def main() -> None:
         "check": check,
         "speed": speed,
         "stages": stages,
-        "launches": launches,
         "crossing": crossing,
         "large": large,
         "memory": memory,

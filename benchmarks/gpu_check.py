@@ -17,7 +17,8 @@ from gpu_common import DEVICE, cloud, features
 from torch import Tensor
 
 from phgcn.functional import global_attention, permutohedral_filter
-from phgcn.lattice import MultiScale, Separable, groups
+from phgcn.lattice import MultiScale, Separable
+from phgcn.lattice.scheme import named_scheme
 
 WORKERS = 8
 """Processes that check cases."""
@@ -37,11 +38,9 @@ def outputs(inputs: dict, device: str, dtype: torch.dtype, backend: str, call: C
     return [out.detach(), *torch.autograd.grad(out, list(leaves.values()), grad)]
 
 
-def small(dim: int, near: int, lattices: int = 1) -> MultiScale:
-    """A named scheme that uses the lattice for clouds of any size."""
-    from phgcn.lattice.scheme import named_scheme
-
-    return dataclasses.replace(named_scheme("lattice", dim), near_field=near, lattices=lattices)
+def with_near_field(dim: int, level: int, lattices: int = 1) -> MultiScale:
+    """The named scheme, its lattice starting at some level whatever the density."""
+    return dataclasses.replace(named_scheme("lattice", dim), near_field=level, lattices=lattices)
 
 
 @dataclasses.dataclass
@@ -64,11 +63,11 @@ def check_cases(quick: bool) -> dict[str, Case]:
         graphs = {"batch": torch.arange(30) * 7 % 5 % 3}
         asked = {"queries": cloud("spread 1", 22, dim).reshape(11, 2, dim), "query_batch": torch.arange(11) % 3}
         types = both if dim == 2 else both[1:]
-        last = len(small(dim, 0).hops) - 1
-        kinds: dict[str, object] = {"separable": Separable(), f"near field {last}": small(dim, last)}
+        last = len(with_near_field(dim, 0).hops) - 1
+        kinds: dict[str, object] = {"separable": Separable(), f"near field {last}": with_near_field(dim, last)}
         if dim in (2, 4):
-            kinds |= {"exact": "exact", "all levels": small(dim, 0), "near field 1": small(dim, 1)}
-            kinds |= {"two lattices": small(dim, 1, 2)}
+            kinds |= {"exact": "exact", "all levels": with_near_field(dim, 0), "near field 1": with_near_field(dim, 1)}
+            kinds |= {"two lattices": with_near_field(dim, 1, 2)}
         for kind, method in kinds.items():
             cases[f"D={dim} {kind}, graphs and heads"] = Case({**base, **graphs}, global_attention, method, types)
             if dim in (2, 4):
@@ -102,7 +101,6 @@ def check_case(name: str, quick: bool) -> dict[str, float]:
     """The worst error of a case for each type, and how many of them are wrong."""
     case, row, wrong = check_cases(quick)[name], {}, 0
     tolerance = {torch.float64: 1e-10, torch.float32: 1e-4}
-    groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS
     options = {"method": case.method, "decay": 1.0}
     want = outputs(case.inputs, "cpu", torch.float64, "reference", case.call, **options)
     for dtype in case.types:
@@ -123,27 +121,23 @@ def check_case(name: str, quick: bool) -> dict[str, float]:
 def same_bits(count: int) -> dict[str, bool]:
     """The same bits from run to run, and alone as in a batch."""
     found = {}
-    limit, groups.EXACT_PAIRS_CUDA = groups.EXACT_PAIRS_CUDA, 0
-    try:
-        for method in ("separable", "lattice"):
-            for name in ("spread 1", "spread 10"):
-                given = {"positions": cloud(name, count), "values": features(count, 16)}
-                run = functools.partial(
-                    outputs, device=DEVICE, dtype=torch.float32, backend="triton", call=global_attention, method=method
-                )
-                first = run(given)
-                found[f"{method}, {name}, two runs"] = all(map(torch.equal, first, run(given)))
-                batch = torch.arange(count) * 7 % 3 % 2
-                together = run({**given, "batch": batch})
-                for graph in range(2):
-                    part = {k: v[batch == graph] for k, v in given.items()}
-                    own = (batch == graph).to(DEVICE)
-                    grad = features(count * 16, 1, 9).reshape(count, 16)[batch == graph].to(DEVICE)
-                    leaves = [v.to(DEVICE).requires_grad_() for v in part.values()]
-                    out = global_attention(*leaves, method=method)
-                    alone = [out.detach(), *torch.autograd.grad(out, leaves, grad)]
-                    equal = all(torch.equal(a[own], b) for a, b in zip(together, alone, strict=True))
-                    found[f"{method}, {name}, graph {graph} alone"] = equal
-    finally:
-        groups.EXACT_PAIRS_CUDA = limit
+    for method in ("separable", "lattice", "exact"):
+        size = count // 10 if method == "exact" else count
+        for name in ("spread 1", "spread 10"):
+            inputs = {"positions": cloud(name, size), "values": features(size, 16)}
+            run = functools.partial(
+                outputs, device=DEVICE, dtype=torch.float32, backend="triton", call=global_attention, method=method
+            )
+            first = run(inputs)
+            found[f"{method}, {name}, two runs"] = all(map(torch.equal, first, run(inputs)))
+            batch = torch.arange(size) * 7 % 3 % 2
+            together = run({**inputs, "batch": batch})
+            for graph in range(2):
+                inside = batch == graph
+                grad = features(size * 16, 1, 9).reshape(size, 16)[inside].to(DEVICE)
+                leaves = [tensor[inside].to(DEVICE).requires_grad_() for tensor in inputs.values()]
+                out = global_attention(*leaves, method=method)
+                alone = [out.detach(), *torch.autograd.grad(out, leaves, grad)]
+                equal = all(torch.equal(a[inside.to(DEVICE)], b) for a, b in zip(together, alone, strict=True))
+                found[f"{method}, {name}, graph {graph} alone"] = equal
     return found

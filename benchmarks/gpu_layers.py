@@ -6,7 +6,7 @@ r"""Exact attention and the layers on a GPU: checked against plain torch, then t
 ========  ===================================================================================================
 check     outputs and gradients against plain torch in float64, the same bits in every run
 exact     exact attention, N = 100,000, C = 64, D = 4: forward and backward
-tune      the same for other tiles; tune_structural: structural attention for other tiles
+tune      the same for other tiles
 layers    a training step of GATConv, EDAConv and PHGCNConv, 1,000,000 nodes, 10,000,000 edges, 8 heads x 8 channels
 small     a training step on a graph of 183 nodes (the size of texas), eager, compiled and as a CUDA graph, kernels launched
 training  an epoch of all models on texas and cora in a run of ``phgcn train --device cuda``, checkpoints included
@@ -154,14 +154,14 @@ def exact(rounds: int = 20) -> dict:
 
 def tune(rounds: int = 5) -> dict:
     """Other tiles of exact attention; what is best is written into the code by hand."""
-    from phgcn.lattice.triton import exact as room
+    from phgcn.exact.triton import attend
 
-    before = dict(room.TILES)
+    before = dict(attend.TILES)
     found: dict[str, dict] = {}
     try:
         for tile in TILES:
             label = f"exact {tile}"
-            room.TILES["forward", torch.float32] = room.TILES["backward", torch.float32] = room.Tile(*tile)
+            attend.TILES["forward", torch.float32] = attend.TILES["backward", torch.float32] = attend.Tile(*tile)
             times = exact_jobs(rounds)
             found[label] = {name: t["median"] for name, t in times.items()}
             try:
@@ -170,31 +170,7 @@ def tune(rounds: int = 5) -> dict:
                 found[label]["error"] = type(error).__name__
             print(label, found[label], flush=True)
     finally:
-        room.TILES.update(before)
-    return found
-
-
-def tune_structural(rounds: int = 5) -> dict:
-    """Other tiles of structural attention."""
-    from phgcn.structural import gpu
-
-    shape_of = gpu.shape_of
-    found: dict[str, dict] = {}
-    try:
-        given = [normal(NODES, HEADS, w, seed=w).requires_grad_() for w in (DIM, CHANNELS)]
-        edge_index = edges(NODES, EDGES)
-
-        def forward() -> Tensor:
-            return phgcn.structural_attention(*given, edge_index, backend="triton")
-
-        for count, warps in ((4, 1), (8, 1), (16, 1), (32, 1), (16, 2), (32, 2), (32, 4)):
-            gpu.shape_of = lambda p, v, count=count, warps=warps: shape_of(p, v)._replace(edges=count, warps=warps)
-            label = f"structural, {count} edges, {warps} warps"
-            times = timed({"forward": forward, "backward": partial(backward_only, forward, given)}, rounds)
-            found[label] = {name: t["median"] for name, t in times.items()}
-            print(label, found[label], flush=True)
-    finally:
-        gpu.shape_of = shape_of
+        attend.TILES.update(before)
     return found
 
 
@@ -238,7 +214,6 @@ SECTIONS = {
     "check": check,
     "exact": exact,
     "tune": tune,
-    "tune_structural": tune_structural,
     "layers": layers,
     "small": small,
     "training": training,

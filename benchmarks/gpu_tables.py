@@ -132,17 +132,15 @@ def speed_floors(measured: dict) -> list[str]:
 
 
 def stages(measured: dict) -> list[str]:
-    """Every stage that takes 3 % or more, with its floor."""
+    """Every stage that takes 3 % or more."""
     kinds = {"forward": "forward", "both": "with backward"}
     rows = []
     for r in measured["stages"]:
         longest_first = sorted(r["stages"].items(), key=lambda part: -part[1]["ms"])
-        parts = [
-            f"{name} {part['ms']:.2f} ({part['floor']:.2f})" for name, part in longest_first if part["ms"] >= 0.03 * r["ms"]
-        ]
+        parts = [f"{name} {part['ms']:.2f}" for name, part in longest_first if part["ms"] >= 0.03 * r["ms"]]
         parts.append(f"between {r['between']:.2f}")
         rows.append([f"`{r['method']}`", f"{r['count']:,}", r["cloud"], kinds[r["kind"]], f"{r['ms']:.2f}", "; ".join(parts)])
-    return table(["method", "N", "cloud", "", "ms", "stages, ms (floor)"], rows)
+    return table(["method", "N", "cloud", "", "ms", "stages, ms"], rows)
 
 
 def kernel_name(name: str) -> str:

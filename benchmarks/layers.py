@@ -11,11 +11,9 @@ ratios are those of medians.  Memory is measured in new processes.  Pubmed is re
 from __future__ import annotations
 
 import argparse
-import functools
 import gc
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,7 +30,6 @@ from torch_geometric.nn import GATConv
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from phgcn.nn import EDAConv, PHGCNConv
-from phgcn.structural import cpu
 
 HEADS = 8
 CHANNELS = 8
@@ -44,7 +41,6 @@ CLUSTER_WIDTH = 0.1
 about 1/decay_global within a spread of about ten times as much."""
 
 LAYERS = {"GATConv": GATConv, "EDAConv": EDAConv, "PHGCNConv": PHGCNConv}
-KERNELS = ("by_node", "take", "invert", "pack_rows", "attend", "pack_gradients", "target_gradients", "source_gradients")
 
 
 @dataclass(frozen=True)
@@ -128,48 +124,24 @@ def extra_memory(layer: str, sizes: Sizes) -> float:
 
 
 def stages(job: Callable[[], object]) -> dict[str, float]:
-    """Milliseconds by op of torch, and those of structural attention by kernel, of one step."""
-    taken: dict[str, float] = defaultdict(float)
-    profiled(job, taken)
+    """Milliseconds of one step by op of torch, the longest first."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        job()
+    entries = profile.key_averages()
+    taken = {entry.key: entry.self_cpu_time_total / 1000 for entry in entries if not entry.key.startswith("autograd::")}
     return {name: round(ms, 2) for name, ms in sorted(taken.items(), key=lambda item: -item[1]) if ms >= 0.05}
-
-
-def profiled(job: Callable[[], object], taken: dict[str, float]) -> None:
-    kernels = {name: getattr(cpu, name) for name in KERNELS}
-    for name, kernel in kernels.items():
-        setattr(cpu, name, timed(name, kernel, taken))
-    try:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            job()
-    finally:
-        for name, kernel in kernels.items():
-            setattr(cpu, name, kernel)
-    for entry in profile.key_averages():
-        if not entry.key.startswith("autograd::"):
-            taken[entry.key] += entry.self_cpu_time_total / 1000
-
-
-def timed(name: str, kernel: Callable, taken: dict[str, float]) -> Callable:
-    @functools.wraps(kernel)
-    def call(*arguments):
-        begin = time.perf_counter()
-        found = kernel(*arguments)
-        taken[f"  kernel {name}"] += 1000 * (time.perf_counter() - begin)
-        return found
-
-    return call
 
 
 # Ratios and their marks
 
 
 def marks(times: dict[str, dict], peaks: dict[str, float]) -> list[dict]:
-    """Every ratio, the mark it should reach, and whether it does."""
-    found: list[dict] = []
+    """Compares every ratio with the mark it should reach."""
+    rows: list[dict] = []
 
     def add(text: str, value: float, mark: float, at_least: bool = False) -> None:
         reached = value >= mark if at_least else value <= mark
-        found.append({"what": text, "value": value, "mark": mark, "at_least": at_least, "unit": "x", "reached": reached})
+        rows.append({"what": text, "value": value, "mark": mark, "at_least": at_least, "unit": "x", "reached": reached})
 
     def ratio(over: str, under: str) -> float:
         return times[over]["median"] / times[under]["median"]
@@ -181,10 +153,10 @@ def marks(times: dict[str, dict], peaks: dict[str, float]) -> list[dict]:
     ):  # fmt: skip
         add(f"PHGCNConv / GATConv, {job}", ratio(f"PHGCNConv, {job}", f"GATConv, {job.split(',')[0]}"), mark)
     add("peak memory of EDAConv / GATConv, random graph", peaks["EDAConv"] / peaks["GATConv"], 0.5)
-    return found
+    return rows
 
 
-def report(console: Console, times: dict[str, dict], peaks: dict[str, float], found: list[dict], parts: dict) -> None:
+def report(console: Console, times: dict[str, dict], peaks: dict[str, float], ratios: list[dict], parts: dict) -> None:
     table = Table(title=f"A training step, {HEADS} heads x {CHANNELS} channels, float32")
     for heading in ("job", "median ms", "least ms"):
         table.add_column(heading, justify="left" if heading == "job" else "right")
@@ -195,12 +167,12 @@ def report(console: Console, times: dict[str, dict], peaks: dict[str, float], fo
     table = Table(title="Ratios of medians")
     for heading in ("what", "measured", "mark", ""):
         table.add_column(heading, justify="left" if heading == "what" else "right")
-    for m in found:
-        said = "[green]reached[/]" if m["reached"] else "[red]missed[/]"
-        table.add_row(m["what"], f"{m['value']:.2f}{m['unit']}", f"{'>=' if m['at_least'] else '<='} {m['mark']:g}", said)
+    for m in ratios:
+        verdict = "[green]reached[/]" if m["reached"] else "[red]missed[/]"
+        table.add_row(m["what"], f"{m['value']:.2f}{m['unit']}", f"{'>=' if m['at_least'] else '<='} {m['mark']:g}", verdict)
     console.print(table)
     for job, taken in parts.items():
-        table = Table(title=f"Where the time goes: {job}", caption="kernels are within phgcn::structural and its backward")
+        table = Table(title=f"Where the time goes: {job}")
         table.add_column("op")
         table.add_column("ms", justify="right")
         for op, ms in list(taken.items())[:14]:
@@ -227,13 +199,13 @@ def main() -> None:
         times |= common.interleaved(large, large_rounds, status.update)
         status.update("stages")
         parts = {name: stages(job) for name, job in (small | large).items()}
-    found = marks(times, peaks)
-    report(console, times, peaks, found, parts)
+    ratios = marks(times, peaks)
+    report(console, times, peaks, ratios, parts)
     content = {"provenance": common.provenance(), "quick": options.quick, "rounds": rounds, "large_rounds": large_rounds}
     content |= {"sizes": asdict(sizes), "heads": HEADS, "channels": CHANNELS, "width": WIDTH}
-    common.write_json(options.out, {**content, "marks": found, "times": times, "peak_bytes": peaks, "stages_ms": parts})
-    reached = sum(m["reached"] for m in found)
-    console.print(f"{reached} of {len(found)} marks reached, in {time.perf_counter() - begin:.0f} s; written to {options.out}")
+    common.write_json(options.out, {**content, "marks": ratios, "times": times, "peak_bytes": peaks, "stages_ms": parts})
+    reached = sum(m["reached"] for m in ratios)
+    console.print(f"{reached} of {len(ratios)} marks reached, in {time.perf_counter() - begin:.0f} s; written to {options.out}")
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ from rich.table import Table
 from torch.nn.functional import cross_entropy
 
 from phgcn.cli.display import TrainingDisplay
+from phgcn.registry import model_names
 from phgcn.train import Plan, Settings, Task, Training, find
 from phgcn.train.checkpoints import SHARE
 from phgcn.train.run import prepare, seeded, start
-from phgcn.train.settings import MODELS
 
 MARK, HELP_MARK = 1.10, 1.0
 HELP_RUNS = 5
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="on texas, two seconds each; the marks mean nothing then")
     parser.add_argument("--rounds", type=int, default=None, help="how often each loop runs (default: 4, quick: 1)")
     parser.add_argument("--seconds", type=float, default=None, help="how long each time (default: 5, quick: 2)")
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS, help="which models (default: all)")
+    parser.add_argument("--models", nargs="+", default=model_names(), choices=model_names(), help="which models (default: all)")
     parser.add_argument("--out", default=common.RESULTS / "training.json", help="where the JSON goes")
     options = parser.parse_args()
     graph = "texas" if options.quick else "pubmed"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from phgcn.train.files import read_tensors
+from phgcn.files import read_tensors
 
 TIMES = ("seconds", "seconds_per_epoch")
 
@@ -14,6 +14,7 @@ TIMES = ("seconds", "seconds_per_epoch")
 def outcome(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Returns result, weights and curves of a finished run without its times: all that must be the same to the bit."""
     result = json.loads((folder / "result.json").read_text())
+    assert {"commit", "dirty", "machine", "seed", "command"} <= set(result.pop("provenance"))  # of each call its own
     for row in (result, *result["splits"]):
         for key in TIMES:
             del row[key]

@@ -143,7 +143,8 @@ def test_inputs_are_left_alone():
 def test_a_method_is_what_it_says_on_few_points_too(method, backend):
     p, f = normal(60, 4, seed=1), normal(60, 3, seed=2)
     exact = global_attention(p, f, decay=1.0, method="exact", backend=backend)
-    assert (global_attention(p, f, decay=1.0, method=method, backend=backend) - exact).abs().max() > 1e-3
+    # The near field makes lattices of few points almost exact, yet far above rounding errors of 1e-15.
+    assert (global_attention(p, f, decay=1.0, method=method, backend=backend) - exact).abs().max() > 1e-4
 
 
 def test_lattice_and_exact_differ_on_500_points():

@@ -1,14 +1,13 @@
-r"""Every check of arguments, and the text of every error: what is wrong, its value, and what is allowed.
+r"""Checks arguments.  Every error text is here: the argument, its value, and what is allowed.
 
-Shapes and types are checked before an op is called.  Values are checked inside the ops: to look at them outside would break
-a compiled graph.
+Shapes and types are checked before an op is called.  Values are checked inside the ops: reading them outside would break a
+compiled graph.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ MAX_EDGES = 2**31 - 1
 
 
 def host_may_look(tensor: Tensor) -> bool:
-    """False where values cannot be read: while a graph is compiled, or a CUDA graph is captured."""
+    """Tells whether the host may read values: not while a graph is compiled or a CUDA graph is captured."""
     return not torch.compiler.is_compiling() and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
@@ -86,8 +85,8 @@ def check_points(
         raise ValueError(f"queries has shape {tuple(queries.shape)}; allowed: {allowed}, like positions")
     check_index("query_batch", query_batch, queries, "queries")
     if (batch is None) != (query_batch is None):
-        missing, given = ("batch", "query_batch") if batch is None else ("query_batch", "batch")
-        raise ValueError(f"{missing} is None though {given} is given; allowed: both or neither")
+        missing, present = ("batch", "query_batch") if batch is None else ("query_batch", "batch")
+        raise ValueError(f"{missing} is None though {present} is given; allowed: both or neither")
 
 
 def _check_tensor(name: str, tensor: object, positions: Tensor) -> None:
@@ -136,7 +135,7 @@ def check_values(positions: Tensor, values: Tensor, queries: Tensor | None, limi
 
 def check_finite(name: str, tensor: Tensor) -> None:
     """Checks that all numbers of a tensor are finite, and names the first that is not."""
-    # A sum is finite only if all terms are, and costs one pass; overflow alone only causes the full look.
+    # A finite sum has finite terms only, and costs one pass.  A sum that overflows costs a second pass, no more.
     if not math.isfinite(float(tensor.sum())):
         bad = (~tensor.isfinite()).nonzero()
         if len(bad) > 0:
@@ -150,15 +149,16 @@ def check_graph_numbers(**batches: Tensor | None) -> None:
             refuse_graph_number(name, index)
 
 
-def refuse_graph_number(name: str, index: Tensor) -> None:
-    """Names the first graph number that is negative."""
+def refuse_graph_number(name: str, index: Tensor) -> NoReturn:
+    """Raises an error that names the first negative graph number."""
     first = int((index < 0).nonzero()[0])
     raise ValueError(f"{name}[{first}] is {int(index[first])}; allowed: non-negative graph numbers")
 
 
-def _refuse(name: str, tensor: Tensor, where: Sequence[int] | Tensor, allowed: str) -> None:
-    place = [int(i) for i in where]
-    raise ValueError(f"{name}{place} is {float(tensor[tuple(place)])}; allowed: {allowed}")
+def _refuse(name: str, tensor: Tensor, index: Tensor, allowed: str) -> NoReturn:
+    """Raises for the entry at an ``index`` of shape (tensor.dim(),)."""
+    entry = index.tolist()
+    raise ValueError(f"{name}{entry} is {float(tensor[tuple(entry)])}; allowed: {allowed}")
 
 
 # Edges
@@ -195,7 +195,7 @@ def check_edge_values(positions: Tensor, values: Tensor, edge_index: Tensor, edg
 
 
 def check_node_numbers(edge_index: Tensor, count: int) -> None:
-    """Names the first edge that leads to no node; looks at nothing while a CUDA graph is captured."""
+    """Checks that edges lead from node to node, and names the first that does not; skipped during CUDA graph capture."""
     if edge_index.is_cuda and torch.cuda.is_current_stream_capturing():
         return
     if edge_index.size(1) > MAX_EDGES:
@@ -247,13 +247,36 @@ def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") ->
         raise ValueError(f"{name} is on {x.device}; allowed: {weight.device}, as the layer's weights")
 
 
-def blame_input(x: Any, edge_index: Any = None, name: str = "x") -> None:
-    """Called when an op refused what a layer computed: raises in the words of the layer's own input, if that is the cause."""
-    if not isinstance(x, Tensor):
-        return
+class blame_inputs:
+    """A context for what a layer computes.  Where an op in it refuses a value, and the layer's own input is the cause, the
+    error names that input.
+
+    Args:
+        edge_index (optional): The edges of the layer. (default: :obj:`None`)
+        **features: Its other inputs, by name; the first has one row per node.
+    """
+
+    def __init__(self, edge_index: Any = None, **features: Any) -> None:
+        self.edge_index = edge_index
+        self.features = features
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None or not issubclass(error, ValueError):
+            return
+        for name, x in self.features.items():
+            if isinstance(x, Tensor):
+                _check_finite_features(name, x)
+        x, edges = next(iter(self.features.values())), self.edge_index
+        dense = isinstance(edges, Tensor) and edges.layout == torch.strided and len(edges) == 2
+        if dense and isinstance(x, Tensor) and x.dim() == 2:
+            check_node_numbers(edges, len(x))
+
+
+def _check_finite_features(name: str, x: Tensor) -> None:
     if x.layout in (torch.sparse_csr, torch.sparse_coo):
         check_finite(f"{name}.values()", x.values() if x.layout == torch.sparse_csr else x._values())
     elif x.layout == torch.strided:
         check_finite(name, x)
-    if x.dim() == 2 and isinstance(edge_index, Tensor) and edge_index.layout == torch.strided and len(edge_index) == 2:
-        check_node_numbers(edge_index, len(x))

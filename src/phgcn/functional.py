@@ -137,14 +137,28 @@ def structural_attention(
     """
     check_points(positions, values)
     check_choices("auto", backend)
+    check_edges(edge_index, edge_mask, positions, _count_heads(positions, values))
+    out, weights = attend_neighbours(positions, values, edge_index, decay, edge_mask, return_attention_weights, backend)
+    return out if weights is None else (out, weights)
+
+
+def attend_neighbours(
+    positions: Tensor,
+    values: Tensor,
+    edge_index: Tensor,
+    decay: float | Tensor,
+    edge_mask: Tensor | None,
+    return_weights: bool,
+    backend: Backend,
+) -> tuple[Tensor, Tensor | None]:
+    """:func:`structural_attention` without its checks, for layers, which check edges before they add self-loops."""
     inputs = _inputs(positions, values, None, decay, backend)
-    check_edges(edge_index, edge_mask, positions, inputs.heads)
     if edge_mask is not None:
         edge_mask = edge_mask.detach().to(inputs.positions.dtype).reshape(edge_mask.size(0), -1).expand(-1, inputs.heads)
     out = structural.attend(inputs.positions, inputs.values, edge_index, edge_mask, inputs.backend)
     out = _output(out, values.dtype, inputs.with_heads)
-    if not return_attention_weights:
-        return out
+    if not return_weights:
+        return out, None
     weights = attention_weights(inputs.positions, edge_index).to(values.dtype)
     return out, weights if inputs.with_heads else weights.squeeze(1)
 
@@ -177,27 +191,27 @@ def explain_method(n: int, dim: int = 4, device: str | torch.device = "cpu") -> 
     for name, number, least in (("n", n, 0), ("dim", dim, 1)):
         if not isinstance(number, int) or number < least:
             raise ValueError(f"{name} is {number!r}; allowed: a {'positive' if least else 'non-negative'} integer")
-    kind = torch.device(device).type
+    device_type = torch.device(device).type
     if dim > MAX_DIMENSION:
         return MethodChoice("exact", f"positions have {dim} dimensions; lattices are built for up to {MAX_DIMENSION}")
-    limit = exact_limit(dim, kind)
-    method = choose_method("auto", n * n, dim, kind)
+    limit = exact_limit(dim, device_type)
+    method = choose_method("auto", n * n, dim, device_type)
     assert isinstance(method, str)
     sign = "up to" if method == "exact" else "above"
     faster = "exact sum" if method == "exact" else "lattice"
     points = f"{limit:,} ({round(limit**0.5):,} points)"
-    return MethodChoice(method, f"{n:,} points are {n * n:,} pairs; {sign} {points} the {faster} is faster on {kind}")
+    return MethodChoice(method, f"{n:,} points are {n * n:,} pairs; {sign} {points} the {faster} is faster on {device_type}")
 
 
 def choose_method(method: Method, pairs: int, dim: int, device_type: str) -> Method:
-    """Resolves ``"auto"`` for one graph of so many pairs of keys and queries; returns other methods as they are."""
+    """Resolves ``"auto"`` for one graph with ``pairs`` pairs of keys and queries; returns other methods as they are."""
     if method != "auto":
         return method
     return "exact" if pairs <= exact_limit(dim, device_type) else "lattice"
 
 
 def exact_limit(dim: int, device_type: str) -> int:
-    """Returns up to how many pairs ``"auto"`` is exact."""
+    """Returns the largest number of pairs of a graph for which ``"auto"`` is exact."""
     return ALL_PAIRS if dim > MAX_DIMENSION else EXACT_PAIRS.get(device_type, EXACT_PAIRS["cpu"])
 
 
@@ -215,7 +229,18 @@ class _Inputs(NamedTuple):
     backend: str
 
 
-def _filter(positions, values, decay, batch, queries, query_batch, method: Method, backend, normalise: bool) -> Tensor:
+def _filter(
+    positions: Tensor,
+    values: Tensor,
+    decay: float | Tensor,
+    batch: Tensor | None,
+    queries: Tensor | None,
+    query_batch: Tensor | None,
+    method: Method,
+    backend: Backend,
+    normalise: bool,
+) -> Tensor:
+    """Checks the arguments, resolves ``"auto"`` and calls the exact op, the lattice op, or both."""
     check_points(positions, values, batch, queries, query_batch)
     check_choices(method, backend)
     inputs = _inputs(positions, values, queries, decay, backend)
@@ -237,13 +262,17 @@ def _filter(positions, values, decay, batch, queries, query_batch, method: Metho
 def _inputs(positions: Tensor, values: Tensor, queries: Tensor | None, decay: float | Tensor, backend: Backend) -> _Inputs:
     """Adds a dimension of heads, multiplies positions by the decay, and widens half types that a backend does not take."""
     with_heads = positions.dim() == 3 or values.dim() == 3
-    heads = max(t.size(1) for t in (positions, values) if t.dim() == 3) if with_heads else 1
+    heads = _count_heads(positions, values)
     check_decay(decay, heads, positions.device)
     chosen = choose_backend(backend, positions.device)
-    keys, asked = (None if p is None else _scale(_with_heads(_widen(p), heads), decay) for p in (positions, queries))
+    keys, targets = (None if p is None else _scale(_with_heads(_widen(p), heads), decay) for p in (positions, queries))
     assert keys is not None
     features = _with_heads(values if chosen == "triton" else _widen(values), heads)
-    return _Inputs(keys, features, asked, heads, with_heads, chosen)
+    return _Inputs(keys, features, targets, heads, with_heads, chosen)
+
+
+def _count_heads(positions: Tensor, values: Tensor) -> int:
+    return max(t.size(1) if t.dim() == 3 else 1 for t in (positions, values))
 
 
 def _output(out: Tensor, dtype: torch.dtype, with_heads: bool) -> Tensor:

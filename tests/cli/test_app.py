@@ -41,7 +41,7 @@ def test_help_comes_within_a_second_and_without_torch():
     assert all(name in phgcn("--help").stdout for name in COMMANDS)
     assert min(processor_seconds("--help") for _ in range(3)) < 1
     heavy = ("torch", "numba", "numpy", "torch_geometric", "matplotlib")
-    code = f"import sys, phgcn.cli; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, phgcn.cli.app; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
@@ -154,6 +154,24 @@ def test_a_full_disk_leaves_nothing_half_written_and_the_run_can_go_on(graph, tm
     assert "cannot be written" in line and "File too large" in line and "Traceback" not in found.stderr
     assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.toml", "run.json", "split-00.csv"}
     assert said(capsys, "train", graph, "--out", tmp_path / "run", "--resume")[0] == 0
+
+
+def test_the_settings_are_printed_with_their_sources(graph, tmp_path, capsys):
+    config = tmp_path / "mine.toml"
+    config.write_text("heads = 2\nepochs = 7\n")
+    options = ("--model", "phgcn-residual", "--splits", "1", "--config", config, "--set", "epochs=2", "--out", tmp_path / "run")
+    code, _, err = said(capsys, "train", graph, *options)
+    lines = err.splitlines()
+    assert code == 0 and lines[0] == "phgcn-residual on small; settings by source"
+    assert "method = auto picks exact: " in "\n".join(lines)
+    assert f"{config}: heads=2" in lines and "--set: epochs=2" in lines and "fixed by phgcn-residual: residual=true" in lines
+    assert any(line.startswith("default: hidden_channels=8, num_layers=2") for line in lines)
+    assert "--set: epochs=2" in (tmp_path / "run" / "config.toml").read_text()
+    (tmp_path / "run" / "result.json").unlink()
+    code, _, err = said(capsys, "train", graph, "--out", tmp_path / "run", "--resume")
+    assert code == 0 and any(
+        line.startswith(f"{tmp_path / 'run' / 'run.json'}: hidden_channels=8") for line in err.splitlines()
+    )
 
 
 def test_output_without_a_terminal_is_plain(graph, tmp_path, capsys):

@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from phgcn.cli import app
+from phgcn.registry import model_names
 from phgcn.train import settings as config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,8 +59,8 @@ def test_the_tutorial_leaves_what_it_says(tmp_path, monkeypatch):
 def settings_table():
     rows = ["| setting | means | default | models |", "| --- | --- | --- | --- |"]
     for entry in fields(config.Settings):
-        models = [model for model in config.MODELS if entry.name in config.keys(model)]
-        who = "all" if len(models) == len(config.MODELS) else ", ".join(f"`{model}`" for model in models)
+        models = [model for model in model_names() if entry.name in config.keys(model)]
+        who = "all" if len(models) == len(model_names()) else ", ".join(f"`{model}`" for model in models)
         rows.append(f"| `{entry.name}` | {entry.metadata['meaning']} | `{config._toml(entry.default)}` | {who} |")
     return "\n".join(rows)
 

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phgcn.data import PROTOCOLS, public_masks, splits
-from phgcn.data.names import known_graph
+from phgcn.data import GRAPHS, PROTOCOLS, known_graph, public_masks, splits
+from phgcn.data.splits import MASKED
 
 TEXAS = torch.tensor([0] * 33 + [1] + [2] * 18 + [3] * 101 + [4] * 30)[
     torch.randperm(183, generator=torch.Generator().manual_seed(0))
@@ -137,9 +137,9 @@ def test_bad_arguments_are_named(arguments, text):
         splits(**arguments)
 
 
-def test_known_graphs_name_only_protocols_that_there_are():
-    assert {known_graph(name).masks for name in ("texas", "minesweeper", "coauthor-cs")} == {"geom", "official", None}
-    assert {"geom", "official"} <= set(PROTOCOLS)
+def test_every_known_graph_names_a_protocol_of_masks_or_none():
+    assert [known_graph(name).masks for name in ("texas", "minesweeper", "coauthor-cs")] == ["geom", "official", None]
+    assert {graph.masks for graph in GRAPHS.values()} - {None} == set(MASKED) < set(PROTOCOLS)
 
 
 def test_public_masks_of_a_graph_without_any_are_none():

@@ -114,14 +114,15 @@ def test_more_features_than_a_block_of_the_reader(tmp_path):
         load_graph(own)
 
 
-def test_a_hundred_thousand_edges_take_less_than_a_few_seconds(tmp_path):
+def test_a_hundred_thousand_edges_take_less_than_a_second(tmp_path):
     ids = [f"n{number}" for number in range(1000)]
     ends = np.random.default_rng(0).integers(0, 1000, (100_000, 2)).tolist()
     nodes = [["id", "label", "f"], *([name, "x", "0"] for name in ids)]
     own = write_folder(tmp_path / "own", [["source", "target"], *([ids[s], ids[t]] for s, t in ends)], nodes)
-    begin = time.perf_counter()
+    begin = time.process_time()  # which other programs hardly change
     data = load_graph(own, directed=True)
-    assert time.perf_counter() - begin < 3  # a million take about that
+    seconds = time.process_time() - begin
+    assert seconds < 1
     assert data.edge_index.T.tolist() == ends
 
 

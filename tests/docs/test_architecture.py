@@ -63,7 +63,6 @@ def test_a_walk_is_short():
     assert max(len(hops(name, way)) for name in WALKS for way in ("forward", "back")) <= MOST_HOPS
 
 
-@pytest.mark.xfail(strict=True, reason="rooms checks.py and kernels are not there yet")
 def test_the_rooms_are_those_of_the_package():
     there = {path.name for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
     assert {room.strip("` ") for rooms, _ in rows("rooms") for room in rooms.split(",")} == there

@@ -5,7 +5,9 @@ import torch
 from clouds import normal
 
 from phgcn.lattice.geometry import kuhn_matrix, locate, origin
-from phgcn.lattice.reference import Simplices
+from phgcn.lattice.reference.index import index
+from phgcn.lattice.reference.locate import locate as locate_on_level
+from phgcn.lattice.reference.splat import splat
 
 # Worked out by hand: a point in Kuhn coordinates, the vertices of its simplex, its weights on them.
 SIMPLICES = [
@@ -68,12 +70,17 @@ def test_weights_are_continuous_across_faces(dim):
 @pytest.mark.parametrize("dim", [1, 2, 3, 4])
 def test_a_coarser_level_is_made_half_and_half_of_the_finer(dim):
     w, rows = normal(100, dim, seed=3) * 3, normal(100, 2, seed=4)
-    fine, coarse = Simplices(w, 100), Simplices(w / 2, 100)
-    made = torch.zeros(len(coarse.number), 2, dtype=torch.float64)
-    for v, row in zip(fine.number, fine.splat(rows), strict=True):
+    numbers, tables = [], []
+    for level in (0, 1):
+        simplices = locate_on_level(w, level)
+        vertices = index(simplices)
+        numbers.append(vertices.number)
+        tables.append(splat(rows, vertices.corner, simplices.weight, len(vertices.number)))
+    made = torch.zeros_like(tables[1])
+    for v, row in zip(numbers[0], tables[0], strict=True):
         for half in (0, 1):
-            made[coarse.number[tuple((x + half) // 2 for x in v)]] += row / 2
-    torch.testing.assert_close(made, coarse.splat(rows), rtol=1e-12, atol=1e-12)
+            made[numbers[1][tuple((x + half) // 2 for x in v)]] += row / 2
+    torch.testing.assert_close(made, tables[1], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dim", range(1, 17))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from clouds import forced, normal, schemes
+from clouds import normal, schemes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -145,10 +145,69 @@ def test_many_random_broken_calls_are_refused(drawn):
     check_broken(drawn)
 
 
+CLOSE = {
+    "lattice": (0.13, 0.91),
+    "lattice-fine": (0.09, 0.95),
+    "separable": (0.8, 0.4),
+    "all levels": (0.15, 0.87),
+    "near field": (0.15, 0.88),
+    "two lattices": (0.12, 0.92),
+}
+"""Largest error of values, against the deviation of the exact ones from their mean, and smallest cosine of the gradients of
+positions and queries, on :func:`ordinary_clouds`: the worst of 700 draws, loosened by about a third."""
+
+
+@st.composite
+def ordinary_clouds(draw):
+    """The arguments of a call on which every lattice must be close to the exact sum, and a method.
+
+    Clouds have 100 to 400 points of spread 1 to 2: they neither collapse, where the exact output hardly deviates from its
+    mean, nor are so sparse that hardly a pair counts.  The separable filter gets no queries: many lie in simplices that no
+    source touches.
+    """
+    kind, dim, seed = draw(st.sampled_from(list(CLOSE))), draw(st.sampled_from([4, 3, 2, 1])), draw(st.integers(0, 10**6))
+    decay, heads = draw(st.sampled_from([0.5, 1.0, 4.0])), draw(st.sampled_from([None, 2]))
+    spread, graphs = draw(st.sampled_from([1.0, 1.5, 2.0])), draw(st.sampled_from([None, 2]))
+    count, queries = draw(st.sampled_from([100, 200, 400])) * (graphs or 1), kind != "separable" and draw(st.booleans())
+    between = () if heads is None else (heads,)
+    arguments = {
+        "positions": normal(count, *between, dim, seed=seed) * spread / decay,
+        "values": normal(count, *between, 4, seed=seed + 1),
+        "decay": decay,
+    }
+    if queries:
+        arguments["queries"] = normal(100, *between, dim, seed=seed + 2) * spread / decay
+    if graphs:
+        arguments["batch"] = torch.arange(count) % graphs
+        if queries:
+            arguments["query_batch"] = torch.arange(100) % graphs
+    return arguments, kind, schemes(dim)[kind] if kind in FORCED else kind
+
+
+def attend(arguments, method):
+    """The output, and the gradients of positions and queries in one vector, for a fixed random cotangent."""
+    points = {key: arguments[key].clone().requires_grad_() for key in ("positions", "queries") if key in arguments}
+    out = global_attention(**{**arguments, **points}, method=method)
+    grads = torch.autograd.grad(out, list(points.values()), normal(*out.shape, seed=3))
+    return out.detach(), torch.cat([grad.flatten() for grad in grads])
+
+
+def check_close(drawn):
+    arguments, kind, method = drawn
+    (got, grad), (want, exact_grad) = attend(arguments, method), attend(arguments, "exact")
+    largest_error, smallest_cosine = CLOSE[kind]
+    assert float((got - want).norm() / (want - want.mean(dim=0)).norm()) <= largest_error
+    assert float(torch.nn.functional.cosine_similarity(grad, exact_grad, dim=0)) >= smallest_cosine
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(ordinary_clouds())
+def test_lattices_are_close_to_exact_on_random_clouds(drawn):
+    check_close(drawn)
+
+
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.integers(0, 10**6), st.sampled_from([2, 3, 4]), st.sampled_from([0.3, 1.0, 3.0]))
-def test_random_lattices_are_close_to_exact(seed, dim, spread):
-    points, values = normal(800, dim, seed=seed) * spread, normal(800, 4, seed=seed + 1)
-    got, want = (global_attention(points, values, decay=1.0, method=m) for m in (forced("lattice", dim, 0), "exact"))
-    assert float((got - want).norm() / want.norm()) < 0.15
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(ordinary_clouds())
+def test_lattices_are_close_to_exact_on_many_random_clouds(drawn):
+    check_close(drawn)

@@ -152,22 +152,23 @@ METHODS = {"auto": "auto", "exact": "exact", "lattice": forced("lattice", 4, 1),
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("concat", [True, False])
-def test_graphs_in_a_batch_are_the_graphs_alone_to_the_last_bit(layer, method, concat):
+def test_graphs_in_a_batch_are_the_graphs_alone(layer, method, concat):
+    """Up to rounding: torch's matrix product may round a row differently when other rows are beside it."""
     graphs, data = _graphs()
     settings = {"method": method} if layer == "PHGCNConv" else {}
     conv = make(layer, 5, 6, heads=3, concat=concat, residual=True, dtype=torch.float32, **settings)
     given = {"batch": data.batch} if layer == "PHGCNConv" else {}
     alone = torch.cat([conv(x, e) for x, e in graphs])
-    assert torch.equal(conv(data.x, data.edge_index, **given), alone)
+    assert torch.allclose(conv(data.x, data.edge_index, **given), alone, rtol=1e-6, atol=1e-6)
     # The same with the nodes of all graphs mixed, those of each still in their order, and the edges in theirs.
     place = torch.argsort(torch.rand(66, generator=torch.Generator().manual_seed(1)))
     for graph in range(3):
-        own = data.batch == graph
-        place[own] = place[own].sort().values
+        members = data.batch == graph
+        place[members] = place[members].sort().values
     x, mixed = torch.empty_like(data.x), torch.empty_like(data.batch)
     x[place], mixed[place] = data.x, data.batch
     given = {"batch": mixed} if layer == "PHGCNConv" else {}
-    assert torch.equal(conv(x, place[data.edge_index], **given)[place], alone)
+    assert torch.allclose(conv(x, place[data.edge_index], **given)[place], alone, rtol=1e-6, atol=1e-6)
 
 
 def test_permuting_nodes_permutes_the_output(layer):
@@ -275,14 +276,30 @@ def test_a_layer_may_be_used_twice_in_one_graph(layer):
         assert relative(grad, first[i] + first[i + len(grads)]) < 1e-12
 
 
-def test_the_same_seed_gives_the_same_bits_for_any_number_of_threads(layer, threads):
-    x, edge_index = random_graph(3000, 20_000, channels=37, dtype=torch.float32)
-    conv, found = make(layer, 37, 8, heads=3, residual=True, learn_decay=True, dtype=torch.float32), []
-    for count in (1, 2):
+SHAPES = {"texas": (183, 1703, 0.05), "cora": (2708, 1433, 0.01), "hidden layer": (3000, 37, 1.0)}
+"""Nodes, features and the share of features that is not 0, as in these graphs."""
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr", "coo"])
+@pytest.mark.parametrize("nodes, channels, density", SHAPES.values(), ids=SHAPES)
+def test_a_training_step_gives_the_same_bits_for_any_number_of_threads(layer, threads, nodes, channels, density, layout):
+    x, edge_index = random_graph(nodes, 4 * nodes, channels, dtype=torch.float32)
+    x = x * (torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < density)
+    x = {"dense": x, "csr": x.to_sparse_csr(), "coo": x.to_sparse_coo()}[layout]
+    settings = {"heads": 8, "residual": True, "learn_decay": True, "dropout": 0.5, "dtype": torch.float32}
+    results = []
+    for count in (1, 2, 3, 4):
         threads(count)
-        out = conv(x, edge_index)
-        found.append([out, *torch.autograd.grad(out.square().sum(), list(conv.parameters()))])
-    assert all(map(torch.equal, *found))
+        conv = make(layer, channels, 8, **settings)
+        optimizer = torch.optim.Adam(conv.parameters())
+        for _ in range(2):
+            optimizer.zero_grad()
+            out = conv(x, edge_index)
+            torch.nn.functional.cross_entropy(out, torch.arange(nodes) % 7).backward()
+            optimizer.step()
+        results.append([out, *conv.parameters(), *(p.grad for p in conv.parameters())])
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
 
 
 BAD = {

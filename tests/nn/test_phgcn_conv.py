@@ -6,6 +6,7 @@ from clouds import forced, normal, relative
 from graphs import dense_layer, make, random_graph
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
+import phgcn
 from phgcn.lattice import Separable
 from phgcn.nn import EDAConv, PHGCNConv
 
@@ -61,15 +62,32 @@ def test_the_structural_half_is_EDAConv():
 
 
 @pytest.mark.parametrize("method", ["lattice", "lattice-fine", "separable", forced("lattice", 4, 1), Separable()], ids=str)
-def test_the_method_reaches_the_global_path(method):
-    x, edge_index = random_graph(400, 1000)
+def test_the_method_says_what_the_global_path_computes(method):
+    x, edge_index = random_graph(500, 1000)
     exact, other = (make("PHGCNConv", 5, 4, heads=2, method=m) for m in ("exact", method))
     a, b = exact(x, edge_index), other(x, edge_index)
-    assert torch.equal(a[:, :8], b[:, :8])
-    if method in ("lattice", "lattice-fine"):
-        assert torch.equal(a, b)  # as so few nodes are summed exactly
-    else:
-        assert 1e-6 < relative(b[:, 8:], a[:, 8:]) < 0.5
+    assert torch.equal(a[:, :8], b[:, :8])  # the structural path has no method
+    assert 1e-6 < relative(b[:, 8:], a[:, 8:]) < 0.5
+
+
+@pytest.mark.parametrize("nodes", [500, 1201])
+def test_auto_is_the_method_that_explain_method_names(nodes):
+    x, edge_index = random_graph(nodes, 1000)
+    methods = "auto", "exact", "lattice"
+    out = {m: make("PHGCNConv", 5, 4, heads=2, method=m)(x, edge_index) for m in methods}
+    picked = phgcn.explain_method(nodes, dim=4).method
+    assert picked == ("exact" if nodes == 500 else "lattice")
+    assert torch.equal(out["auto"], out[picked])
+    assert not torch.equal(out["exact"], out["lattice"])
+
+
+def test_auto_picks_for_each_graph_of_a_batch_by_its_own_size():
+    x, edge_index = random_graph(1301, 1000)
+    batch = (torch.arange(1301) >= 1201).long()
+    edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
+    out = {m: make("PHGCNConv", 5, 4, method=m)(x, edge_index, batch=batch) for m in ("auto", "exact", "lattice")}
+    assert torch.equal(out["auto"][:1201], out["lattice"][:1201])
+    assert torch.equal(out["auto"][1201:], out["exact"][1201:])
 
 
 def test_the_backend_reaches_both_paths():

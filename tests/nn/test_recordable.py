@@ -4,6 +4,7 @@ import pytest
 import torch
 from clouds import normal, relative
 
+from phgcn import explain_method
 from phgcn.lattice import Separable
 from phgcn.nn import GAT, GATEDA, GCN, MLP, PHGCN, EDAConv, PHGCNConv
 from phgcn.reproduce.geom_gcn import GeomGCN
@@ -15,8 +16,9 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     "nodes, settings, can",
     [
         (183, {}, True),
-        (20_000, {}, True),
-        (200_000, {}, False),  # auto takes the lattice
+        (24_000, {}, True),
+        (24_001, {}, False),  # a lattice from here on
+        (24_001, {"embedding_dim": 17}, True),  # for which no lattice is built
         (100_000, {"method": "exact"}, True),
         (183, {"method": "lattice"}, False),
         (183, {"method": "separable"}, False),
@@ -25,8 +27,13 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
         (183, {"backend": "triton"}, True),
     ],
 )
-def test_a_layer_is_recordable_if_its_attention_is_exact(nodes, settings, can):
+def test_a_layer_can_be_recorded_where_its_global_path_is_exact(nodes, settings, can):
     assert PHGCNConv(4, 2, **settings).recordable(nodes) is can
+
+
+@pytest.mark.parametrize("nodes", [10, 24_000, 24_001, 10**6])
+def test_by_default_a_layer_can_be_recorded_where_auto_says_that_it_is_exact(nodes):
+    assert PHGCNConv(4, 2).recordable(nodes) is (explain_method(nodes, 4, "cuda").method == "exact")
 
 
 def test_without_a_global_path_only_the_backend_matters():
@@ -60,8 +67,8 @@ def test_layers_on_a_gpu_are_those_on_the_cpu(layer, self_loops, weights):
 
     def run(device):
         conv.to(device)
-        found = conv(x.to(device), edge_index.to(device), return_attention_weights=weights)
-        out, extra = (found[0], list(found[1])) if weights else (found, [])
+        result = conv(x.to(device), edge_index.to(device), return_attention_weights=weights)
+        out, extra = (result[0], list(result[1])) if weights else (result, [])
         grads = torch.autograd.grad(out.square().sum(), list(conv.parameters()))
         return [t.detach().double().cpu() for t in (out, *extra, *grads)]
 

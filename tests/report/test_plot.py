@@ -4,12 +4,14 @@ import torch
 from small_graphs import small_graph
 
 from phgcn.nn import PHGCN
-from phgcn.report.attention import pick_node, strongest_anywhere, strongest_neighbours
-from phgcn.report.embeddings import hops, layer_input, plane
+from phgcn.report.attention import draw_attention, pick_node, strongest_anywhere, strongest_neighbours
+from phgcn.report.curves import draw_curves, read_curves
+from phgcn.report.embeddings import draw_distances, draw_embeddings, hops, layer_input, plane
 from phgcn.report.plot import plot
+from phgcn.report.style import COLOURS, UNLABELLED_COLOUR
 from phgcn.train import Plan, Run, Settings
 
-pytest.importorskip("matplotlib")
+to_rgba = pytest.importorskip("matplotlib.colors").to_rgba
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def test_the_plane_keeps_most_of_the_variance():
     flat, share = plane(points)
     assert flat.shape == (200, 2) and share > 0.99
     np.testing.assert_allclose(np.abs(flat[:, 0]), np.abs(points[:, 0] - points[:, 0].mean()), atol=0.5)
-    assert plane(points[:, :2])[0] is not None and np.array_equal(plane(points[:, :2])[0], points[:, :2])
+    assert np.array_equal(plane(points[:, :2])[0], points[:, :2])
 
 
 def test_hops_are_counted_along_edges():
@@ -77,8 +79,8 @@ def test_hops_are_counted_along_edges():
 def test_attention_is_read_per_head_strongest_first():
     edges = torch.tensor([[0, 1, 2, 0], [2, 2, 2, 1]])
     weights = torch.tensor([[0.2, 0.6], [0.5, 0.1], [0.3, 0.3], [1.0, 1.0]])
-    found = strongest_neighbours(edges, weights, 2)
-    assert [[node for node, _ in row] for row in found] == [[1, 2, 0], [0, 2, 1]]
+    heads = strongest_neighbours(edges, weights, 2)
+    assert [[node for node, _ in targets] for targets in heads] == [[1, 2, 0], [0, 2, 1]]
     assert strongest_anywhere(torch.tensor([[4, -1]]), torch.tensor([[1.0, 0.0]])) == [[(4, 1.0)]]
     assert pick_node(None, ["a", "b", "c"], torch.tensor([2])) == 2 and pick_node("b", ["a", "b"], torch.tensor([0])) == 1
 
@@ -87,6 +89,51 @@ def test_what_reaches_a_layer_is_what_the_one_before_gives():
     data = small_graph()
     model = PHGCN(5, 4, 3, heads=2).eval()
     assert torch.equal(layer_input(model, 0, data.x, data.edge_index), data.x)
-    given = layer_input(model, 1, data.x, data.edge_index)
+    hidden = layer_input(model, 1, data.x, data.edge_index)
     with torch.no_grad():
-        assert torch.equal(model.convs[1](given, data.edge_index), model(data.x, data.edge_index))
+        assert torch.equal(model.convs[1](hidden, data.edge_index), model(data.x, data.edge_index))
+
+
+# What the figures show
+
+
+def test_every_node_is_drawn_at_its_position_in_the_colour_of_its_class():
+    positions, y = torch.arange(12.0).reshape(3, 2, 2), torch.tensor([0, 1, -1])
+    figure = draw_embeddings(positions, y, ["a", "b"], "title")
+    assert len(figure.axes) == 2
+    expected = [to_rgba(colour, 0.8) for colour in (*COLOURS[:2], UNLABELLED_COLOUR)]
+    for head, axis in enumerate(figure.axes):
+        (dots,) = axis.collections
+        drawn = {
+            tuple(xy): tuple(colour) for xy, colour in zip(dots.get_offsets().tolist(), dots.get_facecolors(), strict=True)
+        }
+        assert drawn == {tuple(xy): colour for xy, colour in zip(positions[:, head].tolist(), expected, strict=True)}
+
+
+def test_attention_is_drawn_as_bars_with_neighbours_in_bold():
+    heads = [[(2, 0.5), (0, 0.25)], [(1, 1.0)]]
+    figure = draw_attention(heads, torch.tensor([0, 1, -1]), ["p", "q", "r"], ["a", "b"], {0}, "title")
+    first, second = figure.axes
+    assert [bar.get_width() for bar in first.patches] == [0.5, 0.25]
+    assert [bar.get_facecolor() for bar in first.patches] == [to_rgba(UNLABELLED_COLOUR), to_rgba(COLOURS[0])]
+    assert [(t.get_text(), t.get_fontweight()) for t in first.get_yticklabels()] == [("r", "normal"), ("p", "bold")]
+    assert (first.get_title(), second.get_title()) == ("head 0: 75 % of all attention", "head 1: 100 % of all attention")
+
+
+def test_distances_are_drawn_as_their_mean_by_hops():
+    # Nodes 0 - 1 - 2 in a chain, at 0, 1 and 4: distances of 1 and 3 over one edge, of 4 over two.
+    figure = draw_distances(torch.tensor([0.0, 1.0, 4.0]).reshape(3, 1, 1), torch.tensor([[0, 1], [1, 2]]), "title")
+    line = figure.axes[0].lines[0]
+    assert line.get_xdata().tolist() == [1, 2] and line.get_ydata().tolist() == [2, 4]
+
+
+def test_curves_are_those_of_the_files(made):
+    run, _ = made("gcn", heads=1)
+    curves = read_curves(run)
+    assert list(curves) == ["split-00", "split-01"] and curves["split-00"]["epoch"] == [1, 2, 3]
+    losses, metric = draw_curves(run).axes
+    drawn = [line.get_ydata() for line in losses.lines]
+    assert all(
+        any(np.array_equal(curve[key], y) for y in drawn) for curve in curves.values() for key in ("train_loss", "val_loss")
+    )
+    assert any(np.array_equal(curves["split-01"]["val_metric"], line.get_ydata()) for line in metric.lines)

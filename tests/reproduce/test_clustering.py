@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from phgcn.reproduce.clustering import clustering, correlation, distances, silhouette, spearman
+from phgcn.reproduce.clustering import clustering, correlation, distances, spearman
+
+pytest.importorskip("sklearn")
 
 
 def blobs(apart, count=40, seed=0):
@@ -11,23 +13,22 @@ def blobs(apart, count=40, seed=0):
     return random.normal(size=(len(labels), 2)) + apart * np.c_[labels, labels**2], labels
 
 
-@pytest.mark.parametrize("apart", [0.0, 1.0, 20.0])
-def test_the_silhouette_is_that_of_scikit_learn(apart):
-    metrics = pytest.importorskip("sklearn.metrics")
-    points, labels = blobs(apart)
-    labels[-1] = 3  # a class of one node
-    assert silhouette(distances(points), labels) == pytest.approx(metrics.silhouette_score(points, labels), abs=1e-12)
-
-
 def test_the_silhouette_of_four_points_by_hand():
     points = np.array([[0.0], [1.0], [10.0], [12.0]])
     scores = [(11 - 1) / 11, (10 - 1) / 10, (9.5 - 2) / 9.5, (11.5 - 2) / 11.5]
-    assert silhouette(distances(points), np.array([0, 0, 1, 1])) == pytest.approx(np.mean(scores))
+    assert clustering(points, np.array([0, 0, 1, 1]), permutations=1).silhouette == pytest.approx(np.mean(scores))
 
 
-def test_one_class_has_no_silhouette():
-    with pytest.raises(ValueError, match="labels has 1 classes; allowed: 2 or more"):
-        silhouette(np.zeros((3, 3)), np.zeros(3, int))
+def test_a_class_of_one_node_counts_nothing():
+    points = np.array([[0.0], [1.0], [30.0]])
+    scores = [(30 - 1) / 30, (29 - 1) / 29, 0]
+    assert clustering(points, np.array([0, 0, 1]), permutations=1).silhouette == pytest.approx(np.mean(scores))
+
+
+def test_without_scikit_learn_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr("phgcn.reproduce.extra.find_spec", lambda module: None)
+    with pytest.raises(ValueError, match=r"needs the package scikit-learn: pip install 'phgcn\[reproduce\]'"):
+        clustering(*blobs(1.0), permutations=1)
 
 
 def test_clusters_are_told_from_chance():

@@ -12,10 +12,10 @@ from run_folders import outcome
 from small_graphs import small_graph
 
 from phgcn.data import save_graph
+from phgcn.files import read_tensors
 from phgcn.train import Plan, Run, Settings, find
 from phgcn.train import run as runs
 from phgcn.train.checkpoints import SHARE, SHORTEST_INTERVAL, CheckpointSchedule, DelayedInterrupt, checkpoint_files
-from phgcn.train.files import read_tensors
 
 
 class Clock:

@@ -1,38 +1,39 @@
+import hashlib
 import inspect
+import json
 
 import pytest
 
+import phgcn.reproduce  # noqa: F401, registers Geom-GCN
 from phgcn.data.names import GRAPHS
-from phgcn.nn import MODELS
-from phgcn.reproduce.table import GRAPHS as TABLE
+from phgcn.registry import find_model, model_names
 from phgcn.train import settings as config
-from phgcn.train.settings import Settings, as_toml, change, keys, model_keys, read, resolve
+from phgcn.train.settings import Settings, as_toml, change, describe_sources, keys, resolve, tuned, used
+
+MODELS = model_names()
 
 
-def test_the_models_are_those_of_the_layers():
-    assert set(config.MODELS) == set(MODELS) | set(config.VARIANTS)
-
-
-@pytest.mark.parametrize("model", config.MODELS)
+@pytest.mark.parametrize("model", MODELS)
 def test_each_model_takes_its_settings(model):
-    base, fixed = config.variant(model)
-    taken = inspect.signature(MODELS[base]).parameters
-    assert {*model_keys(model), *fixed} <= set(taken) and not set(model_keys(model)) & set(fixed)
+    entry = find_model(model)
+    taken = inspect.signature(entry.model_class()).parameters
+    assert {*entry.settings, *entry.fixed} <= set(taken) and not set(entry.settings) & set(entry.fixed)
+    assert {*entry.settings, *entry.edge_settings} <= set(keys(model))
 
 
-@pytest.mark.parametrize("model", config.MODELS)
+@pytest.mark.parametrize("model", MODELS)
 def test_a_written_file_gives_the_same_settings(model, tmp_path):
     settings = change(Settings(), {"learning_rate": 0.0123, "hidden_channels": 3, "normalise": True}, model, "test")
     path = tmp_path / "config.toml"
     path.write_text(as_toml(settings, model, "two\nlines"))
-    assert resolve(model, config=path) == (settings, path)
+    assert resolve(model, config=path).settings == settings
     assert all("#" in line for line in path.read_text().splitlines() if not line.startswith("model"))
 
 
 def test_single_changes_replace_those_of_the_file(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text('model = "phgcn"\nheads = 2\ndropout = 0.1\n')
-    settings, _ = resolve("phgcn", config=path, changes=["heads=4", "method=exact", "learning_rate=1"])
+    settings = resolve("phgcn", config=path, changes=["heads=4", "method=exact", "learning_rate=1"]).settings
     assert (settings.heads, settings.dropout, settings.method, settings.learning_rate) == (4, 0.1, "exact", 1.0)
 
 
@@ -82,28 +83,64 @@ def test_a_missing_file_is_refused(tmp_path):
         resolve("gcn", config=tmp_path / "none.toml")
 
 
-def test_every_file_that_comes_along_is_valid_and_found():
-    paths = sorted(config.CONFIGS.glob("*.toml"))
-    assert paths
-    for path in paths:
-        model, values = read(path)
-        graph = path.stem.removesuffix(f"-{model}")
-        assert config.shipped(model, graph) == path
-        assert set(values) <= set(keys(model))
-        resolve(model, graph)
+# configs.toml
 
 
-def test_a_path_never_finds_a_file_that_comes_along():
-    assert config.shipped("phgcn", "some/texas") is None
-    assert config.shipped("phgcn", None) is None
+def test_every_table_is_of_a_known_graph_and_model_and_valid():
+    tables = config._tables()
+    assert set(tables) <= set(GRAPHS)
+    for graph, by_model in tables.items():
+        for model, values in by_model.items():
+            assert values == tuned(model, graph) and values
+            resolved = resolve(model, graph)
+            assert all(getattr(resolved.settings, key) == value for key, value in values.items())
+            assert all(resolved.sources[key] == f"configs.toml [{graph}.{model}]" for key in values)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_every_known_graph_has_settings_for_every_model(graph):
-    for model in config.MODELS:
-        if model.startswith("geom-gcn") and graph not in TABLE:
-            continue  # nobody published neighbourhoods for it
-        path = config.shipped(model, graph)
-        assert path is not None, f"{graph}-{model}.toml is missing"
-        assert path.read_text().startswith(f"# {model} on {graph}"), "the file does not say what it is for"
-        config.resolve(model, graph)
+@pytest.mark.parametrize(
+    ("graph", "model", "expected"),
+    [
+        ("cora", "phgcn", {"hidden_channels": 16, "heads": 4, "dropout": 0.6, "learning_rate": 0.0112, "patience": 40}),
+        ("cornell_2020", "gat", {"heads": 8, "dropout": 0.5, "learning_rate": 0.0112, "weight_decay": 0.01, "epochs": 500}),
+        ("pubmed", "geom-gcn-s", {"hidden_channels": 64, "neighbourhood": "published", "weight_decay": 5e-06, "epochs": 1000}),
+    ],
+)
+def test_a_tuned_graph_has_its_settings(graph, model, expected):
+    settings = used(resolve(model, graph).settings, model)
+    assert {key: settings[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("graph", ["roman-empire", "my-graph", "some/texas", None])
+def test_a_graph_that_was_not_tuned_or_a_path_has_the_defaults(graph):
+    for model in MODELS:
+        resolved = resolve(model, graph)
+        assert resolved.settings == Settings() and set(resolved.sources.values()) <= {"default", f"fixed by {model}"}
+
+
+def test_no_setting_of_any_known_graph_changes_unseen():
+    """The settings behind all published results; a change of a default or of configs.toml must be meant."""
+    resolved = {f"{graph} {model}": used(resolve(model, graph).settings, model) for graph in GRAPHS for model in MODELS}
+    digest = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()
+    assert digest[:16] == "222e425e19de3b7c"
+
+
+# Sources
+
+
+def test_each_setting_says_where_it_comes_from(tmp_path):
+    resolved = resolve("phgcn-residual", "texas", changes=["epochs=3"])
+    sources = resolved.sources
+    assert sources["heads"] == "configs.toml [texas.phgcn-residual]" and sources["num_layers"] == "default"
+    assert sources["epochs"] == "--set" and sources["residual"] == "fixed by phgcn-residual"
+    assert set(sources) == {*keys("phgcn-residual"), "residual"}
+    path = tmp_path / "mine.toml"
+    path.write_text("heads = 2\nepochs = 5\n")
+    sources = resolve("phgcn", "texas", path, ["epochs=3"]).sources
+    assert (sources["heads"], sources["epochs"], sources["dropout"]) == (str(path), "--set", "default")
+
+
+def test_sources_are_one_line_each_with_the_values():
+    lines = describe_sources(resolve("mlp", "texas", changes=["epochs=3"]), "mlp")
+    assert sorted(line.split(": ")[0] for line in lines) == ["--set", "configs.toml [texas.mlp]", "default"]
+    assert "--set: epochs=3" in lines
+    assert 'default: num_layers=2, norm="none", normalise=false' in lines

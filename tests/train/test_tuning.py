@@ -15,44 +15,65 @@ PLAN = Plan("small", model="mlp", splits=2, settings=Settings(hidden_channels=4,
 
 
 @pytest.fixture
-def given(tmp_path):
+def study_plan(tmp_path):
     save_graph(small_graph(), tmp_path / "small.npz")
     source, data = find(str(tmp_path / "small.npz"))
     return replace(PLAN, source=source), data
 
 
-def test_trials_never_see_test_nodes():
-    task = without_test(prepare(PLAN, small_graph())[0])
-    whole = prepare(PLAN, small_graph())[0]
-    assert len(task.test) == 0 and bool((task.y[whole.test] == -1).all())
-    assert torch.equal(task.y[whole.train], whole.y[whole.train]) and torch.equal(task.y[whole.val], whole.y[whole.val])
+def test_trials_never_see_test_nodes(study_plan, tmp_path, monkeypatch):
+    """Of what every trial trains with: no label of a test node, and no test node to evaluate."""
+    plan, data = study_plan
+    whole, seen = prepare(plan, data), []
+    start = tuning.start
+    monkeypatch.setattr(tuning, "start", lambda plan, task: seen.append(task) or start(plan, task))
+    tune(tmp_path / "study", plan, data, 2, [])
+    assert len(seen) == 2 * plan.splits
+    for number, task in enumerate(seen):
+        original = whole[number % plan.splits]
+        assert len(original.test) > 0 and bool((original.y[original.test] >= 0).all())
+        assert len(task.test) == 0 and bool((task.y[original.test] == -1).all())
+        for part in ("train", "val"):
+            nodes = getattr(original, part)
+            assert torch.equal(getattr(task, part), nodes) and torch.equal(task.y[nodes], original.y[nodes])
 
 
-def test_a_study_is_continued_and_writes_the_best_settings(given, tmp_path):
-    plan, data = given
+def test_a_study_is_continued_and_writes_the_best_settings(study_plan, tmp_path):
+    plan, data = study_plan
     first = tune(tmp_path / "study", plan, data, 3, [])
     assert len(first["trials"]) == 3
-    told = []
-    second = tune(tmp_path / "study", plan, data, 5, [], told.append)
-    assert len(second["trials"]) == 5 and [entry.number for entry in told] == [3, 4]
+    reports = []
+    second = tune(tmp_path / "study", plan, data, 5, [], reports.append)
+    assert len(second["trials"]) == 5 and [entry.number for entry in reports] == [3, 4]
     losses = [row["val_loss"] for row in second["trials"] if row["val_loss"] is not None]
     assert second["best"]["val_loss"] == min(losses)
-    settings, _ = resolve("mlp", config=second["config"])
+    settings = resolve("mlp", config=second["config"]).settings
     assert settings.learning_rate == second["best"]["settings"]["learning_rate"]
     assert json.loads((tmp_path / "study" / "tune.json").read_text())["best"] == second["best"]
     assert tune(tmp_path / "study", plan, data, 5, [])["trials"] == second["trials"]  # nothing left to do
 
 
-def test_the_first_trial_is_the_settings_given(given, tmp_path):
-    plan, data = given
+def test_a_study_says_at_which_commit_each_trial_ran(study_plan, tmp_path, monkeypatch):
+    plan, data = study_plan
+    for count, commit in enumerate(("first", "second"), start=1):
+        monkeypatch.setenv("PHGCN_COMMIT", commit)
+        monkeypatch.setenv("PHGCN_DIRTY", "0")
+        result = tune(tmp_path / "study", plan, data, count, [])
+    assert [(row["commit"], row["dirty"]) for row in result["trials"]] == [("first", False), ("second", False)]
+    written = json.loads((tmp_path / "study" / "tune.json").read_text())["provenance"]
+    assert (written["commit"], written["seed"]) == ("second", plan.seed)
+
+
+def test_the_first_trial_is_the_settings_given(study_plan, tmp_path):
+    plan, data = study_plan
     row = tune(tmp_path / "study", plan, data, 1, [])["trials"][0]
     assert (row["heads"], row["dropout"], row["learning_rate"]) == (8, 0.5, 0.005)
 
 
-def test_the_written_settings_give_the_loss_that_was_found(given, tmp_path):
-    plan, data = given
+def test_the_written_settings_give_the_loss_that_was_found(study_plan, tmp_path):
+    plan, data = study_plan
     best = tune(tmp_path / "study", plan, data, 3, ["weight_decay"])["best"]
-    settings, _ = resolve("mlp", config=tmp_path / "study" / "config.toml")
+    settings = resolve("mlp", config=tmp_path / "study" / "config.toml").settings
     tasks = [without_test(task) for task in prepare(plan, data)]
 
     class Trial:
@@ -63,8 +84,8 @@ def test_the_written_settings_give_the_loss_that_was_found(given, tmp_path):
     assert tuning._mean_loss(replace(plan, settings=settings), tasks, Trial()) == best["val_loss"]
 
 
-def test_another_study_is_not_mixed_in(given, tmp_path):
-    plan, data = given
+def test_another_study_is_not_mixed_in(study_plan, tmp_path):
+    plan, data = study_plan
     tune(tmp_path / "study", plan, data, 1, [])
     with pytest.raises(ValueError, match="the study there has model 'mlp', not 'gcn'"):
         tune(tmp_path / "study", replace(plan, model="gcn"), data, 2, [])
@@ -72,8 +93,8 @@ def test_another_study_is_not_mixed_in(given, tmp_path):
         tune(tmp_path / "study", plan, data, 2, ["weight_decay"])
 
 
-def test_settings_that_diverge_are_cut_short(given, tmp_path, monkeypatch):
-    plan, data = given
+def test_settings_that_diverge_are_cut_short(study_plan, tmp_path, monkeypatch):
+    plan, data = study_plan
     monkeypatch.setitem(tuning.ALWAYS, "learning_rate", lambda trial: trial.suggest_float("learning_rate", 1e29, 1e30))
     plan = replace(plan, settings=replace(plan.settings, learning_rate=1e30))
     with pytest.raises(RuntimeError, match="no trial came to an end"):

@@ -1,5 +1,8 @@
 r"""The command line: parses, calls, prints.  Nothing heavy is imported until a command runs."""
 
-from .app import main
 
-__all__ = ["main"]
+def main() -> None:
+    """Runs the command ``phgcn``."""
+    from .app import main as run
+
+    run()

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def graphs(as_json: options.Json = False) -> None:
     """List the known graphs, what is available and where.
 
-    The columns are those of the paper's Table 1, published counts beside. Files are looked for in `$PHGCN_DATA`, else in
-    the user's cache.
+    The columns are those of the paper's Table 1, as counted in the file and as published. Files are looked for in
+    `$PHGCN_DATA`, else in the user's cache.
 
     Examples:
 
@@ -34,10 +34,10 @@ def graphs(as_json: options.Json = False) -> None:
     folders = sorted({str(row.path.parent) for row in rows if row.path})
     lines = []
     for row in rows:
-        found = row.found or ("-",) * len(row.published)
-        counts = [f"{have} / {publ}" for have, publ in zip(found, row.published, strict=True)]
-        place = "not here" if row.path is None else row.path.name if len(folders) == 1 else row.path
-        lines.append((row.name, *counts, row.masks or "", row.metric, place))
+        counted = row.found or ("-",) * len(row.published)
+        counts = [f"{here} / {published}" for here, published in zip(counted, row.published, strict=True)]
+        file = "not here" if row.path is None else row.path.name if len(folders) == 1 else row.path
+        lines.append((row.name, *counts, row.masks or "", row.metric, file))
     headings = ("graph", "nodes", "edges", "features", "classes", "masks", "metric", "file")
     shown = table("Known graphs: counted in the file / published", headings, lines)
     shown.columns[0].no_wrap = True
@@ -45,20 +45,20 @@ def graphs(as_json: options.Json = False) -> None:
         column.justify, column.overflow = "left", "fold"
     out = console()
     out.print(shown)
-    looked = f"{len([row for row in rows if row.path])} of {len(rows)} here"
-    out.print(f"{looked}, in {', '.join(folders)}" if folders else looked, highlight=False, soft_wrap=True)
+    summary = f"{len([row for row in rows if row.path])} of {len(rows)} here"
+    out.print(f"{summary}, in {', '.join(folders)}" if folders else summary, highlight=False, soft_wrap=True)
 
 
 def _as_json(row: Row) -> dict[str, Any]:
     from dataclasses import asdict
 
-    found = None if row.found is None else row.found._asdict()
+    counted = None if row.found is None else row.found._asdict()
     path = None if row.path is None else str(row.path)
-    return {**asdict(row), "published": row.published._asdict(), "found": found, "path": path}
+    return {**asdict(row), "published": row.published._asdict(), "found": counted, "path": path}
 
 
 def doctor(as_json: options.Json = False) -> None:
-    """Check the installation: versions, devices, compiled kernels, folders, and a self-test of some seconds.
+    """Check the installation: versions, devices, what `auto` picks on each, compiled kernels, folders, and a self-test.
 
     Exits with 1 if something is wrong.
 
@@ -71,17 +71,19 @@ def doctor(as_json: options.Json = False) -> None:
     from .display import console, print_json, table
     from .doctor import examine
 
-    found = examine()
+    report = examine()
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
         out = console()
-        for part in ("versions", "devices", "folders", "kernels"):
-            out.print(table(part.capitalize(), ("", ""), list(found[part].items()), numbers_from=9))
-        rows = [
-            (row["what"], "ok" if row["ok"] else "WRONG", f"{row['seconds']:.2f} s", row["found"]) for row in found["tests"]
+        titles = {"auto": 'Method that "auto" picks in 4 dimensions'}
+        for part in ("versions", "devices", "auto", "folders", "kernels"):
+            rows = list(report[part].items())
+            out.print(table(titles.get(part, part.capitalize()), ("", ""), rows, numbers_from=9))
+        tests = [
+            (row["what"], "ok" if row["ok"] else "WRONG", f"{row['seconds']:.2f} s", row["found"]) for row in report["tests"]
         ]
-        out.print(table("Self-test", ("", "", "", "found"), rows, numbers_from=9))
-        out.print("all is well" if found["ok"] else "something is wrong, see above", highlight=False)
-    if not found["ok"]:
+        out.print(table("Self-test", ("", "", "", "found"), tests, numbers_from=9))
+        out.print("all is well" if report["ok"] else "something is wrong, see above", highlight=False)
+    if not report["ok"]:
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ..reproduce.cli import embed, reproduce
+from ..reproduce.cli import embed, reproduce  # registers the models of Geom-GCN too
 from . import about, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -45,10 +45,10 @@ def _phgcn(
         typer.echo(context.get_help())
 
 
-app.command("train")(training.train)
+app.command("train", cls=training.ListsModels)(training.train)
 app.command("evaluate")(using.evaluate)
 app.command("predict")(using.predict)
-app.command("tune")(training.tune)
+app.command("tune", cls=training.ListsModels)(training.tune)
 app.command("plot")(using.plot)
 app.command("embed")(embed.embed)
 app.command("graphs")(about.graphs)

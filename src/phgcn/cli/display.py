@@ -15,37 +15,39 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from ..reproduce.workers import Progress as JobProgress
+    from typing_extensions import Self
+
     from ..train.run import EpochProgress, Plan
-    from ..train.tuning import Told
+    from ..train.tuning import TrialReport
 
 REDRAW = 0.1  # seconds between two updates of a bar
 LOG = 10.0  # seconds between two lines of a log
 
 
 def console() -> Console:
-    """A console that does not wrap tables where the output goes to a file."""
-    found = Console()
-    return found if found.is_terminal else Console(width=140)
+    """Makes a console of the terminal's width; of 140 characters if the output goes to a file, so that tables fit."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=140)
 
 
 def print_json(content: Any) -> None:
+    """Prints JSON to stdout."""
     json.dump(content, sys.stdout, indent=1)
     sys.stdout.write("\n")
 
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], numbers_from: int = 1) -> Table:
-    """A table whose columns are numbers from a certain one on."""
-    found = Table(title=title, title_justify="left")
-    for number, heading in enumerate(headings):
-        found.add_column(escape(heading), justify="right" if number >= numbers_from else "left")
+    """Makes a table; columns from ``numbers_from`` on hold numbers and are aligned to the right."""
+    made = Table(title=title, title_justify="left")
+    for column, heading in enumerate(headings):
+        made.add_column(escape(heading), justify="right" if column >= numbers_from else "left")
     for row in rows:
-        found.add_row(*(escape(str(cell)) for cell in row))
-    return found
+        made.add_row(*(escape(str(cell)) for cell in row))
+    return made
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person reads them."""
+    """Formats seconds for a person: ``42 s``, ``3 min 05 s``, ``2 h 10 min``."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -53,7 +55,7 @@ def duration(seconds: float) -> str:
 
 
 class Display:
-    """A bar where stderr is a terminal, else lines of a log now and then."""
+    """Shows progress: a bar if stderr is a terminal, else a line every ``every`` seconds."""
 
     def __init__(self, total: float, every: float = LOG) -> None:
         self.every, self.last = every, time.monotonic()
@@ -68,7 +70,7 @@ class Display:
         self.task = self.bar.add_task("starting", total=total, rest="") if self.bar else None
         self.begin = time.monotonic()
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         if self.bar:
             self.bar.start()
         return self
@@ -78,7 +80,7 @@ class Display:
             self.bar.stop()
 
     def due(self) -> bool:
-        """Whether it is time to show something again: this is asked after every epoch and must cost nothing."""
+        """Tells whether it is time for an update.  Called after every epoch, so it only reads the clock."""
         now = time.monotonic()
         if now - self.last < (REDRAW if self.bar else self.every):
             return False
@@ -86,13 +88,14 @@ class Display:
         return True
 
     def show(self, completed: float, text: str, rest: str) -> None:
+        """Updates the bar, or prints a line: what is done, and the time left."""
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=completed, description=escape(text), rest=escape(rest))
         else:
             self.say(f"{text}  {rest}".rstrip())
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line above the bar."""
         if self.bar:
             self.bar.console.print(escape(text), highlight=False)
         else:
@@ -100,7 +103,7 @@ class Display:
 
 
 class TrainingDisplay(Display):
-    """Epoch, losses, metric and time left of a run."""
+    """Shows epoch, losses, metric and time left of a run."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.trials = plan, [trial.name for trial in plan.trials()]
@@ -131,42 +134,43 @@ class TrainingDisplay(Display):
 
 
 class TuningDisplay(Display):
-    """The trials of a study."""
+    """Shows the trials of a study."""
 
     def __init__(self, trials: int) -> None:
         super().__init__(total=trials)
 
-    def told(self, told: Told) -> None:
-        value = "cut short" if told.value is None else f"validation loss {told.value:.4f}"
-        best = "" if told.best is None else f", best {told.best:.4f}"
-        self.say(f"trial {told.number}: {value}{best}")
+    def update(self, report: TrialReport) -> None:
+        loss = "cut short" if report.val_loss is None else f"validation loss {report.val_loss:.4f}"
+        best = "" if report.best_val_loss is None else f", best {report.best_val_loss:.4f}"
+        self.say(f"trial {report.number}: {loss}{best}")
         if self.bar:
-            self.show(told.done, f"{told.done} trials{best}", "")
+            self.show(report.ended, f"{report.ended} trials{best}", "")
 
 
 # Results
 
 
 def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
+    """Prints the scores of a run, per split and on average."""
     if as_json:
         print_json({**result, "run": str(folder)})
         return
     scale, unit = (100, " %") if result["metric"] == "accuracy" else (1, "")
 
-    def shown(value: float) -> str:
+    def score(value: float) -> str:
         return f"{scale * value:.2f}" if scale > 1 else f"{value:.4f}"
 
     title = f"{result['model']} on {result['graph']}, protocol {result['protocol']}, {result['metric']}{unit}"
     headings = ("split", "test", "at best validation metric", "validation loss", "best epoch", "epochs", "ms per epoch")
     rows = [
-        (f"{row['split']}", shown(row["test"]), shown(row["test_at_best_val_metric"]), f"{row['val_loss']:.4f}",
+        (f"{row['split']}", score(row["test"]), score(row["test_at_best_val_metric"]), f"{row['val_loss']:.4f}",
          row["best_epoch"], row["epochs"], f"{1000 * row['seconds_per_epoch']:.1f}")
         for row in result["splits"]
     ]  # fmt: skip
     out = console()
     out.print(table(title, headings, rows))
     for key, label in (("test", "test"), ("test_at_best_val_metric", "test at best validation metric")):
-        out.print(f"{label}: {shown(result[key]['mean'])} ± {shown(result[key]['std'])}{unit}", highlight=False)
+        out.print(f"{label}: {score(result[key]['mean'])} ± {score(result[key]['std'])}{unit}", highlight=False)
     seconds = (
         f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
     )
@@ -174,6 +178,7 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
 
 
 def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
+    """Prints the confusion matrix, the scores per class and the test metric."""
     if as_json:
         print_json(result)
         return
@@ -183,9 +188,10 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
     scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
     out.print(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
     mean, deviation = result["test"]["mean"], result["test"]["std"]
-    same = "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
+    recorded = "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
     out.print(
-        f"test {result['metric']}: {mean:.4f} ± {deviation:.4f} over {len(result['splits'])} models, {same}", highlight=False
+        f"test {result['metric']}: {mean:.4f} ± {deviation:.4f} over {len(result['splits'])} models, {recorded}",
+        highlight=False,
     )
 
 
@@ -194,6 +200,7 @@ def _share(value: float | None) -> str:
 
 
 def show_predictions(result: dict[str, Any], as_json: bool) -> None:
+    """Prints how many nodes each class was predicted for, and the file."""
     if as_json:
         print_json(result)
         return
@@ -203,6 +210,7 @@ def show_predictions(result: dict[str, Any], as_json: bool) -> None:
 
 
 def show_tuning(result: dict[str, Any], as_json: bool) -> None:
+    """Prints the best settings, and the command that trains with them."""
     if as_json:
         print_json(result)
         return
@@ -215,25 +223,9 @@ def show_tuning(result: dict[str, Any], as_json: bool) -> None:
 
 
 def show_files(files: Sequence[Path], as_json: bool) -> None:
+    """Prints the files that were written."""
     if as_json:
         print_json({"files": [str(file) for file in files]})
         return
     for file in files:
         print(f"written to {file}")
-
-
-class JobsDisplay(Display):
-    """The jobs that run, how many are done, and the time left."""
-
-    def __init__(self) -> None:
-        super().__init__(total=1.0)
-
-    def told(self, progress: JobProgress) -> None:
-        left = "" if progress.left is None else f"about {duration(progress.left)} left"
-        counted = f"{progress.done} of {progress.total} done"
-        if progress.kind in ("done", "failed"):
-            self.say(": ".join(part for part in (f"{counted}, {progress.name} {progress.kind}", progress.text) if part))
-        elif progress.kind == "running" and self.due():
-            others = len(progress.running) - 1
-            beside = f", {others} beside" if others else ""
-            self.show(progress.share, f"{counted}; {progress.name}: {progress.text}{beside}", left)

@@ -1,4 +1,4 @@
-r"""Looks whether phgcn works on this machine."""
+r"""Examines whether phgcn works on this machine."""
 
 from __future__ import annotations
 
@@ -13,29 +13,36 @@ from typing import Any
 PACKAGES = ("phgcn", "torch", "torch_geometric", "numba", "numpy", "scipy", "safetensors", "typer", "rich",
             "optuna", "matplotlib", "tensorboard", "pyarrow")  # fmt: skip
 
+AUTO_SIZES = (1_000, 100_000)
+"""Numbers of points for which the choice of ``"auto"`` is shown."""
+
 
 def examine() -> dict[str, Any]:
-    """Versions, devices, folders, kernels, and a self-test."""
+    """Collects versions, devices, what ``"auto"`` picks on them, folders and kernels, and runs a self-test."""
     import platform
 
     from ..data import user_cache
     from ..kernels.numba import cache_folder
 
-    # Before the test, which compiles what is missing.
-    folder = cache_folder()
-    before = _kernels(folder)
-    tests = [_test(what, check) for what, check in TESTS.items()]
+    # Counted before the self-test, which compiles what is missing.
+    kernel_folder = cache_folder()
+    kernels_before = _count_kernels(kernel_folder)
+    tests = [_run_test(what, check) for what, check in TESTS.items()]
     folders = {
-        "compiled kernels": folder,
+        "compiled kernels": kernel_folder,
         "named graphs (PHGCN_DATA)": os.environ.get("PHGCN_DATA"),
         "downloaded graphs": user_cache(),
     }
     return {
         "ok": all(test["ok"] for test in tests),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
-        "devices": _devices(),
-        "folders": {name: _folder(path) for name, path in folders.items()},
-        "kernels": {"compiled before": before, "compiled by the self-test": _kernels(folder) - before},
+        "devices": _list_devices(),
+        "auto": _explain_auto(),
+        "folders": {name: _describe_folder(path) for name, path in folders.items()},
+        "kernels": {
+            "compiled before": kernels_before,
+            "compiled by the self-test": _count_kernels(kernel_folder) - kernels_before,
+        },
         "tests": tests,
     }
 
@@ -47,17 +54,26 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _devices() -> dict[str, Any]:
+def _list_devices() -> dict[str, int | str | None]:
     import torch
 
-    found: dict[str, Any] = {"cpu cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()}
-    found["torch threads"] = torch.get_num_threads()
-    for number in range(torch.cuda.device_count()):
-        found[f"cuda:{number}"] = torch.cuda.get_device_name(number)
-    return found
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    gpus = {f"cuda:{number}": torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())}
+    return {"cpu cores": cores, "torch threads": torch.get_num_threads(), **gpus}
 
 
-def _folder(path: str | Path | None) -> str:
+def _explain_auto() -> dict[str, str]:
+    """Explains what ``method="auto"`` picks on each device, for a small and a large graph."""
+    import torch
+
+    from .. import explain_method
+
+    devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    return {f"{n:,} points, {device}": str(explain_method(n, device=device)) for device in devices for n in AUTO_SIZES}
+
+
+def _describe_folder(path: str | Path | None) -> str:
+    """Returns the path, and whether the folder is missing or read only."""
     if path is None:
         return "not set"
     path = Path(path)
@@ -70,22 +86,23 @@ def _folder(path: str | Path | None) -> str:
         return f"{path} (read only)"
 
 
-def _kernels(folder: Path) -> int:
-    """How many compiled kernels, of all versions of phgcn, are kept."""
+def _count_kernels(folder: Path) -> int:
+    """Counts the compiled kernels in the cache, of all versions of phgcn."""
     return sum(1 for _ in folder.rglob("*.nbc"))
 
 
-def _test(what: str, check: Callable[[], str]) -> dict[str, Any]:
+def _run_test(what: str, check: Callable[[], str]) -> dict[str, Any]:
+    """Runs a check; any error it raises is its finding."""
     begin = time.perf_counter()
     try:
-        found, ok = check(), True
+        finding, ok = check(), True
     except Exception as error:
-        found, ok = f"{type(error).__name__}: {error}", False
-    return {"what": what, "ok": ok, "found": found, "seconds": time.perf_counter() - begin}
+        finding, ok = f"{type(error).__name__}: {error}", False
+    return {"what": what, "ok": ok, "found": finding, "seconds": time.perf_counter() - begin}
 
 
-def _exact_attention() -> str:
-    """Attention by the kernels against ten lines of torch."""
+def _test_exact() -> str:
+    """Compares exact attention by the kernels with a softmax in plain torch."""
     import torch
 
     from .. import global_attention
@@ -93,11 +110,12 @@ def _exact_attention() -> str:
     random = torch.Generator().manual_seed(0)
     positions, values = torch.randn(300, 4, generator=random), torch.randn(300, 8, generator=random)
     weights = torch.softmax(-10.0 * (positions.unsqueeze(1) - positions).norm(dim=2), dim=1)
-    return _within(float((global_attention(positions, values) - weights @ values).abs().max()), 1e-4)
+    out = global_attention(positions, values, method="exact")
+    return _check_error(float((out - weights @ values).abs().max()), 1e-4)
 
 
-def _lattice_attention() -> str:
-    """Attention on the lattice against the exact one, with gradients."""
+def _test_lattice() -> str:
+    """Compares attention on the lattice with the exact one, and computes its gradient."""
     import torch
 
     from .. import global_attention
@@ -105,22 +123,23 @@ def _lattice_attention() -> str:
     random = torch.Generator().manual_seed(0)
     positions = (0.3 * torch.randn(4000, 4, generator=random)).requires_grad_()
     values = torch.randn(4000, 8, generator=random)
-    found, exact = (global_attention(positions, values, method=method) for method in ("lattice", "exact"))
-    found.sum().backward()
-    if positions.grad is None or not bool(positions.grad.isfinite().all()):
+    lattice = global_attention(positions, values, method="lattice")
+    (gradient,) = torch.autograd.grad(lattice.sum(), positions)
+    if not bool(gradient.isfinite().all()):
         raise ValueError("the gradient is not finite")
-    found, exact = found.detach(), exact.detach()
-    return _within(float((found - exact).norm() / (exact - exact.mean(dim=0)).norm()), 0.2)
+    with torch.no_grad():
+        exact = global_attention(positions, values, method="exact")
+        return _check_error(float((lattice - exact).norm() / (exact - exact.mean(dim=0)).norm()), 0.2)
 
 
-def _within(error: float, most: float) -> str:
-    if not error <= most:
-        raise ValueError(f"the error is {error:.2g}; allowed: {most:g}")
+def _check_error(error: float, largest: float) -> str:
+    if not error <= largest:  # also refuses NaN
+        raise ValueError(f"the error is {error:.2g}; allowed: {largest:g}")
     return f"error {error:.1e}"
 
 
-def _training() -> str:
-    """A model learns two groups of nodes."""
+def _test_training() -> str:
+    """Trains a model to tell two groups of nodes apart."""
     import torch
 
     from ..nn import PHGCN
@@ -145,7 +164,7 @@ def _training() -> str:
 
 
 TESTS = {
-    "attention, exact sum": _exact_attention,
-    "attention, lattice and its gradient": _lattice_attention,
-    "training a model": _training,
+    "attention, exact sum": _test_exact,
+    "attention, lattice and its gradient": _test_lattice,
+    "training a model": _test_training,
 }

@@ -10,7 +10,7 @@ import typer
 Graph = Annotated[str, typer.Argument(metavar="GRAPH", help="A known name (see `phgcn graphs`), or the path of a graph.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, made by `phgcn train`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Config = Annotated[Path | None, typer.Option("--config", help="A TOML file of settings, instead of the one that comes along.")]
+Config = Annotated[Path | None, typer.Option("--config", help="A TOML file of settings, instead of those in configs.toml.")]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. heads=4. May be repeated.")
 ]

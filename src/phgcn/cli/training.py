@@ -6,30 +6,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from ..registry import find_model, model_names
 from . import options
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from ..train.run import Plan, Run
+    from ..train.settings import Resolved
 
 DEFAULTS = {"model": "phgcn", "protocol": "paper", "splits": 10, "repeats": 1, "seed": 0}
 
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        help="phgcn, phgcn-residual, gat-eda, gat, gcn, mlp, geom-gcn-i, -p or -s. \\[default: phgcn]",
-        show_default=False,
-    ),
-]
+Model = Annotated[str | None, typer.Option("--model", help="One of the models below. \\[default: phgcn]", show_default=False)]
 Protocol = Annotated[
     str | None,
     typer.Option(
         "--protocol", help="How nodes are split: paper, geom, balanced, official. \\[default: paper]", show_default=False
     ),
 ]
+
+
+class ListsModels(TyperCommand):
+    """A command whose help ends with the names of all registered models."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.epilog = f"Models: {', '.join(model_names())}."
+        super().format_help(ctx, formatter)
 
 
 def train(
@@ -60,8 +64,9 @@ def train(
 ) -> None:
     """Train a model on several splits of a graph.
 
-    Reports the test metric of the epoch with the smallest validation loss. Writes weights, curves, settings and
-    `result.json` into a folder. A run that was cut off continues with `--resume`, to the same result.
+    Prints the settings and where each comes from, then the test metric of the epoch with the smallest validation loss. Writes
+    weights, curves, settings and `result.json` into a folder. A run that was cut off continues with `--resume`, to the same
+    result.
 
     Examples:
 
@@ -72,19 +77,24 @@ def train(
     - `phgcn train my-graph/ --model gat --splits 3 --set heads=4 --set learning_rate=0.01`
     """
     from ..train import Run, find
+    from ..train.settings import Resolved, keys
     from .display import TrainingDisplay, show_result
 
-    asked = {"model": model, "protocol": protocol, "splits": splits, "repeats": repeats, "seed": seed, "metric": metric}
-    given = {key: value for key, value in asked.items() if value is not None}
+    options_given = {
+        "model": model, "protocol": protocol, "splits": splits, "repeats": repeats, "seed": seed, "metric": metric,
+    }  # fmt: skip
+    asked = {key: value for key, value in options_given.items() if value is not None}
     changes = list(changes or [])
     if neighbourhood is not None:
         changes.append(f"neighbourhood={neighbourhood}")
     if resume:
-        run, data = _continued(out or _default_folder(find(graph, directed)[1], given), graph, given, config, changes)
+        run, data = _continued(out or _default_folder(find(graph, directed)[1], asked), graph, asked, config, changes)
+        resolved = Resolved(run.plan.settings, dict.fromkeys(keys(run.plan.model), str(run.folder / "run.json")))
     else:
-        plan, data, heading = _plan(graph, given, config, changes, directed, device)
-        run = Run.create(out or _default_folder(data, given), plan, data, heading)
+        plan, data, resolved = _plan(graph, asked, config, changes, directed, device)
+        run = Run.create(out or _default_folder(data, asked), plan, data, _heading(plan, data, resolved))
     with TrainingDisplay(run.plan) as display:
+        display.say(_heading(run.plan, data, resolved))
         try:
             result = run.train(data, display.on_epoch, tensorboard)
         except KeyboardInterrupt:
@@ -93,29 +103,41 @@ def train(
     show_result(result, run.folder, as_json)
 
 
+def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
+    """Says what is trained, in one line per source which settings come from it, and what ``method = "auto"`` picks."""
+    from ..functional import explain_method
+    from ..train.settings import describe_sources, used
+
+    lines = [f"{plan.model} on {data.name}; settings by source", *describe_sources(resolved, plan.model)]
+    if used(plan.settings, plan.model).get("method") == "auto":
+        choice = explain_method(int(data.num_nodes), plan.settings.embedding_dim, plan.device)
+        lines.append(f"method = auto picks {choice}")
+    return "\n".join(lines)
+
+
 def _plan(
-    graph: str, given: dict[str, Any], config: Path | None, changes: list[str], directed: bool, device: str
-) -> tuple[Plan, Data, str]:
-    """The plan of a new run, its graph, and the heading of its settings."""
+    graph: str, asked: dict[str, Any], config: Path | None, changes: list[str], directed: bool, device: str
+) -> tuple[Plan, Data, Resolved]:
+    """Makes the plan of a new run; returns its graph and its settings with their sources too."""
+    from ..data import public_masks, splits
     from ..train import Plan, find, resolve
     from ..train.graph import default_metric
-    from ..train.settings import check_model
+    from ..train.settings import read
 
-    wanted = {**DEFAULTS, **given}
-    if config is not None and "model" not in given:
-        from ..train.settings import read
-
+    wanted = {**DEFAULTS, **asked}
+    if config is not None and "model" not in asked:
         wanted["model"] = read(config)[0] or wanted["model"]
-    check_model(wanted["model"])
+    find_model(wanted["model"])  # before the graph is loaded
     source, data = find(graph, directed)
-    settings, path = resolve(wanted["model"], str(data.name), config, changes)
+    resolved = resolve(wanted["model"], str(data.name), config, changes)
     wanted.setdefault("metric", default_metric(data))
-    heading = f"{wanted['model']} on {data.name}; settings from {path or 'the defaults'}"
-    return Plan(source, directed=directed, device=device, settings=settings, **wanted), data, heading
+    plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
+    splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
+    return plan, data, resolved
 
 
-def _continued(folder: Path, graph: str, given: dict[str, Any], config: Path | None, changes: list[str]) -> tuple[Run, Data]:
-    """The run that is there, and its graph; what is asked for must be what it was begun with."""
+def _continued(folder: Path, graph: str, asked: dict[str, Any], config: Path | None, changes: list[str]) -> tuple[Run, Data]:
+    """Opens the run that is there, and its graph; what is asked for must be what it was begun with."""
     from ..train import Run, find, resolve
     from ..train.graph import digest
     from ..train.settings import used
@@ -124,20 +146,20 @@ def _continued(folder: Path, graph: str, given: dict[str, Any], config: Path | N
     _, data = find(graph, run.plan.directed)
     if digest(data) != run.about["graph"]["digest"]:
         raise ValueError(f"{folder}: was begun on another graph, {run.plan.source}")
-    for key, value in given.items():
+    for key, value in asked.items():
         if getattr(run.plan, key) != value:
             raise ValueError(f"{folder}: was begun with {key} {getattr(run.plan, key)!r}, not {value!r}")
     if config is not None or changes:
         source = config if config is not None else folder / "config.toml"
-        settings, _ = resolve(run.plan.model, None, source, changes)
+        settings = resolve(run.plan.model, None, source, changes).settings
         for key, value in used(settings, run.plan.model).items():
             if getattr(run.plan.settings, key) != value:
                 raise ValueError(f"{folder}: was begun with {key} {getattr(run.plan.settings, key)!r}, not {value!r}")
     return run, data
 
 
-def _default_folder(data: Data, given: dict[str, Any]) -> Path:
-    wanted = {**DEFAULTS, **given}
+def _default_folder(data: Data, asked: dict[str, Any]) -> Path:
+    wanted = {**DEFAULTS, **asked}
     return Path("runs") / f"{data.name}-{wanted['model']}-{wanted['protocol']}"
 
 
@@ -179,10 +201,10 @@ def tune(
     from ..train import tune as search
     from .display import TuningDisplay, show_tuning
 
-    named = {"model": model, "protocol": protocol, "splits": splits, "seed": seed}
-    given = {key: value for key, value in named.items() if value is not None}
-    plan, data, _ = _plan(graph, given, config, changes or [], directed, device)
+    options_given = {"model": model, "protocol": protocol, "splits": splits, "seed": seed}
+    asked = {key: value for key, value in options_given.items() if value is not None}
+    plan, data, _ = _plan(graph, asked, config, changes or [], directed, device)
     folder = out or Path("tune") / f"{data.name}-{plan.model}-{plan.protocol}"
     with TuningDisplay(trials) as display:
-        result = search(folder, plan, data, trials, also or [], display.told)
+        result = search(folder, plan, data, trials, also or [], display.update)
     show_tuning(result, as_json)

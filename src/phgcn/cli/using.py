@@ -1,4 +1,4 @@
-r"""``phgcn evaluate``, ``phgcn predict`` and ``phgcn plot``: what a trained run is for."""
+r"""``phgcn evaluate``, ``phgcn predict`` and ``phgcn plot``: the commands on a trained run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import typer
 
 from . import options
 
-Where = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]
+MovedGraph = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]
 
 
-def evaluate(run: options.RunFolder, graph: Where = None, as_json: options.Json = False) -> None:
+def evaluate(run: options.RunFolder, graph: MovedGraph = None, as_json: options.Json = False) -> None:
     """Compute the metrics of a run again, with a table of confusions.
 
     Examples:
@@ -22,12 +22,12 @@ def evaluate(run: options.RunFolder, graph: Where = None, as_json: options.Json 
     - `phgcn evaluate runs/texas --json`
     """
     from ..train import Run
-    from ..train import evaluate as evaluated
+    from ..train import evaluate as evaluate_run
     from .display import show_evaluation
 
     opened = Run.open(run)
-    opened.result()
-    show_evaluation(evaluated(opened, opened.data(graph)), as_json)
+    opened.result()  # raises if the run has not ended
+    show_evaluation(evaluate_run(opened, opened.data(graph)), as_json)
 
 
 def predict(
@@ -49,10 +49,10 @@ def predict(
     - `phgcn predict runs/mine new-graph/ -o new.csv --split 2`
     """
     from ..train import Run
-    from ..train import predict as predicted
+    from ..train import predict as predict_nodes
     from .display import show_predictions
 
-    show_predictions(predicted(Run.open(run), graph, out, split), as_json)
+    show_predictions(predict_nodes(Run.open(run), graph, out, split), as_json)
 
 
 def plot(
@@ -64,7 +64,7 @@ def plot(
     ] = None,
     layer: Annotated[int, typer.Option(help="The layer whose embeddings are drawn, from 0.")] = 0,
     kind: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
-    graph: Where = None,
+    graph: MovedGraph = None,
     as_json: options.Json = False,
 ) -> None:
     """Draw learning curves, embeddings, distances and the attention of a node.
@@ -78,10 +78,10 @@ def plot(
 
     - `phgcn plot runs/texas --node 17 --format svg -o figures`
     """
-    from ..report import plot as plotted
+    from ..report import plot as plot_run
     from ..train import Run
     from .display import show_files
 
     opened = Run.open(run)
-    files = plotted(opened, lambda: opened.data(graph), out or run / "plots", split, node, layer, kind)
+    files = plot_run(opened, lambda: opened.data(graph), out or run / "plots", split, node, layer, kind)
     show_files(files, as_json)

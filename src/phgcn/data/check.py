@@ -1,7 +1,7 @@
-r"""What a graph read from a file must satisfy, whichever format it came in.
+r"""Checks a graph read from a file, whichever format it came in.
 
-Every reader fills an :class:`ArrayGraph`; :func:`checked` then refuses it with one line that names the file, the row, the
-column and what is allowed.
+Every reader fills an :class:`ArrayGraph`; :func:`check_graph` raises a :class:`GraphFileError` of one line that names the
+file, the row, the column and what is allowed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-Features = Any  # a numpy.ndarray or a scipy.sparse.csr_matrix
+Array = NDArray[Any]
+"""An array as a file holds it: of any type until it is checked."""
+
+Features = Any
+"""A :class:`numpy.ndarray` or a :class:`scipy.sparse.csr_matrix`, which has no type stubs."""
+
 UNLABELLED = -1
 
 
@@ -28,25 +33,27 @@ class ArrayGraph:
 
     Args:
         path (Path): The file that it was read from.
-        features (numpy.ndarray or scipy.sparse.csr_matrix): One row per node.
-        labels (numpy.ndarray): A class per node, -1 for an unlabelled one.
-        edges (numpy.ndarray): Rows of source and target.
-        masks (dict): ``train_masks``, ``val_masks``, ``test_masks``, one row per public split; empty without public splits.
-        ids (list[str]): The nodes' own names; empty where they have none.
-        classes (list[str]): The classes' own names; empty where they have none.
+        features (numpy.ndarray or scipy.sparse.csr_matrix): One row per node, :math:`(N, F)`.
+        labels (numpy.ndarray): A class per node, -1 for an unlabelled one, :math:`(N,)`.
+        edges (numpy.ndarray): Rows of source and target, :math:`(E, 2)`.
+        masks (dict): ``train_masks``, ``val_masks``, ``test_masks``, one row per public split, :math:`(K, N)` each; empty
+            without public splits.
+        ids (list[str]): The names of the nodes; empty if they have none.
+        classes (list[str]): The names of the classes; empty if they have none.
         names (dict): What the file calls ``features``, ``labels``, ``edges``, for messages.
     """
 
     path: Path
     features: Features
-    labels: NDArray
-    edges: NDArray
-    masks: dict[str, NDArray] = field(default_factory=dict)
+    labels: Array
+    edges: Array
+    masks: dict[str, Array] = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
 
     def name_of(self, part: str) -> str:
+        """Returns what the file calls a part of the graph."""
         return self.names.get(part, part)
 
 
@@ -54,7 +61,7 @@ MASKS = ("train_masks", "val_masks", "test_masks")
 
 
 def short(value: object) -> str:
-    """A value in a message: on one line and not long."""
+    """Formats a value for a message: on one line, at most 60 characters."""
     text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -62,34 +69,35 @@ def short(value: object) -> str:
 def bad(
     path: Path | str, what: str, *, row: int | str | None = None, column: int | str | None = None, allowed: str = ""
 ) -> GraphFileError:
-    """The error, ready to be raised: ``file, row R, column C: what; allowed: ...``."""
-    place = [str(path)]
+    """Makes the error to raise: ``file, row R, column C: what; allowed: ...``."""
+    location = [str(path)]
     if row is not None:
-        place.append(f"row {row}")
+        location.append(f"row {row}")
     if column is not None:
-        place.append(f"column {column}")
-    text = f"{', '.join(place)}: {what}" + (f"; allowed: {allowed}" if allowed else "")
+        location.append(f"column {column}")
+    text = f"{', '.join(location)}: {what}" + (f"; allowed: {allowed}" if allowed else "")
     return GraphFileError("".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split())))
 
 
-def checked(graph: ArrayGraph) -> ArrayGraph:
-    """The same graph in the types that we compute with, or a :class:`GraphFileError`."""
-    graph.features = _checked_features(graph)
+def check_graph(graph: ArrayGraph) -> ArrayGraph:
+    """Converts a graph, in place, to the types that we compute with; raises a :class:`GraphFileError` if it is wrong."""
+    graph.features = _check_features(graph)
     count = graph.features.shape[0]
-    graph.labels = _checked_labels(graph, count)
-    graph.edges = _checked_edges(graph, count)
-    graph.masks = _checked_masks(graph, count)
+    graph.labels = _check_labels(graph, count)
+    graph.edges = _check_edges(graph, count)
+    graph.masks = _check_masks(graph, count)
     if graph.ids and len(graph.ids) != count:
         raise bad(graph.path, f"{graph.name_of('ids')} has {len(graph.ids)} entries", allowed=f"{count}, one per node")
-    _refuse_twice(graph.ids, graph.path, graph.name_of("ids"))
-    _refuse_twice(graph.classes, graph.path, graph.name_of("classes"))
+    _refuse_duplicates(graph.ids, graph.path, graph.name_of("ids"))
+    _refuse_duplicates(graph.classes, graph.path, graph.name_of("classes"))
     return graph
 
 
 # Features
 
 
-def _checked_features(graph: ArrayGraph) -> Features:
+def _check_features(graph: ArrayGraph) -> Features:
+    """Returns the features as float32."""
     features, name, path = graph.features, graph.name_of("features"), graph.path
     if features.ndim != 2:
         raise bad(path, f"{name} has shape {features.shape}", allowed="(nodes, features)")
@@ -99,12 +107,12 @@ def _checked_features(graph: ArrayGraph) -> Features:
         raise bad(path, f"{name} has no columns", allowed="at least one feature")
     if not is_number(features.dtype):
         raise bad(path, f"{name} is {features.dtype}", allowed="bool, integers or floats")
-    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as such
-        single = features.astype(np.float32)
-    flat = single.data if sparse.issparse(single) else single.reshape(-1)
-    good = np.isfinite(flat)
-    if not good.all():
-        entry = int(np.argmin(good))
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused below
+        converted = features.astype(np.float32)
+    flat = converted.data if sparse.issparse(converted) else converted.reshape(-1)
+    finite = np.isfinite(flat)
+    if not finite.all():
+        entry = int(np.argmin(finite))
         if sparse.issparse(features):
             row, column = int(np.searchsorted(features.indptr, entry, side="right")) - 1, int(features.indices[entry])
             value = features.data[entry]
@@ -112,24 +120,25 @@ def _checked_features(graph: ArrayGraph) -> Features:
             row, column = divmod(entry, features.shape[1])
             value = features[row, column]
         raise bad(path, f"{name} is {short(value)}", row=row, column=column, allowed="finite float32 numbers")
-    return single
+    return converted
 
 
-def is_number(kind: np.dtype) -> bool:
-    """Whether a type holds numbers that features can be made of."""
-    return kind.kind in "biuf" and kind.itemsize <= 8
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Tells whether features can be of this type: bool, integers, or floats of at most 64 bits."""
+    return dtype.kind in "biuf" and dtype.itemsize <= 8
 
 
 # Labels
 
 
-def _checked_labels(graph: ArrayGraph, count: int) -> NDArray:
+def _check_labels(graph: ArrayGraph, count: int) -> NDArray[np.int64]:
+    """Returns the labels as int64; without class names, every number up to the largest must occur."""
     labels, name, path = graph.labels, graph.name_of("labels"), graph.path
     if labels.shape != (count,):
         raise bad(path, f"{name} has shape {labels.shape}", allowed=f"({count},), one per node")
     if labels.dtype.kind not in "iu":
         raise bad(path, f"{name} is {labels.dtype}", allowed="integers")
-    if count and int(labels.max()) >= count and not graph.classes:  # also what does not fit into int64
+    if count and int(labels.max()) >= count and not graph.classes:  # this refuses numbers beyond int64 too
         row = int(np.argmax(labels))
         raise bad(path, f"{name} is {labels[row]}", row=row, allowed=f"less than {count}, the number of nodes")
     labels = labels.astype(np.int64)
@@ -153,16 +162,17 @@ def _checked_labels(graph: ArrayGraph, count: int) -> NDArray:
 # Edges
 
 
-def _checked_edges(graph: ArrayGraph, count: int) -> NDArray:
+def _check_edges(graph: ArrayGraph, count: int) -> NDArray[np.int64]:
+    """Returns the edges as int64, each between two nodes."""
     edges, name, path = graph.edges, graph.name_of("edges"), graph.path
     if edges.ndim != 2 or edges.shape[1] != 2:
         hint = " (it lies on its side)" if edges.ndim == 2 and edges.shape[0] == 2 else ""
         raise bad(path, f"{name} has shape {edges.shape}{hint}", allowed="(edges, 2), rows of source and target")
     if edges.dtype.kind not in "iu":
         raise bad(path, f"{name} is {edges.dtype}", allowed="integers")
-    wrong = (edges < 0) | (edges >= count)
-    if wrong.any():
-        row, column = divmod(int(np.argmax(wrong)), 2)
+    outside = (edges < 0) | (edges >= count)
+    if outside.any():
+        row, column = divmod(int(np.argmax(outside)), 2)
         raise bad(path, f"{name} is {edges[row, column]}", row=row, column=column, allowed=f"0 to {count - 1}, the nodes")
     return np.ascontiguousarray(edges, dtype=np.int64)
 
@@ -170,14 +180,16 @@ def _checked_edges(graph: ArrayGraph, count: int) -> NDArray:
 # Masks
 
 
-def _checked_masks(graph: ArrayGraph, count: int) -> dict[str, NDArray]:
+def _check_masks(graph: ArrayGraph, count: int) -> dict[str, NDArray[np.bool_]]:
+    """Checks that there are three masks of equal shape or none, and that no node is in two of a split."""
     masks, path = graph.masks, graph.path
-    given = [name for name in MASKS if name in masks]
-    if not given:
+    present = [name for name in MASKS if name in masks]
+    if not present:
         return {}
     for name in MASKS:
         if name not in masks:
-            raise bad(path, f"{graph.name_of(name)} is missing though {graph.name_of(given[0])} is there", allowed="all three")
+            what = f"{graph.name_of(name)} is missing though {graph.name_of(present[0])} is there"
+            raise bad(path, what, allowed="all three")
     first = masks[MASKS[0]]
     for name in MASKS:
         mask, shown = masks[name], graph.name_of(name)
@@ -191,9 +203,9 @@ def _checked_masks(graph: ArrayGraph, count: int) -> dict[str, NDArray]:
             split = int(np.argmin(mask.any(axis=1)))
             raise bad(path, f"{shown} holds no node", row=split, allowed="at least one in every split")
     for one, other in ((0, 1), (0, 2), (1, 2)):
-        twice = masks[MASKS[one]] & masks[MASKS[other]]
-        if twice.any():
-            split, node = divmod(int(np.argmax(twice)), count)
+        in_both = masks[MASKS[one]] & masks[MASKS[other]]
+        if in_both.any():
+            split, node = divmod(int(np.argmax(in_both)), count)
             names = f"{graph.name_of(MASKS[one])} and {graph.name_of(MASKS[other])}"
             raise bad(path, f"node {node} is in both {names}", row=split, column=node, allowed="one mask per node and split")
     return masks
@@ -202,7 +214,7 @@ def _checked_masks(graph: ArrayGraph, count: int) -> dict[str, NDArray]:
 # Names
 
 
-def _refuse_twice(names: list[str], path: Path, what: str) -> None:
+def _refuse_duplicates(names: list[str], path: Path, what: str) -> None:
     if len(set(names)) == len(names):
         return
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-r"""Known graphs that are not on this machine yet, through PyG's own dataset classes."""
+r"""Downloads known graphs through PyG's dataset classes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from .check import UNLABELLED, ArrayGraph, GraphFileError, bad, checked
+from .check import UNLABELLED, ArrayGraph, GraphFileError, bad, check_graph
 from .names import KnownGraph
 from .npz import write_npz
 
 CORNELL_CLASSES = [16, 17, 30, 38, 82]
-"""The sizes of Cornell's classes, ascending.  Until July 2022 the source gave Texas's features and labels under that name."""
+"""Class sizes of Cornell, ascending.  Until July 2022 the source gave the features and labels of Texas under its name."""
 
 
 def download(known: KnownGraph, root: Path, cache: Path) -> Path:
@@ -24,7 +24,7 @@ def download(known: KnownGraph, root: Path, cache: Path) -> Path:
     if known.dataset is None:
         raise bad(wanted, f"{here}; PyG has no download for {known.name}: its source is {known.source}")
     try:
-        graph = _downloaded(known, cache / known.file)
+        graph = _fetch(known, cache / known.file)
     except GraphFileError:
         raise
     except Exception as error:  # a network fails in many ways, and so does each dataset class
@@ -38,27 +38,29 @@ def download(known: KnownGraph, root: Path, cache: Path) -> Path:
     return cache / known.file
 
 
-def _downloaded(known: KnownGraph, target: Path) -> ArrayGraph:
-    """The graph as PyG gives it, checked against the published counts."""
+def _fetch(known: KnownGraph, target: Path) -> ArrayGraph:
+    """Gets the graph from PyG and compares it with the published counts."""
     from .saved import from_mapping
 
     dataset = getattr(importlib.import_module("torch_geometric.datasets"), known.dataset or "")
     with tempfile.TemporaryDirectory(prefix="phgcn-") as folder:
         data = dataset(root=folder, **known.arguments)[0]
-    graph = checked(from_mapping(target, data.to_dict()))
-    if known.name == "citeseer":  # PyG gives class 0 to the nodes without a label; they are those without features
+    graph = check_graph(from_mapping(target, data.to_dict()))
+    if known.name == "citeseer":  # PyG gives class 0 to unlabelled nodes, which are those without features
         graph.labels[np.asarray(graph.features.sum(axis=1)).ravel() == 0] = UNLABELLED
-    _compare(known, graph)
+    _check_counts(known, graph)
     return graph
 
 
-def _compare(known: KnownGraph, graph: ArrayGraph) -> None:
+def _check_counts(known: KnownGraph, graph: ArrayGraph) -> None:
+    """Refuses a download whose counts are not those published, and the uncorrected Cornell."""
     nodes, features = graph.features.shape
     features -= known.name == "actor"  # published as 931, the highest index
     classes = int(graph.labels.max()) + 1
-    found, published = (nodes, features, classes), (known.published.nodes, known.published.features, known.published.classes)
-    if found != published:
-        what = f"the download has {found} nodes, features and classes"
+    counts = nodes, features, classes
+    published = known.published.nodes, known.published.features, known.published.classes
+    if counts != published:
+        what = f"the download has {counts} nodes, features and classes"
         raise bad(graph.path, what, allowed=f"{published}, as published for {known.name}")
     sizes = np.sort(np.bincount(graph.labels[graph.labels >= 0])).tolist()
     if known.name == "cornell" and sizes != CORNELL_CLASSES:

@@ -1,4 +1,4 @@
-r"""Graphs by name or by file, as PyG's ``Data``."""
+r"""Loads graphs by name or by file, as PyG's ``Data``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from .check import UNLABELLED, ArrayGraph, Features, bad, checked
+from .check import UNLABELLED, ArrayGraph, Features, GraphFileError, bad, check_graph
 from .names import GRAPHS, KnownGraph, known_graph, similar_names
 from .npz import read_npz, write_npz
 from .tables import SUFFIXES, read_tables, table_pair
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 SAVED = (".pt", ".pth")
-KINDS = f"an .npz, {' or '.join(SAVED)} file, or a folder or pair of {' or '.join(SUFFIXES)} files"
+FORMATS = f"an .npz, {' or '.join(SAVED)} file, or a folder or pair of {' or '.join(SUFFIXES)} files"
+"""All formats, for messages."""
 
 MAX_SPARSE_DENSITY = 0.12
 MIN_SPARSE_FEATURES = 64
-"""Features are sparse if at least this many, at most this share of them not zero: see ``benchmarks/sparse_features.py``."""
+"""Features become a sparse tensor if there are at least ``MIN_SPARSE_FEATURES`` and at most the share ``MAX_SPARSE_DENSITY`` of
+their entries is not zero: there sparse products are faster, see ``benchmarks/sparse_features.py``."""
+
+NameOrPath = str | Path | tuple[str | Path, str | Path]
 
 
-def load_graph(
-    name_or_path: str | Path | tuple[str | Path, str | Path], root: str | Path | None = None, *, directed: bool = False
-) -> Data:
-    r"""A graph known by name, or one of your own.
+def load_graph(name_or_path: NameOrPath, root: str | Path | None = None, *, directed: bool = False) -> Data:
+    r"""Loads a graph known by name, or one of your own.
 
     A name is looked up as ``<root>/<name>.npz`` with hyphens as underscores, then in the user's cache, and else downloaded
     through PyG into that cache.  A path is an ``.npz`` file, a folder with ``edges`` and ``nodes`` as ``.csv`` or
@@ -71,32 +73,32 @@ def save_graph(data: Data, path: str | Path) -> None:
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"path is {str(path)!r}; allowed: a name that ends in .npz")
-    write_npz(path, checked(from_mapping(path, data.to_dict())))
+    write_npz(path, check_graph(from_mapping(path, data.to_dict())))
 
 
-# Where
+# Where graphs are
 
 
 def user_cache() -> Path:
-    """The folder that downloaded graphs are kept in: ``$XDG_CACHE_HOME/phgcn/graphs``, else ``~/.cache/phgcn/graphs``."""
+    """Returns the folder of downloaded graphs: ``$XDG_CACHE_HOME/phgcn/graphs``, else ``~/.cache/phgcn/graphs``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phgcn" / "graphs"
 
 
 def graph_root(root: str | Path | None = None) -> Path:
-    """The folder of the named graphs: the argument, else ``$PHGCN_DATA``, else the user's cache."""
+    """Returns the folder of the named graphs: the argument, else ``$PHGCN_DATA``, else the user's cache."""
     return Path(root or os.environ.get("PHGCN_DATA") or user_cache())
 
 
 def graph_file(known: KnownGraph, root: str | Path | None = None) -> Path | None:
-    """The file of a known graph, in its folder or in the user's cache, if it is there."""
+    """Finds the file of a known graph in its folder or in the user's cache; :obj:`None` if it is in neither."""
     for folder in (graph_root(root), user_cache()):
         if (folder / known.file).is_file():
             return folder / known.file
     return None
 
 
-def _read(name_or_path, root) -> tuple[str, ArrayGraph]:
-    """The graph's name and arrays."""
+def _read(name_or_path: NameOrPath, root: str | Path | None) -> tuple[str, ArrayGraph]:
+    """Reads a graph; returns its name and arrays."""
     if not isinstance(name_or_path, (str, os.PathLike)) and not (isinstance(name_or_path, tuple) and len(name_or_path) == 2):
         raise ValueError(f"name_or_path is {name_or_path!r}; allowed: a name, a path, or a tuple of two paths")
     if isinstance(name_or_path, tuple):
@@ -107,19 +109,19 @@ def _read(name_or_path, root) -> tuple[str, ArrayGraph]:
         return known.name, read_known(known, root)
     path = Path(name_or_path)
     if not path.exists():
-        raise _nothing_there(path)
+        raise _missing(path)
     return _name_of(path), read_file(path)
 
 
 def read_known(known: KnownGraph, root: str | Path | None = None) -> ArrayGraph:
-    """The arrays of a known graph, downloaded if need be."""
+    """Reads the arrays of a known graph, downloading it first if no file is here."""
     from .download import download
 
     return read_npz(graph_file(known, root) or download(known, graph_root(root), user_cache()))
 
 
 def read_file(path: Path) -> ArrayGraph:
-    """The arrays of a graph file or folder, by the end of its name."""
+    """Reads the arrays of a graph file or folder; the end of its name tells the format."""
     suffix = path.suffix.lower()
     if path.is_dir() or suffix in SUFFIXES:
         return read_tables(*table_pair(path))
@@ -129,29 +131,30 @@ def read_file(path: Path) -> ArrayGraph:
         from .saved import read_saved
 
         return read_saved(path)
-    raise bad(path, f"files of kind {suffix!r} are not read", allowed=KINDS)
+    raise bad(path, f"files of kind {suffix!r} are not read", allowed=FORMATS)
 
 
 def _name_of(path: Path) -> str:
-    """The name of a graph of one's own: that of its file or, for a table, of its pair or folder."""
+    """Names a graph after its file or, if it is a table, after what is common to the pair of tables, else their folder."""
     stem = path.resolve().name if path.is_dir() else path.stem
     if not path.is_dir() and path.suffix.lower() in SUFFIXES:
         stem = stem.replace("edges", "").replace("nodes", "").strip("_-. ") or path.resolve().parent.name
     return stem
 
 
-def _nothing_there(path: Path):
-    near = similar_names(str(path))
-    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-    allowed = f"{KINDS}; or a name: {', '.join(GRAPHS)}"
+def _missing(path: Path) -> GraphFileError:
+    """Makes the error for what is neither a file nor a known name, with similar names as a hint."""
+    similar = similar_names(str(path))
+    hint = f" (did you mean {' or '.join(similar)}?)" if similar else ""
+    allowed = f"{FORMATS}; or a name: {', '.join(GRAPHS)}"
     return bad(path, f"there is no such file or folder, and no graph of this name{hint}", allowed=allowed)
 
 
-# What
+# From arrays to tensors
 
 
 def to_data(graph: ArrayGraph, name: str, *, directed: bool = False) -> Data:
-    """The arrays as tensors."""
+    """Converts arrays to a ``Data``; see :func:`load_graph` for its attributes."""
     from torch_geometric.data import Data
     from torch_geometric.utils import remove_self_loops, to_undirected
 
@@ -170,7 +173,7 @@ def to_data(graph: ArrayGraph, name: str, *, directed: bool = False) -> Data:
 
 
 def features_tensor(features: Features) -> Tensor:
-    """Features as a dense tensor, or as a sparse CSR tensor where that is cheaper to multiply by a matrix of weights."""
+    """Converts features (N, F) to a dense tensor, or to a sparse CSR one where that is faster to multiply by a matrix."""
     rows, columns = features.shape
     stored = features.nnz if sparse.issparse(features) else int(np.count_nonzero(features))
     if columns < MIN_SPARSE_FEATURES or stored > MAX_SPARSE_DENSITY * rows * columns:
@@ -180,7 +183,7 @@ def features_tensor(features: Features) -> Tensor:
 
 
 def csr_tensor(features: Features) -> Tensor:
-    """Features as a sparse CSR tensor."""
+    """Converts features (N, F) to a sparse CSR tensor."""
     matrix = sparse.csr_matrix(features)
     matrix.eliminate_zeros()
     starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))

@@ -1,4 +1,4 @@
-r"""The graphs known by name: their published counts, their metric, their public masks, and where PyG gets them from."""
+r"""Lists the graphs known by name: published counts, metric, public masks, and the PyG class that downloads each."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class KnownGraph:
             :obj:`None`, no public masks)
         metric (str): ``"accuracy"`` or ``"roc_auc"``. (default: :obj:`"accuracy"`)
         dataset (str, optional): The class of :mod:`torch_geometric.datasets` that downloads it. (default: :obj:`None`, none)
-        arguments (dict): What that class is called with, beside ``root``.
-        source (str): Where a person finds the file if PyG has no class for it.
+        arguments (dict): Arguments of that class, other than ``root``.
+        source (str): Where to find the file if PyG has no class for it.
     """
 
     name: str
@@ -46,7 +46,7 @@ class KnownGraph:
 
     @property
     def file(self) -> str:
-        """The name of its file."""
+        """Name of its file."""
         return self.name.replace("-", "_") + ".npz"
 
 
@@ -78,8 +78,8 @@ def _heterophilous(name: str, *counts: int, metric: Literal["accuracy", "roc_auc
     )
 
 
-def _copurchase(name: str, dataset: str, own: str, *counts: int) -> KnownGraph:
-    return KnownGraph(name, Counts(*counts), "undirected", dataset=dataset, arguments={"name": own})
+def _copurchase(name: str, dataset: str, pyg_name: str, *counts: int) -> KnownGraph:
+    return KnownGraph(name, Counts(*counts), "undirected", dataset=dataset, arguments={"name": pyg_name})
 
 
 # Columns: nodes, edges, features, classes.
@@ -112,16 +112,16 @@ GRAPHS: dict[str, KnownGraph] = {
 
 
 def known_graph(name: str) -> KnownGraph | None:
-    """The graph of that name, written with hyphens or underscores, in any case; else :obj:`None`."""
+    """Looks up a graph by name, with hyphens or underscores and in any case; returns :obj:`None` if it is not known."""
     return GRAPHS.get(name.lower().replace("_", "-"))
 
 
 def similar_names(name: str) -> list[str]:
-    """Known names that are spelled nearly like this one."""
+    """Suggests up to two known names that are spelled nearly like this one."""
     return difflib.get_close_matches(name.lower().replace("_", "-"), GRAPHS, n=2, cutoff=0.6)
 
 
 def metric_of(name: str) -> Literal["accuracy", "roc_auc"]:
-    """How predictions on a graph are scored; accuracy for a graph that is not known."""
+    """Returns the metric of a graph; ``"accuracy"`` if the graph is not known."""
     graph = known_graph(name)
     return graph.metric if graph else "accuracy"

@@ -1,4 +1,4 @@
-r"""Graphs as ``.npz`` files without pickles: the format of ``docs/data.md``."""
+r"""Reads and writes graphs as ``.npz`` files without pickles: the format of ``docs/data.md``."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from .check import MASKS, UNLABELLED, ArrayGraph, Features, bad, checked, is_number, short
+from .check import MASKS, UNLABELLED, Array, ArrayGraph, Features, bad, check_graph, is_number, short
 
 CSR = ("features_indptr", "features_indices", "features_shape")
 KEYS = (*CSR, "features_data", "node_features", "node_labels", "edges", *MASKS, "unlabelled_nodes", "node_ids", "class_names")
 NAMES = {"labels": "node_labels", "ids": "node_ids", "classes": "class_names"}
 
-# What numpy and zipfile raise on bytes that are not what they should be.
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, NotImplementedError, MemoryError)
+"""What numpy and zipfile raise on a damaged file."""
 
 
 def read_npz(path: Path) -> ArrayGraph:
-    """The graph in an ``.npz`` file, checked."""
-    arrays = _arrays(path)
-    features, features_name = _features(path, arrays)
-    labels = arrays["node_labels"]
+    """Reads and checks the graph in an ``.npz`` file."""
+    arrays = _read_arrays(path)
+    features, features_name = _find_features(path, arrays)
+    labels = _mark_unlabelled(path, arrays["node_labels"], arrays.get("unlabelled_nodes"))
     graph = ArrayGraph(
-        path, features, _with_unlabelled(path, labels, arrays.get("unlabelled_nodes")), arrays["edges"],
+        path, features, labels, arrays["edges"],
         {name: arrays[name] for name in MASKS if name in arrays},
         _strings(path, arrays, "node_ids"), _strings(path, arrays, "class_names"),
         {**NAMES, "features": features_name},
     )  # fmt: skip
-    return checked(graph)
+    return check_graph(graph)
 
 
-def _arrays(path: Path) -> dict[str, NDArray]:
-    """All arrays of the file, none of which may be pickled."""
+def _read_arrays(path: Path) -> dict[str, Array]:
+    """Reads all arrays of the file; refuses pickled ones and unknown keys."""
     try:
         archive = np.load(path, allow_pickle=False)
     except DAMAGE as error:
@@ -55,7 +54,7 @@ def _arrays(path: Path) -> dict[str, NDArray]:
                 if "allow_pickle" in str(error):
                     raise bad(path, f"{key} holds pickled objects", allowed="plain arrays") from None
                 raise bad(path, f"{key} is damaged ({_reason(error)})") from None
-            if not isinstance(arrays[key], np.ndarray):  # numpy gives bytes that are no array as they are
+            if not isinstance(arrays[key], np.ndarray):  # numpy returns a member that is no array as bytes
                 raise bad(path, f"{key} is no array", allowed="plain arrays")
     for key in ("node_labels", "edges"):
         if key not in arrays:
@@ -64,26 +63,27 @@ def _arrays(path: Path) -> dict[str, NDArray]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error, or its kind where it says nothing."""
+    """Returns the first line of an error's text, or its type if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0].strip("'\"").rstrip(".")
 
 
-def _features(path: Path, arrays: dict[str, NDArray]) -> tuple[Features, str]:
-    """The features, and what the file calls them."""
-    given = [key for key in (*CSR, "features_data") if key in arrays]
+def _find_features(path: Path, arrays: dict[str, Array]) -> tuple[Features, str]:
+    """Returns the features, dense or sparse, and the key of their values."""
+    present = [key for key in (*CSR, "features_data") if key in arrays]
     if "node_features" in arrays:
-        if given:
-            raise bad(path, f"both node_features and {given[0]} are there", allowed="dense or sparse features, not both")
+        if present:
+            raise bad(path, f"both node_features and {present[0]} are there", allowed="dense or sparse features, not both")
         return arrays["node_features"], "node_features"
-    if not given:
+    if not present:
         raise bad(path, "the features are missing", allowed=f"node_features, or {', '.join(CSR)}")
     for key in CSR:
         if key not in arrays:
-            raise bad(path, f"key {key} is missing though {given[0]} is there", allowed=", ".join(CSR))
-    return _csr(path, arrays), "features_data"
+            raise bad(path, f"key {key} is missing though {present[0]} is there", allowed=", ".join(CSR))
+    return _build_csr(path, arrays), "features_data"
 
 
-def _csr(path: Path, arrays: dict[str, NDArray]) -> sparse.csr_matrix:
+def _build_csr(path: Path, arrays: dict[str, Array]) -> sparse.csr_matrix:
+    """Builds the matrix of sparse features (N, F), every index checked, so that an error names the key and the row."""
     indptr, indices, shape = (arrays[key] for key in CSR)
     for key in CSR:
         if arrays[key].dtype.kind not in "iu":
@@ -115,12 +115,12 @@ def _csr(path: Path, arrays: dict[str, NDArray]) -> sparse.csr_matrix:
     # scipy has no matrices of half floats.
     data = data.astype(np.float32) if data.dtype == np.float16 else data
     matrix = sparse.csr_matrix((data, indices.astype(np.int64), indptr.astype(np.int64)), shape=(rows, columns))
-    _refuse_repeated(path, matrix)
+    _refuse_duplicates(path, matrix)
     return matrix
 
 
-def _refuse_repeated(path: Path, matrix: sparse.csr_matrix) -> None:
-    """The same feature twice in a row has no meaning: is it the sum, or the last?  Rows are sorted on the way."""
+def _refuse_duplicates(path: Path, matrix: sparse.csr_matrix) -> None:
+    """Refuses a feature that occurs twice in a row: it could mean the sum or the last.  Sorts the indices of each row."""
     matrix.sort_indices()
     starts = np.zeros(matrix.nnz + 1, bool)
     starts[matrix.indptr] = True
@@ -132,12 +132,13 @@ def _refuse_repeated(path: Path, matrix: sparse.csr_matrix) -> None:
         raise bad(path, f"features_indices holds feature {feature} twice", row=row, column=feature, allowed="each once")
 
 
-def _with_unlabelled(path: Path, labels: NDArray, unlabelled: NDArray | None) -> NDArray:
-    """The labels, with -1 where a node is listed as unlabelled: the file writes any class there."""
+def _mark_unlabelled(path: Path, labels: Array, unlabelled: Array | None) -> Array:
+    """Sets the labels of unlabelled nodes to -1; the file has any class there.  Labels of a wrong type are returned as they
+    are, for :func:`check_graph` to refuse."""
     if labels.dtype.kind in "iu" and labels.ndim == 1:
-        wrong = (labels < 0) | (labels > np.iinfo(np.int64).max)
-        if wrong.any():
-            row = int(np.argmax(wrong))
+        out_of_range = (labels < 0) | (labels > np.iinfo(np.int64).max)
+        if out_of_range.any():
+            row = int(np.argmax(out_of_range))
             allowed = "0, 1, 2, ...; nodes without a label are listed in unlabelled_nodes"
             raise bad(path, f"node_labels is {labels[row]}", row=row, allowed=allowed)
         if unlabelled is None:
@@ -153,17 +154,18 @@ def _with_unlabelled(path: Path, labels: NDArray, unlabelled: NDArray | None) ->
     return labels
 
 
-def _strings(path: Path, arrays: dict[str, NDArray], key: str) -> list[str]:
+def _strings(path: Path, arrays: dict[str, Array], key: str) -> list[str]:
+    """Returns an array of strings as a list; empty if the file has none."""
     names = arrays.get(key)
     if names is None:
         return []
     if names.ndim != 1 or names.dtype.kind != "U":
         raise bad(path, f"{key} is {names.dtype} {names.shape}", allowed="strings, one dimension")
-    return names.tolist()
+    return [str(name) for name in names]
 
 
 def write_npz(path: Path, graph: ArrayGraph) -> None:
-    """Writes a graph whole or not at all: under a temporary name, then renamed."""
+    """Writes a graph to a temporary file and renames that, so that no half-written file remains."""
     arrays: dict[str, Any] = {"node_labels": np.maximum(graph.labels, 0), "edges": graph.edges, **graph.masks}
     if sparse.issparse(graph.features):
         matrix = graph.features

@@ -1,4 +1,4 @@
-r"""What graphs there are: the columns of the paper's Table 1, beside what was published."""
+r"""Lists the known graphs: the columns of the paper's Table 1, as published and as counted in the files here."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .check import Array
 from .load import graph_file
 from .names import GRAPHS, Counts, EdgeCount, KnownGraph
 from .npz import read_npz
@@ -15,13 +15,13 @@ from .npz import read_npz
 
 @dataclass(frozen=True)
 class Row:
-    r"""A known graph and what its file holds.
+    r"""A known graph and what its file contains.
 
     Args:
         name (str): The graph.
         published (Counts): Nodes, edges, features and classes as published.
-        found (Counts, optional): The same as counted in the file, edges as the published ones were
-            counted; :obj:`None` without a file.
+        found (Counts, optional): The same counted in the file, edges in the way of the published count; :obj:`None` without
+            a file.
         edge_count (str): How edges are counted: ``"half the rows"`` and ``"rows"`` of the file as they stand, ``"directed"``:
             ordered pairs without duplicates and self-loops, ``"undirected"``: unordered ones.
         masks (str, optional): The protocol of its public masks, ``"geom"`` or ``"official"``.
@@ -39,7 +39,7 @@ class Row:
 
 
 def table(root: str | Path | None = None) -> list[Row]:
-    r"""One row for each known graph, whether its file is here or not.
+    r"""Returns one row for each known graph, whether its file is here or not.
 
     Args:
         root (str or Path, optional): As for :func:`phgcn.data.load_graph`. (default: :obj:`None`)
@@ -48,19 +48,19 @@ def table(root: str | Path | None = None) -> list[Row]:
 
 
 def _row(known: KnownGraph, path: Path | None) -> Row:
-    found = _counts(path, known.edge_count) if path else None
-    return Row(known.name, known.published, found, known.edge_count, known.masks, known.metric, path)
+    counts = _count(path, known.edge_count) if path else None
+    return Row(known.name, known.published, counts, known.edge_count, known.masks, known.metric, path)
 
 
-def _counts(path: Path, edge_count: EdgeCount) -> Counts:
+def _count(path: Path, edge_count: EdgeCount) -> Counts:
     graph = read_npz(path)
     nodes, features = graph.features.shape
     classes = len(graph.classes) or int(graph.labels.max()) + 1
     return Counts(nodes, count_edges(graph.edges, nodes, edge_count), features, classes)
 
 
-def count_edges(edges: NDArray, nodes: int, edge_count: EdgeCount) -> int:
-    """The number of edges, counted in one of the ways that are in use."""
+def count_edges(edges: Array, nodes: int, edge_count: EdgeCount) -> int:
+    """Counts edges (E, 2) in one of the ways that :class:`Row` lists."""
     if edge_count == "rows":
         return len(edges)
     if edge_count == "half the rows":

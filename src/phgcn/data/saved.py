@@ -1,4 +1,4 @@
-r"""Graphs saved with :func:`torch.save`: a PyG ``Data`` or a dict of tensors, read so that nothing in the file can run."""
+r"""Reads graphs saved with :func:`torch.save`: a PyG ``Data`` or a dict of tensors, without running code in the file."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from .check import ArrayGraph, Features, GraphFileError, bad, checked, short
+from .check import Array, ArrayGraph, Features, GraphFileError, bad, check_graph, short
 
 MASK_NAMES = {"train_masks": "train_mask", "val_masks": "val_mask", "test_masks": "test_mask"}
 NAMES = {"features": "x", "labels": "y", "edges": "edge_index", "ids": "node_id", **MASK_NAMES}
 
 
 def read_saved(path: Path) -> ArrayGraph:
-    """The graph in a file written by :func:`torch.save`, checked."""
-    return checked(from_mapping(path, _content(path)))
+    """Reads and checks the graph in a file written by :func:`torch.save`."""
+    return check_graph(from_mapping(path, _load(path)))
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> dict[str, Any]:
+    """Unpickles plain tensors and PyG's ``Data`` alone, and returns the attributes."""
     from torch_geometric.data import Data
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
@@ -34,20 +34,20 @@ def _content(path: Path) -> dict[str, Any]:
         with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises whatever the bytes lead it to
-        raise _refused(path, error) from None
+    except Exception as error:  # torch.load raises errors of any type on a damaged file
+        raise _load_error(path, error) from None
     if isinstance(content, Data):
-        return content.to_dict()
+        content = content.to_dict()
     if isinstance(content, dict):
         return content
     raise bad(path, f"it holds a {type(content).__name__}", allowed="a Data of PyG, or a dict of tensors")
 
 
-def _refused(path: Path, error: Exception) -> GraphFileError:
-    """What torch.load says at length, in one line."""
-    wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
-    if wanted:
-        what = f"the pickle inside asks for {wanted.group(1)}, which could run code"
+def _load_error(path: Path, error: Exception) -> GraphFileError:
+    """Shortens an error of torch.load to one line."""
+    refused_global = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if refused_global:
+        what = f"the pickle inside asks for {refused_global.group(1)}, which could run code"
     elif isinstance(error, pickle.UnpicklingError):
         what = "the pickle inside is of a kind that could run code, or is damaged"
     else:
@@ -56,7 +56,7 @@ def _refused(path: Path, error: Exception) -> GraphFileError:
 
 
 def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
-    """The graph in the attributes of a PyG ``Data``, not checked yet.  Attributes that are not ours are left out."""
+    """Converts the attributes of a PyG ``Data`` to arrays, not checked yet.  Other attributes than ours are left out."""
     tensors = {}
     for name in ("x", "y", "edge_index", *MASK_NAMES.values()):
         value = content.get(name)
@@ -72,7 +72,7 @@ def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
     edges = _dense(path, "edge_index", tensors["edge_index"])
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise bad(path, f"edge_index has shape {edges.shape}", allowed="(2, edges)")
-    masks = {name: _mask(_dense(path, own, tensors[own])) for name, own in MASK_NAMES.items() if own in tensors}
+    masks = {name: _split_rows(_dense(path, key, tensors[key])) for name, key in MASK_NAMES.items() if key in tensors}
     return ArrayGraph(
         path, _features(tensors["x"]), _dense(path, "y", tensors["y"]), edges.T, masks,
         _strings(path, content, "node_id"), _strings(path, content, "classes"), NAMES,
@@ -80,25 +80,27 @@ def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
 
 
 def _features(x: Tensor) -> Features:
+    """Converts features (N, F) to an array, or to a CSR matrix if the tensor is sparse."""
     if x.layout == torch.strided:
         return x.numpy()
-    x = x.to_sparse_coo().coalesce()
+    x = x.to_sparse(layout=torch.sparse_coo).coalesce()
     values, (row, column) = x.values().numpy(), x.indices().numpy()
     return sparse.csr_matrix((values, (row, column)), shape=tuple(x.shape))
 
 
-def _dense(path: Path, name: str, tensor: Tensor) -> NDArray:
+def _dense(path: Path, name: str, tensor: Tensor) -> Array:
     if tensor.layout != torch.strided:
         raise bad(path, f"{name} is sparse", allowed="a dense tensor")
     return tensor.numpy()
 
 
-def _mask(mask: NDArray) -> NDArray:
-    """PyG has splits in columns, or no second dimension for a single one; we have a row per split."""
+def _split_rows(mask: Array) -> Array:
+    """Converts a mask of PyG, (N, K) or (N,) for a single split, to one row per split, (K, N)."""
     return mask[None, :] if mask.ndim == 1 else np.ascontiguousarray(mask.T)
 
 
 def _strings(path: Path, content: dict[str, Any], name: str) -> list[str]:
+    """Returns an attribute that is a list of strings; empty if there is none."""
     value = content.get(name)
     if value is None:
         return []

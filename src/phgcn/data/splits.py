@@ -1,4 +1,4 @@
-r"""Which nodes train, validate and test: the protocols in use, never to be mixed in one table."""
+r"""Splits nodes into training, validation and test nodes.  Results under different protocols cannot be compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MASKED = ("geom", "official")
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which nodes train, validate and test, as bool tensors of shape :math:`(N,)`.  Some nodes may be in none."""
+    """Masks of the training, validation and test nodes, bool of shape :math:`(N,)`.  Some nodes may be in none."""
 
     train: Tensor
     val: Tensor
@@ -35,7 +35,7 @@ def splits(
     *,
     masks: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> list[Split]:
-    r"""Splits of the nodes into training, validation and test nodes.
+    r"""Splits nodes into training, validation and test nodes.
 
     - ``"paper"``: at random within each class, 60 % train, 20 % test, 20 % validation.  Of a class of :math:`n` nodes in
       random order, the first :math:`\lfloor 0.6n + 0.5 \rfloor` train, those up to :math:`\lfloor 0.8n + 0.5 \rfloor` test and
@@ -61,13 +61,13 @@ def splits(
     _check(y, protocol, count, seed)
     if protocol in MASKED:
         return _from_masks(y, protocol, count, masks)
-    draw = _paper if protocol == "paper" else _balanced
+    draw = _draw_paper if protocol == "paper" else _draw_balanced
     labels = y.detach().cpu().numpy()
-    return [_split(draw(labels, *_keys(seed, number, len(labels))), y, protocol) for number in range(count)]
+    return [_to_split(draw(labels, *_random_keys(seed, number, len(labels))), y, protocol) for number in range(count)]
 
 
 def public_masks(data: Data) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The public masks of a graph, for :func:`splits`; :obj:`None` if it has none."""
+    """Returns the public masks of a graph, for :func:`splits`; :obj:`None` if it has none."""
     if "train_mask" not in data:
         return None
     return data.train_mask, data.val_mask, data.test_mask
@@ -76,42 +76,51 @@ def public_masks(data: Data) -> tuple[Tensor, Tensor, Tensor] | None:
 TRAIN, VAL, TEST, NONE = 0, 1, 2, 3
 ROLES = {"train": TRAIN, "val": VAL, "test": TEST}
 
-
-def _keys(seed: int, number: int, count: int) -> NDArray:
-    """Two random numbers for each node, for two orders.  Raw numbers of a bit generator stay the same over versions of numpy;
-    those of its shuffles may not."""
-    return np.random.PCG64(np.random.SeedSequence((seed, number))).random_raw(2 * count).reshape(2, count)
+Ints = NDArray[np.int64]
+Keys = NDArray[np.uint64]
 
 
-def _ranks(labels: NDArray, keys: NDArray) -> tuple[NDArray, NDArray]:
-    """Each node's place in the random order of its class, and the size of its class; unlabelled nodes are a class too."""
+def _random_keys(seed: int, number: int, count: int) -> Keys:
+    """Draws two sort keys for each node, (2, N), for two random orders.
+
+    Raw numbers of a bit generator stay the same over versions of numpy; shuffles may not.
+    """
+    raw: Keys = np.random.PCG64(np.random.SeedSequence((seed, number))).random_raw(2 * count)
+    return raw.reshape(2, count)
+
+
+def _rank_in_class(labels: Ints, keys: Keys) -> tuple[Ints, Ints]:
+    """Ranks each node by its key within its class; returns ranks and class sizes, (N,) each.  Unlabelled nodes are a class."""
     order = np.lexsort((keys, labels))
     sizes = np.unique(labels, return_counts=True)[1]
-    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    ranks, of = np.empty(len(labels), np.int64), np.empty(len(labels), np.int64)
-    ranks[order] = np.arange(len(labels)) - starts
-    of[order] = np.repeat(sizes, sizes)
-    return ranks, of
+    class_start = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ranks, class_sizes = np.empty(len(labels), np.int64), np.empty(len(labels), np.int64)
+    ranks[order] = np.arange(len(labels)) - class_start
+    class_sizes[order] = np.repeat(sizes, sizes)
+    return ranks, class_sizes
 
 
-def _paper(labels: NDArray, keys: NDArray, _: NDArray) -> NDArray:
-    ranks, size = _ranks(labels, keys)
+def _draw_paper(labels: Ints, keys: Keys, _: Keys) -> Ints:
+    """Draws the role of each node, (N,), for ``"paper"``."""
+    ranks, size = _rank_in_class(labels, keys)
     role = np.where(ranks < (6 * size + 5) // 10, TRAIN, np.where(ranks < (8 * size + 5) // 10, TEST, VAL))
     return np.where(labels < 0, NONE, role)
 
 
-def _balanced(labels: NDArray, keys: NDArray, rest_keys: NDArray) -> NDArray:
-    ranks, _ = _ranks(labels, keys)
+def _draw_balanced(labels: Ints, keys: Keys, rest_keys: Keys) -> Ints:
+    """Draws the role of each node, (N,), for ``"balanced"``."""
+    ranks, _ = _rank_in_class(labels, keys)
     labelled = labels >= 0
     total, classes = int(labelled.sum()), len(np.unique(labels[labelled]))
     role = np.where(labelled, np.where(ranks < round(0.6 * total / max(classes, 1)), TRAIN, TEST), NONE)
     rest = np.flatnonzero(role == TEST)
-    # Not by the first keys: in every class the nodes that are left over have the largest of them.
+    # By new keys: of the first ones, the nodes that are left have the largest of their class.
     role[rest[np.argsort(rest_keys[rest], kind="stable")[: round(0.2 * total)]]] = VAL
     return role
 
 
-def _split(role: NDArray, y: Tensor, protocol: str) -> Split:
+def _to_split(role: Ints, y: Tensor, protocol: str) -> Split:
+    """Converts roles to masks; refuses an empty one."""
     parts = {name: torch.from_numpy(role == part).to(y.device) for name, part in ROLES.items()}
     for name, part in parts.items():
         if not part.any():
@@ -121,6 +130,7 @@ def _split(role: NDArray, y: Tensor, protocol: str) -> Split:
 
 
 def _from_masks(y: Tensor, protocol: str, count: int, masks: tuple[Tensor, Tensor, Tensor] | None) -> list[Split]:
+    """Takes the first splits of public masks, without unlabelled nodes."""
     if masks is None:
         raise ValueError(f"masks is None; allowed: the graph's public masks, which the protocol {protocol!r} needs")
     if not isinstance(masks, (tuple, list)) or len(masks) != 3 or not all(isinstance(mask, Tensor) for mask in masks):

@@ -1,6 +1,6 @@
-r"""Graphs as two tables: edges (``source``, ``target``) and nodes (``id``, ``label``, features), in CSV or Parquet.
+r"""Reads graphs from two tables: edges (``source``, ``target``) and nodes (``id``, ``label``, features), in CSV or Parquet.
 
-The readers of both formats give the same :class:`Edges` and :class:`Nodes`; here ids become numbers.
+The readers of both formats return the same :class:`Edges` and :class:`Nodes`; here ids become numbers.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .check import UNLABELLED, ArrayGraph, bad, checked, short
+from .check import UNLABELLED, Array, ArrayGraph, bad, check_graph, short
 
 SUFFIXES = (".csv", ".parquet")
 EDGE_COLUMNS = ("source", "target")
@@ -21,27 +22,36 @@ NODE_COLUMNS = ("id", "label")
 
 @dataclass
 class Edges:
-    """The edge table: ids as written, and the number of each row for messages."""
+    """The edge table: ids as written, (E,) each, and the row number of each edge in the file, for messages."""
 
     path: Path
     source: list[str]
     target: list[str]
-    rows: NDArray
+    rows: Array
 
 
 @dataclass
 class Nodes:
-    """The node table: ids and labels as written, an empty label for an unlabelled node."""
+    """The node table: ids and labels as written, (N,) each, an empty label for an unlabelled node; features (N, F); and the
+    row number of each node in the file, for messages."""
 
     path: Path
     ids: list[str]
     labels: list[str]
-    features: NDArray
-    rows: NDArray
+    features: Array
+    rows: Array
+
+
+class TableReader(Protocol):
+    """A module that reads tables of one format."""
+
+    def read_edges(self, path: Path) -> Edges: ...
+
+    def read_nodes(self, path: Path) -> Nodes: ...
 
 
 def table_pair(path: Path) -> tuple[Path, Path]:
-    """The edge and the node file that a path means: a folder with ``edges`` and ``nodes``, or one of the two."""
+    """Finds the edge and the node table: in a folder with ``edges`` and ``nodes``, or from the path of one of the two."""
     if path.is_dir():
         return _in_folder(path, "edges"), _in_folder(path, "nodes")
     for one, other in (("edges", "nodes"), ("nodes", "edges")):
@@ -53,26 +63,26 @@ def table_pair(path: Path) -> tuple[Path, Path]:
 
 
 def _in_folder(folder: Path, stem: str) -> Path:
-    found = [folder / (stem + suffix) for suffix in SUFFIXES if (folder / (stem + suffix)).exists()]
-    if not found:
+    files = [folder / (stem + suffix) for suffix in SUFFIXES if (folder / (stem + suffix)).exists()]
+    if not files:
         raise bad(folder, f"there is no {stem}.csv or {stem}.parquet", allowed="a folder with edges and nodes in these formats")
-    if len(found) > 1:
-        raise bad(folder, f"there is both {found[0].name} and {found[1].name}", allowed="one of them")
-    return found[0]
+    if len(files) > 1:
+        raise bad(folder, f"there is both {files[0].name} and {files[1].name}", allowed="one of them")
+    return files[0]
 
 
 def read_tables(edges_path: Path, nodes_path: Path) -> ArrayGraph:
-    """The graph in a pair of tables, checked."""
+    """Reads and checks the graph in a pair of tables."""
     nodes = _reader(nodes_path).read_nodes(nodes_path)
-    index = _numbered(nodes)
+    node_number = _number_ids(nodes)
     edges = _reader(edges_path).read_edges(edges_path)
-    pairs = np.stack([_looked_up(edges, name, index, nodes.path) for name in EDGE_COLUMNS], axis=1)
-    labels, classes = _numbered_labels(nodes)
-    return checked(ArrayGraph(nodes.path, nodes.features, labels, pairs, {}, nodes.ids, classes))
+    pairs = np.stack([_look_up(edges, name, node_number, nodes.path) for name in EDGE_COLUMNS], axis=1)
+    labels, classes = _number_labels(nodes)
+    return check_graph(ArrayGraph(nodes.path, nodes.features, labels, pairs, {}, nodes.ids, classes))
 
 
-def _reader(path: Path):
-    """The module that reads files of this kind.  Parquet needs pyarrow, which not everyone has."""
+def _reader(path: Path) -> TableReader:
+    """Imports the module that reads a file, by the end of its name.  Parquet needs pyarrow, which not everyone has."""
     if not path.is_file():
         raise bad(path, "this is a folder" if path.is_dir() else "there is no such file", allowed="a CSV or Parquet file")
     if path.suffix.lower() == ".csv":
@@ -86,61 +96,62 @@ def _reader(path: Path):
     raise bad(path, f"files of kind {path.suffix!r} are not read", allowed=", ".join(SUFFIXES))
 
 
-def _numbered(nodes: Nodes) -> dict[str, int]:
-    """The number of every id."""
-    index = dict(zip(nodes.ids, range(len(nodes.ids)), strict=True))
-    if len(index) == len(nodes.ids) and "" not in index:
-        return index
+def _number_ids(nodes: Nodes) -> dict[str, int]:
+    """Maps each id to its node number; refuses empty and duplicate ids."""
+    node_number = dict(zip(nodes.ids, range(len(nodes.ids)), strict=True))
+    if len(node_number) == len(nodes.ids) and "" not in node_number:
+        return node_number
     seen: dict[str, int] = {}
-    for place, id in enumerate(nodes.ids):
-        row = int(nodes.rows[place])
+    for node, id in enumerate(nodes.ids):
+        row = int(nodes.rows[node])
         if not id:
             raise bad(nodes.path, "the id is empty", row=row, column="id", allowed="anything else")
         if id in seen:
             what = f"id {short(id)} is there already, in row {nodes.rows[seen[id]]}"
             raise bad(nodes.path, what, row=row, column="id", allowed="each id once")
-        seen[id] = place
-    raise AssertionError("an id was empty or there twice, but was not found")
+        seen[id] = node
+    raise AssertionError("no id is empty or a duplicate")
 
 
-def _looked_up(edges: Edges, column: str, index: dict[str, int], nodes_path: Path) -> NDArray:
-    """The numbers of the ids in a column of the edge table."""
-    ids = getattr(edges, column)
-    numbers = np.fromiter(map(index.get, ids, repeat(-1)), np.int64, count=len(ids))
+def _look_up(edges: Edges, column: str, node_number: dict[str, int], nodes_path: Path) -> NDArray[np.int64]:
+    """Converts the ids in a column of the edge table to node numbers, (E,)."""
+    ids: list[str] = getattr(edges, column)
+    numbers = np.fromiter(map(node_number.get, ids, repeat(-1)), np.int64, count=len(ids))
     unknown = numbers < 0
     if unknown.any():
-        place = int(np.argmax(unknown))
-        what = f"{column} is {short(ids[place])}" if ids[place] else f"{column} is empty"
-        raise bad(edges.path, what, row=int(edges.rows[place]), column=column, allowed=f"the ids in {nodes_path.name}")
+        edge = int(np.argmax(unknown))
+        what = f"{column} is {short(ids[edge])}" if ids[edge] else f"{column} is empty"
+        raise bad(edges.path, what, row=int(edges.rows[edge]), column=column, allowed=f"the ids in {nodes_path.name}")
     return numbers
 
 
-def _numbered_labels(nodes: Nodes) -> tuple[NDArray, list[str]]:
-    """Labels as numbers, and their names: in numerical order if all are integers, else in alphabetical order."""
+def _number_labels(nodes: Nodes) -> tuple[NDArray[np.int64], list[str]]:
+    """Converts labels to class numbers, (N,), and lists the class names: by number if all are integers, else by alphabet."""
     names = set(nodes.labels) - {""}
-    for wrong in sorted(names & {"nan", "NaN", "NAN", "null", "NULL", "None"}):
-        row = int(nodes.rows[nodes.labels.index(wrong)])
-        raise bad(nodes.path, f"label is {wrong!r}", row=row, column="label", allowed="a name, or nothing if it is not known")
+    for null in sorted(names & {"nan", "NaN", "NAN", "null", "NULL", "None"}):
+        row = int(nodes.rows[nodes.labels.index(null)])
+        raise bad(nodes.path, f"label is {null!r}", row=row, column="label", allowed="a name, or nothing if it is not known")
     classes = sorted(names, key=lambda name: (int(name), name)) if all(map(_is_integer, names)) else sorted(names)
-    number = {name: place for place, name in enumerate(classes)} | {"": UNLABELLED}
-    return np.fromiter(map(number.__getitem__, nodes.labels), np.int64, count=len(nodes.labels)), classes
+    class_number = {name: number for number, name in enumerate(classes)} | {"": UNLABELLED}
+    return np.fromiter(map(class_number.__getitem__, nodes.labels), np.int64, count=len(nodes.labels)), classes
 
 
 def _is_integer(name: str) -> bool:
-    return len(name) < 20 and name.isascii() and name.removeprefix("-").isdecimal()  # longer ones are names
+    """Tells whether a label is an integer; one of 20 characters or more is a name."""
+    return len(name) < 20 and name.isascii() and name.removeprefix("-").isdecimal()
 
 
 def feature_columns(path: Path, header: list[str], needed: tuple[str, ...], row: int | None) -> list[str]:
-    """The columns beside the needed ones; the header, which is in that row if in any, is checked on the way."""
-    for place, name in enumerate(header):
+    """Checks a header and returns its columns other than the ``needed`` ones; ``row`` is that of the header, for messages."""
+    for index, name in enumerate(header):
         if not name:
-            raise bad(path, "the column has no name", row=row, column=place + 1, allowed="a name for every column")
-        if name in header[:place]:
+            raise bad(path, "the column has no name", row=row, column=index + 1, allowed="a name for every column")
+        if name in header[:index]:
             raise bad(path, f"column {short(name)} is there twice", row=row, column=short(name), allowed="each name once")
     for name in needed:
         if name not in header:
-            found = short(", ".join(header))
-            raise bad(path, f"column {name!r} is missing; found: {found}", row=row, column=name, allowed=", ".join(needed))
+            columns = short(", ".join(header))
+            raise bad(path, f"column {name!r} is missing; found: {columns}", row=row, column=name, allowed=", ".join(needed))
     others = [name for name in header if name not in needed]
     if needed == EDGE_COLUMNS and others:
         what = f"column {short(others[0])} has no use: edges have no weights or other properties"

@@ -1,4 +1,4 @@
-r"""Which backend runs a call."""
+r"""Chooses the backend of a call."""
 
 from __future__ import annotations
 

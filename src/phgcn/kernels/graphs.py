@@ -1,22 +1,26 @@
-r"""Which points attend to which: the keys and the queries of each graph of a batch.
+r"""Groups points by graph: the keys and the queries of each graph of a batch.
 
 *Keys* are the points that are attended to, *queries* those that attend; without separate queries they are the same points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..checks import refuse_graph_number
 
 ALL_PAIRS = 2**62
-"""More pairs than any graph has: the upper limit that leaves no graph out."""
+"""Upper bound of the pairs of a graph: as a limit, it leaves no graph out."""
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -24,18 +28,19 @@ class GraphGroups:
     r"""Points sorted by graph, on the host.
 
     Args:
-        key_order (np.ndarray): The keys, those of a graph side by side, int64 of shape :math:`(N,)`.
-        key_start (np.ndarray): The first place of each graph in ``key_order``, then :math:`N`; :math:`(G + 1,)`.
+        key_order (np.ndarray): The keys, stably sorted by graph, int64 of shape :math:`(N,)`.
+        key_start (np.ndarray): Index of the first key of each graph in ``key_order``, and :math:`N` at the end, int64 of
+            shape :math:`(G + 1,)`.
         query_order, query_start (np.ndarray): The same for queries.
     """
 
-    key_order: np.ndarray
-    key_start: np.ndarray
-    query_order: np.ndarray
-    query_start: np.ndarray
+    key_order: Ints
+    key_start: Ints
+    query_order: Ints
+    query_start: Ints
 
     def slices(self, more_than: int = -1, at_most: int = ALL_PAIRS) -> Iterator[tuple[slice, slice]]:
-        """Yields the places of keys and queries of each graph whose number of pairs lies within limits."""
+        """Yields, for each graph with ``more_than < pairs <= at_most``, its slices of ``key_order`` and ``query_order``."""
         keys, queries = self.key_start.tolist(), self.query_start.tolist()
         for graph in range(len(keys) - 1):
             key, query = slice(keys[graph], keys[graph + 1]), slice(queries[graph], queries[graph + 1])
@@ -44,29 +49,37 @@ class GraphGroups:
 
 
 def group_by_graph(count: int, batch: Tensor | None, query_count: int | None, query_batch: Tensor | None) -> GraphGroups:
-    """Groups points by graph; ``query_count`` is :obj:`None` where the points attend to themselves."""
+    """Groups points by graph on the host.
+
+    Args:
+        count (int): How many keys there are.
+        batch (torch.Tensor, optional): The graph of each key, :math:`(N,)`; :obj:`None` for one graph.
+        query_count (int, optional): How many queries there are; :obj:`None` if the keys attend to themselves.
+        query_batch (torch.Tensor, optional): The graph of each query, :math:`(M,)`.
+    """
     graphs = 1
     index, query_index = (None if b is None else b.cpu().numpy() for b in (batch, query_batch))
-    given = [b for b in (index, query_index) if b is not None and len(b) > 0]
-    if given:
-        graphs = max(int(b.max()) for b in given) + 1
-        if graphs > 2 * sum(len(b) for b in given):  # few graphs with large numbers: number them anew
-            names = np.unique(np.concatenate(given))
-            graphs = len(names)
-            index = None if index is None else np.searchsorted(names, index)
-            query_index = None if query_index is None else np.searchsorted(names, query_index)
+    indices = [b for b in (index, query_index) if b is not None and len(b) > 0]
+    if indices:
+        graphs = max(int(b.max()) for b in indices) + 1
+        if graphs > 2 * sum(len(b) for b in indices):  # sparse graph numbers: renumber, to keep memory linear in the points
+            numbers = np.unique(np.concatenate(indices))
+            graphs = len(numbers)
+            index = None if index is None else np.searchsorted(numbers, index)
+            query_index = None if query_index is None else np.searchsorted(numbers, query_index)
     keys = _sort_by_graph(count, index, graphs)
     queries = keys if query_count is None else _sort_by_graph(query_count, query_index, graphs)
     return GraphGroups(*keys, *queries)
 
 
-def _sort_by_graph(count: int, batch: np.ndarray | None, graphs: int) -> tuple[np.ndarray, np.ndarray]:
+def _sort_by_graph(count: int, batch: Ints | None, graphs: int) -> tuple[Ints, Ints]:
+    """Returns the order and the start of each graph, as :class:`GraphGroups` has them.  Without a batch, graph 0 has all."""
     if batch is None:
         return np.arange(count), np.array([0] + [count] * graphs)
     return np.argsort(batch, kind="stable"), np.concatenate([[0], np.cumsum(np.bincount(batch, minlength=graphs))])
 
 
-# On a device that the host should seldom wait for
+# On a device, with as few reads of it as possible
 
 
 @dataclass
@@ -84,52 +97,58 @@ class DeviceGraphs:
     queries: list[int]
 
     def within(self, more_than: int = -1, at_most: int = ALL_PAIRS) -> list[bool]:
-        """Tells which graphs have a number of pairs within limits."""
+        """Tells for each graph whether ``more_than < pairs <= at_most``."""
         return [more_than < k * q <= at_most for k, q in zip(self.keys, self.queries, strict=True)]
 
 
 def find_graphs(count: int, batch: Tensor | None, query_count: int | None, query_batch: Tensor | None) -> DeviceGraphs:
-    """Groups points by graph.  Reads the device only where a batch is given that has not been read before."""
-    given = {name: index for name, index in (("batch", batch), ("query_batch", query_batch)) if index is not None}
-    if not any(index.numel() > 0 for index in given.values()):
+    """Finds the graph of each point; arguments are those of :func:`group_by_graph`.  Reads the device only for a batch that
+    it has not seen before."""
+    batches = {name: index for name, index in (("batch", batch), ("query_batch", query_batch)) if index is not None}
+    if not any(index.numel() > 0 for index in batches.values()):
         return DeviceGraphs(None, None, [count], [count if query_count is None else query_count])
-    sizes = [count_points(name, index) for name, index in given.items()]
-    indices = [index.long() for index in given.values()]
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes):  # few graphs with large numbers: number them anew
-        names = torch.unique(torch.cat(indices))
-        indices = [torch.searchsorted(names, index) for index in indices]
-        known = [torch.bincount(index).tolist() for index in indices]
-    graphs = max(len(size) for size in known)
-    keys, *queries = [size + [0] * (graphs - len(size)) for size in known]
+    indices = [index.long() for index in batches.values()]
+    counted = [count_points(name, index) for name, index in batches.items()]
+    sizes = [size for size in counted if size is not None]
+    if len(sizes) < len(counted):  # sparse graph numbers: renumber, to keep memory linear in the points
+        numbers = torch.unique(torch.cat(indices))
+        indices = [torch.searchsorted(numbers, index) for index in indices]
+        sizes = [torch.bincount(index).tolist() for index in indices]
+    graphs = max(len(size) for size in sizes)
+    keys, *queries = [size + [0] * (graphs - len(size)) for size in sizes]
     return DeviceGraphs(indices[0], indices[-1], keys, queries[0] if queries else keys)
 
 
 FEW_GRAPHS = 1024
-"""The sizes of so many graphs are read together with their number."""
+"""The sizes of up to so many graphs are read from the device at once with their number; for more it takes a second read."""
 
-_SIZES = WeakIdKeyDictionary()
-"""Index tensor -> (its version, sizes of its graphs).  Training gives the same index to every layer and step."""
+_SIZES: MutableMapping[Tensor, tuple[int, list[int]]] = WeakIdKeyDictionary()
+"""Index tensor -> (its version, sizes of its graphs).  Training passes the same index to every layer and step."""
 
 
 def count_points(name: str, index: Tensor) -> list[int] | None:
-    """Counts the points of each graph; :obj:`None` where most graph numbers have none.  Refuses negative numbers."""
+    """Counts the points of each graph; :obj:`None` if most graph numbers have none.  Refuses negative numbers.
+
+    Args:
+        name (str): The name of the argument, for an error.
+        index (torch.Tensor): The graph of each point, :math:`(N,)`.
+    """
     if index.numel() == 0:
         return []
     version = None if index.is_inference() else index._version
-    known = _SIZES.get(index)
-    if version is not None and known is not None and known[0] == version:
-        return known[1]
+    cached = _SIZES.get(index)
+    if version is not None and cached is not None and cached[0] == version:
+        return cached[1]
     ordered = index.long().sort()[0]
-    first = torch.searchsorted(ordered, torch.arange(FEW_GRAPHS + 1, device=index.device))
-    least, most, *start = torch.cat([ordered[:1], ordered[-1:], first]).tolist()
+    first_index = torch.searchsorted(ordered, torch.arange(FEW_GRAPHS + 1, device=index.device))
+    least, most, *start = torch.cat([ordered[:1], ordered[-1:], first_index]).tolist()
     if least < 0:
         refuse_graph_number(name, index)
     if most >= FEW_GRAPHS and most >= 2 * len(index):
         return None
     if most >= FEW_GRAPHS:
         start = torch.searchsorted(ordered, torch.arange(most + 2, device=index.device)).tolist()
-    sizes = np.diff(start[: most + 2]).tolist()
+    sizes = [after - first for first, after in pairwise(start[: most + 2])]
     if version is not None:
         _SIZES[index] = version, sizes
     return sizes

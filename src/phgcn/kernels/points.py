@@ -1,4 +1,4 @@
-r"""What the ops of attention over points take and give: small named structures, the same for every backend."""
+r"""Inputs and outputs of the ops of attention over points: small named structures, the same for every backend."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Points(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """How many pairs of keys and queries there are, graphs left aside."""
+        """Number of pairs of keys and queries, as if all were of one graph."""
         return self.positions.size(0) * self.targets.size(0)
 
     @property

@@ -1,4 +1,4 @@
-r"""What the reference backends share: normalised sums over graphs and heads, and gradients by autograd."""
+r"""Sums clouds one by one and differentiates by autograd, for the reference backends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ CloudSum = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """Keys (N, D), rows of values (N, C) and queries (M, D) or None, of one graph and head -> sums (M, C)."""
 
 
-def sum_clouds(points: Points, groups: GraphGroups, limits: tuple[int, int], normalise: bool, cloud_sum: CloudSum):
+def sum_clouds(
+    points: Points, groups: GraphGroups, limits: tuple[int, int], normalise: bool, cloud_sum: CloudSum
+) -> tuple[Tensor, Tensor]:
     r"""Sums the clouds, that is graphs and heads, one by one; differentiable.
 
     Args:
         points (Points): Keys and queries.
         groups (GraphGroups): Their graphs.
         limits (tuple): Graphs with more pairs than the first and at most the second are summed, the others' output is 0.
-        normalise (bool): Whether to divide by the sum of the weights, which a column of ones beside the values becomes.
+        normalise (bool): Whether to divide by the sum of the weights, computed as the sum of a column of ones.
         cloud_sum (Callable): Sums one cloud.
 
     Returns:
@@ -34,9 +36,9 @@ def sum_clouds(points: Points, groups: GraphGroups, limits: tuple[int, int], nor
     for head in range(values.size(1)):
         total = rows.new_zeros(count, rows.size(2))
         for k, q in groups.slices(*limits):
-            keys, asked = (torch.as_tensor(o, device=rows.device) for o in (groups.key_order[k], groups.query_order[q]))
-            query = None if queries is None else queries[asked, head]
-            total = total.index_add(0, asked, cloud_sum(positions[keys, head], rows[keys, head], query))
+            keys, targets = (torch.as_tensor(o, device=rows.device) for o in (groups.key_order[k], groups.query_order[q]))
+            query = None if queries is None else queries[targets, head]
+            total = total.index_add(0, targets, cloud_sum(positions[keys, head], rows[keys, head], query))
         heads.append(total)
     out = torch.stack(heads, dim=1) if heads else rows.new_zeros(count, 0, rows.size(2))
     if not normalise:

@@ -10,16 +10,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Any
 
 import torch
 
 RANGES_PER_THREAD = 4
 """Ranges that each thread gets on average: a thread that is done early takes another."""
-
-_pool: ThreadPoolExecutor | None = None
-_pool_size = 0
 
 
 def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any) -> None:
@@ -28,45 +26,105 @@ def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any
     Args:
         kernel (Callable): A compiled kernel that works on rows ``begin`` to ``end``.
         rows (int): The number of rows.
-        grain (int): Ranges have at least so many rows: enough work to outweigh the start of a task.
+        grain (int): Ranges have at least so many rows: enough work, a tenth of a millisecond, to outweigh the start of a task.
         arguments: Passed on to the kernel.
     """
-    threads = min(torch.get_num_threads(), -(-rows // grain))
+    threads = min(torch.get_num_threads(), rows // grain)
     if threads <= 1:
         if rows > 0:
             kernel(0, rows, *arguments)
         return
     step = max(grain, -(-rows // (threads * RANGES_PER_THREAD)))
     ranges = deque((begin, min(rows, begin + step)) for begin in range(0, rows, step))
+    task = _Task(kernel, ranges, arguments)
+    _pool.submit(task, threads - 1)
+    task.run_here()
 
-    def work() -> None:
-        while True:
+
+def rows_of_work(rows: int, work: int, least: int) -> int:
+    """Returns the ``grain`` at which ranges have at least some of the work of all rows, in any unit, spread evenly."""
+    return max(1, least * rows // max(work, 1))
+
+
+class _Task:
+    """The ranges of one kernel that are not yet taken by a thread.
+
+    The calling thread waits for ranges, not for threads: on a busy machine it takes them all before another thread wakes.
+    """
+
+    def __init__(self, kernel: Callable[..., None], ranges: deque[tuple[int, int]], arguments: tuple[Any, ...]) -> None:
+        self.kernel, self.ranges, self.arguments = kernel, ranges, arguments
+        self.count = len(ranges)
+        self.finished: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run_one(self) -> bool:
+        """Runs a range; returns :obj:`False` if none is left."""
+        try:
+            begin, end = self.ranges.popleft()
+        except IndexError:
+            return False
+        self.kernel(begin, end, *self.arguments)
+        return True
+
+    def run_here(self) -> None:
+        """Runs ranges in the calling thread until none is left, and waits for those of other threads."""
+        own = 0
+        try:
+            while self.run_one():
+                own += 1
+        finally:
+            left = len(self.ranges)  # none, unless the kernel raised an error
+            self.ranges.clear()
+        for _ in range(self.count - own - left):
+            error = self.finished.get()
+            if error is not None:
+                raise error
+
+    def help(self) -> None:
+        """Runs ranges in another thread, and reports each."""
+        more = True
+        while more:
             try:
-                begin, end = ranges.popleft()
-            except IndexError:
-                return
-            kernel(begin, end, *arguments)
-
-    pool = _get_pool(threads - 1)
-    futures = [pool.submit(work) for _ in range(threads - 1)]
-    work()  # the calling thread takes its share
-    for future in futures:
-        future.result()
+                more = self.run_one()
+            except BaseException as error:
+                self.finished.put(error)
+            else:
+                if more:
+                    self.finished.put(None)
 
 
-def _get_pool(size: int) -> ThreadPoolExecutor:
-    """Returns a pool of at least so many threads."""
-    global _pool, _pool_size
-    if _pool is None or _pool_size < size:
-        _pool, _pool_size = ThreadPoolExecutor(size, thread_name_prefix="phgcn"), size
-    return _pool
+class _Pool:
+    """Threads that wait for tasks; started when they are first needed."""
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[_Task] = SimpleQueue()
+        self.threads = 0
+        self.lock = Lock()
+
+    def submit(self, task: _Task, helpers: int) -> None:
+        """Lets so many threads help with a task."""
+        if self.threads < helpers:
+            with self.lock:
+                while self.threads < helpers:
+                    Thread(target=self._serve, args=(self.tasks,), name="phgcn", daemon=True).start()
+                    self.threads += 1
+        for _ in range(helpers):
+            self.tasks.put(task)
+
+    @staticmethod
+    def _serve(tasks: SimpleQueue[_Task]) -> None:
+        while True:
+            tasks.get().help()
 
 
-def _forget_pool() -> None:
-    """Drops the pool in a forked child, which has none of its threads."""
-    global _pool, _pool_size
-    _pool, _pool_size = None, 0
+_pool = _Pool()
+
+
+def _renew_pool() -> None:
+    """Makes a new pool in a forked child, which has none of its parent's threads."""
+    global _pool
+    _pool = _Pool()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
+    os.register_at_fork(after_in_child=_renew_pool)

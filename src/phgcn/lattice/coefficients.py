@@ -1,4 +1,4 @@
-r"""The fitted weights of a scheme: read from ``coefficients.json``, or fitted on demand and remembered."""
+r"""Gets the fitted weights of a scheme: from ``coefficients.json``, or fitted on demand and cached."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .scheme import MultiScale, Separable
 from .stencil import orbits, stencil
@@ -18,62 +20,122 @@ FILE = Path(__file__).with_name("coefficients.json")
 FADE_START = 0.8
 """The near field fades out from this share of its radius to the radius."""
 
+Floats = NDArray[np.float64]
+
+
+class NearFieldFit(TypedDict):
+    """The near field in ``coefficients.json``: decay rate, and amplitudes per level, level 0 left out."""
+
+    rate: float
+    amplitude: list[list[float]]
+
+
+class MultiScaleFit(TypedDict):
+    """A multi-scale scheme in ``coefficients.json``: stencil weights per level and orbit."""
+
+    dim: int
+    spacing: float
+    hops: list[int]
+    weights: list[list[float]]
+    near: NearFieldFit
+
+
+class SeparableFit(TypedDict):
+    """A separable scheme in ``coefficients.json``: weights by hop, scale of the plain sum, and the error of the fit."""
+
+    dim: int
+    spacing: float
+    weights: list[float]
+    scale: float
+    error: float
+
+
+class Fits(TypedDict):
+    """All of ``coefficients.json``."""
+
+    multiscale: list[MultiScaleFit]
+    separable: list[SeparableFit]
+
 
 @dataclass(frozen=True)
 class MultiScaleWeights:
-    r"""What a multi-scale scheme needs to know in one dimension.
+    r"""The weights of a multi-scale scheme in one dimension.
 
     Args:
-        weights: The stencil weight of each orbit, per level.
-        radius: The near field's radius :math:`\rho_\kappa`, per level.
-        amplitude: The near field's :math:`A_{\kappa j}`, per level; empty for level 0, which has none.
-        rate: The near field's :math:`g`.
+        weights: Stencil weights of each level by orbit, float64 of shape :math:`(\text{orbits},)`.
+        radius: Radius :math:`\rho_\kappa` of the near field, per level.
+        amplitude: Amplitudes :math:`A_{\kappa j}` of the near field, per level; empty for level 0, which has none.
+        rate: Decay rate :math:`g` of the near field.
     """
 
-    weights: tuple[np.ndarray, ...]
+    weights: tuple[Floats, ...]
     radius: tuple[float, ...]
-    amplitude: tuple[np.ndarray, ...]
+    amplitude: tuple[Floats, ...]
     rate: float
 
     def self_target(self, level: int) -> float:
-        """Returns the weight that the lattice from a level on must give a point of itself, the near field taken off."""
+        r"""Returns the weight of a point on itself that the levels from :math:`\kappa` on must add up to.
+
+        It is 1 minus what the near field adds at distance 0.
+        """
         return 1.0 if level == 0 else float(self.amplitude[level].sum())
 
-    def simplex_tables(self, dim: int) -> np.ndarray:
-        """The stencil weights between the vertices of one simplex, by how many steps apart, per level."""
+    def simplex_tables(self, dim: int) -> Floats:
+        r"""Tabulates the stencil weight between two vertices of one simplex, for the self term.
+
+        Returns:
+            ``table[level, steps]`` for vertices ``steps`` apart along the simplex, :math:`(\text{levels}, D + 1)`.
+        """
         tables = np.zeros((len(self.weights), dim + 1))
         for level, weights in enumerate(self.weights):
-            number = {key: i for i, key in enumerate(orbits(dim, _hops(dim, len(weights))))}
+            orbit_number = {key: i for i, key in enumerate(orbits(dim, _hops(dim, len(weights))))}
             for steps in range(dim + 1):
-                few = min(steps, dim + 1 - steps)
-                key = (0,) * (dim + 1 - few) + (1,) * few
-                tables[level, steps] = weights[number[key]] if key in number else 0.0
+                fewer = min(steps, dim + 1 - steps)  # both ways round lead to the same orbit
+                key = (0,) * (dim + 1 - fewer) + (1,) * fewer
+                tables[level, steps] = weights[orbit_number[key]] if key in orbit_number else 0.0
         return tables
 
 
+class SeparableWeights(NamedTuple):
+    """The weights of a separable scheme in one dimension.
+
+    Args:
+        spacing: The shortest lattice vector, in units of 1/λ.
+        weights: The weight of the centre and of each further hop, float64 of shape (hops + 1,).
+        scale: The factor of a sum that is not normalised.
+    """
+
+    spacing: float
+    weights: Floats
+    scale: float
+
+
 def near_radius(spacing: float, hops: tuple[int, ...], level: int) -> float:
-    r"""The radius :math:`\rho_\kappa` beyond which levels from :math:`\kappa` on are good enough alone: as far as the next
-    finer one, which the near field replaces, reaches."""
+    r"""Computes the radius :math:`\rho_\kappa` of the near field that replaces the levels finer than :math:`\kappa`.
+
+    It is as far as the stencil of the next finer level reaches: beyond, the levels from :math:`\kappa` on are accurate alone.
+    """
     return (hops[level - 1] + 1.5) * spacing * 2 ** (level - 1) if level > 0 else 0.0
 
 
 @lru_cache
-def _hops(dim: int, count: int) -> int:
-    """How many hops a stencil with this many orbits spans."""
+def _hops(dim: int, orbit_count: int) -> int:
+    """Returns the hops of the stencil with this many orbits."""
     hops = 0
-    while len(orbits(dim, hops)) < count:
+    while len(orbits(dim, hops)) < orbit_count:
         hops += 1
     return hops
 
 
 @lru_cache
-def _file() -> dict[str, list[dict]]:
-    return json.loads(FILE.read_text())
+def _read_fits() -> Fits:
+    fits: Fits = json.loads(FILE.read_text())
+    return fits
 
 
 @lru_cache
 def multiscale_weights(scheme: MultiScale, dim: int) -> MultiScaleWeights:
-    """The weights of a multi-scale scheme in a dimension."""
+    """Returns the weights of a multi-scale scheme in a dimension."""
     levels = len(scheme.hops)
     radius = tuple(near_radius(scheme.spacing, scheme.hops, level) for level in range(levels))
     if scheme.weights is not None:
@@ -90,8 +152,9 @@ def multiscale_weights(scheme: MultiScale, dim: int) -> MultiScaleWeights:
 
 
 @lru_cache
-def _multiscale_fit(dim: int, spacing: float, hops: tuple[int, ...]) -> dict:
-    for fit in _file()["multiscale"]:
+def _multiscale_fit(dim: int, spacing: float, hops: tuple[int, ...]) -> MultiScaleFit:
+    """Looks the fit up in the file; fits now if it is not there, which takes seconds."""
+    for fit in _read_fits()["multiscale"]:
         if (fit["dim"], fit["spacing"], tuple(fit["hops"])) == (dim, spacing, hops):
             return fit
     from .fit import fit_multiscale
@@ -100,25 +163,25 @@ def _multiscale_fit(dim: int, spacing: float, hops: tuple[int, ...]) -> dict:
 
 
 @lru_cache
-def separable_weights(scheme: Separable, dim: int) -> tuple[float, np.ndarray, float]:
-    """The spacing, the weights by hop, and the scale of a separable scheme in a dimension."""
+def separable_weights(scheme: Separable, dim: int) -> SeparableWeights:
+    """Returns the weights of a separable scheme in a dimension; above eight dimensions it has those of eight."""
     hops = scheme.width // 2
-    fits = [fit for fit in _file()["separable"] if fit["dim"] == min(dim, 8)]
+    fits = [fit for fit in _read_fits()["separable"] if fit["dim"] == min(dim, 8)]
     spacing = scheme.spacing or fits[0]["spacing"]
     if scheme.weights is not None:
-        return spacing, np.array(scheme.weights), 1.0
+        return SeparableWeights(spacing, np.array(scheme.weights), 1.0)
     for fit in fits:
         if (fit["spacing"], len(fit["weights"]) - 1) == (spacing, hops):
-            return spacing, np.array(fit["weights"]), fit["scale"]
+            return SeparableWeights(spacing, np.array(fit["weights"]), fit["scale"])
     from .fit import fit_separable
 
     fit = fit_separable(dim, spacing, hops)
-    return spacing, np.array(fit["weights"]), fit["scale"]
+    return SeparableWeights(spacing, np.array(fit["weights"]), fit["scale"])
 
 
 @lru_cache
 def warn_if_high(dim: int) -> None:
-    """Warns, once per dimension, where a lattice has nothing to share."""
+    """Warns, once per dimension, above eight dimensions, where points share almost no lattice vertices."""
     if dim > 8:
         warnings.warn(
             f"a lattice in {dim} dimensions: with spacings near 1/decay almost every vertex is touched by one point alone "
@@ -128,6 +191,6 @@ def warn_if_high(dim: int) -> None:
         )
 
 
-def stencil_weights(dim: int, hops: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The offsets of a stencil and the weight of each."""
+def stencil_weights(dim: int, hops: int, weights: Floats) -> tuple[NDArray[np.int64], Floats]:
+    r"""Returns the offsets of a stencil, :math:`(S, D)`, and the weight of each, :math:`(S,)`, from weights by orbit."""
     return stencil(dim, hops).offsets, weights[stencil(dim, hops).orbit]

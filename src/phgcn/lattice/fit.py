@@ -3,9 +3,9 @@ r"""Fits the weights of a scheme to :math:`e^{-r}`, and writes those of the name
     python -m phgcn.lattice.fit            # all dimensions, a few minutes
     python -m phgcn.lattice.fit --dims 2 4
 
-Pairs of points are drawn from clouds as dense as attention meets them.  What the lattice gives a pair is linear in the
-stencil weights, so these are found by least squares, held non-negative lest a normaliser turn negative.  Two errors are
-weighed against each other: that of single pairs, and that of their mean at each distance, which adds up over many pairs.
+Pairs of points are drawn from clouds of the densities that occur in attention.  The weight of a pair on the lattice is linear
+in the stencil weights, so these are fitted by least squares; they are held non-negative, so that no normaliser is negative.
+Two errors count: that of single pairs, and that of their mean at each distance, which adds up over many pairs.
 """
 
 from __future__ import annotations
@@ -14,49 +14,71 @@ import argparse
 import json
 import math
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.optimize import minimize, nnls
 from torch import Tensor
 
-from .coefficients import FILE, near_radius
+from .coefficients import FILE, Fits, Floats, MultiScaleFit, NearFieldFit, SeparableFit, near_radius
 from .geometry import kuhn_matrix, locate
 from .scheme import MultiScale, named_scheme
 from .stencil import orbits
 
 SPREADS = (0.35, 0.7, 1.0, 1.5, 3.0)
+"""Standard deviations of Gaussian clouds."""
+
 OFFSETS = ((0.5, 2.0), (0.5, 4.0), (0.7, 6.0), (1.0, 8.0), (1.5, 6.0), (2.0, 9.0))
+"""Standard deviation and distance of two clusters."""
+
 BINS = 20
+"""Bins of distance in which the mean over pairs is fitted."""
+
 NEAR_TERMS = 5
+"""Terms of the near field's sum."""
+
 NEAR_BINS = 60
+"""Bins of distance in which the near field is fitted."""
 
 
-def sample_pairs(dim: int, count: int, seed: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]:
-    """Groups of pairs: first points, second points, importance weights, weight of the group.
+class PairGroup(NamedTuple):
+    """Pairs of points of one cloud.
 
-    Pairs of a Gaussian cloud at several spreads, of an endless one, and of two clusters some way apart.
+    Args:
+        first, second: The points of each pair, float64 of shape (P, D).
+        importance: The importance weight of each pair, (P,).
+        weight: The weight of the group in the fit.
     """
+
+    first: Floats
+    second: Floats
+    importance: Floats
+    weight: float
+
+
+def sample_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
+    """Draws pairs of Gaussian clouds of several spreads, of a uniform infinite cloud, and of two clusters at a distance."""
     rng = np.random.default_rng(seed)
     groups = []
     for spread in (*SPREADS, math.inf, *OFFSETS):
         x = rng.uniform(0, 40, (count, dim))
         direction = rng.standard_normal((count, dim))
         direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-        importance, group = np.ones(count), 1.0
+        importance, weight = np.ones(count), 1.0
         if isinstance(spread, tuple):
-            step, group = rng.standard_normal((count, dim)) * spread[0] + direction * spread[1], 0.5
+            step, weight = rng.standard_normal((count, dim)) * spread[0] + direction * spread[1], 0.5
         elif math.isinf(spread):
             r = rng.gamma(dim, 1 / 0.9, count)
             step, importance = direction * r[:, None], np.exp(0.9 * r)
         else:
             step = rng.standard_normal((count, dim)) * spread * math.sqrt(2)
-        groups.append((x, x + step, importance, group))
+        groups.append(PairGroup(x, x + step, importance, weight))
     return groups
 
 
-def orbit_products(first: Tensor, second: Tensor, hops: int) -> np.ndarray:
-    r"""What a level gives each pair per unit of each orbit's weight.
+def orbit_products(first: Tensor, second: Tensor, hops: int) -> Floats:
+    r"""Computes the weight of each pair on one level, per unit of each orbit's stencil weight.
 
     Shapes:
         - **first, second:** Kuhn coordinates :math:`(P, D)`
@@ -66,10 +88,10 @@ def orbit_products(first: Tensor, second: Tensor, hops: int) -> np.ndarray:
     keys = orbits(dim, hops)
     # An orbit is known by how often each value occurs; the counts are read as digits of one number.
     digits = (dim + 2) ** np.arange(hops + 1)
-    table = np.full((dim + 2) ** (hops + 1), -1)
+    orbit_number = np.full((dim + 2) ** (hops + 1), -1)
     for number, key in enumerate(keys):
         for v in (key, tuple(max(key) - x for x in key)):
-            table[sum(v.count(value) * digits[value] for value in range(hops + 1))] = number
+            orbit_number[sum(v.count(value) * digits[value] for value in range(hops + 1))] = number
     (n1, b1), (n2, b2) = locate(first), locate(second)
     products = np.zeros((len(first), len(keys)))
     for l in range(dim + 1):
@@ -78,64 +100,80 @@ def orbit_products(first: Tensor, second: Tensor, hops: int) -> np.ndarray:
             step -= step.min(axis=1, keepdims=True)
             near = np.flatnonzero(step.max(axis=1) <= hops)
             counts = np.stack([(step[near] == value).sum(axis=1) for value in range(hops + 1)], axis=1)
-            products[near, table[counts @ digits]] += (b1[:, l] * b2[:, m]).numpy()[near]
+            products[near, orbit_number[counts @ digits]] += (b1[:, l] * b2[:, m]).numpy()[near]
     return products
 
 
-def fit_multiscale(dim: int, spacing: float, hops: tuple[int, ...], count: int = 6000, seed: int = 0) -> dict:
-    """Fits the stencil weights of every level, and the near field that replaces the finest ones."""
+def fit_multiscale(dim: int, spacing: float, hops: tuple[int, ...], count: int = 6000, seed: int = 0) -> MultiScaleFit:
+    """Fits the stencil weights of every level, and the near field that replaces the finest ones.
+
+    Args:
+        dim (int): The dimension.
+        spacing (float): The shortest vector of the finest lattice, in units of 1/λ.
+        hops (tuple of int): How far each level's stencil reaches, finest first.
+        count (int, optional): Pairs drawn per group. (default: :obj:`6000`)
+        seed (int, optional): The seed of the draw. (default: :obj:`0`)
+    """
     matrix = kuhn_matrix(dim).T / spacing
     rows, targets, products, distances = [], [], [], []
-    for first, second, importance, group in sample_pairs(dim, count, seed):
+    for first, second, importance, group_weight in sample_pairs(dim, count, seed):
         w1, w2 = torch.as_tensor(first) @ matrix, torch.as_tensor(second) @ matrix
         a = np.concatenate([orbit_products(w1 / 2**k, w2 / 2**k, h) for k, h in enumerate(hops)], axis=1)
         r = np.linalg.norm(first - second, axis=1)
         kernel = np.exp(-r)
+        # One equation per pair ...
         single = np.sqrt(importance / (importance * kernel**2).sum())
-        rows.append(group * a * single[:, None])
-        targets.append(group * kernel * single)
+        rows.append(group_weight * a * single[:, None])
+        targets.append(group_weight * kernel * single)
+        # ... and one per bin of distance, for the mean of its pairs.
         mean = importance / (importance * kernel).sum()
-        nearest = np.argsort(np.argsort(r)) * BINS // count
-        rows.append(group * np.stack([(a * mean[:, None])[nearest == b].sum(axis=0) for b in range(BINS)]))
-        targets.append(group * np.bincount(nearest, kernel * mean, BINS))
+        bins = np.argsort(np.argsort(r)) * BINS // count
+        rows.append(group_weight * np.stack([(a * mean[:, None])[bins == b].sum(axis=0) for b in range(BINS)]))
+        targets.append(group_weight * np.bincount(bins, kernel * mean, BINS))
         products.append(a)
         distances.append(r)
     x, _ = nnls(np.concatenate(rows), np.concatenate(targets), maxiter=10000)
-    bounds = np.cumsum([0] + [len(orbits(dim, h)) for h in hops])
+    level_start = np.cumsum([0] + [len(orbits(dim, h)) for h in hops]).tolist()
+    all_products = np.concatenate(products)
+    pair_weights = [all_products[:, start:] @ x[start:] for start in level_start[1:-1]]
     return {
         "dim": dim,
         "spacing": spacing,
         "hops": list(hops),
-        "weights": [x[a:b].round(6).tolist() for a, b in pairwise(bounds)],
-        "near": fit_near_field(np.concatenate(products), np.concatenate(distances), x, bounds, spacing, hops),
+        "weights": [x[a:b].round(6).tolist() for a, b in pairwise(level_start)],
+        "near": fit_near_field(pair_weights, np.concatenate(distances), spacing, hops),
     }
 
 
-def fit_near_field(products, distances, x, bounds, spacing: float, hops: tuple[int, ...]) -> dict:
-    r"""Fits, for each level :math:`\kappa`, the mean of what levels from :math:`\kappa` on give a pair at distance r.
+def fit_near_field(pair_weights: list[Floats], distances: Floats, spacing: float, hops: tuple[int, ...]) -> NearFieldFit:
+    r"""Fits, for each level :math:`\kappa`, the mean weight of pairs at distance r on the levels from :math:`\kappa` on.
 
-    It is written :math:`\sum_j A_{\kappa j}\, q^{4^j}` with :math:`q = e^{-g r^2}`, g made for the coarsest level.
+    It is written :math:`\sum_j A_{\kappa j}\, q^{4^j}` with :math:`q = e^{-g r^2}` and a rate g that suits the coarsest level.
+
+    Shapes:
+        - **pair_weights:** the weights of the pairs on the levels from :math:`\kappa` on, :math:`(P,)` for each
+          :math:`\kappa \ge 1`; **distances:** :math:`(P,)`
     """
     coarsest = spacing * 2 ** (len(hops) - 1)
     rate = 1 / (2 * coarsest**2 * (0.85**2 + 5 / 24))
     amplitude = []
-    for level in range(1, len(hops)):
+    for level, weights in enumerate(pair_weights, start=1):
         radius = near_radius(spacing, hops, level)
         bins = np.minimum((distances / radius * NEAR_BINS).astype(int), NEAR_BINS)
         count = np.bincount(bins, minlength=NEAR_BINS + 1)[:-1]
-        given = np.bincount(bins, products[:, bounds[level] :] @ x[bounds[level] :], NEAR_BINS + 1)[:-1]
+        target = np.bincount(bins, weights, NEAR_BINS + 1)[:-1]
         basis = np.exp(-rate * distances[:, None] ** 2 * 4.0 ** np.arange(NEAR_TERMS))
         basis = np.stack([np.bincount(bins, b, NEAR_BINS + 1)[:-1] for b in basis.T], axis=1)
-        # Every distance counts the same, but for bins with few pairs, whose mean is uncertain.
-        weight = 1 / np.sqrt(np.maximum(count, 1) * (np.maximum(count, 1) + 200.0))
-        found = np.linalg.lstsq(basis * weight[:, None], given * weight, rcond=None)[0]
-        amplitude.append(found.round(6).tolist())
+        # All bins count the same, except that those with few pairs, whose mean is uncertain, count less.
+        importance = 1 / np.sqrt(np.maximum(count, 1) * (np.maximum(count, 1) + 200.0))
+        solution = np.linalg.lstsq(basis * importance[:, None], target * importance, rcond=None)[0]
+        amplitude.append(solution.round(6).tolist())
     return {"rate": round(rate, 9), "amplitude": amplitude}
 
 
-def fit_separable(dim: int, spacing: float, hops: int, count: int = 1000, seed: int = 0) -> dict:
-    """Fits the weights of a separable filter to attention over clouds, missing vertices and all, and the scale of the
-    sum that is not normalised to the same."""
+def fit_separable(dim: int, spacing: float, hops: int, count: int = 1000, seed: int = 0) -> SeparableFit:
+    """Fits the weights of a separable filter to exact attention over clouds of ``count`` points, through the filter itself,
+    since vertices that no point touches are missing; and the scale of the plain sum to the exact sum."""
     from .numba.filter import separable_rows
 
     rng = np.random.default_rng(seed)
@@ -144,35 +182,37 @@ def fit_separable(dim: int, spacing: float, hops: int, count: int = 1000, seed: 
     values = np.concatenate([rng.standard_normal((count, 7)), np.ones((count, 1))], axis=1)
     exact = [np.exp(-np.linalg.norm(p[:, None] - p[None], axis=-1)) @ values for p in clouds]
 
-    def filtered(logs: np.ndarray) -> list[np.ndarray]:
+    def filter_clouds(logs: Floats) -> list[Floats]:
         weights = np.concatenate([[1.0], np.exp(logs)])
         return [separable_rows(p, values, spacing, weights) for p in clouds]
 
-    def error(logs: np.ndarray) -> float:
+    def error(logs: Floats) -> float:
         total = 0.0
-        for got, want in zip(filtered(logs), exact, strict=True):
+        for got, want in zip(filter_clouds(logs), exact, strict=True):
             want = want[:, :-1] / want[:, -1:]
-            miss = np.linalg.norm(got[:, :-1] / got[:, -1:] - want) / np.linalg.norm(want - want.mean(axis=0))
-            total += math.log(0.1 + miss)  # relative, but no cloud is worth more than the others for being easy
+            miss = float(np.linalg.norm(got[:, :-1] / got[:, -1:] - want) / np.linalg.norm(want - want.mean(axis=0)))
+            total += math.log(0.1 + miss)  # 0.1, so that a cloud with a tiny error does not dominate
         return total
 
     start = np.log(np.array([0.35 / 3**k for k in range(hops)]))
     best = minimize(error, start, method="Nelder-Mead", options={"maxfev": 150, "xatol": 1e-3, "fatol": 1e-4})
-    got, want = np.concatenate(filtered(best.x)), np.concatenate(exact)
+    got, want = np.concatenate(filter_clouds(best.x)), np.concatenate(exact)
     scale = float((got * want).sum() / (got**2).sum())
     weights = [1.0, *np.exp(best.x).round(4).tolist()]
     return {"dim": dim, "spacing": spacing, "weights": weights, "scale": round(scale, 5), "error": float(best.fun)}
 
 
-def fit_separable_spacing(dim: int) -> dict:
-    """The best of several spacings of the paper's filter of width 7."""
+def fit_separable_spacing(dim: int) -> SeparableFit:
+    """Fits the paper's filter of width 7 at several spacings and returns the best fit."""
     fits = [fit_separable(dim, spacing, 3) for spacing in (0.7, 1.0, 1.4, 2.0, 2.8)]
     return min(fits, key=lambda fit: fit["error"])
 
 
-def fit_dimension(dim: int) -> dict[str, list[dict]]:
-    """The fits of all named schemes in one dimension.  The separable one is not fitted above eight dimensions, where it
-    borrows the weights for eight: there is nothing there to fit."""
+def fit_dimension(dim: int) -> Fits:
+    """Fits all named schemes in one dimension.
+
+    Above eight dimensions the separable one uses the weights of eight: its points share no vertices that could be fitted.
+    """
     schemes = {named_scheme(method, dim) for method in ("lattice", "lattice-fine")}
     wanted = sorted({(s.spacing, s.hops) for s in schemes if isinstance(s, MultiScale)})
     return {
@@ -185,10 +225,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dims", type=int, nargs="+", default=list(range(1, 17)), help="dimensions to fit (1 to 16)")
     for dim in parser.parse_args().dims:
-        fits = json.loads(FILE.read_text()) if FILE.exists() else {"multiscale": [], "separable": []}
-        for kind, new in fit_dimension(dim).items():
-            kept = [fit for fit in fits[kind] if fit["dim"] != dim]
-            fits[kind] = sorted(kept + new, key=lambda fit: (fit["dim"], fit["spacing"], fit.get("hops", 0)))
+        fits: Fits = json.loads(FILE.read_text()) if FILE.exists() else {"multiscale": [], "separable": []}
+        new = fit_dimension(dim)
+        multiscale = [fit for fit in fits["multiscale"] if fit["dim"] != dim] + new["multiscale"]
+        separable = [fit for fit in fits["separable"] if fit["dim"] != dim] + new["separable"]
+        fits["multiscale"] = sorted(multiscale, key=lambda fit: (fit["dim"], fit["spacing"], fit["hops"]))
+        fits["separable"] = sorted(separable, key=lambda fit: (fit["dim"], fit["spacing"]))
         temporary = FILE.with_suffix(".tmp")
         temporary.write_text(json.dumps(fits, indent=1) + "\n")
         temporary.replace(FILE)

@@ -1,4 +1,4 @@
-r"""Where a point lies in the permutohedral lattice, in plain torch.
+r"""Locates points in the permutohedral lattice, in plain torch.
 
 The lattice :math:`A^*_D` is used in *Kuhn coordinates*: the linear map ``kuhn_matrix`` sends it to the integer grid
 :math:`\mathbb{Z}^D`, and its simplices to those that cut every unit cube along the orderings of its coordinates.  Finding
@@ -18,7 +18,7 @@ from torch import Tensor
 
 @lru_cache
 def kuhn_matrix(dim: int) -> Tensor:
-    r"""The matrix :math:`T` that sends the lattice of shortest vector 1 to :math:`\mathbb{Z}^D`.
+    r"""Builds the matrix :math:`T` that sends the lattice of shortest vector 1 to :math:`\mathbb{Z}^D`.
 
     Built from the elevation matrix :math:`E` of Adams et al. (2010): column :math:`i` of :math:`E` is 1 repeated
     :math:`i+1` times, then :math:`-(i+1)`, then zeros, over :math:`\sqrt{(i+1)(i+2)}`.
@@ -36,7 +36,7 @@ def kuhn_matrix(dim: int) -> Tensor:
 
 @lru_cache
 def origin(dim: int, lattice: int = 0) -> Tensor:
-    r"""The fixed shift of the lattice, in Kuhn coordinates of the coarsest level.
+    r"""Returns the fixed shift of the lattice, in Kuhn coordinates of the coarsest level.
 
     Embeddings that start at zero would sit exactly on a vertex, where the derivative is one-sided, so no lattice has a
     vertex at the origin.  A second lattice is shifted to the deepest hole of the first, the centre of a simplex; the odd
@@ -68,7 +68,7 @@ def locate(w: Tensor) -> tuple[Tensor, Tensor]:
     """
     n = w.detach().floor()
     fraction, order = (w - n).sort(dim=-1, descending=True, stable=True)
-    steps = torch.nn.functional.one_hot(order, w.size(-1)).cumsum(dim=-2)  # after r steps, which coordinates moved
+    steps = torch.nn.functional.one_hot(order, w.size(-1)).cumsum(dim=-2)  # row r: the coordinates raised in the first r steps
     first = n.to(torch.int64).unsqueeze(-2)
     vertices = torch.cat([first, first + steps], dim=-2)
     ones, zeros = torch.ones_like(w[:, :1]), torch.zeros_like(w[:, :1])

@@ -1,4 +1,4 @@
-r"""The choice of the finest level for each graph and head: from its points alone, so that nothing batched beside it matters."""
+r"""Chooses the finest level of each cloud, from its points alone: the other graphs of a batch do not matter."""
 
 from __future__ import annotations
 
@@ -32,5 +32,9 @@ def finest_level(scheme: MultiScale, fitted: MultiScaleWeights, mean_pairs: Call
 
 
 def mean_pairs_cell(dim: int, radius: float) -> float:
-    """Computes the side of the cube that has the volume of a ball."""
-    return radius * math.pi**0.5 / math.gamma(dim / 2 + 1) ** (1 / dim)
+    """Computes the side of the cube with the volume of a ball of this radius.
+
+    The points of a grid cell then stand for those within the radius, which makes counting pairs linear.
+    """
+    side: float = radius * math.pi**0.5 / math.gamma(dim / 2 + 1) ** (1 / dim)
+    return side

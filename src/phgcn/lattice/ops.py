@@ -104,7 +104,8 @@ def _(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], *inputs: Any)
 
 def _parse(inputs: Any) -> tuple[Points, FilterCall, str]:
     points, (scheme, normalise, more_than, backend) = Points(*inputs[:5]), inputs[5:]
-    return points, FilterCall(decode(scheme, points.positions.size(2)), normalise, more_than), backend
+    dim = int(points.positions.size(2))  # a compiled graph is of one dimension
+    return points, FilterCall(decode(scheme, dim), normalise, more_than), backend
 
 
 def _backend(name: str) -> FilterBackend:

@@ -1,7 +1,7 @@
-r"""Which filter stands in for the exact sum: its lattices, stencils and weights.
+r"""Describes the filters that approximate the exact sum: lattices, stencils and weights.
 
-A scheme is a small immutable value.  It travels into the custom ops as text (:func:`encode`, :func:`decode`), and gets the
-weights that belong to a dimension from :mod:`phgcn.lattice.coefficients`.
+A scheme is a small immutable value.  It is passed to the custom ops as text (:func:`encode`, :func:`decode`); its weights in
+a dimension come from :mod:`phgcn.lattice.coefficients`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
 MAX_DIMENSION = 16
-"""Above this no lattice is built: the corners of a cube alone would be more than most clouds have points."""
+"""Upper bound for a lattice: in more dimensions a cube has more corners than most clouds have points."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class MultiScale:
             _require(len(self.weights) == levels, "weights", self.weights, f"{levels} levels, as in hops")
             _require(all(math.isfinite(w) for level in self.weights for w in level), "weights", self.weights, "finite numbers")
             _require(self.near_field == 0, "near_field", self.near_field, "0 with weights of your own: no near field fits them")
-        object.__setattr__(self, "text", _written(self))
+        object.__setattr__(self, "text", _to_text(self))
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Separable:
             hops = self.width // 2
             _require(len(self.weights) == hops + 1, "weights", self.weights, f"{hops + 1} numbers: centre and {hops} hops")
             _require(all(math.isfinite(w) for w in self.weights), "weights", self.weights, "finite numbers")
-        object.__setattr__(self, "text", _written(self))
+        object.__setattr__(self, "text", _to_text(self))
 
 
 Scheme = MultiScale | Separable
@@ -102,8 +102,10 @@ LATTICE_METHODS = ("lattice", "lattice-fine", "separable")
 
 METHODS = ("auto", "exact", *LATTICE_METHODS)
 
-# Finest spacing, and hops per level, by dimension.
 _Levels = tuple[float, tuple[int, ...]]
+"""Finest spacing, and hops per level."""
+
+# By dimension; above five, _HIGH up to eight and _HIGHEST beyond.
 _LATTICE: dict[int, _Levels] = {
     1: (0.125, (4,) * 6),
     2: (0.25, (4,) * 5),
@@ -151,18 +153,19 @@ def decode(text: str, dim: int) -> Scheme:
     if text in METHODS:
         return named_scheme(text, dim)
     entries = json.loads(text)
-    kind = {"MultiScale": MultiScale, "Separable": Separable}[entries.pop("scheme")]
-    scheme: Scheme = kind(**{key: _frozen(value) for key, value in entries.items()})
+    scheme_type = {"MultiScale": MultiScale, "Separable": Separable}[entries.pop("scheme")]
+    scheme: Scheme = scheme_type(**{key: _freeze(value) for key, value in entries.items()})
     return scheme
 
 
-def _written(scheme: Scheme) -> str:
+def _to_text(scheme: Scheme) -> str:
     values = {f.name: getattr(scheme, f.name) for f in fields(scheme) if f.init}
     return json.dumps({"scheme": type(scheme).__name__, **values})
 
 
-def _frozen(value: object) -> object:
-    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
+def _freeze(value: object) -> object:
+    """Converts nested lists, as JSON has them, to tuples."""
+    return tuple(_freeze(v) for v in value) if isinstance(value, list) else value
 
 
 def _require(holds: bool, name: str, value: object, allowed: str) -> None:

@@ -1,9 +1,9 @@
-r"""Which vertices a lattice vertex reads when it blurs, and which of them share a weight.
+r"""Lists the vertices that a lattice vertex reads in the blur, and which of them share a weight.
 
 Two vertices whose Kuhn coordinates differ by :math:`d \in \mathbb{Z}^D` are ``hops`` apart, where, with
 :math:`v = (d, 0)`, :math:`\text{hops} = \max v - \min v`.  The lattice looks the same after any permutation of the
-:math:`D+1` entries of :math:`v` and after :math:`v \to -v`: offsets that differ only so form one *orbit*, at one
-distance, with one weight.
+:math:`D+1` entries of :math:`v` and after :math:`v \to -v`.  Offsets that these symmetries map to each other form one
+*orbit*: they have one distance and share one weight.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -22,31 +23,31 @@ class Stencil:
     Args:
         offsets (np.ndarray): The offsets, in lexicographic order, int64 of shape :math:`(S, D)`.
         orbit (np.ndarray): The orbit of each offset, int64 of shape :math:`(S,)`.
-        distance (np.ndarray): The distance of each orbit in units of the shortest lattice vector.
-        hops (np.ndarray): The hops of each orbit.
+        distance (np.ndarray): The distance of each orbit in units of the shortest lattice vector, :math:`(\text{orbits},)`.
+        hops (np.ndarray): The hops of each orbit, int64 of shape :math:`(\text{orbits},)`.
     """
 
-    offsets: np.ndarray
-    orbit: np.ndarray
-    distance: np.ndarray
-    hops: np.ndarray
+    offsets: NDArray[np.int64]
+    orbit: NDArray[np.int64]
+    distance: NDArray[np.float64]
+    hops: NDArray[np.int64]
 
 
 def orbit_key(v: tuple[int, ...]) -> tuple[int, ...]:
-    """The sorted representative of an orbit, e.g. ``(0, 0, 0, 1, 2)``: the smaller of itself and its mirror image."""
+    """Returns the representative of an orbit, e.g. ``(0, 0, 0, 1, 2)``: sorted, the smaller of itself and its mirror image."""
     low, high = min(v), max(v)
     return min(tuple(sorted(x - low for x in v)), tuple(sorted(high - x for x in v)))
 
 
 @lru_cache
 def orbits(dim: int, hops: int) -> tuple[tuple[int, ...], ...]:
-    """The orbits within a number of hops, ordered by hops, then distance."""
+    """Lists the orbits within a number of hops, ordered by hops, then distance."""
     keys = {orbit_key(v) for v in itertools.combinations_with_replacement(range(hops + 1), dim + 1) if min(v) == 0}
     return tuple(sorted(keys, key=lambda v: (max(v), orbit_distance(v), v)))
 
 
 def orbit_distance(key: tuple[int, ...]) -> float:
-    r"""The length :math:`\sqrt{(D+1)/D}\,\lVert v - \bar v \rVert` of an offset, in shortest lattice vectors."""
+    r"""Computes the length :math:`\sqrt{(D+1)/D}\,\lVert v - \bar v \rVert` of an offset, in shortest lattice vectors."""
     v = np.asarray(key, dtype=np.float64)
     dim = len(key) - 1
     return float(np.sqrt((dim + 1) / dim) * np.linalg.norm(v - v.mean()))
@@ -54,7 +55,7 @@ def orbit_distance(key: tuple[int, ...]) -> float:
 
 @lru_cache
 def stencil(dim: int, hops: int) -> Stencil:
-    """The stencil of all offsets within ``hops`` hops in ``dim`` dimensions."""
+    """Builds the stencil of all offsets within ``hops`` hops in ``dim`` dimensions."""
     keys = orbits(dim, hops)
     number = {key: i for i, key in enumerate(keys)}
     rows = sorted(

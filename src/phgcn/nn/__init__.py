@@ -1,8 +1,12 @@
 r"""The layers and models, as PyTorch Geometric users expect them."""
 
+from ..registry import ModelClasses
 from .eda_conv import EDAConv
 from .global_attention import GlobalAttention
-from .models import GAT, GATEDA, GCN, MLP, MODELS, PHGCN
+from .models import GAT, GATEDA, GCN, MLP, PHGCN
 from .phgcn_conv import PHGCNConv
+
+MODELS = ModelClasses()
+"""The model classes by the names that the command line and the tables use."""
 
 __all__ = ["GAT", "GATEDA", "GCN", "MLP", "MODELS", "PHGCN", "EDAConv", "GlobalAttention", "PHGCNConv"]

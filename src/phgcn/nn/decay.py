@@ -13,8 +13,8 @@ class Decay(torch.nn.Module):
     r"""The coefficient :math:`\lambda`: a fixed number, or :math:`\exp(\theta)` for each head, which stays positive.
 
     Args:
-        name (str): What the layer calls it, for errors.
-        value (float): The number, or where learning starts.
+        name (str): The layer's argument, for errors.
+        value (float): The number, or the start of learning.
         heads (int): Number of heads.
         learn (bool): Whether it is learned.
     """
@@ -28,10 +28,12 @@ class Decay(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        r"""Resets a learned coefficient to the value that it started from."""
         if self.log is not None:
             torch.nn.init.constant_(self.log, math.log(self.value))
 
     def forward(self) -> float | Tensor:
+        """Returns the number, or a tensor (heads,)."""
         return self.value if self.log is None else self.log.exp()
 
     def extra_repr(self) -> str:

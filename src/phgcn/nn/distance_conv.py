@@ -9,12 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
+from torch_geometric.nn import Linear
 from torch_geometric.nn.inits import glorot, ones, zeros
 
 from ..checks import check_choices, check_dropout, check_features, check_sizes
-from ..functional import structural_attention
-from .edges import to_coo, with_self_loops
-from .linear import Linear, product
+from ..functional import Backend, attend_neighbours
+from .edges import replace_self_loops, to_coo
+
+EdgeWeights = tuple[Tensor, Tensor]
+"""Edges (2, E) and the attention weights (E, heads) along them."""
 
 
 class DistanceConv(torch.nn.Module):
@@ -23,16 +26,16 @@ class DistanceConv(torch.nn.Module):
     :class:`phgcn.nn.PHGCNConv`."""
 
     paths = 1
-    """How many outputs are set side by side: 1, or 2 with a global path."""
+    """How many outputs are concatenated: 1, or 2 with a global path."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, heads: int, concat: bool, dropout: float,
-        add_self_loops: bool, bias: bool, residual: bool, embedding_dim: int, method: Any, backend: Any,
+        self, in_channels: int, out_channels: int, heads: int, concat: bool, dropout: float, add_self_loops: bool,
+        bias: bool, residual: bool, embedding_dim: int, backend: Backend,
     ) -> None:  # fmt: skip
         super().__init__()
         check_sizes(in_channels, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
         check_dropout("dropout", dropout)
-        check_choices(method, backend)
+        check_choices("auto", backend)
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
@@ -58,47 +61,43 @@ class DistanceConv(torch.nn.Module):
         zeros(self.bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The positions (N, heads, embedding_dim) and values (N, heads, out_channels) of nodes."""
+        """Computes the positions (N, heads, embedding_dim) and values (N, heads, out_channels) of nodes."""
         check_features(x, self.lin.in_channels, self.lin.weight)
         flat = self.lin(x)
         return embed(flat, self.embedding), flat.view(-1, self.heads, self.out_channels)
 
-    def attend_neighbours(
-        self, positions: Tensor, values: Tensor, edge_index: Any, decay: float | Tensor, weights: bool
-    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        """The structural path (N, heads, out_channels); with ``weights``, also the edges it went along and their weights."""
+    def attend_structural(
+        self, positions: Tensor, values: Tensor, edge_index: Any, decay: float | Tensor, return_weights: bool
+    ) -> tuple[Tensor, EdgeWeights | None]:
+        """Computes the structural path (N, heads, out_channels) and, if asked for, the edges it used and their weights."""
         edges, count = to_coo(edge_index, values), len(values)
-        # Neither a compiled graph nor a CUDA graph can know how many self-loops there are, and on a GPU asking takes time.
-        parked = self.add_self_loops and not weights and (torch.compiler.is_compiling() or edges.is_cuda)
-        if parked:
-            edges = torch.ops.phgcn.park_self_loops(edges, count)
-            positions, values = F.pad(positions, (0, 0, 0, 0, 0, 1)), F.pad(values, (0, 0, 0, 0, 0, 1))
+        # Returned edges must not show the spare node.
+        redirect = self.add_self_loops and not return_weights and (torch.compiler.is_compiling() or edges.is_cuda)
+        if redirect:
+            edges = torch.ops.phgcn.redirect_self_loops(edges, count)
+            positions, values = _append_node(positions), _append_node(values)
         elif self.add_self_loops:
-            edges = with_self_loops(edges, count)
+            edges = replace_self_loops(edges, count)
         mask = None
         if self.training and self.dropout > 0:
             mask = F.dropout(values.new_ones(edges.size(1), self.heads), self.dropout)
-        found = structural_attention(
-            positions, values, edges, decay, edge_mask=mask, return_attention_weights=weights, backend=self.backend
-        )
-        if isinstance(found, tuple):
-            return found[0], (edges, found[1])
-        return found[:count] if parked else found, None
+        out, weights = attend_neighbours(positions, values, edges, decay, mask, return_weights, self.backend)
+        if redirect:
+            out = out[:count]
+        return out, None if weights is None else (edges, weights)
 
-    def combine(self, x: Tensor, parts: Sequence[Tensor]) -> Tensor:
-        """Heads and paths side by side or averaged, plus the node's own channel and the bias."""
+    def combine(self, x: Tensor, paths: Sequence[Tensor]) -> Tensor:
+        """Concatenates or averages heads and paths (N, heads, out_channels), then adds the residual and the bias."""
         if self.gates is not None:
-            parts = [gated(part, gate) for part, gate in zip(parts, self.gates[:-1], strict=True)]
-        if self.concat:
-            out = torch.cat([part.flatten(1) for part in parts], dim=1)
-        else:
-            out = torch.cat(list(parts), dim=1).mean(dim=1)
+            paths = [_gate(path, gate) for path, gate in zip(paths, self.gates[:-1], strict=True)]
+        joined = paths[0] if len(paths) == 1 else torch.cat(list(paths), dim=1)
+        out = joined.flatten(1) if self.concat else joined.mean(dim=1)
         if self.res is not None and self.gates is not None:
-            out = out + gated(self.res(x), self.gates[-1])
+            out = out + _gate(self.res(x), self.gates[-1])
         return out if self.bias is None else out + self.bias
 
     def recordable(self, nodes: int) -> bool:
-        """Whether a pass over so many nodes on a GPU asks it nothing, so that it can be recorded into a CUDA graph."""
+        """Tells whether a pass over so many nodes can be captured into a CUDA graph: no kernel waits for the host."""
         return self.backend in ("auto", "triton")
 
     def __repr__(self) -> str:
@@ -106,18 +105,25 @@ class DistanceConv(torch.nn.Module):
 
 
 def embed(flat: Tensor, embedding: Tensor) -> Tensor:
-    r"""The positions :math:`\mathbf{\Phi} \mathbf{f}` of each head.
+    r"""Computes the positions :math:`\mathbf{\Phi} \mathbf{f}` of each head.
 
     Shapes:
         - **flat:** :math:`(N, H C)`, **embedding:** :math:`(H, D, C)`
         - **output:** :math:`(N, H, D)`
     """
+    # One product with the block-diagonal matrix of all heads: on a CPU twice as fast as a product per head (einsum), which
+    # reads and writes rows with strides.
     heads, dim, _ = embedding.shape
-    blocks = torch.diag_embed(embedding.permute(1, 2, 0), dim1=0, dim2=2)  # (heads, D, heads, C)
-    return product(flat, blocks.view(heads * dim, -1)).view(-1, heads, dim)
+    blocks = torch.diag_embed(embedding.permute(1, 2, 0), dim1=0, dim2=2)  # (H, D, H, C)
+    return F.linear(flat, blocks.view(heads * dim, -1)).view(-1, heads, dim)
 
 
-def gated(part: Tensor, gate: Tensor) -> Tensor:
-    """A path times its weight; each channel's share of the gradient is summed apart, as torch's sum of everything depends on
-    the number of threads."""
-    return part * gate.expand(part.size(-1))
+def _append_node(tensor: Tensor) -> Tensor:
+    """Appends a row of 0 to (N, heads, width)."""
+    return F.pad(tensor, (0, 0, 0, 0, 0, 1))
+
+
+def _gate(path: Tensor, gate: Tensor) -> Tensor:
+    """Multiplies a path by its learned weight, expanded to all channels: the gradient is then summed over nodes first, channel
+    by channel.  torch's sum over a whole tensor at once depends on the number of threads."""
+    return path * gate.expand(path.size(-1))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ..checks import blame_input
+from ..checks import blame_inputs
 from ..functional import Backend
 from .decay import Decay
-from .distance_conv import DistanceConv
+from .distance_conv import DistanceConv, EdgeWeights
 
 
 class EDAConv(DistanceConv):
@@ -67,7 +66,7 @@ class EDAConv(DistanceConv):
         backend: Backend = "auto",
     ) -> None:
         super().__init__(
-            in_channels, out_channels, heads, concat, dropout, add_self_loops, bias, residual, embedding_dim, "auto", backend
+            in_channels, out_channels, heads, concat, dropout, add_self_loops, bias, residual, embedding_dim, backend
         )
         self.decay_local = Decay("decay_local", decay_local, heads, learn_decay)
         self.reset_parameters()
@@ -78,7 +77,7 @@ class EDAConv(DistanceConv):
 
     def forward(
         self, x: Tensor, edge_index: Any, *, return_attention_weights: bool | None = None
-    ) -> Tensor | tuple[Tensor, tuple[Tensor, Tensor]]:
+    ) -> Tensor | tuple[Tensor, EdgeWeights]:
         r"""Runs the forward pass of the module.
 
         Args:
@@ -89,16 +88,10 @@ class EDAConv(DistanceConv):
             return_attention_weights (bool, optional): If set to :obj:`True`, also returns the edges that were used,
                 self-loops included, and their attention weights, before dropout. (default: :obj:`None`)
         """
-        if torch.compiler.is_compiling():
-            return self._attend(x, edge_index, bool(return_attention_weights))
-        try:
-            return self._attend(x, edge_index, bool(return_attention_weights))
-        except ValueError:
-            blame_input(x, edge_index)
-            raise
-
-    def _attend(self, x: Tensor, edge_index: Any, weights: bool) -> Tensor | tuple[Tensor, tuple[Tensor, Tensor]]:
-        positions, values = self.project(x)
-        structural, found = self.attend_neighbours(positions, values, edge_index, self.decay_local(), weights)
+        with blame_inputs(edge_index, x=x):
+            positions, values = self.project(x)
+            structural, weights = self.attend_structural(
+                positions, values, edge_index, self.decay_local(), bool(return_attention_weights)
+            )
         out = self.combine(x, [structural])
-        return out if found is None else (out, found)
+        return out if weights is None else (out, weights)

@@ -1,4 +1,4 @@
-r"""Edges as the layers take them: any of PyG's formats to one, and self-loops, each node one."""
+r"""Edges as the layers use them: any of PyG's formats as sources and targets, and one self-loop for each node."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..checks import check_edges, check_node_numbers
 
 
 def to_coo(edge_index: Any, nodes: Tensor) -> Tensor:
-    r"""The sources and targets of edges, :math:`(2, E)`.
+    r"""Converts edges of any format to sources and targets, :math:`(2, E)`, and checks them.
 
     Args:
         edge_index (torch.Tensor): Sources and targets, as a tensor or :class:`torch_geometric.EdgeIndex`; or the transposed
             adjacency matrix in a :obj:`torch.sparse` layout, in which entry :math:`(i, j)` is an edge from :math:`j` to
             :math:`i`.
-        nodes (torch.Tensor): Something with one row per node.
+        nodes (torch.Tensor): A tensor with one row per node, on the device of the layer.
     """
     if isinstance(edge_index, Tensor) and is_torch_sparse_tensor(edge_index):
         count = nodes.size(0)
@@ -32,29 +32,38 @@ def to_coo(edge_index: Any, nodes: Tensor) -> Tensor:
     elif isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
     check_edges(edge_index, None, nodes, 1)
-    return edge_index
+    edges: Tensor = edge_index
+    return edges
 
 
-def with_self_loops(edge_index: Tensor, count: int) -> Tensor:
-    """The edges without their self-loops, then one self-loop for each node."""
+def replace_self_loops(edge_index: Tensor, count: int) -> Tensor:
+    """Removes all self-loops, then appends one for each of ``count`` nodes."""
     if contains_self_loops(edge_index):
         edge_index, _ = remove_self_loops(edge_index)
-    return add_self_loops(edge_index, num_nodes=count)[0]
+    edges: Tensor = add_self_loops(edge_index, num_nodes=count)[0]
+    return edges
 
 
-# A compiled graph cannot know how many self-loops there are. There, they are handed to a node that is added for them, number
-# `count`, so that the number of edges depends on shapes alone.
-torch.library.define("phgcn::park_self_loops", "(Tensor edge_index, SymInt count) -> Tensor")
+# Removing self-loops makes a tensor whose size depends on the data: torch.compile and CUDA graphs do not allow that, and on a
+# GPU the host would wait for the size. There, existing self-loops are redirected to a spare node that the caller appends and
+# whose output it drops, so that the number of edges follows from shapes alone. A custom op, as it also checks node numbers.
+torch.library.define("phgcn::redirect_self_loops", "(Tensor edge_index, SymInt count) -> Tensor")
 
 
-@torch.library.impl("phgcn::park_self_loops", ("cpu", "cuda"))
-def park_self_loops(edge_index: Tensor, count: int) -> Tensor:
-    """The edges, in which each self-loop now is one of node ``count``, then one self-loop for each node."""
-    check_node_numbers(edge_index, count)  # here, as number `count` will be allowed from now on
-    parked = torch.where(edge_index[0] == edge_index[1], count, edge_index)
-    return add_self_loops(parked, num_nodes=count)[0]
+@torch.library.impl("phgcn::redirect_self_loops", ("cpu", "cuda"))
+def redirect_self_loops(edge_index: Tensor, count: int) -> Tensor:
+    r"""Redirects self-loops to a spare node, number ``count``, then appends one self-loop for each node.
+
+    Shapes:
+        - **edge_index:** :math:`(2, E)`
+        - **output:** :math:`(2, E + N)`
+    """
+    check_node_numbers(edge_index, count)  # before the spare node's number becomes a valid one
+    redirected = torch.where(edge_index[0] == edge_index[1], count, edge_index)
+    edges: Tensor = add_self_loops(redirected, num_nodes=count)[0]
+    return edges
 
 
-@torch.library.register_fake("phgcn::park_self_loops")
-def _(edge_index, count):
+@torch.library.register_fake("phgcn::redirect_self_loops")
+def _(edge_index: Tensor, count: int) -> Tensor:
     return edge_index.new_empty(2, edge_index.size(1) + count)

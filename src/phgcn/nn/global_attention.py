@@ -2,17 +2,19 @@ r"""Global attention as a module: over points, and as the attention of a transfo
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
+from torch_geometric.nn import Linear
 from torch_geometric.nn.inits import glorot, zeros
 
-from ..checks import blame_input, check_choices, check_dropout, check_features, check_sizes
+from ..checks import blame_inputs, check_choices, check_dropout, check_features, check_sizes
 from ..functional import Backend, Method, global_attention
 from .decay import Decay
 from .distance_conv import embed
-from .linear import Linear
 
 
 class GlobalAttention(torch.nn.Module):
@@ -116,81 +118,85 @@ class GlobalAttention(torch.nn.Module):
                 have none. (default: :obj:`None`, one cloud)
             query_batch (torch.Tensor, optional): The cloud of each query, if keys are given. (default: :obj:`None`)
         """
-        flat = _flatten(query, key, value, batch, query_batch)
-        shape = query.shape[:-1]
-        if torch.compiler.is_compiling():
-            return self._attend(*flat).view(*shape, -1)
-        try:
-            return self._attend(*flat).view(*shape, -1)
-        except ValueError:
-            for name, tensor in (("query", query), ("key", key), ("value", value)):
-                blame_input(tensor, name=name)
-            raise
+        points = _flatten(query, key, value, batch, query_batch)
+        with blame_inputs(query=query, key=key, value=value):
+            out = self._attend(points)
+        out = out.flatten(1) if self.concat else out.mean(dim=1)
+        if self.bias is not None:
+            out = out + self.bias
+        return out.view(*query.shape[:-1], -1)
 
-    def _attend(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, batch: Tensor | None, query_batch: Tensor | None
-    ) -> Tensor:
-        keys = query if key is None else key
-        check_features(keys, self.lin.in_channels, self.lin.weight, "query" if key is None else "key")
-        projected = self.lin(keys)
+    def _attend(self, points: _Points) -> Tensor:
+        """Projects and attends; returns (M, heads, out_channels)."""
+        query, key, value, batch, query_batch = points
+        projected = self._project("query", query) if key is None else self._project("key", key)
         positions = embed(projected, self.embedding)
-        if value is not None:
-            check_features(value, self.lin.in_channels, self.lin.weight, "value")
-            projected = self.lin(value)
+        values = projected if value is None else self._project("value", value)
         queries = None
         if self.lin_query is not None:
             check_features(query, self.lin_query.in_channels, self.lin_query.weight, "query")
             queries = self.lin_query(query).view(-1, self.heads, self.embedding_dim)
+            query_batch = batch if key is None else query_batch
         elif key is not None:
-            check_features(query, self.lin.in_channels, self.lin.weight, "query")
-            queries = embed(self.lin(query), self.embedding)
-        values = projected.view(-1, self.heads, self.out_channels)
-        out = global_attention(
+            queries = embed(self._project("query", query), self.embedding)
+        return global_attention(
             positions,
-            drop_targets(values, self.dropout, self.training),
+            drop_targets(values.view(-1, self.heads, self.out_channels), self.dropout, self.training),
             decay=self.decay(),
             batch=batch,
             queries=queries,
-            query_batch=batch if key is None and queries is not None else query_batch,
+            query_batch=query_batch,
             method=self.method,
             backend=self.backend,
         )
-        out = out.flatten(1) if self.concat else out.mean(dim=1)
-        return out if self.bias is None else out + self.bias
+
+    def _project(self, name: str, x: Tensor) -> Tensor:
+        """Checks an input and maps it to (N, heads * out_channels)."""
+        check_features(x, self.lin.in_channels, self.lin.weight, name)
+        projected: Tensor = self.lin(x)
+        return projected
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
 
 
 def drop_targets(values: Tensor, dropout: float, training: bool) -> Tensor:
-    """The values (N, heads, C) with those of some nodes and heads set to 0, and the others larger to make up for it."""
+    """Drops the values (N, heads, C) of random nodes, each head's on its own, and scales up the others to keep the mean."""
     if not training or dropout == 0:
         return values
     return values * F.dropout(values.new_ones(*values.shape[:2], 1), dropout)
 
 
-Points = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+class _Points(NamedTuple):
+    """The arguments of :meth:`GlobalAttention.forward`, as points: (M, C), (N, C), (N, C), (N,) and (M,)."""
+
+    query: Tensor
+    key: Tensor | None
+    value: Tensor | None
+    batch: Tensor | None
+    query_batch: Tensor | None
 
 
 def _flatten(
     query: Tensor, key: Tensor | None, value: Tensor | None, batch: Tensor | None, query_batch: Tensor | None
-) -> Points:
-    """Query, key, value, batch and query_batch, with sequences as points of one cloud each."""
+) -> _Points:
+    """Turns sequences (B, L, C) into points, each sequence a cloud of its own; returns points as they are."""
     if not isinstance(query, Tensor):
         raise ValueError(f"query is a {type(query).__name__}; allowed: a tensor")
     if query.dim() != 3:
-        return query, key, value, batch, query_batch
+        return _Points(query, key, value, batch, query_batch)
     if batch is not None or query_batch is not None:
         raise ValueError(f"batch is given though query has shape {tuple(query.shape)}; allowed: points (N, C) with batch")
     for name, tensor in (("key", key), ("value", value)):
         if tensor is not None and (tensor.dim() != 3 or len(tensor) != len(query)):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}; allowed: ({len(query)}, L, C), as query has")
-    points = query.flatten(0, 1), None if key is None else key.flatten(0, 1), None if value is None else value.flatten(0, 1)
+    flat_key, flat_value = (None if tensor is None else tensor.flatten(0, 1) for tensor in (key, value))
     if key is None:
-        return *points, _sequence_of_each(query), None
-    return *points, _sequence_of_each(key), _sequence_of_each(query)
+        return _Points(query.flatten(0, 1), None, flat_value, _number_sequences(query), None)
+    return _Points(query.flatten(0, 1), flat_key, flat_value, _number_sequences(key), _number_sequences(query))
 
 
-def _sequence_of_each(sequences: Tensor) -> Tensor:
+def _number_sequences(sequences: Tensor) -> Tensor:
+    """Returns the index of its sequence for every point of (B, L, C): (B * L,)."""
     count, length = sequences.shape[:2]
     return torch.arange(count, device=sequences.device).unsqueeze(1).expand(-1, length).flatten()

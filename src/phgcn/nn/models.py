@@ -9,20 +9,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import GATConv, GCNConv
+from torch_geometric.nn import GATConv, GCNConv, Linear
 from torch_geometric.nn.resolver import normalization_resolver
 
 from ..checks import check_dropout, check_sizes
 from ..functional import Backend, Method
+from .activation import make_activation
 from .eda_conv import EDAConv
 from .edges import to_coo
-from .elu import ELU
-from .linear import Linear
 from .phgcn_conv import PHGCNConv
 
 
 class NodeModel(torch.nn.Module):
-    r"""What the models share, a stack of layers: before each, dropout of its input; after each but the last, a norm, then a
+    r"""A stack of layers, the base of all models: before each, dropout of its input; after each but the last, a norm, then a
     non-linearity.
 
     Args:
@@ -49,7 +48,7 @@ class NodeModel(torch.nn.Module):
 
     act = "elu"
     paths = 1
-    init_conv: Callable[..., torch.nn.Module]
+    init_conv: Callable[..., Any]
     """Makes the layer for an input of ``in_channels``; the ``last`` one leads to ``out_channels``."""
 
     def __init__(
@@ -85,21 +84,23 @@ class NodeModel(torch.nn.Module):
         self.convs = torch.nn.ModuleList(convs)
         norms = [torch.nn.Identity() if norm is None else normalization_resolver(norm, width) for _ in inputs[1:]]
         self.norms = torch.nn.ModuleList(norms)
-        self.activation = ELU() if self.act == "elu" else torch.nn.ReLU()
+        self.activation = make_activation(self.act)
 
-    def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
-        return conv(x, to_coo(edge_index, x).long())  # PyG's layers do not take every format
+    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
+        """Calls a layer with what it takes of the model's input; by default, with edges in the format of PyG's layers."""
+        out: Tensor = conv(x, to_coo(edge_index, x).long())
+        return out
 
     def recordable(self, x: Tensor) -> bool:
-        r"""Whether a pass over ``x`` on a GPU asks it nothing, so that it can be recorded into a CUDA graph.
+        r"""Tells whether a pass over ``x`` can be captured into a CUDA graph, in which no kernel may wait for the host.
 
-        So it is with the layers of this package, unless they need a lattice.  PyG's look for self-loops, and sums of sparse
-        features are not recorded.
+        So it is with linear maps and with the layers of this package, unless they need a lattice.  PyG's layers read how many
+        self-loops there are, and products of sparse features are not captured.
         """
         if not x.is_cuda or x.layout != torch.strided:
             return False
-        convs: list[Any] = list(self.convs)
-        return all(hasattr(conv, "recordable") and conv.recordable(len(x)) for conv in convs)
+        layers: list[Any] = list(self.convs)
+        return all(isinstance(c, Linear) or (hasattr(c, "recordable") and c.recordable(len(x))) for c in layers)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -118,7 +119,7 @@ class NodeModel(torch.nn.Module):
         for i, conv in enumerate(self.convs):
             x = self.apply_conv(conv, drop_features(x, self.dropout, self.training), edge_index, batch)
             if i < self.num_layers - 1:
-                x = self.activation(_normalised(self.norms[i], x, batch))
+                x = self.activation(_normalise(self.norms[i], x, batch))
         return x
 
     def __repr__(self) -> str:
@@ -163,12 +164,15 @@ class PHGCN(NodeModel):
             learn_decay=learn_decay, method=method, backend=backend,
         )  # fmt: skip
 
-    def init_conv(self, in_channels: int, last: bool, **settings: Any) -> torch.nn.Module:
+    def init_conv(self, in_channels: int, last: bool, **settings: Any) -> Any:
         # The non-linearity is left to the model, which may have a norm before it.
-        return PHGCNConv(in_channels, *_shape(self, last), self.attention_dropout, residual=self.residual, act=None, **settings)
+        return PHGCNConv(
+            in_channels, *_head_shape(self, last), self.attention_dropout, residual=self.residual, act=None, **settings
+        )
 
-    def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
-        return conv(x, edge_index, batch=batch)
+    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
+        out: Tensor = conv(x, edge_index, batch=batch)
+        return out
 
 
 class GATEDA(NodeModel):
@@ -200,8 +204,9 @@ class GATEDA(NodeModel):
             backend=backend,
         )  # fmt: skip
 
-    def init_conv(self, in_channels: int, last: bool, **settings: Any) -> torch.nn.Module:
-        return EDAConv(in_channels, *_shape(self, last), self.attention_dropout, residual=self.residual, **settings)
+    def init_conv(self, in_channels: int, last: bool, **settings: Any) -> Any:
+        settings |= {"residual": self.residual}
+        return EDAConv(in_channels, *_head_shape(self, last), self.attention_dropout, **settings)
 
 
 class GAT(NodeModel):
@@ -211,12 +216,8 @@ class GAT(NodeModel):
     Args: As :class:`NodeModel`.
     """
 
-    def init_conv(self, in_channels: int, last: bool) -> torch.nn.Module:
-        conv = GATConv(in_channels, *_shape(self, last), dropout=self.attention_dropout, residual=self.residual)
-        conv.lin = _for_sparse(conv.lin)
-        if self.residual:
-            conv.res = _for_sparse(conv.res)
-        return conv
+    def init_conv(self, in_channels: int, last: bool) -> Any:
+        return GATConv(in_channels, *_head_shape(self, last), dropout=self.attention_dropout, residual=self.residual)
 
 
 class GCN(NodeModel):
@@ -228,7 +229,7 @@ class GCN(NodeModel):
 
     act = "relu"
 
-    def init_conv(self, in_channels: int, last: bool) -> torch.nn.Module:
+    def init_conv(self, in_channels: int, last: bool) -> Any:
         return ResidualGCNConv(in_channels, _width(self, last), self.residual)
 
 
@@ -237,7 +238,6 @@ class ResidualGCNConv(GCNConv):
 
     def __init__(self, in_channels: int, out_channels: int, residual: bool) -> None:
         super().__init__(in_channels, out_channels)
-        self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")  # takes sparse features
         self.res = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot") if residual else None
 
     def reset_parameters(self) -> None:
@@ -247,7 +247,7 @@ class ResidualGCNConv(GCNConv):
             res.reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Any) -> Tensor:
-        out = super().forward(x, edge_index)
+        out: Tensor = super().forward(x, edge_index)
         return out if self.res is None else out + self.res(x)
 
 
@@ -260,21 +260,18 @@ class MLP(NodeModel):
 
     act = "relu"
 
-    def init_conv(self, in_channels: int, last: bool) -> torch.nn.Module:
+    def init_conv(self, in_channels: int, last: bool) -> Any:
         if self.residual:
             raise ValueError("residual is True; allowed for MLP: False, as its layers see the node alone already")
         return Linear(in_channels, _width(self, last), weight_initializer="glorot", bias_initializer="zeros")
 
-    def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
-        return conv(x)
-
-
-MODELS: dict[str, type[NodeModel]] = {"gcn": GCN, "gat": GAT, "gat-eda": GATEDA, "phgcn": PHGCN, "mlp": MLP}
-"""The models by the names that the command line and the tables use."""
+    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
+        out: Tensor = conv(x)
+        return out
 
 
 def drop_features(x: Tensor, dropout: float, training: bool) -> Tensor:
-    """Dropout of features; of the stored entries if these are sparse."""
+    """Drops random features; of sparse features only stored entries, as the others are 0 anyway."""
     if not training or dropout == 0:
         return x
     if x.layout == torch.sparse_csr:
@@ -287,18 +284,16 @@ def drop_features(x: Tensor, dropout: float, training: bool) -> Tensor:
 
 
 def _width(model: NodeModel, last: bool) -> int:
+    """Returns the output channels of a layer without heads."""
     return model.out_channels if last else model.heads * model.hidden_channels
 
 
-def _shape(model: NodeModel, last: bool) -> tuple[int, int, bool]:
-    """The channels of a head, the number of heads, and whether they are concatenated."""
+def _head_shape(model: NodeModel, last: bool) -> tuple[int, int, bool]:
+    """Returns the channels of a head, the number of heads, and whether they are concatenated."""
     return (model.out_channels if last else model.hidden_channels), model.heads, not last
 
 
-def _for_sparse(lin: Any) -> Linear:
-    """PyG's linear map as ours, which also takes sparse features."""
-    return Linear(lin.in_channels, lin.out_channels, lin.bias is not None, lin.weight_initializer, lin.bias_initializer)
-
-
-def _normalised(norm: torch.nn.Module, x: Tensor, batch: Tensor | None) -> Tensor:
-    return norm(x, batch) if "batch" in inspect.signature(norm.forward).parameters else norm(x)
+def _normalise(norm: torch.nn.Module, x: Tensor, batch: Tensor | None) -> Tensor:
+    """Applies a norm, to each graph alone where the norm can."""
+    normed: Tensor = norm(x, batch) if "batch" in inspect.signature(norm.forward).parameters else norm(x)
+    return normed

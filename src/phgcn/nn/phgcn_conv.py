@@ -2,17 +2,16 @@ r"""The paper's layer: attention to neighbours and to every node, side by side."
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import blame_input
+from ..checks import blame_inputs, check_choices
 from ..functional import Backend, Method, choose_method, global_attention
+from .activation import Activation, make_activation
 from .decay import Decay
-from .distance_conv import DistanceConv
-from .elu import make_activation
+from .distance_conv import DistanceConv, EdgeWeights
 from .global_attention import drop_targets
 from .top_attention import top_attention
 
@@ -56,9 +55,8 @@ class PHGCNConv(DistanceConv):
         decay_global (float, optional): The coefficient :math:`\lambda` of the global path. (default: :obj:`10.0`)
         learn_decay (bool, optional): If set to :obj:`True`, both coefficients are learned for each head, from the given ones
             on. (default: :obj:`False`)
-        act (str or Callable, optional): The non-linearity :math:`\sigma`, by PyG's name for it, or :obj:`None`. With some
-            others than ``"elu"`` and ``"relu"``, such as ``"sigmoid"``, torch may round the last few numbers of a batch
-            otherwise than it rounds those of a graph alone. (default: :obj:`"elu"`)
+        act (str or Callable, optional): The non-linearity :math:`\sigma`, by PyG's name for it, or :obj:`None`.
+            (default: :obj:`"elu"`)
         method (str, optional): How the global path is computed, as in :func:`phgcn.global_attention`.
             (default: :obj:`"auto"`)
         backend (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
@@ -86,17 +84,18 @@ class PHGCNConv(DistanceConv):
         decay_local: float = 1.0,
         decay_global: float = 10.0,
         learn_decay: bool = False,
-        act: str | Callable[[Tensor], Tensor] | None = "elu",
+        act: str | Activation | None = "elu",
         method: Method = "auto",
         backend: Backend = "auto",
     ) -> None:
         super().__init__(
-            in_channels, out_channels, heads, concat, dropout, add_self_loops, bias, residual, embedding_dim, method, backend
+            in_channels, out_channels, heads, concat, dropout, add_self_loops, bias, residual, embedding_dim, backend
         )
+        check_choices(method, backend)
+        self.method = method
         self.decay_local = Decay("decay_local", decay_local, heads, learn_decay)
         self.decay_global = Decay("decay_global", decay_global, heads, learn_decay)
-        self.act = make_activation(act)
-        self.method = method
+        self.act = None if act is None else make_activation(act)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -111,7 +110,7 @@ class PHGCNConv(DistanceConv):
         *,
         batch: Tensor | None = None,
         return_attention_weights: bool | None = None,
-    ) -> Tensor | tuple[Tensor, tuple[Tensor, Tensor]]:
+    ) -> Tensor | tuple[Tensor, EdgeWeights]:
         r"""Runs the forward pass of the module.
 
         Args:
@@ -125,31 +124,23 @@ class PHGCNConv(DistanceConv):
                 self-loops included, and the attention weights of the structural path, before dropout. For the global path
                 see :meth:`top_attention`. (default: :obj:`None`)
         """
-        if torch.compiler.is_compiling():
-            return self._attend(x, edge_index, batch, bool(return_attention_weights))
-        try:
-            return self._attend(x, edge_index, batch, bool(return_attention_weights))
-        except ValueError:
-            blame_input(x, edge_index)
-            raise
-
-    def _attend(
-        self, x: Tensor, edge_index: Any, batch: Tensor | None, weights: bool
-    ) -> Tensor | tuple[Tensor, tuple[Tensor, Tensor]]:
-        positions, values = self.project(x)
-        structural, found = self.attend_neighbours(positions, values, edge_index, self.decay_local(), weights)
-        everywhere = global_attention(
-            positions,
-            drop_targets(values, self.dropout, self.training),
-            decay=self.decay_global(),
-            batch=batch,
-            method=self.method,
-            backend=self.backend,
-        )
+        with blame_inputs(edge_index, x=x):
+            positions, values = self.project(x)
+            structural, weights = self.attend_structural(
+                positions, values, edge_index, self.decay_local(), bool(return_attention_weights)
+            )
+            everywhere = global_attention(
+                positions,
+                drop_targets(values, self.dropout, self.training),
+                decay=self.decay_global(),
+                batch=batch,
+                method=self.method,
+                backend=self.backend,
+            )
         out = self.combine(x, [structural, everywhere])
         if self.concat and self.act is not None:
             out = self.act(out)
-        return out if found is None else (out, found)
+        return out if weights is None else (out, weights)
 
     def recordable(self, nodes: int) -> bool:
         """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot, as the host
@@ -160,8 +151,8 @@ class PHGCNConv(DistanceConv):
     def top_attention(
         self, x: Tensor, edge_index: Any = None, k: int = 10, nodes: Tensor | None = None, batch: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        r"""The strongest targets of nodes on the global path, with their exact softmax weights, whatever ``method`` the layer
-        computes with.  Takes time in proportion to the nodes asked for times all nodes, and never holds such a matrix.
+        r"""Finds the strongest targets of nodes on the global path, with their exact softmax weights, whatever ``method`` the
+        layer computes with.  Takes time in proportion to the nodes asked for times all nodes, and never holds such a matrix.
 
         Args:
             x (torch.Tensor): The node features.

@@ -9,13 +9,13 @@ from ..checks import check_index
 from ..exact.reference import distances
 
 PAIRS = 2**20
-"""How many pairs of nodes are looked at together."""
+"""Upper bound of the score matrix of one step, in pairs of nodes: bounds the memory."""
 
 
 def top_attention(
     positions: Tensor, decay: float | Tensor, k: int = 10, nodes: Tensor | None = None, batch: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    r"""The ``k`` strongest targets of nodes, and their softmax weights among all nodes of the same graph.
+    r"""Finds the ``k`` strongest targets of nodes, and their softmax weights among all nodes of the same graph.
 
     Args:
         positions (torch.Tensor): The embeddings.
@@ -34,26 +34,27 @@ def top_attention(
     check_index("batch", batch, positions, "x")
     count, heads = positions.shape[:2]
     scaled = (positions * (decay.view(-1, 1) if isinstance(decay, Tensor) else decay)).transpose(0, 1)
-    nodes = torch.arange(count, device=positions.device) if nodes is None else _checked_nodes(nodes, count)
+    nodes = torch.arange(count, device=positions.device) if nodes is None else _check_nodes(nodes, count)
     targets = torch.full((len(nodes), heads, k), -1, dtype=torch.int64, device=positions.device)
     weights = positions.new_zeros(len(nodes), heads, k)
     if len(nodes) == 0:
         return targets, weights
-    rows = max(1, PAIRS // count)
-    for start in range(0, len(nodes), rows):
-        asked = nodes[start : start + rows]
+    step = max(1, PAIRS // count)
+    for start in range(0, len(nodes), step):
+        rows = nodes[start : start + step]
         for head in range(heads):
-            score = -distances(scaled[head, asked], scaled[head])
+            score = -distances(scaled[head, rows], scaled[head])
             if batch is not None:
-                score = score.masked_fill(batch[asked].unsqueeze(1) != batch, -torch.inf)
+                score = score.masked_fill(batch[rows].unsqueeze(1) != batch, -torch.inf)
             best, index = score.topk(min(k, count), dim=1)
-            found = slice(start, start + len(asked)), head, slice(best.size(1))
-            targets[found] = index.masked_fill(best == -torch.inf, -1)
-            weights[found] = torch.exp(best - score.logsumexp(dim=1, keepdim=True))
+            place = slice(start, start + len(rows)), head, slice(best.size(1))
+            targets[place] = index.masked_fill(best == -torch.inf, -1)
+            weights[place] = torch.exp(best - score.logsumexp(dim=1, keepdim=True))
     return targets, weights
 
 
-def _checked_nodes(nodes: Tensor, count: int) -> Tensor:
+def _check_nodes(nodes: Tensor, count: int) -> Tensor:
+    """Checks node numbers and returns them as int64."""
     nodes = torch.as_tensor(nodes)
     if nodes.dtype not in (torch.int64, torch.int32) or nodes.dim() != 1:
         raise ValueError(f"nodes is {nodes.dtype} of shape {tuple(nodes.shape)}; allowed: a vector of int64 or int32")

@@ -1,4 +1,4 @@
-r"""What one node attends to."""
+r"""Draws what one node attends to."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from .style import colours, headline, legend, panels
+from .style import class_colour, colours, headline, legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STRONGEST = 10
+"""Targets drawn per head."""
+
+HeadTargets = list[tuple[int, float]]
+"""Targets of one head and their attention weights, strongest first."""
 
 
-def strongest_neighbours(edges: Tensor, weights: Tensor, node: int) -> list[list[tuple[int, float]]]:
-    r"""The neighbours of a node with the largest weights, for each head.
+def strongest_neighbours(edges: Tensor, weights: Tensor, node: int) -> list[HeadTargets]:
+    r"""Finds the neighbours of a node with the largest weights, for each head.
 
     Shapes:
         - **edges:** :math:`(2, E)`, **weights:** :math:`(E, H)`
     """
-    into = edges[1] == node
-    found, weight = edges[0, into], weights[into]
+    incoming = edges[1] == node
+    sources, weight = edges[0, incoming], weights[incoming]
     order = weight.argsort(dim=0, descending=True)[:STRONGEST]
-    return [[(int(found[index]), float(weight[index, head])) for index in order[:, head]] for head in range(weights.size(1))]
+    return [[(int(sources[edge]), float(weight[edge, head])) for edge in order[:, head]] for head in range(weights.size(1))]
 
 
-def strongest_anywhere(targets: Tensor, weights: Tensor) -> list[list[tuple[int, float]]]:
-    r"""The strongest targets of one node, for each head.
+def strongest_anywhere(targets: Tensor, weights: Tensor) -> list[HeadTargets]:
+    r"""Lists the strongest targets of one node, for each head.
 
     Shapes:
         - **targets**, **weights:** :math:`(H, k)`; -1 where there is no target
@@ -37,22 +41,20 @@ def strongest_anywhere(targets: Tensor, weights: Tensor) -> list[list[tuple[int,
 
 
 def draw_attention(
-    found: list[list[tuple[int, float]]], y: Tensor, ids: list[str], names: list[str], neighbours: set[int], title: str
+    heads: list[HeadTargets], y: Tensor, ids: list[str], names: list[str], neighbours: set[int], title: str
 ) -> Figure:
-    """The weights of the strongest targets as bars, one panel per head, coloured by class; neighbours in bold."""
-    figure, axes = panels(len(found), height=2.6)
+    """Draws the weights of the strongest targets as bars, one panel per head, coloured by class; neighbours in bold."""
+    figure, axes = panels(len(heads), height=2.6)
     palette = colours(len(names))
-    for head, (axis, row) in enumerate(zip(axes, found, strict=True)):
-        labels = [int(y[node]) for node, _ in row]
-        places = range(len(row))
-        axis.barh(
-            places, [weight for _, weight in row], color=[palette[label] if label >= 0 else "#cccccc" for label in labels]
-        )
-        axis.set_yticks(places, [ids[node] for node, _ in row], fontsize=7)
-        for text, (node, _) in zip(axis.get_yticklabels(), row, strict=True):
+    for head, (axis, targets) in enumerate(zip(axes, heads, strict=True)):
+        nodes, weights = [node for node, _ in targets], [weight for _, weight in targets]
+        bars = range(len(targets))
+        axis.barh(bars, weights, color=[class_colour(palette, int(y[node])) for node in nodes])
+        axis.set_yticks(bars, [ids[node] for node in nodes], fontsize=7)
+        for text, node in zip(axis.get_yticklabels(), nodes, strict=True):
             text.set_fontweight("bold" if node in neighbours else "normal")
         axis.invert_yaxis()
-        axis.set_title(f"head {head}: {100 * sum(weight for _, weight in row):.0f} % of all attention", fontsize=9)
+        axis.set_title(f"head {head}: {100 * sum(weights):.0f} % of all attention", fontsize=9)
         axis.tick_params(axis="x", labelsize=7)
     legend(figure, names, palette)
     headline(figure, title)
@@ -60,12 +62,12 @@ def draw_attention(
 
 
 def neighbours_of(node: int, edge_index: Tensor) -> set[int]:
-    """The nodes with an edge to this one, and itself."""
+    """Returns the nodes with an edge to this one, and the node itself."""
     return {node, *edge_index[0, edge_index[1] == node].tolist()}
 
 
 def pick_node(wanted: str | None, ids: list[str], test: Tensor) -> int:
-    """The number of the node with that id; a test node with no wish."""
+    """Returns the number of the node with an id; the first test node if ``wanted`` is :obj:`None`."""
     if wanted is None:
         return int(test[0])
     if wanted not in ids:

@@ -1,4 +1,4 @@
-r"""Learning curves of all splits of a run."""
+r"""Draws the learning curves of all splits of a run."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def read_curves(run: Run) -> dict[str, dict[str, list[float]]]:
-    """The columns of each training's curves, by its name."""
-    found = {}
+    """Reads the curves of each trial that has any: trial name -> column name -> one number per epoch."""
+    curves: dict[str, dict[str, list[float]]] = {}
     for trial in run.plan.trials():
         path = run.folder / f"{trial.name}.csv"
         if path.is_file():
             with open(path, newline="", encoding="utf-8") as file:
                 rows = list(csv.DictReader(file))
-            found[trial.name] = {key: [float(row[key]) for row in rows] for key in (rows[0] if rows else {})}
-    return found
+            curves[trial.name] = {key: [float(row[key]) for row in rows] for key in (rows[0] if rows else {})}
+    return curves
 
 
 def draw_curves(run: Run) -> Figure:
-    """Losses on the left, the validation metric on the right; a dot where the validation loss is smallest."""
+    """Draws losses on the left, the validation metric on the right; a dot where the validation loss is smallest."""
     curves = read_curves(run)
     if not curves:
         raise ValueError(f"{run.folder}: no curves yet; `phgcn train ... --out {run.folder} --resume` makes them")

@@ -1,4 +1,4 @@
-r"""The embeddings that a layer learned: where nodes of each class lie, and whether distances follow those in the graph."""
+r"""Draws the embeddings that a layer learned: the nodes of each class, and distances against those in the graph."""
 
 from __future__ import annotations
 
@@ -12,38 +12,45 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
 from ..nn.models import NodeModel
-from .style import COLOURS, colours, headline, legend, panels
+from .style import COLOURS, class_colour, colours, headline, legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_DOTS = 20_000
+MAX_DOTS = 20_000
+"""Nodes drawn; of a larger graph, so many at random."""
+
 SOURCES = 300
+"""Nodes whose distances to all others are drawn."""
+
+Floats = NDArray[np.float64]
 
 
 @torch.no_grad()
 def layer_input(model: NodeModel, layer: int, x: Tensor, edge_index: Tensor) -> Tensor:
-    """What reaches a layer of the model."""
+    """Runs the model and returns the input of one of its layers, (N, channels)."""
     convs = model.convs
     if not 0 <= layer < len(convs):
         raise ValueError(f"layer is {layer}; allowed: 0 to {len(convs) - 1}")
-    found: list[Tensor] = []
-    hook = convs[layer].register_forward_pre_hook(lambda _, arguments: found.append(arguments[0]))
+    inputs: list[Tensor] = []
+    hook = convs[layer].register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
     try:
         model(x, edge_index)
     finally:
         hook.remove()
-    return found[0]
+    return inputs[0]
 
 
-def plane(points: NDArray) -> tuple[NDArray, float]:
-    r"""Points on their two principal axes, and the share of their variance that is left; two dimensions stay as they are.
+def plane(points: Floats) -> tuple[Floats, float]:
+    r"""Projects points on their two principal axes, and computes the share of their variance that these explain.
+
+    Two dimensions stay as they are; one gets random heights, so that dots do not hide each other.
 
     Shapes:
         - **points:** :math:`(N, D)`, **output:** :math:`(N, 2)`
     """
-    if points.shape[1] == 1:  # side by side at random, so that they do not hide each other
+    if points.shape[1] == 1:
         return np.c_[points, np.random.default_rng(0).random(len(points))], 1.0
     if points.shape[1] == 2:
         return points, 1.0
@@ -54,7 +61,7 @@ def plane(points: NDArray) -> tuple[NDArray, float]:
 
 
 def draw_embeddings(positions: Tensor, y: Tensor, names: list[str], title: str) -> Figure:
-    r"""Every node at its position, one panel per head, coloured by class.
+    r"""Draws every node at its position, one panel per head, coloured by class.
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, **y:** :math:`(N,)`, -1 for an unlabelled node
@@ -69,57 +76,67 @@ def draw_embeddings(positions: Tensor, y: Tensor, names: list[str], title: str) 
 
 
 def draw_positions(axis: Axes, points: Tensor, y: Tensor, palette: list[str], title: str) -> None:
-    r"""Every node at its position, coloured by class.
+    r"""Draws every node at its position, coloured by class.
 
     Shapes:
         - **points:** :math:`(N, D)`, **y:** :math:`(N,)`, -1 for an unlabelled node
     """
-    shown = np.random.default_rng(0).permutation(len(y))[:MOST_DOTS]  # in random order: no class lies on top
-    dots = [palette[label] if label >= 0 else "#cccccc" for label in y[torch.from_numpy(shown)].tolist()]
+    shown = np.random.default_rng(0).permutation(len(y))[:MAX_DOTS]  # in random order: no class lies on top
+    dots = [class_colour(palette, label) for label in y[torch.from_numpy(shown)].tolist()]
     flat, share = plane(points.double().numpy())
-    across, up = flat[shown].T
-    axis.scatter(across, up, c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
+    horizontal, vertical = flat[shown].T
+    axis.scatter(horizontal, vertical, c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
     axis.set_title(title + (f", {100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)
     axis.tick_params(labelsize=7)
 
 
-def hops(edge_index: Tensor, nodes: int, sources: NDArray) -> NDArray:
-    """The number of edges between the sources and every node; infinite where there is no way."""
+def hops(edge_index: Tensor, nodes: int, sources: NDArray[np.int64]) -> Floats:
+    r"""Counts the edges on the shortest path from each source to every node; infinite if there is none.
+
+    Shapes:
+        - **edge_index:** :math:`(2, E)`, **sources:** :math:`(S,)`, **output:** :math:`(S, N)`
+    """
     rows, columns = edge_index.numpy()
     adjacency = csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=(nodes, nodes))
-    return shortest_path(adjacency, directed=False, unweighted=True, indices=sources)
+    distances: Floats = shortest_path(adjacency, directed=False, unweighted=True, indices=sources)
+    return distances
 
 
 def draw_distances(positions: Tensor, edge_index: Tensor, title: str) -> Figure:
-    r"""Distance in the embedding against distance in the graph: mean and standard deviation over pairs of nodes, one panel
-    per head.
+    r"""Draws distance in the embedding against distance in the graph: mean and standard deviation over pairs of nodes, one
+    panel per head.
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, **edge_index:** :math:`(2, E)`
     """
     count = positions.size(0)
     sources = np.sort(np.random.default_rng(0).permutation(count)[:SOURCES])
-    steps = hops(edge_index, count, sources)
-    pairs = np.isfinite(steps) & (steps > 0)
+    path_lengths = hops(edge_index, count, sources)
+    connected = np.isfinite(path_lengths) & (path_lengths > 0)
     figure, axes = panels(positions.size(1))
     for head, axis in enumerate(axes):
         points = positions[:, head].double()
-        apart = torch.cdist(points[torch.from_numpy(sources)], points).numpy()
-        far, near = apart[pairs], steps[pairs].astype(int)
-        varies = len(np.unique(near)) > 1 and float(far.std()) > 0
-        about = f"head {head}" + (f", correlation {np.corrcoef(near, far)[0, 1]:.2f}" if varies else "")
-        draw_hops(axis, near, far, about)
+        pair_hops = path_lengths[connected].astype(np.int64)
+        distances = torch.cdist(points[torch.from_numpy(sources)], points).numpy()[connected]
+        varies = len(np.unique(pair_hops)) > 1 and float(distances.std()) > 0
+        about = f"head {head}" + (f", correlation {np.corrcoef(pair_hops, distances)[0, 1]:.2f}" if varies else "")
+        draw_hops(axis, pair_hops, distances, about)
     headline(figure, title)
     return figure
 
 
-def draw_hops(axis: Axes, near: NDArray, far: NDArray, title: str) -> None:
-    """Mean and standard deviation of the distances ``far`` of pairs of nodes that are ``near`` edges apart."""
-    numbers = np.bincount(near)
-    at = np.flatnonzero(numbers)
-    mean = np.bincount(near, far)[at] / numbers[at]
-    deviation = np.sqrt(np.maximum(np.bincount(near, far**2)[at] / numbers[at] - mean**2, 0))
-    axis.errorbar(at, mean, deviation, fmt="o-", color=COLOURS[0], markersize=3, capsize=2, linewidth=1)
+def draw_hops(axis: Axes, pair_hops: NDArray[np.int64], distances: Floats, title: str) -> None:
+    r"""Draws mean and standard deviation of embedding distances, by how many edges two nodes are apart.
+
+    Shapes:
+        - **pair_hops**, **distances:** :math:`(P,)`, one entry per pair of nodes
+    """
+    pair_counts = np.bincount(pair_hops)
+    occurring = np.flatnonzero(pair_counts)
+    count = pair_counts[occurring]
+    mean = np.bincount(pair_hops, distances)[occurring] / count
+    deviation = np.sqrt(np.maximum(np.bincount(pair_hops, distances**2)[occurring] / count - mean**2, 0))
+    axis.errorbar(occurring, mean, deviation, fmt="o-", color=COLOURS[0], markersize=3, capsize=2, linewidth=1)
     axis.set_title(title, fontsize=9)
     axis.set(xlabel="edges between two nodes", ylabel="embedding distance")
     axis.set_ylim(bottom=0)

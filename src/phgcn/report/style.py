@@ -1,4 +1,4 @@
-r"""What all figures share: colours, grids of panels, and how they are saved."""
+r"""Colours, grids of panels and saving, for all figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..train.files import replacing
+from ..files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#666666")
 PANEL = 3.0  # inches
-LETTERS = 11  # of a title, in an inch
+LETTERS = 11  # letters of a title per inch
+UNLABELLED_COLOUR = "#cccccc"
 
 
 def colours(count: int) -> list[str]:
-    """A colour for each of so many classes; told apart by the colour-blind too, up to eight."""
+    """Returns one colour per class; up to eight, colour-blind readers can tell them apart too."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
     from matplotlib import colormaps
@@ -29,8 +30,13 @@ def colours(count: int) -> list[str]:
     return [to_hex(colormaps["turbo"](number / (count - 1))) for number in range(count)]
 
 
+def class_colour(palette: list[str], label: int) -> str:
+    """Returns the colour of a class; grey for an unlabelled node, whose label is -1."""
+    return palette[label] if label >= 0 else UNLABELLED_COLOUR
+
+
 def panels(count: int, columns: int = 4, width: float = PANEL, height: float = PANEL) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels, in rows of a few; no window is opened."""
+    """Makes a figure of ``count`` panels, ``columns`` to a row, of ``width`` x ``height`` inches each; opens no window."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -47,7 +53,7 @@ def panels(count: int, columns: int = 4, width: float = PANEL, height: float = P
 
 
 def legend(figure: Figure, names: list[str], dots: list[str]) -> None:
-    """One legend of the classes, below the panels."""
+    """Adds one legend of the classes, below the panels."""
     from matplotlib.lines import Line2D
 
     marks = [
@@ -57,15 +63,15 @@ def legend(figure: Figure, names: list[str], dots: list[str]) -> None:
 
 
 def headline(figure: Figure, text: str) -> None:
-    """A title over all panels, in as many lines as it needs."""
+    """Adds a title over all panels, wrapped to their width."""
     figure.suptitle(textwrap.fill(text, int(LETTERS * figure.get_figwidth())), fontsize=11)
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Writes a figure whole or not at all."""
-    kind = path.suffix[1:]
-    if kind not in FORMATS:
-        raise ValueError(f"format is {kind!r}; allowed: {', '.join(FORMATS)}")
+    """Writes a figure to a temporary file and renames that; returns the path."""
+    file_format = path.suffix[1:]
+    if file_format not in FORMATS:
+        raise ValueError(f"format is {file_format!r}; allowed: {', '.join(FORMATS)}")
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=130, format=kind)
+        figure.savefig(temporary, dpi=130, format=file_format)
     return path

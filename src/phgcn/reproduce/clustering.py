@@ -11,31 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from .extra import needed
+
 
 def distances(points: NDArray) -> NDArray:
     r"""Euclidean distances :math:`(N, N)` of points :math:`(N, D)`."""
     return np.sqrt(np.square(points[:, None] - points[None]).sum(axis=-1))
-
-
-def silhouette(apart: NDArray, labels: NDArray) -> float:
-    r"""The mean of :math:`(b_i - a_i) / \max(a_i, b_i)` (Rousseeuw, 1987): :math:`a_i` is a node's mean distance to the others
-    of its class, :math:`b_i` that to the nearest other class.  1: clusters far apart; 0: none; a node alone in its class has 0.
-
-    Shapes:
-        - **apart:** :math:`(N, N)`, distances; **labels:** :math:`(N,)`
-    """
-    classes, own, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    if len(classes) < 2:
-        raise ValueError(f"labels has {len(classes)} classes; allowed: 2 or more")
-    rows = np.arange(len(labels))
-    sums = apart @ np.eye(len(classes))[own]
-    within = sums[rows, own] / np.maximum(sizes[own] - 1, 1)
-    means = sums / sizes
-    means[rows, own] = np.inf
-    nearest = means.min(axis=1)
-    larger = np.maximum(within, nearest)
-    scores = np.divide(nearest - within, larger, out=np.zeros(len(labels)), where=larger > 0)
-    return float(np.where(sizes[own] > 1, scores, 0).mean())
 
 
 @dataclass(frozen=True)
@@ -56,9 +37,19 @@ class Clustering:
 
 
 def clustering(points: NDArray, labels: NDArray, permutations: int, seed: int = 0) -> Clustering:
-    random, apart = np.random.default_rng(seed), distances(points)
-    true = silhouette(apart, labels)
-    shuffled = np.array([silhouette(apart, random.permutation(labels)) for _ in range(permutations)])
+    """Measures how well classes cluster, by scikit-learn's silhouette (a node alone in its class counts 0).
+
+    Shapes:
+        - **points:** :math:`(N, D)`, **labels:** :math:`(N,)`, of 2 classes or more
+    """
+    needed("sklearn", "scikit-learn", "the silhouette of classes")
+    from sklearn.metrics import silhouette_score
+
+    random, between = np.random.default_rng(seed), distances(points)
+    true = float(silhouette_score(between, labels, metric="precomputed"))
+    shuffled = np.array(
+        [silhouette_score(between, random.permutation(labels), metric="precomputed") for _ in range(permutations)]
+    )
     p = (1 + int((shuffled >= true).sum())) / (1 + permutations)
     return Clustering(true, float(shuffled.mean()), float(np.quantile(shuffled, 0.95)), p)
 
@@ -83,7 +74,7 @@ class Correlation:
 
 
 def correlation(steps: NDArray, points: NDArray, resamples: int, seed: int = 0) -> Correlation:
-    r"""How the distance of points goes with the number of edges between nodes.
+    r"""Correlates the distance of points with the number of edges between nodes.
 
     Shapes:
         - **steps:** :math:`(N, N)`, edges between nodes, infinite where there is no way; **points:** :math:`(N, D)`
@@ -107,14 +98,14 @@ def correlation(steps: NDArray, points: NDArray, resamples: int, seed: int = 0) 
 
 
 def _drawn(steps: NDArray, apart: NDArray, nodes: NDArray) -> float:
-    """The correlation over nodes drawn with replacement; a node is no pair with itself."""
+    """Computes the correlation over nodes drawn with replacement; a node is no pair with itself."""
     table = np.ix_(nodes, nodes)
     pairs = np.triu(np.isfinite(steps[table]) & (nodes[:, None] != nodes[None]), 1)
     return spearman(steps[table][pairs], apart[table][pairs])
 
 
 def spearman(first: NDArray, second: NDArray) -> float:
-    """The correlation of ranks, equal values sharing their mean rank; 0 where one of them does not vary."""
+    """Computes the correlation of ranks, equal values sharing their mean rank; 0 where one of them does not vary."""
     a, b = rankdata(first), rankdata(second)
     if len(a) < 2 or a.std() == 0 or b.std() == 0:
         return 0.0

@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
+from ..provenance import provenance
 from ..report.embeddings import hops
 from ..train import Plan, Run, Settings, find
 from ..train import graph as graphs
@@ -31,8 +32,7 @@ from ..train.prediction import choose_trial
 from ..train.run import Trial, build_model, prepare, seeded
 from . import embeddings_report
 from .clustering import clustering, correlation
-from .provenance import provenance
-from .workers import Progress, Tell, run_all
+from .workers import Progress, Report, run_all
 
 GRAPHS = ("wisconsin", "cornell")
 SETTINGS = Settings(heads=2, hidden_channels=16, num_layers=2, embedding_dim=2)
@@ -79,7 +79,7 @@ class Training:
         return run
 
 
-def train(training: Training, tell: Tell) -> None:
+def train(training: Training, report: Report) -> None:
     """Trains what is not trained yet."""
     if (training.folder / "run.json").is_file():
         run = training.open()
@@ -89,22 +89,22 @@ def train(training: Training, tell: Tell) -> None:
         run = Run.create(training.folder, training.plan(), data)
     names = [trial.name for trial in run.plan.trials()]
 
-    def told(moment: Any) -> None:
-        share = (names.index(moment.trial.name) + moment.epoch / run.plan.settings.epochs) / len(names)
-        tell(f"{moment.trial.name} of {len(names)}, epoch {moment.epoch}, accuracy {moment.row[2]:.3f}", share)
+    def after_epoch(progress: Any) -> None:
+        share = (names.index(progress.trial.name) + progress.epoch / run.plan.settings.epochs) / len(names)
+        report(f"{progress.trial.name} of {len(names)}, epoch {progress.epoch}, accuracy {progress.row[2]:.3f}", share)
 
-    run.train(data, told)
+    run.train(data, after_epoch)
 
 
 def run(
-    folder: Path, effort: Effort, told: Callable[[Progress], None], *, names: Sequence[str] = GRAPHS, jobs: int = 1
+    folder: Path, effort: Effort, on_progress: Callable[[Progress], None], *, names: Sequence[str] = GRAPHS, jobs: int = 1
 ) -> dict[str, Any]:
     """Trains, measures, and writes ``embeddings.json``, ``embeddings.md`` and the figure as PNG and SVG.
 
     Args:
         folder (Path): Where results go, and runs into ``runs`` below it.
         effort (Effort): How much is computed.
-        told (callable): Called with every :class:`phgcn.reproduce.workers.Progress`.
+        on_progress (callable): Called with every :class:`phgcn.reproduce.workers.Progress`.
         names (list of str, optional): The graphs, by name or path. (default: wisconsin and cornell)
         jobs (int, optional): How many processes. (default: :obj:`1`)
 
@@ -113,21 +113,26 @@ def run(
     """
     begin = time.perf_counter()
     trainings = [Training(name, effort, folder / "runs" / Path(name).name) for name in names]
-    failures = run_all(trainings, train, jobs, told)
+    failures = run_all(trainings, train, jobs, on_progress)
     for name, why in failures.items():
         raise ValueError(f"{name}: {why}")
-    content: dict[str, Any] = {"provenance": provenance(), "splits": effort.splits, "resamples": effort.resamples, "graphs": []}
+    content: dict[str, Any] = {
+        "provenance": provenance(0, "cpu"),
+        "splits": effort.splits,
+        "resamples": effort.resamples,
+        "graphs": [],
+    }
     drawn = []
     for training in trainings:
-        found, picture = study(training.open(), effort.resamples)
-        content["graphs"].append(found)
+        measures, picture = study(training.open(), effort.resamples)
+        content["graphs"].append(measures)
         drawn.append(picture)
     content["seconds"] = time.perf_counter() - begin
     return {**content, "files": [str(file) for file in embeddings_report.write(folder, content, drawn)]}
 
 
 def study(run: Run, resamples: int) -> tuple[dict[str, Any], embeddings_report.Picture]:
-    """All measures of a graph's run, and what is drawn of it: the split with the smallest validation loss."""
+    """Measures a graph's run; returns the split with the smallest validation loss too, to be drawn."""
     data = run.data()
     steps = hops(data.edge_index, data.num_nodes, np.arange(data.num_nodes))
     tasks = prepare(run.plan, data)
@@ -148,15 +153,15 @@ def study(run: Run, resamples: int) -> tuple[dict[str, Any], embeddings_report.P
 
 @torch.no_grad()
 def positions(model: Any, run: Run, data: Data) -> NDArray:
-    r"""The first layer's embedding :math:`(N, H, D)` of every node."""
-    found, _ = model.convs[0].project(graphs.scale_features(data.x, run.plan.settings.normalise))
-    return found.double().numpy()
+    r"""Computes the first layer's embedding :math:`(N, H, D)` of every node."""
+    embedded, _ = model.convs[0].project(graphs.scale_features(data.x, run.plan.settings.normalise))
+    return embedded.double().numpy()
 
 
 def measure(
     trial: Trial, head: int, before: NDArray, after: NDArray, data: Data, test: NDArray, steps: NDArray, resamples: int
 ) -> dict[str, Any]:
-    """The numbers of one head of one network, over all labelled nodes and over test nodes alone, which it never learned."""
+    """Measures one head of one network, over all labelled nodes and over test nodes alone, whose labels it did not train on."""
     y = data.y.numpy()
     known, seed = np.flatnonzero(y >= 0), trial.seed + head
     return {
@@ -171,8 +176,8 @@ def measure(
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Means over splits and heads, with the standard deviation over splits of the mean of the heads."""
-    found: dict[str, Any] = {}
+    """Averages over splits and heads, with the standard deviation over splits of the mean of the heads."""
+    measures: dict[str, Any] = {}
     for group, keys in (
         ("all", ("silhouette", "shuffled")),
         ("test", ("silhouette", "shuffled")),
@@ -181,17 +186,17 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ("hops_untrained", ("rho", "explained")),
     ):
         for key in keys:
-            found[f"{group}_{key}"] = _spread([(row["split"], row[group][key]) for row in rows])
-        found[f"{group}_significant"] = sum(row[group]["p"] < 0.05 for row in rows)
-    found["networks"] = len(rows)
-    return found
+            measures[f"{group}_{key}"] = _spread([(row["split"], row[group][key]) for row in rows])
+        measures[f"{group}_significant"] = sum(row[group]["p"] < 0.05 for row in rows)
+    measures["networks"] = len(rows)
+    return measures
 
 
 def _spread(values: Sequence[tuple[int, float]]) -> dict[str, float | None]:
     by_split: dict[int, list[float]] = {}
     for split, value in values:
         by_split.setdefault(split, []).append(value)
-    means = [statistics.mean(found) for found in by_split.values()]
+    means = [statistics.mean(values_of_split) for values_of_split in by_split.values()]
     deviation = statistics.stdev(means) if len(means) > 1 else None
     every = [value for _, value in values]
     return {"mean": statistics.mean(every), "std": deviation, "lowest": min(every), "highest": max(every)}

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..files import write_json, write_text
 from ..report.embeddings import draw_hops, draw_positions
 from ..report.style import colours, headline, legend, panels, save
-from ..train.files import write_json, write_text
 from ..train.graph import class_names
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def write(folder: Path, content: dict[str, Any], drawn: Sequence[Picture]) -> li
 
 
 def rows(content: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The cells of the table."""
+    """Returns the cells of the table."""
     lines = []
     for graph in content["graphs"]:
-        found, accuracy = graph["summary"], graph["test_accuracy"]
-        cells = [_cell(found[key]) for key in ("all_silhouette", "test_silhouette", "all_shuffled", "untrained_silhouette")]
-        spearman = f"{_cell(found['hops_rho'])} [{found['hops_rho']['lowest']:.2f}, {found['hops_rho']['highest']:.2f}]"
-        own = (graph["graph"], f"{100 * accuracy['mean']:.1f} ± {100 * accuracy['std']:.1f}")
-        lines.append((*own, *cells, spearman, f"{100 * found['hops_explained']['mean']:.1f} %"))
+        summary, accuracy = graph["summary"], graph["test_accuracy"]
+        cells = [_cell(summary[key]) for key in ("all_silhouette", "test_silhouette", "all_shuffled", "untrained_silhouette")]
+        spearman = f"{_cell(summary['hops_rho'])} [{summary['hops_rho']['lowest']:.2f}, {summary['hops_rho']['highest']:.2f}]"
+        first = (graph["graph"], f"{100 * accuracy['mean']:.1f} ± {100 * accuracy['std']:.1f}")
+        lines.append((*first, *cells, spearman, f"{100 * summary['hops_explained']['mean']:.1f} %"))
     return lines
 
 
@@ -74,13 +74,13 @@ def markdown(content: dict[str, Any]) -> str:
     lines = ["# What the embeddings show", "", text, ""]
     lines += ["| " + " | ".join(line) + " |" for line in (HEADINGS, ("---",) * len(HEADINGS), *rows(content))]
     for graph in content["graphs"]:
-        found, of = graph["summary"], graph["summary"]["networks"]
+        summary, of = graph["summary"], graph["summary"]["networks"]
         lines += [
             "",
             f"{graph['graph']}: of {of} embeddings, classes cluster more than shuffled ones (p < 0.05) in "
-            f"{found['all_significant']} over all nodes and in {found['test_significant']} over test nodes; edges and "
-            f"distances correlate (Mantel's test, p < 0.05) in {found['hops_significant']}, before training in "
-            f"{found['hops_untrained_significant']} (mean {found['hops_untrained_rho']['mean']:.2f}). The 95 % interval of "
+            f"{summary['all_significant']} over all nodes and in {summary['test_significant']} over test nodes; edges and "
+            f"distances correlate (Mantel's test, p < 0.05) in {summary['hops_significant']}, before training in "
+            f"{summary['hops_untrained_significant']} (mean {summary['hops_untrained_rho']['mean']:.2f}). The 95 % interval of "
             "each correlation, from drawing nodes anew, is in the JSON.",
         ]
     about = content["provenance"]
@@ -88,7 +88,7 @@ def markdown(content: dict[str, Any]) -> str:
 
 
 def draw(drawn: Sequence[Picture]) -> Figure:
-    """As in the paper: embeddings by class above, edges against embedding distance below, a column for each head."""
+    """Draws as in the paper: embeddings by class above, edges against embedding distance below, a column for each head."""
     columns = [(picture, head) for picture in drawn for head in range(picture.positions.size(1))]
     figure, axes = panels(2 * len(columns), columns=len(columns), width=3.3, height=3.1)
     most = max((class_names(picture.data) for picture in drawn), key=len)

@@ -19,17 +19,17 @@ import torch
 from torch.nn import Module
 from torch.nn.functional import cross_entropy
 
-from ..nn import MODELS
-from ..train.files import read_json, read_tensors, write_json, write_tensors
+from ..devices import check_device
+from ..files import locked, read_json, read_tensors, write_json, write_tensors
+from ..provenance import provenance
+from ..registry import find_model
 from . import motif_report
 from .motif_graphs import COLOURS, motif_graphs
-from .provenance import provenance
-from .workers import Progress, Tell, run_all
+from .workers import Progress, Report, run_all
 
 TEST_GRAPHS = 100
 CLOSE = 2
 """The motifs of a close graph differ by at most so many elements."""
-TITLES = {"phgcn": "PH-GCN", "gat-eda": "GAT-EDA", "gat": "GAT"}
 MEASURES = ("accuracy", "leaning", "close_mistakes")
 
 
@@ -53,12 +53,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        own = [self.method, f"{self.decay:g}"] if self.model == "phgcn" else []
-        return "-".join([self.model, str(self.elements), self.variant, *own])
+        attention = [self.method, f"{self.decay:g}"] if self.model == "phgcn" else []
+        return "-".join([self.model, str(self.elements), self.variant, *attention])
 
     @property
     def title(self) -> str:
-        return TITLES[self.model] + (f", {self.method}, λ = {self.decay:g}" if self.model == "phgcn" else "")
+        return find_model(self.model).title + (f", {self.method}, λ = {self.decay:g}" if self.model == "phgcn" else "")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ Plan = dict[Case, Effort]
 
 
 def full_plan() -> Plan:
-    """The paper's figure, longer chains, the lattice beside the exact sum, and the harder motifs."""
+    """Plans the paper's figure, longer chains, the lattice beside the exact sum, and the harder motifs."""
     every, local = Effort(), ("gat", "gat-eda")
     paper, slow = replace(every, iterations=300), replace(every, iterations=300, every=50, graphs=4)
     # In a long chain the more frequent motif is ahead by a smaller share: softer attention, which averages more nodes.
@@ -115,13 +115,13 @@ def quick_plan() -> Plan:
 
 
 def change(plan: Plan, **settings: int | None) -> Plan:
-    """A plan with some settings replaced in every effort; those that are :obj:`None` stay."""
-    given = {key: value for key, value in settings.items() if value is not None}
-    return {case: replace(effort, **given) for case, effort in plan.items()}
+    """Replaces some settings in every effort of a plan; those that are :obj:`None` stay."""
+    changed = {key: value for key, value in settings.items() if value is not None}
+    return {case: replace(effort, **changed) for case, effort in plan.items()}
 
 
 def choose(plan: Plan, patterns: Sequence[str]) -> list[Case]:
-    """The cases whose names match one of the patterns, as file names do."""
+    """Selects the cases whose names match one of the patterns, as file names do."""
     for pattern in patterns:
         if not any(fnmatchcase(case.name, pattern) for case in plan):
             raise ValueError(f"cases is {pattern!r}; allowed: {', '.join(case.name for case in plan)}, or patterns of them")
@@ -156,7 +156,7 @@ class Trial:
         return {"case": asdict(self.case), "trial": self.number, **self.effort.of_one_trial()}
 
     def result(self) -> dict[str, Any] | None:
-        """What the trial came to, if it is done; one that was made with other settings is refused."""
+        """Reads the result of the trial, if it is done; one that was made with other settings is refused."""
         if not self.file.is_file():
             return None
         result = read_json(self.file)
@@ -167,7 +167,7 @@ class Trial:
 def run(
     plan: Plan,
     folder: Path,
-    told: Callable[[Progress], None],
+    on_progress: Callable[[Progress], None],
     *,
     only: Sequence[Case] | None = None,
     jobs: int = 1,
@@ -181,7 +181,7 @@ def run(
     Args:
         plan (dict of Case and Effort): The cases of the results, and how much is computed for each.
         folder (Path): Where results go, and trials into ``trials`` below it.
-        told (callable): Called with every :class:`phgcn.reproduce.workers.Progress`.
+        on_progress (callable): Called with every :class:`phgcn.reproduce.workers.Progress`.
         only (list of Case, optional): Those that are run now. (default: :obj:`None`, all)
         jobs (int, optional): How many processes. (default: :obj:`1`)
         device (str, optional): Where networks are trained; graphs are made on the CPU. (default: :obj:`"cpu"`)
@@ -198,7 +198,7 @@ def run(
     chosen = plan if only is None else only
     waiting = [trial for case in chosen for trial in trials(case) if trial.result() is None]
     (folder / "trials").mkdir(parents=True, exist_ok=True)
-    failures = run_all(waiting, run_trial, jobs, told)
+    failures = run_all(waiting, run_trial, jobs, on_progress)
     with locked(folder / ".motif.lock"):
         content = gather({case: trials(case) for case in plan}) | {"seconds": time.perf_counter() - begin}
         if content["curves"]:
@@ -207,13 +207,13 @@ def run(
 
 
 def gather(trials: dict[Case, list[Trial]]) -> dict[str, Any]:
-    """The curves of all cases whose trials are done, and the names of trials that are missing in the others."""
+    """Collects the curves of all cases whose trials are done, and the names of trials that are missing in the others."""
     curves, missing = [], {}
     for case, wanted in trials.items():
-        found = {trial.name: trial.result() for trial in wanted}
-        done = [result for result in found.values() if result is not None]
-        if len(done) < len(found):
-            missing[case.name] = [name for name, result in found.items() if result is None]
+        results = {trial.name: trial.result() for trial in wanted}
+        done = [result for result in results.values() if result is not None]
+        if len(done) < len(results):
+            missing[case.name] = [name for name, result in results.items() if result is None]
             continue
         about = {**asdict(case), "name": case.name, "title": case.title, "effort": asdict(wanted[0].effort)}
         about["made"] = motif_report.made([result["made"] for result in done])
@@ -236,7 +236,7 @@ class State:
     seconds: float = 0.0
 
 
-def run_trial(trial: Trial, tell: Tell = lambda text, share: None) -> None:
+def run_trial(trial: Trial, report: Report = lambda text, share: None) -> None:
     """Trains and tests one network; continues from its last test if it was cut off, and does nothing if it is done."""
     with locked(trial.folder / f".{trial.name}.lock"), one_thread():
         if trial.result() is not None:
@@ -247,21 +247,20 @@ def run_trial(trial: Trial, tell: Tell = lambda text, share: None) -> None:
         state = start(trial)
         if checkpoint.is_file():
             load(checkpoint, trial, state)
-        train(trial, state, checkpoint, tell)
-        about = provenance() | {"device": device_name(trial.device), "seconds": state.seconds}
-        made = {key: about[key] for key in ("machine", "device", "python", "torch", "commit", "date", "seconds")}
+        train(trial, state, checkpoint, report)
+        made = {**provenance(trial.number, trial.device), "seconds": state.seconds}
         write_json(trial.file, {"asked": trial.asked, "iterations": state.iterations, **state.tests, "made": made})
         checkpoint.unlink(missing_ok=True)
 
 
-def train(trial: Trial, state: State, checkpoint: Path, tell: Tell) -> None:
+def train(trial: Trial, state: State, checkpoint: Path, report: Report) -> None:
     effort, begin = trial.effort, time.perf_counter() - state.seconds
     for iteration in range(state.iterations[-1] if state.iterations else 0, effort.iterations + 1):
         last = iteration == effort.iterations
         if (iteration % effort.every == 0 or last) and iteration not in state.iterations:
-            found = test(state.model, trial.case, seed=(trial.number, iteration, 1), device=trial.device)
+            measures = test(state.model, trial.case, seed=(trial.number, iteration, 1), device=trial.device)
             state.iterations.append(iteration)
-            for name, value in found.items():
+            for name, value in measures.items():
                 state.tests[name].append(value)
             state.seconds = time.perf_counter() - begin
             save(checkpoint, trial, state)
@@ -269,18 +268,18 @@ def train(trial: Trial, state: State, checkpoint: Path, tell: Tell) -> None:
             for group in state.optimiser.param_groups:
                 group["lr"] = effort.rate(iteration)
             step(state.model, state.optimiser, trial.case, effort.graphs, (trial.number, iteration, 0), trial.device)
-        tell(f"iteration {iteration}, accuracy {state.tests['accuracy'][-1]:.3f}", iteration / effort.iterations)
+        report(f"iteration {iteration}, accuracy {state.tests['accuracy'][-1]:.3f}", iteration / effort.iterations)
 
 
 def start(trial: Trial) -> State:
-    """A network with random weights, which follow from the trial's number, whatever the device."""
+    """Builds a network with random weights, which follow from the trial's number, whatever the device."""
     case, effort = trial.case, trial.effort
     settings: dict[str, Any] = {}
     if case.model == "phgcn":
         settings = {"decay_global": case.decay, "embedding_dim": 4, "method": case.method}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.number)
-        model = MODELS[case.model](
+        model = find_model(case.model).model_class()(
             len(COLOURS), effort.hidden, 2, num_layers=3, heads=effort.heads, dropout=0.0, **settings
         ).to(trial.device)  # fmt: skip
     return State(model, torch.optim.Adam(model.parameters(), lr=effort.learning_rate))
@@ -289,7 +288,7 @@ def start(trial: Trial) -> State:
 def step(
     model: Module, optimiser: torch.optim.Optimizer, case: Case, graphs: int, seed: tuple[int, ...], device: str = "cpu"
 ) -> None:
-    """One iteration on a fresh batch of graphs: the loss on a red node of each motif of each graph."""
+    """Trains for one iteration on a fresh batch of graphs: the loss on a red node of each motif of each graph."""
     data = motif_graphs(graphs, case.elements, case.variant, seed).to(device)
     optimiser.zero_grad()
     cross_entropy(model(data.x, data.edge_index, data.batch)[data.asked], data.y[data.asked]).backward()
@@ -298,7 +297,7 @@ def step(
 
 @torch.no_grad()
 def test(model: Module, case: Case, seed: tuple[int, ...], graphs: int = TEST_GRAPHS, device: str = "cpu") -> dict[str, float]:
-    """How a network does on fresh graphs, on one red node of each motif in each.
+    """Tests a network on fresh graphs, on one red node of each motif in each.
 
     Returns:
         ``accuracy``; ``leaning``, how much more often motif_1 is said to be the frequent one than it is, so that this is the
@@ -310,8 +309,8 @@ def test(model: Module, case: Case, seed: tuple[int, ...], graphs: int = TEST_GR
     true = data.y[data.asked].reshape(-1, 2).cpu()
     wrong, close = (said != true).double(), data.lead.cpu().abs() <= CLOSE
     sign = torch.tensor([1, -1])  # to call a node of motif_2 positive speaks against motif_1
-    found = {"leaning": ((said - true) * sign).double().mean(), "close_mistakes": wrong[close].sum() / wrong.numel()}
-    return {name: round(float(value), 6) for name, value in {"accuracy": 1 - wrong.mean(), **found}.items()}
+    measures = {"leaning": ((said - true) * sign).double().mean(), "close_mistakes": wrong[close].sum() / wrong.numel()}
+    return {name: round(float(value), 6) for name, value in {"accuracy": 1 - wrong.mean(), **measures}.items()}
 
 
 # Files, locks and devices
@@ -326,7 +325,7 @@ def save(path: Path, trial: Trial, state: State) -> None:
 
 
 def load(path: Path, trial: Trial, state: State) -> None:
-    """Takes up a trial where it was cut off."""
+    """Continues a trial from its checkpoint."""
     tensors, about = read_tensors(path)
     check_same(path, about["asked"], trial.asked)
     state.model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")})
@@ -339,21 +338,9 @@ def load(path: Path, trial: Trial, state: State) -> None:
     state.iterations, state.tests, state.seconds = about["iterations"], about["tests"], about["seconds"]
 
 
-def check_same(path: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
-    if found != asked:
-        raise ValueError(f"{path} was made with other settings ({found}); allowed: the same, or another folder")
-
-
-def check_device(device: str) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device is {device!r}; allowed: cpu, or a device that torch finds here ({reason})") from None
-
-
-def device_name(device: str) -> str:
-    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
+def check_same(path: Path, recorded: dict[str, Any], asked: dict[str, Any]) -> None:
+    if recorded != asked:
+        raise ValueError(f"{path} was made with other settings ({recorded}); allowed: the same, or another folder")
 
 
 @contextmanager
@@ -365,13 +352,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Waits until no other process is at it; the lock ends with the process, however that ends."""
-    from filelock import FileLock
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path):
-        yield

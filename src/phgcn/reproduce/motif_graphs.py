@@ -99,7 +99,7 @@ def motif_graphs(count: int, elements: int = 10, variant: str = "colour", seed: 
 
 
 def _draw_chain(elements: int, random: np.random.Generator) -> np.ndarray:
-    """The kind of each element, drawn until both motifs occur, not equally often."""
+    """Draws the kind of each element, until both motifs occur, not equally often."""
     while True:
         drawn = random.integers(3, size=elements)
         first, second = (drawn == 0).sum(), (drawn == 1).sum()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..files import write_json, write_text
 from ..report.style import COLOURS as LINE_COLOURS
 from ..report.style import panels, save
-from ..train.files import write_json, write_text
 from .motif_graphs import RED, SPACER_NODE, VARIANTS, Element, motif_graphs
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def write(folder: Path, content: dict[str, Any]) -> None:
 
 
 def summary(trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the trials of a case came to.
+    """Summarises the trials of a case.
 
     Returns:
         Accuracy in the end: ``mean``, ``standard_error`` and ``worst`` trial; ``lowest_late``, the lowest of any trial in the
@@ -77,13 +77,13 @@ def _mistakes(trials: Sequence[dict[str, Any]]) -> dict[str, float] | None:
 
 
 def made(trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where and when the trials of a case were run."""
+    """Summarises where, when and at which commits the trials of a case were run."""
 
     def different(key: str) -> list[Any]:
-        return list(dict.fromkeys(trial[key] for trial in trials))
+        return list(dict.fromkeys(trial.get(key) for trial in trials))
 
-    found = {key: different(key) for key in ("machine", "device", "torch", "commit")}
-    return {**found, "date": max(trial["date"] for trial in trials), "seconds": [trial["seconds"] for trial in trials]}
+    origins = {key: different(key) for key in ("machine", "device", "torch", "commit", "dirty")}
+    return {**origins, "date": max(trial["date"] for trial in trials), "seconds": [trial["seconds"] for trial in trials]}
 
 
 # The table
@@ -95,19 +95,19 @@ HEADINGS = (
 
 
 def rows(content: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The cells of the table."""
+    """Returns the cells of the table."""
     return [_row(curve) for curve in content["curves"]]
 
 
 def _row(curve: dict[str, Any]) -> tuple[str, ...]:
-    found, effort = curve["summary"], curve["effort"]
-    error = "" if found["standard_error"] is None else f" ± {100 * found['standard_error']:.1f}"
-    learned = [number for number in found["learned"] if number is not None]
+    summary, effort = curve["summary"], curve["effort"]
+    error = "" if summary["standard_error"] is None else f" ± {100 * summary['standard_error']:.1f}"
+    learned = [number for number in summary["learned"] if number is not None]
     after = f"{statistics.median(learned):.0f} (at most {max(learned)})" if learned else "-"
     return (
         curve["title"], str(curve["elements"]), curve["variant"], str(effort["trials"]),
-        f"{effort['iterations']} x {effort['graphs']}", f"{100 * found['mean']:.1f}{error}", f"{100 * found['worst']:.1f}",
-        f"{100 * found['lowest_late']:.1f}", after, f"{len(learned)} of {len(found['learned'])}",
+        f"{effort['iterations']} x {effort['graphs']}", f"{100 * summary['mean']:.1f}{error}", f"{100 * summary['worst']:.1f}",
+        f"{100 * summary['lowest_late']:.1f}", after, f"{len(learned)} of {len(summary['learned'])}",
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def markdown(content: dict[str, Any]) -> str:
 
 
 def draw(content: dict[str, Any]) -> Figure:
-    """Accuracy along training, a panel for each length and variant: the mean, and its standard error as a band."""
+    """Draws accuracy along training, a panel for each length and variant: the mean, and its standard error as a band."""
     curves = content["curves"]
     shown = list(dict.fromkeys((curve["elements"], curve["variant"]) for curve in curves))
     figure, axes = panels(len(shown), columns=3, width=4.2, height=3.4)
@@ -152,7 +152,7 @@ def draw(content: dict[str, Any]) -> Figure:
 
 
 def draw_graphs(elements: int = 10, seed: int = 4) -> Figure:
-    """The motifs of each variant, and a random chain of them with its labels."""
+    """Draws the motifs of each variant, and a random chain of them with its labels."""
     figure, axes = panels(2 * len(VARIANTS), columns=1, width=12, height=1.25)
     for number, (variant, motifs) in enumerate(VARIANTS.items()):
         axis, chain = axes[2 * number : 2 * number + 2]
@@ -172,7 +172,7 @@ def draw_graphs(elements: int = 10, seed: int = 4) -> Figure:
 
 
 def _places(element: Element, start: float) -> np.ndarray:
-    """The nodes of an element in a row, its red one raised."""
+    """Places the nodes of an element in a row, its red one raised."""
     raised = [0.8 if colour == RED else 0.0 for colour in element.colours]
     return np.c_[start + np.arange(len(element.colours)), raised]
 

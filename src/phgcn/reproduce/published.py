@@ -19,13 +19,13 @@ class Published(NamedTuple):
 
 
 def _row(text: str, source: str) -> dict[str, Published]:
-    """A row of a table: ``mean`` or ``mean±std`` of every graph."""
-    found = {}
+    """Parses a row of a table: ``mean`` or ``mean±std`` of every graph."""
+    by_graph = {}
     for graph, cell in zip(_GRAPHS, text.split(), strict=True):
         mean, _, std = cell.partition("±")
-        found[graph] = Published(float(mean), float(std) if std else None, source)
-    found["cornell-2020"] = found["cornell"]
-    return found
+        by_graph[graph] = Published(float(mean), float(std) if std else None, source)
+    by_graph["cornell-2020"] = by_graph["cornell"]
+    return by_graph
 
 
 _PAPER = "Permutohedral-GCN paper, Table 2"
@@ -63,5 +63,5 @@ BEST: dict[str, dict[str, Published]] = {"paper": {}, "geom": _BEST | {"cornell-
 
 
 def published(graph: str, model: str, protocol: str) -> Published | None:
-    """What was published for this model on this graph under this protocol, if anything."""
+    """Returns what was published for this model on this graph under this protocol, if anything."""
     return PUBLISHED[protocol].get(model, {}).get(graph)

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from ..train.files import read_json, write_json
+from ..devices import check_device, device_name
+from ..files import read_json, write_json
+from ..provenance import provenance
 from . import scaling_report
-from .motif import check_device, device_name
-from .provenance import provenance
 from .scaling_jobs import METHODS, Method, available, cloud, features
 
-Tell = Callable[[str, float], None]
+Report = Callable[[str, float], None]
 """Takes what is measured, and which share of everything is done."""
 
 
@@ -54,16 +54,17 @@ class Effort:
     channels: int = 64
 
     def key(self) -> dict[str, Any]:
-        """What a measurement on one cloud depends on."""
+        """Returns what a measurement on one cloud depends on."""
         return {name: getattr(self, name) for name in ("rounds", "longest", "patience", "dim", "channels")}
 
 
+SEED = 0
 SIZES = tuple(factor * 10**power for power in range(3, 8) for factor in (1, 3))
 CLOUDS = ("spread 1", "spread 10", "clusters")
 
 
 def full(device: str) -> Effort:
-    """To a million points on the CPU, ten million on a GPU."""
+    """Returns the full effort: to a million points on the CPU, ten million on a GPU."""
     if torch.device(device).type == "cuda":
         return Effort(SIZES[:9], CLOUDS, rounds=3, longest=1.5, patience=2.0)
     return Effort(SIZES[:7], CLOUDS, rounds=5, longest=20.0, patience=60.0)
@@ -76,7 +77,7 @@ def quick(device: str) -> Effort:
 
 
 def change(effort: Effort, sizes: Sequence[str] | None, clouds: Sequence[str] | None) -> Effort:
-    """An effort with other sizes and clouds, as they are given on the command line."""
+    """Replaces sizes and clouds of an effort by those of the command line."""
     if sizes:
         if not all(size.isdecimal() and int(size) > 0 for size in sizes) or list(map(int, sizes)) != sorted(map(int, sizes)):
             raise ValueError(f"sizes is {','.join(sizes)!r}; allowed: positive whole numbers, ascending")
@@ -89,14 +90,14 @@ def change(effort: Effort, sizes: Sequence[str] | None, clouds: Sequence[str] | 
     return effort
 
 
-def run(effort: Effort, folder: Path, tell: Tell, *, device: str = "cpu", note: str = "") -> dict[str, Any]:
+def run(effort: Effort, folder: Path, report: Report, *, device: str = "cpu", note: str = "") -> dict[str, Any]:
     """Measures what is not measured yet, then writes ``scaling.json``, ``scaling.md`` and the figure ``scaling`` as PNG and
     SVG, called ``scaling-gpu`` for a GPU.
 
     Args:
         effort (Effort): What is measured.
         folder (Path): Where results go, and what is measured on one cloud into ``points`` below it.
-        tell (callable): Called before every measurement.
+        report (callable): Called before every measurement.
         device (str, optional): Where. (default: :obj:`"cpu"`)
         note (str, optional): What a reader should know of the machine. (default: none)
 
@@ -105,33 +106,33 @@ def run(effort: Effort, folder: Path, tell: Tell, *, device: str = "cpu", note: 
     """
     check_device(device)
     begin = time.perf_counter()
-    tell("a first call of every method", 0.0)
+    report("a first call of every method", 0.0)
     methods, missing = available(device, effort.dim, effort.channels)
-    before: dict[tuple[str, str, str], tuple[int, float]] = {}  # the last size and time of a method, cloud and kind
+    last: dict[tuple[str, str, str], tuple[int, float]] = {}  # the last size and time of a method, cloud and kind
     rows: list[dict[str, Any]] = []
     for name, count, share in _places(effort):
-        wanted = _affordable(methods, name, count, effort, before)
-        found = _at(name, count, wanted, effort, folder / "points", device, partial(_tell_at, tell, share))
-        rows += found
-        before |= {(row["method"], name, row["kind"]): (count, row["median"]) for row in found}
+        affordable = _affordable(methods, name, count, effort, last)
+        new_rows = _at(name, count, affordable, effort, folder / "points", device, partial(_report_at, report, share))
+        rows += new_rows
+        last |= {(row["method"], name, row["kind"]): (count, row["median"]) for row in new_rows}
     if torch.device(device).type == "cpu":
-        memory = _memory(effort, before, folder / "points", tell)
+        memory = _memory(effort, last, folder / "points", report)
         for row in rows:
             if row["kind"] == "step":
                 row["bytes"] = memory.get((row["method"], row["cloud"], row["count"]))
-    about = {"provenance": provenance() | {"device": device_name(device)}, "note": note, "effort": asdict(effort)}
+    about = {"provenance": provenance(SEED, device), "note": note, "effort": asdict(effort)}
     content = {**about, "missing": missing, "seconds": time.perf_counter() - begin, "rows": rows}
     content["fits"] = scaling_report.fits(rows)
     files = scaling_report.write(folder, "scaling-gpu" if torch.device(device).type == "cuda" else "scaling", content)
     return {**content, "files": [str(file) for file in files]}
 
 
-def _tell_at(tell: Tell, share: float, text: str) -> None:
-    tell(text, share)
+def _report_at(report: Report, share: float, text: str) -> None:
+    report(text, share)
 
 
 def _places(effort: Effort) -> Iterator[tuple[str, int, float]]:
-    """Every cloud and size, and the share of all work that comes before it: about in proportion to the points."""
+    """Yields every cloud and size, and the share of all work that comes before it: about in proportion to the points."""
     whole, done = sum(effort.sizes) * len(effort.clouds), 0
     for name in effort.clouds:
         for count in effort.sizes:
@@ -140,20 +141,20 @@ def _places(effort: Effort) -> Iterator[tuple[str, int, float]]:
 
 
 def _affordable(
-    methods: Sequence[Method], name: str, count: int, effort: Effort, before: dict[tuple[str, str, str], tuple[int, float]]
+    methods: Sequence[Method], name: str, count: int, effort: Effort, last: dict[tuple[str, str, str], tuple[int, float]]
 ) -> list[tuple[Method, str]]:
-    """The methods and kinds whose call would not take too long, judged by the size before."""
-    found = []
+    """Selects the methods and kinds whose call would not take too long, judged by the last size and time of each."""
+    affordable = []
     for method in methods:
         if method.any_cloud and name != effort.clouds[0]:
             continue
         for kind in method.kinds:
-            last = before.get((method.name, name, kind))
-            if last is None and count != effort.sizes[0]:
+            previous = last.get((method.name, name, kind))
+            if previous is None and count != effort.sizes[0]:
                 continue  # too long at a smaller size already
-            if last is None or last[1] * (count / last[0]) ** method.power <= effort.longest:
-                found.append((method, kind))
-    return found
+            if previous is None or previous[1] * (count / previous[0]) ** method.power <= effort.longest:
+                affordable.append((method, kind))
+    return affordable
 
 
 def _at(
@@ -163,26 +164,27 @@ def _at(
     effort: Effort,
     folder: Path,
     device: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """The times of all methods on one cloud, in interleaved rounds after a call to warm up; read if they are there."""
+    """Times all methods on one cloud, in interleaved rounds after a call to warm up; reads the file of times if it is there."""
     path = folder / f"{torch.device(device).type}-{name.replace(' ', '-')}-{count}.json"
     asked = {"jobs": [[method.name, kind] for method, kind in wanted], **effort.key(), "device": device_name(device)}
     if path.is_file():
-        kept = read_json(path)
-        if kept["asked"] != asked:
-            raise ValueError(f"{path} was made with other settings ({kept['asked']}); allowed: the same, or another folder")
-        return kept["rows"]
+        recorded = read_json(path)
+        if recorded["asked"] != asked:
+            raise ValueError(f"{path} was made with other settings ({recorded['asked']}); allowed: the same, or another folder")
+        return recorded["rows"]
     if not wanted:
         return []
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    peaks, times = _timed(name, count, wanted, effort, device, tell)
+    origin = provenance(SEED, device)
+    peaks, times = _timed(name, count, wanted, effort, device, report)
     rows = [
-        {"method": method, "cloud": name, "count": count, "kind": kind, "median": statistics.median(found), "times": found,
-         "bytes": peaks.get((method, kind))}
-        for (method, kind), found in times.items()
+        {"method": method, "cloud": name, "count": count, "kind": kind, "median": statistics.median(seconds), "times": seconds,
+         "bytes": peaks.get((method, kind)), "commit": origin["commit"], "dirty": origin["dirty"]}
+        for (method, kind), seconds in times.items()
     ]  # fmt: skip
-    write_json(path, {"asked": asked, "load": load, "rows": rows})
+    write_json(path, {"asked": asked, "load": load, "provenance": origin, "rows": rows})
     return rows
 
 
@@ -192,15 +194,15 @@ def _timed(
     wanted: Sequence[tuple[Method, str]],
     effort: Effort,
     device: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], list[float]]]:
-    """The bytes of the call that warms up, on a GPU, and the seconds of all rounds, by method and kind."""
+    """Measures the bytes of the first call (on a GPU) and the seconds of all rounds, by method and kind."""
     points, values = cloud(name, count, effort.dim, device), features(count, effort.channels, device)
     peaks: dict[tuple[str, str], int] = {}
     times: dict[tuple[str, str], list[float]] = {}
     begin, about = time.perf_counter(), f"{name}, {count:,} points"
     for method, kind in wanted:
-        tell(f"{about}, warming up: {method.name}, {kind}")
+        report(f"{about}, warming up: {method.name}, {kind}")
         start = _begin_peak(device) if torch.device(device).type == "cuda" else None
         try:
             method.call(kind, points, values)
@@ -214,7 +216,7 @@ def _timed(
             break
         for method, kind in wanted:
             if (method.name, kind) in times:
-                tell(f"{about}, round {number}: {method.name}, {kind}")
+                report(f"{about}, round {number}: {method.name}, {kind}")
                 times[method.name, kind].append(method.call(kind, points, values))
     return peaks, times
 
@@ -226,22 +228,23 @@ LEAST_MEASURED = 10_000
 
 
 def _memory(
-    effort: Effort, measured: dict[tuple[str, str, str], tuple[int, float]], folder: Path, tell: Tell
+    effort: Effort, measured: dict[tuple[str, str, str], tuple[int, float]], folder: Path, report: Report
 ) -> dict[tuple[str, str, int], int]:
-    """The bytes of every method with gradients, cloud and size that was measured, on the CPU."""
-    found: dict[tuple[str, str, int], int] = {}
+    """Measures the bytes on the CPU of every method with gradients, cloud and size that was timed."""
+    peaks: dict[tuple[str, str, int], int] = {}
     for (method, name, kind), (largest, _) in measured.items():
         sizes = [count for count in effort.sizes if LEAST_MEASURED <= count <= largest]
         if kind != "step" or not sizes:
             continue
         path = folder / f"memory-{method}-{name.replace(' ', '-')}.json"
-        kept = read_json(path) if path.is_file() else None
-        if kept is None or kept["sizes"] != sizes:
-            tell(f"memory of {method}, {name}", 1.0)
-            kept = {"sizes": sizes, "bytes": in_new_process(method, name, sizes, effort.dim, effort.channels)}
-            write_json(path, kept)
-        found |= {(method, name, count): peak for count, peak in zip(sizes, kept["bytes"], strict=True)}
-    return found
+        recorded = read_json(path) if path.is_file() else None
+        if recorded is None or recorded["sizes"] != sizes:
+            report(f"memory of {method}, {name}", 1.0)
+            peak_bytes = in_new_process(method, name, sizes, effort.dim, effort.channels)
+            recorded = {"sizes": sizes, "bytes": peak_bytes, "provenance": provenance(SEED, "cpu")}
+            write_json(path, recorded)
+        peaks |= {(method, name, count): peak for count, peak in zip(sizes, recorded["bytes"], strict=True)}
+    return peaks
 
 
 def in_new_process(*arguments: Any) -> list[int]:
@@ -250,18 +253,18 @@ def in_new_process(*arguments: Any) -> list[int]:
 
 
 def peak_memory(method: str, name: str, sizes: Sequence[int], dim: int, channels: int) -> list[int]:
-    """The most bytes that a forward with gradients holds beyond its input, for each size, small ones first: what one leaves
-    with the allocator is little beside the next."""
+    """Measures the most bytes that a forward with gradients holds beyond its input, for each size, small ones first: what one
+    leaves with the allocator is little beside the next."""
     chosen = next(entry for entry in METHODS if entry.name == method)
     chosen.call("step", cloud(name, 2000, dim, "cpu"), features(2000, channels, "cpu"))  # loads the kernels
-    found = []
+    peaks = []
     for count in sizes:
         points, values = cloud(name, count, dim, "cpu"), features(count, channels, "cpu")
         start = _begin_peak("cpu")
         chosen.call("step", points, values)
-        found.append(_peak("cpu") - start)
+        peaks.append(_peak("cpu") - start)
         del points, values
-    return found
+    return peaks
 
 
 def _begin_peak(device: str) -> int:

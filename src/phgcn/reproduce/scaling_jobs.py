@@ -10,7 +10,7 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ def wait_for(device: str) -> None:
 
 
 def seconds(call: Callable[[], object], device: str) -> float:
-    """How long a call takes, with what it leaves to the GPU."""
+    """Times a call, including the work that it leaves to the GPU."""
     wait_for(device)
     begin = time.perf_counter()
     result = call()
@@ -82,13 +82,13 @@ class Method:
         return KINDS if self.gradients else KINDS[:1]
 
     def call(self, kind: str, points: Tensor, values: Tensor) -> float:
-        """The seconds of one call."""
+        """Times one call, in seconds."""
         device = str(points.device)
         if kind == "forward":
             with torch.no_grad():
-                own: list[Any] = []
-                taken = seconds(lambda: own.append(self.attend(points, values)), device)
-                return own[0] if isinstance(own[0], float) else taken
+                outputs: list[Any] = []
+                taken = seconds(lambda: outputs.append(self.attend(points, values)), device)
+                return outputs[0] if isinstance(outputs[0], float) else taken
         return seconds(lambda: self._step(points, values), device)
 
     def _step(self, points: Tensor, values: Tensor) -> None:
@@ -97,8 +97,8 @@ class Method:
         torch.autograd.grad(out, leaves, torch.ones_like(out))
 
 
-def own(method: str, points: Tensor, values: Tensor) -> Tensor:
-    """This library's attention; a lattice is one, however few the points."""
+def attend_with(method: Literal["exact", "lattice", "separable"], points: Tensor, values: Tensor) -> Tensor:
+    """Calls this library's attention; a lattice is one, however few the points."""
     return global_attention(points, values, decay=1.0, method=method)
 
 
@@ -144,14 +144,14 @@ def flex(points: Tensor, values: Tensor) -> Tensor:
     empty = points.new_zeros(len(points), 14 - points.size(1))
     queries = torch.cat([-2 * points, squared, one, empty], dim=1)
     keys = torch.cat([points, one, squared, empty], dim=1)
-    given = (part[None, None] for part in (queries, keys, values))
-    return _compiled_flex()(*given, score_mod=_minus_distance, scale=1.0)[0, 0]
+    inputs = (part[None, None] for part in (queries, keys, values))
+    return _compiled_flex()(*inputs, score_mod=_minus_distance, scale=1.0)[0, 0]
 
 
 METHODS = (
-    Method("exact", functools.partial(own, "exact"), 2.0, any_cloud=True),
-    Method("lattice", functools.partial(own, "lattice"), 1.2),
-    Method("separable", functools.partial(own, "separable"), 1.2),
+    Method("exact", functools.partial(attend_with, "exact"), 2.0, any_cloud=True),
+    Method("lattice", functools.partial(attend_with, "lattice"), 1.2),
+    Method("separable", functools.partial(attend_with, "separable"), 1.2),
     Method("pydensecrf2", densecrf, 1.2, ("cpu",), gradients=False),
     Method("pykeops", keops, 2.0, any_cloud=True),
     Method("FlexAttention", flex, 2.0, ("cuda",), any_cloud=True),
@@ -159,17 +159,17 @@ METHODS = (
 
 
 def available(device: str, dim: int, channels: int) -> tuple[list[Method], dict[str, str]]:
-    """The methods that run here, after a small call of each, and why others do not."""
+    """Selects the methods that run here, by a small call of each; returns why others do not."""
     kind = torch.device(device).type
     points, values = cloud("spread 1", 2000, dim, device), features(2000, channels, device)
-    found, missing = [], {}
+    working, missing = [], {}
     for method in METHODS:
         if kind not in method.devices:
             continue
         try:
             for name in method.kinds:
                 method.call(name, points, values)
-            found.append(method)
+            working.append(method)
         except Exception as error:  # a package or a compiler that is missing, or whatever it trips over: said in the results
             missing[method.name] = f"{type(error).__name__}: {error}".splitlines()[0]
-    return found, missing
+    return working, missing

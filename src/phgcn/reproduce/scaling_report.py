@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..files import write_json, write_text
 from ..report.style import COLOURS, headline, panels, save
-from ..train.files import write_json, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,16 +35,18 @@ def write(folder: Path, name: str, content: dict[str, Any]) -> list[Path]:
 
 
 def series(rows: Sequence[dict[str, Any]], method: str, cloud: str, what: str) -> tuple[list[int], list[float]]:
-    """Sizes, and seconds or bytes."""
+    """Selects one line of the figure: sizes, and seconds or bytes."""
     kind, value = ("step", "bytes") if what == "bytes" else (what, "median")
-    found = [(row["count"], row[value]) for row in rows if (row["method"], row["cloud"], row["kind"]) == (method, cloud, kind)]
-    found = [(count, measured) for count, measured in sorted(found) if measured]
-    return [count for count, _ in found], [measured for _, measured in found]
+    line = (method, cloud, kind)
+    points = sorted(
+        (row["count"], row[value]) for row in rows if (row["method"], row["cloud"], row["kind"]) == line and row[value]
+    )
+    return [count for count, _ in points], [measured for _, measured in points]
 
 
 def fits(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    r"""For every method, cloud and measure the exponent :math:`b` of :math:`a N^b`, by least squares of the logarithms."""
-    found = []
+    r"""Fits :math:`a N^b` for every method, cloud and measure, by least squares of logarithms; :math:`b` is the exponent."""
+    lines = []
     for method, cloud in dict.fromkeys((row["method"], row["cloud"]) for row in rows):
         for what in WHAT:
             sizes, values = series(rows, method, cloud, what)
@@ -53,8 +55,8 @@ def fits(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 continue
             exponent, offset = np.polyfit(np.log([sizes[k] for k in used]), np.log([values[k] for k in used]), 1)
             about = {"method": method, "cloud": cloud, "what": what, "from": sizes[used[0]], "to": sizes[-1]}
-            found.append({**about, "exponent": float(exponent), "factor": math.exp(offset)})
-    return found
+            lines.append({**about, "exponent": float(exponent), "factor": math.exp(offset)})
+    return lines
 
 
 # Tables
@@ -65,7 +67,7 @@ def headings(content: dict[str, Any]) -> tuple[str, ...]:
 
 
 def table_rows(content: dict[str, Any], what: str) -> list[tuple[str, ...]]:
-    """The cells of a table: a row for each method and cloud, a column for each size, and the exponent."""
+    """Returns the cells of a table: a row for each method and cloud, a column for each size, and the exponent."""
     lines = []
     for method, cloud in dict.fromkeys((row["method"], row["cloud"]) for row in content["rows"]):
         sizes, values = series(content["rows"], method, cloud, what)

@@ -34,7 +34,7 @@ class Difference:
 
 
 def paired(first: Sequence[float], second: Sequence[float], test_over_train: float) -> Difference:
-    r"""The corrected resampled t-test on differences :math:`d_k` of :math:`K` splits, two-sided.
+    r"""Computes the corrected resampled t-test on differences :math:`d_k` of :math:`K` splits, two-sided.
 
     .. math::
         t = \frac{\bar d}{\sqrt{(1/K + n_{test}/n_{train})\, s^2}}, \qquad K - 1 \text{ degrees of freedom}

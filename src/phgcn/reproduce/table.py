@@ -2,12 +2,14 @@ r"""The paper's Table 2, and whether the lattice costs accuracy: models on graph
 
 ::
 
-    OUT/tune/<graph>-<model>/                       a study that looks for settings (:func:`phgcn.train.tune`)
+    OUT/tune/<graph>-<model>/                       a search for settings (:func:`phgcn.train.tune`)
     OUT/configs/<graph>-<model>.toml                what it found; used for both protocols and all methods
-    OUT/runs/<graph>-<model>-<protocol>[-<method>]/ a run of :mod:`phgcn.train`, and where it was made
+    OUT/runs/<graph>-<model>-<protocol>[-<method>]/ a run of :mod:`phgcn.train`, and its ``provenance.json``
     OUT/table.json, table.md, table.png, table.svg  the results (:mod:`phgcn.reproduce.table_report`)
 
-Several processes and machines can work into the same folder: what is done is not done again.
+Several processes and machines can work into the same folder: what is done is not done again.  Each row of ``table.json`` has
+its own provenance, and rows that a call does not ask for stay: a table grows over many calls and commits without merging by
+hand.
 """
 
 from __future__ import annotations
@@ -15,49 +17,29 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..data.names import GRAPHS as KNOWN
-from ..train import Plan, Run, Settings, find, tune
+from ..files import locked, write_text
+from ..registry import model_names
+from ..train import Plan
 from ..train import settings as config
-from ..train.files import read_json, write_json, write_text
-from ..train.graph import default_metric
 from . import table_report
-from .provenance import provenance
-from .workers import Progress, Tell, run_all
+from .table_jobs import FIXED, SOURCES, Job, Study, Trainer, Tuner, is_done, is_tuned
+from .workers import Progress, run_all
 
-GRAPHS = ("cora", "citeseer", "pubmed", "cornell", "cornell-2020", "texas", "wisconsin", "actor")
-_ORDER = ("gcn", "gat", "geom-gcn-i", "geom-gcn-p", "geom-gcn-s", "gat-eda", "phgcn", "phgcn-residual", "mlp")
-MODELS = tuple(model for model in _ORDER if model in config.MODELS)
+GRAPHS = tuple(FIXED)
 PROTOCOLS = ("paper", "geom")
 METHODS = ("lattice", "exact", "lattice-fine", "separable")
-SOURCES = ("published", "computed")  # of Geom-GCN's neighbourhoods, in the place of a method
 STAGES = ("all", "tune", "train", "table")
 COMPARED = "phgcn"  # the model that is trained with every method; others attend through the lattice, as the paper's does
-SEED = 0
-
-_WEBKB = {"hidden_channels": 16, "weight_decay": 1e-2, "epochs": 500, "patience": 60}
-_LARGER = {"hidden_channels": 16, "weight_decay": 5e-4, "epochs": 500, "patience": 40}
-FIXED: dict[str, dict[str, Any]] = {
-    "cora": _LARGER,
-    "citeseer": _LARGER,
-    "pubmed": {**_LARGER, "epochs": 200, "patience": 20},  # the largest
-    "cornell": _WEBKB,
-    "cornell-2020": _WEBKB,
-    "texas": _WEBKB,
-    "wisconsin": _WEBKB,
-    "actor": _LARGER,
-}
-"""What is not tuned, equal for all models of a graph; the rest are the defaults of :class:`phgcn.train.Settings`."""
-
-QUICK = {"epochs": 25, "patience": 25}
+_ORDER = ("gcn", "gat", "geom-gcn-i", "geom-gcn-p", "geom-gcn-s", "gat-eda", "phgcn", "phgcn-residual", "mlp")
 
 
-def tuning_splits(graph: str) -> int:
-    """How many splits of protocol paper a trial is judged by, the first ones: more where validation nodes are few."""
-    return 3 if FIXED[graph] is _WEBKB else 1
+def models() -> tuple[str, ...]:
+    """Returns all registered models: in the paper's order, then those that it does not have."""
+    return tuple(sorted(model_names(), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)))
 
 
 @dataclass(frozen=True)
@@ -74,7 +56,7 @@ class Request:
     """
 
     graphs: tuple[str, ...] = GRAPHS
-    models: tuple[str, ...] = MODELS
+    models: tuple[str, ...] = field(default_factory=models)
     protocols: tuple[str, ...] = PROTOCOLS
     methods: tuple[str, ...] = METHODS
     splits: int = 10
@@ -83,7 +65,7 @@ class Request:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        for name, allowed in (("graphs", GRAPHS), ("models", MODELS), ("protocols", PROTOCOLS), ("methods", METHODS)):
+        for name, allowed in (("graphs", GRAPHS), ("models", models()), ("protocols", PROTOCOLS), ("methods", METHODS)):
             for value in getattr(self, name) or [""]:
                 if value not in allowed:
                     raise ValueError(f"{name} has {value!r}; allowed: {', '.join(allowed)}")
@@ -94,7 +76,7 @@ class Request:
 
     @property
     def command(self) -> str:
-        """The command line that asks for this, its folder left out."""
+        """Returns the command line that asks for this, its folder left out."""
         words = ["phgcn reproduce table"] + ["--quick"] * self.quick
         standard = quick_request() if self.quick else Request()
         for name in ("graphs", "models", "protocols", "methods"):
@@ -105,7 +87,7 @@ class Request:
         return " ".join(words)
 
     def jobs(self) -> list[Job]:
-        """All trainings of the table."""
+        """Lists all trainings of the table."""
         return [
             Job(graph, model, protocol, method, self.splits, self.device, self.quick, self.command)
             for protocol in self.protocols
@@ -115,12 +97,12 @@ class Request:
         ]
 
     def studies(self) -> list[Study]:
-        """All searches for settings."""
+        """Lists all searches for settings."""
         pairs = [(graph, model) for graph in self.graphs for model in self.models]
         return [Study(graph, model, self.trials or 1, self.device, self.command) for graph, model in pairs]
 
     def _methods(self, model: str) -> tuple[str | None, ...]:
-        if model in config.EMBEDDINGS:
+        if "neighbourhood" in config.keys(model):
             return SOURCES
         if "method" not in config.keys(model):
             return (None,)
@@ -128,186 +110,13 @@ class Request:
 
 
 def quick_request() -> Request:
-    """A small version that takes minutes on two cores."""
-    models = tuple(model for model in MODELS if not model.startswith("geom-gcn"))
-    return Request(("texas", "cornell"), models, ("paper",), ("lattice", "exact"), splits=3, quick=True)
-
-
-# One training
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run: a model on the splits of a graph."""
-
-    graph: str
-    model: str
-    protocol: str
-    method: str | None
-    splits: int
-    device: str
-    quick: bool
-    command: str
-
-    @property
-    def name(self) -> str:
-        return "-".join(part for part in (self.graph, self.model, self.protocol, self.method) if part)
-
-    @property
-    def cost(self) -> float:
-        return cost(self.graph, self.model, self.method) * self.splits
-
-    def settings(self, out: Path) -> tuple[Settings, str]:
-        """The settings of the run, and where they are from."""
-        settings, source = settings_of(self.graph, self.model, out)
-        changes: dict[str, Any] = dict(QUICK) if self.quick else {}
-        if self.method is not None:
-            changes["neighbourhood" if self.model in config.EMBEDDINGS else "method"] = self.method
-        return config.change(settings, changes, self.model, self.name), source
-
-    def plan(self, out: Path) -> Plan:
-        metric = KNOWN[self.graph].metric
-        return Plan(self.graph, self.model, self.protocol, self.splits, 1, SEED, metric, False, self.device,  # type: ignore[arg-type]
-                    self.settings(out)[0])  # fmt: skip
-
-
-def cost(graph: str, model: str, method: str | None) -> float:
-    """About how long an epoch takes, in any unit: long jobs begin first."""
-    nodes = KNOWN[graph].published.nodes
-    factor = {"mlp": 1.0, "gcn": 1.5, "gat": 3.0, "gat-eda": 2.0}.get(model, 3.0)
-    if method is not None and method not in SOURCES:
-        factor = {"lattice": 10.0, "lattice-fine": 25.0, "separable": 6.0, "exact": 3.0 + nodes / 300}[method]
-    return (nodes + 500) * factor
-
-
-def settings_of(graph: str, model: str, out: Path) -> tuple[Settings, str]:
-    """The settings of a model on a graph: those in OUT/configs, else those that come with phgcn."""
-    own = config_file(out, graph, model)
-    path = own if own.is_file() else config.shipped(model, graph)
-    assert path is not None  # there is one for every graph of the table
-    settings, _ = config.resolve(model, config=path)
-    if "residual" in config.keys(model) and settings.residual:
-        raise ValueError(f"{path}: residual is True; allowed in the table: False, as {model} is the model without")
-    return settings, f"configs/{path.name}" + ("" if own.is_file() else " of phgcn")
-
-
-def standard(graph: str, model: str) -> Settings:
-    """The settings that a search begins with."""
-    given = {key: value for key, value in FIXED[graph].items() if key in config.keys(model)}
-    return config.change(Settings(), given, model, "FIXED")
-
-
-def config_file(out: Path, graph: str, model: str) -> Path:
-    return out / "configs" / f"{graph}-{model}.toml"
-
-
-def is_done(job: Job, out: Path) -> bool:
-    """Whether a run is finished; one that was made with other settings is refused."""
-    folder, plan = out / "runs" / job.name, job.plan(out)
-    if not (folder / "run.json").is_file():
-        return False
-    kept, asked = read_json(folder / "run.json"), {**asdict(plan), "settings": config.used(plan.settings, job.model)}
-    finished = (folder / "result.json").is_file()
-    for key in asked:
-        if key == "device" and finished:  # may have been another machine
-            continue
-        if isinstance(asked[key], dict):
-            _same(folder, kept.get(key) or {}, asked[key])
-        else:
-            _same(folder, {key: kept.get(key)}, {key: asked[key]})
-    return finished
-
-
-def _same(folder: Path, kept: dict[str, Any], asked: dict[str, Any]) -> None:
-    for key, value in asked.items():
-        if kept.get(key) != value:
-            raise ValueError(
-                f"{folder}: was made with {key} {kept.get(key)!r}, not {value!r}; allowed: the same, or another --out"
-            )
-
-
-@dataclass(frozen=True)
-class Trainer:
-    """Trains a job into a folder; an object, so that workers get the folder with it."""
-
-    out: Path
-
-    def __call__(self, job: Job, tell: Tell) -> None:
-        folder, plan = self.out / "runs" / job.name, job.plan(self.out)
-        _, data = find(job.graph)
-        source = job.settings(self.out)[1]
-        begun = (folder / "run.json").is_file()
-        heading = f"{job.model} on {job.graph}; settings from {source}"
-        run = Run.open(folder) if begun else Run.create(folder, plan, data, heading)
-        about = {**provenance(), "command": job.command, "settings_from": source}
-        write_json(folder / "provenance.json", about | {"device": about["device"] if "cuda" in job.device else "cpu"})
-        names = [trial.name for trial in plan.trials()]
-        epochs = plan.settings.epochs
-        run.train(
-            run.data() if begun else data,
-            lambda moment: tell(
-                f"split {moment.trial.split + 1} of {job.splits}, epoch {moment.epoch}",
-                (names.index(moment.trial.name) + moment.epoch / epochs) / job.splits,
-            ),
-        )
-
-
-# One search for settings
-
-
-@dataclass(frozen=True)
-class Study:
-    """A search for the settings of a model on a graph, under protocol paper, with the default method of attention."""
-
-    graph: str
-    model: str
-    trials: int
-    device: str
-    command: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.graph}-{self.model}"
-
-    @property
-    def cost(self) -> float:
-        method = "exact" if "method" in config.keys(self.model) else None
-        return cost(self.graph, self.model, method) * self.trials
-
-
-@dataclass(frozen=True)
-class Tuner:
-    """Tunes a study into a folder."""
-
-    out: Path
-
-    def __call__(self, study: Study, tell: Tell) -> None:
-        source, data = find(study.graph)
-        settings = standard(study.graph, study.model)
-        splits, metric = tuning_splits(study.graph), default_metric(data)
-        plan = Plan(source, study.model, "paper", splits, 1, SEED, metric, False, study.device, settings)
-        folder = self.out / "tune" / study.name
-        tune(
-            folder, plan, data, study.trials, [],
-            lambda told: tell(f"{told.done} of {study.trials} trials", told.done / study.trials), command=study.command,
-        )  # fmt: skip
-        write_text(config_file(self.out, study.graph, study.model), (folder / "config.toml").read_text(encoding="utf-8"))
-
-
-def is_tuned(study: Study, out: Path) -> bool:
-    """Whether there are settings from so many trials, or more."""
-    found = out / "tune" / study.name / "tune.json"
-    if not config_file(out, study.graph, study.model).is_file() or not found.is_file():
-        return False
-    ended = [trial for trial in read_json(found)["trials"] if trial["state"] in ("complete", "pruned")]
-    return len(ended) >= study.trials
-
-
-# All
+    """Returns a small version that takes minutes on two cores."""
+    quick_models = tuple(model for model in models() if not model.startswith("geom-gcn"))
+    return Request(("texas", "cornell"), quick_models, ("paper",), ("lattice", "exact"), splits=3, quick=True)
 
 
 def print_progress(progress: Progress) -> None:
-    """Tells on stderr what begins and ends."""
+    """Prints on stderr what begins and ends."""
     if progress.kind == "running":
         return
     left = "" if progress.left is None else f", about {progress.left / 60:.0f} min left"
@@ -320,17 +129,17 @@ def run(
     request: Request | None = None,
     stage: str = "all",
     jobs: int = 1,
-    told: Callable[[Progress], None] = print_progress,
+    on_progress: Callable[[Progress], None] = print_progress,
 ) -> dict[str, Any]:
-    """Looks for settings, trains what is not trained yet, and writes the table.
+    """Searches for settings, trains what is not trained yet, and writes the table.
 
     Args:
         out (str or Path): The folder.
         request (Request, optional): What is asked for. (default: :obj:`None`, everything)
-        stage (str): ``"tune"`` only looks for settings, and needs ``request.trials``; ``"train"`` only trains; ``"table"``
+        stage (str): ``"tune"`` only searches for settings, and needs ``request.trials``; ``"train"`` only trains; ``"table"``
             only writes the table, of what is there; ``"all"`` does all. (default: :obj:`"all"`)
         jobs (int): How many processes. (default: :obj:`1`)
-        told (callable): Called with every :class:`~phgcn.reproduce.workers.Progress`. (default: prints)
+        on_progress (callable): Called with every :class:`~phgcn.reproduce.workers.Progress`. (default: prints)
 
     Returns:
         What :func:`phgcn.reproduce.table_report.write` does, without ``rows`` if no table was written; and ``failures``,
@@ -342,23 +151,26 @@ def run(
     begin = time.perf_counter()
     failures: dict[str, str] = {}
     if stage in ("all", "tune") and request.trials is not None:
-        failures |= _tune(out, request.studies(), jobs, told)
+        failures |= _tune(out, request.studies(), jobs, on_progress)
     if stage in ("all", "train"):
         failed = {name.removeprefix("tune ") for name in failures}
         ready = [job for job in request.jobs() if f"{job.graph}-{job.model}" not in failed]
-        failures |= run_all([job for job in ready if not is_done(job, out)], Trainer(out), jobs, told)
+        kept = table_report.read_rows(out, request.quick)
+        failures |= run_all([job for job in ready if not is_done(job, out, kept)], Trainer(out), jobs, on_progress)
     content: dict[str, Any] = {}
     if stage in ("all", "table"):
-        content = table_report.write(out, request.jobs(), is_done, request.quick)
+        whole = replace(request, graphs=GRAPHS, models=models(), protocols=PROTOCOLS, methods=METHODS)
+        with locked(out / ".table.lock"):
+            content = table_report.write(out, request.jobs(), [job.name for job in whole.jobs()], request.quick)
     return {**content, "failures": failures, "seconds": time.perf_counter() - begin}
 
 
-def _tune(out: Path, studies: Sequence[Study], jobs: int, told: Callable[[Progress], None]) -> dict[str, str]:
+def _tune(out: Path, studies: Sequence[Study], jobs: int, on_progress: Callable[[Progress], None]) -> dict[str, str]:
     try:
         import optuna  # noqa: F401
     except ImportError:
         raise ValueError("tune needs the package optuna: pip install 'phgcn[tune]'") from None
-    failures = run_all([study for study in studies if not is_tuned(study, out)], Tuner(out), jobs, told)
+    failures = run_all([study for study in studies if not is_tuned(study, out)], Tuner(out), jobs, on_progress)
     return {f"tune {name}": text for name, text in failures.items()}
 
 

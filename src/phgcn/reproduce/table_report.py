@@ -2,40 +2,51 @@ r"""The results of :mod:`phgcn.reproduce.table`: rows as JSON, tables as Markdow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..files import read_json, write_json, write_text
+from ..provenance import provenance
+from ..registry import find_model
 from ..report.style import COLOURS, panels, save
-from ..train.files import read_json, write_json, write_text
 from .published import BEST, published
 from .significance import TEST_OVER_TRAIN, paired
+from .table_jobs import SEED, Job, is_done
 
-if TYPE_CHECKING:
-    from .table import Job
-
-TITLES = {
-    "gcn": "GCN", "gat": "GAT", "geom-gcn-i": "Geom-GCN-I", "geom-gcn-p": "Geom-GCN-P", "geom-gcn-s": "Geom-GCN-S",
-    "gat-eda": "GAT-EDA", "phgcn": "PH-GCN", "phgcn-residual": "PH-GCN + own channel", "mlp": "MLP",
-}  # fmt: skip
 OURS = ("phgcn", "phgcn-residual")
-PROVENANCE = ("command", "settings_from", "commit", "date", "machine", "cores", "threads", "device")
+PROVENANCE = (
+    "command", "settings_from", "commit", "dirty", "begun_at_commit", "seed", "date", "machine", "cores", "threads", "device",
+)  # fmt: skip
 
 Row = dict[str, Any]
 
 
-def write(out: Path, jobs: Sequence[Job], is_done: Callable[[Job, Path], bool], quick: bool) -> dict[str, Any]:
+def write(out: Path, jobs: Sequence[Job], order: Sequence[str], quick: bool) -> dict[str, Any]:
     """Writes the table of the runs that are there; those that are not are named in it.
+
+    Rows of ``table.json`` that are not among these jobs stay.
+
+    Args:
+        out (Path): The folder.
+        jobs (list of Job): What is asked for.
+        order (list of str): The names of all jobs of the whole table, in the order of its rows.
+        quick (bool): Whether this is the quick version.
 
     Returns:
         ``rows``, ``differences``, ``methods``, ``missing`` (names of runs, and why they are missing) and ``files``.
     """
-    rows, missing = gather(out, jobs, is_done)
+    kept = read_rows(out, quick)
+    rows_by_name, missing = gather(out, jobs, kept)
+    names_asked = {job.name for job in jobs}
+    rows_by_name |= {name: row for name, row in kept.items() if name not in names_asked}
+    rows = [rows_by_name[name] for name in sorted(rows_by_name, key=partial(_place, order))]
     content = {"rows": rows, "differences": differences(rows), "methods": methods(rows), "missing": missing}
     write_json(out / "table.json", rows)
     derived = {key: value for key, value in content.items() if key != "rows"}
-    write_json(out / "table-differences.json", derived)
+    write_json(out / "table-differences.json", {"provenance": provenance(SEED), **derived})
     write_json(out / "tuning.json", studies(out))
     write_text(out / "table.md", markdown(content, quick))
     files = [out / name for name in ("table.json", "table-differences.json", "tuning.json", "table.md")]
@@ -46,23 +57,45 @@ def write(out: Path, jobs: Sequence[Job], is_done: Callable[[Job, Path], bool], 
 
 
 def studies(out: Path) -> list[dict[str, Any]]:
-    """All trials of the searches for settings that are in the folder."""
-    found = [read_json(path) for path in sorted((out / "tune").glob("*/tune.json"))]
-    return [{key: value for key, value in study.items() if key not in ("study", "config")} for study in found]
+    """Reads all trials of the searches for settings: those in the folder, and those that ``tuning.json`` has beside them."""
+    path = out / "tuning.json"
+    by_cell = {(study["graph"], study["model"]): study for study in (read_json(path) if path.is_file() else [])}
+    for tune_file in sorted((out / "tune").glob("*/tune.json")):
+        study = {key: value for key, value in read_json(tune_file).items() if key not in ("study", "config")}
+        by_cell[study["graph"], study["model"]] = study
+    return [by_cell[cell] for cell in sorted(by_cell, key="-".join)]
 
 
 # Rows
 
 
-def gather(out: Path, jobs: Sequence[Job], is_done: Callable[[Job, Path], bool]) -> tuple[list[Row], dict[str, str]]:
-    """The rows of finished runs, and why others are missing."""
-    rows, missing = [], {}
+def _place(order: Sequence[str], name: str) -> tuple[int, str]:
+    """Returns what rows are sorted by; those that the whole table does not have come last, by name."""
+    return (order.index(name) if name in order else len(order), name)
+
+
+def row_name(row: Row) -> str:
+    """Returns the name of the job that a row is the result of."""
+    return "-".join(part for part in (row["graph"], row["model"], row["protocol"], row["method"]) if part)
+
+
+def read_rows(out: Path, quick: bool) -> dict[str, Row]:
+    """Reads the rows of the table so far, by the names of their jobs."""
+    path = out / "table.json"
+    rows = read_json(path) if path.is_file() else []
+    return {row_name(row): row for row in rows if row["quick"] == quick}
+
+
+def gather(out: Path, jobs: Sequence[Job], kept: Mapping[str, Row]) -> tuple[dict[str, Row], dict[str, str]]:
+    """Collects the rows of jobs that are done, by name, and why others are missing."""
+    rows, missing = {}, {}
     for job in jobs:
         folder = out / "runs" / job.name
+        begun = (folder / "run.json").is_file()
         try:
-            if is_done(job, out):
-                rows.append(row(job, folder))
-            elif (folder / "run.json").is_file():
+            if is_done(job, out, kept):
+                rows[job.name] = row(job, folder) if begun else kept[job.name]
+            elif begun:
                 missing[job.name] = f"{len(list(folder.glob('split-*.csv')))} of {job.splits} splits are trained"
             else:
                 missing[job.name] = "not begun"
@@ -72,7 +105,7 @@ def gather(out: Path, jobs: Sequence[Job], is_done: Callable[[Job, Path], bool])
 
 
 def row(job: Job, folder: Path) -> Row:
-    """A run as a row of the table; accuracies in percent."""
+    """Makes a row of the table from a run; accuracies in percent."""
     result, origin = read_json(folder / "result.json"), read_json(folder / "provenance.json")
     known, best = published(job.graph, job.model, job.protocol), BEST[job.protocol].get(job.graph)
     return {
@@ -101,17 +134,17 @@ def row(job: Job, folder: Path) -> Row:
 
 
 def chosen(rows: Sequence[Row], **wanted: Any) -> list[Row]:
-    """The rows with these values."""
+    """Selects the rows with these values."""
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def main_rows(rows: Sequence[Row]) -> list[Row]:
-    """Those of the paper's table: global attention through the lattice, Geom-GCN with its published neighbourhoods."""
+    """Selects the rows of the paper's table: attention through the lattice, Geom-GCN with its published neighbourhoods."""
     return [row for row in rows if row["method"] in (None, "lattice", "published")]
 
 
 def names(rows: Sequence[Row], key: str) -> list[str]:
-    """The values of a key, in the order they come."""
+    """Returns the values of a key, each once, in the order they come."""
     return list(dict.fromkeys(row[key] for row in rows))
 
 
@@ -119,29 +152,31 @@ def names(rows: Sequence[Row], key: str) -> list[str]:
 
 
 def differences(rows: Sequence[Row]) -> list[Row]:
-    """PH-GCN, and PH-GCN with the node's own channel, against every other model on the same splits."""
-    found, main = [], main_rows(rows)
-    for first in main:
+    """Compares PH-GCN, with and without the node's own channel, with every other model on the same splits."""
+    compared, rows_of_table = [], main_rows(rows)
+    for first in rows_of_table:
         if first["model"] not in OURS:
             continue
-        for second in chosen(main, graph=first["graph"], protocol=first["protocol"]):
+        for second in chosen(rows_of_table, graph=first["graph"], protocol=first["protocol"]):
             if second["model"] == first["model"] or (second["model"] in OURS and first["model"] == "phgcn"):
                 continue
-            found.append(_difference(first, second) | {"model": first["model"], "against": second["model"]})
-    return found
+            compared.append(_difference(first, second) | {"model": first["model"], "against": second["model"]})
+    return compared
 
 
 def methods(rows: Sequence[Row]) -> list[Row]:
-    """Every method of global attention against the exact sum, with the same settings, splits and seeds."""
-    found = []
-    for one in rows:
-        exact = chosen(rows, **{key: one[key] for key in ("graph", "model", "protocol")}, method="exact")
-        if one["method"] is None or not exact:
+    """Compares every method of global attention with the exact sum: same settings, splits and seeds."""
+    compared_methods = []
+    for row in rows:
+        exact = chosen(rows, **{key: row[key] for key in ("graph", "model", "protocol")}, method="exact")
+        if row["method"] is None or not exact:
             continue
-        compared = {} if one["method"] == "exact" else _difference(one, exact[0])
+        compared = {} if row["method"] == "exact" else _difference(row, exact[0])
         keys = ("graph", "model", "protocol", "method", "mean", "std", "seconds_per_epoch", "device")
-        found.append({**{key: one[key] for key in keys}, **{f"to_exact_{key}": compared.get(key) for key in _TESTED}})
-    return found
+        compared_methods.append(
+            {**{key: row[key] for key in keys}, **{f"to_exact_{key}": compared.get(key) for key in _TESTED}}
+        )
+    return compared_methods
 
 
 _TESTED = ("difference", "low", "high", "p")
@@ -167,8 +202,8 @@ def markdown(content: dict[str, Any], quick: bool) -> str:
     if quick:
         parts.append("**A quick version: few splits and epochs. It shows the form, not the results.**")
     for protocol in names(rows, "protocol"):
-        found = chosen(rows, protocol=protocol)
-        parts += [f"## Protocol {protocol}", *_accuracies(found, protocol)]
+        of_protocol = chosen(rows, protocol=protocol)
+        parts += [f"## Protocol {protocol}", *_accuracies(of_protocol, protocol)]
         parts += _significance(chosen(content["differences"], protocol=protocol))
         parts += _methods(chosen(content["methods"], protocol=protocol))
     if content["missing"]:
@@ -186,14 +221,14 @@ def _accuracies(rows: Sequence[Row], protocol: str) -> list[str]:
     for model in names(main, "model"):
         cells = []
         for graph in graphs:
-            found = chosen(main, graph=graph, model=model)
-            cells.append(_cell(found[0], highest[graph]) if found else "missing")
-        lines.append([TITLES[model], *cells])
-    own = chosen(rows, method="computed")
-    for model in names(own, "model"):
-        there = {row["graph"]: row for row in chosen(own, model=model)}
-        texts = (_cell(there[graph], highest[graph]) if graph in there else "missing" for graph in graphs)
-        lines.append([f"{TITLES[model]}, neighbourhoods computed here", *texts])
+            of_cell = chosen(main, graph=graph, model=model)
+            cells.append(_cell(of_cell[0], highest[graph]) if of_cell else "missing")
+        lines.append([find_model(model).title, *cells])
+    computed_rows = chosen(rows, method="computed")
+    for model in names(computed_rows, "model"):
+        by_graph = {row["graph"]: row for row in chosen(computed_rows, model=model)}
+        texts = (_cell(by_graph[graph], highest[graph]) if graph in by_graph else "missing" for graph in graphs)
+        lines.append([f"{find_model(model).title}, neighbourhoods computed here", *texts])
     if BEST[protocol]:
         known = [BEST[protocol][graph] for graph in graphs]
         lines.append(["best published", *(f"{best.mean:.1f} ({best.source})" for best in known)])
@@ -214,15 +249,15 @@ def _cell(row: Row, best: float) -> str:
     return f"{ours} ({row['published']:.1f}{deviation})"
 
 
-def _significance(found: Sequence[Row]) -> list[str]:
-    if not found:
+def _significance(rows: Sequence[Row]) -> list[str]:
+    if not rows:
         return []
-    graphs, lines = names(found, "graph"), []
-    for model in names(found, "model"):
-        for against in names(chosen(found, model=model), "against"):
-            tested = {row["graph"]: row for row in chosen(found, model=model, against=against)}
+    graphs, lines = names(rows, "graph"), []
+    for model in names(rows, "model"):
+        for against in names(chosen(rows, model=model), "against"):
+            tested = {row["graph"]: row for row in chosen(rows, model=model, against=against)}
             cells = (_tested(tested[graph], "difference", "p") if graph in tested else "missing" for graph in graphs)
-            lines.append([f"{TITLES[model]} − {TITLES[against]}", *cells])
+            lines.append([f"{find_model(model).title} − {find_model(against).title}", *cells])
     return ["### Against each baseline", _TEST, table(["", *graphs], lines)]
 
 
@@ -231,14 +266,15 @@ def _tested(row: Row, difference: str, p: str) -> str:
     return f"**{text}**" if row[p] < 0.05 else text
 
 
-def _methods(found: Sequence[Row]) -> list[str]:
-    if not found:
+def _methods(rows: Sequence[Row]) -> list[str]:
+    if not rows:
         return []
     lines = []
-    for row in found:
+    for row in rows:
         compared = "" if row["to_exact_p"] is None else _tested(row, "to_exact_difference", "to_exact_p")
         time = f"{1000 * row['seconds_per_epoch']:.1f}"
-        cells = [row["graph"], TITLES[row["model"]], row["method"], f"{row['mean']:.1f} ± {row['std']:.1f}", compared, time]
+        accuracy = f"{row['mean']:.1f} ± {row['std']:.1f}"
+        cells = [row["graph"], find_model(row["model"]).title, row["method"], accuracy, compared, time]
         lines.append([*cells, row["device"]])
     text = "PH-GCN with the same settings, splits and seeds; the difference is that to the exact sum, tested as above."
     heading = ["graph", "model", "method", "accuracy %", "to exact", "ms per epoch", "device"]
@@ -253,26 +289,26 @@ def table(heading: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def draw(rows: Sequence[Row]) -> Any:
-    """A panel per graph: the mean of every model with its standard deviation, by protocol, and what was published."""
+    """Draws a panel per graph: the mean of every model with its standard deviation, by protocol, and what was published."""
     main = main_rows(rows)
     graphs, models, protocols = (names(main, key) for key in ("graph", "model", "protocol"))
     figure, axes = panels(len(graphs), columns=4, width=3.6, height=0.33 * len(models) + 1.2)
     for axis, graph in zip(axes, graphs, strict=True):
         for number, protocol in enumerate(protocols):
-            found = chosen(main, graph=graph, protocol=protocol)
+            of_panel = chosen(main, graph=graph, protocol=protocol)
             shift = 0.16 * (number - (len(protocols) - 1) / 2)
-            places = [models.index(row["model"]) + shift for row in found]
+            places = [models.index(row["model"]) + shift for row in of_panel]
             axis.errorbar(
-                [row["mean"] for row in found], places, xerr=[row["std"] for row in found], fmt="o", markersize=4,
+                [row["mean"] for row in of_panel], places, xerr=[row["std"] for row in of_panel], fmt="o", markersize=4,
                 linewidth=1.2, color=COLOURS[number], label=f"protocol {protocol}",
             )  # fmt: skip
-            known = [(row, place) for row, place in zip(found, places, strict=True) if row["published"] is not None]
+            known = [(row, place) for row, place in zip(of_panel, places, strict=True) if row["published"] is not None]
             if known:
                 axis.scatter(
                     [row["published"] for row, _ in known], [place for _, place in known], marker="d", s=26,
                     facecolors="none", edgecolors=COLOURS[number], label=f"published, {protocol}", zorder=3,
                 )  # fmt: skip
-        axis.set_yticks(range(len(models)), [TITLES[model] for model in models], fontsize=8)
+        axis.set_yticks(range(len(models)), [find_model(model).title for model in models], fontsize=8)
         axis.set_ylim(len(models) - 0.5, -0.5)
         axis.grid(axis="x", linewidth=0.4, alpha=0.5)
         axis.set_title(graph, fontsize=10)

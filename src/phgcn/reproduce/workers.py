@@ -1,192 +1,221 @@
-r"""Runs many tasks, one after the other or in several processes at once.
+r"""Runs many tasks, one after the other or in a pool of processes, and reports progress.
 
-A worker takes the next task when it has done one.  A task that fails, or whose process ends, is noted down and the others go
-on.  Tasks do not know where they run: what they write does not depend on the number of processes.
+A task that fails, or whose process dies, is recorded and the others go on.  Tasks do not know where they run: what they write
+does not depend on the number of processes.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import sys
+import signal
+import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any, Literal, Protocol
 
-PAUSE = 0.5  # seconds between two messages of a worker
+REPORT_EVERY = 0.5  # seconds between two reports of a running task
+GRACE = 10.0  # seconds that a process has to write a checkpoint after an interrupt
 
-Tell = Callable[[str, float], None]
-"""Takes what a task is at, and which share of it is done."""
+Report = Callable[[str, float], None]
+"""Takes what a task is doing, and which share of it is done."""
+Work = Callable[[Any, Report], None]
+"""Does a task."""
 
 
 class Task(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def cost(self) -> float: ...  # about how long it takes, in any unit
+    def cost(self) -> float: ...  # expected duration, in any unit
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is told whenever something happens."""
+    """An event of one task, and the state of all.
+
+    Args:
+        kind (str): ``"begun"``, ``"running"``, ``"done"`` or ``"failed"``.
+        name (str): The task.
+        text (str): What it is doing, or why it failed.
+        done (int): The number of tasks that have ended.
+        total (int): The number of all tasks.
+        share (float): The share of all work that is done, running tasks included.
+        left (float, optional): The expected seconds left; :obj:`None` while nothing is done.
+        running (tuple of str): The tasks that run now.
+    """
 
     kind: Literal["begun", "running", "done", "failed"]
     name: str
     text: str
     done: int
     total: int
-    share: float  # of all the work, running tasks included
-    left: float | None  # seconds, about
+    share: float
+    left: float | None
     running: tuple[str, ...]
 
 
 @dataclass
-class Overview:
-    """How far all tasks are."""
+class Tracker:
+    """Counts what is done, and calls ``on_progress`` with every event."""
 
     tasks: Sequence[Task]
-    told: Callable[[Progress], None]
+    on_progress: Callable[[Progress], None]
     begin: float = field(default_factory=time.monotonic)
     shares: dict[str, float] = field(default_factory=dict)  # of running tasks
     ended: set[str] = field(default_factory=set)
     failures: dict[str, str] = field(default_factory=dict)
 
-    def note(self, kind: Literal["begun", "running", "done", "failed"], task: Task, text: str, share: float = 0.0) -> None:
-        self.shares[task.name] = share
+    def record(self, kind: Literal["begun", "running", "done", "failed"], name: str, text: str, share: float = 0.0) -> None:
+        self.shares[name] = share
         if kind in ("done", "failed"):
-            del self.shares[task.name]
-            self.ended.add(task.name)
+            del self.shares[name]
+            self.ended.add(name)
         if kind == "failed":
-            self.failures[task.name] = text
+            self.failures[name] = text
         cost = {task.name: task.cost for task in self.tasks}
-        whole = sum(cost.values())
-        made = sum(cost[name] for name in self.ended) + sum(cost[name] * part for name, part in self.shares.items())
-        left = (time.monotonic() - self.begin) * (whole - made) / made if made > 0 else None
-        counts = (len(self.ended), len(self.tasks), made / whole if whole else 1.0, left)
-        self.told(Progress(kind, task.name, text, *counts, tuple(self.shares)))
+        total = sum(cost.values())
+        done = sum(cost[task] for task in self.ended) + sum(cost[task] * part for task, part in self.shares.items())
+        left = (time.monotonic() - self.begin) * (total - done) / done if done > 0 else None
+        counts = (len(self.ended), len(self.tasks), done / total if total else 1.0, left)
+        self.on_progress(Progress(kind, name, text, *counts, tuple(self.shares)))
 
 
-def run_all(
-    tasks: Sequence[Task], work: Callable[[Any, Tell], None], jobs: int, told: Callable[[Progress], None]
-) -> dict[str, str]:
-    """Runs all tasks, the long ones first, and returns what went wrong: the names of tasks that failed, and why.
+def run_all(tasks: Sequence[Task], work: Work, jobs: int, on_progress: Callable[[Progress], None]) -> dict[str, str]:
+    """Runs all tasks, the long ones first, and returns the names of those that failed, and why.
+
+    An interrupt ends all processes; files of finished tasks stay.  A task that delays SIGTERM, as a training does, may write a
+    checkpoint first, unless another process of the pool has ended before: then all end at once.
 
     Args:
-        tasks (list of Task): Each is pickled for its worker; names differ.
-        work (callable): Does a task; a function of a module, so that workers find it.
-        jobs (int): How many processes; 1 runs everything in this one.
-        told (callable): Called with every :class:`Progress`.
+        tasks (list of Task): Each is pickled for its process; names differ.
+        work (callable): Does a task; picklable, so that processes find it.
+        jobs (int): The number of processes; 1 runs everything in this one.
+        on_progress (callable): Called with every :class:`Progress`.
     """
     tasks = sorted(tasks, key=lambda task: (-task.cost, task.name))
-    overview = Overview(tasks, told)
+    tracker = Tracker(tasks, on_progress)
     if jobs == 1 or len(tasks) < 2:
-        _one_by_one(overview, work)
+        _run_here(tracker, work)
     else:
-        _at_once(overview, work, min(jobs, len(tasks)))
-    return overview.failures
+        _run_in_processes(tracker, work, min(jobs, len(tasks)))
+    return tracker.failures
 
 
-def _one_by_one(overview: Overview, work: Callable[[Any, Tell], None]) -> None:
-    for task in overview.tasks:
-        overview.note("begun", task, "")
+def _run_here(tracker: Tracker, work: Work) -> None:
+    for task in tracker.tasks:
+        tracker.record("begun", task.name, "")
         try:
-            work(task, _now_and_then(partial(overview.note, "running", task)))
+            work(task, _limited(partial(tracker.record, "running", task.name)))
         except Exception as error:
-            overview.note("failed", task, _said(error))
+            tracker.record("failed", task.name, _one_line(error))
         else:
-            overview.note("done", task, "")
+            tracker.record("done", task.name, "")
 
 
-@dataclass(frozen=True)
-class Worker:
-    process: BaseProcess
-    pipe: Connection
-
-    @classmethod
-    def start(cls, work: Callable[[Any, Tell], None], threads: int) -> Worker:
-        context = multiprocessing.get_context("spawn")  # a fork would carry half of torch's threads along
-        here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, work, threads), daemon=True)
-        process.start()
-        there.close()  # so that the end of the process is the end of the pipe
-        return cls(process, here)
+def _run_in_processes(tracker: Tracker, work: Work, jobs: int) -> None:
+    waiting = list(tracker.tasks)
+    while waiting:
+        suspects, waiting = _run_pool(tracker, work, waiting, jobs)
+        for task in suspects:  # a process died, which ends the pool; run alone, a task shows whether it was to blame
+            if _run_pool(tracker, work, [task], 1)[0]:
+                tracker.record("failed", task.name, "its process died; the same command continues it")
 
 
-def _at_once(overview: Overview, work: Callable[[Any, Tell], None], jobs: int) -> None:
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait by spinning slow the other workers down
+def _run_pool(tracker: Tracker, work: Work, tasks: Sequence[Task], jobs: int) -> tuple[list[Task], list[Task]]:
+    """Runs tasks until all have ended or a process dies; returns those that ran then, and those that had not begun."""
+    with _pool(jobs) as (pool, messages):
+        futures = {pool.submit(_do, work, task): task for task in tasks}
+        pending: set[Future[None]] = set(futures)
+        while pending:
+            ended, pending = wait(pending, timeout=REPORT_EVERY, return_when=FIRST_COMPLETED)
+            while not messages.empty():
+                tracker.record(*messages.get())
+            for future in ended:
+                error = future.exception()
+                if error is None:
+                    tracker.record("done", futures[future].name, "")
+                elif not isinstance(error, BrokenProcessPool):
+                    tracker.record("failed", futures[future].name, _one_line(error))
+    left = [task for task in tasks if task.name not in tracker.ended]
+    suspects = [task for task in left if task.name in tracker.shares]
+    if left and not suspects:
+        raise RuntimeError("no process could be started")
+    return suspects, [task for task in left if task not in suspects]
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
+    """Starts a pool of processes, and a queue of their reports; leaves no process behind, however it ends."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait by spinning slow the other processes down
+    context = get_context("spawn")  # a fork would copy torch's locks, but not the threads that release them
+    messages = context.SimpleQueue()
+    lifeline, held = context.Pipe(duplex=False)
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    idle = [Worker.start(work, threads) for _ in range(jobs)]
-    busy: dict[Connection, tuple[Worker, Task]] = {}
-    waiting = deque(overview.tasks)
+    pool = ProcessPoolExecutor(jobs, context, _start_process, (lifeline, messages, threads))
     try:
-        while waiting or busy:
-            while idle and waiting:
-                worker, task = idle.pop(), waiting.popleft()
-                overview.note("begun", task, "")
-                with suppress(BrokenPipeError):  # of a process that has ended: it is heard of below
-                    worker.pipe.send(task)
-                busy[worker.pipe] = (worker, task)
-            for pipe in list(wait(list(busy))):
-                worker, task = busy[pipe]  # type: ignore[index]
-                kind, text, share = _heard(worker)
-                overview.note(kind, task, text, share)
-                if kind != "running":
-                    del busy[worker.pipe]
-                    idle.append(worker if worker.process.is_alive() else Worker.start(work, threads))
+        yield pool, messages
+        pool.shutdown()
     finally:
-        for worker in [*idle, *(worker for worker, _ in busy.values())]:
-            worker.process.terminate()
-            worker.process.join()
+        held.close()  # ends processes that still work
+        pool.shutdown(cancel_futures=True)
 
 
-def _heard(worker: Worker) -> tuple[Literal["running", "done", "failed"], str, float]:
-    try:
-        return worker.pipe.recv()
-    except (EOFError, ConnectionError):
-        worker.process.join()
-        return "failed", f"its process ended with code {worker.process.exitcode}; the same command continues it", 0.0
+_messages: Any = None  # of a process of the pool
 
 
-def _serve(pipe: Connection, work: Callable[[Any, Tell], None], threads: int) -> None:
-    """The life of a worker; it ends with the process that started it."""
+def _start_process(lifeline: Connection, messages: Any, threads: int) -> None:
+    """Prepares a process of the pool: it ends when the parent closes the lifeline, or dies."""
     import torch
 
+    global _messages
+    _messages = messages
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
+    signal.signal(signal.SIGTERM, _end_process)  # not the system's: phgcn.train delays a handler until a checkpoint is written
+    threading.Thread(target=_exit_with_parent, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(threads)
+
+
+def _end_process(number: int, frame: FrameType | None) -> None:
+    os._exit(1)
+
+
+def _exit_with_parent(lifeline: Connection) -> None:
+    lifeline.poll(None)  # nothing is ever sent: ready means that the other end is closed
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    time.sleep(GRACE)
+    os._exit(1)
+
+
+def _do(work: Work, task: Task) -> None:
+    """Does a task in a process of the pool."""
+    _messages.put(("begun", task.name, ""))
     try:
-        while True:
-            task = pipe.recv()
-            try:
-                work(task, _now_and_then(lambda text, share: pipe.send(("running", text, share))))
-            except (BrokenPipeError, EOFError):
-                raise
-            except Exception as error:
-                pipe.send(("failed", _said(error), 0.0))
-            else:
-                pipe.send(("done", "", 1.0))
-    except (BrokenPipeError, EOFError, ConnectionResetError, KeyboardInterrupt):
-        sys.exit(1)
+        work(task, _limited(lambda text, share: _messages.put(("running", task.name, text, share))))
+    except KeyboardInterrupt:  # SIGTERM, delayed; without this the pool would give the process another task
+        os._exit(1)
 
 
-def _now_and_then(tell: Tell) -> Tell:
-    """Passes on what comes after a pause."""
+def _limited(report: Report) -> Report:
+    """Passes on a report only if some time has passed since the last one."""
     last = [time.monotonic()]
 
-    def told(text: str, share: float) -> None:
-        if time.monotonic() - last[0] >= PAUSE:
+    def limited(text: str, share: float) -> None:
+        if time.monotonic() - last[0] >= REPORT_EVERY:
             last[0] = time.monotonic()
-            tell(text, share)
+            report(text, share)
 
-    return told
+    return limited
 
 
-def _said(error: Exception) -> str:
-    """An error as one line."""
+def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     plain = isinstance(error, (ValueError, OSError)) or (isinstance(error, RuntimeError) and type(error) is not RuntimeError)
     return text if plain else f"{type(error).__name__}: {text}"

@@ -4,17 +4,19 @@ from .graph import find
 from .loop import Task, Training, TrainingError
 from .prediction import evaluate, predict
 from .run import EpochProgress, Plan, Run
-from .settings import Settings, resolve
-from .tuning import tune
+from .settings import Resolved, Settings, resolve
+from .tuning import TrialReport, tune
 
 __all__ = [
     "EpochProgress",
     "Plan",
+    "Resolved",
     "Run",
     "Settings",
     "Task",
     "Training",
     "TrainingError",
+    "TrialReport",
     "evaluate",
     "find",
     "predict",

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ..files import read_tensors, write_tensors
 from ..nn.models import NodeModel
-from .files import read_tensors, write_tensors
 from .metrics import hits, metric
 from .recording import record
 from .settings import Settings
@@ -36,7 +36,7 @@ class Task:
     Shapes:
         - **x:** :math:`(N, F)`, dense or sparse, **edge_index:** :math:`(2, E)`, **y:** :math:`(N,)`
         - **train**, **val**, **test:** node indices, :math:`(N_{train},)` and so on
-        - **relation:** :math:`(E,)`, only for models that take a relation per edge
+        - **edge_inputs:** what the model takes after ``edge_index``, e.g. the relation of each edge, :math:`(E,)`
     """
 
     x: Tensor
@@ -47,12 +47,12 @@ class Task:
     test: Tensor
     classes: int
     metric: str = "accuracy"
-    relation: Tensor | None = None
+    edge_inputs: tuple[Tensor, ...] = ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """The arguments of the model's forward pass."""
-        return (self.x, self.edge_index) if self.relation is None else (self.x, self.edge_index, self.relation)
+        return (self.x, self.edge_index, *self.edge_inputs)
 
 
 @dataclass(frozen=True)

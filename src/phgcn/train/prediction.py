@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..files import write_csv
 from . import graph as graphs
-from .files import write_csv
 from .metrics import confusion, mean_and_deviation, metric
 from .run import Run, Trial, edges, prepare
 
@@ -28,8 +28,7 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
             f"{data.name}: the graph has {data.x.size(1)} features; allowed: {features}, as {run.folder} was trained on"
         )
     x = graphs.features_on_device(data.x, run.plan.settings.normalise, run.plan.device)
-    inputs = (x, *(part for part in edges(run.plan, data) if part is not None))
-    return run.model(trial).to(run.plan.device)(*inputs).cpu()
+    return run.model(trial).to(run.plan.device)(x, *edges(run.plan, data)).cpu()
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:

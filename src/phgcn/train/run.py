@@ -14,8 +14,6 @@ With several trainings per split the files are called ``split-00-repeat-0`` and 
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -26,15 +24,16 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from .. import __version__
 from ..data import PROTOCOLS, public_masks, splits
 from ..data.splits import Protocol
-from ..nn import MODELS
+from ..devices import check_device
+from ..files import read_json, read_tensors, remove_leftovers, write_csv, write_json, write_tensors, write_text
 from ..nn.models import NodeModel
+from ..provenance import provenance, versions
+from ..registry import find_model
 from . import graph as graphs
 from . import settings as config
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files
-from .files import read_json, read_tensors, remove_leftovers, write_csv, write_json, write_tensors, write_text
 from .loop import CURVES, Task, Training, TrainingError
 from .metrics import METRICS, mean_and_deviation
 from .settings import Settings
@@ -71,7 +70,7 @@ class Plan:
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
-        config.check_model(self.model)
+        find_model(self.model)
         for name, value, allowed in (("protocol", self.protocol, PROTOCOLS), ("metric", self.metric, METRICS)):
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
@@ -80,11 +79,7 @@ class Plan:
                 raise ValueError(f"{name} is {count}; allowed: 1 to 1000")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed is {self.seed}; allowed: 0 to {2**31 - 1}")
-        try:
-            torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"device is {self.device!r}; allowed: cpu, or a device that torch finds here ({reason})") from None
+        check_device(self.device)
 
     def trials(self) -> list[Trial]:
         return [Trial(split, repeat, self) for split in range(self.splits) for repeat in range(self.repeats)]
@@ -143,7 +138,9 @@ class Run:
             raise ValueError(f"{folder}: holds {what}, or choose another folder")
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder}: a file; allowed: a folder, or a name that is not taken")
-        about = {"format": FORMAT, **asdict(plan), "graph": graphs.describe(data), "versions": versions()}
+        origin = provenance(plan.seed, plan.device)
+        about = {"format": FORMAT, **asdict(plan), "graph": graphs.describe(data), "versions": versions(origin)}
+        about["provenance"] = origin
         about["settings"] = config.used(plan.settings, plan.model)
         heading = heading or f"{plan.model} on {data.name}"
         try:
@@ -283,37 +280,30 @@ def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
 
 
 def prepare(plan: Plan, data: Data) -> list[Task]:
-    """Returns the task of every split, on the plan's device."""
+    """Prepares the task of every split, on the plan's device."""
     x = graphs.features_on_device(data.x, plan.settings.normalise, plan.device)
-    y, (edge_index, relation) = data.y.to(plan.device), edges(plan, data)
+    y, (edge_index, *edge_inputs) = data.y.to(plan.device), edges(plan, data)
     tasks = []
     for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
         train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in (split.train, split.val, split.test))
-        tasks.append(Task(x, edge_index, y, train, val, test, len(graphs.class_names(data)), plan.metric, relation))
+        classes = len(graphs.class_names(data))
+        tasks.append(Task(x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs)))
     return tasks
 
 
-def edges(plan: Plan, data: Data) -> tuple[Tensor, Tensor | None]:
-    """The edges that the plan's model takes, and their relations if it takes some."""
-    method = config.EMBEDDINGS.get(plan.model)
-    if method is None:
-        return data.edge_index.to(plan.device), None
-    from ..reproduce.embed import related_edges
-
-    edge_index, relation = related_edges(data, method, plan.settings.neighbourhood, plan.seed)
-    return edge_index.to(plan.device), relation.to(plan.device)
+def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
+    """Computes what the plan's model takes after ``x``: the edges, then what else it takes of them."""
+    inputs = find_model(plan.model).inputs(data, config.used(plan.settings, plan.model), plan.seed)
+    return tuple(tensor.to(plan.device) for tensor in inputs)
 
 
 def build_model(plan: Plan, features: int, classes: int) -> NodeModel:
-    """The plan's model, with random weights."""
-    options = {key: getattr(plan.settings, key) for key in config.model_keys(plan.model)}
-    base, fixed = config.variant(plan.model)
-    options |= fixed
-    norm = options.pop("norm")
-    options["norm"] = None if norm == "none" else norm
-    if base in config.EMBEDDINGS:
-        from ..reproduce import geom_gcn  # noqa: F401, registers its models
-    return MODELS[base](features, out_channels=classes, **options)
+    """Builds the plan's model, with random weights."""
+    entry = find_model(plan.model)
+    arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed)
+    if arguments.get("norm") == "none":
+        arguments["norm"] = None
+    return entry.model_class()(features, out_channels=classes, **arguments)
 
 
 @contextmanager
@@ -400,12 +390,5 @@ def summary(plan: Plan, about: dict[str, Any], rows: list[dict[str, Any]]) -> di
         "seconds_per_epoch": times[len(times) // 2],
         "splits": rows,
         "versions": about["versions"],
+        "provenance": provenance(plan.seed, plan.device),
     }
-
-
-def versions() -> dict[str, str]:
-    """What the numbers depend on."""
-    found = {"python": platform.python_version(), "phgcn": __version__}  # which may be used without being installed
-    for package in ("torch", "torch_geometric", "numba", "numpy"):
-        found[package] = importlib.metadata.version(package)
-    return found

@@ -1,8 +1,8 @@
-r"""The settings of a training: their meaning, what is allowed, and the small TOML files they are kept in.
+r"""The settings of a training: their meaning, the values allowed, and where they come from.
 
-A file holds one setting per line, ``heads = 8``, and may name its ``model``.  Where a graph and a model are known by name,
-the file ``<graph>-<model>.toml`` of ``phgcn/configs`` is used; a file of one's own replaces it, and single settings given
-beside it replace those of the file.
+Settings are the defaults, then the table ``[graph.model]`` of ``configs.toml``, which holds what was tuned, or instead of it a
+file of the user's (``--config``), then single changes (``--set``).  A file holds one setting per line, ``heads = 8``, and may
+name its ``model``.  Which settings a model takes is written in :mod:`phgcn.registry`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from ..registry import find_model
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-EMBEDDINGS = {"geom-gcn-i": "isomap", "geom-gcn-p": "poincare", "geom-gcn-s": "struc2vec"}
-"""Models that sum over the neighbourhoods of an embedding, and which one."""
-MODELS = ("phgcn", "phgcn-residual", "gat-eda", "gat", "gcn", "mlp", *EMBEDDINGS)
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"phgcn-residual": ("phgcn", {"residual": True})}
-"""Models that are another one with some of its settings fixed."""
+CONFIGS = Path(__file__).resolve().with_name("configs.toml")
+DEFAULT = "default"
 
 
 def _setting(default: Any, meaning: str, allowed: str, ok: Callable[[Any], bool]) -> Any:
@@ -81,55 +80,31 @@ class Settings:
 
 
 _TRAINING = ("normalise", "learning_rate", "weight_decay", "epochs", "patience")
-_ALL_MODELS = ("hidden_channels", "heads", "num_layers", "dropout", "norm")
-_MODEL_KEYS: dict[str, tuple[str, ...]] = {
-    "mlp": _ALL_MODELS,
-    "gcn": (*_ALL_MODELS, "residual"),
-    "gat": (*_ALL_MODELS, "residual", "attention_dropout"),
-    "gat-eda": (*_ALL_MODELS, "residual", "attention_dropout", "embedding_dim", "decay_local", "learn_decay"),
-}
-_MODEL_KEYS["phgcn"] = (*_MODEL_KEYS["gat-eda"], "decay_global", "method")
-_MODEL_KEYS |= {name: ("hidden_channels", "num_layers", "dropout", "norm") for name in EMBEDDINGS}
-_MODEL_KEYS |= {name: tuple(key for key in _MODEL_KEYS[base] if key not in fixed) for name, (base, fixed) in VARIANTS.items()}
 _FIELDS = {entry.name: entry for entry in fields(Settings)}
 
 
-def check_model(model: str) -> str:
-    """The model's name, if there is such a model."""
-    if model not in MODELS:
-        raise ValueError(f"model is {model!r}; allowed: {', '.join(MODELS)}")
-    return model
-
-
-def variant(model: str) -> tuple[str, dict[str, Any]]:
-    """The model that this one is, and the settings that are fixed in it."""
-    return VARIANTS.get(check_model(model), (model, {}))
-
-
-def model_keys(model: str) -> list[str]:
-    """The settings that describe the model."""
-    return [key for key in _FIELDS if key in _MODEL_KEYS[check_model(model)]]
-
-
 def keys(model: str) -> list[str]:
-    """All settings of a training of this model, in the order of the files."""
-    training = (*_TRAINING, "neighbourhood") if model in EMBEDDINGS else _TRAINING
-    return [key for key in _FIELDS if key in _MODEL_KEYS[check_model(model)] or key in training]
+    """Returns all settings of a training of this model, in the order of the files."""
+    entry = find_model(model)
+    taken = {*entry.settings, *entry.edge_settings, *_TRAINING}
+    if unknown := sorted(taken - set(_FIELDS)):
+        raise ValueError(f"{model} is registered with the setting {unknown[0]!r}; allowed: {', '.join(_FIELDS)}")
+    return [key for key in _FIELDS if key in taken]
 
 
 def used(settings: Settings, model: str) -> dict[str, Any]:
-    """The settings that this model makes use of."""
+    """Returns the settings that this model uses."""
     everything = asdict(settings)
     return {key: everything[key] for key in keys(model)}
 
 
 def change(settings: Settings, values: Mapping[str, Any], model: str, source: str) -> Settings:
-    """The settings with some of them replaced, each checked; ``source`` is named in errors."""
+    """Replaces some settings, each checked; ``source`` is named in errors."""
     allowed = keys(model)
     for key in values:
         if key not in allowed:
-            known = "no setting of" if key in _FIELDS else "not known to"
-            raise ValueError(f"{source}: the setting {key!r} is {known} {model}; allowed: {', '.join(allowed)}")
+            problem = "no setting of" if key in _FIELDS else "not known to"
+            raise ValueError(f"{source}: the setting {key!r} is {problem} {model}; allowed: {', '.join(allowed)}")
     return replace(settings, **{key: _checked(key, value, source) for key, value in values.items()})
 
 
@@ -142,41 +117,77 @@ def _checked(key: str, value: Any, source: str) -> Any:
     return value
 
 
-def resolve(
-    model: str, graph: str | None = None, config: str | Path | None = None, changes: Sequence[str] = ()
-) -> tuple[Settings, Path | None]:
-    """The settings of a training: the defaults, then a file, then single changes.
+class Resolved(NamedTuple):
+    """The settings of a training, and for each that the model uses where it comes from.
+
+    Sources are ``"default"``, ``"configs.toml [graph.model]"``, the path of a file, ``"--set"`` and ``"fixed by MODEL"``.
+    """
+
+    settings: Settings
+    sources: dict[str, str]
+
+
+def resolve(model: str, graph: str | None = None, config: str | Path | None = None, changes: Sequence[str] = ()) -> Resolved:
+    """Collects the settings of a training: the defaults, then a table or file, then single changes.
 
     Args:
         model (str): The model's name.
-        graph (str, optional): The graph's name, to find the file that comes with the package. (default: :obj:`None`)
-        config (str or Path, optional): A file to take instead. (default: :obj:`None`)
+        graph (str, optional): The graph's name, to find its table in ``configs.toml``. (default: :obj:`None`)
+        config (str or Path, optional): A file to read instead of that table. (default: :obj:`None`)
         changes (list of str, optional): Settings as ``"heads=4"``. (default: none)
-
-    Returns:
-        The settings, and the file that was read, if any.
     """
-    check_model(model)
-    path = Path(config) if config is not None else shipped(model, graph)
-    settings = Settings()
-    if path is not None:
-        named, values = read(path)
-        if named not in (None, model):
-            raise ValueError(f"{path}: model is {named!r}; allowed: {model!r}, as asked for")
-        settings = change(settings, values, model, str(path))
-    return change(settings, dict(map(_parse, changes)), model, "--set"), path
+    entry = find_model(model)
+    if config is not None:
+        source = str(config)
+        values = _read_for(model, Path(config))
+    else:
+        source, values = tuned_source(model, graph), tuned(model, graph)
+    changed = dict(map(_parse, changes))
+    settings = change(change(Settings(), values, model, source), changed, model, "--set")
+    sources = dict.fromkeys(keys(model), DEFAULT)
+    sources |= dict.fromkeys(values, source) | dict.fromkeys(changed, "--set")
+    return Resolved(settings, sources | dict.fromkeys(entry.fixed, f"fixed by {model}"))
 
 
-def shipped(model: str, graph: str | None) -> Path | None:
-    """The file that comes with the package for this graph and model, if there is one."""
-    if graph is None or Path(graph).name != graph:
-        return None
-    path = CONFIGS / f"{graph.replace('_', '-')}-{model}.toml"
-    return path if path.is_file() else None
+def _read_for(model: str, path: Path) -> dict[str, Any]:
+    """Reads a file of settings; one that names another model is refused."""
+    named, values = read(path)
+    if named not in (None, model):
+        raise ValueError(f"{path}: model is {named!r}; allowed: {model!r}, as asked for")
+    return values
+
+
+def tuned(model: str, graph: str | None) -> dict[str, Any]:
+    """Returns the settings in ``configs.toml`` for this graph and model; none where nothing was tuned."""
+    return dict(_tables().get(_table_name(graph), {}).get(model, {}))
+
+
+def tuned_source(model: str, graph: str | None) -> str:
+    """Returns how :func:`resolve` names the table of this graph and model."""
+    return f"{CONFIGS.name} [{_table_name(graph)}.{model}]"
+
+
+def _table_name(graph: str | None) -> str:
+    return (graph or "").replace("_", "-")
+
+
+@cache
+def _tables() -> dict[str, dict[str, dict[str, Any]]]:
+    """Reads ``configs.toml``: settings by graph and model."""
+    return tomllib.loads(CONFIGS.read_text(encoding="utf-8"))
+
+
+def describe_sources(resolved: Resolved, model: str) -> list[str]:
+    """Returns one line per source: its name, then the settings that come from it, ``"--set: heads=4, epochs=20"``."""
+    values = used(resolved.settings, model) | dict(find_model(model).fixed)
+    by_source: dict[str, list[str]] = {}
+    for key, source in resolved.sources.items():
+        by_source.setdefault(source, []).append(f"{key}={_toml(values[key])}")
+    return [f"{source}: {', '.join(entries)}" for source, entries in by_source.items()]
 
 
 def read(path: str | Path) -> tuple[str | None, dict[str, Any]]:
-    """The model that a file names, if it does, and its settings, not checked yet."""
+    """Reads a file: the model that it names, if any, and its settings, not checked yet."""
     path = Path(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -190,7 +201,7 @@ def read(path: str | Path) -> tuple[str | None, dict[str, Any]]:
 
 
 def _parse(text: str) -> tuple[str, Any]:
-    """``"heads=4"`` as a key and a value; what is no TOML value is a string."""
+    """Splits ``"heads=4"`` into a key and a value; a value that is not TOML is taken as a string."""
     key, sign, value = (part.strip() for part in text.partition("="))
     if not sign or not key or not value:
         raise ValueError(f"--set is {text!r}; allowed: key=value, for example heads=4")
@@ -201,7 +212,7 @@ def _parse(text: str) -> tuple[str, Any]:
 
 
 def as_toml(settings: Settings, model: str, heading: str) -> str:
-    """The text of a file with these settings, each with its meaning beside it."""
+    """Returns the text of a file with these settings, each with its meaning beside it."""
     lines = [f"# {line}".rstrip() for line in heading.splitlines()]
     rows = [("model", _toml(model), "")]
     rows += [(key, _toml(value), _FIELDS[key].metadata["meaning"]) for key, value in used(settings, model).items()]

@@ -1,7 +1,7 @@
-r"""Looks for good settings with Optuna, by validation loss.
+r"""Searches for good settings with Optuna, by validation loss.
 
-A study lives in a SQLite file: several processes can work on it at once, and a later day can continue it.  Labels of test
-nodes are taken away before a training starts.
+A study lives in a SQLite file: several processes can work on it at once, and a later day can continue it.  The labels of test
+nodes are removed before a training starts (:func:`without_test`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 from torch_geometric.data import Data
 
+from ..files import write_json, write_text
+from ..provenance import provenance
 from . import graph as graphs
 from . import settings as config
-from .files import write_json, write_text
 from .loop import Task, TrainingError
 from .run import Plan, prepare, seeded, start
 
@@ -44,24 +45,31 @@ ON_REQUEST: dict[str, Suggest] = {
 
 
 @dataclass(frozen=True)
-class Told:
-    """What is told after every trial."""
+class TrialReport:
+    """One trial that has ended.
+
+    Args:
+        number (int): The trial's number in the study.
+        val_loss (float, optional): Its mean validation loss; :obj:`None` if it failed or was cut short.
+        best_val_loss (float, optional): The smallest of the study so far; :obj:`None` if no trial is complete.
+        ended (int): The number of trials of the study that have ended.
+    """
 
     number: int
-    value: float | None  # the mean validation loss; None if the trial failed or was cut short
-    best: float | None
-    done: int
+    val_loss: float | None
+    best_val_loss: float | None
+    ended: int
 
 
 def space(model: str, also: list[str]) -> dict[str, Suggest]:
-    """The settings to vary: the paper's three (dropout counting as one), and others on request."""
+    """Returns the settings to vary: the paper's three (both dropouts counting as one), and others on request."""
     allowed = config.keys(model)
     for name in also:
         if name not in ON_REQUEST or name not in allowed:
             choices = ", ".join(key for key in ON_REQUEST if key in allowed)
             raise ValueError(f"also is {name!r}; allowed for {model}: {choices}")
-    wanted = {*ALWAYS, *also}
-    return {name: suggest for name, suggest in (ALWAYS | ON_REQUEST).items() if name in allowed and name in wanted}
+    varied = {*ALWAYS, *also}
+    return {name: suggest for name, suggest in (ALWAYS | ON_REQUEST).items() if name in allowed and name in varied}
 
 
 def tune(
@@ -70,52 +78,56 @@ def tune(
     data: Data,
     trials: int,
     also: list[str],
-    told: Callable[[Told], None] = lambda told: None,
+    report: Callable[[TrialReport], None] = lambda report: None,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Runs trials until the study has so many, and writes ``config.toml`` and ``tune.json`` beside it.
+    """Runs trials until the study has ``trials`` of them, and writes ``config.toml`` and ``tune.json`` beside it.
 
     Args:
-        folder (str or Path): Where the study is, or will be.
+        folder (str or Path): The folder of the study; made if need be.
         plan (Plan): What to train; its settings are the first trial, those not varied stay as they are.
         data (torch_geometric.data.Data): The graph.
-        trials (int): How many the study shall have, counting those of other processes and days.
+        trials (int): The number of trials, counting those of other processes and days.
         also (list of str): Settings to vary on request.
-        told (callable): Called after every trial. (default: nothing)
-        command (str, optional): How it is repeated, for the heading of the file. (default: :obj:`None`, `phgcn tune`)
+        report (callable): Called after every trial. (default: nothing)
+        command (str, optional): How to repeat the search, for the heading of ``config.toml``. (default: :obj:`None`,
+            ``phgcn tune``)
     """
     if trials < 1:
         raise ValueError(f"trials is {trials}; allowed: 1 or more")
     folder, varied = Path(folder), space(plan.model, also)
     study = _study(folder, plan, data, varied)
     command = command or _command(plan, data, varied)
+    search = _Search(folder, study, plan, data, varied, command, provenance(plan.seed, plan.device))
     tasks = [without_test(task) for task in prepare(plan, data)]
 
     def objective(trial: optuna.Trial) -> float:
-        found = {name: suggest(trial) for name, suggest in varied.items()}
-        return _mean_loss(replace(plan, settings=_settings(plan, found)), tasks, trial)
+        for key in ("commit", "dirty"):  # of each trial: a study may be continued with other code
+            trial.set_user_attr(key, search.origin[key])
+        suggested = {name: suggest(trial) for name, suggest in varied.items()}
+        return _mean_loss(replace(plan, settings=_settings(plan, suggested)), tasks, trial)
 
-    def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-        _write(folder, study, plan, data, varied, command)  # after every trial: what was found outlives a kill
-        value = trial.value if trial.state.name == "COMPLETE" else None
-        told(Told(trial.number, value, _best(study), _ended(study)))
+    def trial_ended(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        search.write()  # after every trial: a kill loses only the running one
+        val_loss = trial.value if trial.state.name == "COMPLETE" else None
+        report(TrialReport(trial.number, val_loss, _best(study), _ended(study)))
 
     while _ended(study) < trials:
-        study.optimize(objective, n_trials=1, callbacks=[tell])
-    result = _write(folder, study, plan, data, varied, command)
+        study.optimize(objective, n_trials=1, callbacks=[trial_ended])
+    result = search.write()
     if result["best"] is None:
         raise TrainingError(f"{folder}: no trial came to an end; see {folder / 'tune.json'}")
     return result
 
 
-def _settings(plan: Plan, found: dict[str, Any]) -> config.Settings:
-    """The plan's settings with those that were found, numbers rounded to three digits as the file will have them."""
-    rounded = {key: float(f"{value:.3g}") if isinstance(value, float) else value for key, value in found.items()}
+def _settings(plan: Plan, suggested: dict[str, Any]) -> config.Settings:
+    """Replaces settings of the plan by suggested ones, numbers rounded to three digits as the file will have them."""
+    rounded = {key: float(f"{value:.3g}") if isinstance(value, float) else value for key, value in suggested.items()}
     return config.change(plan.settings, rounded, plan.model, "the trial")
 
 
 def without_test(task: Task) -> Task:
-    """The task with its test nodes unlabelled and forgotten."""
+    """Removes the test nodes from a task: their labels become -1, and no node is a test node."""
     y = task.y.clone()
     y[task.test] = -1
     return replace(task, y=y, test=task.test[:0])
@@ -127,13 +139,13 @@ def _study(folder: Path, plan: Plan, data: Data, varied: dict[str, Suggest]) -> 
     except ImportError:
         raise ValueError("phgcn tune needs the package optuna: pip install 'phgcn[tune]'") from None
     optuna.logging.set_verbosity(logging.WARNING)
-    # What trials must have in common to be compared; a study of something else is another study.
+    # Trials can be compared only if they agree in all this; otherwise they belong to another study.
     common = {key: value for key, value in asdict(plan).items() if key not in ("settings", "device")}
     fixed = {key: value for key, value in config.used(plan.settings, plan.model).items() if key not in varied}
     about = {**common, "digest": graphs.digest(data), "fixed": fixed, "varied": sorted(varied)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"), warnings.catch_warnings():  # two processes must not make the tables at once
+        with FileLock(folder / ".lock"), warnings.catch_warnings():  # two processes must not create the tables at once
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study = _open(folder)
             _same_study(folder, study, about)
@@ -145,7 +157,7 @@ def _study(folder: Path, plan: Plan, data: Data, varied: dict[str, Suggest]) -> 
 
 
 def _open(folder: Path) -> optuna.Study:
-    """The study in a folder, made if need be."""
+    """Opens the study in a folder, or creates it."""
     import optuna
 
     storage = optuna.storages.RDBStorage(
@@ -177,7 +189,7 @@ def _same_study(folder: Path, study: optuna.Study, about: dict[str, Any]) -> Non
 
 
 def _mean_loss(plan: Plan, tasks: list[Task], trial: optuna.Trial) -> float:
-    """The mean over splits of the smallest validation loss."""
+    """Trains on every split; returns the mean of the smallest validation losses."""
     import optuna
 
     losses: list[float] = []
@@ -198,7 +210,7 @@ def _mean_loss(plan: Plan, tasks: list[Task], trial: optuna.Trial) -> float:
 
 
 def _ended(study: optuna.Study) -> int:
-    """How many trials came to an end; those of a process that was killed did not."""
+    """Counts the trials that have ended; those of a process that was killed have not."""
     import optuna
 
     states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
@@ -206,6 +218,7 @@ def _ended(study: optuna.Study) -> int:
 
 
 def _best(study: optuna.Study) -> float | None:
+    """Returns the smallest validation loss of all complete trials."""
     import optuna
 
     complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
@@ -217,28 +230,43 @@ def _command(plan: Plan, data: Data, varied: dict[str, Suggest]) -> str:
     return f"phgcn tune {data.name} --model {plan.model} --protocol {plan.protocol} --splits {plan.splits}{also}"
 
 
-def _write(
-    folder: Path, study: optuna.Study, plan: Plan, data: Data, varied: dict[str, Suggest], command: str
-) -> dict[str, Any]:
-    """Writes the settings of the best trial, and all trials."""
-    rows = [
-        {"number": trial.number, "state": trial.state.name.lower(), "val_loss": trial.value, **trial.params}
-        for trial in study.get_trials(deepcopy=False)
-    ]
-    result: dict[str, Any] = {
-        "graph": str(data.name), "source": plan.source, "model": plan.model, "protocol": plan.protocol,
-        "splits": plan.splits, "seed": plan.seed, "varied": sorted(varied),
-        "study": str(folder / "study.db"), "best": None, "config": None, "trials": rows,
-    }  # fmt: skip
-    if _best(study) is not None:
-        best = study.best_trial
-        settings = _settings(plan, best.params)
-        heading = (
-            f"{plan.model} on {data.name}: the best of {len(rows)} trials by validation loss ({best.value:.4f}, mean of "
-            f"{plan.splits} splits of protocol {plan.protocol}).\nFound by: {command}, what is not varied set as below."
+@dataclass(frozen=True)
+class _Search:
+    """A study and what its files say about it."""
+
+    folder: Path
+    study: optuna.Study
+    plan: Plan
+    data: Data
+    varied: dict[str, Suggest]
+    command: str
+    origin: dict[str, Any]  # provenance of this process
+
+    def write(self) -> dict[str, Any]:
+        """Writes ``tune.json``, all trials, and ``config.toml``, the settings of the best one."""
+        plan = self.plan
+        rows = [
+            {"number": trial.number, "state": trial.state.name.lower(), "val_loss": trial.value, **trial.params}
+            | {key: trial.user_attrs.get(key) for key in ("commit", "dirty")}
+            for trial in self.study.get_trials(deepcopy=False)
+        ]
+        result: dict[str, Any] = {
+            "graph": str(self.data.name), "source": plan.source, "model": plan.model, "protocol": plan.protocol,
+            "splits": plan.splits, "seed": plan.seed, "varied": sorted(self.varied),
+            "study": str(self.folder / "study.db"), "best": None, "config": None, "trials": rows, "provenance": self.origin,
+        }  # fmt: skip
+        if (val_loss := _best(self.study)) is not None:
+            best = self.study.best_trial
+            settings = _settings(plan, best.params)
+            write_text(self.folder / "config.toml", config.as_toml(settings, plan.model, self._heading(len(rows), val_loss)))
+            result["best"] = {"number": best.number, "val_loss": val_loss, "settings": config.used(settings, plan.model)}
+            result["config"] = str(self.folder / "config.toml")
+        write_json(self.folder / "tune.json", result)
+        return result
+
+    def _heading(self, trials: int, val_loss: float) -> str:
+        plan = self.plan
+        return (
+            f"{plan.model} on {self.data.name}: the best of {trials} trials by validation loss ({val_loss:.4f}, mean of "
+            f"{plan.splits} splits of protocol {plan.protocol}).\nFound by: {self.command}, what is not varied set as below."
         )
-        write_text(folder / "config.toml", config.as_toml(settings, plan.model, heading))
-        result["best"] = {"number": best.number, "val_loss": best.value, "settings": config.used(settings, plan.model)}
-        result["config"] = str(folder / "config.toml")
-    write_json(folder / "tune.json", result)
-    return result

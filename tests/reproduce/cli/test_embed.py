@@ -44,13 +44,13 @@ def test_wrong_options_are_one_line(arguments, said, tmp_path, capsys):
 
 
 def test_a_missing_package_is_one_line(tmp_path, monkeypatch, capsys):
-    from phgcn.reproduce.embed import extra
+    from phgcn.reproduce import extra
 
     monkeypatch.setattr(extra, "find_spec", lambda name: None)
     folder = str(write_tables(small_graph(), tmp_path / "graph"))
     assert app.run(["embed", folder, "--method", "isomap"]) == 2
     assert capsys.readouterr().err == (
-        "phgcn: the embedding isomap needs the package scikit-learn: pip install 'phgcn[geom]'\n"
+        "phgcn: the embedding isomap needs the package scikit-learn: pip install 'phgcn[reproduce]'\n"
     )
 
 

@@ -70,10 +70,11 @@ def test_wrong_choices_are_named(method, seed, said):
 
 @pytest.mark.parametrize(("method", "package"), [("isomap", "scikit-learn"), ("poincare", "gensim"), ("struc2vec", "gensim")])
 def test_a_missing_package_is_named_in_one_line(method, package, monkeypatch):
-    from phgcn.reproduce.embed import extra
+    from phgcn.reproduce import extra
 
     monkeypatch.setattr(extra, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=rf"the embedding {method} needs the package {package}: pip install 'phgcn\[geom\]'"):
+    text = rf"the embedding {method} needs the package {package}: pip install 'phgcn\[reproduce\]'"
+    with pytest.raises(ValueError, match=text):
         related_edges(small_graph(), method)
 
 

@@ -1,4 +1,4 @@
-r"""The Numba backend: the filter of all graphs and heads, and its gradient, on the cores of the CPU.
+r"""The filter of all graphs and heads on the cores of the CPU: locate, index, splat, blur, slice, and the near field.
 
 Graphs and heads go through their lattices one by one, each by the same steps as if it were alone, so that nothing beside it
 can change a bit of its output.
@@ -7,250 +7,308 @@ can change a bit of its output.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...kernels.graphs import GraphGroups
-from ...kernels.legacy import as_array, use_threads
 from ...kernels.points import Gradients, Points
-from ..coefficients import FADE_START, MultiScaleWeights, multiscale_weights, separable_weights
-from ..levels import FLOOR, finest_level, mean_pairs_cell
+from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
+from ..coefficients import multiscale_weights, separable_weights
+from ..levels import FLOOR, finest_level
 from ..ops import FilterCall
 from ..reference.filter import checked_groups
-from ..scheme import MultiScale, Scheme, Separable
-from . import build, rows
-from .lattice import Lattice, SeparableLattice, multipliers, sort_keys
-from .near import NearField
-from .pairs import PairWeight
-from .sorting import run_starts
+from ..scheme import MultiScale, Separable
+from .blur import blur, direct_rows, pass_rows
+from .index import Corners, Level, coarsen, index, lay_out, planned_vertices
+from .locate import (
+    Coordinates,
+    Frame,
+    Simplices,
+    double_precision,
+    kuhn_coordinates,
+    locate,
+    planned_simplices,
+    self_gradients,
+    self_weights,
+)
+from .near import find_cells, mean_pairs, near_field
+from .plan import CloudPlan, allocate_plan, empty_plan, plan_of_cloud
+from .slice import add_coarser, add_position_gradients, add_self_term, slice_gradients, slice_rows
+from .splat import splat, splat_coarser
+
+GAP = 4
+"""A segment of vertices ends where the next one is further away: fewer, longer runs against empty rows."""
+
+NO_GAP = 1
+"""The gap where one pass of the blur reads what another wrote: an empty row would no longer be empty."""
 
 
 def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Returns output, normaliser and plan; see :class:`phgcn.lattice.ops.FilterBackend`."""
     groups = checked_groups(points, call)
-    use_threads()
-    positions, values, queries = (None if t is None else as_array(t) for t in points[:3])
-    normalise = call.normalise
-    targets = positions if queries is None else queries
-    heads, channels = values.shape[1:]
-    out = np.empty((len(targets), heads, channels), values.dtype)
-    norm = np.empty((len(targets) if normalise else 0, heads), values.dtype)
-    width = rows.padded(channels + normalise)
-    keys = rows.pack_points(positions, groups.key_order)
-    asked = keys if queries is None else rows.pack_points(queries, groups.query_order)
-    packed = rows.pack_values(values, groups.key_order, normalise, width)
-    summed = np.zeros((heads, len(targets), width), values.dtype)
-    for head, k, q in _clouds(heads, groups, call):
-        cloud = _cloud(keys[head, k], None if queries is None else asked[head, q], call.scheme, normalise)
-        cloud.forward(packed[head, k], summed[head, q])
-    rows.unpack_values(summed, groups.query_order, normalise, out, norm)
-    return torch.from_numpy(out), torch.from_numpy(norm), []
+    packed = pack_points(points, groups, call.normalise)
+    plan = empty_plan(points, call.scheme) if keep_plan else []
+    summed = np.zeros((*packed.queries.shape[:2], packed.rows.shape[2]), packed.rows.dtype)
+    for cloud in _clouds(points, packed, groups, call, plan, planned=False):
+        filter_cloud(cloud, packed.rows[cloud.head, cloud.key_slice], summed[cloud.head, cloud.query_slice], call)
+    return *unpack_output(summed, points, groups, call.normalise), plan
 
 
 def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     groups = checked_groups(points, call)
-    use_threads()
-    positions, values, queries = (None if t is None else as_array(t) for t in points[:3])
-    normalise = call.normalise
-    heads, channels = values.shape[1:]
-    grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
-    grad_queries = None if queries is None else np.empty_like(queries)
-    width = rows.padded(channels + normalise)
-    keys = rows.pack_points(positions, groups.key_order)
-    asked = keys if queries is None else rows.pack_points(queries, groups.query_order)
-    packed = rows.pack_values(values, groups.key_order, normalise, width)
-    grads = rows.pack_gradients(as_array(grad), as_array(out), as_array(norm), groups.query_order, normalise, width)
-    grad_rows, grad_keys = np.zeros_like(packed), np.zeros_like(keys)
-    grad_asked = grad_keys if queries is None else np.zeros_like(asked)
-    for head, k, q in _clouds(heads, groups, call):
-        cloud = _cloud(keys[head, k], None if queries is None else asked[head, q], call.scheme, normalise)
-        of_keys, of_asked = grad_keys[head, k], grad_asked[head, q]
-        cloud.backward(packed[head, k], grads[head, q], grad_rows[head, k], of_keys, of_asked)
-    rows.unpack_columns(grad_rows, groups.key_order, grad_values)
-    rows.unpack_columns(grad_keys, groups.key_order, grad_positions)
-    if queries is not None:
-        rows.unpack_columns(grad_asked, groups.query_order, grad_queries)
-    return Gradients(*(None if g is None else torch.from_numpy(g) for g in (grad_positions, grad_values, grad_queries)))
+    packed = pack_points(points, groups, call.normalise)
+    grads = pack_gradients(grad, out, norm, groups, call.normalise)
+    of_keys, of_rows = (np.zeros(array.shape, array.dtype) for array in packed[:2])
+    of_queries = of_keys if points.queries is None else np.zeros(packed.queries.shape, packed.queries.dtype)
+    for cloud in _clouds(points, packed, groups, call, plan, planned=bool(plan)):
+        k, q = (cloud.head, cloud.key_slice), (cloud.head, cloud.query_slice)
+        filter_cloud_gradients(cloud, packed.rows[k], grads[q], CloudGradients(of_keys[k], of_rows[k], of_queries[q]), call)
+    return unpack_gradients(of_keys, of_rows, of_queries, points, groups)
 
 
-# One graph and head at a time
+# One cloud at a time
 
 
-def _clouds(heads: int, groups: GraphGroups, call: FilterCall) -> Iterator[tuple[int, slice, slice]]:
-    """Head, keys and queries of all that goes through a lattice."""
+class Cloud:
+    r"""The points of one graph and head.
+
+    Args:
+        head (int), key_slice, query_slice (slice): Where its keys and queries lie among all packed points.
+        points (np.ndarray): Its keys, then its queries if these are not the keys themselves, :math:`(P, D)`.
+        first_query (int): The number of the first query among its points; 0 where the keys attend to themselves.
+        plan (list[CloudPlan]): The plan of each lattice.
+        planned (bool): Whether the plan is filled in.
+    """
+
+    def __init__(self, place: tuple[int, slice, slice], points: np.ndarray, first_query: int, plan, planned: bool) -> None:
+        self.head, self.key_slice, self.query_slice = place
+        self.points, self.first_query = points, first_query
+        self.plan: list[CloudPlan] = plan
+        self.planned = planned
+
+    @cached_property
+    def is_one_point(self) -> bool:
+        """Whether all points coincide and attend to themselves."""
+        first, last = self.points[0], self.points[-1]
+        return self.attends_to_itself and np.array_equal(first, last) and bool((self.points == first).all())
+
+    @property
+    def attends_to_itself(self) -> bool:
+        return self.first_query == 0
+
+    @cached_property
+    def exact(self) -> Coordinates:
+        """Positions in double precision, and their extent."""
+        return double_precision(self.points)
+
+
+class CloudGradients(NamedTuple):
+    """Where the gradients of a cloud's keys (N, D), rows (N, C) and queries (M, D) are added."""
+
+    keys: np.ndarray
+    rows: np.ndarray
+    queries: np.ndarray
+
+
+class Lattice(NamedTuple):
+    """One lattice over one cloud: where its points lie, and the vertices of its levels, finest first."""
+
+    frame: Frame
+    simplices: Simplices
+    corners: Corners
+    levels: list[Level]
+
+
+def _clouds(
+    points: Points, packed: Packed, groups: GraphGroups, call: FilterCall, plan: list[Tensor], planned: bool
+) -> Iterator[Cloud]:
+    """Yields all clouds that go through a lattice and are not empty; without a plan to keep, they share the memory of one."""
+    heads, keys = packed.keys.shape[:2]
+    itself = points.queries is None
+    queries = 0 if itself else packed.queries.shape[1]
+    slices = [(k, q) for k, q in groups.slices(more_than=call.more_than) if k.stop > k.start and q.stop > q.start]
+    lattices = call.scheme.lattices if isinstance(call.scheme, MultiScale) else 1
+    sizes = [k.stop - k.start + (0 if itself else q.stop - q.start) for k, q in slices]
+    scratch = [] if plan else allocate_plan(points.positions, 1, max(sizes, default=0), call.scheme)
+    number = 0
     for head in range(heads):
-        for k, q in groups.slices(more_than=call.more_than):
-            yield head, k, q
+        for (k, q), size in zip(slices, sizes, strict=True):
+            cloud_points = packed.keys[head, k]
+            if not itself:
+                cloud_points = np.concatenate([cloud_points, packed.queries[head, q]])
+            begin = head * (keys + queries) + k.start + (0 if itself else q.start)
+            place = (plan, number, begin) if plan else (scratch, 0, 0)
+            parts = [plan_of_cloud(place[0], lattice, *place[1:], size) for lattice in range(lattices)]
+            yield Cloud((head, k, q), cloud_points, 0 if itself else k.stop - k.start, parts, planned)
+            number += 1
 
 
-def _cloud(keys, queries, scheme: Scheme, normalise: bool):
-    """The filter of one cloud of points."""
-    lone = len(keys) == 0 or (queries is not None and len(queries) == 0)
-    if lone:
-        return _NoCloud()
-    low, high = build.extent(keys)
-    if queries is None and np.array_equal(low, high):
-        return _PointCloud()
-    if isinstance(scheme, Separable):
-        return _SeparableCloud(keys, queries, scheme, normalise)
-    assert isinstance(scheme, MultiScale)
-    return _MultiScaleCloud(keys, queries, scheme, normalise)
+def filter_cloud(cloud: Cloud, rows: np.ndarray, out: np.ndarray, call: FilterCall) -> None:
+    """Adds the filter of a cloud's rows (N, C) to ``out``, (M, C)."""
+    if cloud.is_one_point:
+        out += rows.sum(axis=0)
+    elif isinstance(call.scheme, Separable):
+        separable(cloud, rows, out, call.scheme)
+    else:
+        multiscale(cloud, rows, out, call.scheme)
+    _add_floor(cloud, rows, out, call)
 
 
-class _NoCloud:
-    """No keys or no queries: nothing to sum."""
-
-    def forward(self, packed, summed) -> None:
-        pass
-
-    def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
-        pass
-
-
-class _PointCloud:
-    """All points are one: every weight is 1."""
-
-    def forward(self, packed, summed) -> None:
-        summed += packed.sum(axis=0)
-
-    def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
-        grad_rows += grads.sum(axis=0)
+def filter_cloud_gradients(cloud: Cloud, rows: np.ndarray, grads: np.ndarray, into: CloudGradients, call: FilterCall) -> None:
+    """Adds the gradients of a cloud, from its rows (N, C) and the gradients of its output (M, C)."""
+    if cloud.is_one_point:
+        into.rows[:] += grads.sum(axis=0)
+    elif isinstance(call.scheme, Separable):
+        separable_gradients(cloud, rows, grads, into, call.scheme)
+    else:
+        multiscale_gradients(cloud, rows, grads, into, call.scheme)
+    _add_floor(cloud, grads, into.rows, call)
 
 
-class _Cloud:
-    """What the lattice filters share: in cross-attention, keys and queries are one list of points, and the queries are
-    those from ``begin`` on; in attention of a cloud to itself, all points are both."""
-
-    def __init__(self, keys, queries, normalise: bool) -> None:
-        self.keys, self.queries = keys, queries
-        self.points = keys if queries is None else np.concatenate([keys, queries])
-        self.begin = 0 if queries is None else len(keys)
-        self.floor = FLOOR if normalise and queries is not None else 0.0
-
-    def _add_floor(self, given, summed) -> None:
-        if self.floor:
-            summed += (self.floor / len(self.keys) * given.sum(axis=0)).astype(given.dtype)
+def _add_floor(cloud: Cloud, rows: np.ndarray, out: np.ndarray, call: FilterCall) -> None:
+    """Adds the lower bound of the denominator in cross-attention, times the mean of all keys' values."""
+    if call.normalise and not cloud.attends_to_itself:
+        out += (FLOOR / cloud.first_query * rows.sum(axis=0)).astype(rows.dtype)
 
 
-class _SeparableCloud(_Cloud):
-    """The paper's filter."""
+def _lattice(cloud: Cloud, number: int, finest: int, spacing: float, hops: tuple[int, ...], gap: int) -> Lattice:
+    """Lays a lattice over a cloud: fills in the plan, or reads it."""
+    frame, plan = kuhn_coordinates(cloud.points, spacing, hops, number), cloud.plan[number]
+    if not cloud.planned:
+        locate(frame, finest, plan)
+        index(frame, planned_simplices(plan), finest, plan)
+    corners, vertices = planned_vertices(plan)
+    levels = [lay_out(vertices, frame.keys(finest), gap)]
+    for level in range(finest + 1, len(hops)):
+        levels.append(lay_out(coarsen(levels[-1].vertices, frame.keys(level)), frame.keys(level), gap))
+    return Lattice(frame, planned_simplices(plan), corners, levels)
 
-    def __init__(self, keys, queries, scheme: Separable, normalise: bool) -> None:
-        super().__init__(keys, queries, normalise)
-        spacing, weights, self.scale = separable_weights(scheme, keys.shape[1])
-        self.lattice = SeparableLattice(self.points, spacing, weights)
 
-    def forward(self, packed, summed) -> None:
-        self.lattice.slice(self.lattice.filter(packed), summed, self.scale, self.begin)
-        self._add_floor(packed, summed)
+# Nested lattices, the near field and the exact self term
 
-    def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
-        values, gradients = self.lattice.filter(packed), self.lattice.adjoint(grads, self.begin)
-        given = packed, grads, self.begin, grad_rows, grad_keys, grad_queries
-        self.lattice.slice_gradients(values, gradients, 0, self.scale, np.empty((0, 0)), *given)
-        self._add_floor(grads, grad_rows)
+
+def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiScale) -> None:
+    """Filters through nested lattices, adds the near field of the finest one used, and the exact self term."""
+    fitted, finest = multiscale_weights(scheme, cloud.points.shape[1]), _finest_level(cloud, scheme)
+    self_term = np.full(len(cloud.points), fitted.self_target(finest))
+    for number in range(scheme.lattices):
+        lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP)
+        table = _blur_levels(lattice, scheme, finest, rows, rows[:0, :0], 0)
+        slice_rows(table, lattice.simplices, lattice.corners, lattice.levels[0], cloud.first_query, out)
+        if cloud.attends_to_itself:
+            self_term -= self_weights(lattice.frame, _self_tables(scheme, cloud), finest)
+    if finest > 0:
+        near_field(find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest), rows, out)
+    if cloud.attends_to_itself:
+        add_self_term(self_term, rows, out)
+
+
+def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: MultiScale) -> None:
+    """Adds the gradients of :func:`multiscale`.  The filter is symmetric: gradients go through it as values do."""
+    fitted, finest = multiscale_weights(scheme, cloud.points.shape[1]), _finest_level(cloud, scheme)
+    self_term = np.full(len(cloud.points), fitted.self_target(finest))
+    for number in range(scheme.lattices):
+        lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP)
+        table = _blur_levels(lattice, scheme, finest, rows, grads, cloud.first_query)
+        located = lattice.simplices, lattice.corners, lattice.levels[0]
+        slope = slice_gradients(table, table, rows.shape[1], *located, rows, grads, cloud.first_query, into.rows)
+        if cloud.attends_to_itself:
+            self_term -= self_gradients(lattice.frame, _self_tables(scheme, cloud), finest, rows, grads, slope)
+        _add_positions(cloud, slope, 0.5**finest * lattice.frame.matrix, into)
+    if cloud.attends_to_itself:
+        add_self_term(self_term, grads, into.rows)
+    if finest > 0:
+        near = find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest)
+        if cloud.attends_to_itself:
+            near_field(near, grads, into.rows, (grads, rows), (rows, grads), into.keys)
+        else:
+            near_field(near, target_rows=(grads,), source_rows=(rows,), grad=into.queries)
+            near_field(near.swapped(), grads, into.rows, (rows,), (grads,), into.keys)
+
+
+def _finest_level(cloud: Cloud, scheme: MultiScale) -> int:
+    if cloud.planned:
+        return int(cloud.plan[0].sizes[0])
+    fitted = multiscale_weights(scheme, cloud.points.shape[1])
+    return finest_level(scheme, fitted, lambda radius: mean_pairs(cloud.exact, cloud.first_query, radius, scheme.pairs))
+
+
+def _self_tables(scheme: MultiScale, cloud: Cloud) -> np.ndarray:
+    """Returns the stencil weights between vertices of one simplex, of all levels, for one of the averaged lattices."""
+    dim = cloud.points.shape[1]
+    return multiscale_weights(scheme, dim).simplex_tables(dim) / scheme.lattices
+
+
+def _blur_levels(lattice: Lattice, scheme: MultiScale, finest: int, rows, others, first_other: int) -> np.ndarray:
+    """Splats rows, blurs them on every level, and adds up the levels: rows of the finest sites to slice from."""
+    dim, levels = lattice.frame.w.shape[1], lattice.levels
+    weights = multiscale_weights(scheme, dim).weights[finest:]
+    table = splat(rows, others, first_other, lattice.simplices, lattice.corners, levels[0])
+    blurred = []
+    for number, level in enumerate(levels):
+        if number > 0:
+            table = splat_coarser(table, levels[number - 1], level)
+        stencil_rows = direct_rows(dim, scheme.hops[finest + number])
+        blurred.append(np.empty_like(table))
+        blur(table, level, stencil_rows, weights[number] / scheme.lattices, blurred[-1])
+    for number in range(len(levels) - 1, 0, -1):
+        add_coarser(blurred[number - 1], levels[number - 1], blurred[number], levels[number])
+    return blurred[0]
+
+
+def _add_positions(cloud: Cloud, slope: np.ndarray, matrix: np.ndarray, into: CloudGradients) -> None:
+    """Adds derivatives by Kuhn coordinates to the gradients of keys and queries."""
+    add_position_gradients(slope[: len(into.keys)], matrix, into.keys)
+    if not cloud.attends_to_itself:
+        add_position_gradients(slope[cloud.first_query :], matrix, into.queries)
+
+
+# The paper's filter
+
+
+def separable(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Separable) -> None:
+    """Filters as the paper does: one pass along each of the lattice's directions, over touched vertices only."""
+    spacing, weights, scale = separable_weights(scheme, cloud.points.shape[1])
+    lattice = _lattice(cloud, 0, 0, spacing, (len(weights) - 1,), NO_GAP)
+    located = lattice.simplices, lattice.corners, lattice.levels[0]
+    table = _passes(splat(rows, rows[:0, :0], 0, *located), lattice, weights, scale, 1)
+    slice_rows(table, *located, cloud.first_query, out)
+
+
+def separable_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: Separable) -> None:
+    """Adds the gradients of :func:`separable`.  Over touched vertices only, the passes do not commute: gradients take them in
+    reverse."""
+    spacing, weights, scale = separable_weights(scheme, cloud.points.shape[1])
+    lattice = _lattice(cloud, 0, 0, spacing, (len(weights) - 1,), NO_GAP)
+    located = lattice.simplices, lattice.corners, lattice.levels[0]
+    values = _passes(splat(rows, rows[:0, :0], 0, *located), lattice, weights, scale, 1)
+    blurred = _passes(splat(rows[:0, :0], grads, cloud.first_query, *located), lattice, weights, scale, -1)
+    slope = slice_gradients(values, blurred, 0, *located, rows, grads, cloud.first_query, into.rows)
+    _add_positions(cloud, slope, lattice.frame.matrix, into)
+
+
+def _passes(table: np.ndarray, lattice: Lattice, weights: np.ndarray, scale: float, order: int) -> np.ndarray:
+    """Blurs along one direction after the other, in ascending or descending order; scales the sum."""
+    dim, spare = lattice.frame.w.shape[1], np.empty_like(table)
+    directions = range(dim + 1)[::order]
+    for direction in directions:
+        factor = scale if direction == directions[-1] else 1.0
+        blur(table, lattice.levels[0], pass_rows(dim, len(weights) - 1, direction), factor * weights, spare)
+        table, spare = spare, table
+    return table
 
 
 def separable_rows(points: np.ndarray, values: np.ndarray, spacing: float, weights: np.ndarray) -> np.ndarray:
-    """The paper's filter of one cloud with weights of one's own: what they are fitted with."""
-    lattice = SeparableLattice(points, spacing, weights)
+    """Filters one cloud as the paper does with weights of one's own: what they are fitted with."""
+    scheme = Separable(width=2 * len(weights) - 1, spacing=spacing, weights=tuple(weights))
+    everything = slice(0, len(points))
+    plan = allocate_plan(torch.from_numpy(points).unsqueeze(1), 1, len(points), scheme)
     out = np.zeros_like(values)
-    lattice.slice(lattice.filter(values), out)
+    cloud = Cloud((0, everything, everything), points, 0, [plan_of_cloud(plan, 0, 0, 0, len(points))], False)
+    separable(cloud, values, out, scheme)
     return out
-
-
-class _MultiScaleCloud(_Cloud):
-    """Nested lattices, the exact self term and the near field."""
-
-    def __init__(self, keys, queries, scheme: MultiScale, normalise: bool) -> None:
-        super().__init__(keys, queries, normalise)
-        self.fitted = multiscale_weights(scheme, keys.shape[1])
-        self.level = finest_level(scheme, self.fitted, lambda radius: mean_pairs(keys, queries, radius, scheme.pairs))
-        self.tables = self.fitted.simplex_tables(keys.shape[1])[self.level :]
-        self.lattices = [
-            Lattice(self.points, scheme.spacing, scheme.hops, self.fitted.weights, self.level, shift)
-            for shift in range(scheme.lattices)
-        ]
-
-    def _near_field(self, targets, sources) -> NearField:
-        return NearField(targets, sources, _near_law(self.fitted, self.level, sources.dtype))
-
-    def _self_terms(self) -> np.ndarray:
-        """What is added to each point's weight on itself."""
-        given = np.zeros(len(self.points))
-        once = np.empty(len(self.points))
-        for lattice in self.lattices:
-            build.self_weights(lattice.w, lattice.base, lattice.scale, self.tables, once)
-            given += once
-        return (self.fitted.self_target(self.level) - given / len(self.lattices)).astype(self.points.dtype)
-
-    def forward(self, packed, summed) -> None:
-        for lattice in self.lattices:
-            lattice.slice(lattice.filter(packed), summed, 1 / len(self.lattices), self.begin)
-        if self.level > 0:
-            targets = self.keys if self.queries is None else self.queries
-            self._near_field(targets, self.keys).add(packed, summed)
-        if self.queries is None:
-            rows.add_scaled(summed, self._self_terms(), packed)
-        self._add_floor(packed, summed)
-
-    def backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
-        given = packed, grads, self.begin, grad_rows, grad_keys, grad_queries
-        for lattice in self.lattices:
-            table = lattice.filter(packed, grads, self.begin)
-            own = self._self_slopes(lattice, packed, grads)
-            lattice.slice_gradients(table, table, packed.shape[1], 1 / len(self.lattices), own, *given)
-        if self.queries is None:
-            rows.add_scaled(grad_rows, self._self_terms(), grads)
-        if self.level > 0:
-            self._near_backward(packed, grads, grad_rows, grad_keys, grad_queries)
-        self._add_floor(grads, grad_rows)
-
-    def _self_slopes(self, lattice: Lattice, packed, grads) -> np.ndarray:
-        """The derivative of the self terms by the points' Kuhn coordinates; none in cross-attention."""
-        if self.queries is not None:
-            return np.empty((0, 0))
-        slopes = np.empty(self.points.shape)
-        build.self_weights_backward(lattice.w, lattice.base, lattice.scale, self.tables, packed, grads, slopes)
-        return slopes
-
-    def _near_backward(self, packed, grads, grad_rows, grad_keys, grad_queries) -> None:
-        if self.queries is None:
-            near = self._near_field(self.keys, self.keys)
-            near.add(grads, grad_rows, rows.beside(grads, packed), rows.beside(packed, grads), grad_keys)
-            return
-        self._near_field(self.queries, self.keys).add(own=grads, products=packed, grad=grad_queries)
-        self._near_field(self.keys, self.queries).add(grads, grad_rows, packed, grads, grad_keys)
-
-
-def _near_law(fitted: MultiScaleWeights, level: int, dtype: np.dtype) -> PairWeight:
-    radius, kind = fitted.radius[level], dtype.type
-    return PairWeight(kind(radius), kind(FADE_START * radius), fitted.amplitude[level].astype(dtype), kind(fitted.rate))
-
-
-def mean_pairs(keys: np.ndarray, queries: np.ndarray | None, radius: float, enough: float) -> float:
-    """About how many keys a query has within a radius, on average: how many share a cell with the volume of the ball.
-
-    The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut into :math:`2^D` parts.
-    Where the pairs are surely more than ``enough``, the number of cells tells, and they are not counted.
-    """
-    side = mean_pairs_cell(keys.shape[1], radius)
-    points = keys if queries is None else np.concatenate([keys, queries])
-    corner = points.mean(axis=0, dtype=np.float64) - side / 2
-    low, high = (np.floor((edge - corner) / side) for edge in build.extent(points))
-    if queries is None:
-        cells = np.prod(high - low + 1)
-        if len(keys) / cells > enough + 1:  # however they are spread
-            return len(keys) / cells - 1
-    base = low - 1
-    multiplier, bits, _ = multipliers(high - base + 1)
-    key, index = sort_keys(build.cube_keys(points, corner + base * side, 1 / side, multiplier), bits)
-    start = run_starts(key)
-    count = np.diff(start).astype(np.float64)
-    if queries is None:
-        return float((count * (count - 1)).sum() / len(keys))
-    of_keys = np.add.reduceat((index < len(keys)).astype(np.float64), start[:-1])
-    return float((of_keys * (count - of_keys)).sum() / len(queries))

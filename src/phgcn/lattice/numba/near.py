@@ -1,65 +1,305 @@
-r"""The near field: what coarse lattice levels miss at short range, summed pair by pair."""
+r"""Near field: the short range that coarse levels miss, summed pair by pair.
+
+The weight of a pair at distance :math:`r` is
+
+.. math::
+    R(r) = s(r) \Big( e^{-r} - \sum_j A_j\, q^{4^j} \Big), \qquad q = e^{-g r^2}
+
+the exact weight less what the levels that are used give the pair on average; :math:`s` leads smoothly to zero at the radius.
+The derivative at :math:`r = 0` is taken as 0.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
+from typing import NamedTuple
 
 import numpy as np
 
-from . import build
-from .lattice import multipliers, sort_keys
-from .pairs import Cells, PairWeight, coordinate_lines, near_pairs
-from .sorting import run_starts
+from ...exact.numba.pairs import add_slopes, add_weighted_rows, coordinate_lines, exp_negative, squared_distances
+from ...kernels.numba import helper, kernel
+from ...kernels.threads import run_rows
+from ..coefficients import FADE_START, MultiScaleWeights
+from ..levels import mean_pairs_cell
+from .keys import Keys, choose_keys, wrap_keys
+from .locate import Coordinates, cube_keys
+from .sorting import lower_bound, run_starts, sort_keys
 
 CELL_DIMENSIONS = 4
 """Cells are laid over this many coordinates at most: every further one would triple the cells around a point."""
 
+CANDIDATES = 4096
+"""Sources near a cell that are held at a time."""
 
-class NearField:
-    r"""The pairs of targets and sources within a radius.
+GRAIN = 16
+ROWS = 8192
+"""Cells, and rows, that a thread takes at least."""
 
-    Args:
-        targets (np.ndarray): Positions in units of :math:`1/\lambda`, :math:`(M, D)`.
-        sources (np.ndarray): Positions, :math:`(N, D)`; the very same array for attention of a cloud to itself.
-        law (PairWeight): The weight of a pair.
+
+class Cells(NamedTuple):
+    r"""Points in the order of the cells, as wide as the near field's radius, that they lie in.
+
+    Shapes:
+        - **key:** the key of each cell, ascending, uint64, :math:`(B,)`
+        - **start:** its first point, and the end of the last cell, int32, :math:`(B+1,)`
+        - **point:** the number of each point, int32, :math:`(N,)`
+        - **position:** coordinate by coordinate, :math:`(D', N)`, :math:`D'` the next multiple of four
     """
 
-    def __init__(self, targets: np.ndarray, sources: np.ndarray, law: PairWeight) -> None:
-        self.law = law
-        dim = min(sources.shape[1], CELL_DIMENSIONS)
-        low, high = build.extent(sources)
-        for lowest, highest in [build.extent(targets)]:
-            low, high = np.minimum(low, lowest)[:dim], np.maximum(high, highest)[:dim]
-        self.multiplier, self.bits, self.hashed = multipliers((high - low) / law.radius + 4)
-        prefix = np.array(list(itertools.product((-1, 0, 1), repeat=dim - 1)), np.int64).reshape(3 ** (dim - 1), -1)
-        self.row_prefix = prefix
-        self.row_key = (prefix.astype(np.uint64) * self.multiplier[:-1]).sum(axis=1, dtype=np.uint64)
-        self.source = self._cells(sources, low)
-        self.target = self.source if targets is sources else self._cells(targets, low)
+    key: np.ndarray
+    start: np.ndarray
+    point: np.ndarray
+    position: np.ndarray
 
-    def _cells(self, points: np.ndarray, low: np.ndarray) -> Cells:
-        side = float(self.law.radius)
-        base = (np.floor(low / side) - 1) * side
-        keys, index = sort_keys(build.cube_keys(points, base, 1 / side, self.multiplier), self.bits)
-        start = run_starts(keys)
-        lead = points[index[start[:-1]], : len(low) - 1].astype(np.float64)
-        prefix = np.floor((lead - base[:-1]) * (1 / side)).astype(np.int64)
-        return Cells(keys[start[:-1]], prefix, start, index, coordinate_lines(build.take_rows(points, index)))
 
-    def add(self, rows=None, out=None, own=None, products=None, grad=None) -> None:
-        """Adds to the rows ``out`` of the targets the rows of the sources, weighted, and to the gradient ``grad`` of the
-        targets' positions; either may be left out.  See :func:`phgcn.lattice.numba.pairs.all_pairs`."""
-        target, source = self.target.point, self.source.point
-        none = np.empty((0, 0), self.source.position.dtype)
-        summed = none if out is None else np.zeros(out.shape, none.dtype)
-        slopes = none if grad is None else np.zeros(grad.shape, none.dtype)
-        near_pairs(
-            self.target, self.source, self.hashed, self.row_key, self.row_prefix, self.law,
-            none if rows is None else build.take_rows(rows, source), summed,
-            none if own is None else build.take_rows(own, target),
-            none if products is None else build.take_rows(products, source), slopes,
-        )  # fmt: skip
-        if out is not None:
-            build.add_rows_at(out, target, summed)
-        if grad is not None:
-            build.add_rows_at(grad, target, slopes)
+class NearField(NamedTuple):
+    """The near field between targets and sources, the very same cells where points attend to themselves.
+
+    Args:
+        target, source (Cells): The points.
+        row_key (np.ndarray): The keys of the offsets to the rows of cells around a cell, uint64, (R,).
+        constants (np.ndarray): ``radius²``, ``1 / (radius² - fade_start²)``, decay rate ``g``, amplitudes ``A``.
+    """
+
+    target: Cells
+    source: Cells
+    row_key: np.ndarray
+    constants: np.ndarray
+
+    def swapped(self) -> NearField:
+        """Returns the same pairs with targets and sources exchanged."""
+        return self._replace(target=self.source, source=self.target)
+
+
+def find_cells(points: np.ndarray, exact: Coordinates, first_query: int, fitted: MultiScaleWeights, level: int) -> NearField:
+    """Sorts points into cells: the queries, from ``first_query`` on, are the targets; without queries all points are both.
+
+    Args:
+        points (np.ndarray): Positions, (P, D).
+        exact (Coordinates): The same in double precision, and their extent.
+        first_query (int): The number of the first query; 0 if there are none.
+        fitted (MultiScaleWeights): The weights.
+        level (int): The finest level used.
+    """
+    radius, dim = fitted.radius[level], min(points.shape[1], CELL_DIMENSIONS)
+    keys = wrap_keys((exact.high - exact.low)[:dim] / radius + 4)
+    base = (np.floor(exact.low / radius) - 1) * radius
+    prefix = np.array(list(itertools.product((-1, 0, 1), repeat=dim - 1)), np.int64).reshape(3 ** (dim - 1), -1)
+    fade = 1 / (radius**2 * (1 - FADE_START**2))
+    constants = np.array([radius**2, fade, fitted.rate, *fitted.amplitude[level]], points.dtype)
+
+    def cells(places: slice) -> Cells:
+        key, point = sort_keys(cube_keys(exact.w[places], base, 1 / radius, keys), keys.bits)
+        start = run_starts(key)
+        return Cells(key[start[:-1]], start.astype(np.int32), point, coordinate_lines(take(point, points[places])))
+
+    if first_query == 0:
+        both = cells(slice(None))
+        return NearField(both, both, keys.of_prefix(prefix), constants)
+    return NearField(cells(slice(first_query, None)), cells(slice(first_query)), keys.of_prefix(prefix), constants)
+
+
+def near_field(near: NearField, rows=None, out=None, target_rows=(), source_rows=(), grad=None) -> None:
+    r"""Adds :math:`\sum_{r < \rho} R(r) f_j` to the rows of the targets, and the derivatives of the weights times
+    :math:`\langle a_i, b_j \rangle` to the gradients of their positions; either part may be left out.
+
+    Shapes:
+        - **rows:** :math:`f`, :math:`(N, C)`, **out:** :math:`(M, C)`
+        - **target_rows:** :math:`a`, tables of :math:`M` rows that are put side by side, **source_rows:** likewise :math:`b`,
+          of :math:`N` rows, **grad:** :math:`(M, D)`
+    """
+    target, source = near.target, near.source
+    none = np.empty((0, 0), near.constants.dtype)
+    summed, slopes = (none if array is None else np.zeros(array.shape, array.dtype) for array in (out, grad))
+    sorted_rows = none if rows is None else take(source.point, rows)
+    products = (none, none) if grad is None else (take(target.point, *target_rows), take(source.point, *source_rows))
+    run_rows(
+        sum_near_pairs, len(target.key), GRAIN, target.key, target.start, target.position, source.key, source.start,
+        source.position, near.row_key, near.constants, sorted_rows, summed, *products, slopes,
+    )  # fmt: skip
+    for table, added in ((out, summed), (grad, slopes)):
+        if table is not None:
+            run_rows(add_rows_at, len(added), ROWS, target.point, added, table)
+
+
+def take(index: np.ndarray, *tables: np.ndarray) -> np.ndarray:
+    """Copies the rows of tables at the given places, side by side."""
+    out, column = np.empty((len(index), sum(table.shape[1] for table in tables)), tables[0].dtype), 0
+    for table in tables:
+        run_rows(take_rows, len(index), ROWS, index, table, column, out)
+        column += table.shape[1]
+    return out
+
+
+def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: float = math.inf) -> float:
+    """Estimates how many keys a query has within a radius, on average: those that share a cell with the volume of the ball.
+
+    The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut into :math:`2^D` parts.
+    Where the pairs are surely more than ``enough``, the number of cells tells, and they are not counted.
+    """
+    count, dim = points.w.shape
+    side = mean_pairs_cell(dim, radius)
+    corner = points.w.mean(axis=0) - side / 2
+    low, high = (np.floor((edge - corner) / side) for edge in (points.low, points.high))
+    if first_query == 0:
+        cells = np.prod(high - low + 1)
+        if count / cells > enough + 1:  # however they are spread
+            return float(count / cells - 1)
+    base = low - 1
+    keys: Keys = choose_keys(high - base + 1)
+    key, index = sort_keys(cube_keys(points.w, corner + base * side, 1 / side, keys), keys.bits)
+    start = run_starts(key)
+    size = np.diff(start).astype(np.float64)
+    if first_query == 0:
+        return float((size * (size - 1)).sum() / count)
+    of_keys = np.add.reduceat((index < first_query).astype(np.float64), start[:-1])
+    return float((of_keys * (size - of_keys)).sum() / (count - first_query))
+
+
+# Kernels
+
+
+@kernel("int64, int64, int32[::1], real[:, ::1], uint64, real[:, ::1]")
+def take_rows(begin, end, index, table, column, out):
+    """Copies rows, ``out[a] = table[index[a]]``, to columns from ``column`` on."""
+    for a in range(begin, end):
+        p = index[a]
+        for c in range(np.uint64(table.shape[1])):
+            out[a, column + c] = table[p, c]
+
+
+@kernel("int64, int64, int32[::1], real[:, ::1], real[:, ::1]")
+def add_rows_at(begin, end, index, rows, out):
+    """Adds rows at places that are all different, ``out[index[a]] += rows[a]``."""
+    for a in range(begin, end):
+        p = index[a]
+        for c in range(rows.shape[1]):
+            out[p, c] += rows[a, c]
+
+
+@helper
+def weigh_pairs(square, count, constants, power, weight, slope, slopes):
+    r"""Computes the weights of pairs at squared distances and, if ``slopes``, twice their derivatives by the squared distance:
+    times the difference of two points, the gradient."""
+    real = constants.dtype.type
+    zero, one, two, three = real(0), real(1), real(2), real(3)
+    outer, fade, rate = constants[0], constants[1], constants[2]
+    for e in range(count):
+        weight[e] = exp_negative(-math.sqrt(square[e]))
+        power[e] = exp_negative(-rate * square[e])
+    if slopes:
+        for e in range(count):
+            r = math.sqrt(square[e])
+            slope[e] = -weight[e] / r if r > zero else zero
+    for j in range(3, constants.shape[0]):
+        a = constants[j]
+        if slopes:
+            for e in range(count):
+                slope[e] += two * rate * a * power[e]
+        for e in range(count):
+            q = power[e]
+            weight[e] -= a * q
+            power[e] = (q * q) * (q * q)
+        rate *= two * two
+    for e in range(count):
+        t = min(one, (outer - square[e]) * fade)
+        s = t * t * (three - two * t)
+        if slopes:
+            slope[e] = s * slope[e] - (two * two * three) * t * (one - t) * fade * weight[e]
+        weight[e] *= s
+
+
+@helper
+def find_runs(key, source_key, source_start, row_key, pointer, run):
+    """Finds the sources in the cells around the cell of a key: one run of points for each row of cells.
+
+    As keys ascend, so do the cells around them: they are found by pointers that only move forward.
+    """
+    cells = source_key.shape[0]
+    for r in range(row_key.shape[0]):
+        lowest = key + row_key[r] - np.uint64(1)
+        p = pointer[r]
+        if p > 0 and source_key[p - 1] >= lowest:
+            p = 0  # the key has wrapped around
+        while p < cells and source_key[p] < lowest:
+            p += 1
+        pointer[r] = p
+        run[r, 0] = source_start[p]
+        while p < cells and source_key[p] <= lowest + np.uint64(2):
+            p += 1
+        run[r, 1] = source_start[p]
+
+
+@helper
+def find_box(position, first, last, box):
+    """Finds the lowest and the highest coordinates of some points."""
+    for k in range(position.shape[0]):
+        low = high = position[k, first]
+        for t in range(first + 1, last):
+            low = min(low, position[k, t])
+            high = max(high, position[k, t])
+        box[0, k], box[1, k] = low, high
+
+
+@helper
+def keep_near(box, source, first, last, reach, place, position, kept):
+    """Appends the sources of a run that lie near a box to those kept, and returns how many are kept now."""
+    zero = box.dtype.type(0)
+    for p in range(first, last):
+        total = zero
+        for k in range(box.shape[1]):
+            x = source[k, p]
+            d = max(max(box[0, k] - x, x - box[1, k]), zero)
+            total += d * d
+            position[k, kept] = x
+        place[kept] = p
+        kept += total < reach
+    return kept
+
+
+@kernel(
+    "int64, int64, uint64[::1], int32[::1], real[:, ::1], uint64[::1], int32[::1], real[:, ::1], uint64[::1], real[::1], "
+    "real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1]"
+)
+def sum_near_pairs(
+    begin, end, target_key, target_start, target, source_key, source_start, source, row_key, constants,
+    rows, out, target_rows, source_rows, grad,
+):  # fmt: skip
+    """Sums over the pairs within the radius; rows are in the order of the cells' points.  See :func:`near_field`.
+
+    The sources near a cell of targets are gathered first, as many as fit at a time, then compared with each target.
+    """
+    dim, reach, dtype = source.shape[0], constants[0], constants.dtype
+    pointer, run = np.empty(row_key.shape[0], np.int64), np.empty((row_key.shape[0], 2), np.int64)
+    box, position, total = np.empty((2, dim), dtype), np.empty((dim, CANDIDATES + 1), dtype), np.empty(rows.shape[1], dtype)
+    place, hit = np.empty(CANDIDATES + 1, np.int64), np.empty(CANDIDATES + 1, np.uint64)
+    square, power = np.empty(CANDIDATES + 1, dtype), np.empty(CANDIDATES + 1, dtype)
+    weight, slope = np.empty(CANDIDATES + 1, dtype), np.empty(CANDIDATES + 1, dtype)
+    for r in range(row_key.shape[0]):
+        pointer[r] = lower_bound(source_key, target_key[begin] + row_key[r] - np.uint64(1))
+    for cell in range(begin, end):
+        find_box(target, target_start[cell], target_start[cell + 1], box)
+        find_runs(target_key[cell], source_key, source_start, row_key, pointer, run)
+        r = 0
+        while r < run.shape[0]:
+            kept = 0
+            while r < run.shape[0] and kept < CANDIDATES:
+                last = min(run[r, 1], run[r, 0] + CANDIDATES - kept)
+                kept = keep_near(box, source, run[r, 0], last, reach, place, position, kept)
+                run[r, 0] = last
+                r += last == run[r, 1]
+            for t in range(target_start[cell], target_start[cell + 1]):
+                squared_distances(target, t, position, 0, kept, square)
+                hits = np.uint64(0)
+                for e in range(kept):
+                    u = square[e]
+                    hit[hits] = place[e]
+                    square[hits] = u
+                    hits += np.uint64(u < reach)
+                count = np.int64(hits)
+                weigh_pairs(square, count, constants, power, weight, slope, grad.shape[0] > 0)
+                if out.shape[0] > 0:
+                    add_weighted_rows(out, t, rows, hit, weight, count, total)
+                if grad.shape[0] > 0:
+                    add_slopes(grad, t, target, source, hit, slope, count, target_rows, source_rows)

@@ -1,87 +1,83 @@
-r"""Sorting lattice keys: a stable radix sort on all cores, and the runs of equal keys that come of it."""
+r"""Sorting keys: a stable radix sort on all cores, and where the runs of equal keys begin."""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
+import torch
 
-from ...kernels.legacy import kernel, serial
+from ...kernels.numba import helper, kernel
+from ...kernels.threads import run_rows
 
 DIGIT = 11
 """Bits sorted per pass at most: 2,048 counters stay in the first-level cache."""
 
-
-@kernel
-def radix_sort(keys, bits, parts):
-    r"""Sorts unsigned 64-bit keys by their lowest ``bits`` bits.
-
-    Each of ``parts`` parts of the keys is counted and moved on its own; the order is that of a stable sort, whatever
-    the number of parts.
-
-    Returns:
-        The sorted keys, and the index that each had before.
-    """
-    n = keys.shape[0]
-    passes = (bits + DIGIT - 1) // DIGIT
-    digit_bits = (bits + passes - 1) // passes if passes > 0 else 1
-    radix = 1 << digit_bits
-    mask = np.uint64(radix - 1)
-    part = (n + parts - 1) // parts
-    key, moved_key = keys.copy(), np.empty_like(keys)
-    index, moved_index = np.arange(n).astype(np.int32), np.empty(n, np.int32)
-    for shift in range(0, bits, digit_bits):
-        by = np.uint64(shift)
-        counts = np.zeros((parts, radix), np.int64)
-        for p in prange(parts):
-            for a in range(p * part, min(n, (p + 1) * part)):
-                counts[p, (key[a] >> by) & mask] += 1
-        total = 0
-        for digit in range(radix):
-            for p in range(parts):
-                count = counts[p, digit]
-                counts[p, digit] = total
-                total += count
-        for p in prange(parts):
-            for a in range(p * part, min(n, (p + 1) * part)):
-                digit = (key[a] >> by) & mask
-                place = counts[p, digit]
-                counts[p, digit] = place + 1
-                moved_key[place] = key[a]
-                moved_index[place] = index[a]
-        key, moved_key = moved_key, key
-        index, moved_index = moved_index, index
-    return key, index
+PART = 16384
+"""Keys that a thread sorts at least."""
 
 
-@serial
-def runs(sorted_keys, index):
-    r"""Finds the runs of equal keys.
+def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sorts unsigned 64-bit keys by their lowest bits, stably: the same order for any number of threads.
 
     Returns:
-        The unique keys, where each run starts (one entry more than runs), and, for every original entry, its run.
+        The sorted keys, and the index that each had before, int32.
     """
-    n = sorted_keys.shape[0]
-    unique, start, run = np.empty(n, np.uint64), np.empty(n + 1, np.int32), np.empty(n, np.int32)
-    count = 0
-    for a in range(n):
-        if a == 0 or sorted_keys[a] != sorted_keys[a - 1]:
-            unique[count] = sorted_keys[a]
-            start[count] = a
-            count += 1
-        run[index[a]] = count - 1
-    start[count] = n
-    return unique[:count].copy(), start[: count + 1].copy(), run
+    count = len(keys)
+    digit = -(-bits // -(-bits // DIGIT))
+    parts = max(1, min(torch.get_num_threads(), count // PART))
+    size = -(-count // parts)
+    index, sorted_keys = np.arange(count, dtype=np.int32), keys
+    spare = [(np.empty_like(keys), np.empty_like(index)) for _ in range(2)]
+    counts = np.empty((parts, 1 << digit), np.int64)
+    for number, shift in enumerate(range(0, bits, digit)):
+        run_rows(count_digits, parts, 1, sorted_keys, size, shift, counts)
+        by_digit = counts.T.ravel()
+        first = (by_digit.cumsum() - by_digit).reshape(-1, parts).T.copy()  # of each part's keys with each digit
+        moved_keys, moved_index = spare[number % 2]
+        run_rows(move_by_digit, parts, 1, sorted_keys, index, size, shift, first, moved_keys, moved_index)
+        sorted_keys, index = moved_keys, moved_index
+    return sorted_keys, index
 
 
-@serial
-def run_starts(sorted_keys):
-    """Where each run of equal keys starts, and, last, where the keys end."""
-    n = sorted_keys.shape[0]
-    start = np.empty(n + 1, np.int32)
-    count = 0
-    for a in range(n):
-        if a == 0 or sorted_keys[a] != sorted_keys[a - 1]:
-            start[count] = a
-            count += 1
-    start[count] = n
-    return start[: count + 1].copy()
+def run_starts(sorted_keys: np.ndarray) -> np.ndarray:
+    """Finds where each run of equal keys starts and, last, where the keys end."""
+    new = np.empty(len(sorted_keys) + 1, bool)
+    new[0] = new[-1] = True
+    np.not_equal(sorted_keys[1:], sorted_keys[:-1], out=new[1:-1])
+    return np.flatnonzero(new) if len(sorted_keys) > 0 else np.zeros(1, np.int64)
+
+
+@kernel("int64, int64, uint64[::1], int64, int64, int64[:, ::1]")
+def count_digits(begin, end, keys, size, shift, counts):
+    """Counts the keys of each part, of ``size`` keys, by their digit from bit ``shift`` on."""
+    by, mask = np.uint64(shift), np.uint64(counts.shape[1] - 1)
+    for part in range(begin, end):
+        for digit in range(counts.shape[1]):
+            counts[part, digit] = 0
+        for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
+            counts[part, (keys[a] >> by) & mask] += 1
+
+
+@kernel("int64, int64, uint64[::1], int32[::1], int64, int64, int64[:, ::1], uint64[::1], int32[::1]")
+def move_by_digit(begin, end, keys, index, size, shift, first, moved_keys, moved_index):
+    """Moves the keys of each part to where those of their digit begin; ``first`` is overwritten."""
+    by, mask = np.uint64(shift), np.uint64(first.shape[1] - 1)
+    for part in range(begin, end):
+        for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
+            digit = (keys[a] >> by) & mask
+            place = first[part, digit]
+            first[part, digit] = place + 1
+            moved_keys[place] = keys[a]
+            moved_index[place] = index[a]
+
+
+@helper
+def lower_bound(sorted_keys, key):
+    """Finds the first of the sorted keys that is not less."""
+    low, high = 0, sorted_keys.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if sorted_keys[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low

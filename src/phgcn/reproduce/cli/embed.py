@@ -19,7 +19,7 @@ def embed(
     """Place the nodes of a graph in a plane, for Geom-GCN.
 
     `phgcn train --model geom-gcn-i` (-p, -s) does this by itself; here it can be done before, and looked at. Positions are
-    kept in the user's cache. Needs `pip install 'phgcn[geom]'`.
+    kept in the user's cache. Needs `pip install 'phgcn[reproduce]'`.
 
     Examples:
 
@@ -34,11 +34,11 @@ def embed(
 
     data = load_graph(graph)
     edges, count = undirected(data), int(data.num_nodes)
-    found = embedding(edges, count, method, seed, again)
-    pairs, radius = latent_pairs(found.positions, len(edges), method)
+    embedded = embedding(edges, count, method, seed, again)
+    pairs, radius = latent_pairs(embedded.positions, len(edges), method)
     result = {
-        "graph": str(data.name), "method": method, "seed": seed, "file": str(found.path), "seconds": found.seconds,
-        "nodes": count, "without_position": int((found.positions != found.positions).any(axis=1).sum()),
+        "graph": str(data.name), "method": method, "seed": seed, "file": str(embedded.path), "seconds": embedded.seconds,
+        "nodes": count, "without_position": int((embedded.positions != embedded.positions).any(axis=1).sum()),
         "graph_pairs": len(edges), "latent_pairs": len(pairs), "radius": radius,
     }  # fmt: skip
     if as_json:
@@ -46,4 +46,4 @@ def embed(
         return
     rows = [(key.replace("_", " "), value) for key, value in result.items() if key not in ("file", "seconds")]
     console().print(table(f"{method} of {data.name}", ("", "value"), rows))
-    print(f"computed in {duration(found.seconds)}; positions in {found.path}")
+    print(f"computed in {duration(embedded.seconds)}; positions in {embedded.path}")

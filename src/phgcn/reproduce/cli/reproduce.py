@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from ...cli import options
-from ...cli.display import Display, JobsDisplay, console, duration, print_json, table
+from ...cli.display import console, duration, print_json, table
+from .display import JobsDisplay, ShareDisplay
 from .table import reproduce_table
 
 app = typer.Typer(help="Repeat the paper's experiments.", no_args_is_help=True, rich_markup_mode="markdown")
@@ -60,7 +61,7 @@ def motif(
     plan = experiment.change(standard, trials=trials, iterations=iterations)
     chosen = None if cases is None else experiment.choose(plan, cases.split(","))
     with JobsDisplay() as display:
-        content = experiment.run(plan, out, display.told, only=chosen, jobs=jobs or default_jobs(device), device=device)
+        content = experiment.run(plan, out, display.update, only=chosen, jobs=jobs or default_jobs(device), device=device)
     names = ["motif.json", "motif.md", *(f"{name}.{kind}" for name in ("motif", "motif-graphs") for kind in KINDS)]
     files = [str(out / name) for name in names] if content["curves"] else []
     if as_json:
@@ -102,7 +103,7 @@ def scaling(
     standard = (experiment.quick if quick else experiment.full)(device)
     effort = experiment.change(standard, sizes and sizes.split(","), clouds and clouds.split(","))
     with ShareDisplay() as display:
-        content = experiment.run(effort, out, display.told, device=device, note=note)
+        content = experiment.run(effort, out, display.update, device=device, note=note)
     if as_json:
         print_json(content)
         return
@@ -140,7 +141,7 @@ def embeddings(
     settings = replace(experiment.SETTINGS, epochs=epochs or (100 if quick else experiment.SETTINGS.epochs))
     effort = experiment.Effort(splits or (2 if quick else 10), 20 if quick else 100, settings)
     with JobsDisplay() as display:
-        content = experiment.run(out, effort, display.told, jobs=jobs or default_jobs("cpu"))
+        content = experiment.run(out, effort, display.update, jobs=jobs or default_jobs("cpu"))
     if as_json:
         print_json(content)
         return
@@ -149,7 +150,7 @@ def embeddings(
 
 
 def _say_rest(content: dict[str, Any], files: list[str]) -> None:
-    """What is missing or failed, how long it took, and what was written."""
+    """Prints what is missing or failed, how long it took, and what was written."""
     for name in content["missing"]:
         print(f"not done yet: {name}")
     for name, why in content["failures"].items():
@@ -158,18 +159,7 @@ def _say_rest(content: dict[str, Any], files: list[str]) -> None:
 
 
 def default_jobs(device: str) -> int:
-    """As many processes as there are cores for this one; on a GPU one, as each takes memory there."""
+    """Returns the number of processes: one per core on the CPU; one on a GPU, as each takes memory there."""
     if device != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class ShareDisplay(Display):
-    """What is being done, and which share of all is."""
-
-    def __init__(self) -> None:
-        super().__init__(total=1.0)
-
-    def told(self, text: str, share: float) -> None:
-        if self.due():
-            self.show(share, text, "")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...cli import options
-from ...cli.display import JobsDisplay, console, duration, print_json, table
+from ...cli.display import console, duration, print_json, table
+from .display import JobsDisplay
 
 if TYPE_CHECKING:
     from ..table import Request
@@ -62,12 +63,12 @@ def reproduce_table(
 
     standard = experiment.quick_request() if quick else experiment.Request()
     names = {"graphs": graphs, "models": models, "protocols": protocols, "methods": methods}
-    given: dict[str, Any] = {key: tuple(value.split(",")) for key, value in names.items() if value is not None}
+    asked: dict[str, Any] = {key: tuple(value.split(",")) for key, value in names.items() if value is not None}
     if splits is not None:
-        given["splits"] = splits
-    request = replace(standard, **given, trials=tune, device=device)
+        asked["splits"] = splits
+    request = replace(standard, **asked, trials=tune, device=device)
     with JobsDisplay() as display:
-        content = experiment.run(out, request, stage, jobs, display.told)
+        content = experiment.run(out, request, stage, jobs, display.update)
     if as_json:
         print_json(content)
     else:
@@ -76,17 +77,18 @@ def reproduce_table(
 
 
 def _show(content: dict[str, Any], request: Request) -> None:
-    from ..table_report import TITLES, chosen, main_rows
+    from ...registry import find_model
+    from ..table_report import chosen, main_rows
 
     out, rows = console(), main_rows(content.get("rows", []))
     for protocol in request.protocols:
-        found = chosen(rows, protocol=protocol)
-        if not found:
+        of_protocol = chosen(rows, protocol=protocol)
+        if not of_protocol:
             continue
         lines = []
         for model in request.models:
-            cells = {row["graph"]: f"{row['mean']:.1f} ± {row['std']:.1f}" for row in chosen(found, model=model)}
-            lines.append((TITLES[model], *(cells.get(graph, "missing") for graph in request.graphs)))
+            cells = {row["graph"]: f"{row['mean']:.1f} ± {row['std']:.1f}" for row in chosen(of_protocol, model=model)}
+            lines.append((find_model(model).title, *(cells.get(graph, "missing") for graph in request.graphs)))
         title = f"Test accuracy %, protocol {protocol}" + (", quick: few epochs" if request.quick else "")
         out.print(table(title, ("model", *request.graphs), lines))
     for what in ("missing", "failures"):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...data.check import bad
 from ...data.load import user_cache
 from ...data.npz import DAMAGE
-from ...train.files import replacing
+from ...files import replacing
 from .isomap import isomap
 from .neighbourhood import METHODS
 from .poincare import poincare
@@ -40,7 +40,7 @@ class Embedding:
 
 
 def embedding(edges: NDArray, count: int, method: str, seed: int = 0, again: bool = False) -> Embedding:
-    """The embedding of a graph: from the cache, or computed and kept there.
+    """Reads the embedding of a graph from the cache, or computes and caches it.
 
     Args:
         edges (array): The edges in both directions, each once, sorted, without self-loops.
@@ -64,7 +64,7 @@ def embedding(edges: NDArray, count: int, method: str, seed: int = 0, again: boo
 
 
 def cached_file(edges: NDArray, count: int, method: str, seed: int) -> Path:
-    """Where an embedding is kept: ``<user's cache>/phgcn/embeddings``, by method, the graph's edges, and the seed."""
+    """Returns the file of an embedding, in ``<user's cache>/phgcn/embeddings``: by method, the graph's edges, and the seed."""
     digest = hashlib.sha256(f"{VERSION} {count} ".encode() + np.ascontiguousarray(edges, np.int64).tobytes()).hexdigest()[:16]
     return user_cache().parent / "embeddings" / f"{method}-{digest}-{seed}.npz"
 

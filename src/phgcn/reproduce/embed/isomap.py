@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components, shortest_path
 
-from .extra import needed
+from ..extra import needed
 
 MOST_EXACT = 8192
 """Larger components are placed by their distances to landmarks, as a matrix of all distances would not fit."""
@@ -21,7 +21,7 @@ DIGITS = 7
 
 
 def isomap(edges: NDArray, count: int, seed: int) -> NDArray:
-    r"""The positions of nodes.
+    r"""Computes the positions of nodes.
 
     Nodes of different components have no distance.  Each component is placed on its own, the components then side by side,
     further from each other than any two nodes of one: nodes of different components are never near.  A node without edges
@@ -30,7 +30,7 @@ def isomap(edges: NDArray, count: int, seed: int) -> NDArray:
     Shapes:
         - **edges:** :math:`(E, 2)`, in both directions; **output:** :math:`(N, 2)`
     """
-    needed("sklearn", "scikit-learn", "isomap")
+    needed("sklearn", "scikit-learn", "the embedding isomap")
     links = csr_matrix((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
     _, label = connected_components(links, directed=False)
     positions = np.full((count, 2), np.nan)
@@ -42,23 +42,23 @@ def isomap(edges: NDArray, count: int, seed: int) -> NDArray:
 
 
 def _members(label: NDArray) -> list[NDArray]:
-    """The nodes of each component."""
+    """Lists the nodes of each component."""
     order = np.argsort(label, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(label[order])) + 1) if len(label) else []
 
 
 def _component(links: csr_matrix, seed: int) -> NDArray:
-    """The positions of the nodes of one component, about its centre."""
+    """Computes the positions of the nodes of one component, relative to its centre."""
     if links.shape[0] <= MOST_EXACT:
-        found = _planar(shortest_path(links, unweighted=True), seed)[0]
+        positions = _planar(shortest_path(links, unweighted=True), seed)[0]
     else:
-        found = _by_landmarks(links, seed)
-    scale = np.abs(found).max() * 10.0**-DIGITS
-    return np.round(found / scale) * scale
+        positions = _by_landmarks(links, seed)
+    scale = np.abs(positions).max() * 10.0**-DIGITS
+    return np.round(positions / scale) * scale
 
 
 def _planar(hops: NDArray, seed: int) -> tuple[NDArray, NDArray]:
-    """The positions that keep distances best, and the two eigenvalues."""
+    """Computes the planar positions that keep distances best, and the two eigenvalues."""
     from sklearn.decomposition import KernelPCA
 
     leading = KernelPCA(n_components=2, kernel="precomputed", random_state=seed)

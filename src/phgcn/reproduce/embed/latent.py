@@ -19,7 +19,7 @@ GROWTH = 1.25
 
 
 def computed(data: Data, method: str, seed: int = 0) -> Neighbourhood:
-    """Both neighbourhoods of a graph, by an embedding of our own, computed or from the cache."""
+    """Computes both neighbourhoods of a graph; the embedding may come from the cache."""
     from .cache import embedding
 
     edges = undirected(data)
@@ -27,14 +27,14 @@ def computed(data: Data, method: str, seed: int = 0) -> Neighbourhood:
 
 
 def undirected(data: Data) -> NDArray:
-    r"""The edges of a graph in both directions, each once, without self-loops: :math:`(E, 2)`."""
+    r"""Returns the edges of a graph in both directions, each once, without self-loops: :math:`(E, 2)`."""
     pairs = data.edge_index.cpu().numpy().T
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     return np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
 
 
 def neighbourhood(edges: NDArray, positions: NDArray, method: str) -> Neighbourhood:
-    """Both neighbourhoods of a graph whose nodes have positions."""
+    """Computes both neighbourhoods of a graph whose nodes have positions."""
     near, _ = latent_pairs(positions, len(edges), method)
     pairs = np.concatenate([edges, near])
     latent = np.arange(len(pairs)) >= len(edges)
@@ -42,8 +42,8 @@ def neighbourhood(edges: NDArray, positions: NDArray, method: str) -> Neighbourh
 
 
 def quadrants(positions: NDArray, pairs: NDArray) -> NDArray:
-    r"""In which quadrant the second node of a pair lies, seen from the first: 0 right and above, 1 left and above, 2 right
-    and below, 3 left and below.  On an axis is right or above; a node without a position is like one in the same place.
+    r"""Computes the quadrant of the second node of a pair, seen from the first: 0 right and above, 1 left and above, 2 right
+    and below, 3 left and below.  On an axis counts as right or above; a node without a position as one in the same place.
 
     Shapes:
         - **positions:** :math:`(N, 2)`, **pairs:** :math:`(K, 2)`, **output:** :math:`(K,)`
@@ -53,8 +53,8 @@ def quadrants(positions: NDArray, pairs: NDArray) -> NDArray:
 
 
 def latent_pairs(positions: NDArray, wanted: int, method: str) -> tuple[NDArray, float]:
-    r"""The pairs of nodes that are less than a radius apart, which is chosen as Geom-GCN does: as many pairs as wanted, those
-    of the graph.
+    r"""Selects the pairs of nodes that are less than a radius apart.  The radius is chosen as Geom-GCN does: so that it gives
+    as many pairs as the graph has, ``wanted``.
 
     Pairs of the same distance are all in or all out: the number is the nearest to ``wanted`` that this allows.  Nodes in the
     very same place have no direction to each other, and are no neighbours.  A node without a position (NaN) has none.
@@ -78,16 +78,16 @@ def latent_pairs(positions: NDArray, wanted: int, method: str) -> tuple[NDArray,
 
 
 def _of_nodes(pairs: NDArray, placed: NDArray, place: NDArray, many: NDArray) -> NDArray:
-    """The pairs of nodes that are in pairs of places."""
+    """Expands pairs of places to the pairs of nodes in them."""
     members = np.split(placed[np.argsort(place, kind="stable")], np.cumsum(many)[:-1]) if len(many) else []
-    found = [np.stack(np.meshgrid(members[a], members[b], indexing="ij"), -1).reshape(-1, 2) for a, b in pairs]
-    nodes = np.concatenate([np.empty((0, 2), np.int64), *found])
+    node_pairs = [np.stack(np.meshgrid(members[a], members[b], indexing="ij"), -1).reshape(-1, 2) for a, b in pairs]
+    nodes = np.concatenate([np.empty((0, 2), np.int64), *node_pairs])
     return nodes[np.lexsort((nodes[:, 1], nodes[:, 0]))]
 
 
 def _nearest(places: NDArray, many: NDArray, wanted: int, method: str) -> tuple[NDArray, NDArray]:
-    """The pairs of places within a radius that holds at least as many pairs of nodes as wanted, if there are so many, and
-    their distances."""
+    """Selects the pairs of places within a radius that holds at least ``wanted`` pairs of nodes, if there are that many;
+    returns their distances too."""
     pairs, apart = np.empty((0, 2), np.int64), np.empty(0)
     if len(places) < 2 or wanted == 0:
         return pairs, apart
@@ -98,9 +98,9 @@ def _nearest(places: NDArray, many: NDArray, wanted: int, method: str) -> tuple[
     total = int(many.sum() ** 2 - (many**2).sum())
     while (many[pairs[:, 0]] * many[pairs[:, 1]]).sum() < min(wanted, total):
         centres, reach = ball(places, radius)
-        found = tree.query_ball_point(centres, reach * (1 + 1e-9))
-        first = np.repeat(np.arange(len(places)), [len(row) for row in found])
-        pairs = np.stack([first, np.concatenate(found).astype(np.int64)], axis=1)
+        neighbours = tree.query_ball_point(centres, reach * (1 + 1e-9))
+        first = np.repeat(np.arange(len(places)), [len(row) for row in neighbours])
+        pairs = np.stack([first, np.concatenate(neighbours).astype(np.int64)], axis=1)
         apart = distance(places[pairs[:, 0]], places[pairs[:, 1]])
         inside = (pairs[:, 0] != pairs[:, 1]) & (apart <= radius)
         pairs, apart, radius = pairs[inside], apart[inside], radius * GROWTH
@@ -116,7 +116,7 @@ def _ball(places: NDArray, radius: float) -> tuple[NDArray, NDArray]:
 
 
 def _hyperbolic_ball(places: NDArray, radius: float) -> tuple[NDArray, NDArray]:
-    """Centre and radius of the Euclidean disc that is a disc of hyperbolic space."""
+    """Computes centre and radius of the Euclidean disc that equals a disc of hyperbolic space."""
     reach, square = np.tanh(radius / 2), (places**2).sum(axis=1)
     room = 1 - reach**2 * square
     return places * ((1 - reach**2) / room)[:, None], reach * (1 - square) / room

@@ -34,7 +34,8 @@ class Neighbourhood:
 
 
 def related_edges(data: Data, method: str, source: str = "computed", seed: int = 0) -> tuple[Tensor, Tensor]:
-    r"""The edges of both neighbourhoods of a graph, and their relations, for :class:`phgcn.nn.GeomGCN`.
+    r"""Computes the edges of both neighbourhoods of a graph, and their relations, for
+    :class:`phgcn.reproduce.geom_gcn.GeomGCN`.
 
     Args:
         data (torch_geometric.data.Data): The graph.
@@ -54,16 +55,16 @@ def related_edges(data: Data, method: str, source: str = "computed", seed: int =
     if source == "published":
         from .published import published
 
-        found = published(data, method)
+        neighbourhood = published(data, method)
     else:
         from .latent import computed
 
-        found = computed(data, method, seed)
-    return as_edges(found, int(data.num_nodes))
+        neighbourhood = computed(data, method, seed)
+    return as_edges(neighbourhood, int(data.num_nodes))
 
 
 def as_edges(neighbourhood: Neighbourhood, count: int) -> tuple[Tensor, Tensor]:
-    r"""The edges and relations of pairs, as in the code of Geom-GCN's authors.
+    r"""Converts pairs to edges and relations, as the code of Geom-GCN's authors does.
 
     Features go from the centre to its neighbour.  For two nodes that are neighbours of each other this is as good as the
     other way round: only the quadrants change their names.  A pair of both the graph and latent space counts once, as one
@@ -75,5 +76,5 @@ def as_edges(neighbourhood: Neighbourhood, count: int) -> tuple[Tensor, Tensor]:
     last = np.append(np.diff(key[order]) != 0, True)[: len(key)]  # of equal pairs, that of latent space
     kept, nodes = order[last], torch.arange(count)
     edges = torch.from_numpy(np.ascontiguousarray(neighbourhood.pairs[kept].T.astype(np.int64)))
-    own = torch.full((count,), 2 * QUADRANTS)
-    return torch.cat([edges, nodes.expand(2, -1)], dim=1), torch.cat([torch.from_numpy(relation[kept]), own])
+    self_relation = torch.full((count,), 2 * QUADRANTS)
+    return torch.cat([edges, nodes.expand(2, -1)], dim=1), torch.cat([torch.from_numpy(relation[kept]), self_relation])

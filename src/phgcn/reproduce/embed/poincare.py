@@ -7,7 +7,7 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
-from .extra import needed
+from ..extra import needed
 
 EPOCHS = 50
 BURN_IN = 10
@@ -16,7 +16,7 @@ BATCH = 50
 
 
 def poincare(edges: NDArray, count: int, seed: int) -> NDArray:
-    r"""The positions of nodes in the unit disc (Nickel and Kiela, 2017); distances in it are those of
+    r"""Computes positions of nodes in the unit disc (Nickel and Kiela, 2017); distances in it are those of
     :func:`hyperbolic_distance`.
 
     A node without edges has no place (NaN).  Components are placed together: what is not linked is pushed apart.
@@ -24,7 +24,7 @@ def poincare(edges: NDArray, count: int, seed: int) -> NDArray:
     Shapes:
         - **edges:** :math:`(E, 2)`, in both directions; **output:** :math:`(N, 2)`
     """
-    needed("gensim", "gensim", "poincare")
+    needed("gensim", "gensim", "the embedding poincare")
     positions = np.full((count, 2), np.nan)
     if len(edges) == 0:
         return positions
@@ -41,7 +41,7 @@ def poincare(edges: NDArray, count: int, seed: int) -> NDArray:
 
 
 def hyperbolic_distance(first: NDArray, second: NDArray) -> NDArray:
-    r"""The distance in the Poincaré disc.
+    r"""Computes the distance in the Poincaré disc.
 
     .. math::
         d(\mathbf{u}, \mathbf{v}) = \operatorname{arcosh} \left( 1 + 2 \frac{\lVert \mathbf{u} - \mathbf{v} \rVert^2}

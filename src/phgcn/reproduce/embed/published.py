@@ -25,7 +25,7 @@ KEYS = {"pairs": "iu", "in_latent_space": "b", "relation": "iu"}
 
 
 def published(data: Data, method: str, root: str | Path | None = None) -> Neighbourhood:
-    r"""The published neighbourhoods of a graph, from ``<root>/geom_gcn/<graph>_<method>.npz``.
+    r"""Reads the published neighbourhoods of a graph, from ``<root>/geom_gcn/<graph>_<method>.npz``.
 
     Args:
         data (torch_geometric.data.Data): The graph; its name says which file, and its edges must be those of the file.
@@ -39,28 +39,28 @@ def published(data: Data, method: str, root: str | Path | None = None) -> Neighb
     if not path.is_file():
         raise bad(path, f"no neighbourhoods were published for {data.name}, or their file is missing",
                   allowed="neighbourhood=computed, or the file of docs/geom-gcn.md")  # fmt: skip
-    found = _read(path)
+    neighbourhood = _read(path)
     count, edges = int(data.num_nodes), data.edge_index.numpy().T
-    if len(found.pairs) and not 0 <= found.pairs.min() <= found.pairs.max() < count:
-        raise bad(path, f"pairs has node {found.pairs.max()}", allowed=f"0 to {count - 1}, the nodes of {data.name}")
+    if len(neighbourhood.pairs) and not 0 <= neighbourhood.pairs.min() <= neighbourhood.pairs.max() < count:
+        raise bad(path, f"pairs has node {neighbourhood.pairs.max()}", allowed=f"0 to {count - 1}, the nodes of {data.name}")
     if twin != name:
-        found = replace(found, pairs=_numbers(twin, name, count, root)[found.pairs])
-    keys = [np.unique(pairs.astype(np.int64) @ [count, 1]) for pairs in (found.pairs[~found.latent], edges)]
+        neighbourhood = replace(neighbourhood, pairs=_numbers(twin, name, count, root)[neighbourhood.pairs])
+    keys = [np.unique(pairs.astype(np.int64) @ [count, 1]) for pairs in (neighbourhood.pairs[~neighbourhood.latent], edges)]
     if not np.array_equal(keys[0], keys[1]):
         allowed = f"{len(keys[1])} pairs, the edges of {data.name} in both directions"
         raise bad(path, f"the {len(keys[0])} neighbours in the graph are not those of {data.name}", allowed=allowed)
-    return found
+    return neighbourhood
 
 
 def _numbers(twin: str, name: str, count: int, root: str | Path | None) -> NDArray:
-    """The number in one graph of each node of its twin."""
+    """Maps each node of a twin to its number in the other graph."""
     numbers = np.arange(count)
     numbers[_rows(twin, root)] = _rows(name, root)
     return numbers
 
 
 def _rows(name: str, root: str | Path | None) -> NDArray:
-    """The edges of a known graph, as they are in its file."""
+    """Reads the edges of a known graph, in the order of its file."""
     known = known_graph(name)
     assert known is not None
     return read_known(known, root).edges

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from ...kernels.legacy import use_threads
-from .extra import needed
+from ..extra import needed
 from .walks import compare, rings, running_weights, walks
 
 WALKS = 10
@@ -28,12 +28,12 @@ EPOCHS = 5
 
 
 def struc2vec(edges: NDArray, count: int, seed: int) -> NDArray:
-    r"""The positions of nodes.  A node without edges has one, beside the other nodes without edges: its ring 0 has degree 0.
+    r"""Computes the positions of nodes; nodes without edges are placed beside each other, as their ring 0 has degree 0.
 
     Shapes:
         - **edges:** :math:`(E, 2)`, in both directions; **output:** :math:`(N, 2)`
     """
-    needed("gensim", "gensim", "struc2vec")
+    needed("gensim", "gensim", "the embedding struc2vec")
     if count < 2:
         return np.zeros((count, 2))  # gensim waits for ever where there is one word only
     links = csr_matrix((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(count, count))
@@ -47,7 +47,7 @@ def struc2vec(edges: NDArray, count: int, seed: int) -> NDArray:
 
 
 def candidates(degree: NDArray) -> NDArray:
-    r"""The pairs of nodes that are compared: each node with as many of the nearest degree as :math:`2 \log_2 N`.
+    r"""Selects the pairs of nodes to compare: each node with the :math:`2 \log_2 N` nodes of the nearest degree.
 
     Shapes:
         - **degree:** :math:`(N,)`, **output:** :math:`(P, 2)`, the smaller node first, sorted
@@ -61,7 +61,7 @@ def candidates(degree: NDArray) -> NDArray:
 
 
 def _layers(pairs: NDArray, cost: NDArray, count: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """The layers as :func:`walks` takes them."""
+    """Concatenates the layers into the arrays that :func:`walks` takes."""
     rows = [_layer(pairs[linked], cost[linked, hop], count) for hop, linked in enumerate(np.isfinite(cost).T)]
     ends = np.cumsum([0, *(len(others) for _, others, _, _ in rows)])
     starts = np.stack([row[0] + end for row, end in zip(rows, ends, strict=False)])
@@ -70,8 +70,8 @@ def _layers(pairs: NDArray, cost: NDArray, count: int) -> tuple[NDArray, NDArray
 
 
 def _layer(pairs: NDArray, cost: NDArray, count: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Where each node's links begin, whom they lead to, the running sums of their weights, and the probability of going up,
-    which is the larger, the more of a node's links are stronger than the mean."""
+    """Computes where each node's links begin, their targets, the prefix sums of their weights, and the probability of going
+    up, which grows with the number of a node's links that are stronger than the mean."""
     both, cost = np.concatenate([pairs, pairs[:, ::-1]]), np.concatenate([cost, cost])
     order = np.lexsort((both[:, 1], both[:, 0]))
     both, cost = both[order], cost[order]
@@ -83,7 +83,7 @@ def _layer(pairs: NDArray, cost: NDArray, count: int) -> tuple[NDArray, NDArray,
 
 
 def _places(sentences: NDArray, count: int, seed: int) -> NDArray:
-    """What word2vec makes of sentences of nodes."""
+    """Trains word2vec on sentences of nodes; returns a position per node."""
     from gensim.models import Word2Vec
 
     logging.getLogger("gensim").setLevel(logging.WARNING)

@@ -15,7 +15,7 @@ STAY = 0.3
 
 @serial
 def rings(starts, others, degree):
-    """The degrees in the rings of all nodes, each as ascending degrees and how often each occurs.
+    """Counts the degrees in the rings of all nodes: ascending degrees, and how often each occurs.
 
     Returns:
         Where the rings begin (of node v at v (MAX_HOPS + 1), one for each hop; then the end), degrees, and how often.
@@ -69,7 +69,7 @@ def _next_ring(starts, others, seen, queue, low, high, source):
 
 @kernel
 def compare(begin, degrees, often, pairs):
-    """How much the rings 0 to k of the nodes of each pair differ; infinite from the first empty ring on."""
+    """Computes how much rings 0 to k of the two nodes of each pair differ; infinite from the first empty ring on."""
     cost = np.full((len(pairs), MAX_HOPS + 1), np.inf)
     for p in prange(len(pairs)):
         total = 0.0
@@ -100,7 +100,7 @@ def _warped(degrees, often, other_degrees, other_often):
 
 @inline
 def _difference(degree, often, other_degree, other_often):
-    """Of degrees by their ratio, as one link more matters more to a node with few; half a link is added as some have none."""
+    """Compares degrees by their ratio: one link more matters more to a node with few. Adds 0.5, as some have no link."""
     return (max(degree, other_degree) + 0.5) / (min(degree, other_degree) + 0.5) * max(often, other_often) - max(
         often, other_often
     )
@@ -108,7 +108,7 @@ def _difference(degree, often, other_degree, other_often):
 
 @serial
 def running_weights(starts, cost):
-    """The running sums of exp(-cost) within each row, all over the largest of the row, so that none is lost."""
+    """Computes prefix sums of exp(-cost) within each row, scaled by the row's largest term so that none underflows."""
     out = np.empty(len(cost))
     for node in range(len(starts) - 1):
         least, total = np.inf, 0.0
@@ -122,7 +122,7 @@ def running_weights(starts, cost):
 
 @inline
 def _draw(state):
-    """The next state of a generator (splitmix64), and a number from 0 to below 1."""
+    """Advances a generator (splitmix64); returns its state and a number from 0 to below 1."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -133,7 +133,7 @@ def _draw(state):
 
 @kernel
 def walks(starts, others, sums, up, per_node, length, seed):
-    """Random walks through the layers, from every node; each has random numbers of its own.
+    """Draws random walks through the layers, from every node; each walk has its own generator.
 
     Args:
         starts (array): Where each node's links begin, a row for each layer, then the end.

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import Linear
 from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import segment
 
 from ...checks import check_features, check_node_numbers, check_sizes
 from ...nn.edges import to_coo
-from ...nn.linear import Linear
 
 RELATIONS = 9
 """Four quadrants around a neighbour in the graph, four around one in latent space, and the node itself."""
@@ -89,7 +89,7 @@ class GeomGCNConv(torch.nn.Module):
         return self.aggregate(x, self.arrange(x, edge_index, relation))
 
     def arrange(self, x: Tensor, edge_index: Any, relation: Tensor) -> Arrangement:
-        """The edges as :meth:`aggregate` takes them; they can be used again by another layer."""
+        """Sorts edges for :meth:`aggregate`; the result can be used again by another layer."""
         check_features(x, self.lin.in_channels, self.lin.weight)
         edges, places = self._edges(x, edge_index, relation), x.size(0) * self.num_relations
         numbers = edges * self.num_relations + relation.long()  # of places, one for each node and relation
@@ -98,7 +98,7 @@ class GeomGCNConv(torch.nn.Module):
         return Arrangement(*forth, *back, degree.clamp(min=1).to(self.lin.weight.dtype).rsqrt())
 
     def aggregate(self, x: Tensor, arranged: Arrangement) -> Tensor:
-        """The output for edges that are arranged."""
+        """Computes the output for edges that are arranged."""
         check_features(x, self.lin.in_channels, self.lin.weight)
         count, shape = x.size(0), (self.num_relations, self.out_channels)
         *sorted_edges, scale = arranged
@@ -108,7 +108,7 @@ class GeomGCNConv(torch.nn.Module):
         return virtual.flatten(1) if self.concat else virtual.mean(dim=1)
 
     def recordable(self, nodes: int) -> bool:
-        """As in :class:`phgcn.nn.distance_conv.DistanceConv`."""
+        """Returns that a pass can be recorded into a CUDA graph, as in :class:`phgcn.nn.distance_conv.DistanceConv`."""
         return True
 
     def _edges(self, x: Tensor, edge_index: Any, relation: Any) -> Tensor:
@@ -135,7 +135,7 @@ class GeomGCNConv(torch.nn.Module):
 
 
 def _capturing(tensor: Tensor) -> bool:
-    """Whether a CUDA graph is being captured, which values cannot be read in."""
+    """Returns whether a CUDA graph is being captured: then values cannot be read."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
@@ -156,7 +156,7 @@ class RelationLinear(Linear):
 
 
 def _by_target(edges: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The sources in the order of their targets, and where each target's begin."""
+    """Sorts sources by target; returns where each target's begin too."""
     targets, order = torch.sort(edges[1], stable=True)
     starts = torch.searchsorted(targets, torch.arange(count + 1, device=edges.device))
     return edges[0][order], starts

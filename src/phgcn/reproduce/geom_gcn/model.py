@@ -13,7 +13,7 @@ from .conv import RELATIONS, GeomGCNConv
 
 class GeomGCN(NodeModel):
     r"""The model of the `"Geom-GCN: Geometric Graph Convolutional Networks" <https://arxiv.org/abs/2002.05287>`_ paper, of
-    :class:`phgcn.nn.GeomGCNConv`: virtual nodes are concatenated in hidden layers and averaged in the last.
+    :class:`phgcn.reproduce.geom_gcn.GeomGCNConv`: virtual nodes are concatenated in hidden layers and averaged in the last.
 
     What makes it Geom-GCN-I, -P or -S is the embedding that edges and relations come from, see
     :func:`phgcn.reproduce.embed.related_edges`.

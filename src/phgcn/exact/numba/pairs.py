@@ -1,0 +1,105 @@
+r"""What sums over pairs of points share, exact attention and the near field: distances, exponentials, and sums of rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from ...kernels.numba import helper
+
+_LOG2E = np.float32(math.log2(math.e))
+_X = np.cos(np.pi * (np.arange(64) + 0.5) / 64) / 2 - 0.5
+_C0, _C1, _C2, _C3, _C4, _C5, _C6 = (np.float32(c) for c in np.polynomial.polynomial.polyfit(_X, 2.0**_X, 6))
+
+
+def exp_negative(x):
+    """Computes exp(x) for x <= 0, inside kernels."""
+    return math.exp(x)
+
+
+@overload(exp_negative)
+def _exp_negative(x):
+    if x == types.float32:
+        # Two to a whole and a fractional power: unlike a call of the C library, this runs in vector registers.
+        def short(x):
+            t = max(x * _LOG2E, np.float32(-126))
+            whole = np.int32(t)
+            f = t - np.float32(whole)
+            scale = np.int32((whole + np.int32(127)) << np.int32(23)).view(np.float32)
+            return scale * (_C0 + f * (_C1 + f * (_C2 + f * (_C3 + f * (_C4 + f * (_C5 + f * _C6))))))
+
+        return short
+    return lambda x: math.exp(x)
+
+
+def coordinate_lines(points: np.ndarray) -> np.ndarray:
+    """Lays positions (N, D) out coordinate by coordinate, (D, N), with coordinates of 0 up to a multiple of four."""
+    count, dim = points.shape
+    lines = np.zeros(((dim + 3) // 4 * 4, count), points.dtype)
+    lines[:dim] = points.T
+    return lines
+
+
+@helper
+def squared_distances(target, t, position, begin, count, square):
+    """Computes the squared distances of the t-th target to ``count`` points from ``begin`` on, four coordinates at a time.
+
+    Both are laid out coordinate by coordinate (:func:`coordinate_lines`).
+    """
+    for e in range(count):
+        square[e] = 0
+    # Unsigned places, which Numba does not check for a sign, so that loops run in vector registers.
+    begin, count = np.uint64(begin), np.uint64(count)
+    for k in range(0, position.shape[0], 4):
+        x0, x1, x2, x3 = target[k, t], target[k + 1, t], target[k + 2, t], target[k + 3, t]
+        for e in range(count):
+            d0, d1 = position[k, begin + e] - x0, position[k + 1, begin + e] - x1
+            d2, d3 = position[k + 2, begin + e] - x2, position[k + 3, begin + e] - x3
+            square[e] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3
+
+
+@helper
+def add_weighted_rows(out, o, rows, place, weight, count, total):
+    """Adds to out[o] the sum of weight[e] * rows[place[e]], four rows at a time to spare trips to memory.
+
+    They are summed into ``total`` first, apart from what came before: the fewer terms a sum has, the less its order matters.
+    """
+    width = rows.shape[1]
+    for c in range(width):
+        total[c] = 0
+    last = count - count % 4
+    for e in range(0, last, 4):
+        p0, p1, p2, p3 = place[e], place[e + 1], place[e + 2], place[e + 3]
+        w0, w1, w2, w3 = weight[e], weight[e + 1], weight[e + 2], weight[e + 3]
+        for c in range(width):
+            total[c] += w0 * rows[p0, c] + w1 * rows[p1, c] + w2 * rows[p2, c] + w3 * rows[p3, c]
+    for e in range(last, count):
+        p, w = place[e], weight[e]
+        for c in range(width):
+            total[c] += w * rows[p, c]
+    for c in range(width):
+        out[o, c] += total[c]
+
+
+@helper
+def add_slopes(grad, t, target, position, place, slope, count, target_rows, source_rows):
+    """Adds to the gradient of the t-th target those of its pairs: slope times product of rows times difference of positions.
+
+    ``slope`` is overwritten.
+    """
+    zero = grad.dtype.type(0)
+    for e in range(count):
+        p = place[e]
+        product = zero
+        for c in range(source_rows.shape[1]):
+            product += target_rows[t, c] * source_rows[p, c]
+        slope[e] *= product
+    for k in range(grad.shape[1]):
+        x = target[k, t]
+        total = zero
+        for e in range(count):
+            total += slope[e] * (x - position[k, place[e]])
+        grad[t, k] += total

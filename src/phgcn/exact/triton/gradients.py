@@ -1,0 +1,215 @@
+r"""The kernel of the backward pass.
+
+With gradients :math:`\bar z_i` of the sums and :math:`\bar n_i` of the normalisers, the weight :math:`w_{ij}` of a query
+:math:`i` and a key :math:`j` has the gradient :math:`\langle \bar z_i, f_j \rangle + \bar n_i`, and
+
+.. math::
+    \bar f_j = \sum_i w_{ij} \bar z_i, \qquad
+    \bar q_i = -\sum_j w_{ij} \left(\langle \bar z_i, f_j \rangle + \bar n_i\right) \frac{q_i - k_j}{\lVert q_i - k_j \rVert},
+
+and :math:`\bar k_j` the same, summed over :math:`i`.  A program's targets are queries, or keys, or both where points attend to
+themselves; then one pass over the pairs serves both roles.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...kernels.triton import kernel, tl, triton
+from .packing import points_at
+from .tiles import (
+    LOG2E,
+    MAX_HELD,
+    load_coordinates,
+    load_rows,
+    locate_rows,
+    locate_tile,
+    multiply,
+    squared_distances,
+    weigh,
+    zero_tile,
+)
+
+
+class Targets(NamedTuple):
+    """A program's targets, loaded; what belongs to a role that they do not have is None.
+
+    ``point`` are pointers to the first coordinate, ``length`` the distance to the next, ``x`` the coordinates, if held.  As
+    queries they have gradients of sums ``grads``, of normalisers ``bias``, and a ``shift``; as keys, ``rows`` of values.
+    """
+
+    point: Any
+    length: Any
+    x: Any
+    rows: Any
+    grads: Any
+    bias: Any
+    shift: Any
+
+
+class Sources(NamedTuple):
+    """Pointers to all sources, to be read tile by tile; fields as of :class:`Targets`, for the opposite role."""
+
+    points: Any
+    length: Any
+    rows: Any
+    grads: Any
+    bias: Any
+    shift: Any
+    width: Any
+
+
+@triton.jit
+def _keep_in_registers(rows):
+    """The same rows in the layout that tensor cores take from registers: read from shared memory, through which all that is
+    loaded goes, products would wait for it."""
+    if len(rows) == 2:
+        zeros = zero_tile(rows[0].shape[0], rows[0].shape[1], tl.float32)
+        return (zeros + rows[0].to(tl.float32)).to(tl.bfloat16), (zeros + rows[1].to(tl.float32)).to(tl.bfloat16)
+    else:
+        return rows
+
+
+@triton.jit
+def _transpose(rows):
+    """Transposes each part."""
+    if len(rows) == 2:
+        return tl.trans(rows[0]), tl.trans(rows[1])
+    else:
+        return (tl.trans(rows[0]),)
+
+
+@triton.jit
+def _add_tile(targets, sources, lead, last, summed, slopes, D: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr):
+    """Adds the sources from ``lead`` on to the gradients; only those before ``last`` if ``MASKED``.
+
+    The products come first: while one program waits for the tensor cores, which take these one after the other, another on
+    the same processor computes weights.  ``slopes`` has a sum for each coordinate, or, if they are many, one for all.
+    """
+    source = lead + tl.arange(0, BN)
+    product = None
+    if targets.grads is not None:
+        f = load_rows(sources.rows, source, sources.width, summed.shape[1])
+        product = multiply(targets.grads, _transpose(f), product)
+    if targets.rows is not None:
+        g = load_rows(sources.grads, source, sources.width, summed.shape[1])
+        product = multiply(targets.rows, _transpose(g), product)
+    point = sources.points + source
+    y = load_coordinates(point, sources.length, D)
+    square = squared_distances(targets.point, targets.x, targets.length, point, y, sources.length, D)
+    # Where points coincide, the inverse distance is multiplied by a difference of 0: it need only be finite.
+    inverse = tl.rsqrt(tl.maximum(square, 1e-200 if square.dtype == tl.float64 else 1e-24))
+    r = square * inverse
+    if targets.shift is not None:
+        r = r - targets.shift[:, None]
+    if sources.shift is not None:
+        r = r - tl.load(sources.shift + source)[None, :]
+    w = tl.exp2(-LOG2E * r)
+    if MASKED:
+        w = tl.where((source < last)[None, :], w, 0.0)
+    if targets.rows is not None:
+        summed += weigh(w, g)
+    if targets.bias is not None:
+        product += targets.bias[:, None]
+    if sources.bias is not None:  # each pair's once: only the first block of channels adds it
+        product += tl.load(sources.bias + source, mask=(source >= 0) & (tl.program_id(2) == 0), other=0.0)[None, :]
+    slopes = _subtract_slopes(slopes, w * product * inverse, targets, point, y, sources.length, D)
+    return summed, slopes
+
+
+@triton.jit
+def _zero_slopes(BM: tl.constexpr, dtype: tl.constexpr, D: tl.constexpr):
+    """The sums that :func:`_subtract_slopes` starts with: one of (BM,) for each coordinate, or one of (BM, power of 2)."""
+    if D <= MAX_HELD:
+        slopes = ()
+        for _ in tl.static_range(D):
+            slopes = slopes + (tl.zeros((BM,), dtype),)  # type: ignore[assignment]  # noqa: RUF005
+        return slopes
+    else:
+        return tl.zeros((BM, triton.next_power_of_2(D)), dtype)
+
+
+@triton.jit
+def _subtract_slopes(slopes, slope, targets, point, y, source_length, D: tl.constexpr):
+    """Subtracts from ``slopes``, for each coordinate, the sum over a tile's sources of ``slope`` times the difference."""
+    if D <= MAX_HELD:
+        result = ()
+        for k in tl.static_range(D):
+            along = tl.sum(slope * (targets.x[k][:, None] - y[k][None, :]), axis=1)
+            result = result + (slopes[k] - along,)  # type: ignore[assignment]  # noqa: RUF005
+        slopes = result
+    else:
+        d = tl.arange(0, slopes.shape[1])
+        for k in range(D):
+            difference = tl.load(targets.point + k * targets.length)[:, None] - tl.load(point + k * source_length)[None, :]
+            slopes -= tl.where(d[None, :] == k, tl.sum(slope * difference, axis=1)[:, None], 0.0)
+    return slopes
+
+
+@kernel()
+def gradients(
+    points, sources, values, grads, query_terms, order, table, target_count, first_source, source_count,
+    grad_positions, grad_values, length, source_length, width, block_stride, channels,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr,
+    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, SHIFTED: tl.constexpr,
+):  # fmt: skip
+    r"""Computes the gradient of the positions of a tile of targets, and, if they are keys, of their values.
+
+    Shapes: packed targets' ``points`` (H, D, length) and ``sources`` (H, D, source_length); the keys' ``values`` and the
+    queries' ``grads`` (PARTS, H, their length, width); ``query_terms`` (1 or 2, H, their length), the gradients of the
+    normalisers and, if ``SHIFTED``, the shifts, or None; ``grad_values`` (N, H, channels) or None.  ``grad_positions`` has
+    parts of (N, H, D), ``block_stride`` numbers apart, for each block of channels.  Grid: tiles, heads, blocks of channels.
+    """
+    begin, end, first, last = locate_tile(table, target_count, first_source, source_count, BM)
+    head, heads = tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
+    place = begin + tl.arange(0, BM)
+    query_length = length if OF_QUERIES else source_length
+    values = locate_rows(values, source_length if OF_QUERIES else length, width, BC, PARTS)
+    grads = locate_rows(grads, query_length, width, BC, PARTS)
+    target_values, target_grads, target_bias, target_shift, source_bias, source_shift = None, None, None, None, None, None
+    if OF_QUERIES:
+        target_grads = _keep_in_registers(load_rows(grads, place.to(tl.int64), width, BC))
+    if OF_KEYS:
+        target_values = _keep_in_registers(load_rows(values, place.to(tl.int64), width, BC))
+    if query_terms is not None:
+        bias = query_terms + head * query_length
+        shift = bias + heads * query_length
+        if OF_QUERIES:
+            target_bias = tl.load(bias + place, mask=(place >= 0) & (tl.program_id(2) == 0), other=0.0)
+            if SHIFTED:
+                target_shift = tl.load(shift + place)
+        if OF_KEYS:
+            source_bias = bias
+            if SHIFTED:
+                source_shift = shift
+    point = points + head * D * length + place
+    x = load_coordinates(point, length, D)
+    targets = Targets(point, length, x, target_values, target_grads, target_bias, target_shift)
+    others = Sources(sources + head * D * source_length, source_length, values, grads, source_bias, source_shift, width)
+    dtype: tl.constexpr = points.dtype.element_ty
+    summed = tl.zeros((BM, BC), dtype)
+    slopes = _zero_slopes(BM, dtype, D)
+    whole = first + (last - first) // BN * BN
+    for lead in range(first, whole, BN):
+        summed, slopes = _add_tile(targets, others, lead, last, summed, slopes, D, BN, False)
+    if whole < last:
+        summed, slopes = _add_tile(targets, others, whole, last, summed, slopes, D, BN, True)
+    _store(summed, slopes, place, end, order, grad_positions, grad_values, block_stride, channels, D)
+
+
+@triton.jit
+def _store(summed, slopes, place, end, order, grad_positions, grad_values, block_stride, channels, D: tl.constexpr):
+    """Writes the gradients of a tile of targets; those of values only if there is room for them."""
+    head, heads, block = tl.program_id(1), tl.num_programs(1), tl.program_id(2)
+    inside = place < end
+    row = points_at(order, place, end) * heads + head
+    to = grad_positions + block.to(tl.int64) * block_stride + row * D
+    if D <= MAX_HELD:
+        for k in tl.static_range(D):
+            tl.store(to + k, slopes[k], mask=inside)
+    else:
+        d = tl.arange(0, slopes.shape[1])
+        tl.store(to[:, None] + d[None, :], slopes, mask=inside[:, None] & (d < D)[None, :])
+    if grad_values is not None:
+        c = block * summed.shape[1] + tl.arange(0, summed.shape[1])
+        tl.store((grad_values + row * channels)[:, None] + c[None, :], summed, mask=inside[:, None] & (c < channels)[None, :])

@@ -1,0 +1,127 @@
+r"""What the kernels over tiles of pairs share: which tile a program has, distances, and products in two parts.
+
+A program has one tile of ``BM`` targets of one graph and head, and goes through the graph's sources in tiles of ``BN``.
+Points and rows are packed (:mod:`.packing`), so whole tiles can be read without masks.  Arguments in capitals are known when a
+kernel is compiled; so is :obj:`None`, for optional ones.
+
+Rows in *parts* are a tuple: two bfloat16 parts that add up to float32, high and low, or one part.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ...kernels.triton import tl, triton
+
+LOG2E: tl.constexpr = tl.constexpr(math.log2(math.e))
+MAX_HELD: tl.constexpr = tl.constexpr(16)
+"""Up to so many coordinates of a point are held in registers; more are loaded again for every tile."""
+
+
+@triton.jit
+def locate_tile(table, target_count, first_source, source_count, BM: tl.constexpr):
+    """Returns the first target of this program's tile, the end of its graph's targets, its first source and their end.
+
+    ``table`` has these four numbers for each tile; without it there is one graph of all points.  Its ``first_source`` is 0,
+    but passed: where the compiler knows, it unrolls more and spills registers in the loop of the sums.
+    """
+    tile = tl.program_id(0)
+    begin, end, first, last = tile * BM, target_count, first_source, source_count
+    if table is not None:
+        row = table + 4 * tile
+        begin, end, first, last = tl.load(row), tl.load(row + 1), tl.load(row + 2), tl.load(row + 3)
+    return begin, end, first, last
+
+
+@triton.jit
+def locate_rows(rows, length, width, BC: tl.constexpr, PARTS: tl.constexpr):
+    """Returns pointers to the parts of this program's head and channels, in packed rows of (PARTS, H, length, width)."""
+    high = rows + tl.program_id(1).to(tl.int64) * length * width + tl.program_id(2) * BC
+    if PARTS == 2:
+        return high, high + tl.num_programs(1).to(tl.int64) * length * width
+    else:
+        return (high,)
+
+
+@triton.jit
+def load_rows(rows, place, width, BC: tl.constexpr):
+    """Loads a tile of rows, in as many parts as there are."""
+    at = place[:, None] * width + tl.arange(0, BC)[None, :]
+    if len(rows) == 2:
+        return tl.load(rows[0] + at), tl.load(rows[1] + at)
+    else:
+        return (tl.load(rows[0] + at),)
+
+
+@triton.jit
+def load_coordinates(point, length, D: tl.constexpr):
+    """Loads all coordinates of some points, if they are few enough to be held."""
+    coordinates = ()
+    if D <= MAX_HELD:
+        for k in tl.static_range(D):
+            coordinates = coordinates + (tl.load(point + k * length),)  # type: ignore[assignment]  # noqa: RUF005
+    return coordinates
+
+
+@triton.jit
+def zero_tile(BM: tl.constexpr, BN: tl.constexpr, dtype: tl.constexpr):
+    """A tile of zeros.  As a product, which costs little, it makes the compiler keep all that is added to it in the tensor
+    cores' layout: half the registers, and no way through shared memory."""
+    if dtype == tl.float32:
+        return tl.dot(tl.zeros((BM, 16), tl.bfloat16), tl.zeros((16, BN), tl.bfloat16))
+    else:
+        return tl.zeros((BM, BN), dtype)
+
+
+@triton.jit
+def squared_distances(target, x, length, source, y, source_length, D: tl.constexpr):
+    """The squared distances of all pairs of a tile, (BM, BN); ``x`` and ``y`` are the coordinates, if held.
+
+    Nothing may be multiplied before the difference is taken: the compiler would fuse both, with one rounding for the two
+    points, and points that coincide would be apart.
+    """
+    square = zero_tile(target.shape[0], source.shape[0], target.dtype.element_ty)
+    if D <= MAX_HELD:
+        for k in tl.static_range(D):
+            difference = x[k][:, None] - y[k][None, :]
+            square += difference * difference
+    else:
+        for k in range(D):
+            difference = tl.load(target + k * length)[:, None] - tl.load(source + k * source_length)[None, :]
+            square += difference * difference
+    return square
+
+
+@triton.jit
+def split(number):
+    """Splits a float32 number into two bfloat16 ones: its first 8 bits, and what they leave, rounded.  For weights: cutting the
+    first part off takes less time than rounding it."""
+    bits = number.to(tl.uint32, bitcast=True)
+    high = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
+    return (bits >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True), (number - high).to(tl.bfloat16)
+
+
+@triton.jit
+def multiply(left, right, to):
+    """Returns ``to``, if any, plus the product of two matrices in parts.  The product of both low parts is left out: it would
+    be lost in rounding."""
+    if left[0].dtype == tl.float64:
+        product = tl.dot(left[0], right[0], input_precision="ieee", out_dtype=tl.float64)
+        if to is not None:
+            product += to
+        return product
+    else:
+        if len(left) == 2:
+            to = tl.dot(left[1], right[0], to)
+        if len(right) == 2:
+            to = tl.dot(left[0], right[1], to)
+        return tl.dot(left[0], right[0], to)
+
+
+@triton.jit
+def weigh(w, rows):
+    """The product of weights, (BM, BN), and the sources' rows in parts, (BN, BC)."""
+    if rows[0].dtype == tl.float64:
+        return multiply((w,), rows, None)
+    else:
+        return multiply(split(w), rows, None)

@@ -1,0 +1,292 @@
+r"""Locate: the simplex that each point lies in, and its barycentric weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...kernels.numba import helper, kernel
+from ...kernels.threads import run_rows
+from ..geometry import kuhn_matrix, origin
+from .keys import MARGIN, Keys, choose_keys
+from .plan import CloudPlan
+from .sorting import run_starts, sort_keys
+
+CHUNK = 1024
+"""Points whose extent is found at a time."""
+
+TILE = 256
+"""Points that are located at once, coordinate by coordinate, in the first-level cache."""
+
+GRAIN = 16384
+TILES = 16
+"""Points that a thread maps at least, and tiles that it locates."""
+
+
+class Coordinates(NamedTuple):
+    r"""Coordinates of points, in double precision: a far offset of all points costs no accuracy.
+
+    Shapes:
+        - **w:** :math:`(P, D)`, **low**, **high:** the lowest and the highest of each, :math:`(D,)`
+    """
+
+    w: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Frame(NamedTuple):
+    r"""A lattice laid over a cloud: from where, and how far, the coordinates of its vertices count.
+
+    Args:
+        w (np.ndarray): Kuhn coordinates of level 0, :math:`(P, D)`.
+        base (np.ndarray): Where vertices are counted from, a vertex of every level below all points and stencils, :math:`(D,)`.
+        extent (np.ndarray): The highest coordinate of a point, counted from the base, :math:`(D,)`.
+        matrix (np.ndarray): From positions to Kuhn coordinates, :math:`(D, D)`.
+        reach (int): How many hops the widest stencil spans.
+    """
+
+    w: np.ndarray
+    base: np.ndarray
+    extent: np.ndarray
+    matrix: np.ndarray
+    reach: int
+
+    def keys(self, level: int) -> Keys:
+        """Chooses the keys of the vertices of a level."""
+        return choose_keys(self.extent * 0.5**level + self.reach + MARGIN)
+
+
+class Simplices(NamedTuple):
+    r"""Where points lie on the finest level, in the order of the unit cubes that they lie in.
+
+    Shapes:
+        - **point:** the number of each point, int32, :math:`(P,)`
+        - **order:** its Kuhn coordinates by descending fraction, uint8, :math:`(P, D)`: coordinate ``order[a, r]`` leads from
+          corner r to corner r + 1 of its simplex
+        - **weight:** barycentric weights, :math:`(P, D+1)`
+        - **cube_start:** the first point of each cube, and the end of the last, int32, :math:`(Q+1,)`
+    """
+
+    point: np.ndarray
+    order: np.ndarray
+    weight: np.ndarray
+    cube_start: np.ndarray
+
+
+def map_points(points: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> Coordinates:
+    r"""Computes :math:`w = T p + s`."""
+    count, dim = points.shape
+    chunks = -(-count // CHUNK)
+    w, low, high = np.empty((count, dim)), np.empty((chunks, dim)), np.empty((chunks, dim))
+    run_rows(map_chunks, chunks, GRAIN // CHUNK, points, matrix, shift, w, low, high)
+    return Coordinates(w, low.min(axis=0), high.max(axis=0))
+
+
+def double_precision(points: np.ndarray) -> Coordinates:
+    """Returns positions as they are."""
+    dim = points.shape[1]
+    return map_points(points, np.eye(dim), np.zeros(dim))
+
+
+def kuhn_coordinates(points: np.ndarray, spacing: float, hops: tuple[int, ...], lattice: int) -> Frame:
+    """Maps points (P, D) to Kuhn coordinates of level 0; ``hops`` are those of all levels."""
+    dim, coarsest = points.shape[1], 2 ** (len(hops) - 1)
+    matrix = kuhn_matrix(dim).numpy() / spacing
+    w, low, high = map_points(points, matrix, origin(dim, lattice).numpy() * coarsest)
+    base = (np.floor(low / coarsest) - max(hops) - MARGIN) * coarsest
+    return Frame(w, base, high - base, matrix, max(hops))
+
+
+def cube_keys(w: np.ndarray, base: np.ndarray, scale: float, keys: Keys) -> np.ndarray:
+    r"""Computes the key of the cube that each point lies in: :math:`\sum_j \lfloor (w_j - b_j)\, s \rfloor\, m_j`."""
+    key = np.empty(len(w), np.uint64)
+    run_rows(add_cube_keys, len(w), GRAIN, w, base, scale, keys.multiplier, key)
+    return key
+
+
+def locate(frame: Frame, level: int, plan: CloudPlan) -> None:
+    """Finds the simplices of all points on a level, and writes them into the plan."""
+    keys, scale = frame.keys(level), 0.5**level
+    key, point = sort_keys(cube_keys(frame.w, frame.base, scale, keys), keys.bits)
+    start = run_starts(key)
+    plan.point[:] = point
+    plan.cube_start[: len(start)] = start
+    plan.sizes[:2] = level, len(start) - 1
+    run_rows(locate_tiles, -(-len(point) // TILE), TILES, frame.w, plan.point, frame.base, scale, plan.weight, plan.order)
+
+
+def planned_simplices(plan: CloudPlan) -> Simplices:
+    """Reads the simplices from a plan."""
+    return Simplices(plan.point, plan.order, plan.weight, plan.cube_start[: plan.sizes[1] + 1])
+
+
+def self_weights(frame: Frame, tables: np.ndarray, level: int) -> np.ndarray:
+    r"""Computes what the levels from ``level`` on give a point of itself, :math:`a_i = \sum_k \sum_{l,m} b_l b_m t_{k,|l-m|}`.
+
+    Args:
+        frame (Frame): Where the points lie.
+        tables (np.ndarray): The weights :math:`t` of all levels, :math:`(K, D+1)`.
+        level (int): The finest level.
+    """
+    none = np.empty((0, 0), np.float32)
+    return _self_terms(frame, tables, level, none, none, np.empty((0, 0)))
+
+
+def self_gradients(frame: Frame, tables: np.ndarray, level: int, rows, grads, slope: np.ndarray) -> np.ndarray:
+    r"""As :func:`self_weights`; adds :math:`-\langle f_i, g_i \rangle\, \partial a_i / \partial w_i`, with :math:`w` in units
+    of the finest level, to ``slope``, :math:`(P, D)`."""
+    return _self_terms(frame, tables, level, rows, grads, slope)
+
+
+def _self_terms(frame: Frame, tables: np.ndarray, level: int, rows, grads, slope) -> np.ndarray:
+    count = len(frame.w)
+    share, index = np.empty(count), np.arange(count, dtype=np.int32)
+    tiles, used = -(-count // TILE), np.ascontiguousarray(tables[level:])
+    run_rows(add_self_terms, tiles, TILES, frame.w, index, frame.base, 0.5**level, used, rows, grads, share, slope)
+    return share
+
+
+# Kernels
+
+
+@kernel(
+    "int64, int64, real[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1], float64[:, ::1], float64[:, ::1]"
+)  # fmt: skip
+def map_chunks(begin, end, points, matrix, shift, w, low, high):
+    """Maps the points of chunks, and finds the lowest and the highest coordinates of each chunk."""
+    dim = points.shape[1]
+    for chunk in range(begin, end):
+        first, last = chunk * CHUNK, min(points.shape[0], (chunk + 1) * CHUNK)
+        for i in range(first, last):
+            for j in range(dim):
+                total = shift[j]
+                for k in range(dim):
+                    total += matrix[j, k] * points[i, k]
+                w[i, j] = total
+        for j in range(dim):
+            least = most = w[first, j]
+            for i in range(first, last):
+                least = min(least, w[i, j])
+                most = max(most, w[i, j])
+            low[chunk, j] = least
+            high[chunk, j] = most
+
+
+@kernel("int64, int64, float64[:, ::1], float64[::1], float64, uint64[::1], uint64[::1]")
+def add_cube_keys(begin, end, w, base, scale, multiplier, key):
+    """Sums floored coordinates times multipliers, of as many coordinates as there are multipliers."""
+    for i in range(begin, end):
+        total = np.uint64(0)
+        for j in range(multiplier.shape[0]):
+            total += np.uint64(np.floor((w[i, j] - base[j]) * scale)) * multiplier[j]
+        key[i] = total
+
+
+@helper
+def tile_fractions(w, index, first, count, base, scale, fraction):
+    """Computes the fractions of the Kuhn coordinates of ``count`` points, coordinate by coordinate."""
+    for j in range(w.shape[1]):
+        for i in range(count):
+            x = (w[index[first + i], j] - base[j]) * scale
+            fraction[j, i] = x - np.floor(x)
+
+
+@helper
+def tile_ranks(fraction, count, rank):
+    """Finds the place of each fraction in descending order, by comparing every pair: no branch, many points at a time."""
+    for j in range(fraction.shape[0]):
+        for i in range(count):
+            rank[j, i] = 0
+        for k in range(j):
+            for i in range(count):
+                ahead = np.int64(fraction[k, i] >= fraction[j, i])
+                rank[j, i] += ahead
+                rank[k, i] += 1 - ahead
+
+
+@kernel("int64, int64, float64[:, ::1], int32[::1], float64[::1], float64, real[:, ::1], uint8[:, ::1]")
+def locate_tiles(begin, end, w, point, base, scale, weight, order):
+    """Finds order and barycentric weights of tiles of points, taken in the order of ``point``."""
+    count_all, dim = w.shape
+    fraction, rank, ordered = np.empty((dim, TILE)), np.empty((dim, TILE), np.int64), np.empty(dim + 2)
+    ordered[0], ordered[dim + 1] = 1, 0
+    for tile in range(begin, end):
+        first = tile * TILE
+        count = min(TILE, count_all - first)
+        tile_fractions(w, point, first, count, base, scale, fraction)
+        tile_ranks(fraction, count, rank)
+        for i in range(count):
+            for j in range(dim):
+                r = np.uint64(rank[j, i])
+                ordered[r + np.uint64(1)] = fraction[j, i]
+                order[first + i, r] = j
+            for r in range(dim + 1):
+                weight[first + i, r] = ordered[r] - ordered[r + 1]
+
+
+@helper
+def sort_lines(fraction, count):
+    """Sorts the fractions of each point in descending order, by exchanging neighbours, many points at a time."""
+    dim = fraction.shape[0]
+    for turn in range(dim):
+        for j in range(turn % 2, dim - 1, 2):
+            for i in range(count):
+                upper, lower = fraction[j, i], fraction[j + 1, i]
+                fraction[j, i] = max(upper, lower)
+                fraction[j + 1, i] = min(upper, lower)
+
+
+@helper
+def tile_weights(fraction, count, weight):
+    r"""Computes the barycentric weights :math:`1 - f_1,\; f_1 - f_2, \dots, f_D` from fractions, which it sorts."""
+    dim = fraction.shape[0]
+    sort_lines(fraction, count)
+    for i in range(count):
+        weight[0, i] = 1 - fraction[0, i]
+        weight[dim, i] = fraction[dim - 1, i]
+    for l in range(1, dim):
+        for i in range(count):
+            weight[l, i] = fraction[l - 1, i] - fraction[l, i]
+
+
+@kernel(
+    "int64, int64, float64[:, ::1], int32[::1], float64[::1], float64, float64[:, ::1], "
+    "real[:, ::1], real[:, ::1], float64[::1], float64[:, ::1]"
+)
+def add_self_terms(begin, end, w, index, base, scale, tables, rows, grads, share, slope):
+    """Computes the self terms of tiles of points and, if ``slope`` is not empty, adds their derivatives to it."""
+    count_all, dim = w.shape
+    fraction, rank = np.empty((dim, TILE)), np.empty((dim, TILE), np.int64)
+    weight, by_weight = np.empty((dim + 1, TILE)), np.empty((dim + 1, TILE))
+    total, product = np.empty(TILE), np.empty(TILE)
+    for tile in range(begin, end):
+        first = tile * TILE
+        count = min(TILE, count_all - first)
+        for i in range(count):
+            total[i] = product[i] = 0
+            for c in range(grads.shape[1]):
+                product[i] -= rows[first + i, c] * grads[first + i, c]
+        for k in range(tables.shape[0]):
+            tile_fractions(w, index, first, count, base, scale * 0.5**k, fraction)
+            if slope.shape[0] > 0:
+                tile_ranks(fraction, count, rank)
+            tile_weights(fraction, count, weight)
+            for l in range(dim + 1):
+                for i in range(count):
+                    by_weight[l, i] = 0
+                for m in range(dim + 1):
+                    t = tables[k, abs(l - m)]
+                    for i in range(count):
+                        by_weight[l, i] += t * weight[m, i]  # half the derivative of the share by weight l
+                for i in range(count):
+                    total[i] += weight[l, i] * by_weight[l, i]
+            if slope.shape[0] > 0:
+                for i in range(count):
+                    step = product[i] * 2 * 0.5**k
+                    for j in range(dim):
+                        r = rank[j, i]
+                        slope[first + i, j] += step * (by_weight[r + 1, i] - by_weight[r, i])
+        for i in range(count):
+            share[first + i] = total[i]

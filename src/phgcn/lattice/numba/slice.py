@@ -1,0 +1,162 @@
+r"""Slice: rows of values from vertices back to points, and the derivatives by their positions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...kernels.numba import kernel
+from ...kernels.threads import run_rows
+from .index import Corners, Level
+from .locate import Simplices
+
+CHUNK = 128
+"""Points whose rows are fetched or written together: they lie anywhere in memory, and fetches overlap."""
+
+GRAIN = 4096
+"""Points or vertices that a thread takes at least."""
+
+
+def add_coarser(table: np.ndarray, finer: Level, coarser_table: np.ndarray, coarser: Level) -> None:
+    """Adds to each vertex half of either parent's row: points that slice from it then have both levels."""
+    half = table.dtype.type(0.5)
+    run_rows(add_parents, len(finer.site), GRAIN, finer.site, coarser.source_site, half, coarser_table, table)
+
+
+def slice_rows(table, simplices: Simplices, corners: Corners, level: Level, first_query: int, out: np.ndarray) -> None:
+    r"""Adds to each query what the vertices of its simplex hold, times its barycentric weights.
+
+    The queries are the points from ``first_query`` on, as many as ``out`` has rows.
+
+    Shapes:
+        - **table:** rows of all sites, :math:`(\text{sites}, C)`, **out:** :math:`(M, C)`
+    """
+    chunks = -(-len(simplices.point) // CHUNK)
+    given = table, simplices.point, corners.number, level.source_site, simplices.weight, first_query
+    run_rows(slice_chunks, chunks, GRAIN // CHUNK, *given, out)
+
+
+def slice_gradients(
+    values, grads, column: int, simplices: Simplices, corners: Corners, level: Level, rows, row_grads, first_query: int, out
+) -> np.ndarray:
+    r"""Slices blurred gradients to those of the keys' rows, and takes the derivative by the Kuhn coordinates of all points.
+
+    With :math:`t_r` the product of a point's row with the gradients at its simplex's r-th vertex, plus that of its gradient
+    with the values there, the Kuhn coordinate that leads from vertex r - 1 to r has the derivative :math:`t_r - t_{r-1}`.
+
+    Args:
+        values, grads (np.ndarray): Blurred rows of all sites; those of the gradients are in columns from ``column`` on.
+        simplices, corners, level: Where the points lie.
+        rows (np.ndarray): The rows of the keys, which are the first points, :math:`(N, C)`.
+        row_grads (np.ndarray): The gradients of the queries, which are the points from ``first_query`` on, :math:`(M, C)`.
+        out (np.ndarray): Where the gradients of the keys' rows are added, :math:`(N, C)`.
+
+    Returns:
+        The derivatives by Kuhn coordinates of the finest level, float64, :math:`(P, D)`.
+    """
+    slope = np.empty(simplices.order.shape)
+    chunks = -(-len(simplices.point) // CHUNK)
+    located = simplices.point, simplices.order, corners.number, level.source_site, simplices.weight
+    run_rows(
+        slice_gradient_chunks, chunks, GRAIN // CHUNK, values, grads, column, *located, rows, row_grads, first_query, out, slope
+    )  # fmt: skip
+    return slope
+
+
+def add_position_gradients(slope: np.ndarray, matrix: np.ndarray, out: np.ndarray) -> None:
+    """Adds to gradients of positions (P, D) those by Kuhn coordinates, ``slope @ matrix``."""
+    run_rows(add_products, len(out), GRAIN, slope, matrix, out)
+
+
+def add_self_term(self_term: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+    """Adds to each point its own row (P, C), times its self term, (P,)."""
+    run_rows(add_scaled_rows, len(out), GRAIN, self_term.astype(rows.dtype), rows, out)
+
+
+@kernel("int64, int64, int32[::1], int32[::1], real, real[:, ::1], real[:, ::1]")
+def add_parents(begin, end, site, source_site, half, coarser, out):
+    """Adds half of the rows at sources 2v and 2v + 1 of the coarser level to vertex v."""
+    for v in range(begin, end):
+        s, p, q = site[v], source_site[2 * v], source_site[2 * v + 1]
+        for c in range(out.shape[1]):
+            out[s, c] += half * (coarser[p, c] + coarser[q, c])
+
+
+@kernel("int64, int64, real[:, ::1], int32[::1], int32[:, ::1], int32[::1], real[:, ::1], int64, real[:, ::1]")
+def slice_chunks(begin, end, table, point, number, source_site, weight, first_query, out):
+    """Slices chunks of points."""
+    chunk, width = np.empty((CHUNK, out.shape[1]), out.dtype), out.shape[1]
+    for lead in range(begin * CHUNK, min(point.shape[0], end * CHUNK), CHUNK):
+        count = min(CHUNK, point.shape[0] - lead)
+        for i in range(count):
+            for c in range(width):
+                chunk[i, c] = 0
+            for r in range(number.shape[1]):
+                v, b = source_site[number[lead + i, r]], weight[lead + i, r]
+                for c in range(width):
+                    chunk[i, c] += b * table[v, c]
+        for i in range(count):
+            query = point[lead + i] - first_query
+            if 0 <= query < out.shape[0]:
+                for c in range(width):
+                    out[query, c] += chunk[i, c]
+
+
+@kernel(
+    "int64, int64, real[:, ::1], real[:, ::1], int64, int32[::1], uint8[:, ::1], int32[:, ::1], int32[::1], real[:, ::1], "
+    "real[:, ::1], real[:, ::1], int64, real[:, ::1], float64[:, ::1]"
+)
+def slice_gradient_chunks(
+    begin, end, values, grads, column, point, order, number, source_site, weight, rows, row_grads, first_query, out, slope
+):
+    """Slices the gradients of chunks of points; see :func:`slice_gradients`."""
+    width, zero, column = np.uint64(rows.shape[1]), rows.dtype.type(0), np.uint64(column)
+    row, asked = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, width), rows.dtype)
+    total = np.empty((CHUNK, width), rows.dtype)
+    for lead in range(begin * CHUNK, min(point.shape[0], end * CHUNK), CHUNK):
+        count = min(CHUNK, point.shape[0] - lead)
+        for i in range(count):
+            key, query = point[lead + i], point[lead + i] - first_query
+            for c in range(width):
+                row[i, c] = asked[i, c] = total[i, c] = zero
+            if key < rows.shape[0]:
+                for c in range(width):
+                    row[i, c] = rows[key, c]
+            if 0 <= query < row_grads.shape[0]:
+                for c in range(width):
+                    asked[i, c] = row_grads[query, c]
+        for i in range(count):
+            before = zero
+            for r in range(number.shape[1]):
+                v, b = source_site[number[lead + i, r]], weight[lead + i, r]
+                t = zero
+                for c in range(width):
+                    t += row[i, c] * grads[v, column + c] + asked[i, c] * values[v, c]
+                for c in range(width):
+                    total[i, c] += b * grads[v, column + c]
+                if r > 0:
+                    slope[point[lead + i], order[lead + i, r - 1]] = t - before
+                before = t
+        for i in range(count):
+            key = point[lead + i]
+            if key < rows.shape[0]:
+                for c in range(width):
+                    out[key, c] += total[i, c]
+
+
+@kernel("int64, int64, float64[:, ::1], float64[:, ::1], real[:, ::1]")
+def add_products(begin, end, slope, matrix, out):
+    """Adds slope @ matrix."""
+    for i in range(begin, end):
+        for k in range(matrix.shape[1]):
+            total = 0.0
+            for j in range(matrix.shape[0]):
+                total += slope[i, j] * matrix[j, k]
+            out[i, k] += total
+
+
+@kernel("int64, int64, real[::1], real[:, ::1], real[:, ::1]")
+def add_scaled_rows(begin, end, factor, rows, out):
+    """Adds factor[a] * rows[a] to out[a]."""
+    for a in range(begin, end):
+        for c in range(rows.shape[1]):
+            out[a, c] += factor[a] * rows[a, c]

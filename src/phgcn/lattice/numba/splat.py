@@ -1,0 +1,105 @@
+r"""Splat: rows of values from points to vertices.
+
+Every vertex is written by one row of one loop alone, in a fixed order: no atomics, the same bits every run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...kernels.numba import kernel
+from ...kernels.threads import rows_of_work, run_rows
+from .index import Corners, Level
+from .locate import Simplices
+
+CHUNK = 128
+"""Points whose rows are fetched together: they lie anywhere in memory, and fetches overlap."""
+
+GRAIN = 4096
+"""Points, or sources of vertices, that a thread adds up at least."""
+
+
+def splat(rows, others, first_other: int, simplices: Simplices, corners: Corners, level: Level) -> np.ndarray:
+    r"""Adds each point's row, times its barycentric weights, to the vertices of its simplex.
+
+    A point's row is two, side by side: that of ``rows``, which the first points have, and that of ``others``, which the points
+    from ``first_other`` on have; zeros where it has none.
+
+    Shapes:
+        - **rows:** :math:`(N, C)`, **others:** :math:`(M, B)`
+        - **output:** the rows of all sites, :math:`(\text{sites}, C + B)`
+    """
+    table = np.empty((corners.first[-1], rows.shape[1] + others.shape[1]), rows.dtype)
+    cubes = len(simplices.cube_start) - 1
+    grain = rows_of_work(cubes, len(simplices.point), GRAIN)
+    run_rows(
+        splat_cubes, cubes, grain, rows, others, first_other, simplices.point, simplices.cube_start,
+        corners.first, corners.number, simplices.weight, table,
+    )  # fmt: skip
+    return _gather(table, level, 1.0, np.empty(0, np.int32))
+
+
+def splat_coarser(table: np.ndarray, finer: Level, coarser: Level) -> np.ndarray:
+    """Adds half of each vertex's row to either parent: the same as a splat of the points to the coarser level."""
+    return _gather(table, coarser, 0.5, finer.site)
+
+
+def _gather(table: np.ndarray, level: Level, factor: float, child_site: np.ndarray) -> np.ndarray:
+    out = np.zeros((level.sites, table.shape[1]), table.dtype)
+    vertices = level.vertices
+    given = table, vertices.source, child_site, vertices.start, level.site, table.dtype.type(factor)
+    run_rows(gather_sources, len(level.site), rows_of_work(len(level.site), len(vertices.source), GRAIN), *given, out)
+    return out
+
+
+# Loops over the channels of a row are written out where they are needed: a helper would be compiled apart, and could not know
+# that a chunk shares no memory with the rows it is added to.
+
+
+@kernel(
+    "int64, int64, real[:, ::1], real[:, ::1], int64, int32[::1], int32[::1], int32[::1], int32[:, ::1], real[:, ::1], "
+    "real[:, ::1]"
+)
+def splat_cubes(begin, end, rows, others, first_other, point, cube_start, first, number, weight, out):
+    """Adds the rows of the points of each cube to its corners."""
+    half, width = np.uint64(rows.shape[1]), out.shape[1]
+    chunk = np.zeros((CHUNK, width), out.dtype)
+    for e in range(first[begin], first[end]):
+        for c in range(width):
+            out[e, c] = 0
+    last = cube_start[end]
+    for lead in range(cube_start[begin], last, CHUNK):
+        count = min(CHUNK, last - lead)
+        for i in range(count):
+            p = point[lead + i]
+            if p < rows.shape[0]:
+                for c in range(rows.shape[1]):
+                    chunk[i, c] = rows[p, c]
+            else:
+                for c in range(rows.shape[1]):
+                    chunk[i, c] = 0
+            p -= first_other
+            if 0 <= p < others.shape[0]:
+                for c in range(np.uint64(others.shape[1])):
+                    chunk[i, half + c] = others[p, c]
+            else:
+                for c in range(np.uint64(others.shape[1])):
+                    chunk[i, half + c] = 0
+        for i in range(count):
+            for r in range(number.shape[1]):
+                e, b = number[lead + i, r], weight[lead + i, r]
+                for c in range(width):
+                    out[e, c] += b * chunk[i, c]
+
+
+@kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], int32[::1], int32[::1], real, real[:, ::1]")
+def gather_sources(begin, end, table, source, child_site, start, site, factor, out):
+    """Sums the rows that each vertex is made of, at its site: rows of the table at its sources or, if ``child_site`` is not
+    empty, at the sites of its children."""
+    for v in range(begin, end):
+        for a in range(start[v], start[v + 1]):
+            p = source[a]
+            if child_site.shape[0] > 0:
+                p = child_site[p >> 1]
+            for c in range(table.shape[1]):
+                out[site[v], c] += factor * table[p, c]

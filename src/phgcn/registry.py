@@ -1,0 +1,119 @@
+r"""The models by name: one entry per model, read by training, tuning, the command line, the reports and the tables.
+
+To add a model, call :func:`register` once, here or in the package that holds the model::
+
+    register(ModelEntry("sage", "GraphSAGE", "my_package.sage:SAGE", settings=("hidden_channels", "num_layers", "dropout")))
+
+This module imports nothing heavy: classes and functions may be named as ``"module:attribute"`` and are imported on first use,
+so that ``phgcn train --help`` lists all models without importing torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch_geometric.data import Data
+
+PrepareEdges = Callable[["Data", Mapping[str, Any], int], "tuple[Tensor, ...]"]
+"""Takes the graph, the settings and the seed; returns what the model takes after ``x``: ``edge_index``, then the rest."""
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """What the rest of the package knows about a model.
+
+    Args:
+        name (str): The name in commands and files.
+        title (str): The name in tables and figures.
+        model (str or callable): The class, or ``"module:Class"``. Called with ``in_channels``, ``out_channels`` and the
+            settings below as keyword arguments.
+        settings (tuple of str): The fields of :class:`phgcn.train.Settings` that the class takes.
+        fixed (dict, optional): Arguments that this model sets and the user cannot, for a variant of another model.
+            (default: none)
+        prepare_edges (str or callable, optional): Computes the model's inputs after ``x`` from ``(data, settings, seed)``, or
+            ``"module:function"``. (default: :obj:`None`, ``edge_index`` of the graph)
+        edge_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that only ``prepare_edges`` takes.
+            (default: none)
+    """
+
+    name: str
+    title: str
+    model: str | Callable[..., Any]
+    settings: tuple[str, ...]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    prepare_edges: str | PrepareEdges | None = None
+    edge_settings: tuple[str, ...] = ()
+
+    def model_class(self) -> Callable[..., Any]:
+        """Imports and returns the class."""
+        return _load(self.model)
+
+    def inputs(self, data: Data, settings: Mapping[str, Any], seed: int) -> tuple[Tensor, ...]:
+        """Computes what the model takes after ``x``."""
+        if self.prepare_edges is None:
+            return (data.edge_index,)
+        return _load(self.prepare_edges)(data, {key: settings[key] for key in self.edge_settings}, seed)
+
+
+def _load(target: str | Callable[..., Any]) -> Callable[..., Any]:
+    if callable(target):
+        return target
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+_ENTRIES: dict[str, ModelEntry] = {}
+
+
+def register(entry: ModelEntry) -> None:
+    """Adds a model. A name can be taken once; registering an equal entry again changes nothing."""
+    if _ENTRIES.setdefault(entry.name, entry) != entry:
+        raise ValueError(f"model is {entry.name!r}; allowed: a name that is not registered yet ({', '.join(_ENTRIES)} are)")
+
+
+def find_model(name: str) -> ModelEntry:
+    """Returns the entry of a model."""
+    if name not in _ENTRIES:
+        raise ValueError(f"model is {name!r}; allowed: {', '.join(_ENTRIES)}")
+    return _ENTRIES[name]
+
+
+def model_names() -> tuple[str, ...]:
+    """Returns the names of all models, in the order they were registered."""
+    return tuple(_ENTRIES)
+
+
+class ModelClasses(Mapping[str, Callable[..., Any]]):
+    """The classes of all registered models by name; variants, which are another model with fixed settings, left out."""
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if name not in list(self):
+            raise KeyError(name)
+        return _ENTRIES[name].model_class()
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, entry in _ENTRIES.items() if not entry.fixed)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+_STACK = ("hidden_channels", "heads", "num_layers", "dropout", "norm")
+_GAT_EDA = (*_STACK, "residual", "attention_dropout", "embedding_dim", "decay_local", "learn_decay")
+_GLOBAL = ("decay_global", "method")
+_WITHOUT_RESIDUAL = tuple(key for key in (*_GAT_EDA, *_GLOBAL) if key != "residual")
+
+for _entry in (
+    ModelEntry("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL)),
+    ModelEntry("phgcn-residual", "PH-GCN + own channel", "phgcn.nn.models:PHGCN", _WITHOUT_RESIDUAL, {"residual": True}),
+    ModelEntry("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA),
+    ModelEntry("gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout")),
+    ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
+    ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK),
+):
+    register(_entry)

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+from clouds import normal
+
+from phgcn import global_attention
+from phgcn.lattice import MultiScale
+from phgcn.lattice.coefficients import multiscale_weights
+from phgcn.lattice.levels import mean_pairs_cell
+from phgcn.lattice.numba import keys as numba_keys
+from phgcn.lattice.numba import near as numba_near
+from phgcn.lattice.numba.locate import double_precision
+from phgcn.lattice.reference.near import mean_pairs, near_field
+from phgcn.lattice.scheme import named_scheme
+
+
+def near_sums(points, first_query, values, fitted):
+    """The near field of level 1 of the queries from a point on, or of all points."""
+    points, rows = points.numpy(), np.zeros((len(values), 8))
+    rows[:, : values.size(1)] = values.numpy()
+    out = np.zeros((len(points) - first_query, 8))
+    found = numba_near.find_cells(points, double_precision(points), first_query, fitted, 1)
+    numba_near.near_field(found, rows, out)
+    return out[:, : values.size(1)]
+
+
+@pytest.mark.parametrize("key_bits", [63, 0])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 20.0, 1e5])
+@pytest.mark.parametrize("dim", [1, 2, 4, 6])
+def test_pairs_within_the_radius_are_all_found(dim, spread, key_bits, monkeypatch):
+    monkeypatch.setattr(numba_keys, "KEY_BITS", key_bits)  # 0: all keys wrap around
+    keys, queries, values = normal(400, dim, seed=1) * spread, normal(100, dim, seed=2) * spread, normal(400, 3, seed=3)
+    keys[200:] = keys[:200] + normal(200, dim, seed=4)  # neighbours, however far the spread
+    fitted = multiscale_weights(named_scheme("lattice", dim), dim)
+    want = near_field(keys, keys, values, fitted, 1)
+    np.testing.assert_allclose(near_sums(keys, 0, values, fitted), want.numpy(), atol=1e-11)
+    want = near_field(queries, keys, values, fitted, 1)
+    np.testing.assert_allclose(near_sums(torch.cat([keys, queries]), 400, values, fitted), want.numpy(), atol=1e-11)
+
+
+def test_more_candidates_than_fit_at_once():
+    """A crowd in one cell is taken in parts."""
+    keys, values = normal(9000, 2, seed=1) * 0.01, normal(9000, 1, seed=3)
+    fitted = multiscale_weights(named_scheme("lattice", 2), 2)
+    some = near_field(keys[:50], keys, values, fitted, 1)
+    np.testing.assert_allclose(near_sums(keys, 0, values, fitted)[:50], some.numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("dim", [1, 2, 4])
+def test_backends_choose_the_same_near_field(dim, spread):
+    """The level that a graph's points decide on must not depend on who counts them."""
+    points, values = normal(300, dim, seed=1) * spread, normal(300, 2, seed=2)
+    base = named_scheme("lattice", dim)
+    counted = [mean_pairs(points, None, r) for r in multiscale_weights(base, dim).radius[1:]]
+    # An allowance between two counts, so that the choice is not the trivial one.
+    pairs = max(1, int(np.sqrt(max(counted[0], 1) * max(counted[1], 1))))
+    want_level = next((k for k, c in enumerate(counted) if c > pairs), len(counted))
+    free = MultiScale(base.spacing, base.hops, pairs=pairs)
+    fixed = MultiScale(base.spacing, base.hops, near_field=want_level)
+    got, want = (global_attention(points, values, decay=1.0, method=scheme, backend="numba") for scheme in (free, fixed))
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 5])
+def test_a_cell_has_the_volume_of_the_ball(dim):
+    volume = {1: 2.0, 2: np.pi, 3: 4 / 3 * np.pi, 5: 8 / 15 * np.pi**2}[dim] * 1.5**dim
+    assert mean_pairs_cell(dim, 1.5) ** dim == pytest.approx(volume)
+
+
+def test_pairs_are_counted_among_neighbours():
+    assert mean_pairs(torch.zeros(10, 2), None, 1.0) == 9
+    assert mean_pairs(torch.arange(10.0).unsqueeze(1) * 100, None, 1.0) == 0
+    assert mean_pairs(torch.zeros(10, 2), torch.zeros(3, 2), 1.0) == 10
+
+
+@pytest.mark.parametrize("dim", [2, 6])
+def test_a_small_dense_cloud_is_not_cut_by_cells(dim):
+    """All pairs of these points are near: summing them one by one would take quadratic time."""
+    points = normal(500, dim, seed=3) * 0.1
+    assert mean_pairs(points, None, 2.0) == 499
+    assert numba_near.mean_pairs(double_precision(points.numpy()), 0, 2.0) == 499
