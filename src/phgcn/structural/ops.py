@@ -1,39 +1,34 @@
-r"""The custom op of attention to neighbours, with its gradient, and the checks of what it is given.
+r"""The custom op of attention to neighbours, with its gradient.
 
-What can be seen from shapes and types is checked before the op; values are checked inside, as looking at them outside would
+A backend is a module ``phgcn.structural.<name>``; it checks the values it is given, as looking at them outside of the op would
 break a compiled graph.
 """
 
 from __future__ import annotations
 
+import importlib
+from typing import Any, Protocol
+
 import torch
 from torch import Tensor
 
-from ..checks import MAX_EDGES, check_edge_values
-from . import reference
+from .graph import Attention, Graph, SortedEdges, empty_attention
+
+
+class StructuralBackend(Protocol):
+    """A backend: ``phgcn.structural.<name>``."""
+
+    def forward(self, graph: Graph) -> Attention:
+        """Returns the output, and what the backward pass needs."""
+        ...
+
+    def backward(self, grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor]:
+        """Returns the gradients of positions and values."""
+        ...
 
 
 def attend(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None, backend: str) -> Tensor:
-    """Sums over the neighbours of each node; arguments and shapes are those of :func:`structural`."""
-    out: Tensor = torch.ops.phgcn.structural(positions, values, edge_index, edge_mask, backend)[0]
-    return out
-
-
-_INPUTS = "Tensor positions, Tensor values, Tensor edge_index, Tensor? edge_mask, str backend"
-torch.library.define("phgcn::structural", f"({_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
-torch.library.define(
-    "phgcn::structural_backward",
-    "(Tensor grad, Tensor out, Tensor norm, Tensor start, Tensor source, Tensor edge, "
-    f"{_INPUTS}) -> (Tensor, Tensor)",
-)  # fmt: skip
-_DEVICES = ("cpu", "cuda")
-
-
-@torch.library.impl("phgcn::structural", _DEVICES)
-def structural(
-    positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None, backend: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    r"""Attention of each node to the sources of its edges.
+    r"""Sums the values of each node's neighbours, weighted by a softmax of their distances.
 
     Args:
         positions (torch.Tensor): Positions in units of :math:`1/\lambda`.
@@ -45,93 +40,65 @@ def structural(
     Shapes:
         - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`
         - **edge_index:** :math:`(2, E)`, **edge_mask:** :math:`(E, H)`
-        - **output:** :math:`(N, H, C)`; then, for the gradient, the nearest source's distance and the inverse of the
-          normaliser, :math:`(2, N, H)`, and the edges by target: where those of a node start, :math:`(N + 1,)`, their
-          sources and their columns of ``edge_index``, :math:`(E,)`. The reference leaves all but the first empty.
+        - **output:** :math:`(N, H, C)`
     """
-    if backend == "triton":
-        from .triton import attend as gpu
+    out: Tensor = torch.ops.phgcn.structural(positions, values, edge_index, edge_mask, backend)[0]
+    return out
 
-        if len(positions) == 0 or edge_index.size(1) > MAX_EDGES:
-            check_edge_values(positions, values, edge_index, edge_mask)
-        bad, found = gpu.forward(positions, values, edge_index, edge_mask)
-        if bad:
-            check_edge_values(positions, values, edge_index, edge_mask)
-        return found
-    check_edge_values(positions, values, edge_index, edge_mask)
-    if backend == "reference":
-        with torch.no_grad():
-            out = reference.forward(positions, values, edge_index, edge_mask)
-        return out, *_extras(positions, values, edge_index, backend)
-    from ..kernels.numba import as_array
-    from .numba import attend as cpu
 
-    mask = None if edge_mask is None else as_array(edge_mask)
-    out, *kept = map(torch.from_numpy, cpu.forward(as_array(positions), as_array(values), as_array(edge_index), mask))
-    return out, kept[0], kept[1], kept[2], kept[3]
+_INPUTS = "Tensor positions, Tensor values, Tensor edge_index, Tensor? edge_mask, str backend"
+_ATTENTION = "Tensor out, Tensor norm, Tensor start, Tensor source, Tensor edge"
+_DEVICES = ("cpu", "cuda")
+torch.library.define("phgcn::structural", f"({_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
+torch.library.define("phgcn::structural_backward", f"(Tensor grad, {_ATTENTION}, {_INPUTS}) -> (Tensor, Tensor)")
+
+
+@torch.library.impl("phgcn::structural", _DEVICES)
+def structural(*inputs: Any) -> tuple[Tensor, ...]:
+    """Returns the tensors of :class:`Attention`."""
+    *tensors, backend = inputs
+    return _as_outputs(_backend(backend).forward(Graph(*tensors)))
 
 
 @torch.library.register_fake("phgcn::structural")
-def _(positions, values, edge_index, edge_mask, backend):
-    return values.new_empty(values.shape), *_extras(positions, values, edge_index, backend)
-
-
-def _extras(positions: Tensor, values: Tensor, edge_index: Tensor, backend: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What the forward keeps for the gradient, not filled in."""
-    (count, heads, _), edges = values.shape, edge_index.size(1)
-    shapes = [(2, count, heads), (count + 1,), (edges,), (edges,)] if backend != "reference" else [(0,)] * 4
-    start, source, edge = (edge_index.new_empty(shape, dtype=torch.int32) for shape in shapes[1:])
-    return positions.new_empty(shapes[0]), start, source, edge
+def _(*inputs: Any) -> tuple[Tensor, ...]:
+    return _as_outputs(empty_attention(Graph(*inputs[:4])))
 
 
 @torch.library.impl("phgcn::structural_backward", _DEVICES)
-def structural_backward(
-    grad: Tensor,
-    out: Tensor,
-    norm: Tensor,
-    start: Tensor,
-    source: Tensor,
-    edge: Tensor,
-    positions: Tensor,
-    values: Tensor,
-    edge_index: Tensor,
-    edge_mask: Tensor | None,
-    backend: str,
-) -> tuple[Tensor, Tensor]:
-    """The gradients of positions and values of :func:`structural`."""
-    if backend == "reference":
-        grad_positions, grad_values = reference.backward(grad, positions, values, edge_index, edge_mask)
-        return grad_positions.contiguous(), grad_values.contiguous()
-    if backend == "triton":
-        from .triton import attend as gpu
-
-        return gpu.backward(grad, (out, norm, start, source, edge), positions, values, edge_index, edge_mask)
-    from ..kernels.numba import as_array
-    from .numba import attend as cpu
-
-    kept = as_array(out), as_array(norm), as_array(start), as_array(source), as_array(edge)
-    mask = None if edge_mask is None else as_array(edge_mask)
-    grads = cpu.backward(as_array(grad), kept, as_array(positions), as_array(values), as_array(edge_index), mask)
-    return torch.from_numpy(grads[0]), torch.from_numpy(grads[1])
+def structural_backward(grad: Tensor, out: Tensor, norm: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """Returns the gradients of positions and values."""
+    attention, graph, backend = Attention(out, norm, SortedEdges(*rest[:3])), Graph(*rest[3:7]), rest[7]
+    return _backend(backend).backward(grad, attention, graph)
 
 
 @torch.library.register_fake("phgcn::structural_backward")
-def _(grad, out, norm, start, source, edge, positions, values, edge_index, edge_mask, backend):
+def _(grad: Tensor, out: Tensor, norm: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    positions, values = rest[3:5]
     return positions.new_empty(positions.shape), values.new_empty(values.shape)
 
 
-def _setup_context(ctx, inputs, output) -> None:
+def _backend(name: str) -> StructuralBackend:
+    backend: Any = importlib.import_module(f".{name}", __package__)
+    return backend
+
+
+def _as_outputs(attention: Attention) -> tuple[Tensor, ...]:
+    return attention.out, attention.norm, *attention.by_target
+
+
+def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
     *tensors, ctx.backend = inputs
     ctx.save_for_backward(*output, *tensors)
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _backward(ctx, grad, *_):
+def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     grads = torch.ops.phgcn.structural_backward(grad, *ctx.saved_tensors, ctx.backend)
     return *grads, None, None, None
 
 
-def _no_second_backward(ctx, *grads):
+def _no_second_backward(ctx: Any, *grads: Any) -> None:
     raise RuntimeError("phgcn: second derivatives of structural attention are not implemented; use create_graph=False")
 
 

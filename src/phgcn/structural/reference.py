@@ -1,60 +1,118 @@
-r"""The specification: attention to neighbours in plain torch, edge by edge."""
+r"""Attention to neighbours in plain torch, edge by edge: the specification of every backend.
+
+With distances :math:`r_{ij} = \lVert p_i - p_j \rVert` in units of :math:`1/\lambda` and masks :math:`m_{ij}`,
+
+.. math::
+    y_i = \sum_{j \to i} \alpha_{ij} m_{ij} f_j, \qquad \alpha_{ij} = \frac{e^{-r_{ij}}}{\sum_{k \to i} e^{-r_{ik}}}.
+
+Let :math:`\bar y_i` be the gradient of :math:`y_i`.  That of :math:`r_{ij}`, over :math:`r_{ij}`, is the *slope* of an edge,
+
+.. math::
+    s_{ij} = \alpha_{ij} \big( \langle \bar y_i, y_i \rangle - m_{ij} \langle \bar y_i, f_j \rangle \big) / r_{ij},
+
+and 0 where :math:`r_{ij} = 0`: the gradient of :math:`p_i` is the sum of :math:`s_{ij} (p_i - p_j)` over the edges to :math:`i`
+(:func:`target_gradients`) less that over the edges from it (:func:`source_gradients`), and that of :math:`f_j` the sum of
+:math:`\alpha_{ij} m_{ij} \bar y_i` over the edges from :math:`j`.
+"""
 
 from __future__ import annotations
-
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
+from ..checks import check_edge_values
+from .graph import Attention, Graph, SortedEdges
+
+
+def forward(graph: Graph) -> Attention:
+    """Returns the output, and what the backward pass needs."""
+    check_edge_values(*graph)
+    source, target = graph.edge_index
+    by_target = sort_edges(target, source, len(graph.positions))
+    return Attention(*attend(graph), by_target)
+
+
+def backward(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Returns the gradients of positions and values."""
+    slope, weight, at_target = target_gradients(grad, attention, graph)
+    at_source, grad_values = source_gradients(grad, slope, weight, graph)
+    return at_target - at_source, grad_values
+
 
 def attention_weights(positions: Tensor, edge_index: Tensor) -> Tensor:
-    r"""The softmax over the edges of each target of :math:`-\lVert p_i - p_j \rVert`.
-
-    The derivative of a distance is 0 where two points coincide.
+    r"""Computes the softmax over the edges of each target of :math:`-\lVert p_i - p_j \rVert`; differentiable.
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **edge_index:** :math:`(2, E)`
         - **output:** :math:`(E, H)`, in the order of ``edge_index``
     """
+    return _softmax(positions, edge_index)[0]
+
+
+def attend(graph: Graph) -> tuple[Tensor, Tensor]:
+    r"""Sums the values of each target's sources; returns the output, :math:`(N, H, C)`, and the norm, :math:`(2, N, H)`."""
+    weight, norm = _softmax(graph.positions, graph.edge_index)
+    if graph.edge_mask is not None:
+        weight = weight * graph.edge_mask
+    source, target = graph.edge_index.long()
+    out = torch.zeros_like(graph.values, memory_format=torch.contiguous_format)
+    return out.index_add(0, target, weight.unsqueeze(-1) * graph.values[source]), norm
+
+
+def target_gradients(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Computes the edges' slopes and masked weights, both :math:`(E, H)`, and the targets' share of the gradient of positions,
+    :math:`(N, H, D)`."""
+    source, target = graph.edge_index.long()
+    difference = graph.positions[target] - graph.positions[source]
+    distance = _norm(difference)
+    nearest, inverse_sum = attention.norm
+    weight = torch.exp(nearest[target] - distance) * inverse_sum[target]
+    mask = 1.0 if graph.edge_mask is None else graph.edge_mask
+    mean, product = (grad * attention.out).sum(dim=-1), (grad[target] * graph.values[source]).sum(dim=-1)
+    apart = distance > 0
+    slope = weight * (mean[target] - mask * product) * torch.where(apart, 1 / torch.where(apart, distance, 1.0), 0.0)
+    zeros = torch.zeros_like(graph.positions, memory_format=torch.contiguous_format)
+    return slope, weight * mask, zeros.index_add(0, target, slope.unsqueeze(-1) * difference)
+
+
+def source_gradients(grad: Tensor, slope: Tensor, weight: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    r"""Computes what the sources' positions take off their gradient, :math:`(N, H, D)`, and the gradient of values,
+    :math:`(N, H, C)`."""
+    source, target = graph.edge_index.long()
+    zeros = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in (graph.positions, graph.values)]
+    difference = graph.positions[target] - graph.positions[source]
+    at_source = zeros[0].index_add(0, source, slope.unsqueeze(-1) * difference)
+    return at_source, zeros[1].index_add(0, source, weight.unsqueeze(-1) * grad[target])
+
+
+def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
+    r"""Sorts edges by the node at one end.
+
+    Args:
+        node (torch.Tensor): The node at that end, :math:`(E,)`.
+        other (torch.Tensor): The node at the other end, :math:`(E,)`.
+        count (int): The number of nodes.
+    """
+    key, edge = torch.sort(node, stable=True)
+    start = torch.searchsorted(key, torch.arange(count + 1, device=node.device, dtype=key.dtype))
+    return SortedEdges(start.int(), other[edge].int(), edge.int())
+
+
+def _softmax(positions: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the weights of the edges and the norm of :class:`Attention`."""
     source, target = edge_index.long()
-    square = (positions[target] - positions[source]).square().sum(dim=-1)
-    apart = square > 0
-    distance = torch.where(apart, torch.where(apart, square, 1.0).sqrt(), 0.0)
+    distance = _norm(positions[target] - positions[source])
     count, heads = positions.shape[:2]
     nearest = distance.new_full((count, heads), float("inf"))
     nearest = nearest.scatter_reduce(0, target.unsqueeze(1).expand(-1, heads), distance.detach(), "amin")
     weight = torch.exp(nearest[target] - distance)
-    norm = weight.new_zeros(count, heads).index_add(0, target, weight)
-    return weight / norm[target]
+    total = weight.new_zeros(count, heads).index_add(0, target, weight)
+    inverse_sum = torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0)
+    return weight * inverse_sum[target], torch.stack([nearest, inverse_sum])
 
 
-def forward(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None) -> Tensor:
-    r"""The sum over the edges of each target of their weights, times the mask, times the sources' values.
-
-    Shapes:
-        - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`, **edge_mask:** :math:`(E, H)`
-        - **output:** :math:`(N, H, C)`
-    """
-    weight = attention_weights(positions, edge_index)
-    if edge_mask is not None:
-        weight = weight * edge_mask
-    source, target = edge_index.long()
-    return torch.zeros_like(values).index_add(0, target, weight.unsqueeze(-1) * values[source])
-
-
-def backward(
-    grad: Tensor, positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The gradients of positions and values, by autograd.
-
-    Inside an op autograd is switched off for the thread, so the graph is recorded and run in one of its own.
-    """
-    inputs = positions.detach().requires_grad_(), values.detach().requires_grad_()
-
-    def differentiate() -> tuple[Tensor, ...]:
-        return torch.autograd.grad(forward(*inputs, edge_index, edge_mask), inputs, grad)
-
-    with ThreadPoolExecutor(max_workers=1) as own_thread:
-        grad_positions, grad_values = own_thread.submit(differentiate).result()
-    return grad_positions, grad_values
+def _norm(difference: Tensor) -> Tensor:
+    """Computes lengths over the last dimension, with derivative 0 at 0."""
+    square = difference.square().sum(dim=-1)
+    apart = square > 0
+    return torch.where(apart, torch.where(apart, square, 1.0).sqrt(), 0.0)

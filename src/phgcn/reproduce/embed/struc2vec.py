@@ -16,7 +16,6 @@ import math
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from ...kernels.legacy import use_threads
 from ..arrays import Floats, Ints
 from ..extra import needed
 from .walks import compare, rings, running_weights, walks
@@ -40,8 +39,8 @@ def struc2vec(edges: Ints, count: int, seed: int) -> Floats:
     starts, others = links.indptr.astype(np.int64), links.indices.astype(np.int64)
     degree = np.diff(starts)
     pairs = candidates(degree)
-    use_threads()
-    cost = compare(*rings(starts, others, degree), pairs)
+    begin, degrees, often = rings(starts, others, degree)
+    cost = compare(begin, degrees, often, pairs)
     sentences = walks(*_layers(pairs, cost, count), WALKS, LENGTH, seed)
     return _places(sentences, count, seed)
 

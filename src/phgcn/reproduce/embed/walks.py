@@ -3,17 +3,20 @@ r"""The loops of struc2vec: rings of degrees, how much they differ, and walks th
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
+from numpy.typing import NDArray
 
-from ...kernels.legacy import inline, kernel, serial
+from ...kernels.numba import helper, kernel
+from ...kernels.threads import run_rows
 
 MAX_HOPS = 4
 """The last ring."""
 STAY = 0.3
 """The probability that a walk goes to another node rather than to another layer."""
+GRAIN = 256
+"""Pairs or walks that are worth a thread of their own."""
 
 
-@serial
+@kernel("int64[::1], int64[::1], int64[::1]")
 def rings(starts, others, degree):
     """Counts the degrees in the rings of all nodes: ascending degrees, and how often each occurs.
 
@@ -52,7 +55,7 @@ def rings(starts, others, degree):
     return begin, degrees[:end].copy(), often[:end].copy()
 
 
-@serial
+@helper
 def _next_ring(starts, others, seen, queue, low, high, source):
     """Appends the neighbours of a ring that were not seen from this source, and returns the new end of the queue."""
     end = high
@@ -67,11 +70,22 @@ def _next_ring(starts, others, seen, queue, low, high, source):
     return end
 
 
-@kernel
-def compare(begin, degrees, often, pairs):
-    """Computes how much rings 0 to k of the two nodes of each pair differ; infinite from the first empty ring on."""
+def compare(begin: NDArray, degrees: NDArray, often: NDArray, pairs: NDArray) -> NDArray:
+    r"""Computes how much the rings 0 to k of the nodes of each pair differ; infinite from the first empty ring on.
+
+    Shapes:
+        - **begin, degrees, often:** as :func:`rings` returns them; **pairs:** :math:`(P, 2)`
+        - **output:** :math:`(P, \text{MAX\_HOPS} + 1)`
+    """
     cost = np.full((len(pairs), MAX_HOPS + 1), np.inf)
-    for p in prange(len(pairs)):
+    run_rows(compare_pairs, len(pairs), GRAIN, begin, degrees, often, np.ascontiguousarray(pairs), cost)
+    return cost
+
+
+@kernel("int64, int64, int64[::1], int64[::1], int64[::1], int64[:, ::1], float64[:, ::1]")
+def compare_pairs(first_pair, end_pair, begin, degrees, often, pairs, cost):
+    """Fills in the rows of a range of pairs; see :func:`compare`."""
+    for p in range(first_pair, end_pair):
         total = 0.0
         for hop in range(MAX_HOPS + 1):
             a, b = pairs[p, 0] * (MAX_HOPS + 1) + hop, pairs[p, 1] * (MAX_HOPS + 1) + hop
@@ -80,10 +94,9 @@ def compare(begin, degrees, often, pairs):
             first, second = slice(begin[a], begin[a + 1]), slice(begin[b], begin[b + 1])
             total += _warped(degrees[first], often[first], degrees[second], often[second])
             cost[p, hop] = total
-    return cost
 
 
-@serial
+@helper
 def _warped(degrees, often, other_degrees, other_often):
     """Dynamic time warping of two sorted sequences: the least sum of differences between steps that are matched in order."""
     width = len(other_degrees)
@@ -98,7 +111,7 @@ def _warped(degrees, often, other_degrees, other_often):
     return above[width]
 
 
-@inline
+@helper
 def _difference(degree, often, other_degree, other_often):
     """Compares degrees by their ratio: one link more matters more to a node with few. Adds 0.5, as some have no link."""
     return (max(degree, other_degree) + 0.5) / (min(degree, other_degree) + 0.5) * max(often, other_often) - max(
@@ -106,7 +119,7 @@ def _difference(degree, often, other_degree, other_often):
     )
 
 
-@serial
+@kernel("int64[::1], float64[::1]")
 def running_weights(starts, cost):
     """Computes prefix sums of exp(-cost) within each row, scaled by the row's largest term so that none underflows."""
     out = np.empty(len(cost))
@@ -120,7 +133,7 @@ def running_weights(starts, cost):
     return out
 
 
-@inline
+@helper
 def _draw(state):
     """Advances a generator (splitmix64); returns its state and a number from 0 to below 1."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
@@ -131,26 +144,32 @@ def _draw(state):
     return state, np.float64(z >> np.uint64(11)) / 9007199254740992.0
 
 
-@kernel
-def walks(starts, others, sums, up, per_node, length, seed):
-    """Draws random walks through the layers, from every node; each walk has its own generator.
+def walks(starts: NDArray, others: NDArray, sums: NDArray, up: NDArray, per_node: int, length: int, seed: int) -> NDArray:
+    r"""Draws random walks through the layers, from every node; each walk has its own generator.
 
     Args:
-        starts (array): Where each node's links begin, a row for each layer, then the end.
-        others (array): Whom they lead to.
-        sums (array): The running sums of their weights within a node.
-        up (array): The probability of going up rather than down, for each layer and node.
+        starts (numpy.ndarray): Where each node's links begin, a row for each layer, then the end.
+        others (numpy.ndarray): Whom they lead to.
+        sums (numpy.ndarray): The running sums of their weights within a node.
+        up (numpy.ndarray): The probability of going up rather than down, for each layer and node.
         per_node (int): Walks from each node.
         length (int): Nodes in a walk.
         seed (int): What random numbers follow from.
     """
+    out = np.empty((per_node * up.shape[1], length), np.int64)
+    run_rows(walk_range, len(out), GRAIN, *map(np.ascontiguousarray, (starts, others, sums, up)), seed, out)
+    return out
+
+
+@kernel("int64, int64, int64[:, ::1], int64[::1], float64[::1], float64[:, ::1], int64, int64[:, ::1]")
+def walk_range(begin, end, starts, others, sums, up, seed, out):
+    """Fills in a range of walks; see :func:`walks`."""
     layers, count = up.shape
-    out = np.empty((per_node * count, length), np.int64)
-    for walk in prange(per_node * count):
+    for walk in range(begin, end):
         state = (np.uint64(seed) * np.uint64(0xD1342543DE82EF95)) ^ (np.uint64(walk + 1) * np.uint64(0x2545F4914F6CDD1D))
         node, layer, step = walk % count, 0, 1
         out[walk, 0] = node
-        while step < length:
+        while step < out.shape[1]:
             state, chance = _draw(state)
             low, high = starts[layer, node], starts[layer, node + 1]
             if low == high:  # alone in the first layer: only in a graph of one node
@@ -169,4 +188,3 @@ def walks(starts, others, sums, up, per_node, length, seed):
                         layer += 1
                 elif layer > 0:
                     layer -= 1
-    return out

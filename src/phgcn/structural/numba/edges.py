@@ -1,66 +1,96 @@
-r"""Edges sorted by target, or by source: a stable counting sort on all cores."""
+r"""Edges sorted by the node at one end, and ranges of nodes with about equally many edges."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
-from numba import prange
+import torch
+from torch import Tensor
 
-from ...kernels.legacy import kernel
+from ...kernels.numba import as_array, kernel
+from ...kernels.threads import run_rows
+from ..graph import SortedEdges
+
+PART = 1 << 16
+"""Edges that are worth a thread of their own when they are sorted."""
+
+WORK = 1024
+"""Edges and nodes of one range, about."""
 
 
-@kernel
-def by_node(node, count, parts):
-    r"""Sorts edges by the node at one of their ends.
+def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
+    r"""Sorts edges by the node at one end: a counting sort.
 
-    Each of ``parts`` parts of the edges is counted and moved on its own; the order is that of a stable sort, whatever the
-    number of parts.
+    Every thread counts and moves a part of the edges; the order is that of a stable sort, whatever the number of parts.
 
     Args:
-        node: The node of each edge, :math:`(E,)`.
-        count: The number of nodes, :math:`N`.
-
-    Returns:
-        Where the edges of each node start, :math:`(N + 1,)`, and the edges, :math:`(E,)`.
+        node (torch.Tensor): The node at that end, :math:`(E,)`.
+        other (torch.Tensor): The node at the other end, :math:`(E,)`.
+        count (int): The number of nodes.
     """
-    edges = node.shape[0]
-    part = (edges + parts - 1) // parts
-    place = np.zeros((parts, count), np.int32)
-    for p in prange(parts):
-        own = place[p]
-        for e in range(p * part, min(edges, (p + 1) * part)):
-            own[np.uint64(node[e])] += 1
+    parts = max(1, min(torch.get_num_threads(), len(node) // PART))
+    nodes, others = as_array(node.long()), as_array(other.long())
+    places = np.zeros((parts, count), np.int32)
     start = np.empty(count + 1, np.int32)
+    sorted_other, edge = np.empty((2, len(nodes)), np.int32)
+    run_rows(count_edges, parts, 1, nodes, places)
+    sum_counts(places, start)
+    run_rows(move_edges, parts, 1, nodes, others, places, sorted_other, edge)
+    return SortedEdges(*map(torch.from_numpy, (start, sorted_other, edge)))
+
+
+@kernel("int64, int64, int64[::1], int32[:, ::1]")
+def count_edges(begin, end, node, places):
+    """Counts the edges of each node, in parts ``begin`` to ``end`` of all edges."""
+    edges, parts = node.shape[0], places.shape[0]
+    for p in range(begin, end):
+        for e in range(p * edges // parts, (p + 1) * edges // parts):
+            places[p, np.uint64(node[e])] += 1
+
+
+@kernel("int32[:, ::1], int32[::1]")
+def sum_counts(places, start):
+    """Replaces counts by the places of the first edge of each node and part, and fills in where each node starts."""
     total = 0
-    for i in range(count):
+    for i in range(places.shape[1]):
         start[i] = total
-        for p in range(parts):
-            here = place[p, i]
-            place[p, i] = total
-            total += here
-    start[count] = total
-    order = np.empty(edges, np.int32)
-    for p in prange(parts):
-        own = place[p]
-        for e in range(p * part, min(edges, (p + 1) * part)):
+        for p in range(places.shape[0]):
+            count = places[p, i]
+            places[p, i] = total
+            total += count
+    start[places.shape[1]] = total
+
+
+@kernel("int64, int64, int64[::1], int64[::1], int32[:, ::1], int32[::1], int32[::1]")
+def move_edges(begin, end, node, other, places, sorted_other, edge):
+    """Writes the edges of parts ``begin`` to ``end`` to their places."""
+    edges, parts = node.shape[0], places.shape[0]
+    for p in range(begin, end):
+        for e in range(p * edges // parts, (p + 1) * edges // parts):
             i = np.uint64(node[e])
-            order[np.uint64(own[i])] = e
-            own[i] += 1
-    return start, order
+            place = np.uint64(places[p, i])
+            sorted_other[place] = other[e]
+            edge[place] = e
+            places[p, i] += 1
 
 
-@kernel
-def take(values, order):
-    """The values in the given order, as int32."""
-    out = np.empty(order.shape[0], np.int32)
-    for a in prange(order.shape[0]):
-        out[a] = values[np.uint64(order[a])]
-    return out
+def run_nodes(kernel: Callable[..., None], start: np.ndarray, *arguments: Any) -> None:
+    """Calls ``kernel(begin, end, *arguments)`` for ranges of nodes with about equally many edges, on all cores.
+
+    Args:
+        kernel (Callable): A compiled kernel that works on nodes ``begin`` to ``end``.
+        start (numpy.ndarray): Where the edges of each node start.
+        arguments: Passed on to the kernel.
+    """
+    bounds = share_out(start)
+    run_rows(lambda first, last: kernel(bounds[first], bounds[last], *arguments), len(bounds) - 1, 1)
 
 
-@kernel
-def invert(order):
-    """Where each edge is in an order of all edges."""
-    out = np.empty(order.shape[0], np.int32)
-    for a in prange(order.shape[0]):
-        out[np.uint64(order[a])] = a
-    return out
+def share_out(start: np.ndarray) -> np.ndarray:
+    """Returns the bounds of ranges of nodes, each with about ``WORK`` edges and nodes, or a single node with more edges."""
+    count = len(start) - 1
+    work_before = start[:count] + np.arange(count)
+    ranges = -(-(int(start[count]) + count) // WORK)
+    return np.searchsorted(work_before, np.arange(ranges + 1) * WORK)

@@ -1,128 +1,84 @@
-r"""Attention to neighbours in Triton, on a GPU: what is launched, and the edges by node (:mod:`.gpu_kernels` has the rest).
+r"""Attention to neighbours in Triton: which kernels are launched.
 
-Edges are sorted by target, for the gradient by source too, with a stable sort.  A program takes one node and some heads and
-goes through the node's edges in the order of ``edge_index``, a tile at a time; how large a tile is depends on heads and
-channels alone.  So no output is written twice, the bits are the same every run, and nothing that is batched beside a graph
-changes its sums.
+A program takes one node and some heads and goes through the node's edges in the order of ``edge_index``, a tile at a time; how
+large a tile is depends on heads and channels alone.  So no output is written twice, the bits are the same every run, and
+nothing that is batched beside a graph changes its sums.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from ...checks import MAX_EDGES, check_edge_values
 from ...kernels.triton import capturing, cdiv, device_of, power_of_2
-from .kernels import attend, edges_by_node, look, source_gradients, target_gradients
-
-LOOKERS = 512
-"""Programs that look for bad values, at most."""
-
-LOOK = 4096
-EDGES = 1024
+from ..graph import Attention, Graph
+from .check import flag_bad_values
+from .edges import sort_edges
+from .kernels import Sizes, attend, source_gradients, target_gradients
 
 
-class Shape(NamedTuple):
-    """What a program takes at a time: edges, heads, channels and coordinates, each a power of two; and its warps."""
+def forward(graph: Graph) -> Attention:
+    """Returns the output, and what the backward pass needs.
 
-    edges: int
-    heads: int
-    channels: int
-    coordinates: int
-    warps: int
-
-
-def shape_of(positions: Tensor, values: Tensor) -> Shape:
-    """Rows of up to 256 numbers, and as many edges as make 1,024 of them for a warp, at least 4."""
-    channels, coordinates = power_of_2(max(1, values.size(2))), power_of_2(positions.size(2))
-    heads = min(power_of_2(values.size(1)), max(1, 256 // max(channels, coordinates)))
-    row = heads * max(channels, coordinates)
-    edges = min(32, max(4, 1024 // row))
-    return Shape(edges, heads, channels, coordinates, min(8, max(1, edges * row // 1024)))
-
-
-def forward(
-    positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None
-) -> tuple[bool, tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
-    """Attention; returns whether a value is bad or an edge points to no node, and output, norm, and the edges by target:
-    where they start, their sources, their columns.
-
-    The host waits for the answer once, after everything has been launched; not at all while a CUDA graph is captured,
-    where it cannot: bad values are not found then.
+    The host reads from the device once, after everything has been launched: whether a value is bad.  While a CUDA graph is
+    captured it cannot, and bad values are not found.
     """
-    positions, values, edge_index = positions.contiguous(), values.contiguous(), edge_index.contiguous()
-    edge_mask = None if edge_mask is None else edge_mask.contiguous()
+    if len(graph.positions) == 0 or graph.edge_index.size(1) > MAX_EDGES:
+        check_edge_values(*graph)
+    positions, values, edge_index, mask = _contiguous(graph)
     count, heads, _ = values.shape
     with device_of(values):
-        flags = _look(positions, values, edge_index, edge_mask)
-        start, source, edge = by_node(edge_index[1], edge_index[0], count)
+        flags = flag_bad_values(positions, values, edge_index, mask)
+        by_target = sort_edges(edge_index[1], edge_index[0], count)
         out, norm = torch.empty_like(values), positions.new_empty(2, count, heads)
-        s = shape_of(positions, values)
+        sizes, warps = choose_sizes(positions, values)
         if count > 0:
-            attend[count, cdiv(heads, s.heads)](
-                positions, values, start, source, edge, edge_mask, out, *norm,
-                **_sizes(positions, values, s), num_warps=s.warps,
-            )  # fmt: skip
-        return not capturing(values) and any(flags.tolist()), (out, norm, start, source, edge)
+            grid = count, cdiv(heads, sizes.tile_heads)
+            attend[grid](positions, values, *by_target, mask, out, *norm, SIZES=sizes, num_warps=warps)
+        if not capturing(values) and any(flags.tolist()):
+            check_edge_values(*graph)
+    return Attention(out, norm, by_target)
 
 
-def backward(
-    grad: Tensor,
-    kept: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-    positions: Tensor,
-    values: Tensor,
-    edge_index: Tensor,
-    edge_mask: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """The gradients of positions and values; ``kept`` is what :func:`forward` returned."""
-    out, norm, start, source, edge = kept
-    positions, values, edge_index, grad = (t.contiguous() for t in (positions, values, edge_index, grad))
-    edge_mask = None if edge_mask is None else edge_mask.contiguous()
+def backward(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Returns the gradients of positions and values."""
+    positions, values, edge_index, mask = _contiguous(graph)
+    grad, (nearest, inverse_sum) = grad.contiguous(), attention.norm
     count, heads, _ = values.shape
     grad_positions, grad_values = torch.empty_like(positions), torch.empty_like(values)
     if count == 0:
         return grad_positions, grad_values
-    s = shape_of(positions, values)
-    grid, sizes = (count, cdiv(heads, s.heads)), _sizes(positions, values, s)
+    sizes, warps = choose_sizes(positions, values)
+    grid = count, cdiv(heads, sizes.tile_heads)
     mean = positions.new_empty(count, heads)
     with device_of(values):
-        source_start, target, source_edge = by_node(edge_index[0], edge_index[1], count)
+        by_source = sort_edges(edge_index[0], edge_index[1], count)
         target_gradients[grid](
-            positions, values, grad, out, *norm, start, source, edge, edge_mask, mean, grad_positions,
-            **sizes, num_warps=s.warps,
+            positions, values, grad, attention.out, nearest, inverse_sum, *attention.by_target, mask, mean, grad_positions,
+            SIZES=sizes, num_warps=warps,
         )  # fmt: skip
         source_gradients[grid](
-            positions, values, grad, *norm, mean, source_start, target, source_edge, edge_mask, grad_positions,
-            grad_values, **sizes, num_warps=s.warps,
+            positions, values, grad, nearest, inverse_sum, mean, *by_source, mask, grad_positions, grad_values,
+            SIZES=sizes, num_warps=warps,
         )  # fmt: skip
     return grad_positions, grad_values
 
 
-def by_node(node: Tensor, other: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sorts edges by the node at one end: where those of each node start, their other ends, and which edges they are.
-
-    An other end that is no node becomes node 0, so that nothing is read outside before the edge is refused.
-    """
-    edges = len(node)
-    key, order = torch.sort(node.int(), stable=True)
-    start, ends, edge = (key.new_empty(size) for size in (count + 1, edges, edges))
-    blocks = cdiv(max(edges, count + 1), EDGES)
-    edges_by_node[(blocks,)](key, order, other, start, ends, edge, edges, count, edges.bit_length(), BLOCK=EDGES)
-    return start, ends, edge
-
-
-def _look(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None) -> Tensor:
-    """Flags, of which one is not 0 where a value is not finite or an edge points to no node."""
-    sizes = [0 if t is None else t.numel() for t in (positions, values, edge_mask, edge_index)]
-    programs = max(1, min(LOOKERS, cdiv(max(sizes), LOOK)))
-    flags = edge_index.new_empty(programs, dtype=torch.int32)
-    look[(programs,)](positions, values, edge_mask, edge_index, flags, *sizes, len(positions), BLOCK=LOOK)
-    return flags
-
-
-def _sizes(positions: Tensor, values: Tensor, s: Shape) -> dict:
+def choose_sizes(positions: Tensor, values: Tensor) -> tuple[Sizes, int]:
+    """Returns the sizes of a tile and the warps of a program: rows of up to 256 numbers, and as many edges as make 1,024 of
+    them for a warp, at least 4."""
+    (_, heads, channels), coordinates = values.shape, positions.size(2)
+    tile_channels, tile_coordinates = power_of_2(max(1, channels)), power_of_2(coordinates)
+    row = max(tile_channels, tile_coordinates)
+    tile_heads = min(power_of_2(heads), max(1, 256 // row))
+    tile_edges = min(32, max(4, 1024 // (tile_heads * row)))
+    warps = min(8, max(1, tile_edges * tile_heads * row // 1024))
     tiny = torch.finfo(positions.dtype).tiny
-    _, heads, channels = values.shape
-    blocks = {"BE": s.edges, "BH": s.heads, "BC": s.channels, "BD": s.coordinates}
-    return {"H": heads, "C": channels, "D": positions.size(2), **blocks, "TINY": tiny}
+    return Sizes(heads, channels, coordinates, tile_edges, tile_heads, tile_channels, tile_coordinates, tiny), warps
+
+
+def _contiguous(graph: Graph) -> Graph:
+    """Returns the same graph with all tensors contiguous."""
+    mask = None if graph.edge_mask is None else graph.edge_mask.contiguous()
+    return Graph(graph.positions.contiguous(), graph.values.contiguous(), graph.edge_index.contiguous(), mask)

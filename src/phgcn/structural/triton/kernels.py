@@ -1,240 +1,236 @@
-r"""The kernels of attention to neighbours.
+r"""The kernels of attention to neighbours, each for one node and some heads.
 
-One program has one node and ``BH`` heads, and goes through the node's edges, ``BE`` at a time.  There are ``H``
-heads, ``C`` channels and ``D`` coordinates, of which ``BC`` and ``BD`` are the next powers of two; a tile has the shape (edges,
-heads, numbers).  All are known when a kernel is compiled: only then are rows read 16 bytes at a time.  ``edge_mask`` may be
-:obj:`None`.  Values, outputs and their gradients may be of a half type; what is computed has the type of positions.
+A program goes through its node's edges, a tile of (edges, heads, numbers) at a time.  All sizes are known when a kernel is
+compiled: only then are rows read 16 bytes at a time.  ``edge_mask`` may be :obj:`None`.  Values, outputs and their gradients
+may be of a half type; everything is computed in the type of positions.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ...kernels.triton import tl, triton
 
 
-@triton.jit
-def _inside(h, x, H: tl.constexpr, W: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr):
-    """Which heads and numbers there are: (heads, numbers); known to be all where powers of two fit."""
-    inside = tl.full((BH, BW), 1, tl.int1)
-    if H % BH != 0:
-        inside = inside & (h < H)[:, None]
-    if W != BW:
-        inside = inside & (x < W)[None, :]
-    return inside
+class Sizes(NamedTuple):
+    """Sizes of a row, and of the tile that a program takes at a time: powers of two, not less than the row's for channels and
+    coordinates."""
 
-
-@triton.jit
-def _tile(rows, node, given, first, H: tl.constexpr, W: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr):
-    """The rows of some nodes and of the heads from ``first`` on, 0 where there are none: (edges, heads, numbers).
-
-    They are read as one row of all heads, so that the lanes of a warp share a row: sums over edges then stay in registers.
-    """
-    x = tl.arange(0, BH * BW)
-    at = first * W + x if W == BW else (first + x // BW) * W + x % BW
-    mask = given[:, None]
-    if H % BH != 0:
-        mask = mask & (first + x // BW < H)[None, :]
-    if W != BW:
-        mask = mask & (x % BW < W)[None, :]
-    found = tl.load(rows + (node * (H * W))[:, None] + at[None, :], mask=mask, other=0.0)
-    return tl.reshape(found, (BE, BH, BW))
-
-
-@triton.jit
-def _row(rows, node, h, H: tl.constexpr, W: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr):
-    """The row of one node and some heads: (heads, numbers)."""
-    x = tl.arange(0, BW)
-    return tl.load(rows + node * (H * W) + h[:, None] * W + x[None, :], mask=_inside(h, x, H, W, BH, BW), other=0.0)
-
-
-@triton.jit
-def _store_row(rows, node, h, given, H: tl.constexpr, W: tl.constexpr, BH: tl.constexpr, BW: tl.constexpr):
-    x = tl.arange(0, BW)
-    tl.store(rows + node * (H * W) + h[:, None] * W + x[None, :], given, mask=_inside(h, x, H, W, BH, BW))
-
-
-@triton.jit
-def _scalars(table, node, given, h, H: tl.constexpr):
-    """What a table has for some nodes or edges and heads: (edges, heads)."""
-    at = (node * H)[:, None] + h[None, :]
-    return tl.load(table + at, mask=given[:, None] & (h < H)[None, :], other=0.0)
-
-
-@triton.jit
-def _inverse(square, TINY: tl.constexpr):
-    """The inverse of a distance, 0 where that is 0."""
-    apart = square >= TINY
-    return tl.where(apart, tl.rsqrt(tl.where(apart, square, 1.0)), 0.0)
+    heads: int
+    channels: int
+    coordinates: int
+    tile_edges: int
+    tile_heads: int
+    tile_channels: int
+    tile_coordinates: int
+    tiny: float
+    """The least normal number: a squared distance below it is 0."""
 
 
 @triton.jit
 def attend(
-    positions, values, start, source, edge, edge_mask, out, nearest, inverse_sum,
-    H: tl.constexpr, C: tl.constexpr, D: tl.constexpr, TINY: tl.constexpr,
-    BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
+    positions, values, start, source, edge, edge_mask, out, nearest, inverse_sum, SIZES: tl.constexpr
 ):  # fmt: skip
-    """The weighted sum of the sources' values, for one target.
+    """Sums the values of one target's sources.
 
-    Where a tile has a nearer source than those before, these are scaled down.  The nearest distance and the inverse
-    normaliser, (nodes, heads) both, are kept for the gradient.
+    Where a tile has a nearer source than those before, their sums are scaled down.  The nearest distance and the inverse
+    normaliser, (N, H) both, are kept for the gradient.
     """
     i = tl.program_id(0).to(tl.int64)
-    first = tl.program_id(1) * BH
-    h = first + tl.arange(0, BH)
-    e = tl.arange(0, BE)
-    own = _row(positions, i, h, H, D, BH, BD)
-    kind: tl.constexpr = positions.dtype.element_ty
-    near = tl.full((BH,), float("inf"), kind)
-    total = tl.zeros((BH,), kind)
-    summed = tl.zeros((BH, BC), kind)
+    first = tl.program_id(1) * SIZES.tile_heads
+    h = first + tl.arange(0, SIZES.tile_heads)
+    real: tl.constexpr = positions.dtype.element_ty
+    position = _load_coordinates(positions, i, h, SIZES)
+    near = tl.full((SIZES.tile_heads,), float("inf"), real)
+    weight_sum = tl.full((SIZES.tile_heads,), 0, real)
+    sums = tl.full((SIZES.tile_heads, SIZES.tile_channels), 0, real)
     end = tl.load(start + i + 1)
-    for lead in range(tl.load(start + i), end, BE):
-        a = lead + e
-        given = a < end
-        j = tl.load(source + a, mask=given, other=0).to(tl.int64)
-        f = _tile(values, j, given, first, H, C, BE, BH, BC).to(kind)
-        difference = own[None, :, :] - _tile(positions, j, given, first, H, D, BE, BH, BD)
-        r = tl.where(given[:, None], tl.sqrt(tl.sum(difference * difference, axis=2)), float("inf"))
-        before = near
+    for lead in range(tl.load(start + i), end, SIZES.tile_edges):
+        a = lead + tl.arange(0, SIZES.tile_edges)
+        valid = a < end
+        j = tl.load(source + a, mask=valid, other=0).to(tl.int64)
+        f = _gather_channels(values, j, valid, first, SIZES).to(real)
+        difference = position[None, :, :] - _gather_coordinates(positions, j, valid, first, SIZES)
+        r = tl.where(valid[:, None], tl.sqrt(tl.sum(difference * difference, axis=2)), float("inf"))
+        near_before = near
         near = tl.minimum(near, tl.min(r, axis=0))
-        scale = tl.exp(near - before)
+        scale = tl.exp(near - near_before)
         w = tl.exp(near[None, :] - r)
-        total = total * scale + tl.sum(w, axis=0)
+        weight_sum = weight_sum * scale + tl.sum(w, axis=0)
         if edge_mask is not None:
-            w *= _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), given, h, H)
-        summed = summed * scale[:, None] + tl.sum(w[:, :, None] * f, axis=0)
-    factor = tl.where(total > 0, 1 / tl.where(total > 0, total, 1.0), 0.0)
-    _store_row(out, i, h, summed * factor[:, None], H, C, BH, BC)
-    tl.store(nearest + i * H + h, near, mask=h < H)
-    tl.store(inverse_sum + i * H + h, factor, mask=h < H)
+            w *= _gather_scalars(edge_mask, tl.load(edge + a, mask=valid, other=0).to(tl.int64), valid, h, SIZES)
+        sums = sums * scale[:, None] + tl.sum(w[:, :, None] * f, axis=0)
+    factor = tl.where(weight_sum > 0, 1 / tl.where(weight_sum > 0, weight_sum, 1.0), 0.0)
+    _store_channels(out, i, h, sums * factor[:, None], SIZES)
+    tl.store(nearest + i * SIZES.heads + h, near, mask=h < SIZES.heads)
+    tl.store(inverse_sum + i * SIZES.heads + h, factor, mask=h < SIZES.heads)
 
 
 @triton.jit
 def target_gradients(
     positions, values, grad, out, nearest, inverse_sum, start, source, edge, edge_mask, mean, grad_positions,
-    H: tl.constexpr, C: tl.constexpr, D: tl.constexpr, TINY: tl.constexpr,
-    BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
+    SIZES: tl.constexpr,
 ):  # fmt: skip
-    r"""The gradient of the position of one target, and :math:`\langle \bar y_i, y_i \rangle` into ``mean``.
-
-    With :math:`y_i = \sum_j \alpha_{ij} m_{ij} f_j`, a score :math:`-r_{ij}` has the gradient
-    :math:`\alpha_{ij} (m_{ij} \langle \bar y_i, f_j \rangle - \langle \bar y_i, y_i \rangle)`.
-    """
+    r"""Computes one target's share of the gradient of its position, and :math:`\langle \bar y_i, y_i \rangle` into ``mean``;
+    formulas are in :mod:`phgcn.structural.reference`."""
     i = tl.program_id(0).to(tl.int64)
-    first = tl.program_id(1) * BH
-    h = first + tl.arange(0, BH)
-    e = tl.arange(0, BE)
-    own = _row(positions, i, h, H, D, BH, BD)
-    kind: tl.constexpr = positions.dtype.element_ty
-    g = _row(grad, i, h, H, C, BH, BC).to(kind)
-    average = tl.sum(g * _row(out, i, h, H, C, BH, BC).to(kind), axis=1)
-    at = i * H + h
-    tl.store(mean + at, average, mask=h < H)
-    near = tl.load(nearest + at, mask=h < H, other=0.0)
-    factor = tl.load(inverse_sum + at, mask=h < H, other=0.0)
-    slopes = tl.zeros((BH, BD), kind)
+    first = tl.program_id(1) * SIZES.tile_heads
+    h = first + tl.arange(0, SIZES.tile_heads)
+    real: tl.constexpr = positions.dtype.element_ty
+    position = _load_coordinates(positions, i, h, SIZES)
+    g = _load_channels(grad, i, h, SIZES).to(real)
+    mean_i = tl.sum(g * _load_channels(out, i, h, SIZES).to(real), axis=1)
+    at = i * SIZES.heads + h
+    tl.store(mean + at, mean_i, mask=h < SIZES.heads)
+    near = tl.load(nearest + at, mask=h < SIZES.heads, other=0.0)
+    factor = tl.load(inverse_sum + at, mask=h < SIZES.heads, other=0.0)
+    sums = tl.full((SIZES.tile_heads, SIZES.tile_coordinates), 0, real)
     end = tl.load(start + i + 1)
-    for lead in range(tl.load(start + i), end, BE):
-        a = lead + e
-        given = a < end
-        j = tl.load(source + a, mask=given, other=0).to(tl.int64)
-        f = _tile(values, j, given, first, H, C, BE, BH, BC).to(kind)
-        difference = own[None, :, :] - _tile(positions, j, given, first, H, D, BE, BH, BD)
+    for lead in range(tl.load(start + i), end, SIZES.tile_edges):
+        a = lead + tl.arange(0, SIZES.tile_edges)
+        valid = a < end
+        j = tl.load(source + a, mask=valid, other=0).to(tl.int64)
+        f = _gather_channels(values, j, valid, first, SIZES).to(real)
+        difference = position[None, :, :] - _gather_coordinates(positions, j, valid, first, SIZES)
         square = tl.sum(difference * difference, axis=2)
-        inverse = _inverse(square, TINY)
+        inverse_distance = _invert_distance(square, SIZES)
         product = tl.sum(g[None, :, :] * f, axis=2)
         if edge_mask is not None:
-            product *= _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), given, h, H)
-        w = tl.exp(near[None, :] - square * inverse) * factor[None, :]
-        slope = tl.where(given[:, None], w * (average[None, :] - product) * inverse, 0.0)
-        slopes += tl.sum(slope[:, :, None] * difference, axis=0)
-    _store_row(grad_positions, i, h, slopes, H, D, BH, BD)
+            product *= _gather_scalars(edge_mask, tl.load(edge + a, mask=valid, other=0).to(tl.int64), valid, h, SIZES)
+        w = tl.exp(near[None, :] - square * inverse_distance) * factor[None, :]
+        slope = tl.where(valid[:, None], w * (mean_i[None, :] - product) * inverse_distance, 0.0)
+        sums += tl.sum(slope[:, :, None] * difference, axis=0)
+    _store_coordinates(grad_positions, i, h, sums, SIZES)
 
 
 @triton.jit
 def source_gradients(
     positions, values, grad, nearest, inverse_sum, mean, start, target, edge, edge_mask, grad_positions, grad_values,
-    H: tl.constexpr, C: tl.constexpr, D: tl.constexpr, TINY: tl.constexpr,
-    BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
+    SIZES: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the values of one source, and that of its position, which is added; edges are by source."""
+    """Computes the gradient of one source's values, and adds the source's share to the gradient of its position.
+
+    Edges are sorted by source.  Slopes and weights are computed again, so that none is kept for every edge.
+    """
     j = tl.program_id(0).to(tl.int64)
-    first = tl.program_id(1) * BH
-    h = first + tl.arange(0, BH)
-    e = tl.arange(0, BE)
-    own = _row(positions, j, h, H, D, BH, BD)
-    kind: tl.constexpr = positions.dtype.element_ty
-    f = _row(values, j, h, H, C, BH, BC).to(kind)
-    slopes = tl.zeros((BH, BD), kind)
-    summed = tl.zeros((BH, BC), kind)
+    first = tl.program_id(1) * SIZES.tile_heads
+    h = first + tl.arange(0, SIZES.tile_heads)
+    real: tl.constexpr = positions.dtype.element_ty
+    position = _load_coordinates(positions, j, h, SIZES)
+    f = _load_channels(values, j, h, SIZES).to(real)
+    position_sums = tl.full((SIZES.tile_heads, SIZES.tile_coordinates), 0, real)
+    sums = tl.full((SIZES.tile_heads, SIZES.tile_channels), 0, real)
     end = tl.load(start + j + 1)
-    for lead in range(tl.load(start + j), end, BE):
-        a = lead + e
-        given = a < end
-        i = tl.load(target + a, mask=given, other=0).to(tl.int64)
-        g = _tile(grad, i, given, first, H, C, BE, BH, BC).to(kind)
-        difference = own[None, :, :] - _tile(positions, i, given, first, H, D, BE, BH, BD)
+    for lead in range(tl.load(start + j), end, SIZES.tile_edges):
+        a = lead + tl.arange(0, SIZES.tile_edges)
+        valid = a < end
+        i = tl.load(target + a, mask=valid, other=0).to(tl.int64)
+        g = _gather_channels(grad, i, valid, first, SIZES).to(real)
+        difference = position[None, :, :] - _gather_coordinates(positions, i, valid, first, SIZES)
         square = tl.sum(difference * difference, axis=2)
-        inverse = _inverse(square, TINY)
-        w = tl.exp(_scalars(nearest, i, given, h, H) - square * inverse) * _scalars(inverse_sum, i, given, h, H)
-        w = tl.where(given[:, None], w, 0.0)
+        inverse_distance = _invert_distance(square, SIZES)
+        near = _gather_scalars(nearest, i, valid, h, SIZES)
+        w = tl.exp(near - square * inverse_distance) * _gather_scalars(inverse_sum, i, valid, h, SIZES)
+        w = tl.where(valid[:, None], w, 0.0)
         masked = w
         if edge_mask is not None:
-            masked = w * _scalars(edge_mask, tl.load(edge + a, mask=given, other=0).to(tl.int64), given, h, H)
+            masked = w * _gather_scalars(edge_mask, tl.load(edge + a, mask=valid, other=0).to(tl.int64), valid, h, SIZES)
         product = tl.sum(g * f[None, :, :], axis=2)
-        summed += tl.sum(masked[:, :, None] * g, axis=0)
-        slope = (w * _scalars(mean, i, given, h, H) - masked * product) * inverse
-        slopes += tl.sum(slope[:, :, None] * difference, axis=0)
-    _store_row(grad_positions, j, h, slopes + _row(grad_positions, j, h, H, D, BH, BD), H, D, BH, BD)
-    _store_row(grad_values, j, h, summed, H, C, BH, BC)
+        sums += tl.sum(masked[:, :, None] * g, axis=0)
+        slope = (w * _gather_scalars(mean, i, valid, h, SIZES) - masked * product) * inverse_distance
+        position_sums += tl.sum(slope[:, :, None] * difference, axis=0)
+    position_sums += _load_coordinates(grad_positions, j, h, SIZES)
+    _store_coordinates(grad_positions, j, h, position_sums, SIZES)
+    _store_channels(grad_values, j, h, sums, SIZES)
 
 
 @triton.jit
-def edges_by_node(key, order, other, start, ends, edge, edges, count, steps, BLOCK: tl.constexpr):
-    """From the edges' nodes, sorted, and their order: where those of each node start, the other ends, and the order itself
-    in 32 bits."""
-    a = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    given = a < edges
-    e = tl.load(order + a, mask=given, other=0)
-    node = tl.load(other + e, mask=given, other=0)
-    tl.store(ends + a, tl.where((node >= 0) & (node < count), node, 0).to(tl.int32), mask=given)
-    tl.store(edge + a, e.to(tl.int32), mask=given)
-    if tl.program_id(0).to(tl.int64) * BLOCK <= count:  # most programs have edges only
-        low = tl.zeros((BLOCK,), tl.int32)
-        high = low + edges
-        for _ in range(steps):
-            middle = low + (high - low) // 2
-            between = low < high
-            less = tl.load(key + middle, mask=between, other=0) < a
-            low = tl.where(between & less, middle + 1, low)
-            high = tl.where(between & (less == 0), middle, high)
-        tl.store(start + a, low, mask=a <= count)
+def _invert_distance(square, SIZES: tl.constexpr):
+    """Returns one over a distance, 0 where that is 0."""
+    apart = square >= SIZES.tiny
+    return tl.where(apart, tl.rsqrt(tl.where(apart, square, 1.0)), 0.0)
+
+
+# Rows of one node: (heads, numbers)
 
 
 @triton.jit
-def _endless(numbers, size, BLOCK: tl.constexpr):
-    """How many of a program's share of numbers are not finite."""
-    found = tl.zeros((BLOCK,), tl.int32)
-    for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, size, tl.num_programs(0) * BLOCK):
-        at = lead + tl.arange(0, BLOCK)
-        number = tl.load(numbers + at, mask=at < size, other=0.0)
-        if numbers.dtype.element_ty.primitive_bitwidth == 16:
-            number = number.to(tl.float32)
-        found += (tl.abs(number) < float("inf")).to(tl.int32) == 0
-    return tl.max(found, axis=0)
+def _load_channels(rows, node, h, SIZES: tl.constexpr):
+    return _load_row(rows, node, h, SIZES.channels, SIZES.tile_channels, SIZES)
 
 
 @triton.jit
-def look(
-    positions, values, edge_mask, edge_index, flags, position_size, value_size, mask_size, index_size, count,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Flags what is not finite, and nodes that are none; each program has its share of all and a flag of its own."""
-    bad = _endless(positions, position_size, BLOCK) + _endless(values, value_size, BLOCK)
-    if edge_mask is not None:
-        bad += _endless(edge_mask, mask_size, BLOCK)
-    found = tl.zeros((BLOCK,), tl.int32)
-    for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, index_size, tl.num_programs(0) * BLOCK):
-        at = lead + tl.arange(0, BLOCK)
-        node = tl.load(edge_index + at, mask=at < index_size, other=0)
-        found += ((node < 0) | ((node >= count) & (at < index_size))).to(tl.int32)
-    tl.store(flags + tl.program_id(0), bad + tl.max(found, axis=0))
+def _load_coordinates(rows, node, h, SIZES: tl.constexpr):
+    return _load_row(rows, node, h, SIZES.coordinates, SIZES.tile_coordinates, SIZES)
+
+
+@triton.jit
+def _store_channels(rows, node, h, row, SIZES: tl.constexpr):
+    _store_row(rows, node, h, row, SIZES.channels, SIZES.tile_channels, SIZES)
+
+
+@triton.jit
+def _store_coordinates(rows, node, h, row, SIZES: tl.constexpr):
+    _store_row(rows, node, h, row, SIZES.coordinates, SIZES.tile_coordinates, SIZES)
+
+
+@triton.jit
+def _load_row(rows, node, h, WIDTH: tl.constexpr, TILE: tl.constexpr, SIZES: tl.constexpr):
+    x = tl.arange(0, TILE)
+    place = rows + (node * SIZES.heads + h)[:, None] * WIDTH + x[None, :]
+    return tl.load(place, mask=_inside(h, x, WIDTH, TILE, SIZES), other=0.0)
+
+
+@triton.jit
+def _store_row(rows, node, h, row, WIDTH: tl.constexpr, TILE: tl.constexpr, SIZES: tl.constexpr):
+    x = tl.arange(0, TILE)
+    place = rows + (node * SIZES.heads + h)[:, None] * WIDTH + x[None, :]
+    tl.store(place, row, mask=_inside(h, x, WIDTH, TILE, SIZES))
+
+
+@triton.jit
+def _inside(h, x, WIDTH: tl.constexpr, TILE: tl.constexpr, SIZES: tl.constexpr):
+    """Masks heads and numbers that do not exist; the compiler sees where the mask is true everywhere."""
+    inside = tl.full((SIZES.tile_heads, TILE), 1, tl.int1)
+    if SIZES.heads % SIZES.tile_heads != 0:
+        inside = inside & (h < SIZES.heads)[:, None]
+    if WIDTH != TILE:
+        inside = inside & (x < WIDTH)[None, :]
+    return inside
+
+
+# Rows of some nodes: (edges, heads, numbers)
+
+
+@triton.jit
+def _gather_channels(rows, node, valid, first, SIZES: tl.constexpr):
+    return _gather_rows(rows, node, valid, first, SIZES.channels, SIZES.tile_channels, SIZES)
+
+
+@triton.jit
+def _gather_coordinates(rows, node, valid, first, SIZES: tl.constexpr):
+    return _gather_rows(rows, node, valid, first, SIZES.coordinates, SIZES.tile_coordinates, SIZES)
+
+
+@triton.jit
+def _gather_rows(rows, node, valid, first, WIDTH: tl.constexpr, TILE: tl.constexpr, SIZES: tl.constexpr):
+    """Loads the rows of some nodes and of the heads from ``first`` on, 0 where there are none.
+
+    All heads of a node are read as one row, so that the lanes of a warp share a row: sums over edges then stay in registers.
+    """
+    x = tl.arange(0, SIZES.tile_heads * TILE)
+    at = first * WIDTH + x if WIDTH == TILE else (first + x // TILE) * WIDTH + x % TILE
+    mask = valid[:, None]
+    if SIZES.heads % SIZES.tile_heads != 0:
+        mask = mask & (first + x // TILE < SIZES.heads)[None, :]
+    if WIDTH != TILE:
+        mask = mask & (x % TILE < WIDTH)[None, :]
+    tile = tl.load(rows + (node * (SIZES.heads * WIDTH))[:, None] + at[None, :], mask=mask, other=0.0)
+    return tl.reshape(tile, (SIZES.tile_edges, SIZES.tile_heads, TILE))
+
+
+@triton.jit
+def _gather_scalars(table, node, valid, h, SIZES: tl.constexpr):
+    """Loads what a table has for some nodes or edges and heads: (edges, heads)."""
+    at = (node * SIZES.heads)[:, None] + h[None, :]
+    return tl.load(table + at, mask=valid[:, None] & (h < SIZES.heads)[None, :], other=0.0)

@@ -1,12 +1,15 @@
 """Structural attention in Triton: in the interpreter, where there is no GPU, and on one."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import structural_case
 import torch
 from clouds import normal
-from structural_case import StructuralCase, dense, graph, run
+from structural_case import KernelCase, dense, graph
 
 from phgcn import structural_attention
 
@@ -19,11 +22,14 @@ DEVICE = "cuda" if CUDA else "cpu"
 
 
 @interpreted
-class TestTritonInterpreted(StructuralCase):
-    """Fewer shapes than elsewhere, as every operation of every program is a call of NumPy's."""
+class TestTritonInterpreted(KernelCase):
+    """Fewer and smaller shapes than elsewhere, as every operation of every program is a call of NumPy's."""
 
     backend = "triton"
     nodes, edges = 9, 100
+    batch = ((5, 60), (1, 2), (12, 30))
+    derivatives = (4, 9)
+    hub = (20_000, 5e-6)
 
     @pytest.mark.parametrize("heads, dtype", [(1, torch.float32), (3, torch.float64), (8, torch.float32)])
     def test_output_and_gradients_are_those_of_the_dense_matrix(self, heads, dtype):
@@ -37,36 +43,13 @@ class TestTritonInterpreted(StructuralCase):
     def test_nodes_of_many_edges_are_summed_in_chunks(self, degree):
         super().test_nodes_of_many_edges_are_summed_in_chunks(degree)
 
-    @pytest.mark.parametrize("heads", [2])
+    @pytest.mark.parametrize("heads", [1, 2])
     def test_gradients_are_the_true_derivatives(self, heads):
-        positions, values = normal(4, heads, 2, seed=1).requires_grad_(), normal(4, heads, 2, seed=2).requires_grad_()
-        edge_index, mask = graph(4, 9), normal(9, heads, seed=3).abs()
-
-        def itself(positions, values):
-            return structural_attention(positions, values, edge_index, edge_mask=mask, backend="triton")
-
-        assert torch.autograd.gradcheck(itself, (positions, values), fast_mode=True)
-
-    def test_a_batch_of_graphs_is_its_graphs_alone(self):
-        sizes, edges = (5, 1, 12), (60, 2, 30)
-        parts = [
-            (normal(n, 2, 4, seed=n), normal(n, 2, 8, seed=n + 1), graph_any(n, e)) for n, e in zip(sizes, edges, strict=True)
-        ]
-        first = [0, 5, 6, 18]
-        columns = torch.cat([e + first[g] for g, (_, _, e) in enumerate(parts)], dim=1)
-        together = run(torch.cat([p for p, _, _ in parts]), torch.cat([f for _, f, _ in parts]), columns, "triton")
-        for g, part in enumerate(parts):
-            rows = slice(first[g], first[g + 1])
-            for a, b in zip(run(*part, "triton", cotangent_rows=rows), together, strict=True):
-                assert torch.equal(a, b[rows])
-
-
-def graph_any(nodes, edges):
-    return torch.randint(0, nodes, (2, edges), generator=torch.Generator().manual_seed(nodes))
+        super().test_gradients_are_the_true_derivatives(heads)
 
 
 @on_gpu
-class TestTritonOnGpu(StructuralCase):
+class TestTritonOnGpu(KernelCase):
     """The whole of it, with inputs moved to the GPU and outputs back."""
 
     backend = "triton"
@@ -76,11 +59,13 @@ class TestTritonOnGpu(StructuralCase):
         monkeypatch.setattr(structural_case, "structural_attention", on_cuda)
 
 
-def on_cuda(*given, **named):
-    def move(x):
-        return x.cuda() if isinstance(x, torch.Tensor) else x
+def on_cuda(*given, backend, **named):
+    device = "cuda" if backend == "triton" else "cpu"
 
-    out = structural_attention(*map(move, given), **{name: move(x) for name, x in named.items()})
+    def move(x):
+        return x.to(device) if isinstance(x, torch.Tensor) else x
+
+    out = structural_attention(*map(move, given), **{name: move(x) for name, x in named.items()}, backend=backend)
     return tuple(t.cpu() for t in out) if isinstance(out, tuple) else out.cpu()
 
 
@@ -94,17 +79,6 @@ def test_ops_keep_the_rules_of_torch(masked):
         kept = torch.ops.phgcn.structural(*given)
     given = *(t.detach() for t in inputs), edge_index, mask, "triton"
     torch.library.opcheck(torch.ops.phgcn.structural_backward.default, (torch.ones_like(kept[0]), *kept, *given))
-
-
-@pytest.mark.parametrize("kind", [torch.int64, torch.int32])
-def test_edges_are_sorted_stably(kind):
-    from phgcn.structural.triton.attend import by_node
-
-    node, other = torch.tensor([3, 0, 3, 5, 0, 3], dtype=kind), torch.tensor([1, 2, 9, 0, 0, -1], dtype=kind)
-    start, ends, edge = (t.tolist() for t in by_node(node.to(DEVICE), other.to(DEVICE), 7))
-    assert start == [0, 2, 2, 2, 5, 5, 6, 6]
-    assert edge == [1, 4, 0, 2, 5, 3]
-    assert ends == [2, 0, 1, 0, 0, 0]  # 9 and -1 are no nodes
 
 
 @pytest.mark.parametrize(
@@ -180,3 +154,34 @@ def test_values_of_half_types_are_summed_in_float32(dtype, error, beside):
     assert [t.dtype for t in got] == [dtype, positions.dtype, dtype]
     for a, b in zip(got, want, strict=True):
         assert float((a.detach().double().cpu() - b.detach()).norm() / b.detach().norm()) < error
+
+
+COMPILE = """
+import torch
+from offline_triton import compiled_only
+from phgcn.structural import triton
+from phgcn.structural.graph import Graph, empty_attention
+from phgcn.structural.triton import attend
+
+attend.capturing = lambda tensor: True  # nothing runs, so there are no flags to read
+shapes = [(8, 8, 4, torch.float32), (8, 8, 4, torch.bfloat16), (3, 5, 3, torch.float16), (1, 64, 4, torch.float64)]
+with compiled_only() as compiled:
+    for heads, channels, dim, dtype in shapes:
+        positions = torch.zeros(90, heads, dim, dtype=torch.promote_types(dtype, torch.float32))
+        values, edges = torch.zeros(90, heads, channels, dtype=dtype), torch.zeros(2, 500, dtype=torch.long)
+        for mask in (None, torch.zeros(500, heads, dtype=positions.dtype)):
+            graph = Graph(positions, values, edges, mask)
+            triton.forward(graph)
+            triton.backward(values, empty_attention(graph), graph)
+print(" ".join(name for name, _ in compiled))
+"""
+
+
+def test_kernels_compile_for_an_h200():
+    tests = Path(__file__).resolve().parents[1]
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env["PYTHONPATH"] = os.pathsep.join([str(tests), str(tests.parent / "src")])
+    done = subprocess.run([sys.executable, "-c", COMPILE], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    step = ["fill_flags", "fill_edges", "attend", "fill_edges", "target_gradients", "source_gradients"]
+    assert done.stdout.split() == step * 8

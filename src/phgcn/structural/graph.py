@@ -1,0 +1,60 @@
+r"""What attention to neighbours takes and keeps: small named structures, the same for every backend."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Graph(NamedTuple):
+    r"""Nodes and the edges between them.
+
+    Shapes:
+        - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **values:** :math:`(N, H, C)`
+        - **edge_index:** :math:`(2, E)`: sources, then targets
+        - **edge_mask:** :math:`(E, H)`, factors of the weights after the softmax; or :obj:`None`
+    """
+
+    positions: Tensor
+    values: Tensor
+    edge_index: Tensor
+    edge_mask: Tensor | None = None
+
+
+class SortedEdges(NamedTuple):
+    r"""Edges sorted by the node at one end; those of one node stay in the order of ``edge_index``.  All are int32.
+
+    Shapes:
+        - **start:** :math:`(N + 1,)`; the edges of node :math:`i` are ``start[i]`` to ``start[i + 1] - 1`` of the following
+        - **other:** :math:`(E,)`, the nodes at the other end
+        - **edge:** :math:`(E,)`, the edges' columns of ``edge_index``
+    """
+
+    start: Tensor
+    other: Tensor
+    edge: Tensor
+
+
+class Attention(NamedTuple):
+    r"""What a forward pass returns: the output, and what the backward pass needs.
+
+    Shapes:
+        - **out:** :math:`(N, H, C)`
+        - **norm:** :math:`(2, N, H)`: the distance of the nearest source, infinite for a node without edges; then one over
+          the sum of the weights relative to the nearest's, 0 for a node without edges
+        - **by_target:** the edges sorted by target
+    """
+
+    out: Tensor
+    norm: Tensor
+    by_target: SortedEdges
+
+
+def empty_attention(graph: Graph) -> Attention:
+    """Allocates what a forward pass returns."""
+    (count, heads, _), edges = graph.values.shape, graph.edge_index.size(1)
+    start, other, edge = (graph.edge_index.new_empty(n, dtype=torch.int32) for n in (count + 1, edges, edges))
+    norm = graph.positions.new_empty(2, count, heads)
+    return Attention(graph.values.new_empty(graph.values.shape), norm, SortedEdges(start, other, edge))
