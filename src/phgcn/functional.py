@@ -15,7 +15,7 @@ from .exact import ops as exact
 from .kernels.backend import choose_backend
 from .kernels.graphs import ALL_PAIRS
 from .kernels.points import Points
-from .lattice import ops as lattice
+from .lattice import ops as lattice_ops  # noqa: F401, defines torch.ops.phgcn.filter
 from .lattice.scheme import MAX_DIMENSION, Scheme, encode
 from .structural import ops as structural
 from .structural.reference import attention_weights
@@ -245,17 +245,17 @@ def _filter(
     check_choices(method, backend)
     inputs = _inputs(positions, values, queries, decay, backend)
     points = Points(inputs.positions, inputs.values, inputs.queries, batch, query_batch)
-    pairs, dim, device = points.pairs, positions.size(-1), positions.device.type
-    chosen = choose_method(method, pairs, dim, device)
+    dim, device = positions.size(-1), positions.device.type
+    chosen = choose_method(method, points.pairs, dim, device)
     if chosen == "exact":
         out = exact.attend(points, normalise, inputs.backend)
-    elif method == "auto" and batch is not None:
-        # Each graph by its own size, as if it were alone: either op leaves rows of 0 to the other.
-        limit = exact_limit(dim, device)
-        out = exact.attend(points, normalise, inputs.backend, at_most=limit)
-        out = out + lattice.filter(points, encode(chosen), normalise, inputs.backend, more_than=limit)
     else:
-        out = lattice.filter(points, encode(chosen), normalise, inputs.backend)
+        # With "auto", each graph of a batch by its own size, as if it were alone: either op leaves rows of 0 to the other.
+        by_size = method == "auto" and batch is not None
+        limit = exact_limit(dim, device) if by_size else -1
+        out, *_ = torch.ops.phgcn.filter(*points, encode(chosen), normalise, limit, inputs.backend, points.need_gradient)
+        if by_size:
+            out = out + exact.attend(points, normalise, inputs.backend, at_most=limit)
     return _output(out, values.dtype, inputs.with_heads)
 
 

@@ -46,13 +46,6 @@ class FilterBackend(Protocol):
         ...
 
 
-def filter(points: Points, scheme: str, normalise: bool, backend: str, more_than: int = -1) -> Tensor:
-    """Filters points through a lattice; ``scheme`` is text of :func:`phgcn.lattice.scheme.encode`."""
-    options = scheme, normalise, more_than, backend, points.need_gradient
-    out: Tensor = torch.ops.phgcn.filter(*points, *options)[0]
-    return out
-
-
 # The ops are defined by their schemas: the decorator torch.library.custom_op would import the whole compiler at the first
 # call, which takes longer than any call should.
 _INPUTS = (
