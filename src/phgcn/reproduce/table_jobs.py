@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..data.names import GRAPHS as KNOWN
+from ..data.splits import Protocol
 from ..files import read_json, write_json, write_text
 from ..provenance import provenance
 from ..train import Plan, Run, Settings, find, tune
@@ -73,8 +74,8 @@ class Job:
         return config.change(settings, changes, self.model, self.name), source
 
     def plan(self, out: Path) -> Plan:
-        metric = KNOWN[self.graph].metric
-        return Plan(self.graph, self.model, self.protocol, self.splits, 1, SEED, metric, False, self.device,  # type: ignore[arg-type]
+        metric, protocol = KNOWN[self.graph].metric, cast(Protocol, self.protocol)  # Plan checks it
+        return Plan(self.graph, self.model, protocol, self.splits, 1, SEED, metric, False, self.device,
                     self.settings(out)[0])  # fmt: skip
 
 

@@ -54,6 +54,7 @@ class GeomGCN(NodeModel):
         assert isinstance(conv, GeomGCNConv)
         return conv.aggregate(x, edge_index)
 
+    # Other models take no relation; training passes it after edge_index, as the registry's prepare_edges returns it.
     def forward(self, x: Tensor, edge_index: Any, relation: Tensor, batch: Tensor | None = None) -> Tensor:  # type: ignore[override]
         r"""Runs the forward pass of the module.
 
