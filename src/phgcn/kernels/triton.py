@@ -5,7 +5,7 @@ Imported only where the backend ``"triton"`` is used: Triton comes with torch fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ BUSY = 1 << 15
 """Programs that keep a GPU busy to the end, though some have more to do than others."""
 
 
-def kernel(*, do_not_specialize: Sequence[str] = ()) -> Callable[[Callable], Any]:
+def kernel(*, do_not_specialize: Sequence[str] = ()) -> Any:
     """Decorates a function that the host launches; ``triton.jit`` alone decorates those that kernels call.
 
     Name in ``do_not_specialize`` the sizes that change from call to call: Triton compiles a kernel again for a size that is 1

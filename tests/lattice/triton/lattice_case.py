@@ -303,7 +303,7 @@ class LatticeCase:
             assert len(reads) == expected, reads
 
     def test_many_keys_are_searched_with_buckets(self, monkeypatch):
-        given, scheme = cloud(1, count=9, asked=5), forced("lattice", 1, 2)
+        given, scheme = cloud(1, count=9, asked=5), forced("lattice", 1, 5)
         want = self.run(torch.float32, global_attention, scheme, *given)
         monkeypatch.setattr(keys, "MIN_KEYS", 1)
         for buckets in (1, 8):

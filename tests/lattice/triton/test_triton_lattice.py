@@ -44,7 +44,7 @@ class TestInterpretedBackend(KernelCase):
     def test_gradients_of_the_plain_sum_are_true(self, kind):
         self.check_gradients(schemes(1)[kind], 1, permutohedral_filter)
 
-    @pytest.mark.parametrize("dim, kind, dtype", [(1, "all levels", torch.float32), (4, "separable", torch.float32)])
+    @pytest.mark.parametrize("dim, kind, dtype", [(3, "separable", torch.float32)])
     def test_agrees_with_the_reference(self, dim, kind, dtype):
         self.compare(dim, kind, dtype, count=9)
 
