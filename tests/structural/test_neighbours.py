@@ -12,6 +12,7 @@ class TestReference(StructuralCase):
 
 class TestNumba(KernelCase):
     backend = "numba"
+    hub = (1_000_000, 1e-6)
 
 
 @pytest.fixture

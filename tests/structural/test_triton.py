@@ -59,7 +59,7 @@ class TestTritonOnGpu(KernelCase):
         monkeypatch.setattr(structural_case, "structural_attention", on_cuda)
 
 
-def on_cuda(*given, backend, **named):
+def on_cuda(*given, backend="auto", **named):
     device = "cuda" if backend == "triton" else "cpu"
 
     def move(x):

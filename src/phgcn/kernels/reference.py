@@ -48,20 +48,22 @@ def sum_clouds(
 
 
 def differentiate(forward: Callable[[Points], Tensor], points: Points, grad: Tensor) -> Gradients:
-    """Computes gradients by autograd.
+    """Computes gradients by autograd, on the CPU.
 
-    Inside an op autograd is switched off for the thread, so the graph is recorded and run in another thread.
+    Inside an op autograd is switched off for the thread, so the graph is recorded and run in another thread.  On a GPU that
+    thread would wait for autograd's own, in which the op runs and waits for it.
     """
-    inputs = [t.detach().requires_grad_() for t in points[:3] if t is not None]
+    inputs = [t.detach().cpu().requires_grad_() for t in points[:3] if t is not None]
     queries = inputs[2] if points.queries is not None else None
 
     def run() -> tuple[Tensor | None, ...]:
         out = forward(Points(inputs[0], inputs[1], queries, *points[3:]))
         if not out.requires_grad:  # no points at all
             return (None,) * len(inputs)
-        return torch.autograd.grad(out, inputs, grad, allow_unused=True)
+        return torch.autograd.grad(out, inputs, grad.cpu(), allow_unused=True)
 
     with ThreadPoolExecutor(max_workers=1) as other_thread:
         grads = other_thread.submit(run).result()
     of = [torch.zeros_like(t) if g is None else g.contiguous() for t, g in zip(inputs, grads, strict=True)]
+    of = [g.to(grad.device) for g in of]
     return Gradients(of[0], of[1], of[2] if points.queries is not None else None)

@@ -3,7 +3,7 @@ r"""The kernels of attention to neighbours, each for a range of nodes.
 Positions have their heads innermost, (N, D, H), so that one loop works on a coordinate of all heads; values, outputs and their
 gradients lie as everywhere, (N, H, C).  The innermost loops run over rows whose length is an array's, so that LLVM puts them
 into vector registers and nothing is compiled again for another number of heads or channels.  The edges of a node are summed in
-blocks, and the blocks' sums are added up in float64: a running float32 sum over a hub's million edges is off by 2e-4.
+blocks, and the blocks' sums are added up in float64: added up in float32, those of a hub's million edges are off by 2e-4.
 """
 
 from __future__ import annotations
