@@ -58,7 +58,6 @@ def test_a_walk_leads_from_the_layer_to_the_blur(name):
     assert "blur" in walk[-1][1]
 
 
-@pytest.mark.xfail(strict=True, reason="walks of the code before its stages have files of their own")
 def test_a_walk_is_short():
     assert max(len(hops(name, way)) for name in WALKS for way in ("forward", "back")) <= MOST_HOPS
 

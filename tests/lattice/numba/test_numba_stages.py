@@ -7,7 +7,7 @@ from phgcn.lattice.numba.blur import blur, direct_rows
 from phgcn.lattice.numba.index import coarsen, index, lay_out, planned_vertices
 from phgcn.lattice.numba.locate import double_precision, kuhn_coordinates, locate, planned_simplices, self_weights
 from phgcn.lattice.numba.near import find_cells, mean_pairs, near_field
-from phgcn.lattice.numba.plan import allocate_plan, plan_of_cloud
+from phgcn.lattice.numba.plan import plan_of_cloud, plan_shapes, zeros
 from phgcn.lattice.numba.slice import add_position_gradients, slice_gradients, slice_rows
 from phgcn.lattice.numba.splat import splat
 
@@ -20,7 +20,7 @@ class NumbaStages(Stages):
         self.dim, self.array = points.size(1), points.numpy()
         self.fitted = multiscale_weights(scheme, self.dim)
         self.frame = kuhn_coordinates(self.array, scheme.spacing, scheme.hops, 0)
-        plan = plan_of_cloud(allocate_plan(points.unsqueeze(1), 1, len(points), scheme), 0, 0, 0, len(points))
+        plan = plan_of_cloud(zeros(plan_shapes(points.unsqueeze(1), 1, len(points), scheme)), 0, 0, 0, len(points))
         locate(self.frame, finest, plan)
         self.located = planned_simplices(plan)
         index(self.frame, self.located, finest, plan)

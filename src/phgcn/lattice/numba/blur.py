@@ -3,7 +3,7 @@ r"""Blur: sums over the neighbours of each vertex."""
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from ...kernels.numba import helper, kernel
 from ...kernels.threads import rows_of_work, run_rows
 from ..stencil import stencil
 from .index import Level
+from .slice import add_coarser
 from .sorting import lower_bound
+from .splat import splat_coarser
 
 GRAIN = 2**20
 """Products that a thread adds at least."""
@@ -37,14 +39,34 @@ def blur(table: np.ndarray, level: Level, rows: StencilRows, weights: np.ndarray
     Shapes:
         - **table**, **out:** rows of all sites of the level, :math:`(\text{sites}, C)`
     """
+    run_rows(blur_segments, len(level.first), *_blur_arguments(table, level, rows, weights), out)
+
+
+def blur_levels(table: np.ndarray, levels: list[Level], stencils: list[StencilRows], weights: list[np.ndarray]) -> np.ndarray:
+    r"""Blurs the finest level's rows on every level, finest first, and adds up what the levels give: rows to slice from.
+
+    Shapes:
+        - **table**, **output:** rows of all sites of the finest level, :math:`(\text{sites}, C)`
+    """
+    blurred: list[np.ndarray] = []
+    for number, level in enumerate(levels):
+        if number > 0:
+            table = splat_coarser(table, levels[number - 1], level)
+        blurred.append(np.empty_like(table))
+        arguments = _blur_arguments(table, level, stencils[number], weights[number])
+        run_rows(blur_segments, len(level.first), *arguments, blurred[-1])
+    for number in range(len(levels) - 1, 0, -1):
+        add_coarser(blurred[number - 1], levels[number - 1], blurred[number], levels[number])
+    return blurred[0]
+
+
+def _blur_arguments(table: np.ndarray, level: Level, rows: StencilRows, weights: np.ndarray) -> tuple[Any, ...]:
+    """Returns the least number of segments of a thread, then the arguments of :func:`blur_segments` up to the table."""
     row_key = level.keys.of_prefix(rows.prefix)
     row_weight = np.append(weights, 0.0).astype(table.dtype)[rows.orbit]
-    segments = len(level.first)
-    grain = rows_of_work(segments, table.size * int(rows.span[:, 1].sum()), GRAIN)
-    run_rows(
-        blur_segments, segments, grain, level.first, level.last, level.place, level.prefix,
-        row_key, rows.prefix, rows.span, row_weight, table.reshape(-1), out,
-    )  # fmt: skip
+    grain = rows_of_work(len(level.first), table.size * int(rows.span[:, 1].sum()), GRAIN)
+    segments = level.first, level.last, level.place, level.prefix
+    return grain, *segments, row_key, rows.prefix, rows.span, row_weight, table.reshape(-1)
 
 
 @lru_cache

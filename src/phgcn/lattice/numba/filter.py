@@ -22,7 +22,7 @@ from ..levels import FLOOR, finest_level
 from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Separable
-from .blur import blur, direct_rows, pass_rows
+from .blur import StencilRows, blur, blur_levels, direct_rows, pass_rows
 from .index import Corners, Level, coarsen, index, lay_out, planned_vertices
 from .locate import (
     Coordinates,
@@ -36,9 +36,9 @@ from .locate import (
     self_weights,
 )
 from .near import find_cells, mean_pairs, near_field
-from .plan import CloudPlan, allocate_plan, empty_plan, plan_of_cloud
-from .slice import add_coarser, add_position_gradients, add_self_term, slice_gradients, slice_rows
-from .splat import splat, splat_coarser
+from .plan import CloudPlan, plan_of_cloud, plan_shapes, zero_plan, zeros
+from .slice import add_position_gradients, add_self_term, slice_gradients, slice_rows
+from .splat import splat
 
 GAP = 4
 """A segment of vertices ends where the next one is further away: fewer, longer runs against empty rows."""
@@ -51,10 +51,17 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
     """Returns output, normaliser and plan; see :class:`phgcn.lattice.ops.FilterBackend`."""
     groups = checked_groups(points, call)
     packed = pack_points(points, groups, call.normalise)
-    plan = empty_plan(points, call.scheme) if keep_plan else []
+    plan = zero_plan(points, call.scheme) if keep_plan else []
     summed = np.zeros((*packed.queries.shape[:2], packed.rows.shape[2]), packed.rows.dtype)
     for cloud in _clouds(points, packed, groups, call, plan, planned=False):
-        filter_cloud(cloud, packed.rows[cloud.head, cloud.key_slice], summed[cloud.head, cloud.query_slice], call)
+        rows, sums = packed.rows[cloud.head, cloud.key_slice], summed[cloud.head, cloud.query_slice]
+        if cloud.is_one_point:
+            sums += rows.sum(axis=0)
+        elif isinstance(call.scheme, Separable):
+            separable(cloud, rows, sums, call.scheme)
+        else:
+            multiscale(cloud, rows, sums, call.scheme)
+        _add_floor(cloud, rows, sums, call)
     return *unpack_output(summed, points, groups, call.normalise), plan
 
 
@@ -67,7 +74,14 @@ def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points
     of_queries = of_keys if points.queries is None else np.zeros(packed.queries.shape, packed.queries.dtype)
     for cloud in _clouds(points, packed, groups, call, plan, planned=bool(plan)):
         k, q = (cloud.head, cloud.key_slice), (cloud.head, cloud.query_slice)
-        filter_cloud_gradients(cloud, packed.rows[k], grads[q], CloudGradients(of_keys[k], of_rows[k], of_queries[q]), call)
+        rows, cloud_grads, into = packed.rows[k], grads[q], CloudGradients(of_keys[k], of_rows[k], of_queries[q])
+        if cloud.is_one_point:
+            into.rows[:] += cloud_grads.sum(axis=0)
+        elif isinstance(call.scheme, Separable):
+            separable_gradients(cloud, rows, cloud_grads, into, call.scheme)
+        else:
+            multiscale_gradients(cloud, rows, cloud_grads, into, call.scheme)
+        _add_floor(cloud, cloud_grads, into.rows, call)
     return unpack_gradients(of_keys, of_rows, of_queries, points, groups)
 
 
@@ -134,7 +148,7 @@ def _clouds(
     slices = [(k, q) for k, q in groups.slices(more_than=call.more_than) if k.stop > k.start and q.stop > q.start]
     lattices = call.scheme.lattices if isinstance(call.scheme, MultiScale) else 1
     sizes = [k.stop - k.start + (0 if itself else q.stop - q.start) for k, q in slices]
-    scratch = [] if plan else allocate_plan(points.positions, 1, max(sizes, default=0), call.scheme)
+    scratch = [] if plan else zeros(plan_shapes(points.positions, 1, max(sizes, default=0), call.scheme))
     number = 0
     for head in range(heads):
         for (k, q), size in zip(slices, sizes, strict=True):
@@ -148,28 +162,6 @@ def _clouds(
             ]
             yield Cloud((head, k, q), cloud_points, 0 if itself else k.stop - k.start, parts, planned)
             number += 1
-
-
-def filter_cloud(cloud: Cloud, rows: np.ndarray, out: np.ndarray, call: FilterCall) -> None:
-    """Adds the filter of a cloud's rows (N, C) to ``out``, (M, C)."""
-    if cloud.is_one_point:
-        out += rows.sum(axis=0)
-    elif isinstance(call.scheme, Separable):
-        separable(cloud, rows, out, call.scheme)
-    else:
-        multiscale(cloud, rows, out, call.scheme)
-    _add_floor(cloud, rows, out, call)
-
-
-def filter_cloud_gradients(cloud: Cloud, rows: np.ndarray, grads: np.ndarray, into: CloudGradients, call: FilterCall) -> None:
-    """Adds the gradients of a cloud, from its rows (N, C) and the gradients of its output (M, C)."""
-    if cloud.is_one_point:
-        into.rows[:] += grads.sum(axis=0)
-    elif isinstance(call.scheme, Separable):
-        separable_gradients(cloud, rows, grads, into, call.scheme)
-    else:
-        multiscale_gradients(cloud, rows, grads, into, call.scheme)
-    _add_floor(cloud, grads, into.rows, call)
 
 
 def _add_floor(cloud: Cloud, rows: np.ndarray, out: np.ndarray, call: FilterCall) -> None:
@@ -197,11 +189,15 @@ def _lattice(cloud: Cloud, number: int, finest: int, spacing: float, hops: tuple
 def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiScale) -> None:
     """Filters through nested lattices, adds the near field of the finest one used, and the exact self term."""
     fitted, finest = multiscale_weights(scheme, cloud.points.shape[1]), _finest_level(cloud, scheme)
-    self_term = np.full(len(cloud.points), fitted.self_target(finest))
+    self_term, stencils = (
+        np.full(len(cloud.points), fitted.self_target(finest)),
+        _stencils(scheme, cloud.points.shape[1], finest),
+    )
     for number in range(scheme.lattices):
         lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP)
-        table = _blur_levels(lattice, scheme, finest, rows, rows[:0, :0], 0)
-        slice_rows(table, lattice.simplices, lattice.corners, lattice.levels[0], cloud.first_query, out)
+        located = lattice.simplices, lattice.corners, lattice.levels[0]
+        table = blur_levels(splat(rows, rows[:0, :0], 0, *located), lattice.levels, *stencils)
+        slice_rows(table, *located, cloud.first_query, out)
         if cloud.attends_to_itself:
             self_term -= self_weights(lattice.frame, _self_tables(scheme, cloud), finest)
     if finest > 0:
@@ -213,11 +209,14 @@ def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiSca
 def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: MultiScale) -> None:
     """Adds the gradients of :func:`multiscale`.  The filter is symmetric: gradients go through it as values do."""
     fitted, finest = multiscale_weights(scheme, cloud.points.shape[1]), _finest_level(cloud, scheme)
-    self_term = np.full(len(cloud.points), fitted.self_target(finest))
+    self_term, stencils = (
+        np.full(len(cloud.points), fitted.self_target(finest)),
+        _stencils(scheme, cloud.points.shape[1], finest),
+    )
     for number in range(scheme.lattices):
         lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP)
-        table = _blur_levels(lattice, scheme, finest, rows, grads, cloud.first_query)
         located = lattice.simplices, lattice.corners, lattice.levels[0]
+        table = blur_levels(splat(rows, grads, cloud.first_query, *located), lattice.levels, *stencils)
         slope = slice_gradients(table, table, rows.shape[1], *located, rows, grads, cloud.first_query, into.rows)
         if cloud.attends_to_itself:
             self_term -= self_gradients(lattice.frame, _self_tables(scheme, cloud), finest, rows, grads, slope)
@@ -246,21 +245,10 @@ def _self_tables(scheme: MultiScale, cloud: Cloud) -> np.ndarray:
     return multiscale_weights(scheme, dim).simplex_tables(dim) / scheme.lattices
 
 
-def _blur_levels(lattice: Lattice, scheme: MultiScale, finest: int, rows, others, first_other: int) -> np.ndarray:
-    """Splats rows, blurs them on every level, and adds up the levels: rows of the finest sites to slice from."""
-    dim, levels = lattice.frame.w.shape[1], lattice.levels
-    weights = multiscale_weights(scheme, dim).weights[finest:]
-    table = splat(rows, others, first_other, lattice.simplices, lattice.corners, levels[0])
-    blurred = []
-    for number, level in enumerate(levels):
-        if number > 0:
-            table = splat_coarser(table, levels[number - 1], level)
-        stencil_rows = direct_rows(dim, scheme.hops[finest + number])
-        blurred.append(np.empty_like(table))
-        blur(table, level, stencil_rows, weights[number] / scheme.lattices, blurred[-1])
-    for number in range(len(levels) - 1, 0, -1):
-        add_coarser(blurred[number - 1], levels[number - 1], blurred[number], levels[number])
-    return blurred[0]
+def _stencils(scheme: MultiScale, dim: int, finest: int) -> tuple[list[StencilRows], list[np.ndarray]]:
+    """Returns the stencils of the levels from ``finest`` on, and their weights for one of the averaged lattices."""
+    weights = multiscale_weights(scheme, dim).weights
+    return [direct_rows(dim, hops) for hops in scheme.hops[finest:]], [w / scheme.lattices for w in weights[finest:]]
 
 
 def _add_positions(cloud: Cloud, slope: np.ndarray, matrix: np.ndarray, into: CloudGradients) -> None:
@@ -309,7 +297,7 @@ def separable_rows(points: np.ndarray, values: np.ndarray, spacing: float, weigh
     """Filters one cloud as the paper does with weights of one's own: what they are fitted with."""
     scheme = Separable(width=2 * len(weights) - 1, spacing=spacing, weights=tuple(weights))
     everything = slice(0, len(points))
-    plan = allocate_plan(torch.from_numpy(points).unsqueeze(1), 1, len(points), scheme)
+    plan = zeros(plan_shapes(torch.from_numpy(points).unsqueeze(1), 1, len(points), scheme))
     out = np.zeros_like(values)
     cloud = Cloud((0, everything, everything), points, 0, [plan_of_cloud(plan, 0, 0, 0, len(points))], False)
     separable(cloud, values, out, scheme)

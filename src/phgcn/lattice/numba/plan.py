@@ -15,6 +15,14 @@ from torch import Tensor
 from ...kernels.points import Points
 from ..scheme import MultiScale, Scheme
 
+_NUMPY = {
+    torch.int64: np.int64,
+    torch.int32: np.int32,
+    torch.uint8: np.uint8,
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+}
+
 
 class CloudPlan(NamedTuple):
     r"""The part of the plan of one cloud of :math:`P` points and one of its lattices; not all rows are used.
@@ -38,32 +46,42 @@ class CloudPlan(NamedTuple):
 
 
 def empty_plan(points: Points, scheme: Scheme) -> list[Tensor]:
-    """Allocates the plan, not filled in."""
+    """Allocates the plan, not filled in: what a compiled graph knows of it."""
+    shapes = plan_shapes(points.positions, *_plan_size(points), scheme)
+    return [points.positions.new_empty(shape, dtype=dtype) for shape, dtype in shapes]
+
+
+def zero_plan(points: Points, scheme: Scheme) -> list[Tensor]:
+    """Allocates the plan with zeros."""
+    return zeros(plan_shapes(points.positions, *_plan_size(points), scheme))
+
+
+def zeros(shapes: list[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
+    """Allocates zeros: memory that the system maps when it is first touched, so that what no cloud needs costs nothing."""
+    return [torch.from_numpy(np.zeros(shape, _NUMPY[dtype])) for shape, dtype in shapes]
+
+
+def _plan_size(points: Points) -> tuple[int, int]:
+    """Returns the most clouds that there can be, and their points."""
     count, heads = points.positions.shape[:2]
     queries = 0 if points.queries is None else points.queries.size(0)
     clouds = count if points.queries is None else torch.sym_min(count, queries)
-    return allocate_plan(points.positions, heads * clouds, heads * (count + queries), scheme)
+    return heads * clouds, heads * (count + queries)
 
 
-def allocate_plan(positions: Tensor, clouds: int, count: int, scheme: Scheme) -> list[Tensor]:
-    """Allocates the tensors of :class:`CloudPlan`, for a number of clouds that have so many points together."""
+def plan_shapes(positions: Tensor, clouds: int, count: int, scheme: Scheme) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Returns shapes and types of the tensors of :class:`CloudPlan`, for clouds that have ``count`` points together."""
     lattices, dim = scheme.lattices if isinstance(scheme, MultiScale) else 1, positions.size(2)
-
-    def int32(*shape: int) -> Tensor:
-        return positions.new_empty(lattices, *shape, dtype=torch.int32)
-
-    return [
-        positions.new_empty(lattices, clouds, 4, dtype=torch.int64),
-        int32(count),
-        int32(count, 2),  # a start and an end fit where there is one point
-        int32(count, 2),
-        positions.new_empty(lattices, count, dim, dtype=torch.uint8),
-        positions.new_empty(lattices, count, dim + 1),
-        int32(count, dim + 1),
-        int32(count, dim + 1),
-        int32(count, dim + 2),
-        int32(count, dim + 1, dim),
+    int32 = [(count,), (count, 2), (count, 2)]  # a start and an end fit where there is one point
+    corners = [(count, dim + 1), (count, dim + 1), (count, dim + 2), (count, dim + 1, dim)]
+    shapes: list[tuple[tuple[int, ...], torch.dtype]] = [
+        ((clouds, 4), torch.int64),
+        *((shape, torch.int32) for shape in int32),
+        ((count, dim), torch.uint8),
+        ((count, dim + 1), positions.dtype),
+        *((shape, torch.int32) for shape in corners),
     ]
+    return [((lattices, *shape), dtype) for shape, dtype in shapes]
 
 
 def plan_of_cloud(plan: list[Tensor], lattice: int, cloud: int, begin: int, count: int) -> CloudPlan:
