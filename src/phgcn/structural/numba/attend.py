@@ -37,15 +37,15 @@ def backward(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, 
     positions, mask = _heads_last(graph.positions), _mask_rows(graph)
     values, grad_out, out = (as_array(t) for t in (graph.values, grad, attention.out))
     nearest, inverse_sum = as_array(attention.norm)
-    slopes, weights = np.empty((2, graph.edge_index.size(1), values.shape[1]), values.dtype)
+    edge_rows = as_array(graph.values.new_empty(2 * graph.edge_index.size(1), values.shape[1]))
     grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
     start, *edges = map(as_array, attention.by_target)
     run_nodes(
         target_gradients, start, positions, values, grad_out, out, nearest, inverse_sum, start, *edges, mask,
-        slopes, weights, grad_positions,
+        edge_rows, grad_positions,
     )  # fmt: skip
     start, *edges = map(as_array, by_source)
-    run_nodes(source_gradients, start, positions, grad_out, start, *edges, slopes, weights, grad_positions, grad_values)
+    run_nodes(source_gradients, start, positions, grad_out, start, *edges, edge_rows, grad_positions, grad_values)
     return torch.from_numpy(grad_positions).transpose(1, 2).contiguous(), torch.from_numpy(grad_values)
 
 
