@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BENCH, RESULTS = "benchmarks/results", "docs/results"
 README, LATTICE, PERFORMANCE = "README.md", "docs/lattice.md", "docs/performance.md"
 CPU_NOTES, GPU_NOTES, HISTORY = (f"docs/engineering/{name}.md" for name in ("cpu", "gpu", "history"))
+BEFORE_AFTER = "docs/engineering/before-after.md"
 
 
 class Table(NamedTuple):
@@ -73,6 +74,9 @@ TABLES = {
     "cpu-stages": Table(CPU_NOTES, _of(BENCH, "stages"), tables.stage_table),
     "cpu-crossing-all": Table(CPU_NOTES, _of(BENCH, "crossing"), tables.crossing_table),
     "cpu-layer-marks": Table(CPU_NOTES, _of(BENCH, "layers"), tables.layer_marks),
+    "before-after-cpu": Table(BEFORE_AFTER, _of(BENCH, "before_after"), tables.before_after),
+    "before-after-gpu": Table(BEFORE_AFTER, _of(BENCH, "before_after_gpu"), tables.before_after),
+    "rooms": Table(BEFORE_AFTER, _of(BENCH, "rooms"), tables.rooms),
     # On a GPU
     "gpu-headline": Table(README, _of(BENCH, "gpu_large"), gpu_tables.headline),
     "gpu-crossing": Table(PERFORMANCE, _of(BENCH, "gpu_crossing"), gpu_tables.crossing_summary),

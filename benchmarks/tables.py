@@ -234,3 +234,31 @@ def graph_files(measured: dict) -> list[str]:
         title = f"{nodes:,} nodes, {edges:,} edges, {features} features"
         rows.append([title, *("" if t is None else f"{t['median']:.1f} s" for t in times)])
     return table(["", *kinds], rows)
+
+
+# Before and after a change
+
+
+def before_after(measured: dict) -> list[str]:
+    """The fastest call of either tree, and the ratio, of every case."""
+    trees = measured["trees"]
+    rows = [
+        [case["name"], *(f"{case['wall'][tree]:.2f}" for tree in trees), *(f"{case[c]['ratio']:.2f}x" for c in ("wall", "cpu"))]
+        for case in measured["cases"]
+        if "wall" in case
+    ]
+    commits = " and ".join(tree["commit"][:7] for tree in trees.values())
+    heading = ["case", "before, ms", "after, ms", "after / before", "processor time"]
+    return [f"{measured['device']}, commits {commits}, {measured['provenance']['date'][:10]}:", "", *table(heading, rows)]
+
+
+def rooms(measured: dict) -> list[str]:
+    """Lines of every room, and of code alone."""
+    before, after = (measured["rooms"][tree] for tree in ("before", "after"))
+    names = sorted({*before, *after} - {"library", "reproduce"})
+    rows = [
+        [f"**{room}**" if room == "library" else room]
+        + [f"{tree[room][kind]:,}" if room in tree else "" for kind in ("lines", "code") for tree in (before, after)]
+        for room in [*names, "library", "reproduce"]
+    ]
+    return table(["room", "lines before", "after", "code before", "after"], rows)

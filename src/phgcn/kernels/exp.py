@@ -8,6 +8,7 @@ into vector registers.
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import numpy as np
 from numba import types
@@ -49,7 +50,7 @@ def _exp_float64(x):
     return power * (_B0 + f * (_B1 + f * (_B2 + f * (_B3 + f * (_B4 + f * (_B5 + f * (_B6 + f * tail)))))))
 
 
-@overload(exp_nonpositive, jit_options=OPTIONS)
+@overload(exp_nonpositive, jit_options=cast(Any, OPTIONS))
 def _choose(x):
     """Picks the float type's version when a kernel is compiled."""
     return _exp_float32 if x == types.float32 else _exp_float64

@@ -7,7 +7,7 @@ break a compiled graph.
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -60,8 +60,7 @@ def structural(*inputs: Any) -> tuple[Tensor, ...]:
     return _as_outputs(_backend(backend).forward(Graph(*tensors)))
 
 
-@torch.library.register_fake("phgcn::structural")
-def _(*inputs: Any) -> tuple[Tensor, ...]:
+def _structural_fake(*inputs: Any) -> tuple[Tensor, ...]:
     return _as_outputs(empty_attention(Graph(*inputs[:4])))
 
 
@@ -72,15 +71,13 @@ def structural_backward(grad: Tensor, out: Tensor, norm: Tensor, *rest: Any) -> 
     return _backend(backend).backward(grad, attention, graph)
 
 
-@torch.library.register_fake("phgcn::structural_backward")
-def _(grad: Tensor, out: Tensor, norm: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+def _structural_backward_fake(grad: Tensor, out: Tensor, norm: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     positions, values = rest[3:5]
     return positions.new_empty(positions.shape), values.new_empty(values.shape)
 
 
 def _backend(name: str) -> StructuralBackend:
-    backend: Any = importlib.import_module(f".{name}", __package__)
-    return backend
+    return cast(StructuralBackend, importlib.import_module(f".{name}", __package__))
 
 
 def _as_outputs(attention: Attention) -> tuple[Tensor, ...]:
@@ -102,5 +99,7 @@ def _no_second_backward(ctx: Any, *grads: Any) -> None:
     raise RuntimeError("phgcn: second derivatives of structural attention are not implemented; use create_graph=False")
 
 
+torch.library.register_fake("phgcn::structural", _structural_fake)
+torch.library.register_fake("phgcn::structural_backward", _structural_backward_fake)
 torch.library.register_autograd("phgcn::structural", _backward, setup_context=_setup_context)
 torch.library.register_autograd("phgcn::structural_backward", _no_second_backward)
