@@ -17,7 +17,7 @@ from phgcn.cli import app
 from phgcn.data import load_graph, public_masks, splits
 
 DATA = Path(os.environ.get("PHGCN_DATA", "/nowhere"))
-SETTINGS = ("--set", "epochs=150", "--set", "patience=150", "--set", "heads=2", "--set", "attention_dropout=0.2")
+SETTINGS = ("--set", "epochs=500", "--set", "patience=500", "--set", "heads=2", "--set", "attention_dropout=0.2")
 SHORT_INTERVAL = """
 from phgcn.cli.app import main
 from phgcn.train import checkpoints

@@ -57,3 +57,12 @@ def test_kernels_run_from_several_threads_at_a_time(threads):
     with ThreadPoolExecutor(4) as pool:
         for got, alone in zip(pool.map(attend, range(4)), want, strict=True):
             assert np.array_equal(got, alone)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_processes_that_start_without_compiled_kernels_agree(tmp_path, monkeypatch):
+    monkeypatch.setenv("PHGCN_CACHE", str(tmp_path))
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        one, two = pool.map(attend, [0, 0], chunksize=1)
+    assert np.array_equal(one, two)
+    assert len(list((tmp_path / "kernels").glob("*.lock"))) == 1

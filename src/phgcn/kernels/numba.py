@@ -25,6 +25,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from filelock import FileLock
 from numba.core import compiler
 from torch import Tensor
 
@@ -93,7 +94,8 @@ class Kernel:
 
     def compile(self, real: str = "float32") -> Any:
         """Compiles the kernel for a float type, or loads it from the cache folder."""
-        with _compiling:
+        # One process compiles, the others load what it keeps: two compilations of the same loops may round differently.
+        with _compiling, FileLock(cache_folder() / f"{source_digest()}.lock"):
             if real not in self.compiled:
                 with _cache_in_own_folder():
                     dispatcher = numba.njit(cache=True, **_KERNEL_OPTIONS)(self.function)
