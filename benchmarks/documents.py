@@ -76,6 +76,7 @@ TABLES = {
     "cpu-layer-marks": Table(CPU_NOTES, _of(BENCH, "layers"), tables.layer_marks),
     "before-after-cpu": Table(BEFORE_AFTER, _of(BENCH, "before_after"), tables.before_after),
     "before-after-gpu": Table(BEFORE_AFTER, _of(BENCH, "before_after_gpu"), tables.before_after),
+    "first-calls": Table(PERFORMANCE, _of(BENCH, "first_call"), tables.first_calls),
     "rooms": Table(BEFORE_AFTER, _of(BENCH, "rooms"), tables.rooms),
     # On a GPU
     "gpu-headline": Table(README, _of(BENCH, "gpu_large"), gpu_tables.headline),

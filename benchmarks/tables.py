@@ -262,3 +262,9 @@ def rooms(measured: dict) -> list[str]:
         for room in [*names, "library", "reproduce"]
     ]
     return table(["room", "lines before", "after", "code before", "after"], rows)
+
+
+def first_calls(measured: dict) -> list[str]:
+    """Seconds of first calls from an empty cache, imports included."""
+    rows = [[r["call"], f"{r['seconds']:.1f}", f"{r['cpu_seconds']:.1f}", f"≤ {r['mark']:.0f}"] for r in measured["rows"]]
+    return [f"{origin(measured)}:", "", *table(["call", "seconds", "processor seconds", "mark"], rows)]
