@@ -17,12 +17,12 @@ from phgcn.cli import app
 from phgcn.data import load_graph, public_masks, splits
 
 DATA = Path(os.environ.get("PHGCN_DATA", "/nowhere"))
-SETTINGS = ("--set", "epochs=500", "--set", "patience=500", "--set", "heads=2", "--set", "attention_dropout=0.2")
+SETTINGS = ("--set", "epochs=300", "--set", "patience=300", "--set", "heads=2", "--set", "attention_dropout=0.2")
 SHORT_INTERVAL = """
 from phgcn.cli.app import main
 from phgcn.train import checkpoints
 
-checkpoints.SHORTEST_INTERVAL = 0.01
+checkpoints.SHORTEST_INTERVAL, checkpoints.SHARE = 0.01, 1.0
 main()
 """
 
