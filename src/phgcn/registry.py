@@ -39,6 +39,8 @@ class ModelEntry:
             ``"module:function"``. (default: :obj:`None`, ``edge_index`` of the graph)
         edge_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that only ``prepare_edges`` takes.
             (default: none)
+        training_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that its training takes and that
+            of other models does not. (default: none)
         takes_num_nodes (bool, optional): Whether the class takes ``num_nodes``, as a model of one graph alone does.
             (default: :obj:`False`)
     """
@@ -50,6 +52,7 @@ class ModelEntry:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     prepare_edges: str | PrepareEdges | None = None
     edge_settings: tuple[str, ...] = ()
+    training_settings: tuple[str, ...] = ()
     takes_num_nodes: bool = False
 
     def model_class(self) -> Callable[..., Any]:

@@ -151,7 +151,9 @@ class TuningDisplay(Display):
 
 
 def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
-    """Prints the scores of a run, per split and on average."""
+    """Prints the scores of a run, per split and on average, and whether its global path is used."""
+    from ..train.global_path import describe_global_path
+
     if as_json:
         print_json({**result, "run": str(folder)})
         return
@@ -161,16 +163,26 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
         return f"{scale * value:.2f}" if scale > 1 else f"{value:.4f}"
 
     title = f"{result['model']} on {result['graph']}, protocol {result['protocol']}, {result['metric']}{unit}"
-    headings = ("split", "test", "at best validation metric", "validation loss", "best epoch", "epochs", "ms per epoch")
+    chosen, other = ("metric", "loss") if result["config"]["select"] == "metric" else ("loss", "metric")
+    headings = (
+        "split",
+        f"test, by validation {chosen}",
+        f"by {other}",
+        "validation loss",
+        "best epoch",
+        "epochs",
+        "ms per epoch",
+    )
     rows = [
-        (f"{row['split']}", score(row["test"]), score(row["test_at_best_val_metric"]), f"{row['val_loss']:.4f}",
+        (f"{row['split']}", score(row["test"]), score(row[f"test_at_best_val_{other}"]), f"{row['val_loss']:.4f}",
          row["best_epoch"], row["epochs"], f"{1000 * row['seconds_per_epoch']:.1f}")
         for row in result["splits"]
     ]  # fmt: skip
     out = console()
     out.print(table(title, headings, rows))
-    for key, label in (("test", "test"), ("test_at_best_val_metric", "test at best validation metric")):
+    for key, label in (("test", "test"), (f"test_at_best_val_{other}", f"test at best validation {other}")):
         out.print(f"{label}: {score(result[key]['mean'])} ± {score(result[key]['std'])}{unit}", highlight=False)
+    out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
     seconds = (
         f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
     )

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...data.names import GRAPHS as KNOWN
 from ...files import read_json, write_json, write_text
 from ...provenance import provenance
 from ...registry import find_model
+from ...train.global_path import summarise
 from ...train.metrics import mean_and_deviation
 from ..published import BEST
 from ..significance import LEVEL, holm, paired
@@ -68,6 +70,7 @@ def make_row(content: Row, search: Row | None) -> Row:
         "epochs": sum(split["epochs"] for split in splits),
         "seconds_per_epoch": times[len(times) // 2],
         "test_over_train": splits[0]["test_nodes"] / splits[0]["train_nodes"],
+        "global_path": summarise([split.get("global_attention", []) for split in splits], KNOWN[content["graph"]].published.nodes),
         "search_trials": len(ended(search["trials"])) if search else 0,
         "search_seconds": sum(trial["seconds"] for trial in search["trials"]) if search else 0.0,
         "search_value": 100 * best["value"] if best else None,

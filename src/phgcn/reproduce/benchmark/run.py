@@ -137,8 +137,10 @@ def train_row(cell: Cell, row: str, out: Path, deadline: float, report: Report) 
         except TimeUp:
             return
         task = tasks_of(plan)[split]
-        sizes = {"train_nodes": len(task.train), "test_nodes": len(task.test)}
-        content["splits"].append({**result, **sizes, **origin(study.device)})
+        result |= {"train_nodes": len(task.train), "test_nodes": len(task.test)}
+        if row == OURS:
+            result["global_attention"] = training.global_attention()
+        content["splits"].append({**result, **origin(study.device)})
         write_json(path, content)
         report(f"{row}, {split + 1} of {cell.splits} splits", (split + 1) / cell.splits)
         del training
