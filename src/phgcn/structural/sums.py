@@ -1,8 +1,8 @@
-r"""The sum over neighbours as a custom op: the product with the adjacency matrix, :math:`\mathbf{y}_i = \sum_{j \to i} \mathbf{x}_j`.
+r"""The sum over neighbours, :math:`y_i = \sum_{j \to i} x_j`, as a custom op: the product with the adjacency matrix.
 
 Edges are sorted once (:func:`sort_neighbours`), by target and by source; every sum and every gradient then reads them in that
-order.  So no output is written twice and the bits are the same every run, on a GPU too, where a sum by atomics rounds anew each
-time; and all sizes follow from shapes, so that a CUDA graph can capture both ops.
+order.  So no output is written twice and the bits are the same every run, on a GPU too, where a sum by atomics rounds
+differently each time; and all sizes follow from shapes, so that a CUDA graph can capture both ops.
 """
 
 from __future__ import annotations
