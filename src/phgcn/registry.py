@@ -128,6 +128,6 @@ for _entry in (
     ModelEntry("gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout")),
     ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
     ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK),
-    ModelEntry("global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN),
+    ModelEntry("global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN, training_settings=("local_epochs",)),
 ):
     register(_entry)

@@ -40,7 +40,7 @@ class Rival(torch.nn.Module):
 
 def one_graph(x: Tensor) -> Tensor:
     """Returns the batch vector of a single graph, which PyG's models cannot do without."""
-    return x.new_zeros(len(x), dtype=torch.long)
+    return torch.zeros(x.size(0), dtype=torch.long, device=x.device)
 
 
 class SGFormer(Rival):
