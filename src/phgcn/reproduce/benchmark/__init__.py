@@ -30,9 +30,7 @@ for _entry in (
         training_settings=("local_epochs",),
     ),
     ModelEntry("gps", "GPS, Performer", f"{_RIVALS}:GPS", ("hidden_channels", "num_layers", "local", "heads", "dropout")),
-    ModelEntry(
-        "linkx", "LINKX", f"{_RIVALS}:LINKX", ("hidden_channels", "num_layers", "dropout"), takes_num_nodes=True
-    ),
+    ModelEntry("linkx", "LINKX", f"{_RIVALS}:LINKX", ("hidden_channels", "num_layers", "dropout"), takes_num_nodes=True),
     ModelEntry(
         "h2gcn",
         "H2GCN",

@@ -70,7 +70,9 @@ def make_row(content: Row, search: Row | None) -> Row:
         "epochs": sum(split["epochs"] for split in splits),
         "seconds_per_epoch": times[len(times) // 2],
         "test_over_train": splits[0]["test_nodes"] / splits[0]["train_nodes"],
-        "global_path": summarise([split.get("global_attention", []) for split in splits], KNOWN[content["graph"]].published.nodes),
+        "global_path": summarise(
+            [split.get("global_attention", []) for split in splits], KNOWN[content["graph"]].published.nodes
+        ),
         "search_trials": len(ended(search["trials"])) if search else 0,
         "search_seconds": sum(trial["seconds"] for trial in search["trials"]) if search else 0.0,
         "search_value": 100 * best["value"] if best else None,

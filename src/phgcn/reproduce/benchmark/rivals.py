@@ -1,7 +1,7 @@
 r"""The rivals: PyG's SGFormer, Polynormer, GPS layer and LINKX, called as :mod:`phgcn.train` calls a model, and H2GCN.
 
-Each takes ``(in_channels, hidden_channels, out_channels, ...)`` and ``forward(x, edge_index, ...)``.  What is computed is PyG's;
-added are a dense copy of sparse features, the batch vector of one graph, and that the normalised edges of
+Each takes ``(in_channels, hidden_channels, out_channels, ...)`` and ``forward(x, edge_index, ...)``.  What is computed is
+PyG's; added are a dense copy of sparse features, the batch vector of one graph, and that the normalised edges of
 :class:`~torch_geometric.nn.conv.GCNConv` are kept while the edges stay the same.
 """
 
@@ -162,7 +162,7 @@ def _local_layer(name: str, channels: int) -> torch.nn.Module:
     if name == "gin":
         linear = torch.nn.Linear
         return GINConv(torch.nn.Sequential(linear(channels, channels), torch.nn.ReLU(), linear(channels, channels)))
-    layers = {"gcn": GCNConv, "sage": SAGEConv, "gat": GATConv}
+    layers: dict[str, type[torch.nn.Module]] = {"gcn": GCNConv, "sage": SAGEConv, "gat": GATConv}
     if name not in layers:
         raise ValueError(f"local is {name!r}; allowed for gps: {', '.join(layers)}, gin")
     layer: torch.nn.Module = layers[name](channels, channels)
@@ -229,7 +229,7 @@ class H2GCN(Rival):
         x = F.dropout(self.prepare(x, one), self.dropout, self.training)
         rounds = [self.embed(x).relu()]
         for _ in range(self.num_layers):
-            rounds.append(torch.cat([_Product.apply(hops, rounds[-1]) for hops in (one, two)], dim=1))
+            rounds.append(torch.cat([_product(hops, rounds[-1]) for hops in (one, two)], dim=1))
         out: Tensor = self.classify(F.dropout(torch.cat(rounds, dim=1), self.dropout, self.training))
         return out
 
@@ -245,6 +245,11 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
         return None, ctx.matrix @ gradients[0]
+
+
+def _product(matrix: Tensor, x: Tensor) -> Tensor:
+    product: Tensor = _Product.apply(matrix, x)  # type: ignore[no-untyped-call]
+    return product
 
 
 def one_and_two_hops(data: Data, settings: Mapping[str, Any], seed: int) -> tuple[Tensor, Tensor]:
@@ -268,8 +273,8 @@ def one_and_two_hops(data: Data, settings: Mapping[str, Any], seed: int) -> tupl
     for hops in (one, two):
         scale = diags_array(1 / np.sqrt(np.maximum(hops.sum(axis=1), 1)))
         csr = (scale @ hops @ scale).tocsr()
-        parts = (torch.from_numpy(part) for part in (csr.indptr.astype(np.int64), csr.indices.astype(np.int64)))
-        matrices.append(torch.sparse_csr_tensor(*parts, torch.from_numpy(csr.data).float(), csr.shape))
+        start, column = (torch.from_numpy(part.astype(np.int64)) for part in (csr.indptr, csr.indices))
+        matrices.append(torch.sparse_csr_tensor(start, column, torch.from_numpy(csr.data).float(), csr.shape))
     return matrices[0], matrices[1]
 
 

@@ -149,8 +149,10 @@ def train_row(cell: Cell, row: str, out: Path, deadline: float, report: Report) 
 
 def read_row(path: Path, row: str, values: dict[str, Any], study: Study, metric: str) -> dict[str, Any]:
     """Reads what is trained with these settings; with others, a new row is begun."""
-    about = {"graph": study.graph, "model": study.model, "row": row,
-             "protocol": GRAPHS[study.graph].protocol, "metric": metric, "epochs": study.epochs, "settings": values}  # fmt: skip
+    about = {
+        "graph": study.graph, "model": study.model, "row": row, "protocol": GRAPHS[study.graph].protocol, "metric": metric,
+        "epochs": study.epochs, "settings": values,
+    }  # fmt: skip
     if path.is_file():
         content: dict[str, Any] = read_json(path)
         if all(content.get(key) == value for key, value in about.items()):

@@ -172,15 +172,16 @@ def _make_sampler(study: Study, content: dict[str, Any]) -> optuna.Study:
         sampler=optuna.samplers.TPESampler(seed=SEED + len(content["trials"]), n_startup_trials=STARTUP_TRIALS),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
     )
-    space = {key: optuna.distributions.CategoricalDistribution(choices) for key, choices in SPACES[study.model].items()}
+    space: dict[str, optuna.distributions.BaseDistribution] = {
+        key: optuna.distributions.CategoricalDistribution(choices) for key, choices in SPACES[study.model].items()
+    }
     for row in tried:
         means = [sum(row["val"][: step + 1]) / (step + 1) for step in range(len(row["val"]))]
-        sampler.add_trial(
-            optuna.trial.create_trial(
-                state=_state(row["state"]), value=row["value"], params=row["settings"], distributions=space,
-                intermediate_values=dict(enumerate(means)),
-            )  # fmt: skip
-        )
+        told = optuna.trial.create_trial(
+            state=_state(row["state"]), value=row["value"], params=row["settings"], distributions=space,
+            intermediate_values=dict(enumerate(means)),
+        )  # fmt: skip
+        sampler.add_trial(told)
     settings_tried = [row["settings"] for row in tried]
     for recipe in RECIPES[study.model]:
         if recipe not in settings_tried:

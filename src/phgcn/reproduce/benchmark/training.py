@@ -1,4 +1,4 @@
-r"""Trains one model on one split, in this process: no folder, no checkpoint, and graphs stay on the device between trainings."""
+r"""Trains one model on one split, in this process: no folder, no checkpoint; graphs stay on the device between trainings."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ def reproduce_benchmark(
 ) -> None:
     """Search for settings of GlobalGNN and its rivals with equal effort, and train all on ten splits of ten graphs.
 
-    Settings are chosen by the validation metric on splits 0 to 2. Writes benchmark.json, benchmark-search.json (every trial) and
-    benchmark.md. A command that was cut off continues; several on one GPU share it best through NVIDIA's MPS.
+    Settings are chosen by the validation metric on splits 0 to 2. Writes benchmark.json, benchmark-search.json (every trial)
+    and benchmark.md. A command that was cut off continues; several on one GPU share it best through NVIDIA's MPS.
 
     Examples:
 

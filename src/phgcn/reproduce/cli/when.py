@@ -31,7 +31,9 @@ def reproduce_when(
         str | None, typer.Option(help="\\[default: edges,labels,motif,tree,ring]", metavar=LIST, show_default=False)
     ] = None,
     networks: Annotated[int, typer.Option(help="Networks of each generated task.")] = 5,
-    steps: Annotated[int, typer.Option(help="Batches that these are trained on.")] = 1500,
+    steps: Annotated[
+        int | None, typer.Option(help="Batches that these are trained on. \\[default: 600 to 4000]", show_default=False)
+    ] = None,
     limit_seconds: Annotated[
         float | None, typer.Option(help="After so many seconds nothing new is begun, and what runs is cut off.")
     ] = None,
@@ -40,7 +42,7 @@ def reproduce_when(
     device: options.Device = "cpu",
     as_json: options.Json = False,
 ) -> None:
-    """Compare GlobalGNN with itself without its global path: fewer edges, fewer labels, isolated nodes, tasks that need far nodes.
+    """Compare GlobalGNN with itself without its global path, where edges or labels are few, and where far nodes matter.
 
     Settings are those of the benchmark, for both. Writes when.json, when.md and the figure when as PNG and SVG. A command that
     was cut off continues.
@@ -60,7 +62,7 @@ def reproduce_when(
     if limit_seconds is not None:
         asked["limit_seconds"] = limit_seconds
     if quick:
-        asked |= {"epochs": 3, "splits": 2, "networks": min(networks, 2), "steps": min(steps, 3)}
+        asked |= {"epochs": 3, "splits": 2, "networks": min(networks, 2), "steps": min(steps or 3, 3)}
     request = experiment.Request(benchmark, **asked)
     with JobsDisplay() as display:
         content = experiment.run(out, request, jobs, display.update, only_report=stage == "report")

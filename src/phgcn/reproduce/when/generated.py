@@ -51,7 +51,8 @@ class GeneratedTask(NamedTuple):
         layers (callable): The layers of the network for a level.
         channels (callable): Features and classes for a level.
         graphs (int): Graphs of a batch.
-        draw (callable): Makes a batch of a level, of so many graphs, from a seed.
+        steps (int): Batches to train on.
+        draw (callable): Makes a batch of a level, of so many graphs, from a seed, on a device.
     """
 
     levels: tuple[int, ...]
@@ -59,38 +60,37 @@ class GeneratedTask(NamedTuple):
     layers: Callable[[int], int]
     channels: Callable[[int], tuple[int, int]]
     graphs: int
-    draw: Callable[[int, int, int], Batch]
+    steps: int
+    draw: Callable[[int, int, int, str], Batch]
 
 
-def draw_motif(elements: int, graphs: int, seed: int) -> Batch:
-    data = motif_graphs(graphs, elements, "colour", seed)
+def draw_motif(elements: int, graphs: int, seed: int, device: str = "cpu") -> Batch:
+    data = motif_graphs(graphs, elements, "colour", seed).to(device)
     return Batch(data.x, data.edge_index, data.batch, data.asked, data.y[data.asked])
 
 
-def draw_tree(depth: int, graphs: int, seed: int) -> Batch:
+def draw_tree(depth: int, graphs: int, seed: int, device: str = "cpu") -> Batch:
     """Draws keys and values of the leaves, and the root's key; a node has a one-hot key and a one-hot value, or zeros."""
     random = torch.Generator().manual_seed(seed)
     nodes, leaves = 2 ** (depth + 1) - 1, 2**depth
-    keys, values = (torch.rand(graphs, leaves, generator=random).argsort(dim=1) for _ in range(2))
-    wanted = torch.randint(leaves, (graphs,), generator=random)  # the place of the leaf that matches
-    rows = torch.arange(graphs)
-    x = torch.zeros(graphs, nodes, 2 * leaves)
-    x[:, nodes - leaves :, :leaves] = one_hot(keys, leaves).float()
-    x[:, nodes - leaves :, leaves:] = one_hot(values, leaves).float()
-    x[:, 0, :leaves] = one_hot(keys[rows, wanted], leaves).float()
-    child = torch.arange(1, nodes)
-    return _batch_of(x, torch.stack([child, (child - 1) // 2]), 0, values[rows, wanted])
+    keys, values = (torch.rand(graphs, leaves, generator=random).argsort(dim=1).to(device) for _ in range(2))
+    wanted = torch.randint(leaves, (graphs, 1), generator=random).to(device)  # the place of the leaf that matches
+    x = torch.zeros(graphs, nodes, 2 * leaves, device=device)
+    x[:, nodes - leaves :].scatter_(2, torch.stack([keys, leaves + values], dim=2), 1.0)
+    x[:, 0].scatter_(1, keys.gather(1, wanted), 1.0)
+    child = torch.arange(1, nodes, device=device)
+    return _batch_of(x, torch.stack([child, (child - 1) // 2]), 0, values.gather(1, wanted).flatten())
 
 
-def draw_ring(nodes: int, graphs: int, seed: int) -> Batch:
+def draw_ring(nodes: int, graphs: int, seed: int, device: str = "cpu") -> Batch:
     """Draws a label; the node on the other side shows it as a one-hot vector, the one that is asked shows nothing, and the
     others show ones."""
     random = torch.Generator().manual_seed(seed)
-    y = torch.randint(RING_CLASSES, (graphs,), generator=random)
-    x = torch.ones(graphs, nodes, RING_CLASSES)
+    y = torch.randint(RING_CLASSES, (graphs,), generator=random).to(device)
+    x = torch.ones(graphs, nodes, RING_CLASSES, device=device)
     x[:, 0] = 0
     x[:, nodes // 2] = one_hot(y, RING_CLASSES).float()
-    here = torch.arange(nodes)
+    here = torch.arange(nodes, device=device)
     there = (here + 1) % nodes
     return _batch_of(x, torch.stack([torch.cat([here, there]), torch.cat([there, here])]), 0, y)
 
@@ -98,18 +98,19 @@ def draw_ring(nodes: int, graphs: int, seed: int) -> Batch:
 def _batch_of(x: Tensor, edge_index: Tensor, asked: int, y: Tensor) -> Batch:
     """Joins graphs of one shape: features (B, N, F) and the edges of one graph (2, E)."""
     graphs, nodes, features = x.shape
-    offset = nodes * torch.arange(graphs)
+    number = torch.arange(graphs, device=x.device)
+    offset = nodes * number
     edges = (edge_index[:, None, :] + offset[:, None]).reshape(2, -1)
-    return Batch(x.reshape(-1, features), edges, torch.arange(graphs).repeat_interleave(nodes), offset + asked, y)
+    return Batch(x.reshape(-1, features), edges, number.repeat_interleave(nodes), offset + asked, y)
 
 
 TASKS: dict[str, GeneratedTask] = {
-    "motif": GeneratedTask((10,), "{} elements", lambda _: 3, lambda _: (len(COLOURS), 2), 16, draw_motif),
+    "motif": GeneratedTask((10,), "{} elements", lambda _: 3, lambda _: (len(COLOURS), 2), 16, 600, draw_motif),
     "tree": GeneratedTask(
-        (2, 3, 4, 5, 6, 7, 8), "depth {}", lambda depth: depth + 1, lambda depth: (2 * 2**depth, 2**depth), 64, draw_tree
+        (2, 3, 4, 5, 6, 7, 8), "depth {}", lambda depth: depth + 1, lambda depth: (2 * 2**depth, 2**depth), 64, 4000, draw_tree
     ),
     "ring": GeneratedTask(
-        (4, 8, 16, 32), "{} nodes", lambda _: 2, lambda _: (RING_CLASSES, RING_CLASSES), 64, draw_ring
+        (4, 8, 16, 32), "{} nodes", lambda _: 2, lambda _: (RING_CLASSES, RING_CLASSES), 64, 1000, draw_ring
     ),
 }  # fmt: skip
 TITLES = {"motif": "motifs", "tree": "Tree-NeighborsMatch", "ring": "ring transfer"}
@@ -154,7 +155,7 @@ def train(
     optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
 
     def draw(place: int) -> Batch:
-        return Batch(*(part.to(device) for part in task.draw(level, task.graphs, 1_000_000 * number + place)))
+        return task.draw(level, task.graphs, 1_000_000 * number + place, device)
 
     for step in range(steps):
         if time.time() > deadline:

@@ -139,5 +139,7 @@ def draw(rows: Sequence[Row]) -> Any:
         axis.grid(axis="x", linewidth=0.4, alpha=0.5)
         axis.set_title(PARTS[part], fontsize=10)
         axis.set_xlabel("global attention on less off, points", fontsize=8)
-    figure.suptitle("What global attention adds. Blue: it helps, orange: it hurts, grey: no significant difference", fontsize=11)
+    figure.suptitle(
+        "What global attention adds. Blue: it helps, orange: it hurts, grey: no significant difference", fontsize=11
+    )
     return figure

@@ -37,7 +37,7 @@ class Request:
         graphs (tuple of str): Graphs to take edges and labels from. (default: cora, citeseer, wisconsin)
         parts (tuple of str): Of :data:`PARTS`. (default: all)
         networks (int): Networks of each generated task. (default: :obj:`5`)
-        steps (int): Batches that these are trained on. (default: :obj:`1500`)
+        steps (int, optional): Batches that these are trained on. (default: :obj:`None`, those of each task)
         limit_seconds (float): After so many seconds nothing new is begun, and what runs is cut off. (default: no limit)
         device (str): Where to compute. (default: :obj:`"cpu"`)
         epochs (int, optional): Epochs at most, instead of those of each graph: a quick version. (default: :obj:`None`)
@@ -48,7 +48,7 @@ class Request:
     graphs: tuple[str, ...] = GRAPHS
     parts: tuple[str, ...] = PARTS
     networks: int = 5
-    steps: int = 1500
+    steps: int | None = None
     limit_seconds: float = NEVER
     device: str = "cpu"
     epochs: int | None = None
@@ -59,7 +59,7 @@ class Request:
             if part not in PARTS:
                 raise ValueError(f"parts has {part!r}; allowed: {', '.join(PARTS)}")
         for name in ("networks", "steps", "limit_seconds"):
-            if not getattr(self, name) > 0:
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; allowed: positive numbers")
         check_device(self.device)
 
@@ -83,7 +83,7 @@ class Request:
             if part in generated.TASKS:
                 levels = sorted(generated.TASKS[part].levels, reverse=True)
                 jobs += [
-                    Job(part, part, level, number, 1, {}, self.steps, *common)
+                    Job(part, part, level, number, 1, {}, self.steps or generated.TASKS[part].steps, *common)
                     for level in levels
                     for number in range(self.networks)
                 ]
@@ -158,7 +158,7 @@ class Worker:
             return train_both(condition, job.settings, number, job.device, self.deadline, job.epochs)
         assert job.level is not None
         arguments = (number, job.steps, job.device, self.deadline)
-        both = {head: generated.train(job.part, job.level, head, *arguments) for head in HEADS}
+        both: dict[str, Any] = {head: generated.train(job.part, job.level, head, *arguments) for head in HEADS}
         return {"number": number, "test_over_train": 0.0, **both}
 
 
