@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
+DEFAULT_MODEL = "global-gnn"
+"""The model of ``phgcn train`` and ``phgcn tune`` unless they are told otherwise."""
+
 PrepareEdges = Callable[["Data", Mapping[str, Any], int], "tuple[Tensor, ...]"]
 """Takes the graph, the settings and the seed; returns what the model takes after ``x``: ``edge_index``, then the rest."""
 

@@ -2,8 +2,8 @@ r"""The settings of a training: their meaning, the values allowed, and where the
 
 Settings are the defaults, or for ``global-gnn`` those that suit the graph (:mod:`phgcn.train.suited`), then the table
 ``[graph.model]`` of ``configs.toml``, which holds what was tuned, or instead of it a file of the user's (``--config``), then
-single changes (``--set``).  A tuned table starts from the defaults, whatever suits the graph.  A file holds one setting per line, ``heads = 8``, and may
-name its ``model``.  Which settings a model takes is written in :mod:`phgcn.registry`.
+single changes (``--set``).  A tuned table starts from the defaults, whatever suits the graph.  A file holds one setting per
+line, ``heads = 8``, and may name its ``model``.  Which settings a model takes is written in :mod:`phgcn.registry`.
 """
 
 from __future__ import annotations
