@@ -78,7 +78,8 @@ class Settings:
         0, "global attention blocks, each behind a gate that starts at 0; 0 is the local network alone"
     )
     global_at: str = _choice("top", "where these blocks are: after the last local layer, or one in each", ("top", "each"))
-    dropout: float = _share(0.5, "dropout of the input of every layer")
+    dropout: float = _share(0.5, "dropout of the input of every layer; of GlobalGNN of its output")
+    input_dropout: float = _share(0.0, "dropout of the features before the first layer")
     attention_dropout: float = _share(0.0, "dropout of attention")
     global_dropout: float = _share(0.0, "dropout of what a global attention block adds")
     norm: str = _choice("none", "normalisation between layers", ("none", "batch", "layer"))
