@@ -116,8 +116,8 @@ _STACK = ("hidden_channels", "heads", "num_layers", "dropout", "norm")
 _GAT_EDA = (*_STACK, "residual", "attention_dropout", "embedding_dim", "decay_local", "learn_decay")
 _GLOBAL = ("decay_global", "method")
 _GLOBAL_GNN = (
-    "hidden_channels", "num_layers", "local", "body", "norm", "jk", "global_layers", "global_at", "dropout", "global_dropout",
-    "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "method",
+    "hidden_channels", "num_layers", "local", "body", "norm", "jk", "global_layers", "global_at", "dropout", "input_dropout",
+    "global_dropout", "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "method",
 )  # fmt: skip
 _WITHOUT_RESIDUAL = tuple(key for key in (*_GAT_EDA, *_GLOBAL) if key != "residual")
 
@@ -128,6 +128,6 @@ for _entry in (
     ModelEntry("gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout")),
     ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
     ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK),
-    ModelEntry("global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN),
+    ModelEntry("global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN, training_settings=("local_epochs",)),
 ):
     register(_entry)

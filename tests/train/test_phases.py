@@ -149,21 +149,26 @@ def test_a_training_continues_in_every_phase_bit_for_bit(settings, cut, tmp_path
 # The epoch that counts
 
 
-def test_by_metric_the_best_epoch_gives_weights_and_result():
-    y = TASK.y.clone()
-    y[TASK.val] = y[TASK.val][torch.randperm(len(TASK.val), generator=torch.Generator().manual_seed(0))]  # none predicts these
-    with seeded(1, TASK):
-        training = Training(Switchable(5, 3), replace(TASK, y=y), replace(SETTINGS, local_epochs=0, epochs=60, select="metric"))
-        while not training.done:
-            training.epoch()
-    rows = curves(training)
-    wanted = max(range(len(rows)), key=lambda i: (rows[i][2], -rows[i][1]))
-    assert training.best.epoch == wanted + 1 and training.best is training.best_by_metric
-    assert training.best_by_loss.epoch == 1 + min(range(len(rows)), key=lambda i: rows[i][1])
-    assert training.best.epoch != training.best_by_loss.epoch, "or the test shows nothing"
+@pytest.mark.parametrize(("select", "wanted"), [("loss", 2), ("metric", 4)])
+def test_the_epoch_that_counts_gives_weights_and_result(select, wanted, monkeypatch):
+    scores = iter([(3.0, 1), (1.0, 2), (2.0, 5), (1.5, 5), (1.7, 5)])  # validation loss, correct validation nodes
+    run_epoch = Training._run_epoch
+
+    def invented(self):
+        logits, _ = run_epoch(self)
+        return logits, torch.tensor([1.0, *next(scores)], dtype=torch.float64)
+
+    monkeypatch.setattr(Training, "_run_epoch", invented)
+    training, weights = begun(replace(SETTINGS, local_epochs=0, epochs=5, select=select)), []
+    while not training.done:
+        training.epoch()
+        weights.append({name: value.clone() for name, value in training.model.state_dict().items()})
+    assert training.best.epoch == wanted and training.best_by_loss.epoch == 2 and training.best_by_metric.epoch == 4
+    for name, value in training.state.best_weights.items():
+        assert torch.equal(value, weights[wanted - 1][name])
     training.model.load_state_dict(training.state.best_weights)
-    logits = training._logits()
-    assert training.best.val_loss == float(torch.nn.functional.cross_entropy(logits[TASK.val], y[TASK.val]))
+    hits = training._logits()[TASK.test].argmax(dim=1) == TASK.y[TASK.test]
+    assert training.best.test_metric == float(hits.sum()) / len(hits)
 
 
 def test_patience_counts_from_the_best_metric():
