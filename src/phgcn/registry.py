@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
+DEFAULT_MODEL = "global-gnn"
+"""The model of ``phgcn train`` and ``phgcn tune`` unless they are told otherwise."""
+
 PrepareEdges = Callable[["Data", Mapping[str, Any], int], "tuple[Tensor, ...]"]
 """Takes the graph, the settings and the seed; returns what the model takes after ``x``: ``edge_index``, then the rest."""
 
@@ -116,8 +119,8 @@ _STACK = ("hidden_channels", "heads", "num_layers", "dropout", "norm")
 _GAT_EDA = (*_STACK, "residual", "attention_dropout", "embedding_dim", "decay_local", "learn_decay")
 _GLOBAL = ("decay_global", "method")
 _GLOBAL_GNN = (
-    "hidden_channels", "num_layers", "local", "body", "norm", "jk", "global_layers", "global_at", "dropout", "global_dropout",
-    "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "method",
+    "hidden_channels", "num_layers", "local", "body", "norm", "jk", "global_layers", "global_at", "dropout", "input_dropout",
+    "global_dropout", "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "method",
 )  # fmt: skip
 _WITHOUT_RESIDUAL = tuple(key for key in (*_GAT_EDA, *_GLOBAL) if key != "residual")
 

@@ -190,7 +190,9 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
 
 
 def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
-    """Prints the confusion matrix, the scores per class and the test metric."""
+    """Prints the confusion matrix, the scores per class, what global attention attends to, and the test metric."""
+    from ..train.global_path import describe_global_path, head_medians
+
     if as_json:
         print_json(result)
         return
@@ -199,6 +201,11 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
     out.print(table("Test nodes of all splits: class (rows) and predicted class (columns)", ("class", *names), rows))
     scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
     out.print(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
+    if heads := head_medians([row["global_attention"] for row in result["splits"]]):
+        columns = ("layer", "head", "decay", "spread x decay", "nodes attended to", "share on itself", "gate")
+        cells = [tuple(f"{value:.3g}" for value in row.values()) for row in heads]
+        out.print(table("Global attention, medians over nodes and splits", columns, cells, numbers_from=0))
+    out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
     mean, deviation = result["test"]["mean"], result["test"]["std"]
     recorded = "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
     out.print(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ..registry import find_model, model_names
+from ..registry import DEFAULT_MODEL, find_model, model_names
 from . import options
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ..train.run import Plan, Run
     from ..train.settings import Resolved
 
-DEFAULTS = {"model": "global-gnn", "protocol": "paper", "splits": 10, "repeats": 1, "seed": 0}
+DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "splits": 10, "repeats": 1, "seed": 0}
 
 Model = Annotated[
-    str | None, typer.Option("--model", help="One of the models below. \\[default: global-gnn]", show_default=False)
+    str | None, typer.Option("--model", help=f"One of the models below. \\[default: {DEFAULT_MODEL}]", show_default=False)
 ]
 Protocol = Annotated[
     str | None,
@@ -128,7 +128,6 @@ def _plan(
     from ..train import Plan, find, resolve, suit_settings
     from ..train.graph import default_metric
     from ..train.settings import read
-    from ..train.suited import DEFAULT_MODEL
 
     wanted = {**DEFAULTS, **asked}
     if config is not None and "model" not in asked:

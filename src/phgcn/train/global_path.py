@@ -49,6 +49,15 @@ def sample_rows(epoch: int, statistics: list[dict[str, Any]]) -> list[tuple[floa
     ]
 
 
+def head_medians(splits: list[list[dict[str, Any]]]) -> list[dict[str, float]]:
+    """Returns one row per layer and head, with the columns of :data:`ATTENTION` but ``epoch``: medians over splits."""
+    by_head: dict[tuple[float, ...], list[tuple[float, ...]]] = {}
+    for row in (row for split in splits for row in sample_rows(0, split)):
+        by_head.setdefault(row[1:3], []).append(row[3:])
+    middle = {head: tuple(map(median, zip(*rows, strict=True))) for head, rows in by_head.items()}
+    return [dict(zip(ATTENTION[1:], (*head, *values), strict=True)) for head, values in middle.items()]
+
+
 def summarise(splits: list[list[dict[str, Any]]], nodes: int) -> dict[str, Any] | None:
     """Returns medians over all splits, layers and heads; :obj:`None` if there is no global path.
 

@@ -291,6 +291,8 @@ class Training:
     def global_attention(self) -> list[dict[str, Any]]:
         """Returns the statistics of the global path with the best weights, which it loads: for a training that is done."""
         self.model.load_state_dict(self.state.best_weights)
+        if self.settings.local_epochs:
+            self._set_global(True)
         return global_statistics(self.model, self.task.inputs)
 
     # Checkpoints

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 from ..files import write_csv
 from . import graph as graphs
+from .global_path import global_statistics, summarise
 from .metrics import confusion, mean_and_deviation, metric
 from .recipe import autocast
 from .run import Run, Trial, edges, prepare
@@ -35,12 +36,13 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:
-    """Computes the metrics of a finished run again from its weights, and the confusion matrix of its test nodes."""
+    """Computes the metrics of a finished run again from its weights, the confusion matrix of its test nodes, and what its
+    global path attends to."""
     result = run.result()
     tasks = prepare(run.plan, data)
     names = graphs.class_names(data)
     table = torch.zeros(len(names), len(names), dtype=torch.int64)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for trial in run.plan.trials():
         out, task = logits(run, trial, data), tasks[trial.split]
         test, y = task.test.cpu(), data.y
@@ -49,7 +51,8 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
             part: metric(run.plan.metric, out[nodes], y[nodes])
             for part, nodes in (("train", task.train.cpu()), ("val", task.val.cpu()), ("test", test))
         }
-        rows.append({"split": trial.split, "repeat": trial.repeat, **metrics})
+        attention = global_statistics(run.model(trial).to(run.plan.device), task.inputs)
+        rows.append({"split": trial.split, "repeat": trial.repeat, **metrics, "global_attention": attention})
     mean, deviation = mean_and_deviation([row["test"] for row in rows])
     return {
         "run": str(run.folder),
@@ -59,6 +62,7 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
         "test": {"mean": mean, "std": deviation},
         "as_recorded": all(row["test"] == trial["test"] for row, trial in zip(rows, result["splits"], strict=True)),
         "splits": rows,
+        "global_path": summarise([row["global_attention"] for row in rows], int(data.num_nodes)),
         "classes": names,
         "confusion": table.tolist(),
         "per_class": [_class_scores(table, number, name) for number, name in enumerate(names)],

@@ -2,8 +2,8 @@ r"""The settings of a training: their meaning, the values allowed, and where the
 
 Settings are the defaults, or for ``global-gnn`` those that suit the graph (:mod:`phgcn.train.suited`), then the table
 ``[graph.model]`` of ``configs.toml``, which holds what was tuned, or instead of it a file of the user's (``--config``), then
-single changes (``--set``).  A tuned table starts from the defaults, whatever suits the graph.  A file holds one setting per line, ``heads = 8``, and may
-name its ``model``.  Which settings a model takes is written in :mod:`phgcn.registry`.
+single changes (``--set``).  A tuned table starts from the defaults, whatever suits the graph.  A file holds one setting per
+line, ``heads = 8``, and may name its ``model``.  Which settings a model takes is written in :mod:`phgcn.registry`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Settings:
         0, "global attention blocks, each behind a gate that starts at 0; 0 is the local network alone"
     )
     global_at: str = _choice("top", "where these blocks are: after the last local layer, or one in each", ("top", "each"))
-    dropout: float = _share(0.5, "dropout of the input of every layer")
+    dropout: float = _share(0.5, "dropout of the input of every layer; of GlobalGNN of its output")
+    input_dropout: float = _share(0.0, "dropout of the features before the first layer")
     attention_dropout: float = _share(0.0, "dropout of attention")
     global_dropout: float = _share(0.0, "dropout of what a global attention block adds")
     norm: str = _choice("none", "normalisation between layers", ("none", "batch", "layer"))

@@ -10,9 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch_geometric.data import Data
 
-DEFAULT_MODEL = "global-gnn"
-"""The model of ``phgcn train`` and ``phgcn tune`` unless they are told otherwise, and the one that the rule is for."""
-
 BASE: dict[str, Any] = {
     "hidden_channels": 128, "num_layers": 3, "local": "gcn", "norm": "batch", "residual": True, "dropout": 0.5,
     "global_layers": 1, "heads": 4, "learn_decay": True, "learning_rate": 0.005, "weight_decay": 5e-4,
