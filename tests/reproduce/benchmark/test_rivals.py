@@ -19,7 +19,7 @@ RIVALS = [name for name in spaces.MODELS if name != spaces.OURS]
 @pytest.mark.parametrize("name", RIVALS)
 def test_a_rival_trains_and_predicts_through_the_public_interface(name, tmp_path):
     data = small_graph()
-    settings = resolve(name, changes=["epochs=2", "hidden_channels=8", "dropout=0.1"]).settings
+    settings = resolve(name, changes=["epochs=2", "hidden_channels=16", "dropout=0.1"]).settings
     run = Run.create(tmp_path / "run", Plan("small", model=name, splits=1, settings=settings), data)
     result = run.train(data)
     model = run.model(run.plan.trials()[0])

@@ -29,7 +29,6 @@ from ..motif_graphs import COLOURS, motif_graphs
 TEST_BATCHES = 10
 RING_CLASSES = 5
 HIDDEN = 64
-LEARNING_RATE = 3e-3
 
 
 class Batch(NamedTuple):
@@ -52,6 +51,7 @@ class GeneratedTask(NamedTuple):
         channels (callable): Features and classes for a level.
         graphs (int): Graphs of a batch.
         steps (int): Batches to train on.
+        learning_rate (float): Adam's in the beginning.
         draw (callable): Makes a batch of a level, of so many graphs, from a seed, on a device.
     """
 
@@ -61,6 +61,7 @@ class GeneratedTask(NamedTuple):
     channels: Callable[[int], tuple[int, int]]
     graphs: int
     steps: int
+    learning_rate: float
     draw: Callable[[int, int, int, str], Batch]
 
 
@@ -105,12 +106,12 @@ def _batch_of(x: Tensor, edge_index: Tensor, asked: int, y: Tensor) -> Batch:
 
 
 TASKS: dict[str, GeneratedTask] = {
-    "motif": GeneratedTask((10,), "{} elements", lambda _: 3, lambda _: (len(COLOURS), 2), 16, 600, draw_motif),
+    "motif": GeneratedTask((10,), "{} elements", lambda _: 3, lambda _: (len(COLOURS), 2), 16, 600, 3e-3, draw_motif),
     "tree": GeneratedTask(
-        (2, 3, 4, 5, 6, 7, 8), "depth {}", lambda depth: depth + 1, lambda depth: (2 * 2**depth, 2**depth), 64, 4000, draw_tree
+        tuple(range(2, 9)), "depth {}", lambda depth: depth + 1, lambda depth: (2 * 2**depth, 2**depth), 64, 4000, 1e-3, draw_tree
     ),
     "ring": GeneratedTask(
-        (4, 8, 16, 32), "{} nodes", lambda _: 2, lambda _: (RING_CLASSES, RING_CLASSES), 64, 1000, draw_ring
+        (4, 8, 16, 32), "{} nodes", lambda _: 2, lambda _: (RING_CLASSES, RING_CLASSES), 64, 1000, 3e-3, draw_ring
     ),
 }  # fmt: skip
 TITLES = {"motif": "motifs", "tree": "Tree-NeighborsMatch", "ring": "ring transfer"}
@@ -152,7 +153,7 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(number)
         model = build(name, level, head).to(device)
-    optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    optimiser = torch.optim.Adam(model.parameters(), lr=task.learning_rate)
 
     def draw(place: int) -> Batch:
         return task.draw(level, task.graphs, 1_000_000 * number + place, device)
@@ -161,7 +162,7 @@ def train(
         if time.time() > deadline:
             raise TimeUp
         for group in optimiser.param_groups:
-            group["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / steps)) / 2
+            group["lr"] = task.learning_rate * (1 + math.cos(math.pi * step / steps)) / 2
         graphs = draw(step)
         optimiser.zero_grad()
         cross_entropy(_answers(model, graphs), graphs.y).backward()
