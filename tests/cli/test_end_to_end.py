@@ -19,7 +19,7 @@ from phgcn.data import load_graph, public_masks, splits
 DATA = Path(os.environ.get("PHGCN_DATA", "/nowhere"))
 SETTINGS = (
     "--set", "epochs=150", "--set", "patience=150", "--set", "local_epochs=40", "--set", "global_dropout=0.2",
-    "--set", "schedule=cosine", "--set", "edge_dropout=0.1",
+    "--set", "schedule=cosine", "--set", "edge_dropout=0.1", "--set", "hidden_channels=8",
 )  # fmt: skip
 SHORT_INTERVAL = """
 from phgcn.cli.app import main
@@ -140,7 +140,8 @@ def test_killed_and_terminated_a_run_still_gives_the_same_bits(graph, tmp_path):
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
         assert process.returncode == code and not (cut / "result.json").exists()
-        assert len(list(cut.glob(f"{trial}.state-*.safetensors"))) == 1
+        left = len(list(cut.glob(f"{trial}.state-*.safetensors")))
+        assert left == 1 or (left == 2 and number == signal.SIGKILL), "two if killed before the older one was removed"
     assert "--resume continues" in said and said.splitlines()[-1] == "phgcn: interrupted"
     call("train", graph, "--out", cut, "--resume")
     call("train", graph, "--splits", 2, *SETTINGS, "--out", whole)
