@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...registry import ModelEntry, register
 
 _RIVALS = "phgcn.reproduce.benchmark.rivals"
-_BODY = ("hidden_channels", "num_layers", "body", "norm", "jk", "dropout", "residual")
+_BODY = ("hidden_channels", "num_layers", "body", "norm", "jk", "dropout", "input_dropout", "residual")
 """What GlobalGNN takes without its global path."""
 
 for _entry in (

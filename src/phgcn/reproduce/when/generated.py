@@ -108,11 +108,10 @@ def _batch_of(x: Tensor, edge_index: Tensor, asked: int, y: Tensor) -> Batch:
 TASKS: dict[str, GeneratedTask] = {
     "motif": GeneratedTask((10,), "{} elements", lambda _: 3, lambda _: (len(COLOURS), 2), 16, 600, 3e-3, draw_motif),
     "tree": GeneratedTask(
-        tuple(range(2, 9)), "depth {}", lambda depth: depth + 1, lambda depth: (2 * 2**depth, 2**depth), 64, 4000, 1e-3, draw_tree
+        tuple(range(2, 9)), "depth {}", lambda depth: depth + 1, lambda depth: (2 * 2**depth, 2**depth), 64, 4000, 1e-3,
+        draw_tree,
     ),
-    "ring": GeneratedTask(
-        (4, 8, 16, 32), "{} nodes", lambda _: 2, lambda _: (RING_CLASSES, RING_CLASSES), 64, 1000, 3e-3, draw_ring
-    ),
+    "ring": GeneratedTask((4, 8, 16, 32), "{} nodes", lambda _: 2, lambda _: (RING_CLASSES,) * 2, 64, 1000, 3e-3, draw_ring),
 }  # fmt: skip
 TITLES = {"motif": "motifs", "tree": "Tree-NeighborsMatch", "ring": "ring transfer"}
 
