@@ -34,8 +34,8 @@ def function_source(file, name):
     *classes, function = name.split(".")
     for owner in classes:
         body = next((node.body for node in body if isinstance(node, ast.ClassDef) and node.name == owner), [])
-    found = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == function), None)
-    return found and ast.get_source_segment(text, found)
+    found = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
+    return ast.get_source_segment(text, found[-1]) if found else None  # the last, as overloads come before
 
 
 @pytest.mark.parametrize("way", ["forward", "back"])
