@@ -43,9 +43,10 @@ def test_suited_settings_are_valid_and_train(name):
 
 
 def test_the_rule_follows_size_and_features_and_names_them():
-    suited = {name: suit_settings(data, "roc_auc") for name, data in GRAPHS.items()}
-    assert suited["words"].reason == "suited to 1,500 nodes, 300 word features and roc_auc"
-    assert suited["few"].reason == "suited to 1,500 nodes, 7 few features and roc_auc"
+    suited = {name: suit_settings(data, "accuracy") for name, data in GRAPHS.items()}
+    assert suited["words"].reason == "suited to 1,500 nodes, 300 word features and accuracy"
+    assert suited["few"].reason == "suited to 1,500 nodes, 7 few features and accuracy"
+    assert suit_settings(GRAPHS["words"], "roc_auc").values == suited["few"].values
     assert len({str(sorted(values.items())) for values, _ in suited.values()}) == len(GRAPHS)
     assert suited["few"].values["num_layers"] > suited["words"].values["num_layers"]
 
