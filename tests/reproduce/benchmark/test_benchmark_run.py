@@ -102,7 +102,7 @@ def row(graph, name, values, **more):
     about = {"graph": graph, "row": name, "model": name, "protocol": "geom", "metric": "accuracy", "settings": {"decay": 1.0}}
     numbers = {"mean": mean, "std": std, "unseen_mean": mean, "unseen_std": std, "per_split": values}
     return {**about, "title": report.title(name), "quick": False, "split_numbers": list(range(len(values))), **numbers,
-            "seconds_per_epoch": 0.001, "test_over_train": 0.4, **more}  # fmt: skip
+            "seconds_per_epoch": 0.001, "search_trials": 12, "search_seconds": 30.4, "test_over_train": 0.4, **more}  # fmt: skip
 
 
 def content_of(*rows):
@@ -134,6 +134,7 @@ def test_tables_have_a_line_per_model_and_say_what_is_missing():
     assert lines[4] == "| best published | 88.5 (NLGAT) | 88.4 (ACM-GCN+, GRAFF) |"
     assert lines[-1] == "Fewer than 10 splits: LINKX on cora (9)."
     assert report.time_table(content)[3] == "| LINKX | 1.0 | 1.0 |"
+    assert report.effort_table(content)[3] == "| LINKX | 12, 30 s | 12, 30 s |"
     assert report.settings_table(content)[2] == "| `decay` | 1.0 |"
     assert "86.5 of 88" in report.difference_table(content)[4]
 
@@ -149,7 +150,8 @@ def test_the_papers_rows_stand_below_under_the_same_splits():
 
 def test_nothing_measured_is_said():
     empty = {"rows": [], "differences": []}
-    tables = (report.accuracy_table, report.unseen_table, report.difference_table, report.time_table, report.settings_table)
+    tables = (report.accuracy_table, report.unseen_table, report.difference_table, report.time_table, report.settings_table,
+              report.effort_table)  # fmt: skip
     assert all(table(empty) == ["Not measured yet."] for table in tables)
 
 
