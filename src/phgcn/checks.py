@@ -7,6 +7,7 @@ compiled graph.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -219,9 +220,26 @@ def check_sizes(in_channels: int, **sizes: int) -> None:
     """Checks the sizes that a layer is made with."""
     if not isinstance(in_channels, int) or in_channels == 0 or in_channels < -1:
         raise ValueError(f"in_channels is {in_channels!r}; allowed: a positive integer, or -1 to take it from the first input")
+    check_positive(**sizes)
+
+
+def check_positive(**sizes: int) -> None:
+    """Checks that sizes are positive integers."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"{name} is {size!r}; allowed: a positive integer")
+
+
+def check_choice(name: str, value: object, choices: Sequence[object], others: str = "") -> None:
+    """Checks that a value is one of some choices; ``others`` says what else is allowed."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(repr, choices))}{others and ', ' + others}")
+
+
+def check_multiple(name: str, size: int, factor_name: str, factor: int) -> None:
+    """Checks that a size can be shared out, among heads for example."""
+    if size % factor != 0:
+        raise ValueError(f"{name} is {size}; allowed: a multiple of {factor_name}, which is {factor}")
 
 
 def check_dropout(name: str, dropout: float) -> None:

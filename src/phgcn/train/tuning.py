@@ -36,7 +36,10 @@ ALWAYS: dict[str, Suggest] = {
     "learning_rate": lambda trial: trial.suggest_float("learning_rate", 1e-3, 5e-2, log=True),
 }
 ON_REQUEST: dict[str, Suggest] = {
-    "hidden_channels": lambda trial: trial.suggest_categorical("hidden_channels", [4, 8, 16, 32, 64]),
+    "hidden_channels": lambda trial: trial.suggest_categorical("hidden_channels", [4, 8, 16, 32, 64, 128, 256]),
+    "num_layers": lambda trial: trial.suggest_int("num_layers", 1, 12),
+    "local": lambda trial: trial.suggest_categorical("local", ["gcn", "sage", "gat", "none"]),
+    "global_layers": lambda trial: trial.suggest_int("global_layers", 0, 2),
     "weight_decay": lambda trial: trial.suggest_float("weight_decay", 1e-6, 1e-1, log=True),
     "decay_local": lambda trial: trial.suggest_float("decay_local", 0.1, 10.0, log=True),
     "decay_global": lambda trial: trial.suggest_float("decay_global", 1.0, 100.0, log=True),
@@ -202,7 +205,7 @@ def _mean_loss(plan: Plan, tasks: list[Task], trial: optuna.Trial) -> float:
             except TrainingError as error:  # such settings are not worth more time
                 trial.set_user_attr("error", str(error))
                 raise optuna.TrialPruned from None
-        losses.append(training.best.val_loss)
+        losses.append(training.best_by_loss.val_loss)
         trial.report(sum(losses) / len(losses), len(losses))
         if len(losses) < len(plan.trials()) and trial.should_prune():
             raise optuna.TrialPruned
