@@ -44,6 +44,8 @@ class ModelEntry:
             (default: none)
         training_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that its training takes and that
             of other models does not. (default: none)
+        takes_num_nodes (bool, optional): Whether the class takes ``num_nodes``, as a model of one graph alone does.
+            (default: :obj:`False`)
     """
 
     name: str
@@ -54,6 +56,7 @@ class ModelEntry:
     prepare_edges: str | PrepareEdges | None = None
     edge_settings: tuple[str, ...] = ()
     training_settings: tuple[str, ...] = ()
+    takes_num_nodes: bool = False
 
     def model_class(self) -> Callable[..., Any]:
         """Imports and returns the class."""

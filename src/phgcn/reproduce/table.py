@@ -26,6 +26,7 @@ from ..registry import model_names
 from ..train import Plan
 from ..train import settings as config
 from . import table_report
+from .benchmark.spaces import MODELS as BENCHMARK
 from .table_jobs import FIXED, SOURCES, Job, Study, Trainer, Tuner, is_done, is_tuned
 from .workers import Progress, run_all
 
@@ -38,8 +39,9 @@ _ORDER = ("gcn", "gat", "geom-gcn-i", "geom-gcn-p", "geom-gcn-s", "gat-eda", "ph
 
 
 def models() -> tuple[str, ...]:
-    """Returns all registered models: in the paper's order, then those that it does not have."""
-    return tuple(sorted(model_names(), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)))
+    """Returns the registered models, in the paper's order, then others; those of the benchmark have a table of their own."""
+    names = [name for name in model_names() if name not in BENCHMARK]
+    return tuple(sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)))
 
 
 @dataclass(frozen=True)
