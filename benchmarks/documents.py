@@ -57,6 +57,12 @@ def embeddings_table(content: dict) -> list[str]:
     return tables.table(embeddings_report.HEADINGS, embeddings_report.rows(content))
 
 
+def when_block(content: dict) -> list[str]:
+    """The figure, if there is one, and the table."""
+    figure = ["![Global attention on less off, with intervals](results/when.png)", ""] if content["rows"] else []
+    return [*figure, *when_report.table_lines(content)]
+
+
 def table_page(rows: list[dict], tests: dict) -> str:
     return table_report.markdown({"rows": rows, **tests}, quick=False)
 
@@ -119,7 +125,7 @@ TABLES = {
     "benchmark-settings": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.settings_table),
     "benchmark-time": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.time_table),
     "global-gnn-epochs": Table(RIVALS, _of(BENCH, "global_gnn", "global_gnn_gpu"), tables.global_gnn_epochs),
-    "when": Table(WHEN, _of(RESULTS, "when"), when_report.table_lines),
+    "when": Table(WHEN, _of(RESULTS, "when"), when_block),
     # Geom-GCN
     "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),
     "geom-sources": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.sources),

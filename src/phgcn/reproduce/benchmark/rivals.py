@@ -159,13 +159,13 @@ class GPS(Rival):
 
 
 def _local_layer(name: str, channels: int) -> torch.nn.Module:
-    if name == "gin":
-        linear = torch.nn.Linear
-        return GINConv(torch.nn.Sequential(linear(channels, channels), torch.nn.ReLU(), linear(channels, channels)))
-    layers: dict[str, type[torch.nn.Module]] = {"gcn": GCNConv, "sage": SAGEConv, "gat": GATConv}
+    """Makes a layer of PyG; GIN with the two-layer MLP of its paper."""
+    layers: dict[str, Any] = {"gcn": GCNConv, "sage": SAGEConv, "gat": GATConv, "gin": GINConv}
     if name not in layers:
-        raise ValueError(f"local is {name!r}; allowed for gps: {', '.join(layers)}, gin")
-    layer: torch.nn.Module = layers[name](channels, channels)
+        raise ValueError(f"local is {name!r}; allowed for gps: {', '.join(layers)}")
+    linear = torch.nn.Linear
+    mlp = torch.nn.Sequential(linear(channels, channels), torch.nn.ReLU(), linear(channels, channels))
+    layer: torch.nn.Module = GINConv(mlp) if name == "gin" else layers[name](channels, channels)
     return layer
 
 

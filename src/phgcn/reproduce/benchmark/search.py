@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 STARTUP_TRIALS = 8
 """Trials before the sampler follows what it has seen: the recipes, then random ones."""
+LEAST_SECONDS = 5.0
+"""What a trial may take, however little time is left."""
 ENDED = ("complete", "pruned", "failed")
 
 
@@ -34,8 +36,8 @@ class Study:
     Args:
         graph, model (str): Their names.
         trials (int): How many trials.
-        seconds (float): How long at most, all calls together; the graph's ``effort`` multiplies it. The first trial always
-            comes to its end.
+        seconds (float): How long at most, all calls together; the graph's ``effort`` multiplies it. Until a trial is
+            complete the search goes on, and a trial may take so long alone.
         device (str): Where to compute.
         epochs (int, optional): Epochs at most, instead of those of the graph. (default: :obj:`None`)
     """
@@ -120,8 +122,8 @@ def _run_trial(study: Study, content: dict[str, Any], sampler: optuna.Study, dea
     trial, values = _ask(study, content, sampler)
     begin, results, state = time.perf_counter(), [], "complete"
     spent = sum(row["seconds"] for row in content["trials"])
-    if best_trial(content) is not None:
-        deadline = min(deadline, time.time() + study.limit - spent)
+    left = study.limit - spent if best_trial(content) is not None else study.limit
+    deadline = min(deadline, time.time() + max(left, LEAST_SECONDS))
     problem = None
     try:
         settings, arguments = choose(study.graph, study.model, values, study.epochs)

@@ -43,7 +43,9 @@ class Condition:
         """Returns the level as tables say it."""
         if self.part == "edges":
             return f"{self.level} % of the edges"
-        return "60 % of the labels" if self.level is None else f"{self.level} labels per class"
+        if self.level is None:
+            return "60 % of the labels"
+        return f"{self.level} label{'s' * (self.level > 1)} per class"
 
     @property
     def protocol(self) -> Protocol | None:

@@ -134,6 +134,8 @@ def draw(rows: Sequence[Row]) -> Any:
             axis.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=2)
             axis.plot([row["difference"]], [place], "o", color=colour, markersize=5)
         axis.axvline(0, color="black", linewidth=0.8)
+        reach = 1.05 * max(max(abs(row["low"]), abs(row["high"])) for row in of_part) or 1.0
+        axis.set_xlim(-reach, reach)
         axis.set_yticks(range(len(of_part)), [f"{subject(row)}, {row['text']}" for row in of_part], fontsize=7)
         axis.set_ylim(len(of_part) - 0.5, -0.5)
         axis.grid(axis="x", linewidth=0.4, alpha=0.5)
