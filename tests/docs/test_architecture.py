@@ -28,9 +28,7 @@ def hops(name, way):
 
 
 def function_source(file, name):
-    """The text of a function, or of a method as ``Class.method``; :obj:`None` if the file has none of this name.
-
-    The last of a name: overloads come before the function itself."""
+    """The text of a function, or of a method as ``Class.method``; :obj:`None` if the file has none of this name."""
     text = (SOURCE / file).read_text(encoding="utf-8")
     body = ast.parse(text).body
     *classes, function = name.split(".")

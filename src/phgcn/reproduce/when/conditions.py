@@ -109,5 +109,5 @@ def test_isolated(training: Training) -> dict[str, Any]:
     isolated = test[~torch.isin(test, ends)]
     if len(isolated) == 0:
         return {"isolated_nodes": 0, "isolated_test": None}
-    value = metric(task.metric, model(*task.inputs)[isolated], task.y[isolated])
+    value = float(metric(task.metric, model(*task.inputs)[isolated], task.y[isolated]))
     return {"isolated_nodes": len(isolated), "isolated_test": value if value == value else None}
