@@ -25,14 +25,14 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import phgcn
 
 CASES = {
-    "lattice, dense": ("lattice", 400, "spread 0.05"),
-    "lattice, sparse": ("lattice", 60, "spread 10"),
-    "separable": ("separable", 300, "spread 0.3"),
-    "exact": ("exact", 100, "spread 1"),
+    "lattice, dense": ("lattice", 100, 3, "spread 0.02"),
+    "lattice, sparse": ("lattice", 30, 3, "spread 20"),
+    "separable": ("separable", 100, 4, "spread 0.1"),
+    "exact": ("exact", 40, 4, "spread 1"),
 }
-"""Method, points, cloud."""
+"""Method, points, dimension, cloud.  A lattice in four dimensions takes the interpreter long, and the same launches."""
 
-DIM, CHANNELS = 4, 64
+CHANNELS = 64
 LAUNCH = "launch of a kernel"
 VIEWS = "as_strided detach expand flatten permute reshape select slice split squeeze transpose unbind unsqueeze view"
 """Operations that only describe a tensor anew."""
@@ -55,9 +55,9 @@ def note_launches() -> None:
     InterpretedFunction.run = noted
 
 
-def count(method: str, points: int, cloud: str, backward: bool) -> dict[str, Any]:
+def count(method: str, points: int, dim: int, cloud: str, backward: bool) -> dict[str, Any]:
     """Counts launches and operations of one call, when what is cached has been made."""
-    positions, values = common.cloud(cloud, points, DIM), common.random_features(points, CHANNELS)
+    positions, values = common.cloud(cloud, points, dim), common.random_features(points, CHANNELS)
     leaves = [t.requires_grad_(backward) for t in (positions, values)]
     attend = partial(phgcn.global_attention, *leaves, decay=1.0, method=method, backend="triton")
 
