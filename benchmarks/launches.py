@@ -2,7 +2,7 @@ r"""Counts what the host starts for a call on a GPU: launches of Triton kernels 
 
     python benchmarks/launches.py
 
-Needs no GPU: kernels run in Triton's interpreter.  Clouds are small, but take the same path as large ones: keys are searched
+Needs no GPU: kernels run in Triton's interpreter.  Clouds are small, but take the path of large dense ones: keys are searched
 with buckets, and runs are long.  An operation of torch counts where it is called by phgcn, not by another operation or by the
 interpreter; on a GPU each may be no kernel (an allocation, a view), one, or several (a sort).
 Writes ``benchmarks/results/launches.json``.
@@ -25,8 +25,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import phgcn
 
 CASES = {
-    "lattice, dense": ("lattice", 100, 3, "spread 0.02"),
-    "lattice, sparse": ("lattice", 30, 3, "spread 20"),
+    "lattice": ("lattice", 100, 3, "spread 0.02"),
     "separable": ("separable", 100, 4, "spread 0.1"),
     "exact": ("exact", 40, 4, "spread 1"),
 }
