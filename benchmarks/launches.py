@@ -29,8 +29,7 @@ CASES = {
     "separable": ("separable", 100, 4, "spread 0.1"),
     "exact": ("exact", 40, 4, "spread 1"),
 }
-"""Method, points, dimension, cloud.  A lattice in four dimensions, which takes the interpreter long, blurs its
-extra columns in launches of their own: two more in a forward pass."""
+"""Method, points, dimension, cloud.  A lattice in four dimensions, which takes the interpreter long, launches somewhat more."""
 
 CHANNELS = 64
 LAUNCH = "launch of a kernel"
