@@ -6,7 +6,7 @@ stay aligned.  Every row is written by one program alone, in a fixed order.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -17,7 +17,8 @@ NUMBERS, MAX_ROWS, WARPS = 512, 128, 2
 """Numbers, rows times channels, that one program takes, the rows that it takes at most, and its warps."""
 
 
-class Rows(NamedTuple):
+@dataclass
+class Rows:
     """Rows of points or vertices, in one tensor.
 
     Args:
@@ -55,7 +56,8 @@ class Rows(NamedTuple):
         _take[(cdiv(count, size), max(1, cdiv(columns, width)))](
             self.data, order, out.data, count, self.count, columns, EXTRAS=self.extras, BLOCK=size, WIDTH=width
         )
-        return out._replace(ones=self.ones)
+        out.ones = self.ones
+        return out
 
 
 def new_rows(like: Tensor, count: int, channels: int, extras: int) -> Rows:

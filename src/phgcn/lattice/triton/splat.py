@@ -77,7 +77,7 @@ def sum_runs(
     sides = 1 if grads is None else 2
     every = sides * channels
     places = max(values.count, first_query + (0 if grads is None else grads.count)) if order is None else order.size(0)
-    # Pieces have rows of their own, behind those of the runs: channels, then extra columns, padded to stay aligned.
+    # Pieces have rows behind those of the runs, padded to stay aligned.
     piece_rows = max(1, 2 * (places // LONG_RUN)) if long else 0
     numbers = count * (every + sides * extras)
     out = Rows(like.new_empty(numbers + 16 + piece_rows * (every + 16)), count, every, sides * extras)
@@ -108,9 +108,9 @@ def _pieces(start, run, mask, PIECE: tl.constexpr):
 
 
 @triton.jit
-def _piece_row(out, count, channels, piece, EXTRAS: tl.constexpr):
-    """Returns pointers to the rows of pieces, which are behind the sums of all runs."""
-    return out + ((count.to(tl.int64) * (channels + EXTRAS) + 15) // 16) * 16 + piece * (channels + 16)
+def _piece_row(count, channels, piece, EXTRAS: tl.constexpr):
+    """Returns where the rows of pieces are, behind the sums of all runs: channels, then extra columns."""
+    return ((count.to(tl.int64) * (channels + EXTRAS) + 15) // 16) * 16 + piece * (channels + 16)
 
 
 @triton.jit
@@ -199,34 +199,20 @@ def _sum_runs(
                 if EXTRAS > 0:
                     at = grads + query_count.to(tl.int64) * channels + query
                     total_extra_2 += w * tl.load(at, mask=there, other=0.0)
-        alone = inside
-        to = out + run * (SIDES * channels)
-        to_extra = out + count.to(tl.int64) * (SIDES * channels) + run * (SIDES * EXTRAS)
+        to = run * (SIDES * channels)
+        to_extra = count.to(tl.int64) * (SIDES * channels) + run * (SIDES * EXTRAS)
         if LONG:
-            alone = inside & (number == 1)
-            several = inside & (number > 1)
-            row = _piece_row(out, count, SIDES * channels, first_piece + piece, SIDES * EXTRAS)
-            _store_sums(
-                row, row + SIDES * channels, total, total_2, total_extra, total_extra_2, several, channels, SIDES, EXTRAS
-            )
-        _store_sums(to, to_extra, total, total_2, total_extra, total_extra_2, alone, channels, SIDES, EXTRAS)
-
-
-@triton.jit
-def _store_sums(
-    to, to_extra, total, total_2, total_extra, total_extra_2, mask, channels, SIDES: tl.constexpr, EXTRAS: tl.constexpr
-):  # fmt: skip
-    """Stores the sums of values and, behind them, of gradients, and their extra columns."""
-    width: tl.constexpr = total.shape[1]
-    c = (tl.program_id(1) * width + tl.arange(0, width))[None, :]
-    tl.store(to[:, None] + c, total, mask=mask[:, None] & (c < channels))
-    if SIDES > 1:
-        tl.store(to[:, None] + channels + c, total_2, mask=mask[:, None] & (c < channels))
-    if EXTRAS > 0:
-        once = mask & (tl.program_id(1) == 0)
-        tl.store(to_extra, total_extra, mask=once)
+            row = _piece_row(count, SIDES * channels, first_piece + piece, SIDES * EXTRAS)
+            to, to_extra = tl.where(number > 1, row, to), tl.where(number > 1, row + SIDES * channels, to_extra)
+        mask = inside[:, None] & columns
+        tl.store(out + to[:, None] + c[None, :], total, mask=mask)
+        if SIDES > 1:
+            tl.store(out + to[:, None] + channels + c[None, :], total_2, mask=mask)
+        once = inside & (tl.program_id(1) == 0)
+        if EXTRAS > 0:
+            tl.store(out + to_extra, total_extra, mask=once)
         if SIDES * EXTRAS > 1:
-            tl.store(to_extra + 1, total_extra_2, mask=once)
+            tl.store(out + to_extra + 1, total_extra_2, mask=once)
 
 
 @kernel(do_not_specialize=["count"])
@@ -236,7 +222,7 @@ def _sum_pieces(
 ):  # fmt: skip
     """Adds up the pieces of runs that have several."""
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    b = tl.arange(0, BLOCK)
+    b, e = tl.arange(0, BLOCK), tl.arange(0, EXTRAS if EXTRAS > 0 else 1)
     runs = count
     if device_count is not None:
         runs = tl.minimum(tl.load(device_count), count).to(tl.int32)
@@ -249,23 +235,14 @@ def _sum_pieces(
                     begin = _first_piece(begin, PIECE)
                     end = begin + number
                     total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
+                    total_extra = tl.zeros([BLOCK, EXTRAS if EXTRAS > 0 else 1], dtype=out.dtype.element_ty)
                     for k in range(begin, end, BLOCK):
-                        mask = (k + b < end)[:, None] & (c < channels)[None, :]
-                        total += tl.load(
-                            _piece_row(out, count, channels, k + b, EXTRAS)[:, None] + c[None, :], mask=mask, other=0.0
-                        )
+                        live = (k + b < end)[:, None]
+                        row = out + _piece_row(count, channels, k + b, EXTRAS)[:, None]
+                        total += tl.load(row + c[None, :], mask=live & (c < channels)[None, :], other=0.0)
+                        if EXTRAS > 0:
+                            total_extra += tl.load(row + channels + e[None, :], mask=live & (e >= 0)[None, :], other=0.0)
                     tl.store(out + (begin * 0 + run) * channels + c, tl.sum(total, axis=0), mask=c < channels)
                     if EXTRAS > 0:
-                        _sum_extra_pieces(out, count, channels, begin, end, run, b, EXTRAS)
-
-
-@triton.jit
-def _sum_extra_pieces(out, count, channels, begin, end, run, b, EXTRAS: tl.constexpr):
-    """Adds up the extra columns of one run's pieces."""
-    for e in tl.static_range(EXTRAS):
-        total = tl.zeros(b.shape, dtype=out.dtype.element_ty)
-        for k in range(begin, end, b.shape[0]):
-            row = _piece_row(out, count, channels, k + b, EXTRAS)
-            total += tl.load(row + channels + e, mask=k + b < end, other=0.0)
-        to = out + count.to(tl.int64) * channels + (begin * 0 + run) * EXTRAS + e
-        tl.store(to, tl.sum(total, axis=0), mask=tl.program_id(1) == 0)
+                        to = out + count.to(tl.int64) * channels + run * EXTRAS + e
+                        tl.store(to, tl.sum(total_extra, axis=0), mask=(e >= 0) & (tl.program_id(1) == 0))
