@@ -1,11 +1,14 @@
 import copy
 import pickle
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from clouds import BACKENDS, applied, dense_exact, normal, relative
+from torch.autograd import forward_ad
 
-from phgcn import explain_method, global_attention, permutohedral_filter
+from phgcn import explain_method, global_attention, permutohedral_filter, structural_attention
 from phgcn.lattice import MultiScale
 
 METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
@@ -124,10 +127,49 @@ def test_vmap_equals_a_loop(method):
     assert torch.equal(got, torch.stack([global_attention(a, b, method=method) for a, b in zip(p, f, strict=True)]))
 
 
-def test_functional_derivatives_are_refused():
-    p, f = normal(4, 10, 2, seed=1), normal(4, 10, 3, seed=2)
-    with pytest.raises(RuntimeError, match="functorch transforms"):
-        torch.func.vmap(torch.func.grad(lambda p, f: global_attention(p, f).sum()))(p, f)
+def attend_points(method):
+    return lambda p: global_attention(p, normal(10, 3, seed=2), method=method)
+
+
+def attend_neighbours(p):
+    return structural_attention(p, normal(10, 3, seed=2), torch.arange(10).repeat(2, 2))
+
+
+DERIVED = {
+    "exact": attend_points("exact"),
+    "lattice": attend_points("lattice"),
+    "decay": lambda p: global_attention(normal(10, 2, seed=1), normal(10, 3, seed=2), decay=p.exp().mean()),
+    "structural": attend_neighbours,
+}
+
+
+@pytest.mark.parametrize("call", DERIVED.values(), ids=DERIVED)
+def test_forward_derivatives_are_refused(call):
+    p = normal(10, 2, seed=1)
+    with pytest.raises(RuntimeError, match=r"phgcn: forward-mode derivatives .* use backward\(\)"):
+        torch.func.jvp(call, (p,), (torch.ones_like(p),))
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="phgcn: forward-mode derivatives"):
+        call(forward_ad.make_dual(p, torch.ones_like(p)))
+    with forward_ad.dual_level():
+        assert torch.equal(call(p), call(p))  # without a tangent there is nothing to refuse
+
+
+@pytest.mark.parametrize("call", DERIVED.values(), ids=DERIVED)
+def test_functional_gradients_are_refused(call):
+    p = normal(10, 2, seed=1)
+    with pytest.raises(RuntimeError, match=r"phgcn: torch.func.grad, vjp and jacrev are not implemented; use backward\(\)"):
+        torch.func.grad(lambda p: call(p).sum())(p)
+
+
+def test_functional_gradients_of_a_batch_are_refused():
+    with pytest.raises(RuntimeError, match=r"phgcn: torch.func.grad"):
+        torch.func.vmap(torch.func.grad(lambda p: DERIVED["lattice"](p).sum()))(normal(2, 10, 2, seed=1))
+
+
+@pytest.mark.parametrize("decay", [np.float32(3), np.float64(3), np.int64(3), Fraction(3)])
+def test_a_decay_is_any_real_number(decay):
+    p, f = normal(10, 2, seed=1), normal(10, 3, seed=2)
+    assert torch.equal(global_attention(p, f, decay=decay), global_attention(p, f, decay=3.0))
 
 
 def test_inputs_are_left_alone():
@@ -166,6 +208,17 @@ def test_auto_is_exact_where_no_lattice_can_be_built():
     p, f = normal(1500, 17, seed=1), normal(1500, 2, seed=2)
     assert explain_method(1500, 17).method == "exact"
     assert torch.equal(global_attention(p, f), global_attention(p, f, method="exact"))
+
+
+def test_auto_limits_only_the_coordinates_of_graphs_that_go_through_a_lattice():
+    p, f = normal(1500, 2, seed=1), normal(1500, 2, seed=2)
+    p[:10] *= 1e9
+    batch = (torch.arange(1500) >= 10).long()
+    out = global_attention(p, f, batch=batch)
+    assert torch.equal(out[:10], global_attention(p[:10], f[:10], method="exact"))
+    p[20] = 1e9
+    with pytest.raises(ValueError, match=r"positions\[20, 0, 0\] is 10000000000.0; allowed: at most"):
+        global_attention(p, f, batch=batch)
 
 
 def test_auto_treats_each_graph_of_a_batch_by_its_own_size():

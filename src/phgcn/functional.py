@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import HALF_TYPES, check_choices, check_decay, check_edges, check_points
+from .checks import HALF_TYPES, check_choices, check_decay, check_edges, check_points, refuse_transforms
 from .exact import ops as exact
 from .kernels.backend import choose_backend
 from .kernels.graphs import ALL_PAIRS
@@ -155,7 +155,8 @@ def attend_neighbours(
     inputs = _inputs(positions, values, None, decay, backend)
     if edge_mask is not None:
         edge_mask = edge_mask.detach().to(inputs.positions.dtype).reshape(edge_mask.size(0), -1).expand(-1, inputs.heads)
-    out = structural.attend(inputs.positions, inputs.values, edge_index, edge_mask, inputs.backend)
+    with refuse_transforms(inputs.positions, inputs.values):
+        out = structural.attend(inputs.positions, inputs.values, edge_index, edge_mask, inputs.backend)
     out = _output(out, values.dtype, inputs.with_heads)
     if not return_weights:
         return out, None
@@ -247,15 +248,16 @@ def _filter(
     points = Points(inputs.positions, inputs.values, inputs.queries, batch, query_batch)
     dim, device = positions.size(-1), positions.device.type
     chosen = choose_method(method, points.pairs, dim, device)
-    if chosen == "exact":
-        out = exact.attend(points, normalise, inputs.backend)
-    else:
-        # With "auto", each graph of a batch by its own size, as if it were alone: either op leaves rows of 0 to the other.
-        by_size = method == "auto" and batch is not None
-        limit = exact_limit(dim, device) if by_size else -1
-        out, *_ = torch.ops.phgcn.filter(*points, encode(chosen), normalise, limit, inputs.backend, points.need_gradient)
-        if by_size:
-            out = out + exact.attend(points, normalise, inputs.backend, at_most=limit)
+    with refuse_transforms(*points[:3]):
+        if chosen == "exact":
+            out = exact.attend(points, normalise, inputs.backend)
+        else:
+            # With "auto", each graph of a batch by its own size, as if it were alone: either op leaves rows of 0 to the other.
+            by_size = method == "auto" and batch is not None
+            limit = exact_limit(dim, device) if by_size else -1
+            out, *_ = torch.ops.phgcn.filter(*points, encode(chosen), normalise, limit, inputs.backend, points.need_gradient)
+            if by_size:
+                out = out + exact.attend(points, normalise, inputs.backend, at_most=limit)
     return _output(out, values.dtype, inputs.with_heads)
 
 
@@ -284,7 +286,7 @@ def _scale(points: Tensor, decay: float | Tensor) -> Tensor:
     """Multiplies positions (N, H, D) by the decay of each head."""
     if isinstance(decay, Tensor):
         return points * decay.to(points.dtype).reshape(-1, 1)
-    return points if decay == 1 else points * decay
+    return points if decay == 1 else points * float(decay)
 
 
 def _with_heads(tensor: Tensor, heads: int) -> Tensor:
