@@ -66,14 +66,10 @@ def write_csv(path: str | Path, heading: Sequence[str], rows: Iterable[Sequence[
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> None:
     """Writes tensors and what is said about them, as JSON, into one safetensors file: the two cannot disagree."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    with replacing(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata={"json": json.dumps(about)})
-        except SafetensorError as error:  # a full disk, for one
-            raise OSError(None, str(error)) from error
+    with replacing(path) as temporary:  # safetensors' own files cannot be read by others, whatever the umask
+        temporary.write_bytes(save(tensors, metadata={"json": json.dumps(about)}))
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -42,7 +42,7 @@ def test_single_changes_replace_those_of_the_file(tmp_path):
     [
         ("colour=3", "'colour' is not known to gcn; allowed: hidden_channels"),
         ("embedding_dim=2", "'embedding_dim' is no setting of gcn"),
-        ("heads=0", "heads is 0; allowed: whole numbers from 1 on"),
+        ("heads=0", "heads is 0; allowed: whole numbers from 1 to 1000000000"),
         ("heads=2.5", "heads is 2.5; allowed"),
         ("heads=true", "heads is True; allowed"),
         ("dropout=1", "dropout is 1.0; allowed: numbers from 0 to below 1"),

@@ -35,6 +35,9 @@ def predict(
     graph: options.Graph,
     out: Annotated[Path, typer.Option("--out", "-o", help="The CSV to write.")] = Path("predictions.csv"),
     split: options.Split = None,
+    spreadsheet: Annotated[
+        bool, typer.Option("--spreadsheet", help="Put ' before ids and classes that a spreadsheet would take for formulas.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Predict the class of every node, of the same graph or a new one.
@@ -52,7 +55,7 @@ def predict(
     from ..train import predict as predict_nodes
     from .display import show_predictions
 
-    show_predictions(predict_nodes(Run.open(run), graph, out, split), as_json)
+    show_predictions(predict_nodes(Run.open(run), graph, out, split, spreadsheet), as_json)
 
 
 def plot(

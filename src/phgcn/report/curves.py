@@ -3,6 +3,7 @@ r"""Draws the learning curves of all splits of a run."""
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..train.run import Run
@@ -11,6 +12,9 @@ from .style import COLOURS, headline, panels
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+CURVES = ("epoch", "train_loss", "val_loss", "val_metric")
+"""The columns that are drawn."""
+
 
 def read_curves(run: Run) -> dict[str, dict[str, list[float]]]:
     """Reads the curves of each trial that has any: trial name -> column name -> one number per epoch."""
@@ -18,10 +22,20 @@ def read_curves(run: Run) -> dict[str, dict[str, list[float]]]:
     for trial in run.plan.trials():
         path = run.folder / f"{trial.name}.csv"
         if path.is_file():
-            with open(path, newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
-            curves[trial.name] = {key: [float(row[key]) for row in rows] for key in (rows[0] if rows else {})}
+            curves[trial.name] = _read_columns(path)
     return curves
+
+
+def _read_columns(path: Path) -> dict[str, list[float]]:
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        columns = {key: [float(row[key]) for row in rows] for key in CURVES}
+    except (KeyError, TypeError, ValueError, csv.Error):
+        columns = {}
+    if not any(columns.values()):
+        raise ValueError(f"{path}: empty or damaged; allowed: the columns {', '.join(CURVES)} and a row of numbers per epoch")
+    return columns
 
 
 def draw_curves(run: Run) -> Figure:

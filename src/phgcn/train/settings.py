@@ -24,13 +24,16 @@ else:
 CONFIGS = Path(__file__).resolve().with_name("configs.toml")
 DEFAULT = "default"
 
+MOST = 10**9
+"""Upper bound of whole numbers: beyond it sizes of tensors overflow."""
+
 
 def _setting(default: Any, meaning: str, allowed: str, ok: Callable[[Any], bool]) -> Any:
     return field(default=default, metadata={"meaning": meaning, "allowed": allowed, "ok": ok})
 
 
 def _count(default: int, meaning: str) -> Any:
-    return _setting(default, meaning, "whole numbers from 1 on", lambda value: value >= 1)
+    return _setting(default, meaning, f"whole numbers from 1 to {MOST}", lambda value: 1 <= value <= MOST)
 
 
 def _share(default: float, meaning: str) -> Any:
