@@ -5,7 +5,7 @@ r"""Attention to all points of a graph, or to neighbours, and the paper's non-lo
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -14,8 +14,9 @@ from .checks import HALF_TYPES, check_choices, check_decay, check_edges, check_p
 from .exact import ops as exact
 from .kernels.backend import choose_backend
 from .kernels.graphs import ALL_PAIRS
-from .kernels.points import Points
+from .kernels.points import Points, Sums
 from .lattice import ops as lattice_ops  # noqa: F401, defines torch.ops.phgcn.filter
+from .lattice.levels import FLOOR
 from .lattice.scheme import MAX_DIMENSION, Scheme, encode
 from .structural import ops as structural
 from .structural.reference import attention_weights
@@ -28,6 +29,7 @@ EXACT_PAIRS = {"cpu": 1200**2, "cuda": 24_000**2}
 ``benchmarks/crossing.py`` measures on a CPU for D = 1 to 6 and ``benchmarks/gpu.py`` on an H200 for D = 2 to 6."""
 
 
+@overload
 def global_attention(
     positions: Tensor,
     values: Tensor,
@@ -38,7 +40,37 @@ def global_attention(
     query_batch: Tensor | None = None,
     method: Method = "auto",
     backend: Backend = "auto",
-) -> Tensor:
+    return_mass: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def global_attention(
+    positions: Tensor,
+    values: Tensor,
+    *,
+    decay: float | Tensor = 10.0,
+    batch: Tensor | None = None,
+    queries: Tensor | None = None,
+    query_batch: Tensor | None = None,
+    method: Method = "auto",
+    backend: Backend = "auto",
+    return_mass: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
+def global_attention(
+    positions: Tensor,
+    values: Tensor,
+    *,
+    decay: float | Tensor = 10.0,
+    batch: Tensor | None = None,
+    queries: Tensor | None = None,
+    query_batch: Tensor | None = None,
+    method: Method = "auto",
+    backend: Backend = "auto",
+    return_mass: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     r"""Softmax attention of every point to every other of its graph, by Euclidean distance.
 
     .. math::
@@ -60,19 +92,26 @@ def global_attention(
             full control. (default: :obj:`"auto"`)
         backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), ``"triton"`` (CUDA), or ``"auto"``.
             (default: :obj:`"auto"`)
+        return_mass (bool, optional): If :obj:`True`, also returns the *mass*, the log of the denominator,
+            :math:`m_i = \log \sum_j \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)`: how many points are close to
+            a query. It comes from the same pass and has a gradient. (default: :obj:`False`)
 
     Shapes:
         - **positions:** :math:`(N, D)`, or :math:`(N, H, D)` for :math:`H` heads
         - **values:** :math:`(N, C)` or :math:`(N, H, C)`; values without heads are shared by all
         - **queries:** :math:`(M, D)` or :math:`(M, H, D)`, like ``positions``
         - **batch:** :math:`(N,)`, **query_batch:** :math:`(M,)`, **decay:** a number or :math:`(H,)`
-        - **output:** :math:`(M, C)`, or :math:`(M, H, C)` if positions or values have heads
+        - **output:** :math:`(M, C)`, or :math:`(M, H, C)` if positions or values have heads; the mass :math:`(M,)` or
+          :math:`(M, H)`
 
     Half types are summed in float32, in which positions are taken too; the output has the type of ``values``, which may be a
-    half type beside positions in float32.  The gradients are the true derivatives of what was computed.  A query in a graph
-    without keys gets 0; one so far from all keys that the lattice does not reach any gets the mean of its graph's values.
+    half type beside positions in float32, and the mass that of ``positions``.  The gradients are the true derivatives of what
+    was computed.  A query in a graph without keys gets 0 and the mass :math:`-\infty`; one so far from all keys that the
+    lattice does not reach any gets the mean of its graph's values and the lattice's least mass, :math:`\log 10^{-8}`, with a
+    gradient of 0.
     """
-    return _filter(positions, values, decay, batch, queries, query_batch, method, backend, normalise=True)
+    out, mass = _filter(positions, values, decay, batch, queries, query_batch, method, backend, True, return_mass)
+    return out if mass is None else (out, mass)
 
 
 def permutohedral_filter(
@@ -93,7 +132,7 @@ def permutohedral_filter(
 
     Args and shapes are those of :func:`global_attention`, but :math:`\lambda` is 1 and the method ``"lattice"`` by default.
     """
-    return _filter(positions, values, decay, batch, queries, query_batch, method, backend, normalise=False)
+    return _filter(positions, values, decay, batch, queries, query_batch, method, backend, False, False)[0]
 
 
 def structural_attention(
@@ -240,8 +279,9 @@ def _filter(
     method: Method,
     backend: Backend,
     normalise: bool,
-) -> Tensor:
-    """Checks the arguments, resolves ``"auto"`` and calls the exact op, the lattice op, or both."""
+    with_mass: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Checks the arguments, resolves ``"auto"`` and calls the exact op, the lattice op, or both; returns output and mass."""
     check_points(positions, values, batch, queries, query_batch)
     check_choices(method, backend)
     inputs = _inputs(positions, values, queries, decay, backend)
@@ -250,15 +290,35 @@ def _filter(
     chosen = choose_method(method, points.pairs, dim, device)
     with refuse_transforms(*points[:3]):
         if chosen == "exact":
-            out = exact.attend(points, normalise, inputs.backend)
+            sums = [exact.attend(points, normalise, inputs.backend)]
         else:
             # With "auto", each graph of a batch by its own size, as if it were alone: either op leaves rows of 0 to the other.
             by_size = method == "auto" and batch is not None
             limit = exact_limit(dim, device) if by_size else -1
-            out, *_ = torch.ops.phgcn.filter(*points, encode(chosen), normalise, limit, inputs.backend, points.need_gradient)
+            out, norm, _ = torch.ops.phgcn.filter(
+                *points, encode(chosen), normalise, limit, inputs.backend, points.need_gradient
+            )
+            sums = [Sums(out, norm)]
             if by_size:
-                out = out + exact.attend(points, normalise, inputs.backend, at_most=limit)
-    return _output(out, values.dtype, inputs.with_heads)
+                sums.append(exact.attend(points, normalise, inputs.backend, at_most=limit))
+    out = sums[0].out if len(sums) == 1 else sums[0].out + sums[1].out
+    mass = _output(_log_mass(sums), positions.dtype, inputs.with_heads) if with_mass else None
+    return _output(out, values.dtype, inputs.with_heads), mass
+
+
+def _log_mass(sums: list[Sums]) -> Tensor:
+    r"""Computes the log of the softmax denominator, :math:`\log n_i - s_i`, (M, H); the row of each query is 0 in all but one
+    of ``sums``, and in that too if its graph has no keys.
+
+    Errors of the lattice can make a small sum negative: less than its lower bound counts as that.
+    """
+    norm = sums[0].norm if len(sums) == 1 else sums[0].norm + sums[1].norm
+    without_keys = norm == 0
+    mass = torch.where(without_keys, 1.0, norm).clamp(min=FLOOR).log()
+    for part in sums:
+        if part.shift is not None:
+            mass = mass - part.shift
+    return torch.where(without_keys, -torch.inf, mass)  # the gradient is 0 there
 
 
 def _inputs(positions: Tensor, values: Tensor, queries: Tensor | None, decay: float | Tensor, backend: Backend) -> _Inputs:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from clouds import dense_exact, normal, relative
 
+from phgcn import global_attention
 from phgcn.exact.ops import attend
 from phgcn.kernels.graphs import ALL_PAIRS
 from phgcn.kernels.points import Points
@@ -15,21 +16,25 @@ def leaves(*shapes, dtype=torch.float64, seed=1):
     return [t.detach().requires_grad_() for t in made]
 
 
-def dense(points, normalise):
-    """The sums of each graph and head written out as matrices, in float64; differentiable."""
+def dense_weights(points):
+    """The weights of each head written out as matrices, in float64, 0 between graphs; differentiable."""
     positions, values, queries, batch, query_batch = points
     targets = points.targets
     batch = torch.zeros(len(positions), dtype=torch.long) if batch is None else batch
     query_batch = torch.zeros(len(targets), dtype=torch.long) if query_batch is None else query_batch
     if queries is None:
         query_batch = batch
+    together = query_batch[:, None] == batch[None, :]
+    return [dense_exact(targets[:, head].double(), positions[:, head].double()) * together for head in range(values.size(1))]
+
+
+def dense(points, normalise):
+    """The sums of each graph and head written out as matrices, in float64; differentiable."""
     heads = []
-    for head in range(values.size(1)):
-        weight = dense_exact(targets[:, head].double(), positions[:, head].double())
-        weight = weight * (query_batch[:, None] == batch[None, :])
+    for head, weight in enumerate(dense_weights(points)):
         total = weight.sum(dim=1, keepdim=True)
         total = torch.where(total > 0, total, 1.0) if normalise else 1.0
-        heads.append(weight @ values[:, head].double() / total)
+        heads.append(weight @ points.values[:, head].double() / total)
     return torch.stack(heads, dim=1)
 
 
@@ -44,7 +49,14 @@ class ExactCase:
     def attend(self, points, normalise=True, at_most=ALL_PAIRS):
         """The output on the CPU, differentiable, of points that may be elsewhere."""
         there = Points(*(None if t is None else t.to(self.device) for t in points))
-        return attend(there, normalise, self.backend, at_most).cpu()
+        return attend(there, normalise, self.backend, at_most).out.cpu()
+
+    def attend_with_mass(self, points):
+        """The output and the mass, differentiable."""
+        positions, values, *others = (None if t is None else t.to(self.device) for t in points)
+        asked = dict(zip(("queries", "batch", "query_batch"), others, strict=True))
+        options = {"decay": 1.0, "method": "exact", "backend": self.backend, "return_mass": True}
+        return tuple(t.cpu() for t in global_attention(positions, values, **asked, **options))
 
     def output_and_gradients(self, points, normalise=True, at_most=ALL_PAIRS, cotangent=None):
         inputs = [t for t in points[:3] if t is not None]
@@ -80,6 +92,72 @@ class ExactCase:
         batch, query_batch = torch.arange(n) * 7 % 5 % 3, torch.arange(m) * 7 % 5 % 3 * 2
         points = Points(*inputs, batch, query_batch) if across else Points(*inputs[:2], None, batch)
         self.compare_with_matrices(points, normalise)
+
+    @pytest.mark.parametrize("batched", [False, True])
+    @pytest.mark.parametrize("across", [False, True])
+    def test_the_mass_is_the_log_of_the_dense_denominator(self, across, batched):
+        """With the gradients of output and mass together, and of the mass alone."""
+        n, m = self.count, self.count // 2
+        inputs = leaves((n, 2, 2), (n, 2, 3), (m, 2, 2))[: 2 + across]
+        batch, query_batch = (torch.arange(n) * 7 % 5 % 3, torch.arange(m) * 3 % 7 % 3) if batched else (None, None)
+        points = Points(*inputs, *(() if across else (None,)), batch, query_batch if across else None)
+        got = self.attend_with_mass(points)
+        want = dense(points, True), torch.stack([w.sum(dim=1).log() for w in dense_weights(points)], dim=1)
+        cotangents = [normal(*t.shape, seed=9 + k) for k, t in enumerate(want)]
+        for used in (slice(2), slice(1, 2)):
+            gots, wants = (
+                torch.autograd.grad(t[used], inputs, cotangents[used], retain_graph=True, allow_unused=True)
+                for t in (got, want)
+            )
+            for a, b in zip((*got, *gots), (*want, *wants), strict=True):
+                assert relative(a, torch.zeros_like(a) if b is None else b) < 1e-11
+
+    def test_the_mass_in_float32_is_accurate(self):
+        for across in (False, True):
+            shapes = [(100, 1, 4), (100, 1, 64), (70, 1, 4)][: 2 + across]
+            points = Points(*leaves(*shapes, dtype=torch.float32))
+            inputs = [t for t in (points.positions, points.queries) if t is not None]
+            _, got = self.attend_with_mass(points)
+            (weight,) = dense_weights(points)
+            want, cotangent = weight.sum(dim=1, keepdim=True).log(), normal(*got.shape, seed=9)
+            assert got.dtype == torch.float32
+            wants = torch.autograd.grad(want, inputs, cotangent)
+            for a, b in zip((got, *torch.autograd.grad(got, inputs, cotangent.float())), (want, *wants), strict=True):
+                assert relative(a, b) < 1e-5
+
+    @pytest.mark.parametrize("dim", [1, 4])
+    def test_gradients_of_the_mass_are_the_true_derivatives(self, dim):
+        inputs = [t.detach().contiguous().requires_grad_() for t in leaves((8, 2, dim), (8, 2, 2), (3, 2, dim))]
+        batch, query_batch = torch.tensor([1, 0, 1, 1, 0, 1, 0, 1]), torch.tensor([1, 1, 0])
+
+        def itself(positions, values):
+            return self.attend_with_mass(Points(positions, values, None, batch))
+
+        def across(positions, values, queries):
+            return self.attend_with_mass(Points(positions, values, queries, batch, query_batch))
+
+        for call, given in ((itself, inputs[:2]), (across, inputs)):
+            assert torch.autograd.gradcheck(call, given, atol=1e-7, rtol=1e-5, fast_mode=True)
+
+    def test_the_mass_of_a_query_far_from_all_keys_is_finite(self):
+        """The distance to the nearest key, nearly; the sum itself would be 0."""
+        positions, values, queries = leaves((20, 1, 3), (20, 1, 2), (5, 1, 3))
+        queries.data[2] += 3000
+        _, got = self.attend_with_mass(Points(positions, values, queries))
+        want = torch.logsumexp(-torch.cdist(queries[:, 0], positions[:, 0]), dim=1, keepdim=True)
+        torch.testing.assert_close(got, want)
+        cotangent = normal(5, 1, seed=9)
+        for a, b in zip(*(torch.autograd.grad(t, (positions, queries), cotangent) for t in (got, want)), strict=True):
+            torch.testing.assert_close(a, b)
+
+    def test_the_mass_of_a_graph_without_keys_is_minus_infinity(self):
+        inputs = leaves((6, 2, 2), (6, 2, 3), (4, 2, 2))
+        points = Points(*inputs, torch.tensor([0, 0, 2, 2, 2, 0]), torch.tensor([1, 0, 2, 5]))
+        out, mass = self.attend_with_mass(points)
+        assert torch.equal(mass == -torch.inf, torch.tensor([[True], [False], [False], [True]]).expand(4, 2))
+        grads = torch.autograd.grad((out, mass), inputs, (normal(4, 2, 3, seed=9), normal(4, 2, seed=10)))
+        assert all(grad.isfinite().all() for grad in grads)
+        assert not grads[2][[0, 3]].any()
 
     def test_float32_is_accurate(self):
         for across in (False, True):
@@ -197,17 +275,19 @@ class ExactCase:
         options = normalise, ALL_PAIRS, self.backend
         torch.library.opcheck(getattr(torch.ops.phgcn, name).default, (*given, *options))
         with torch.no_grad():
-            out, norm = getattr(torch.ops.phgcn, name)(*given, *options)
+            out, norm, shift = getattr(torch.ops.phgcn, name)(*given, *options)
         given = (*(None if t is None else t.detach() for t in given),)
         gradient = getattr(torch.ops.phgcn, f"{name}_backward").default
-        torch.library.opcheck(gradient, (torch.ones_like(out), out, norm, *given, *options))
+        for grad_norm in (None, torch.ones_like(norm)) if normalise else (None,):
+            torch.library.opcheck(gradient, (torch.ones_like(out), grad_norm, out, norm, shift, *given, *options))
 
     @pytest.mark.parametrize("batched", [False, True])
     def test_a_compiled_graph_without_breaks_equals_eager(self, batched):
         inputs, batch = leaves((30, 2, 2), (30, 2, 3)), torch.arange(30) % 3 if batched else None
 
         def call(positions, values):
-            return self.attend(Points(positions.tanh(), values, None, batch)).sin()
+            out, mass = self.attend_with_mass(Points(positions.tanh(), values, None, batch))
+            return torch.cat([out, mass.unsqueeze(-1)], dim=-1).sin()
 
         torch.compiler.reset()
         compiled = torch.compile(call, fullgraph=True, backend="aot_eager")

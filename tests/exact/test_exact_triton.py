@@ -12,7 +12,7 @@ from clouds import normal, relative
 from exact_case import ExactCase, leaves
 
 from phgcn import global_attention
-from phgcn.kernels.points import Gradients, Points
+from phgcn.kernels.points import Gradients, OutputGradients, Points, Sums
 
 pytest.importorskip("triton")
 
@@ -62,8 +62,9 @@ def test_points_in_no_range_are_left_alone():
     points = Points(*(t.detach().to(DEVICE) for t in leaves((40, 1, 2), (40, 1, 3))))
     out, norm, of_positions, of_values = (torch.full((40, 1, w), 7.0, dtype=torch.float64, device=DEVICE) for w in (3, 1, 2, 3))
     pairs = Pairs(np.array([(10, 30, 10, 30)]))
-    sum_pairs(points, pairs, True, out, norm[..., 0])
-    sum_pairs_backward(torch.ones_like(out), out, norm[..., 0], points, pairs, True, Gradients(of_positions, of_values, None))
+    sum_pairs(points, pairs, True, Sums(out, norm[..., 0]))
+    upstream = OutputGradients(torch.ones_like(out), None, out, norm[..., 0])
+    sum_pairs_backward(upstream, points.new_shift(True), points, pairs, True, Gradients(of_positions, of_values, None))
     for written in (out, norm, of_positions, of_values):
         assert bool((written[:10] == 7).all() and (written[30:] == 7).all() and (written[10:30] != 7).all())
 
@@ -170,13 +171,13 @@ import torch
 from offline_triton import compiled_only
 from phgcn.exact.triton import backward, forward
 from phgcn.kernels.graphs import ALL_PAIRS
-from phgcn.kernels.points import Points
+from phgcn.kernels.points import OutputGradients, Points
 
 def step(points):
     with compiled_only() as compiled:
         out, norm = points.new_output(True)
         forward(points, True, ALL_PAIRS)
-        backward(out, out, norm, points, True, ALL_PAIRS)
+        backward(OutputGradients(out, norm, out, norm), points.new_shift(True), points, True, ALL_PAIRS)
     return dict(compiled), [name for name, _ in compiled]
 
 kernels, names = step(Points(torch.zeros(900, 1, 4), torch.zeros(900, 1, 64)))
@@ -185,7 +186,7 @@ assert all("wgmma" in kernels[name].asm["ptx"] for name in ("attend", "gradients
 batch = torch.zeros(30, dtype=torch.long)
 batch[10:] = 1
 across = Points(torch.zeros(30, 1, 1), torch.zeros(30, 1, 1), torch.zeros(2, 1, 1), batch, batch[9:11])
-backward_names = ["_pack", "_pack", "nearest", "_pack_gradients", "gradients", "gradients"]
+backward_names = ["_pack", "_pack", "_pack_gradients", "gradients", "gradients"]
 names = step(across)[1]
 assert names == ["_pack", "_pack", "nearest", "attend", *backward_names], names
 for kind, dtype in ((torch.float64, torch.float64), (torch.float32, torch.bfloat16), (torch.float32, torch.float16)):

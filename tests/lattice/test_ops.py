@@ -32,7 +32,9 @@ def test_ops_keep_the_rules_of_torch(backend, kind, across, normalise):
             out, norm, plan = torch.ops.phgcn.filter(*inputs, keep_plan)
         assert (len(plan) > 0) == (keep_plan and backend != "reference")
         inputs = operands(SCHEMES[kind], backend, across, normalise, grad=False)
-        torch.library.opcheck(torch.ops.phgcn.filter_backward.default, (torch.ones_like(out), out, norm, plan, *inputs))
+        for grad_norm in (None, torch.ones_like(norm)) if normalise else (None,):
+            given = torch.ones_like(out), grad_norm, out, norm, plan, *inputs
+            torch.library.opcheck(torch.ops.phgcn.filter_backward.default, given)
 
 
 @pytest.mark.parametrize("across", [False, True])
@@ -43,8 +45,8 @@ def test_the_plan_changes_no_bit(backend, kind, across):
     out, norm, plan = torch.ops.phgcn.filter(*inputs, True)
     without = torch.ops.phgcn.filter(*inputs, False)
     assert torch.equal(out, without[0]) and torch.equal(norm, without[1])
-    grad = normal(*out.shape, seed=4)
-    grads = [torch.ops.phgcn.filter_backward(grad, out, norm, given, *inputs) for given in (plan, plan, [])]
+    upstream = normal(*out.shape, seed=4), normal(*norm.shape, seed=5), out, norm
+    grads = [torch.ops.phgcn.filter_backward(*upstream, given, *inputs) for given in (plan, plan, [])]
     for of_plan, again, anew in zip(*grads, strict=True):
         assert torch.equal(of_plan, again) and torch.equal(of_plan, anew)
 
@@ -72,7 +74,9 @@ def forward_and_grads(call, across):
 @pytest.mark.parametrize("kind", METHODS)
 def test_a_traced_graph_without_breaks_equals_eager(kind, across):
     def attend(p, f, decay, queries=None):
-        return global_attention(p.tanh(), f, decay=decay, queries=queries, method=METHODS[kind]).sin()
+        options = {"decay": decay, "queries": queries, "method": METHODS[kind], "return_mass": True}
+        out, mass = global_attention(p.tanh(), f, **options)
+        return torch.cat([out, mass.unsqueeze(-1)], dim=-1).sin()
 
     torch.compiler.reset()
     compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")

@@ -13,22 +13,22 @@ import torch
 from torch import Tensor
 
 from ..kernels.graphs import ALL_PAIRS
-from ..kernels.points import Gradients, Points, empty_gradients
+from ..kernels.points import Gradients, OutputGradients, Points, Sums, empty_gradients
 
 
 class ExactBackend(Protocol):
     """A backend: ``phgcn.exact.<name>``."""
 
-    def forward(self, points: Points, normalise: bool, at_most: int) -> tuple[Tensor, Tensor]:
-        """Returns output and normaliser; 0 for graphs of more than ``at_most`` pairs."""
+    def forward(self, points: Points, normalise: bool, at_most: int) -> Sums:
+        """Returns output, normaliser and, where queries are normalised, shifts; 0 for graphs of more than ``at_most`` pairs."""
         ...
 
-    def backward(self, grad: Tensor, out: Tensor, norm: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
-        """Returns the gradients."""
+    def backward(self, upstream: OutputGradients, shift: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
+        """Returns the gradients; ``shift`` is what the forward pass returned, or empty."""
         ...
 
 
-def attend(points: Points, normalise: bool, backend: str, at_most: int = ALL_PAIRS) -> Tensor:
+def attend(points: Points, normalise: bool, backend: str, at_most: int = ALL_PAIRS) -> Sums:
     r"""Sums :math:`e^{-\lVert p_i - p_j \rVert} f_j` over all keys of a query's graph.
 
     Args:
@@ -37,12 +37,12 @@ def attend(points: Points, normalise: bool, backend: str, at_most: int = ALL_PAI
         backend (str): ``"reference"``, ``"numba"`` or ``"triton"``.
         at_most (int, optional): Only graphs of up to so many pairs are summed; the others' output is 0. (default: all)
 
-    Shapes:
-        - **output:** :math:`(M, H, C)`
+    Returns:
+        Output and normaliser, both with a gradient, and the shifts.
     """
     op = torch.ops.phgcn.exact if points.batch is None else torch.ops.phgcn.exact_batch
-    out: Tensor = op(*points, normalise, at_most, backend)[0]
-    return out
+    out, norm, shift = op(*points, normalise, at_most, backend)
+    return Sums(out, norm, shift if normalise and points.queries is not None else None)
 
 
 _INPUTS = (
@@ -52,24 +52,35 @@ _INPUTS = (
 _HOST_READS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 
 
-def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """Returns the output, (M, H, C), and the normaliser, (M, H) or empty."""
+def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the output, (M, H, C), the normaliser and the shifts, both (M, H) or empty."""
     *rest, backend = inputs
-    return _backend(backend).forward(Points(*rest[:5]), *rest[5:])
+    points, normalise, at_most = Points(*rest[:5]), *rest[5:]
+    out, norm, shift = _backend(backend).forward(points, normalise, at_most)
+    return out, norm, points.new_shift(normalise) if shift is None else shift
 
 
-def _forward_fake(*inputs: Any) -> tuple[Tensor, Tensor]:
-    return Points(*inputs[:5]).new_output(inputs[5])
+def _forward_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    points, normalise = Points(*inputs[:5]), inputs[5]
+    return *points.new_output(normalise), points.new_shift(normalise)
 
 
-def _gradient(grad: Tensor, out: Tensor, norm: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+_UPSTREAM = "Tensor grad, Tensor? grad_norm, Tensor out, Tensor norm, Tensor shift"
+
+
+def _gradient(*inputs: Any) -> tuple[Tensor, ...]:
     """Returns the gradients of positions, values and queries (empty without queries)."""
-    *rest, backend = inputs
-    return _backend(backend).backward(grad, out, norm, Points(*rest[:5]), *rest[5:]).as_outputs()
+    upstream, shift, points, (normalise, at_most, backend) = _split(inputs)
+    return _backend(backend).backward(upstream, shift, points, normalise, at_most).as_outputs()
 
 
-def _gradient_fake(grad: Tensor, out: Tensor, norm: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
-    return empty_gradients(Points(*inputs[:5]))
+def _gradient_fake(*inputs: Any) -> tuple[Tensor, ...]:
+    return empty_gradients(_split(inputs)[2])
+
+
+def _split(inputs: Any) -> tuple[OutputGradients, Tensor, Points, Any]:
+    """Sorts the inputs of a gradient's op."""
+    return OutputGradients(*inputs[:4]), inputs[4], Points(*inputs[5:10]), inputs[10:]
 
 
 def _backend(name: str) -> ExactBackend:
@@ -79,7 +90,9 @@ def _backend(name: str) -> ExactBackend:
 def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.options = inputs[5:]
     ctx.save_for_backward(*output, *inputs[:5])
-    ctx.mark_non_differentiable(output[1])
+    normalise = inputs[5]
+    ctx.mark_non_differentiable(*output[2 if normalise else 1 :])
+    ctx.set_materialize_grads(False)  # None, not zeros, where nothing depends on the normaliser
 
 
 def _no_second_backward(ctx: Any, *grads: Any) -> None:
@@ -88,18 +101,19 @@ def _no_second_backward(ctx: Any, *grads: Any) -> None:
 
 def _define(name: str, tags: list[torch.Tag]) -> None:
     """Registers an op, its gradient, and their fake kernels."""
-    torch.library.define(name, f"({_INPUTS}) -> (Tensor, Tensor)", tags=tags)
+    torch.library.define(name, f"({_INPUTS}) -> (Tensor, Tensor, Tensor)", tags=tags)
     gradient = f"{name}_backward"
-    torch.library.define(gradient, f"(Tensor grad, Tensor out, Tensor norm, {_INPUTS}) -> (Tensor, Tensor, Tensor)", tags=tags)
+    torch.library.define(gradient, f"({_UPSTREAM}, {_INPUTS}) -> (Tensor, Tensor, Tensor)", tags=tags)
     torch.library.impl(name, ("cpu", "cuda"), _forward)
     torch.library.impl(gradient, ("cpu", "cuda"), _gradient)
     torch.library.register_fake(name, _forward_fake)
     torch.library.register_fake(gradient, _gradient_fake)
     call = getattr(torch.ops.phgcn, gradient.removeprefix("phgcn::"))
 
-    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        out, norm, *points = ctx.saved_tensors
-        of_positions, of_values, of_queries = call(grad, out, norm, *points, *ctx.options)
+    def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+        out, norm, shift, *points = ctx.saved_tensors
+        upstream = OutputGradients(torch.zeros_like(out) if grad is None else grad, grad_norm, out, norm)
+        of_positions, of_values, of_queries = call(*upstream, shift, *points, *ctx.options)
         return of_positions, of_values, of_queries if points[2] is not None else None, *(None,) * 5
 
     torch.library.register_autograd(name, backward, setup_context=_setup_context)

@@ -8,24 +8,25 @@ from torch.utils.checkpoint import checkpoint
 
 from ..checks import check_graph_numbers, check_values
 from ..kernels.graphs import GraphGroups, group_by_graph
-from ..kernels.points import Gradients, Points
+from ..kernels.points import Gradients, OutputGradients, Points, Sums
 from ..kernels.reference import differentiate, sum_clouds
 
 TILE = 1024
 
 
-def forward(points: Points, normalise: bool, at_most: int) -> tuple[Tensor, Tensor]:
-    """Returns output and normaliser; see :func:`phgcn.exact.ops.attend`."""
+def forward(points: Points, normalise: bool, at_most: int) -> Sums:
+    """Returns output, normaliser and shifts; see :func:`phgcn.exact.ops.attend`."""
     groups = checked_groups(points)
     with torch.no_grad():
         out, norm = _sums(points, groups, normalise, at_most)
-    return out.contiguous(), norm.contiguous()
+        shift = _shifts(points, groups, at_most) if normalise and points.queries is not None else None
+    return Sums(out.contiguous(), norm.contiguous(), shift)
 
 
-def backward(grad: Tensor, out: Tensor, norm: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
+def backward(upstream: OutputGradients, shift: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
     """Returns the gradients of positions, values and queries."""
     groups = checked_groups(points)
-    return differentiate(lambda p: _sums(p, groups, normalise, at_most)[0], points, grad)
+    return differentiate(lambda p: _sums(p, groups, normalise, at_most), points, upstream)
 
 
 def checked_groups(points: Points) -> GraphGroups:
@@ -44,6 +45,17 @@ def _sums(points: Points, groups: GraphGroups, normalise: bool, at_most: int) ->
     return sum_clouds(points, groups, (-1, at_most), normalise, cloud_sum)
 
 
+def _shifts(points: Points, groups: GraphGroups, at_most: int) -> Tensor:
+    """Returns the distance from each query to its nearest key, (M, H)."""
+
+    def cloud_shift(keys: Tensor, rows: Tensor, queries: Tensor | None) -> Tensor:
+        assert queries is not None
+        return nearest(queries, keys)
+
+    one_column = points._replace(values=points.positions.new_zeros(*points.values.shape[:2], 1))
+    return sum_clouds(one_column, groups, (-1, at_most), False, cloud_shift)[0].squeeze(-1)
+
+
 def distances(queries: Tensor, keys: Tensor) -> Tensor:
     r"""All distances, with derivative 0 where two points coincide.
 
@@ -54,6 +66,15 @@ def distances(queries: Tensor, keys: Tensor) -> Tensor:
     square = (queries.unsqueeze(1) - keys.unsqueeze(0)).square().sum(dim=-1)
     apart = square > 0
     return torch.where(apart, torch.where(apart, square, 1.0).sqrt(), 0.0)
+
+
+def nearest(queries: Tensor, keys: Tensor) -> Tensor:
+    """The distance from each query (M, D) to the nearest key (N, D), (M, 1); 0 without keys.  A constant to the gradient."""
+    if len(keys) == 0:
+        return queries.new_zeros(len(queries), 1)
+    with torch.no_grad():
+        tiles = [distances(queries, key).amin(dim=1, keepdim=True) for key in keys.split(TILE)]
+        return torch.stack(tiles).amin(dim=0)
 
 
 def exact_sum(queries: Tensor, keys: Tensor, rows: Tensor, shifted: bool = False) -> Tensor:
@@ -74,11 +95,7 @@ def exact_sum(queries: Tensor, keys: Tensor, rows: Tensor, shifted: bool = False
     """
     parts = [rows.new_zeros(0, rows.size(1))]
     for query in queries.split(TILE):
-        shift = rows.new_zeros(len(query), 1)
-        if shifted and len(keys) > 0:
-            with torch.no_grad():
-                near = [distances(query, key).amin(dim=1, keepdim=True) for key in keys.split(TILE)]
-                shift = torch.stack(near).amin(dim=0)
+        shift = nearest(query, keys) if shifted else rows.new_zeros(len(query), 1)
         total = rows.new_zeros(len(query), rows.size(1))
         for key, row in zip(keys.split(TILE), rows.split(TILE), strict=True):
             total = total + checkpoint(_tile, query, key, row, shift, use_reentrant=False)

@@ -50,6 +50,42 @@ class Points(NamedTuple):
         norm = self.positions.new_empty(count if normalise else 0, heads)
         return self.values.new_empty(count, heads, self.values.size(2)), norm
 
+    def new_shift(self, normalise: bool) -> Tensor:
+        r"""Allocates the shifts of exact sums, :math:`(M, H)`, or empty where there are none; see :class:`Sums`."""
+        count = self.targets.size(0) if normalise and self.queries is not None else 0
+        return self.positions.new_empty(count, self.values.size(1))
+
+
+class Sums(NamedTuple):
+    r"""What an op returns of the weighted sums of all queries.
+
+    Args:
+        out (torch.Tensor): The sums, divided by the normaliser if they are normalised, :math:`(M, H, C)`.
+        norm (torch.Tensor): The normaliser, the sum of the weights times :math:`e^{s_i}`, :math:`(M, H)`; empty where sums are
+            not normalised, 0 for queries that the op leaves out.
+        shift (torch.Tensor, optional): The :math:`s_i`, :math:`(M, H)`, which keep the weights of far queries above 0. They are
+            constants to the gradient. (default: :obj:`None`, all 0)
+    """
+
+    out: Tensor
+    norm: Tensor
+    shift: Tensor | None = None
+
+
+class OutputGradients(NamedTuple):
+    r"""The gradients of what a forward pass returned, and what it returned.
+
+    Shapes:
+        - **grad:** of the output, :math:`(M, H, C)`; **grad_norm:** of the normaliser, :math:`(M, H)`, or :obj:`None` where
+          nothing depends on it
+        - **out:** :math:`(M, H, C)`, **norm:** :math:`(M, H)` or empty
+    """
+
+    grad: Tensor
+    grad_norm: Tensor | None
+    out: Tensor
+    norm: Tensor
+
 
 class Gradients(NamedTuple):
     """The gradients of :class:`Points`; of the queries :obj:`None` where there are none."""

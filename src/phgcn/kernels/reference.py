@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .graphs import GraphGroups
-from .points import Gradients, Points
+from .points import Gradients, OutputGradients, Points
 
 CloudSum = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """Keys (N, D), rows of values (N, C) and queries (M, D) or None, of one graph and head -> sums (M, C)."""
@@ -47,8 +47,8 @@ def sum_clouds(
     return torch.where(norm != 0, 1 / torch.where(norm != 0, norm, 1.0), 0.0).unsqueeze(-1) * out[..., :-1], norm
 
 
-def differentiate(forward: Callable[[Points], Tensor], points: Points, grad: Tensor) -> Gradients:
-    """Computes gradients by autograd, on the CPU.
+def differentiate(forward: Callable[[Points], tuple[Tensor, Tensor]], points: Points, upstream: OutputGradients) -> Gradients:
+    """Computes the gradients of output and normaliser by autograd, on the CPU.
 
     Inside an op autograd is switched off for the thread, so the graph is recorded and run in another thread.  On a GPU that
     thread would wait for autograd's own, in which the op runs and waits for it.
@@ -57,13 +57,15 @@ def differentiate(forward: Callable[[Points], Tensor], points: Points, grad: Ten
     queries = inputs[2] if points.queries is not None else None
 
     def run() -> tuple[Tensor | None, ...]:
-        out = forward(Points(inputs[0], inputs[1], queries, *points[3:]))
-        if not out.requires_grad:  # no points at all
+        outputs = forward(Points(inputs[0], inputs[1], queries, *points[3:]))
+        if not outputs[0].requires_grad:  # no points at all
             return (None,) * len(inputs)
-        return torch.autograd.grad(out, inputs, grad.cpu(), allow_unused=True)
+        used = 1 if upstream.grad_norm is None else 2
+        grads = [grad.cpu() for grad in upstream[:used] if grad is not None]
+        return torch.autograd.grad(outputs[:used], inputs, grads, allow_unused=True)
 
     with ThreadPoolExecutor(max_workers=1) as other_thread:
         grads = other_thread.submit(run).result()
     of = [torch.zeros_like(t) if g is None else g.contiguous() for t, g in zip(inputs, grads, strict=True)]
-    of = [g.to(grad.device) for g in of]
+    of = [g.to(upstream.grad.device) for g in of]
     return Gradients(of[0], of[1], of[2] if points.queries is not None else None)

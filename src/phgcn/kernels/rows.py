@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..kernels.numba import as_array, kernel
 from .graphs import GraphGroups
-from .points import Gradients, Points
+from .points import Gradients, OutputGradients, Points
 from .threads import run_rows
 
 GRAIN = 8192
@@ -55,11 +55,13 @@ def unpack_output(summed: np.ndarray, points: Points, groups: GraphGroups, norma
     return out, norm
 
 
-def pack_gradients(grad: Tensor, out: Tensor, norm: Tensor, groups: GraphGroups, normalise: bool) -> np.ndarray:
-    """Turns the gradient of the output (M, H, C) into that of the summed rows, (H, M, W)."""
+def pack_gradients(upstream: OutputGradients, groups: GraphGroups, normalise: bool) -> np.ndarray:
+    """Turns the gradients of output (M, H, C) and normaliser (M, H) into that of the summed rows, (H, M, W)."""
+    grad, out, norm = as_array(upstream.grad), as_array(upstream.out), as_array(upstream.norm)
     count, heads, channels = grad.shape
-    rows = np.empty((heads, count, row_width(channels + normalise)), as_array(out).dtype)
-    run_rows(divide_gradients, count, GRAIN, as_array(grad), as_array(out), as_array(norm), groups.query_order, rows)
+    grad_norm = norm[:0] if upstream.grad_norm is None else as_array(upstream.grad_norm)
+    rows = np.empty((heads, count, row_width(channels + normalise)), out.dtype)
+    run_rows(divide_gradients, count, GRAIN, grad, grad_norm, out, norm, groups.query_order, rows)
     return rows
 
 
@@ -116,10 +118,11 @@ def unpack(begin, end, rows, order, out, norm):
                 out[i, h, c] = rows[h, a, c] * factor
 
 
-@kernel("int64, int64, real[:, :, ::1], real[:, :, ::1], real[:, ::1], int64[::1], real[:, :, ::1]")
-def divide_gradients(begin, end, grad, out, norm, order, rows):
+@kernel("int64, int64, real[:, :, ::1], real[:, ::1], real[:, :, ::1], real[:, ::1], int64[::1], real[:, :, ::1]")
+def divide_gradients(begin, end, grad, grad_norm, out, norm, order, rows):
     r"""Computes the gradients of rows: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
-    :math:`\bar n = -\langle \bar y, y \rangle / n`; without a normaliser :math:`\bar z = \bar y`."""
+    :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if not empty; without a normaliser
+    :math:`\bar z = \bar y`."""
     heads, channels, one = grad.shape[1], grad.shape[2], grad.dtype.type(1)
     for a in range(begin, end):
         i = order[a]
@@ -136,3 +139,5 @@ def divide_gradients(begin, end, grad, out, norm, order, rows):
                 rows[h, a, c] = 0
             if norm.shape[0] > 0:
                 rows[h, a, channels] = -product * factor
+                if grad_norm.shape[0] > 0:
+                    rows[h, a, channels] += grad_norm[i, h]

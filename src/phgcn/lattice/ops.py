@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..kernels.points import Gradients, Points, empty_gradients
+from ..kernels.points import Gradients, OutputGradients, Points, empty_gradients
 from .plan import empty_plan
 from .scheme import Scheme, decode
 
@@ -39,9 +39,7 @@ class FilterBackend(Protocol):
         """Returns output, normaliser and, if ``keep_plan``, the plan, else an empty list."""
         ...
 
-    def backward(
-        self, grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall
-    ) -> Gradients:
+    def backward(self, upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
         """Returns the gradients; makes the plan again where it is empty."""
         ...
 
@@ -58,7 +56,7 @@ _TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") e
 torch.library.define("phgcn::filter", f"({_INPUTS}, bool keep_plan) -> (Tensor, Tensor, Tensor[])", tags=_TAGS)
 torch.library.define(
     "phgcn::filter_backward",
-    f"(Tensor grad, Tensor out, Tensor norm, Tensor[] plan, {_INPUTS}) -> (Tensor, Tensor, Tensor)",
+    f"(Tensor grad, Tensor? grad_norm, Tensor out, Tensor norm, Tensor[] plan, {_INPUTS}) -> (Tensor, Tensor, Tensor)",
     tags=_TAGS,
 )
 
@@ -83,14 +81,15 @@ def _filter_fake(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
 
 
 @torch.library.impl("phgcn::filter_backward", ("cpu", "cuda"))
-def _filter_backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], *inputs: Any) -> tuple[Tensor, ...]:
+def _filter_backward(*inputs: Any) -> tuple[Tensor, ...]:
     """Computes the gradients of positions, values and queries (empty without queries)."""
-    points, call, backend = _parse(inputs)
-    return _backend(backend).backward(grad, out, norm, plan, points, call).as_outputs()
+    upstream, plan = OutputGradients(*inputs[:4]), inputs[4]
+    points, call, backend = _parse(inputs[5:])
+    return _backend(backend).backward(upstream, plan, points, call).as_outputs()
 
 
-def _filter_backward_fake(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], *inputs: Any) -> tuple[Tensor, ...]:
-    return empty_gradients(Points(*inputs[:5]))
+def _filter_backward_fake(*inputs: Any) -> tuple[Tensor, ...]:
+    return empty_gradients(Points(*inputs[5:10]))
 
 
 def _parse(inputs: Any) -> tuple[Points, FilterCall, str]:
@@ -107,13 +106,16 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.options = inputs[5:9]
     out, norm, plan = output
     ctx.save_for_backward(out, norm, *inputs[:5], *plan)
-    ctx.mark_non_differentiable(norm, *plan)
+    normalise = inputs[6]
+    ctx.mark_non_differentiable(*plan, *(() if normalise else (norm,)))
+    ctx.set_materialize_grads(False)  # None, not zeros, where nothing depends on the normaliser
 
 
-def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     out, norm, *inputs = ctx.saved_tensors
     points, plan = inputs[:5], inputs[5:]
-    of_positions, of_values, of_queries = torch.ops.phgcn.filter_backward(grad, out, norm, plan, *points, *ctx.options)
+    upstream = OutputGradients(torch.zeros_like(out) if grad is None else grad, grad_norm, out, norm)
+    of_positions, of_values, of_queries = torch.ops.phgcn.filter_backward(*upstream, plan, *points, *ctx.options)
     return of_positions, of_values, of_queries if points[2] is not None else None, *(None,) * 7
 
 

@@ -82,7 +82,8 @@ class TestInterpreted(LatticeCase):
         torch.library.opcheck(torch.ops.phgcn.filter.default, (*given, True))
         given = (p.detach(), f.detach(), *given[2:])
         out, norm, plan = torch.ops.phgcn.filter(*given, True)
-        torch.library.opcheck(torch.ops.phgcn.filter_backward.default, (torch.ones_like(out), out, norm, plan, *given))
+        given = torch.ones_like(out), torch.ones_like(norm), out, norm, plan, *given
+        torch.library.opcheck(torch.ops.phgcn.filter_backward.default, given)
 
 
 @cuda

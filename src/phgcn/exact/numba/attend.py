@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from ...kernels.graphs import GraphGroups
-from ...kernels.numba import kernel
-from ...kernels.points import Gradients, Points
+from ...kernels.numba import as_array, kernel
+from ...kernels.points import Gradients, OutputGradients, Points, Sums
 from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
 from ...kernels.threads import rows_of_work, run_rows
 from ..reference import checked_groups
@@ -26,22 +26,31 @@ GRAIN = 2**16
 """Pairs that a thread sums at least."""
 
 
-def forward(points: Points, normalise: bool, at_most: int) -> tuple[Tensor, Tensor]:
-    """Returns output and normaliser; see :func:`phgcn.exact.ops.attend`."""
+def forward(points: Points, normalise: bool, at_most: int) -> Sums:
+    """Returns output, normaliser and shifts; see :func:`phgcn.exact.ops.attend`."""
     groups = checked_groups(points)
     packed = pack_points(points, groups, normalise)
     summed = np.zeros((*packed.queries.shape[:2], packed.rows.shape[2]), packed.rows.dtype)
-    sides = _sides(packed, groups, at_most, normalise)
+    sides = _sides(packed, groups, at_most)
+    shift = None
+    if normalise and points.queries is not None:
+        # No weight is surely 1: the nearest key gets 1, so that a query far from all of them does not sum zeros.
+        _run_blocks(nearest_source, sides.queries, sides.keys, sides.queries.shift)
+        sides.queries.shift[~np.isfinite(sides.queries.shift)] = 0
+        shift = points.new_shift(normalise)
+        shift.numpy()[groups.query_order] = sides.queries.shift.reshape(shift.T.shape).T
     _sum_pairs(sides.queries, sides.keys, rows=_flat(packed.rows), out=_flat(summed))
-    return unpack_output(summed, points, groups, normalise)
+    return Sums(*unpack_output(summed, points, groups, normalise), shift)
 
 
-def backward(grad: Tensor, out: Tensor, norm: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
+def backward(upstream: OutputGradients, shift: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     groups = checked_groups(points)
     packed = pack_points(points, groups, normalise)
-    sides = _sides(packed, groups, at_most, normalise)
-    rows, grads = _flat(packed.rows), _flat(pack_gradients(grad, out, norm, groups, normalise))
+    sides = _sides(packed, groups, at_most)
+    if len(shift) > 0:
+        sides.queries.shift[:] = as_array(shift)[groups.query_order].T.ravel()
+    rows, grads = _flat(packed.rows), _flat(pack_gradients(upstream, groups, normalise))
     of_rows, of_keys = np.zeros_like(packed.rows), np.zeros_like(packed.keys)
     if points.queries is None:
         of_queries = of_keys
@@ -76,8 +85,8 @@ class Sides(NamedTuple):
     queries: Side
 
 
-def _sides(packed: Packed, groups: GraphGroups, at_most: int, normalise: bool) -> Sides:
-    """Lays out keys and queries for the kernels."""
+def _sides(packed: Packed, groups: GraphGroups, at_most: int) -> Sides:
+    """Lays out keys and queries for the kernels, with shifts of 0."""
     heads, count = packed.keys.shape[:2]
     spans = [(k.start, k.stop, q.start, q.stop) for k, q in groups.slices(at_most=at_most)]
     lines = coordinate_lines(_flat(packed.keys))
@@ -86,10 +95,6 @@ def _sides(packed: Packed, groups: GraphGroups, at_most: int, normalise: bool) -
         return Sides(keys, keys)
     lines, spans = coordinate_lines(_flat(packed.queries)), [(*span[2:], *span[:2]) for span in spans]
     queries = Side(lines, np.zeros(lines.shape[1], lines.dtype), _blocks(spans, heads, len(groups.query_order), count))
-    if normalise:
-        # No weight is surely 1: the nearest key gets 1, so that a query far from all of them does not sum zeros.
-        _run_blocks(nearest_source, queries, keys, queries.shift)
-        queries.shift[~np.isfinite(queries.shift)] = 0
     return Sides(keys, queries)
 
 

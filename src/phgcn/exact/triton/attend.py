@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...checks import check_values
-from ...kernels.points import Gradients, Points, empty_gradients
+from ...kernels.points import Gradients, OutputGradients, Points, Sums, empty_gradients
 from ...kernels.triton import capturing, cdiv, device_of, power_of_2
 from .gradients import gradients
 from .packing import PACKED_CHANNELS, Packed, pack_gradients, pack_points
@@ -49,26 +49,29 @@ TILES = {
 }
 
 
-def forward(points: Points, normalise: bool, at_most: int) -> tuple[Tensor, Tensor]:
-    """Returns output and normaliser; see :func:`phgcn.exact.ops.attend`.
+def forward(points: Points, normalise: bool, at_most: int) -> Sums:
+    """Returns output, normaliser and shifts; see :func:`phgcn.exact.ops.attend`.
 
     The host waits once, after everything has been launched, to learn whether all numbers are finite; not while a CUDA graph
     is captured: numbers that are not finite are not found then.
     """
-    out, norm = points.new_output(normalise)
+    shift = points.new_shift(normalise) if normalise and points.queries is not None else None
+    sums = Sums(*points.new_output(normalise), shift)
     pairs = find_pairs(points, at_most)
     if pairs is None or points.batch is not None:  # rows that no pair writes are 0
-        out.zero_(), norm.zero_()
+        for rows in sums:
+            if rows is not None:
+                rows.zero_()
     if pairs is None:
         check_values(*points[:3])
-        return out, norm
-    flags = sum_pairs(points, pairs, normalise, out, norm)
+        return sums
+    flags = sum_pairs(points, pairs, normalise, sums)
     if not capturing(points.values) and any(bool(flag.any()) for flag in flags):
         check_values(*points[:3])
-    return out, norm
+    return sums
 
 
-def backward(grad: Tensor, out: Tensor, norm: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
+def backward(upstream: OutputGradients, shift: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
     """Returns the gradients of positions, values and queries."""
     of_positions, of_values, of_queries = empty_gradients(points)
     grads = Gradients(of_positions, of_values, None if points.queries is None else of_queries)
@@ -76,18 +79,18 @@ def backward(grad: Tensor, out: Tensor, norm: Tensor, points: Points, normalise:
     if pairs is None or points.batch is not None:  # rows that no pair writes are 0
         of_positions.zero_(), of_values.zero_(), of_queries.zero_()
     if pairs is not None:
-        sum_pairs_backward(grad, out, norm, points, pairs, normalise, grads)
+        sum_pairs_backward(upstream, shift, points, pairs, normalise, grads)
     return grads
 
 
-def sum_pairs(points: Points, pairs: Pairs, normalise: bool, out: Tensor, norm: Tensor) -> list[Tensor]:
+def sum_pairs(points: Points, pairs: Pairs, normalise: bool, sums: Sums) -> list[Tensor]:
     r"""Computes exact attention of the queries in ``pairs``.
 
     Args:
         points (Points): Keys and queries, in any layout; values may be of a half type where positions are float32.
         pairs (Pairs): Which queries are summed over which keys.
         normalise (bool): Whether to divide by the sum of the weights.
-        out, norm (torch.Tensor): Their rows of the queries in ``pairs`` are written; contiguous.
+        sums (Sums): Its rows of the queries in ``pairs`` are written; contiguous. Weights are shifted if it has shifts.
 
     Returns:
         Flags, of which one is not 0 where a position, value or query is not finite.
@@ -100,13 +103,13 @@ def sum_pairs(points: Points, pairs: Pairs, normalise: bool, out: Tensor, norm: 
         keys = pack_points(positions, values, pairs.key_order, block.width, exact_in_one=True)
         asked = keys if queries is None else pack_points(queries, None, pairs.query_order)
         shifts = None
-        if normalise and queries is not None:
+        if sums.shift is not None:
             shifts = asked.points.new_zeros(positions.size(1), asked.length)
             _write_nearest(asked, keys, pairs, shifts)
         assert keys.rows is not None
         attend[tiles.count, values.size(1), block.count](
             asked.points, keys.points, keys.rows, pairs.query_order, shifts, tiles.table, tiles.targets, 0, tiles.sources,
-            out, norm, asked.length, keys.length, block.width, values.size(2),
+            *sums, asked.length, keys.length, block.width, values.size(2),
             D=positions.size(2), BM=tile.targets, BN=tile.sources, BC=block.channels, PARTS=len(keys.rows),
             NORMALISE=normalise, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
@@ -114,19 +117,17 @@ def sum_pairs(points: Points, pairs: Pairs, normalise: bool, out: Tensor, norm: 
 
 
 def sum_pairs_backward(
-    grad: Tensor, out: Tensor, norm: Tensor, points: Points, pairs: Pairs, normalise: bool, grads: Gradients
+    upstream: OutputGradients, shift: Tensor, points: Points, pairs: Pairs, normalise: bool, grads: Gradients
 ) -> None:
-    """Computes the gradients of :func:`sum_pairs`: writes the rows of ``grads`` of the points in ``pairs``; contiguous."""
+    """Computes the gradients of :func:`sum_pairs`, whose shifts are ``shift``, or empty: writes the rows of ``grads`` of the
+    points in ``pairs``; contiguous."""
     positions, values, queries = points[:3]
     width = _channel_blocks(values, "backward").width
     with device_of(values):
         keys = pack_points(positions, values, pairs.key_order, width)
         asked = keys if queries is None else pack_points(queries, None, pairs.query_order)
-        shifted = normalise and queries is not None
-        terms = positions.new_empty(2 if shifted else 1, positions.size(1), asked.length)
-        if shifted:
-            _write_nearest(asked, keys, pairs, terms[1].zero_())
-        rows = pack_gradients(grad, out, norm if normalise else None, pairs.query_order, asked, width, terms[0])
+        terms = positions.new_empty(2 if len(shift) > 0 else 1, positions.size(1), asked.length)
+        rows = pack_gradients(upstream, shift, normalise, pairs.query_order, asked, width, terms)
         sides = Sides(keys, asked, rows, terms if normalise else None)
         if queries is None:
             _launch_gradients(sides, pairs, True, True, grads.positions, grads.values)

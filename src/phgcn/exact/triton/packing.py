@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...kernels.points import OutputGradients
 from ...kernels.triton import cdiv, kernel, tl, triton
 from .tiles import split
 
@@ -72,15 +73,19 @@ def pack_points(
 
 
 def pack_gradients(
-    grad: Tensor, out: Tensor, norm: Tensor | None, order: Tensor | None, queries: Packed, width: int, bias: Tensor
+    upstream: OutputGradients, shift: Tensor, normalise: bool, order: Tensor | None, queries: Packed, width: int, terms: Tensor
 ) -> Tensor:
-    r"""Packs the gradients of the queries' sums, :math:`(2, H, L, W)`, and writes those of their normalisers to ``bias``,
-    :math:`(H, L)`; 0 if ``norm`` is :obj:`None`, where sums were not divided."""
-    count, heads, channels = out.shape
-    grad = _unit_stride(grad)
+    r"""Packs the gradients of the queries' sums, :math:`(2, H, L, W)`.
+
+    Writes to ``terms``, :math:`(1, H, L)` or :math:`(2, H, L)`, the gradients of their normalisers, 0 where sums were not
+    divided, and, where there are shifts, these."""
+    count, heads, channels = upstream.out.shape
+    grad, out, norm = _unit_stride(upstream.grad), upstream.out, upstream.norm if normalise else None
+    grad_norm = None if upstream.grad_norm is None else upstream.grad_norm.contiguous()
     rows = _new_rows(queries.points.dtype, heads, queries.length, width, False, grad.device)
     _pack_gradients[cdiv(queries.length, PACKED_POINTS), heads](
-        grad, out, norm, order, rows, bias, *grad.stride()[:2], count, queries.length, channels, width,
+        grad, grad_norm, out, norm, shift if len(terms) == 2 else None, order, rows, terms,
+        *grad.stride()[:2], count, queries.length, channels, width,
         PARTS=len(rows), BM=PACKED_POINTS, BC=PACKED_CHANNELS,
     )  # fmt: skip
     return rows
@@ -160,16 +165,17 @@ def _pack(
 
 @kernel(do_not_specialize=["count"])
 def _pack_gradients(
-    grad, out, norm, order, rows, bias, grad_stride, grad_head_stride, count, length, channels, width,
+    grad, grad_norm, out, norm, shift, order, rows, terms, grad_stride, grad_head_stride, count, length, channels, width,
     PARTS: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     r"""Packs the gradients of sums :math:`z` from those of quotients :math:`y = z / n`: rows :math:`\bar z = \bar y / n`, and
-    ``bias`` :math:`\bar n = -\langle \bar y, y \rangle / n`, (H, length).  Grid: blocks of points, heads."""
+    ``terms`` :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if any, and ``shift`` if any, (1 or 2, H,
+    length).  Grid: blocks of points, heads."""
     place = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     head, heads = tl.program_id(1).to(tl.int64), tl.num_programs(1)
     inside = place < count
     i = points_at(order, place, count)
-    dtype: tl.constexpr = bias.dtype.element_ty
+    dtype: tl.constexpr = terms.dtype.element_ty
     factor = tl.full((BM,), 1.0, dtype)
     if norm is not None:
         total = tl.load(norm + i * heads + head, mask=inside, other=0.0)
@@ -185,4 +191,11 @@ def _pack_gradients(
             product += tl.sum(g * y.to(dtype), axis=1)
         at = ((head * length + place) * width)[:, None] + c[None, :]
         _store_rows(rows, at, heads.to(tl.int64) * length * width, g, PARTS)
-    tl.store(bias + head * length + place, -product, mask=place < length)
+    bias = -product
+    if grad_norm is not None:
+        bias += tl.load(grad_norm + i * heads + head, mask=inside, other=0.0)
+    to = terms + head * length + place
+    tl.store(to, bias, mask=place < length)
+    if shift is not None:
+        shifts = tl.load(shift + i * heads + head, mask=inside, other=0.0)
+        tl.store(to + heads.to(tl.int64) * length, shifts, mask=place < length)

@@ -32,7 +32,7 @@ def _add_tile(
 
 @kernel()
 def attend(
-    queries, keys, rows, query_order, shifts, table, query_count, first_key, key_count, out, norm,
+    queries, keys, rows, query_order, shifts, table, query_count, first_key, key_count, out, norm, shift_out,
     query_length, key_length, width, channels,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, NORMALISE: tl.constexpr,
 ):  # fmt: skip
@@ -40,7 +40,8 @@ def attend(
     if ``NORMALISE``.
 
     Shapes: packed ``queries`` (H, D, query_length), ``keys`` (H, D, key_length), ``rows`` (PARTS, H, key_length, width) and
-    ``shifts`` (H, query_length) or None; ``out`` (M, H, channels), ``norm`` (M, H).  Grid: tiles, heads, blocks of channels.
+    ``shifts`` (H, query_length) or None; ``out`` (M, H, channels), ``norm`` (M, H), and ``shift_out`` (M, H) or None, which
+    takes the shifts.  Grid: tiles, heads, blocks of channels.
     """
     begin, end, first, last = locate_tile(table, query_count, first_key, key_count, BM)
     head = tl.program_id(1).to(tl.int64)
@@ -70,6 +71,8 @@ def attend(
         summed = summed * tl.where(total != 0, 1 / tl.where(total != 0, total, 1.0), 0.0)[:, None]
         if tl.program_id(2) == 0:
             tl.store(norm + i * heads + head, total, mask=inside)
+            if shift is not None:
+                tl.store(shift_out + i * heads + head, shift, mask=inside)
     c = tl.program_id(2) * BC + tl.arange(0, BC)
     row = out + (i * heads + head) * channels
     tl.store(row[:, None] + c[None, :], summed, mask=inside[:, None] & (c < channels)[None, :])

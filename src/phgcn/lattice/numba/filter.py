@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.graphs import GraphGroups
-from ...kernels.points import Gradients, Points
+from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
 from ..coefficients import multiscale_weights, separable_weights
 from ..levels import FLOOR, finest_level
@@ -65,11 +65,11 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
     return *unpack_output(summed, points, groups, call.normalise), plan
 
 
-def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
+def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     groups = checked_groups(points, call)
     packed = pack_points(points, groups, call.normalise)
-    grads = pack_gradients(grad, out, norm, groups, call.normalise)
+    grads = pack_gradients(upstream, groups, call.normalise)
     of_keys, of_rows = (np.zeros(array.shape, array.dtype) for array in packed[:2])
     of_queries = of_keys if points.queries is None else np.zeros(packed.queries.shape, packed.queries.dtype)
     for cloud in _clouds(points, packed, groups, call, plan, planned=bool(plan)):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...checks import check_graph_numbers, check_values
 from ...kernels.graphs import ALL_PAIRS, GraphGroups, group_by_graph
-from ...kernels.points import Gradients, Points
+from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.reference import differentiate, sum_clouds
 from ..coefficients import multiscale_weights, separable_weights, stencil_weights
 from ..levels import FLOOR, finest_level
@@ -35,10 +35,10 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
     return out.contiguous(), norm.contiguous(), []
 
 
-def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
+def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
     """Returns the gradients of positions, values and queries, by autograd."""
     groups = checked_groups(points, call)
-    return differentiate(lambda p: filter_clouds(p, groups, call)[0], points, grad)
+    return differentiate(lambda p: filter_clouds(p, groups, call), points, upstream)
 
 
 def checked_groups(points: Points, call: FilterCall) -> GraphGroups:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...checks import check_values
 from ...kernels.graphs import find_graphs
-from ...kernels.points import Gradients, Points
+from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.triton import device_of
 from ..levels import FLOOR
 from ..limits import position_limit
@@ -73,7 +73,7 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
     return out, norm, plan.as_outputs() if keep_plan else []
 
 
-def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
+def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     positions, values, queries = points[:3]
     filtered, clouds = list_clouds(points, call, plan[3] if plan else None)
@@ -89,8 +89,8 @@ def backward(grad: Tensor, out: Tensor, norm: Tensor, plan: list[Tensor], points
         grad_points = make(clouds.position.shape, dtype=positions.dtype, device=values.device)
         value_dtype = positions.dtype if several_parts else values.dtype
         grad_values = make(values.shape, dtype=value_dtype, device=values.device)
-        rows = Rows(_flat(values), norm, ONES if call.normalise else NO_EXTRA)
-        grads = gradient_rows(_flat(grad), _flat(out), norm.reshape(-1), call.normalise)
+        rows = Rows(_flat(values), upstream.norm, ONES if call.normalise else NO_EXTRA)
+        grads = gradient_rows(upstream, call.normalise)
         cloud_rows = _cloud_rows(lattices, grads, clouds.first_query, call.normalise)
         blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
         for number in range(len(lattices.counts)):

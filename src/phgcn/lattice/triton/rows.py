@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ...kernels.points import OutputGradients
 from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
 
 NO_EXTRA, ONES, STORED = 0, 1, 2
@@ -98,25 +99,25 @@ def load_extra(extra, row, mask, EXTRA_KIND: tl.constexpr, like):
     return tl.where(mask, 1.0, 0.0).to(like.dtype) if ones else tl.load(extra + row, mask=mask, other=0.0)
 
 
-def gradient_rows(grad: Tensor, out: Tensor, norm: Tensor, normalise: bool) -> Rows:
+def gradient_rows(upstream: OutputGradients, normalise: bool) -> Rows:
     r"""Computes the gradients of the sums: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
-    :math:`\bar n = -\langle \bar y, y \rangle / n`, which is the extra column.
-
-    Shapes:
-        - **grad**, **out:** :math:`(M, C)`, **norm:** :math:`(M,)`, in the type that sums are taken in
-    """
+    :math:`\bar n = -\langle \bar y, y \rangle / n`, plus the normaliser's own, which is the extra column."""
+    grad, out, norm = upstream.grad.contiguous(), upstream.out.contiguous(), upstream.norm.contiguous()
+    grad_norm = None if upstream.grad_norm is None else upstream.grad_norm.contiguous()
+    count, channels = grad.size(0) * grad.size(1), grad.size(2)
     if not normalise:
-        return Rows(grad, norm.new_empty(0), NO_EXTRA)
-    count, channels = grad.shape
+        return Rows(grad.view(count, channels), norm.new_empty(0), NO_EXTRA)
     rows = Rows(norm.new_empty(count, channels), norm.new_empty(count), STORED)
     width = power_of_2(max(1, channels))
     size = block_size(max(1, 1024 // width), max(1, count))
-    _gradient_rows[(cdiv(count, size),)](grad, out, norm, rows.main, rows.extra, count, channels, BLOCK=size, WIDTH=width)
+    _gradient_rows[(cdiv(count, size),)](
+        grad, grad_norm, out, norm, rows.main, rows.extra, count, channels, BLOCK=size, WIDTH=width
+    )
     return rows
 
 
 @kernel(do_not_specialize=["count"])
-def _gradient_rows(grad, out, norm, rows, extra, count, channels, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+def _gradient_rows(grad, grad_norm, out, norm, rows, extra, count, channels, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, WIDTH)
     inside = i < count
@@ -127,4 +128,7 @@ def _gradient_rows(grad, out, norm, rows, extra, count, channels, BLOCK: tl.cons
     grad_row = tl.load(grad + at, mask=mask, other=0.0).to(total.dtype)
     product = tl.sum(grad_row * tl.load(out + at, mask=mask, other=0.0).to(total.dtype), axis=1)
     tl.store(rows + at, grad_row * factor[:, None], mask=mask)
-    tl.store(extra + i, -product * factor, mask=inside)
+    grad_extra = -product * factor
+    if grad_norm is not None:
+        grad_extra += tl.load(grad_norm + i, mask=inside, other=0.0)
+    tl.store(extra + i, grad_extra, mask=inside)
