@@ -7,7 +7,6 @@ compiled graph.
 from __future__ import annotations
 
 import math
-import sys
 from numbers import Real
 from typing import Any, NoReturn, cast
 
@@ -72,7 +71,7 @@ def check_choices(method: object, backend: object) -> None:
 def check_decay(decay: object, heads: int, device: torch.device) -> None:
     """Checks a coefficient λ: a positive number, or a tensor of one or of one per head."""
     if not isinstance(decay, Tensor):
-        if not isinstance(decay, Real) or not 0 < cast(float, decay) <= sys.float_info.max:
+        if not isinstance(decay, Real) or not 0 < cast(float, decay) < math.inf:
             raise ValueError(f"decay is {decay!r}; allowed: a positive number, or a tensor of one or of {heads} of them")
         return
     if decay.numel() not in (1, heads) or decay.dim() > 1:
