@@ -7,6 +7,7 @@ compiled graph.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, NoReturn, cast
 
@@ -255,6 +256,18 @@ def check_sizes(in_channels: int, **sizes: int) -> None:
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"{name} is {size!r}; allowed: a positive integer")
+
+
+def check_choice(name: str, value: object, choices: Sequence[object], others: str = "") -> None:
+    """Checks that a value is one of some choices; ``others`` says what else is allowed."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(map(repr, choices))}{others and ', ' + others}")
+
+
+def check_multiple(name: str, size: int, factor_name: str, factor: int) -> None:
+    """Checks that a size can be shared out, among heads for example."""
+    if size % factor != 0:
+        raise ValueError(f"{name} is {size}; allowed: a multiple of {factor_name}, which is {factor}")
 
 
 def check_dropout(name: str, dropout: float) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
+DEFAULT_MODEL = "global-gnn"
+"""The model of ``phgcn train`` and ``phgcn tune`` unless they are told otherwise."""
+
 PrepareEdges = Callable[["Data", Mapping[str, Any], int], "tuple[Tensor, ...]"]
 """Takes the graph, the settings and the seed; returns what the model takes after ``x``: ``edge_index``, then the rest."""
 
@@ -39,6 +42,8 @@ class ModelEntry:
             ``"module:function"``. (default: :obj:`None`, ``edge_index`` of the graph)
         edge_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that only ``prepare_edges`` takes.
             (default: none)
+        training_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that its training takes and that
+            of other models does not. (default: none)
     """
 
     name: str
@@ -48,6 +53,7 @@ class ModelEntry:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     prepare_edges: str | PrepareEdges | None = None
     edge_settings: tuple[str, ...] = ()
+    training_settings: tuple[str, ...] = ()
 
     def model_class(self) -> Callable[..., Any]:
         """Imports and returns the class."""
@@ -109,6 +115,10 @@ class ModelClasses(Mapping[str, Callable[..., Any]]):
 _STACK = ("hidden_channels", "heads", "num_layers", "dropout", "norm")
 _GAT_EDA = (*_STACK, "residual", "attention_dropout", "embedding_dim", "decay_local", "learn_decay")
 _GLOBAL = ("decay_global", "method")
+_GLOBAL_GNN = (
+    "hidden_channels", "num_layers", "local", "body", "norm", "jk", "global_layers", "global_at", "dropout", "input_dropout",
+    "global_dropout", "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "method",
+)  # fmt: skip
 _WITHOUT_RESIDUAL = tuple(key for key in (*_GAT_EDA, *_GLOBAL) if key != "residual")
 
 for _entry in (
@@ -118,5 +128,6 @@ for _entry in (
     ModelEntry("gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout")),
     ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
     ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK),
+    ModelEntry("global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN, training_settings=("local_epochs",)),
 ):
     register(_entry)

@@ -154,7 +154,9 @@ class TuningDisplay(Display):
 
 
 def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
-    """Prints the scores of a run, per split and on average."""
+    """Prints the scores of a run, per split and on average, and whether its global path is used."""
+    from ..train.global_path import describe_global_path
+
     if as_json:
         print_json({**result, "run": str(folder)})
         return
@@ -164,16 +166,26 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
         return f"{scale * value:.2f}" if scale > 1 else f"{value:.4f}"
 
     title = f"{result['model']} on {result['graph']}, protocol {result['protocol']}, {result['metric']}{unit}"
-    headings = ("split", "test", "at best validation metric", "validation loss", "best epoch", "epochs", "ms per epoch")
+    chosen, other = ("metric", "loss") if result["config"]["select"] == "metric" else ("loss", "metric")
+    headings = (
+        "split",
+        f"test, by validation {chosen}",
+        f"by {other}",
+        "validation loss",
+        "best epoch",
+        "epochs",
+        "ms per epoch",
+    )
     rows = [
-        (f"{row['split']}", score(row["test"]), score(row["test_at_best_val_metric"]), f"{row['val_loss']:.4f}",
+        (f"{row['split']}", score(row["test"]), score(row[f"test_at_best_val_{other}"]), f"{row['val_loss']:.4f}",
          row["best_epoch"], row["epochs"], f"{1000 * row['seconds_per_epoch']:.1f}")
         for row in result["splits"]
     ]  # fmt: skip
     out = console()
     out.print(table(title, headings, rows))
-    for key, label in (("test", "test"), ("test_at_best_val_metric", "test at best validation metric")):
+    for key, label in (("test", "test"), (f"test_at_best_val_{other}", f"test at best validation {other}")):
         out.print(f"{label}: {score(result[key]['mean'])} ± {score(result[key]['std'])}{unit}", highlight=False)
+    out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
     seconds = (
         f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
     )
@@ -181,7 +193,9 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
 
 
 def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
-    """Prints the confusion matrix, the scores per class and the test metric."""
+    """Prints the confusion matrix, the scores per class, what global attention attends to, and the test metric."""
+    from ..train.global_path import describe_global_path, head_medians
+
     if as_json:
         print_json(result)
         return
@@ -190,6 +204,11 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
     out.print(table("Test nodes of all splits: class (rows) and predicted class (columns)", ("class", *names), rows))
     scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
     out.print(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
+    if heads := head_medians([row["global_attention"] for row in result["splits"]]):
+        columns = ("layer", "head", "decay", "spread x decay", "nodes attended to", "share on itself", "gate")
+        cells = [tuple(f"{value:.3g}" for value in row.values()) for row in heads]
+        out.print(table("Global attention, medians over nodes and splits", columns, cells, numbers_from=0))
+    out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
     mean, deviation = result["test"]["mean"], result["test"]["std"]
     recorded = "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
     out.print(

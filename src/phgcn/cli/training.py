@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ..registry import find_model, model_names
+from ..registry import DEFAULT_MODEL, find_model, model_names
 from . import options
 
 if TYPE_CHECKING:
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from ..train.run import Plan, Run
     from ..train.settings import Resolved
 
-DEFAULTS = {"model": "phgcn", "protocol": "paper", "splits": 10, "repeats": 1, "seed": 0}
+DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "splits": 10, "repeats": 1, "seed": 0}
 
-Model = Annotated[str | None, typer.Option("--model", help="One of the models below. \\[default: phgcn]", show_default=False)]
+Model = Annotated[
+    str | None, typer.Option("--model", help=f"One of the models below. \\[default: {DEFAULT_MODEL}]", show_default=False)
+]
 Protocol = Annotated[
     str | None,
     typer.Option(
@@ -64,11 +66,14 @@ def train(
 ) -> None:
     """Train a model on several splits of a graph.
 
-    Prints the settings and where each comes from, then the test metric of the epoch with the smallest validation loss. Writes
-    weights, curves, settings and `result.json` into a folder. A run that was cut off continues with `--resume`, to the same
-    result.
+    Without `--model` it is global-gnn, with settings that suit the graph. Prints the settings and where each comes from, then
+    the test metric of the epoch with the smallest validation loss or the best validation metric (`--set select=...`), and
+    whether global attention is used. Writes weights, curves, settings and `result.json` into a folder. A run that was cut off
+    continues with `--resume`, to the same result.
 
     Examples:
+
+    - `phgcn train my-graph/`
 
     - `phgcn train texas --model phgcn --protocol paper --splits 10 --out runs/texas`
 
@@ -120,7 +125,7 @@ def _plan(
 ) -> tuple[Plan, Data, Resolved]:
     """Makes the plan of a new run; returns its graph and its settings with their sources too."""
     from ..data import public_masks, splits
-    from ..train import Plan, find, resolve
+    from ..train import Plan, find, resolve, suit_settings
     from ..train.graph import default_metric
     from ..train.settings import read
 
@@ -129,8 +134,9 @@ def _plan(
         wanted["model"] = read(config)[0] or wanted["model"]
     find_model(wanted["model"])  # before the graph is loaded
     source, data = find(graph, directed)
-    resolved = resolve(wanted["model"], str(data.name), config, changes)
     wanted.setdefault("metric", default_metric(data))
+    suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
+    resolved = resolve(wanted["model"], str(data.name), config, changes, suited)
     plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
     splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
     return plan, data, resolved

@@ -1,12 +1,28 @@
 r"""The layers and models, as PyTorch Geometric users expect them."""
 
 from ..registry import ModelClasses
+from .attention_statistics import attention_statistics
 from .eda_conv import EDAConv
 from .global_attention import GlobalAttention
+from .global_block import GlobalBlock
+from .global_gnn import GlobalGNN
 from .models import GAT, GATEDA, GCN, MLP, PHGCN
 from .phgcn_conv import PHGCNConv
 
 MODELS = ModelClasses()
 """The model classes by the names that the command line and the tables use."""
 
-__all__ = ["GAT", "GATEDA", "GCN", "MLP", "MODELS", "PHGCN", "EDAConv", "GlobalAttention", "PHGCNConv"]
+__all__ = [
+    "GAT",
+    "GATEDA",
+    "GCN",
+    "MLP",
+    "MODELS",
+    "PHGCN",
+    "EDAConv",
+    "GlobalAttention",
+    "GlobalBlock",
+    "GlobalGNN",
+    "PHGCNConv",
+    "attention_statistics",
+]

@@ -15,6 +15,7 @@ from torch_geometric.nn.resolver import normalization_resolver
 from ..checks import check_dropout, check_sizes
 from ..functional import Backend, Method
 from .activation import make_activation
+from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .phgcn_conv import PHGCNConv
@@ -173,6 +174,26 @@ class PHGCN(NodeModel):
     def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
         out: Tensor = conv(x, edge_index, batch=batch)
         return out
+
+    @torch.no_grad()
+    def global_statistics(
+        self, x: Tensor, edge_index: Any, batch: Tensor | None = None, samples: int = 512, seed: int = 0
+    ) -> list[Statistics]:
+        r"""Tells whether global attention is used: for each layer, its number (``layer``, from 0) and the statistics of
+        :func:`phgcn.nn.attention_statistics`.
+
+        Args:
+            x, edge_index, batch: As in :meth:`forward`.
+            samples (int, optional): How many nodes are looked at. (default: :obj:`512`)
+            seed (int, optional): Which nodes. (default: :obj:`0`)
+        """
+        convs: list[Any] = list(self.convs)
+        found = []
+        for layer, (conv, features) in enumerate(zip(convs, first_inputs(convs, self, (x, edge_index, batch)), strict=True)):
+            positions, _ = conv.project(features)
+            statistics = attention_statistics(positions, conv.decay_global(), batch=batch, samples=samples, seed=seed)
+            found.append({"layer": layer, **statistics})
+        return found
 
 
 class GATEDA(NodeModel):

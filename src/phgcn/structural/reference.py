@@ -98,6 +98,17 @@ def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
     return SortedEdges(start.int(), other[edge].int(), edge.int())
 
 
+def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
+    r"""Sums the values of each node's sources.
+
+    Shapes:
+        - **values:** :math:`(N, C)`, **start:** :math:`(N + 1,)`, **source:** :math:`(E,)`
+        - **output:** :math:`(N, C)`
+    """
+    node = torch.repeat_interleave(start.diff())
+    return torch.zeros_like(values).index_add(0, node, values[source[: len(node)].long()])
+
+
 def _softmax(positions: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the weights of the edges and the norm of :class:`Attention`."""
     source, target = edge_index.long()

@@ -5,6 +5,7 @@ from .loop import Task, Training, TrainingError
 from .prediction import evaluate, predict
 from .run import EpochProgress, Plan, Run
 from .settings import Resolved, Settings, resolve
+from .suited import Suited, suit_settings
 from .tuning import TrialReport, tune
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Resolved",
     "Run",
     "Settings",
+    "Suited",
     "Task",
     "Training",
     "TrainingError",
@@ -21,5 +23,6 @@ __all__ = [
     "find",
     "predict",
     "resolve",
+    "suit_settings",
     "tune",
 ]

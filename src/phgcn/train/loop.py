@@ -1,7 +1,11 @@
-r"""Trains one model on one split of a graph, full batch, by the paper's protocol.
+r"""Trains one model on one split of a graph, full batch.
 
-Adam with a fixed learning rate.  The epoch that counts is the one with the smallest validation loss.  Test nodes are read
-only when an epoch becomes the best so far, to record its test metric: they decide nothing in this training.
+The epoch that counts is the one with the smallest validation loss, as in the paper, or with the best validation metric
+(``select``).  Test nodes are read only when an epoch becomes the best so far, to record its test metric: they decide nothing in
+this training.
+
+With ``local_epochs`` a training has two phases: the model's global path is off in the first, and switched on in the second,
+which begins with the best weights of the first and a fresh optimiser.  The best epoch of both counts.
 """
 
 from __future__ import annotations
@@ -11,13 +15,17 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 
 from ..files import read_tensors, write_tensors
 from ..nn.models import NodeModel
+from . import recipe
+from .global_path import ATTENTION, global_statistics, sample_rows
 from .metrics import hits, metric
 from .recording import record
 from .settings import Settings
@@ -36,7 +44,8 @@ class Task:
     Shapes:
         - **x:** :math:`(N, F)`, dense or sparse, **edge_index:** :math:`(2, E)`, **y:** :math:`(N,)`
         - **train**, **val**, **test:** node indices, :math:`(N_{train},)` and so on
-        - **edge_inputs:** what the model takes after ``edge_index``, e.g. the relation of each edge, :math:`(E,)`
+        - **edge_inputs:** what the model takes after ``edge_index``, e.g. the relation of each edge, :math:`(E,)`; a tensor of
+          :math:`E` rows is taken as one row per edge
     """
 
     x: Tensor
@@ -73,7 +82,10 @@ class State:
         curves (list): One row of :data:`CURVES` per epoch.
         by_loss (BestEpoch, optional): The epoch with the smallest validation loss.
         by_metric (BestEpoch, optional): The epoch with the best validation metric.
-        best_weights (dict): The model's weights after ``by_loss``.
+        best_weights (dict): The model's weights after the one of these that counts.
+        attention (list): Samples of what the global path attends to, rows of :data:`phgcn.train.global_path.ATTENTION`.
+        global_off (bool): Whether the global path is still switched off.
+        phase_start (int): How many epochs were complete when the current phase began.
         checkpoint_seconds (float): What writing checkpoints has taken, which is not in the curves.
     """
 
@@ -81,6 +93,9 @@ class State:
     by_loss: BestEpoch | None = None
     by_metric: BestEpoch | None = None
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    attention: list[tuple[float, ...]] = field(default_factory=list)
+    global_off: bool = False
+    phase_start: int = 0
     checkpoint_seconds: float = 0.0
 
     @property
@@ -102,31 +117,40 @@ class Training:
     Args:
         model (NodeModel): The model, on the task's device.
         task (Task): The graph and its split.
-        settings (Settings): Learning rate, weight decay, epochs and patience.
+        settings (Settings): Those of the training; see :mod:`phgcn.train.recipe`.
+        sample_every (int, optional): How many epochs lie between two samples of the global path, the first after the first
+            epoch; 0 takes none. (default: :obj:`0`)
     """
 
-    def __init__(self, model: NodeModel, task: Task, settings: Settings) -> None:
-        self.model, self.task, self.settings = model, task, settings
-        self.optimiser = torch.optim.Adam(
-            model.parameters(),
-            lr=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            fused=True,
-            capturable=task.x.is_cuda,  # keeps the step count on the device, as a CUDA graph needs it
-        )
-        self.state = State()
+    def __init__(self, model: NodeModel, task: Task, settings: Settings, sample_every: int = 0) -> None:
+        self.model, self.task, self.settings, self.sample_every = model, task, settings, sample_every
+        self.optimiser = recipe.make_optimiser(model, settings, task.x.device)
+        self.state = State(global_off=settings.local_epochs > 0)
+        if self.state.global_off:
+            self._set_global(False)
         self._input_accepted = False  # whether a forward pass on this input has succeeded before
+        self._compiled = False  # whether an epoch of this phase has run: its kernels are compiled, the optimiser has its state
         self._replay: Callable[[], tuple[Tensor, Tensor]] | None = None  # an epoch as a CUDA graph
         self.val_y, self.test_y, self.train_y = (task.y[nodes] for nodes in (task.val, task.test, task.train))
 
     @property
     def done(self) -> bool:
-        """Whether the maximum of epochs, or the patience, is reached."""
-        best = self.state.by_loss.epoch if self.state.by_loss else 0
-        return self.state.epoch >= self.settings.epochs or self.state.epoch - best >= self.settings.patience
+        """Whether the maximum of epochs, or the patience of the last phase, is reached."""
+        return self.state.epoch >= self.settings.epochs or (self._out_of_patience and not self.state.global_off)
+
+    @property
+    def _out_of_patience(self) -> bool:
+        chosen = self.state.by_metric if self.settings.select == "metric" else self.state.by_loss
+        since = max(chosen.epoch if chosen else 0, self.state.phase_start)
+        return self.state.epoch - since >= self.settings.patience
 
     @property
     def best(self) -> BestEpoch:
+        """The epoch that counts, by ``select``."""
+        return self.best_by_metric if self.settings.select == "metric" else self.best_by_loss
+
+    @property
+    def best_by_loss(self) -> BestEpoch:
         """The epoch with the smallest validation loss; there is one from the first epoch on."""
         assert self.state.by_loss is not None
         return self.state.by_loss
@@ -145,6 +169,9 @@ class Training:
     def epoch(self) -> tuple[float, ...]:
         """Trains for one epoch, evaluates on the validation nodes, and returns the row of :data:`CURVES`."""
         begin = time.perf_counter()
+        if self.state.global_off and (self.state.epoch >= self.settings.local_epochs or self._out_of_patience):
+            self._switch_global_on()
+        recipe.set_learning_rate(self.optimiser, self._learning_rate())
         logits, scores = self._run_epoch()
         train_loss, val_loss, val_hits = scores.tolist()  # waits for the device, once for all three
         if not (math.isfinite(train_loss) and math.isfinite(val_loss)):
@@ -154,15 +181,49 @@ class Training:
         else:
             val_metric = metric(self.task.metric, logits[self.task.val], self.val_y)
         self._update_best(logits, val_loss, val_metric)
+        self._sample_global_path()
         row = (train_loss, val_loss, val_metric, time.perf_counter() - begin)
         self.state.curves.append(row)
         return row
 
+    def _switch_global_on(self) -> None:
+        """Begins the second phase."""
+        self.model.load_state_dict(self.state.best_weights)
+        self._set_global(True)
+        self.optimiser = recipe.make_optimiser(self.model, self.settings, self.task.x.device)
+        self.state.global_off, self.state.phase_start = False, self.state.epoch
+        self._replay, self._compiled = None, False
+
+    def _set_global(self, on: bool) -> None:
+        switch: Any = getattr(self.model, "set_global", None)
+        if switch is None:
+            name = type(self.model).__name__
+            raise ValueError(
+                f"local_epochs is {self.settings.local_epochs}; allowed for {name}: 0, as it has no path to switch"
+            )
+        switch(on)
+
+    def _learning_rate(self) -> float:
+        """Returns that of the next epoch; each phase has a schedule of its own."""
+        end = min(self.settings.local_epochs, self.settings.epochs) if self.state.global_off else self.settings.epochs
+        start = self.state.phase_start
+        return recipe.learning_rate(self.settings, self.state.epoch - start, end - start)
+
+    def _sample_global_path(self) -> None:
+        """Measures what the global path attends to now, every ``sample_every`` epochs and after the first of a phase."""
+        if not self.sample_every or self.state.global_off:
+            return
+        epoch = self.state.epoch + 1
+        if epoch == self.state.phase_start + 1 or epoch % self.sample_every == 0:
+            self.state.attention += sample_rows(epoch, global_statistics(self.model, self.task.inputs))
+
     def _run_epoch(self) -> tuple[Tensor, Tensor]:
-        """Runs :meth:`_step_and_evaluate`: as a CUDA graph if the model is recordable and its kernels have been compiled."""
+        """Runs :meth:`_step_and_evaluate`: as a CUDA graph if it can be recorded, and its kernels have been compiled."""
         if self._replay is None:
-            if not (self._input_accepted and self.model.recordable(self.task.x)):
-                return self._step_and_evaluate()
+            if not (self._compiled and recipe.fixed_shapes(self.settings) and self.model.recordable(self.task.x)):
+                result = self._step_and_evaluate()
+                self._compiled = True
+                return result
             self._replay = record(self._step_and_evaluate, self.task.x.device)
         return self._replay()
 
@@ -181,26 +242,31 @@ class Training:
     def _step(self) -> Tensor:
         self.model.train()
         self.optimiser.zero_grad()
-        loss = cross_entropy(self._forward()[self.task.train], self.train_y)
+        logits = self._forward(recipe.drop_inputs(self.task.inputs, self.settings))
+        loss = cross_entropy(logits[self.task.train], self.train_y, label_smoothing=self.settings.label_smoothing)
         loss.backward()
+        if self.settings.clip_norm:
+            clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimiser.step()
         return loss.detach()
 
     @torch.no_grad()
     def _logits(self) -> Tensor:
         self.model.eval()
-        return self._forward()
+        return self._forward(self.task.inputs)
 
-    def _forward(self) -> Tensor:
+    def _forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Computes the logits, in float32 with ``amp`` too."""
         try:
-            out: Tensor = self.model(*self.task.inputs)
+            with recipe.autocast(self.settings, self.task.x.device):
+                out: Tensor = self.model(*inputs)
         except ValueError as error:
             if not self._input_accepted:
                 raise
             # The layers accepted this input before, so the weights are to blame: they are not finite, or far too large.
             raise self._diverged(str(error)) from None
         self._input_accepted = True
-        return out
+        return out.float() if self.settings.amp else out
 
     def _diverged(self, reason: str) -> TrainingError:
         return TrainingError(f"no finite loss in epoch {self.state.epoch + 1} ({reason}); try a smaller learning_rate")
@@ -210,16 +276,24 @@ class Training:
         state = self.state
         best_loss = state.by_loss is None or val_loss < state.by_loss.val_loss
         top = state.by_metric
-        best_metric = top is None or (val_metric, -val_loss) > (top.val_metric, -top.val_loss)
+        best_metric = top is None or _metric_order(val_metric, val_loss) > _metric_order(top.val_metric, top.val_loss)
         if not (best_loss or best_metric):
             return
         test_metric = metric(self.task.metric, logits[self.task.test], self.test_y)
         best = BestEpoch(state.epoch + 1, val_loss, val_metric, test_metric)
         if best_loss:
             state.by_loss = best
-            state.best_weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         if best_metric:
             state.by_metric = best
+        if best is self.best:
+            state.best_weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    def global_attention(self) -> list[dict[str, Any]]:
+        """Returns the statistics of the global path with the best weights, which it loads: for a training that is done."""
+        self.model.load_state_dict(self.state.best_weights)
+        if self.settings.local_epochs:
+            self._set_global(True)
+        return global_statistics(self.model, self.task.inputs)
 
     # Checkpoints
 
@@ -231,9 +305,12 @@ class Training:
             tensors |= {f"adam.{name}.{key}": value for key, value in self.optimiser.state[parameter].items()}
         tensors |= {f"random.{name}": value for name, value in _random_states(self.task.x.device).items()}
         tensors["curves"] = torch.tensor(self.state.curves, dtype=torch.float64)
+        tensors["attention"] = torch.tensor(self.state.attention, dtype=torch.float64).reshape(-1, len(ATTENTION))
         about = {
-            "by_loss": asdict(self.best),
+            "by_loss": asdict(self.best_by_loss),
             "by_metric": asdict(self.best_by_metric),
+            "global_off": self.state.global_off,
+            "phase_start": self.state.phase_start,
             "checkpoint_seconds": self.state.checkpoint_seconds,
         }
         write_tensors(path, tensors, about)
@@ -247,16 +324,26 @@ class Training:
 
         try:
             self.model.load_state_dict(part("model."))
+            self.optimiser = recipe.make_optimiser(self.model, self.settings, self.task.x.device)
             for name, parameter in self.model.named_parameters():
                 self.optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in part(f"adam.{name}.").items()}
             self.state.curves = [tuple(row) for row in tensors["curves"].tolist()]
+            self.state.attention = [tuple(row) for row in tensors["attention"].tolist()]
             self.state.best_weights = {name: value.to(self.task.x.device) for name, value in part("best.").items()}
             self.state.by_loss, self.state.by_metric = BestEpoch(**about["by_loss"]), BestEpoch(**about["by_metric"])
+            self.state.global_off, self.state.phase_start = about["global_off"], about["phase_start"]
             self.state.checkpoint_seconds = about["checkpoint_seconds"]
         except (KeyError, RuntimeError, TypeError) as error:
             raise ValueError(f"{path}: not a checkpoint of this training ({str(error).splitlines()[0]})") from None
+        if self.settings.local_epochs:
+            self._set_global(not self.state.global_off)
         _set_random_states(part("random."), self.task.x.device)
-        self._replay = None  # a recorded epoch would update the optimiser's old tensors
+        self._replay, self._compiled = None, False  # a recorded epoch would update the optimiser's old tensors
+
+
+def _metric_order(val_metric: float, val_loss: float) -> tuple[float, float]:
+    """Returns what orders epochs by metric, ties by the smaller loss; a metric that is NaN, as of no nodes, is the smallest."""
+    return (-math.inf if math.isnan(val_metric) else val_metric), -val_loss
 
 
 def _random_states(device: torch.device) -> dict[str, Tensor]:

@@ -12,7 +12,9 @@ from torch_geometric.data import Data
 from ..files import write_csv
 from ..text import without_formula
 from . import graph as graphs
+from .global_path import global_statistics, summarise
 from .metrics import confusion, mean_and_deviation, metric
+from .recipe import autocast
 from .run import Run, Trial, edges, prepare
 
 
@@ -29,17 +31,19 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
             f"{data.name}: the graph has {data.x.size(1)} features; allowed: {features}, as {run.folder} was trained on"
         )
     x = graphs.features_on_device(data.x, run.plan.settings.normalise, run.plan.device)
-    out: Tensor = run.model(trial).to(run.plan.device)(x, *edges(run.plan, data))
-    return out.cpu()
+    with autocast(run.plan.settings, x.device):
+        out: Tensor = run.model(trial).to(run.plan.device)(x, *edges(run.plan, data))
+    return out.float().cpu() if run.plan.settings.amp else out.cpu()
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:
-    """Computes the metrics of a finished run again from its weights, and the confusion matrix of its test nodes."""
+    """Computes the metrics of a finished run again from its weights, the confusion matrix of its test nodes, and what its
+    global path attends to."""
     result = run.result()
     tasks = prepare(run.plan, data)
     names = graphs.class_names(data)
     table = torch.zeros(len(names), len(names), dtype=torch.int64)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for trial in run.plan.trials():
         out, task = logits(run, trial, data), tasks[trial.split]
         test, y = task.test.cpu(), data.y
@@ -48,7 +52,8 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
             part: metric(run.plan.metric, out[nodes], y[nodes])
             for part, nodes in (("train", task.train.cpu()), ("val", task.val.cpu()), ("test", test))
         }
-        rows.append({"split": trial.split, "repeat": trial.repeat, **metrics})
+        attention = global_statistics(run.model(trial).to(run.plan.device), task.inputs)
+        rows.append({"split": trial.split, "repeat": trial.repeat, **metrics, "global_attention": attention})
     mean, deviation = mean_and_deviation([row["test"] for row in rows])
     return {
         "run": str(run.folder),
@@ -58,6 +63,7 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
         "test": {"mean": mean, "std": deviation},
         "as_recorded": all(row["test"] == trial["test"] for row, trial in zip(rows, result["splits"], strict=True)),
         "splits": rows,
+        "global_path": summarise([row["global_attention"] for row in rows], int(data.num_nodes)),
         "classes": names,
         "confusion": table.tolist(),
         "per_class": [_class_scores(table, number, name) for number, name in enumerate(names)],
@@ -72,13 +78,16 @@ def _class_scores(table: Tensor, number: int, name: str) -> dict[str, Any]:
 
 
 def choose_trial(run: Run, split: int | None = None) -> Trial:
-    """Returns the finished trial with the smallest validation loss, of one split or (by default) of all."""
+    """Returns the best finished trial, by validation loss or metric as ``select`` says, of one split or (by default) of all."""
     if split is not None and not 0 <= split < run.plan.splits:
         raise ValueError(f"split is {split}; allowed: 0 to {run.plan.splits - 1}")
     trials = [trial for trial in run.plan.trials() if split in (None, trial.split) and run.finished(trial)]
     if not trials:
         raise ValueError(f"{run.folder}: nothing is trained yet; `phgcn train ... --out {run.folder} --resume` does that")
-    return min(trials, key=lambda trial: run.trial_result(trial)["val_loss"])
+    results = {trial: run.trial_result(trial) for trial in trials}
+    if run.plan.settings.select == "metric":
+        return max(trials, key=lambda trial: (results[trial]["val_metric"], -results[trial]["val_loss"]))
+    return min(trials, key=lambda trial: results[trial]["val_loss"])
 
 
 def predict(run: Run, source: str, path: str | Path, split: int | None = None, spreadsheet: bool = False) -> dict[str, Any]:
@@ -88,7 +97,7 @@ def predict(run: Run, source: str, path: str | Path, split: int | None = None, s
         run (Run): A run with at least one trained split.
         source (str): A graph's name or path; any graph with the same features.
         path (str or Path): The CSV to write.
-        split (int, optional): The split whose model predicts. (default: :obj:`None`, that with the smallest validation loss)
+        split (int, optional): The split whose model predicts. (default: :obj:`None`, the best on validation nodes)
         spreadsheet (bool, optional): Puts an apostrophe before ids and classes that a spreadsheet would take for formulas;
             else they are written as they are, to be joined with other tables. (default: :obj:`False`)
     """

@@ -4,8 +4,9 @@ r"""A run: one model trained on several splits of one graph, and the folder that
 
     RUN/run.json                    what was asked for, written first
     RUN/config.toml                 the settings, each with its meaning
-    RUN/split-00.safetensors        the weights with the smallest validation loss, and the split's result
+    RUN/split-00.safetensors        the weights of the best epoch, by validation loss or metric, and the split's result
     RUN/split-00.csv                its curves
+    RUN/attention-split-00.csv      samples of what its global path attends to, if the model has one
     RUN/split-00.state-000042.safetensors   the latest checkpoint, after epoch 42, until the split is trained
     RUN/result.json                 the result, written last
 
@@ -34,11 +35,17 @@ from ..registry import find_model
 from . import graph as graphs
 from . import settings as config
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files
+from .global_path import ATTENTION
 from .loop import CURVES, Task, Training, TrainingError
-from .metrics import METRICS, mean_and_deviation
+from .metrics import METRICS
+from .recipe import check_amp
+from .result import run_result, split_result
 from .settings import Settings
 
 FORMAT = 1
+
+SAMPLE_EVERY = 25
+"""Epochs between two samples of the global path: one costs about a forward pass, so that all cost about a hundredth."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ class Plan:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed is {self.seed}; allowed: 0 to {2**31 - 1}")
         check_device(self.device)
+        check_amp(self.settings, self.device)
 
     def trials(self) -> list[Trial]:
         return [Trial(split, repeat, self) for split in range(self.splits) for repeat in range(self.repeats)]
@@ -240,7 +248,7 @@ class Run:
                     self._train_trial(trial, tasks[trial.split], schedule, on_epoch, tensorboard)
                 for checkpoint in checkpoint_files(self.folder, trial.name):
                     checkpoint.unlink()
-            result = summary(self.plan, self.about, [self.trial_result(trial) for trial in self.plan.trials()])
+            result = run_result(self.plan, self.about, [self.trial_result(trial) for trial in self.plan.trials()])
             write_json(self.folder / "result.json", result)
         return result
 
@@ -248,7 +256,7 @@ class Run:
         self, trial: Trial, task: Task, schedule: CheckpointSchedule, on_epoch: OnEpoch, tensorboard: bool
     ) -> None:
         with seeded(trial.seed, task):
-            training = start(self.plan, task)
+            training = start(self.plan, task, SAMPLE_EVERY)
             checkpoints = Checkpoints(self.folder, trial.name, training, schedule)
             checkpoints.restore()
             log = _curve_log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard)
@@ -258,7 +266,7 @@ class Run:
                     try:
                         checkpoints.save_if_due()
                         log_row(training.state.epoch, row)
-                        on_epoch(EpochProgress(trial, training.state.epoch, row, training.best.val_loss))
+                        on_epoch(EpochProgress(trial, training.state.epoch, row, training.best_by_loss.val_loss))
                         interrupt.check()
                     except KeyboardInterrupt:
                         checkpoints.save()
@@ -269,7 +277,9 @@ class Run:
         """Writes the curves, then the weights, which make the trial count as finished."""
         rows = [(number, *row) for number, row in enumerate(training.state.curves, start=1)]
         write_csv(self.folder / f"{trial.name}.csv", ("epoch", *CURVES), rows)
-        write_tensors(self._weights(trial), training.state.best_weights, outcome(trial, training))
+        if training.state.attention:
+            write_csv(self.folder / f"attention-{trial.name}.csv", ATTENTION, training.state.attention)
+        write_tensors(self._weights(trial), training.state.best_weights, split_result(trial, training))
 
 
 def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
@@ -317,9 +327,9 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
         yield
 
 
-def start(plan: Plan, task: Task) -> Training:
-    """Returns a training of the plan's model before its first epoch."""
-    return Training(build_model(plan, task.x.size(1), task.classes).to(plan.device), task, plan.settings)
+def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
+    """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs."""
+    return Training(build_model(plan, task.x.size(1), task.classes).to(plan.device), task, plan.settings, sample_every)
 
 
 @contextmanager
@@ -342,55 +352,3 @@ def _curve_log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int
                 writer.add_scalar(name, value, number)
 
         yield log_row
-
-
-# Results
-
-
-def outcome(trial: Trial, training: Training) -> dict[str, Any]:
-    """Returns the result of one trial.  Its ``seconds`` are those of all epochs and checkpoints."""
-    by_loss, by_metric = training.best, training.best_by_metric
-    times = [row[CURVES.index("seconds")] for row in training.state.curves]
-    return {
-        "split": trial.split,
-        "repeat": trial.repeat,
-        "seed": trial.seed,
-        "test": by_loss.test_metric,
-        "test_at_best_val_metric": by_metric.test_metric,
-        "val_loss": by_loss.val_loss,
-        "val_metric": by_loss.val_metric,
-        "best_epoch": by_loss.epoch,
-        "epochs": training.state.epoch,
-        "seconds": sum(times) + training.state.checkpoint_seconds,
-        "seconds_per_epoch": sorted(times)[len(times) // 2],
-    }
-
-
-def summary(plan: Plan, about: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the result of a run from the results of its trials."""
-
-    def spread(key: str) -> dict[str, float]:
-        mean, deviation = mean_and_deviation([row[key] for row in rows])
-        return {"mean": mean, "std": deviation}
-
-    times = sorted(row["seconds_per_epoch"] for row in rows)
-    return {
-        "graph": about["graph"]["name"],
-        "source": plan.source,
-        "model": plan.model,
-        "protocol": plan.protocol,
-        "metric": plan.metric,
-        "config": about["settings"],
-        "seed": plan.seed,
-        "seeds": [row["seed"] for row in rows],
-        "test": spread("test"),
-        "test_at_best_val_metric": spread("test_at_best_val_metric"),
-        "val_loss": spread("val_loss"),
-        "val_metric": spread("val_metric"),
-        "epochs": sum(row["epochs"] for row in rows),
-        "seconds": sum(row["seconds"] for row in rows),
-        "seconds_per_epoch": times[len(times) // 2],
-        "splits": rows,
-        "versions": about["versions"],
-        "provenance": provenance(plan.seed, plan.device),
-    }

@@ -1,8 +1,9 @@
 r"""The settings of a training: their meaning, the values allowed, and where they come from.
 
-Settings are the defaults, then the table ``[graph.model]`` of ``configs.toml``, which holds what was tuned, or instead of it a
-file of the user's (``--config``), then single changes (``--set``).  A file holds one setting per line, ``heads = 8``, and may
-name its ``model``.  Which settings a model takes is written in :mod:`phgcn.registry`.
+Settings are the defaults, or for ``global-gnn`` those that suit the graph (:mod:`phgcn.train.suited`), then the table
+``[graph.model]`` of ``configs.toml``, which holds what was tuned, or instead of it a file of the user's (``--config``), then
+single changes (``--set``).  A tuned table starts from the defaults, whatever suits the graph.  A file holds one setting per
+line, ``heads = 8``, and may name its ``model``.  Which settings a model takes is written in :mod:`phgcn.registry`.
 """
 
 from __future__ import annotations
@@ -36,12 +37,20 @@ def _count(default: int, meaning: str) -> Any:
     return _setting(default, meaning, f"whole numbers from 1 to {MOST}", lambda value: 1 <= value <= MOST)
 
 
+def _count_from_0(default: int, meaning: str) -> Any:
+    return _setting(default, meaning, "whole numbers from 0 on", lambda value: value >= 0)
+
+
 def _share(default: float, meaning: str) -> Any:
     return _setting(default, meaning, "numbers from 0 to below 1", lambda value: 0 <= value < 1)
 
 
 def _positive(default: float, meaning: str) -> Any:
     return _setting(default, meaning, "positive numbers", lambda value: 0 < value < float("inf"))
+
+
+def _not_negative(default: float, meaning: str) -> Any:
+    return _setting(default, meaning, "numbers from 0 on", lambda value: 0 <= value < float("inf"))
 
 
 def _switch(default: bool, meaning: str) -> Any:
@@ -56,17 +65,34 @@ def _choice(default: str, meaning: str, choices: Sequence[str]) -> Any:
 class Settings:
     """What a model and its training are made of; the defaults are those of no graph in particular."""
 
-    hidden_channels: int = _count(8, "channels per head, or per virtual node of Geom-GCN, of the hidden layers")
+    hidden_channels: int = _count(
+        8, "channels per head, or per virtual node of Geom-GCN, of the hidden layers; of GlobalGNN the whole width"
+    )
     heads: int = _count(8, "attention heads; GCN and MLP have hidden layers of heads x hidden_channels")
-    num_layers: int = _count(2, "layers, the output layer included")
-    dropout: float = _share(0.5, "dropout of the input of every layer")
+    num_layers: int = _count(2, "layers, the output layer included; of GlobalGNN those between its first and last linear map")
+    local: str = _choice("gcn", "the layer that reads neighbours; none is an MLP", ("gcn", "sage", "gat", "gin", "eda", "none"))
+    body: str = _choice(
+        "residual", "how local layers are joined: added, or multiplied as in Polynormer", ("residual", "polynomial")
+    )
+    jk: str = _choice(
+        "last", "which layers the output reads: the last, the sum of all, or all side by side", ("last", "sum", "cat")
+    )
+    global_layers: int = _count_from_0(
+        0, "global attention blocks, each behind a gate that starts at 0; 0 is the local network alone"
+    )
+    global_at: str = _choice("top", "where these blocks are: after the last local layer, or one in each", ("top", "each"))
+    dropout: float = _share(0.5, "dropout of the input of every layer; of GlobalGNN of its output")
+    input_dropout: float = _share(0.0, "dropout of the features before the first layer")
     attention_dropout: float = _share(0.0, "dropout of attention")
+    global_dropout: float = _share(0.0, "dropout of what a global attention block adds")
     norm: str = _choice("none", "normalisation between layers", ("none", "batch", "layer"))
     residual: bool = _switch(False, "a learned channel for the node itself")
     embedding_dim: int = _count(4, "dimensions of the embedding that distances are taken in")
     decay_local: float = _positive(1.0, "how fast attention to neighbours decays with distance")
     decay_global: float = _positive(10.0, "how fast attention to all nodes decays with distance")
-    learn_decay: bool = _switch(False, "learn both decays, starting from these")
+    decay: float = _positive(1.0, "the same for the global attention blocks of GlobalGNN")
+    learn_decay: bool = _switch(False, "learn the decays, starting from these")
+    mass: bool = _switch(False, "also give the density around each node, the log of the softmax denominator, to the blocks")
     method: str = _choice(
         "auto",
         "global attention; auto is exact where that is quicker",
@@ -76,20 +102,44 @@ class Settings:
         "computed", "neighbours in latent space: ours, or those that Geom-GCN published", ("computed", "published")
     )
     normalise: bool = _switch(False, "divide each node's features by the sum of their absolute values")
-    learning_rate: float = _positive(0.005, "Adam's fixed learning rate")
-    weight_decay: float = _setting(5e-4, "Adam's weight decay", "numbers from 0 on", lambda value: 0 <= value < float("inf"))
+    learning_rate: float = _positive(0.005, "Adam's learning rate, the largest of the schedule")
+    schedule: str = _choice(
+        "constant", "the learning rate after the warm-up: constant, or falling to 0 along a cosine", ("constant", "cosine")
+    )
+    warmup: int = _count_from_0(0, "epochs in which the learning rate rises linearly from 0")
+    weight_decay: float = _not_negative(5e-4, "Adam's weight decay; never of gates, decays and norms of GlobalGNN")
+    clip_norm: float = _not_negative(0.0, "upper bound of the norm of all gradients; 0 is none")
+    label_smoothing: float = _share(0.0, "share of each training label that is spread over all classes")
+    edge_dropout: float = _share(0.0, "share of edges left out of each training step, at random")
+    node_dropout: float = _share(0.0, "share of nodes whose features are left out of each training step, at random")
+    amp: bool = _switch(False, "compute in bfloat16 where torch's autocast does; on a GPU only")
     epochs: int = _count(1000, "epochs at most")
-    patience: int = _count(100, "epochs without a smaller validation loss before training stops")
+    local_epochs: int = _count_from_0(
+        0, "of these the first ones at most, without global attention; then it is switched on, from the best weights so far"
+    )
+    patience: int = _count(
+        100, "epochs without a better one, by select, before training stops or global attention is switched on"
+    )
+    select: str = _choice(
+        "loss",
+        "the epoch that counts: smallest validation loss, or best validation metric (ties: smaller loss)",
+        ("loss", "metric"),
+    )
 
 
-_TRAINING = ("normalise", "learning_rate", "weight_decay", "epochs", "patience")
+_TRAINING = (
+    "normalise", "learning_rate", "schedule", "warmup", "weight_decay", "clip_norm", "label_smoothing", "edge_dropout",
+    "node_dropout", "amp", "epochs", "patience", "select",
+)  # fmt: skip
+"""Settings of every training, whatever the model."""
+
 _FIELDS = {entry.name: entry for entry in fields(Settings)}
 
 
 def keys(model: str) -> list[str]:
     """Returns all settings of a training of this model, in the order of the files."""
     entry = find_model(model)
-    taken = {*entry.settings, *entry.edge_settings, *_TRAINING}
+    taken = {*entry.settings, *entry.edge_settings, *entry.training_settings, *_TRAINING}
     if unknown := sorted(taken - set(_FIELDS)):
         raise ValueError(f"{model} is registered with the setting {unknown[0]!r}; allowed: {', '.join(_FIELDS)}")
     return [key for key in _FIELDS if key in taken]
@@ -123,32 +173,45 @@ def _checked(key: str, value: Any, source: str) -> Any:
 class Resolved(NamedTuple):
     """The settings of a training, and for each that the model uses where it comes from.
 
-    Sources are ``"default"``, ``"configs.toml [graph.model]"``, the path of a file, ``"--set"`` and ``"fixed by MODEL"``.
+    Sources are ``"default"``, ``"suited to ..."``, ``"configs.toml [graph.model]"``, the path of a file, ``"--set"`` and
+    ``"fixed by MODEL"``.
     """
 
     settings: Settings
     sources: dict[str, str]
 
 
-def resolve(model: str, graph: str | None = None, config: str | Path | None = None, changes: Sequence[str] = ()) -> Resolved:
-    """Collects the settings of a training: the defaults, then a table or file, then single changes.
+def resolve(
+    model: str,
+    graph: str | None = None,
+    config: str | Path | None = None,
+    changes: Sequence[str] = (),
+    suited: tuple[Mapping[str, Any], str] | None = None,
+) -> Resolved:
+    """Collects the settings of a training: the defaults, then those that suit the graph, then a table or file, then single
+    changes.
 
     Args:
         model (str): The model's name.
         graph (str, optional): The graph's name, to find its table in ``configs.toml``. (default: :obj:`None`)
         config (str or Path, optional): A file to read instead of that table. (default: :obj:`None`)
         changes (list of str, optional): Settings as ``"heads=4"``. (default: none)
+        suited (tuple, optional): Settings to start from instead of the defaults, and how to name their source, as
+            :func:`phgcn.train.suit_settings` returns them. Without effect where there is a table for the graph.
+            (default: :obj:`None`)
     """
     entry = find_model(model)
     if config is not None:
-        source = str(config)
-        values = _read_for(model, Path(config))
+        steps = [(_read_for(model, Path(config)), str(config))]
     else:
-        source, values = tuned_source(model, graph), tuned(model, graph)
-    changed = dict(map(_parse, changes))
-    settings = change(change(Settings(), values, model, source), changed, model, "--set")
-    sources = dict.fromkeys(keys(model), DEFAULT)
-    sources |= dict.fromkeys(values, source) | dict.fromkeys(changed, "--set")
+        steps = [(tuned(model, graph), tuned_source(model, graph))]
+    if suited is not None and not (config is None and steps[0][0]):
+        steps.insert(0, (dict(suited[0]), suited[1]))
+    steps.append((dict(map(_parse, changes)), "--set"))
+    settings, sources = Settings(), dict.fromkeys(keys(model), DEFAULT)
+    for values, source in steps:
+        settings = change(settings, values, model, source)
+        sources |= dict.fromkeys(values, source)
     return Resolved(settings, sources | dict.fromkeys(entry.fixed, f"fixed by {model}"))
 
 

@@ -219,7 +219,7 @@ def _mean_loss(plan: Plan, tasks: list[Task], trial: optuna.Trial) -> float:
             except TrainingError as error:  # such settings are not worth more time
                 trial.set_user_attr("error", str(error))
                 raise optuna.TrialPruned from None
-        losses.append(training.best.val_loss)
+        losses.append(training.best_by_loss.val_loss)
         trial.report(sum(losses) / len(losses), len(losses))
         if len(losses) < len(plan.trials()) and trial.should_prune():
             raise optuna.TrialPruned

@@ -1,5 +1,7 @@
-r"""Attention to neighbours in Numba, on all cores."""
+r"""Attention to neighbours, and sums over them, in Numba, on all cores."""
 
 from .attend import backward, forward
+from .edges import sort_edges
+from .sums import sum_rows
 
-__all__ = ["backward", "forward"]
+__all__ = ["backward", "forward", "sort_edges", "sum_rows"]

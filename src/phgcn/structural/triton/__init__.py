@@ -1,5 +1,7 @@
-r"""Attention to neighbours in Triton, on a GPU."""
+r"""Attention to neighbours, and sums over them, in Triton, on a GPU."""
 
 from .attend import backward, forward
+from .edges import sort_edges
+from .sums import sum_rows
 
-__all__ = ["backward", "forward"]
+__all__ = ["backward", "forward", "sort_edges", "sum_rows"]

@@ -1,0 +1,136 @@
+r"""Global attention behind a gate: a block that can be put into any network and changes nothing until it has learned to."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric.nn import Linear
+from torch_geometric.nn.inits import zeros
+
+from ..checks import blame_inputs, check_choices, check_dropout, check_features, check_multiple, check_sizes
+from ..functional import Backend, Method, choose_method, global_attention
+from .decay import Decay
+from .global_attention import drop_targets
+
+
+class GlobalBlock(torch.nn.Module):
+    r"""Adds to each node what it gathers from all nodes of its graph, times a gate that is learned from 0 on.
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \mathbf{x}_i + \mathbf{g} \odot \mathbf{W}_o \Big( \big\Vert_{h=1}^H
+        \sum_j \alpha^h_{ij} \mathbf{W}^h_v \mathbf{z}_j \Big), \qquad
+        \alpha^h_{ij} \propto \exp(-\lambda_h \lVert \mathbf{P}^h \mathbf{z}_i - \mathbf{P}^h \mathbf{z}_j \rVert), \qquad
+        \mathbf{z}_i = \mathrm{LayerNorm}(\mathbf{x}_i)
+
+    As the gate :math:`\mathbf{g}` starts at 0, a network with this block starts as the same network without it.  The layer norm
+    has no parameters of its own, as the linear maps after it have them.
+
+    Args:
+        channels (int): Size of each input and output sample, a multiple of ``heads``.
+        heads (int, optional): Number of attention heads. (default: :obj:`4`)
+        embedding_dim (int, optional): Size of the embeddings :math:`\mathbf{P} \mathbf{z}_i`. (default: :obj:`4`)
+        decay (float, optional): The coefficient :math:`\lambda`. (default: :obj:`1.0`)
+        learn_decay (bool, optional): If set to :obj:`True`, :math:`\lambda` is learned for each head, from ``decay`` on.
+            (default: :obj:`True`)
+        mass (bool, optional): If set to :obj:`True`, :math:`\mathbf{W}_o` also gets the logarithm of each head's softmax
+            denominator, which tells how many nodes are near: a mean alone forgets that. (default: :obj:`False`)
+        dropout (float, optional): Dropout probability of the values that are attended to, as in
+            :class:`phgcn.nn.GlobalAttention`, and of what is gathered from them. (default: :obj:`0.0`)
+        method (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
+        backend (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
+
+    Shapes:
+        - **input:** node features :math:`(N, C)`; the graph of each node :math:`(N,)`, in any order
+        - **output:** node features :math:`(N, C)`
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int = 4,
+        embedding_dim: int = 4,
+        decay: float = 1.0,
+        learn_decay: bool = True,
+        mass: bool = False,
+        dropout: float = 0.0,
+        method: Method = "auto",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__()
+        check_sizes(1, channels=channels, heads=heads, embedding_dim=embedding_dim)
+        check_multiple("channels", channels, "heads", heads)
+        check_dropout("dropout", dropout)
+        check_choices(method, backend)
+        self.channels = channels
+        self.heads = heads
+        self.embedding_dim = embedding_dim
+        self.mass = mass
+        self.dropout = dropout
+        self.method = method
+        self.backend = backend
+        self.lin_position = Linear(channels, heads * embedding_dim, bias=False, weight_initializer="glorot")
+        self.lin_value = Linear(channels, channels, bias=False, weight_initializer="glorot")
+        self.lin_out = Linear(channels + heads * mass, channels, weight_initializer="glorot", bias_initializer="zeros")
+        self.decay = Decay("decay", decay, heads, learn_decay)
+        self.gate = Parameter(torch.empty(channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        for module in (self.lin_position, self.lin_value, self.lin_out, self.decay):
+            module.reset_parameters()
+        zeros(self.gate)
+
+    def forward(self, x: Tensor, batch: Tensor | None = None) -> Tensor:
+        r"""Runs the forward pass of the module.
+
+        Args:
+            x (torch.Tensor): The node features.
+            batch (torch.Tensor, optional): The graph of each node, in any order; attention never crosses graphs.
+                (default: :obj:`None`, one graph)
+        """
+        return x + self.update(x, batch)
+
+    def update(self, x: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Computes what :meth:`forward` adds to ``x``."""
+        check_features(x, self.channels, self.gate)
+        normed = F.layer_norm(x, (self.channels,))
+        values = self.lin_value(normed).view(-1, self.heads, self.channels // self.heads)
+        attend: Any = partial(
+            global_attention,
+            self._embed(normed),
+            drop_targets(values, self.dropout, self.training),
+            decay=self.decay(),
+            batch=batch,
+            method=self.method,
+            backend=self.backend,
+        )
+        with blame_inputs(x=x):
+            out, mass = attend(return_mass=True) if self.mass else (attend(), None)
+        gathered = F.dropout(out.flatten(1), self.dropout, self.training)
+        if mass is not None:
+            gathered = torch.cat([gathered, mass.to(gathered.dtype)], dim=1)
+        update: Tensor = self.gate * self.lin_out(gathered)
+        return update
+
+    def positions(self, x: Tensor) -> Tensor:
+        r"""Computes the embeddings :math:`\mathbf{P} \mathbf{z}_i` that distances are taken between, :math:`(N, H, D)`."""
+        return self._embed(F.layer_norm(x, (self.channels,)))
+
+    def _embed(self, normed: Tensor) -> Tensor:
+        positions: Tensor = self.lin_position(normed).view(-1, self.heads, self.embedding_dim)
+        return positions
+
+    def recordable(self, nodes: int) -> bool:
+        """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot."""
+        method = choose_method(self.method, nodes * nodes, self.embedding_dim, "cuda")
+        return self.backend in ("auto", "triton") and method == "exact"
+
+    def __repr__(self) -> str:
+        mass = ", mass=True" if self.mass else ""
+        return f"{self.__class__.__name__}({self.channels}, heads={self.heads}, embedding_dim={self.embedding_dim}{mass})"

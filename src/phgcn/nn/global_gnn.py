@@ -1,0 +1,239 @@
+r"""A strong local network with global attention behind gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric.nn import Linear
+
+from ..checks import blame_inputs, check_choice, check_dropout, check_features, check_sizes
+from ..functional import Backend, Method
+from .attention_statistics import Statistics, attention_statistics, first_inputs
+from .decay import Decay
+from .global_block import GlobalBlock
+from .local_block import NORMS, LocalBlock
+from .local_conv import Local, local_recordable, make_local, prepare_edges
+from .models import drop_features
+
+BODIES = ("residual", "polynomial")
+JUMPS = ("last", "sum", "cat")
+PLACES = ("top", "each")
+
+
+class GlobalGNN(torch.nn.Module):
+    r"""A linear map, ``num_layers`` local layers with residuals and norms, global attention behind gates, a linear map.
+
+    With ``global_layers=0`` it is the classic network of the `"Classic GNNs are Strong Baselines"
+    <https://arxiv.org/abs/2406.08993>`_ paper, each layer
+
+    .. math::
+        \mathbf{x}^{\prime} = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{conv}(\mathbf{x}) +
+        \mathbf{W} \mathbf{x}))).
+
+    Global attention (:class:`phgcn.nn.GlobalBlock`) has gates that start at 0.  So the network with it starts as the one
+    without, bit for bit, for the same seed: global parts are drawn last, and leave torch's random generator as it was.
+
+    Args:
+        in_channels (int): Size of each input sample, or :obj:`-1` to derive the size from the first input.
+        hidden_channels (int): Size of each hidden sample, all heads together.
+        out_channels (int): Size of each output sample.
+        num_layers (int, optional): Number of local layers. (default: :obj:`2`)
+        local (str or class, optional): The local layer: PyG's ``"gcn"``, ``"sage"``, ``"gat"`` or ``"gin"``; ``"eda"``, which
+            is :class:`phgcn.nn.EDAConv`; ``"none"``, a linear map of each node alone; or any layer's class, called with the
+            sizes of input and output. (default: :obj:`"gcn"`)
+        body (str, optional): ``"residual"``, the layers above; or ``"polynomial"``, those of `"Polynormer"
+            <https://arxiv.org/abs/2403.01232>`_ (:class:`phgcn.nn.local_block.LocalBlock`), whose outputs are summed.
+            (default: :obj:`"residual"`)
+        norm (str, optional): ``"batch"``, ``"layer"`` (over the channels of each node), or :obj:`None`.
+            (default: :obj:`"batch"`)
+        jk (str, optional): What follows the layers gets: ``"last"``, the output of the last, in a polynomial body the sum; the
+            ``"sum"`` of all; or all concatenated, ``"cat"``. (default: :obj:`"last"`)
+        global_layers (int, optional): Number of global blocks at the top; with ``global_at="each"``, any positive number
+            stands for one in each layer. (default: :obj:`0`)
+        global_at (str, optional): ``"top"``, after the local layers; or ``"each"``, in each layer, added before its norm.
+            (default: :obj:`"top"`)
+        dropout (float, optional): Dropout probability of the output of the first linear map and of each layer.
+            (default: :obj:`0.5`)
+        global_dropout (float, optional): Dropout probability in global attention. (default: :obj:`0.0`)
+        input_dropout (float, optional): Dropout probability of the input features. (default: :obj:`0.0`)
+        residual (bool, optional): If set to :obj:`False`, :math:`\mathbf{W} \mathbf{x}` is left out. (default: :obj:`True`)
+        heads (int, optional): Number of heads of global attention, and of the local layers ``"gat"`` and ``"eda"``, each with
+            ``hidden_channels / heads`` channels. (default: :obj:`4`)
+        embedding_dim, decay, learn_decay, mass, method, backend (optional): As in :class:`phgcn.nn.GlobalBlock`.
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO; edge indices :math:`(2, E)`, or
+          the other formats that :class:`phgcn.nn.EDAConv` takes; the graph of each node :math:`(N,)`, in any order
+        - **output:** node features :math:`(N, F_{out})`
+    """
+
+    use_global: bool
+    """Whether global attention is computed; without it, the network is its local part. True at the start."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        local: Local = "gcn",
+        body: str = "residual",
+        norm: str | None = "batch",
+        jk: str = "last",
+        global_layers: int = 0,
+        global_at: str = "top",
+        dropout: float = 0.5,
+        global_dropout: float = 0.0,
+        *,
+        input_dropout: float = 0.0,
+        residual: bool = True,
+        heads: int = 4,
+        embedding_dim: int = 4,
+        decay: float = 1.0,
+        learn_decay: bool = True,
+        mass: bool = False,
+        method: Method = "auto",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__()
+        sizes = {"hidden_channels": hidden_channels, "out_channels": out_channels, "num_layers": num_layers, "heads": heads}
+        check_sizes(in_channels, **sizes)
+        if not isinstance(global_layers, int) or global_layers < 0:
+            raise ValueError(f"global_layers is {global_layers!r}; allowed: a non-negative integer")
+        check_choice("body", body, BODIES)
+        check_choice("norm", norm, (*NORMS, None))
+        check_choice("jk", jk, JUMPS)
+        check_choice("global_at", global_at, PLACES)
+        for name, share in (("dropout", dropout), ("global_dropout", global_dropout), ("input_dropout", input_dropout)):
+            check_dropout(name, share)
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.num_layers = num_layers
+        self.local = local
+        self.body = body
+        self.jk = jk
+        self.global_layers = global_layers
+        self.global_at = global_at
+        self.dropout = dropout
+        self.input_dropout = input_dropout
+        self.backend = backend
+        self.use_global = True
+
+        self.lin_in = Linear(in_channels, hidden_channels)
+        convs = (make_local(local, hidden_channels, heads, backend) for _ in range(num_layers))
+        layers = [LocalBlock(hidden_channels, conv, residual, norm, dropout, body == "polynomial") for conv in convs]
+        self.local_blocks = torch.nn.ModuleList(layers)
+        width = num_layers * hidden_channels if jk == "cat" else hidden_channels
+        self.lin_out = Linear(width, out_channels)
+        channels = [hidden_channels] * num_layers * min(1, global_layers) if global_at == "each" else [width] * global_layers
+        attention = heads, embedding_dim, decay, learn_decay, mass, global_dropout, method, backend
+        with torch.random.fork_rng(devices=[]):
+            self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention) for size in channels])
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        modules: list[Any] = [self.lin_in, *self.local_blocks, self.lin_out]
+        for module in modules:
+            module.reset_parameters()
+        with torch.random.fork_rng(devices=[]):
+            for block in self.global_blocks:
+                cast(GlobalBlock, block).reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Any, batch: Tensor | None = None) -> Tensor:
+        r"""Runs the forward pass of the module.
+
+        Args:
+            x (torch.Tensor): The node features.
+            edge_index (torch.Tensor): The edges: sources and targets, as a tensor or :class:`torch_geometric.EdgeIndex`, or
+                the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose values are not used.
+            batch (torch.Tensor, optional): The graph of each node, in any order; attention never crosses graphs.
+                (default: :obj:`None`, one graph)
+        """
+        with blame_inputs(edge_index, x=x):
+            check_features(x, self.lin_in.in_channels, self.lin_in.weight)
+            edges = prepare_edges(self._first_conv(), edge_index, x, self.backend)
+            x = self.lin_in(drop_features(x, self.input_dropout, self.training))
+            x = self._apply_body(F.dropout(x, self.dropout, self.training), edges, batch)
+            if self.global_at == "top":
+                for block in self._active_blocks():
+                    x = block(x, batch)
+        out: Tensor = self.lin_out(x)
+        return out
+
+    def _apply_body(self, x: Tensor, edges: Any, batch: Tensor | None) -> Tensor:
+        """Applies the local layers and joins their outputs."""
+        blocks = self._active_blocks() if self.global_at == "each" else []
+        outputs = []
+        for layer, block in zip_longest(self.local_blocks, blocks):
+            x = layer(x, edges, None if block is None else block.update(x, batch))
+            outputs.append(x)
+        if self.jk == "cat":
+            return torch.cat(outputs, dim=1)
+        if self.jk == "sum" or self.body == "polynomial":
+            return torch.stack(outputs).sum(dim=0)
+        return x
+
+    def _first_conv(self) -> Any:
+        """Returns a local layer, from which can be told how all of them take edges."""
+        return cast(LocalBlock, self.local_blocks[0]).conv
+
+    def _active_blocks(self) -> list[Any]:
+        """Returns the global blocks, or none while they are switched off."""
+        return list(self.global_blocks) if self.use_global else []
+
+    def set_global(self, on: bool) -> None:
+        """Switches global attention on or off, to train the local network first."""
+        self.use_global = on
+
+    def undecayed_parameters(self) -> Iterator[Parameter]:
+        """Yields the parameters that weight decay should leave alone: gates, decays and those of norms."""
+        for module in self.modules():
+            if isinstance(module, GlobalBlock):
+                yield module.gate
+            elif isinstance(module, (Decay, *NORMS.values())):
+                yield from module.parameters()
+
+    def recordable(self, x: Tensor) -> bool:
+        r"""Tells whether a pass over ``x`` can be captured into a CUDA graph, in which no kernel may wait for the host.
+
+        So it is for dense features, the local layers ``"gcn"``, ``"sage"``, ``"gin"``, ``"eda"`` and ``"none"``, and global
+        attention that is summed exactly.
+        """
+        if not x.is_cuda or x.layout != torch.strided:
+            return False
+        local = local_recordable(self._first_conv(), len(x), self.backend)
+        return local and all(block.recordable(len(x)) for block in self._active_blocks())
+
+    @torch.no_grad()
+    def global_statistics(
+        self, x: Tensor, edge_index: Any, batch: Tensor | None = None, samples: int = 512, seed: int = 0
+    ) -> list[Statistics]:
+        r"""Tells whether global attention is used: for each global block, the statistics of
+        :func:`phgcn.nn.attention_statistics`, its ``layer`` (from 0) and the size of its ``gate`` (root mean square).
+
+        Args:
+            x, edge_index, batch: As in :meth:`forward`.
+            samples (int, optional): How many nodes are looked at. (default: :obj:`512`)
+            seed (int, optional): Which nodes. (default: :obj:`0`)
+        """
+        blocks = self._active_blocks()
+        inputs = first_inputs([block.lin_position for block in blocks], self, (x, edge_index, batch))
+        found = []
+        for layer, (block, normed) in enumerate(zip(blocks, inputs, strict=True)):
+            positions = block.lin_position(normed).view(-1, block.heads, block.embedding_dim)
+            statistics = attention_statistics(positions, block.decay(), batch=batch, samples=samples, seed=seed)
+            found.append({"layer": layer, **statistics, "gate": float(block.gate.square().mean().sqrt())})
+        return found
+
+    def __repr__(self) -> str:
+        local = self.local if isinstance(self.local, str) else getattr(self.local, "__name__", repr(self.local))
+        sizes = f"{self.in_channels}, {self.hidden_channels}, {self.out_channels}, num_layers={self.num_layers}"
+        attention = f"global_layers={self.global_layers}, global_at={self.global_at}"
+        return f"{self.__class__.__name__}({sizes}, local={local}, body={self.body}, {attention})"

@@ -1,0 +1,55 @@
+r"""Settings of ``global-gnn`` for a graph that nobody has tuned: a rule of a few lines, by size, features and metric.
+
+Chosen on the development graphs by validation nodes; labels are not looked at, so that no split's test nodes have a say.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch_geometric.data import Data
+
+BASE: dict[str, Any] = {
+    "hidden_channels": 128, "num_layers": 3, "local": "gcn", "norm": "batch", "residual": True, "dropout": 0.5,
+    "global_layers": 1, "heads": 4, "learn_decay": True, "learning_rate": 0.005, "weight_decay": 5e-4,
+    "epochs": 500, "patience": 100, "select": "metric",
+}  # fmt: skip
+
+FEW_NODES = 1000
+FEW_FEATURES = 64
+WORDS = 0.1
+"""Features of which less than this share is not 0 count words."""
+
+
+class Suited(NamedTuple):
+    """Settings, and what of the graph they were chosen by."""
+
+    values: dict[str, Any]
+    reason: str
+
+
+def suit_settings(data: Data, metric: str) -> Suited:
+    """Returns settings of ``global-gnn`` that suit a graph.
+
+    Args:
+        data (torch_geometric.data.Data): The graph.
+        metric (str): What its predictions are judged by.
+    """
+    nodes, features = data.x.shape
+    kind = "few" if features <= FEW_FEATURES else "word" if _filled(data.x) < WORDS else "dense"
+    changes: dict[str, Any] = {}
+    if nodes < FEW_NODES:  # too few to learn what neighbours mean, if they mean anything: the node itself apart, little noise
+        changes |= {"local": "sage", "num_layers": 2, "norm": "layer", "hidden_channels": 64, "learning_rate": 0.01}
+    elif kind == "few":  # what a node is follows from a wide neighbourhood
+        changes |= {"num_layers": 8, "hidden_channels": 64, "dropout": 0.2, "learning_rate": 0.01, "weight_decay": 0.0}
+        changes |= {"epochs": 1000, "patience": 200}
+    elif kind == "dense":
+        changes |= {"weight_decay": 0.0}
+    return Suited(BASE | changes, f"suited to {nodes:,} nodes, {features:,} {kind} features and {metric}")
+
+
+def _filled(x: torch.Tensor) -> float:
+    """Returns the share of features that are not 0."""
+    values = x if x.layout == torch.strided else x.values()
+    return float(values.count_nonzero()) / (x.size(0) * x.size(1))
