@@ -9,6 +9,7 @@ from clouds import BACKENDS, applied, dense_exact, normal, relative
 from torch.autograd import forward_ad
 
 from phgcn import explain_method, global_attention, permutohedral_filter, structural_attention
+from phgcn.functional import observe_attention
 from phgcn.lattice import MultiScale
 
 METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
@@ -238,3 +239,14 @@ def test_auto_treats_each_graph_of_a_batch_by_its_own_size():
 def test_bad_input_of_explain_method_is_named():
     with pytest.raises(ValueError, match="n is -1; allowed: a non-negative integer"):
         explain_method(-1)
+
+
+def test_calls_of_global_attention_can_be_observed():
+    p, f = normal(10, 2, seed=1), normal(10, 3, seed=2)
+    with observe_attention() as outer:
+        global_attention(p, f, decay=2.0)
+        with observe_attention() as inner:
+            global_attention(p, f, method="exact")
+    global_attention(p, f)
+    assert [call.method for call in outer] == ["auto", "exact"] and [call.method for call in inner] == ["exact"]
+    assert outer[0].positions is p and outer[0].decay == 2.0

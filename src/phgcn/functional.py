@@ -5,6 +5,8 @@ r"""Attention to all points of a graph, or to neighbours, and the paper's non-lo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple, overload
 
 import torch
@@ -110,8 +112,36 @@ def global_attention(
     lattice does not reach any gets the mean of its graph's values and the lattice's least mass, :math:`\log 10^{-8}`, with a
     gradient of 0.
     """
+    for calls in _observers:
+        calls.append(AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend))
     out, mass = _filter(positions, values, decay, batch, queries, query_batch, method, backend, True, return_mass)
     return out if mass is None else (out, mass)
+
+
+class AttentionCall(NamedTuple):
+    """The arguments of a call of :func:`global_attention`."""
+
+    positions: Tensor
+    values: Tensor
+    decay: float | Tensor
+    batch: Tensor | None
+    queries: Tensor | None
+    query_batch: Tensor | None
+    method: Method
+    backend: Backend
+
+
+_observers: list[list[AttentionCall]] = []
+
+
+@contextmanager
+def observe_attention() -> Iterator[list[AttentionCall]]:
+    """Collects all calls of :func:`global_attention`, whatever layer makes them: what a trained network attends with."""
+    _observers.append([])
+    try:
+        yield _observers[-1]
+    finally:
+        _observers.pop()
 
 
 def permutohedral_filter(
@@ -176,7 +206,7 @@ def structural_attention(
     """
     check_points(positions, values)
     check_choices("auto", backend)
-    check_edges(edge_index, edge_mask, positions, _count_heads(positions, values))
+    check_edges(edge_index, edge_mask, positions, count_heads(positions, values))
     out, weights = attend_neighbours(positions, values, edge_index, decay, edge_mask, return_attention_weights, backend)
     return out if weights is None else (out, weights)
 
@@ -324,16 +354,17 @@ def _log_mass(sums: list[Sums]) -> Tensor:
 def _inputs(positions: Tensor, values: Tensor, queries: Tensor | None, decay: float | Tensor, backend: Backend) -> _Inputs:
     """Adds a dimension of heads, multiplies positions by the decay, and widens half types that a backend does not take."""
     with_heads = positions.dim() == 3 or values.dim() == 3
-    heads = _count_heads(positions, values)
+    heads = count_heads(positions, values)
     check_decay(decay, heads, positions.device)
     chosen = choose_backend(backend, positions.device)
-    keys, targets = (None if p is None else _scale(_with_heads(_widen(p), heads), decay) for p in (positions, queries))
+    keys, targets = (None if p is None else _scale(add_heads(_widen(p), heads), decay) for p in (positions, queries))
     assert keys is not None
-    features = _with_heads(values if chosen == "triton" else _widen(values), heads)
+    features = add_heads(values if chosen == "triton" else _widen(values), heads)
     return _Inputs(keys, features, targets, heads, with_heads, chosen)
 
 
-def _count_heads(positions: Tensor, values: Tensor) -> int:
+def count_heads(positions: Tensor, values: Tensor) -> int:
+    """Returns the number of heads, 1 where neither has a dimension of heads."""
     return max(t.size(1) if t.dim() == 3 else 1 for t in (positions, values))
 
 
@@ -349,7 +380,7 @@ def _scale(points: Tensor, decay: float | Tensor) -> Tensor:
     return points if decay == 1 else points * float(decay)
 
 
-def _with_heads(tensor: Tensor, heads: int) -> Tensor:
+def add_heads(tensor: Tensor, heads: int) -> Tensor:
     """Returns the tensor as (N, heads, width)."""
     if tensor.dim() == 3:
         return tensor

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import resource
@@ -231,3 +232,22 @@ def test_a_damaged_study_is_one_line(content, graph, tmp_path, capsys):
     else:
         assert code == 2 and err.count("\n") == 1
         assert f"{tmp_path / 'study' / 'study.db'}: cannot be used (" in err and "move it away to begin a new study" in err
+
+
+def test_the_error_of_attention_is_measured_on_request(graph, tmp_path, capsys):
+    run = tmp_path / "run"
+    said(capsys, "train", graph, "--out", run, "--model", "phgcn", *QUICK)
+    code, out, _ = said(capsys, "evaluate", run, "--attention-error", "--json")
+    rows = json.loads(out)["attention_error"]
+    assert code == 0 and [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for row in rows:
+        assert row["spread"] > 0
+        for method in ("lattice", "lattice-fine", "separable"):
+            assert 0 <= row[method]["deviation"] < 1 and -1 <= row[method]["gradient_cosine"] <= 1 + 1e-9
+            assert len(row[method]["interval"]) == 2
+    assert "attention_error" not in json.loads(said(capsys, "evaluate", run, "--json")[1])
+    code, out, _ = said(capsys, "evaluate", run, "--attention-error")
+    assert code == 0 and f"{rows[0]['lattice']['deviation']:.4f} / {rows[0]['lattice']['gradient_cosine']:.4f}" in out
+    said(capsys, "train", graph, "--out", tmp_path / "mlp", "--model", "mlp", *QUICK)
+    code, out, _ = said(capsys, "evaluate", tmp_path / "mlp", "--attention-error", "--json")
+    assert code == 0 and json.loads(out)["attention_error"] == []

@@ -209,12 +209,25 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
         cells = [tuple(f"{value:.3g}" for value in row.values()) for row in heads]
         out.print(table("Global attention, medians over nodes and splits", columns, cells, numbers_from=0))
     out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
+    if "attention_error" in result:
+        out.print(_attention_error_table(result["attention_error"]))
     mean, deviation = result["test"]["mean"], result["test"]["std"]
     recorded = "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
     out.print(
         f"test {result['metric']}: {mean:.4f} ± {deviation:.4f} over {len(result['splits'])} models, {recorded}",
         highlight=False,
     )
+
+
+def _attention_error_table(rows: list[dict[str, Any]]) -> Table:
+    """Makes a row per layer and head: for each method its error, and the cosine of its gradient with the exact one."""
+    methods = [key for key in (rows[0] if rows else ()) if key not in ("layer", "head", "spread")]
+    cells: list[list[object]] = []
+    for row in rows:
+        errors = [f"{row[name]['deviation']:.4f} / {row[name]['gradient_cosine']:.4f}" for name in methods]
+        cells.append([row["layer"], row["head"], f"{row['spread']:.2f}", *errors])
+    title = "Methods on the embeddings of the best model: error against the deviation / cosine of the gradient"
+    return table(title, ("layer", "head", "spread x decay", *methods), cells, numbers_from=0)
 
 
 def _share(value: float | None) -> str:
