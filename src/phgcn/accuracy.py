@@ -2,13 +2,14 @@ r"""The error of a method of global attention on a given cloud, measured on some
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .checks import check_choices, check_points
-from .functional import Backend, Method, add_heads, count_heads, global_attention
+from .functional import AttentionCall, Backend, Method, add_heads, count_heads, run_call
 
 WORST = 5
 """Points named in :class:`AttentionError`."""
@@ -74,33 +75,45 @@ def attention_error(
         >>> bool(error.deviation < 0.2), bool(error.gradient_cosine > 0.9)
         (True, True)
     """
-    check_points(positions, values, batch, queries, query_batch)
-    check_choices(method, backend)
-    if not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"samples is {samples!r}; allowed: a positive integer")
-    heads = count_heads(positions, values)
-    targets = positions if queries is None else queries
-    if len(targets) == 0 or len(positions) == 0:
-        raise ValueError(f"positions and queries have {len(positions)} and {len(targets)} rows; allowed: at least one each")
-    with torch.inference_mode(False), torch.enable_grad():
-        keys, features = (add_heads(t.detach().clone(), heads) for t in (positions, values))
-        asking = None if queries is None else add_heads(queries.detach().clone(), heads)
-        decay = decay.detach().clone() if isinstance(decay, Tensor) else float(decay)
-        cloud = _Cloud(keys, features, decay, batch, asking, query_batch, backend)
-        error = _measure(cloud, method, _Sample.draw(keys if asking is None else asking, samples, seed))
+    call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)
+    (error,) = measure_errors(call, [call.lattice], samples, seed)
     return error if positions.dim() == 3 or values.dim() == 3 else AttentionError(*(t.squeeze(-1) for t in error))
 
 
-class _Cloud(NamedTuple):
-    """Points with heads, as :func:`attention_error` is given them."""
+def measure_errors(call: AttentionCall, lattices: Sequence[Any], samples: int, seed: int) -> Iterator[AttentionError]:
+    """Measures the method of a call with each of several lattices for ``"auto"``; numbers are those of heads, also of one."""
+    check_points(call.positions, call.values, call.batch, call.queries, call.query_batch)
+    check_choices(call.method, call.backend)
+    if not isinstance(samples, int) or samples < 1:
+        raise ValueError(f"samples is {samples!r}; allowed: a positive integer")
+    targets = call.positions if call.queries is None else call.queries
+    if len(targets) == 0 or len(call.positions) == 0:
+        counts = f"{len(call.positions)} and {len(targets)} rows"
+        raise ValueError(f"positions and queries have {counts}; allowed: at least one each")
+    with torch.inference_mode(False), torch.enable_grad():
+        cloud = _detach(call)
+        sample = _Sample.draw(cloud.positions if cloud.queries is None else cloud.queries, samples, seed)
+        shape = len(sample.points), cloud.values.size(1), cloud.values.size(2)
+        grad = torch.randn(shape, generator=sample.generator, dtype=torch.float64).to(cloud.values.device)
+        grad[sample.at_random :] = 0
+        state = sample.generator.get_state()
+        exact = _exact_outputs(cloud, sample, grad)
+        for lattice in lattices:
+            sample.generator.set_state(state)  # so that no method's interval depends on those before it
+            out, slope = _outputs(cloud._replace(lattice=lattice), sample, grad)
+            error = _compare(out, exact[0], sample)
+            yield error._replace(gradient_cosine=_cosines(slope, exact[1]))
 
-    positions: Tensor
-    values: Tensor
-    decay: float | Tensor
-    batch: Tensor | None
-    queries: Tensor | None
-    query_batch: Tensor | None
-    backend: Backend
+
+def _detach(call: AttentionCall) -> AttentionCall:
+    """Copies the tensors of a call, which may be of inference mode, and gives them a dimension of heads."""
+    heads = count_heads(call.positions, call.values)
+    positions, values, queries = (
+        None if t is None else add_heads(t.detach().clone(), heads) for t in (call.positions, call.values, call.queries)
+    )
+    assert positions is not None and values is not None
+    decay = call.decay.detach().clone() if isinstance(call.decay, Tensor) else float(call.decay)
+    return call._replace(positions=positions, values=values, queries=queries, decay=decay)
 
 
 class _Sample(NamedTuple):
@@ -130,13 +143,8 @@ class _Sample(NamedTuple):
         return cls(points, len(drawn), len(drawn) == count, generator)
 
 
-def _measure(cloud: _Cloud, method: Method, sample: _Sample) -> AttentionError:
-    """Compares outputs, and gradients of all positions, of a method and the exact sum; one column per head."""
-    shape = len(sample.points), cloud.values.size(1), cloud.values.size(2)
-    grad = torch.randn(shape, generator=sample.generator, dtype=torch.float64).to(cloud.values.device)
-    grad[sample.at_random :] = 0
-    exact, exact_slope = _exact_outputs(cloud, sample, grad)
-    out, slope = _outputs(cloud, method, sample, grad)
+def _compare(out: Tensor, exact: Tensor, sample: _Sample) -> AttentionError:
+    """Compares outputs (S, H, C) of a method and of the exact sum; the cosine is left out."""
     square = (out.double() - exact).square().sum(dim=2)  # (S, H)
     drawn, drawn_square = exact[: sample.at_random], square[: sample.at_random]
     away = (drawn - drawn.mean(dim=0)).square().sum(dim=2)
@@ -149,19 +157,18 @@ def _measure(cloud: _Cloud, method: Method, sample: _Sample) -> AttentionError:
         deviations = (drawn_square[again].mean(dim=1) / away[again].mean(dim=1).maximum(least)).sqrt()
         interval = deviations.quantile(deviation.new_tensor([0.025, 0.975]), dim=0)
     worst_error, place = (square / unit).sqrt().topk(min(WORST, len(square)), dim=0)
-    return AttentionError(deviation, interval, _cosines(slope, exact_slope), sample.points[place], worst_error)
+    return AttentionError(deviation, interval, deviation, sample.points[place], worst_error)
 
 
-def _exact_outputs(cloud: _Cloud, sample: _Sample, grad: Tensor) -> tuple[Tensor, Tensor]:
+def _exact_outputs(cloud: AttentionCall, sample: _Sample, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the exact outputs of the sampled points in float64, (S, H, C), and the gradient of all positions."""
     keys = cloud.positions.detach().double().requires_grad_()  # a leaf of its own
     targets = cloud.positions if cloud.queries is None else cloud.queries
     target_batch = cloud.batch if cloud.queries is None else cloud.query_batch
     asked = targets.detach()[sample.points].double().requires_grad_()
-    out = global_attention(
-        keys, cloud.values.double(), decay=cloud.decay, batch=cloud.batch, queries=asked,
-        query_batch=None if target_batch is None else target_batch[sample.points], method="exact", backend=cloud.backend,
-    )  # fmt: skip
+    asked_batch = None if target_batch is None else target_batch[sample.points]
+    exact = AttentionCall(keys, cloud.values.double(), cloud.decay, cloud.batch, asked, asked_batch, "exact", cloud.backend)
+    out, _ = run_call(exact, True, False)
     of_keys, of_asked = torch.autograd.grad(out, (keys, asked), grad)
     of_targets = torch.zeros(targets.shape, dtype=of_asked.dtype, device=of_asked.device)
     of_targets[sample.points] = of_asked
@@ -169,15 +176,12 @@ def _exact_outputs(cloud: _Cloud, sample: _Sample, grad: Tensor) -> tuple[Tensor
     return out.detach(), slope
 
 
-def _outputs(cloud: _Cloud, method: Method, sample: _Sample, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """The same by a method, in the type of the points."""
+def _outputs(cloud: AttentionCall, sample: _Sample, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by the method of the call, in the type of its points."""
     given = [t.detach().requires_grad_() for t in (cloud.positions, cloud.queries) if t is not None]
-    out = global_attention(
-        given[0], cloud.values, decay=cloud.decay, batch=cloud.batch, queries=None if len(given) == 1 else given[1],
-        query_batch=cloud.query_batch, method=method, backend=cloud.backend,
-    )[sample.points]  # fmt: skip
-    slope = torch.autograd.grad(out, given, grad.to(out.dtype))
-    return out.detach(), torch.cat(slope).double()
+    out, _ = run_call(cloud._replace(positions=given[0], queries=None if len(given) == 1 else given[1]), True, False)
+    slope = torch.autograd.grad(out[sample.points], given, grad.to(out.dtype))
+    return out[sample.points].detach(), torch.cat(slope).double()
 
 
 def _cosines(slope: Tensor, exact: Tensor) -> Tensor:

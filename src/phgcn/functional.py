@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from .lattice.levels import FLOOR
 from .lattice.scheme import MAX_DIMENSION, Scheme, encode
 from .structural import ops as structural
 from .structural.reference import attention_weights
+
+if TYPE_CHECKING:
+    from .tolerance import Tolerance
 
 Method = Literal["auto", "exact", "lattice", "lattice-fine", "separable"] | Scheme
 Backend = Literal["auto", "reference", "numba", "triton"]
@@ -42,6 +45,7 @@ def global_attention(
     query_batch: Tensor | None = None,
     method: Method = "auto",
     backend: Backend = "auto",
+    tolerance: float | Tolerance | None = None,
     return_mass: Literal[False] = False,
 ) -> Tensor: ...
 
@@ -57,6 +61,7 @@ def global_attention(
     query_batch: Tensor | None = None,
     method: Method = "auto",
     backend: Backend = "auto",
+    tolerance: float | Tolerance | None = None,
     return_mass: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 
@@ -71,6 +76,7 @@ def global_attention(
     query_batch: Tensor | None = None,
     method: Method = "auto",
     backend: Backend = "auto",
+    tolerance: float | Tolerance | None = None,
     return_mass: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     r"""Softmax attention of every point to every other of its graph, by Euclidean distance.
@@ -94,6 +100,9 @@ def global_attention(
             full control. (default: :obj:`"auto"`)
         backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), ``"triton"`` (CUDA), or ``"auto"``.
             (default: :obj:`"auto"`)
+        tolerance (float or Tolerance, optional): With ``method="auto"``, takes the cheapest method whose error on these points,
+            measured by :func:`attention_error`, is at most this; exact where no other is. A number is measured against in
+            every call, a :class:`phgcn.tolerance.Tolerance` when the cloud has changed. (default: :obj:`None`)
         return_mass (bool, optional): If :obj:`True`, also returns the *mass*, the log of the denominator,
             :math:`m_i = \log \sum_j \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)`: how many points are close to
             a query. It comes from the same pass and has a gradient. (default: :obj:`False`)
@@ -112,23 +121,29 @@ def global_attention(
     lattice does not reach any gets the mean of its graph's values and the lattice's least mass, :math:`\log 10^{-8}`, with a
     gradient of 0.
     """
+    call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)
     for calls in _observers:
-        calls.append(AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend))
-    out, mass = _filter(positions, values, decay, batch, queries, query_batch, method, backend, True, return_mass)
+        calls.append(call)
+    if tolerance is not None:
+        from .tolerance import choose_within
+
+        call = choose_within(call, tolerance)
+    out, mass = run_call(call, True, return_mass)
     return out if mass is None else (out, mass)
 
 
 class AttentionCall(NamedTuple):
-    """The arguments of a call of :func:`global_attention`."""
+    """The arguments of a call of :func:`global_attention`, and which ``lattice`` method ``"auto"`` takes for large graphs."""
 
     positions: Tensor
     values: Tensor
     decay: float | Tensor
-    batch: Tensor | None
-    queries: Tensor | None
-    query_batch: Tensor | None
-    method: Method
-    backend: Backend
+    batch: Tensor | None = None
+    queries: Tensor | None = None
+    query_batch: Tensor | None = None
+    method: Method = "auto"
+    backend: Backend = "auto"
+    lattice: Literal["lattice", "lattice-fine", "separable"] = "lattice"
 
 
 _observers: list[list[AttentionCall]] = []
@@ -162,7 +177,7 @@ def permutohedral_filter(
 
     Args and shapes are those of :func:`global_attention`, but :math:`\lambda` is 1 and the method ``"lattice"`` by default.
     """
-    return _filter(positions, values, decay, batch, queries, query_batch, method, backend, False, False)[0]
+    return run_call(AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend), False, False)[0]
 
 
 def structural_attention(
@@ -273,11 +288,12 @@ def explain_method(n: int, dim: int = 4, device: str | torch.device = "cpu") -> 
     return MethodChoice(method, f"{n:,} points are {n * n:,} pairs; {sign} {points} the {faster} is faster on {device_type}")
 
 
-def choose_method(method: Method, pairs: int, dim: int, device_type: str) -> Method:
-    """Resolves ``"auto"`` for one graph with ``pairs`` pairs of keys and queries; returns other methods as they are."""
+def choose_method(method: Method, pairs: int, dim: int, device_type: str, lattice: Method = "lattice") -> Method:
+    """Resolves ``"auto"`` for one graph with ``pairs`` pairs of keys and queries, to exact or this ``lattice``; returns other
+    methods as they are."""
     if method != "auto":
         return method
-    return "exact" if pairs <= exact_limit(dim, device_type) else "lattice"
+    return "exact" if pairs <= exact_limit(dim, device_type) else lattice
 
 
 def exact_limit(dim: int, device_type: str) -> int:
@@ -299,25 +315,15 @@ class _Inputs(NamedTuple):
     backend: str
 
 
-def _filter(
-    positions: Tensor,
-    values: Tensor,
-    decay: float | Tensor,
-    batch: Tensor | None,
-    queries: Tensor | None,
-    query_batch: Tensor | None,
-    method: Method,
-    backend: Backend,
-    normalise: bool,
-    with_mass: bool,
-) -> tuple[Tensor, Tensor | None]:
+def run_call(call: AttentionCall, normalise: bool, with_mass: bool) -> tuple[Tensor, Tensor | None]:
     """Checks the arguments, resolves ``"auto"`` and calls the exact op, the lattice op, or both; returns output and mass."""
+    positions, values, decay, batch, queries, query_batch, method, backend, lattice = call
     check_points(positions, values, batch, queries, query_batch)
     check_choices(method, backend)
     inputs = _inputs(positions, values, queries, decay, backend)
     points = Points(inputs.positions, inputs.values, inputs.queries, batch, query_batch)
     dim, device = positions.size(-1), positions.device.type
-    chosen = choose_method(method, points.pairs, dim, device)
+    chosen = choose_method(method, points.pairs, dim, device, lattice)
     with refuse_transforms(*points[:3]):
         if chosen == "exact":
             sums = [exact.attend(points, normalise, inputs.backend)]

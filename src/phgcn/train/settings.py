@@ -98,6 +98,12 @@ class Settings:
         "global attention; auto is exact where that is quicker",
         ("auto", "exact", "lattice", "lattice-fine", "separable"),
     )
+    tolerance: float = _setting(
+        0.0,
+        "the largest error of global attention, by which auto chooses its method; 0 for none",
+        "numbers from 0 on",
+        lambda value: 0 <= value < float("inf"),
+    )
     neighbourhood: str = _choice(
         "computed", "neighbours in latent space: ours, or those that Geom-GCN published", ("computed", "published")
     )
