@@ -78,6 +78,36 @@ def test_shapes(method):
     assert global_attention(heads[0], heads[1], queries=heads[2], method=method).shape == (7, 4, 5)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_shapes_of_the_mass(method):
+    p, f, q = normal(20, 2, seed=1), normal(20, 5, seed=2), normal(7, 2, seed=3)
+    for given, queries, shape in (
+        ((p, f), None, (20,)),
+        ((p, f), q, (7,)),
+        ((p.unsqueeze(1).repeat(1, 4, 1), f), None, (20, 4)),
+        ((p, f.unsqueeze(1).repeat(1, 4, 1)), q, (7, 4)),
+    ):
+        out, mass = global_attention(*given, queries=queries, method=method, return_mass=True)
+        assert torch.equal(out, global_attention(*given, queries=queries, method=method))
+        assert mass.shape == shape
+
+
+def test_the_mass_counts_points_that_are_close():
+    """A thousand points in one place, and one alone."""
+    p = torch.zeros(1001, 3)
+    p[1000] = 100.0
+    _, mass = global_attention(p, torch.ones(1001, 1), return_mass=True)
+    torch.testing.assert_close(mass.exp()[[0, 1000]], torch.tensor([1000.0, 1.0]), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("spread", [1.0, 10.0])
+def test_the_mass_of_the_lattice_is_close_to_the_exact_one(spread):
+    p, f = spread * normal(2000, 4, seed=1), normal(2000, 1, seed=2)
+    lattice, exact = (global_attention(p, f, decay=1.0, method=m, return_mass=True)[1] for m in ("lattice", "exact"))
+    assert (lattice - exact).abs().max() < 0.3
+    assert (lattice - exact).square().mean().sqrt() < 0.1
+
+
 @pytest.mark.parametrize("method", ["exact", "lattice", "separable"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_are_computed_in_float32_and_returned_in_their_own(dtype, method):
@@ -86,6 +116,20 @@ def test_half_types_are_computed_in_float32_and_returned_in_their_own(dtype, met
     assert got.dtype == dtype
     assert torch.equal(got, global_attention(p.float(), f.float(), decay=2.0, method=method).to(dtype))
     assert [g.dtype for g in torch.autograd.grad(got.sum(), (p, f))] == [dtype, dtype]
+
+
+@pytest.mark.parametrize("method", ["exact", "lattice", "separable"])
+def test_the_mass_has_the_type_of_the_positions(method):
+    p, f = normal(40, 2, seed=1, dtype=torch.float32).requires_grad_(), normal(40, 3, seed=2, dtype=torch.bfloat16)
+    out, want = global_attention(p, f, decay=2.0, method=method, return_mass=True)
+    assert (out.dtype, want.dtype) == (torch.bfloat16, torch.float32)
+    half = p.detach().bfloat16().requires_grad_()
+    _, got = global_attention(half, f, decay=2.0, method=method, return_mass=True)
+    assert got.dtype == torch.bfloat16
+    assert relative(got, want) < 0.02
+    (grad,) = torch.autograd.grad(got.sum(), half)
+    assert grad.dtype == torch.bfloat16
+    assert relative(grad, torch.autograd.grad(want.sum(), p)[0]) < 0.1
 
 
 def test_works_under_autocast():
@@ -122,10 +166,16 @@ def test_a_second_derivative_is_refused(method, backend):
 
 
 @pytest.mark.parametrize("method", ["exact", MultiScale(0.5, (4, 4, 4, 4), near_field=0)])
-def test_vmap_equals_a_loop(method):
-    p, f = normal(4, 10, 2, seed=1), normal(4, 10, 3, seed=2)
-    got = torch.func.vmap(lambda p, f: global_attention(p, f, method=method))(p, f)
-    assert torch.equal(got, torch.stack([global_attention(a, b, method=method) for a, b in zip(p, f, strict=True)]))
+@pytest.mark.parametrize("across", [False, True])
+def test_vmap_equals_a_loop(method, across):
+    inputs = [normal(4, *shape, seed=seed) for seed, shape in enumerate([(10, 2), (10, 3), (6, 2)][: 2 + across])]
+
+    def attend(p, f, q=None):
+        return global_attention(p, f, queries=q, method=method, return_mass=True)
+
+    got = torch.func.vmap(attend)(*inputs)
+    for a, b in zip(got, zip(*map(attend, *inputs), strict=True), strict=True):
+        assert torch.equal(a, torch.stack(b))
 
 
 def attend_points(method):

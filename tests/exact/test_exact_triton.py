@@ -131,8 +131,8 @@ def test_a_cuda_graph_repeats_the_bits(across):
 
     def step():
         queries = {"queries": inputs[2]} if across else {}
-        out = global_attention(*inputs[:2], **queries, method="exact")
-        return [out.detach(), *torch.autograd.grad(out.square().sum(), inputs)]
+        out, mass = global_attention(*inputs[:2], **queries, method="exact", return_mass=True)
+        return [out.detach(), mass.detach(), *torch.autograd.grad(out.square().sum() + mass.sum(), inputs)]
 
     want = step()
     stream = torch.cuda.Stream()

@@ -6,9 +6,16 @@ import pytest
 import torch
 from clouds import FULL, KINDS, applied, dense_exact, dense_lattice, normal, relative, schemes
 
-from phgcn import global_attention, permutohedral_filter
+from phgcn import functional, global_attention, permutohedral_filter
+from phgcn.lattice.levels import FLOOR
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
+
+
+def attention_and_mass(*inputs, **options):
+    """The output of global attention, and behind its channels the mass."""
+    out, mass = global_attention(*inputs, **options, return_mass=True)
+    return torch.cat([out, mass.unsqueeze(-1)], dim=-1)
 
 
 class BackendCase:
@@ -47,6 +54,49 @@ class BackendCase:
             want = applied(dense_lattice(points if itself else queries, points, scheme, itself), values, False)
             assert relative(got.cpu(), want) < 1e-11
 
+    @pytest.mark.parametrize("dim, kind", [(1, "near field"), (2, "two lattices")])
+    def test_the_mass_is_the_log_of_the_dense_sum_of_weights(self, dim, kind):
+        points, values, queries = (normal(*shape, seed=4) for shape in ((self.count, dim), (self.count, 3), (9, dim)))
+        scheme = schemes(dim)[kind]
+        for asked in (None, queries):
+            given = [None if t is None else t.to(self.device) for t in (points, values, asked)]
+            options = {"queries": given[2], "decay": 1.0, "method": scheme, "backend": self.backend}
+            out, mass = global_attention(*given[:2], **options, return_mass=True)
+            weight = dense_lattice(points if asked is None else asked, points, scheme, asked is None)
+            assert relative(mass.cpu(), (weight.sum(dim=1) + (0 if asked is None else FLOOR)).log()) < 1e-11
+            assert torch.equal(out, global_attention(*given[:2], **options))
+
+    @pytest.mark.parametrize("kind", ["near field", "separable"])
+    def test_the_mass_of_queries_out_of_reach(self, kind):
+        """Without keys it is minus infinity, too far for the lattice its lower bound; both have no gradient."""
+        inputs = [normal(9, 1, seed=4), normal(9, 3, seed=5), normal(4, 1, seed=6)]
+        inputs[2][2] += 3000
+        inputs = [t.to(self.device).requires_grad_() for t in inputs]
+        batch, query_batch = torch.tensor([0] * 5 + [2] * 4), torch.tensor([0, 1, 2, 2])
+        points = {"queries": inputs[2], "batch": batch.to(self.device), "query_batch": query_batch.to(self.device)}
+        options = {"decay": 1.0, "method": schemes(1)[kind], "backend": self.backend, "return_mass": True}
+        _, mass = global_attention(*inputs[:2], **points, **options)
+        assert bool(mass[1] == -torch.inf)
+        torch.testing.assert_close(mass[2].exp().cpu(), torch.tensor(FLOOR, dtype=torch.float64))
+        of_positions, of_queries = torch.autograd.grad(mass, inputs[::2], torch.ones_like(mass))
+        assert not of_queries[1:3].any() and of_queries[[0, 3]].all()
+        assert of_positions.isfinite().all()
+
+    def test_auto_gives_the_mass_of_each_graph_by_its_own_method(self, monkeypatch):
+        monkeypatch.setitem(functional.EXACT_PAIRS, torch.device(self.device).type, 80)
+        batch = torch.tensor([0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0])  # 11 and 5 points
+        inputs = [t.to(self.device).requires_grad_() for t in (normal(16, 1, seed=4), normal(16, 3, seed=5))]
+        options = {"decay": 1.0, "backend": self.backend}
+        got = attention_and_mass(*inputs, batch=batch.to(self.device), **options)
+        cotangent = normal(16, 4, seed=6).to(self.device)
+        gots = got, *torch.autograd.grad(got, inputs, cotangent)
+        for graph, method in enumerate(("lattice", "exact")):
+            alone = (batch == graph).to(self.device)
+            given = [t.detach()[alone].requires_grad_() for t in inputs]
+            want = attention_and_mass(*given, **options, method=method)
+            for a, b in zip(gots, (want, *torch.autograd.grad(want, given, cotangent[alone])), strict=True):
+                assert torch.equal(a[alone], b)
+
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("dim", [1, 2, 4])
     def test_gradients_are_the_true_derivatives(self, dim, kind):
@@ -55,6 +105,10 @@ class BackendCase:
     @pytest.mark.parametrize("kind", ["exact", "near field", "separable"])
     def test_gradients_of_the_plain_sum_are_true(self, kind):
         self.check_gradients(schemes(2)[kind], 2, permutohedral_filter)
+
+    @pytest.mark.parametrize("kind", ["exact", "near field", "two lattices", "separable"])
+    def test_gradients_of_the_mass_are_true(self, kind):
+        self.check_gradients(schemes(2)[kind], 2, attention_and_mass)
 
     def test_gradients_of_the_full_stencil_are_true(self):
         self.check_gradients(FULL, 2, global_attention)
@@ -93,6 +147,11 @@ class KernelCase(BackendCase):
     @pytest.mark.parametrize("kind", KINDS)
     def test_agrees_on_the_plain_sum(self, kind):
         self.compare(2, kind, torch.float64, permutohedral_filter)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("kind", ["exact", "wide near field", "separable"])
+    def test_agrees_on_the_mass(self, kind, dtype):
+        self.compare(3, kind, dtype, attention_and_mass)
 
     @pytest.mark.parametrize("dim", [5, 6])
     @pytest.mark.parametrize("kind", ["wide near field", "separable"])

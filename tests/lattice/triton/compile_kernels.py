@@ -75,7 +75,8 @@ def filters():
         call = partial(global_attention, *inputs[:2], **queries, decay=1.0, method=method, backend="triton")
         with torch.no_grad():
             call()  # with keys of a whole word; then, where that will do, of half a one
-        torch.autograd.grad(call().sum(), inputs)
+        with_mass = number % 2  # in turns with a gradient of the mass and without
+        torch.autograd.grad(sum(t.sum() for t in call(return_mass=True)[: 1 + with_mass]), inputs)
 
 
 def compile_all(path):

@@ -8,7 +8,7 @@ import torch
 from clouds import forced, normal, relative
 
 from phgcn import global_attention, permutohedral_filter
-from phgcn.kernels.points import Points
+from phgcn.kernels.points import OutputGradients, Points
 from phgcn.lattice import MultiScale, Separable
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.geometry import locate
@@ -187,9 +187,10 @@ class LatticeCase:
         """Nor does a second backward pass; and where the plan is not kept there is none."""
         points, call = self.tensors(dim, asked), FilterCall(scheme, True)
         out, norm, plan = filter.forward(points, call, True)
-        grad = normal(*out.shape, seed=4).to(self.device)
+        grad, grad_norm = (normal(*t.shape, seed=4).to(self.device) for t in (out, norm))
         before = [tensor.clone() for tensor in plan]
-        first, again, without = (filter.backward(grad, out, norm, p, points, call) for p in (plan, plan, []))
+        upstream = OutputGradients(grad, grad_norm, out, norm)
+        first, again, without = (filter.backward(upstream, p, points, call) for p in (plan, plan, []))
         assert all(map(torch.equal, plan, before))
         for a, b, c in zip(first, again, without, strict=True):
             assert a is None or (torch.equal(a, b) and torch.equal(a, c))

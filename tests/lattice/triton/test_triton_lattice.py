@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from backend_case import KernelCase
+from backend_case import KernelCase, attention_and_mass
 from clouds import forced, normal, schemes
 from lattice_case import LatticeCase, cloud, quick, set_widths
 
@@ -43,6 +43,18 @@ class TestInterpretedBackend(KernelCase):
     @pytest.mark.parametrize("kind", ["wide near field"])
     def test_gradients_of_the_plain_sum_are_true(self, kind):
         self.check_gradients(schemes(1)[kind], 1, permutohedral_filter)
+
+    @pytest.mark.parametrize("dim, kind", [(1, "near field")])
+    def test_the_mass_is_the_log_of_the_dense_sum_of_weights(self, dim, kind):
+        super().test_the_mass_is_the_log_of_the_dense_sum_of_weights(dim, kind)
+
+    @pytest.mark.parametrize("dim, scheme", [(1, forced("lattice", 1, 1)), (2, quick(2, lattices=2)), (3, Separable())])
+    def test_gradients_of_the_mass_are_true(self, dim, scheme):
+        self.check_gradients(scheme, dim, attention_and_mass)
+
+    @pytest.mark.parametrize("kind, dtype", [("separable", torch.float32)])
+    def test_agrees_on_the_mass(self, kind, dtype):
+        self.compare(2, kind, dtype, attention_and_mass, count=9)
 
     @pytest.mark.parametrize("dim, kind, dtype", [(3, "separable", torch.float32)])
     def test_agrees_with_the_reference(self, dim, kind, dtype):
