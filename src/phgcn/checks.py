@@ -253,6 +253,11 @@ def check_sizes(in_channels: int, **sizes: int) -> None:
     """Checks the sizes that a layer is made with."""
     if not isinstance(in_channels, int) or in_channels == 0 or in_channels < -1:
         raise ValueError(f"in_channels is {in_channels!r}; allowed: a positive integer, or -1 to take it from the first input")
+    check_positive(**sizes)
+
+
+def check_positive(**sizes: int) -> None:
+    """Checks that sizes are positive integers."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"{name} is {size!r}; allowed: a positive integer")

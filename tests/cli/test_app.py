@@ -82,7 +82,7 @@ def test_the_version_is_printed(capsys):
         (["train", "GRAPH", "--protocol", "mine"], "protocol is 'mine'; allowed"),
         (["train", "GRAPH", "--protocol", "geom"], "masks is None"),
         (["train", "GRAPH", "--splits", "0"], "splits is 0; allowed"),
-        (["train", "GRAPH", "--set", "colour=3"], "the setting 'colour' is not known to phgcn; allowed: hidden_channels"),
+        (["train", "GRAPH", "--set", "colour=3"], "the setting 'colour' is not known to global-gnn; allowed: hidden_channels"),
         (["train", "GRAPH", "--set", "heads=0"], "heads is 0; allowed"),
         (["train", "GRAPH", "--set", f"heads={10**20}"], f"heads is {10**20}; allowed: whole numbers from 1 to 1000000000"),
         (["train", "GRAPH", "--config", "none.toml"], "none.toml: the settings cannot be read"),
@@ -95,7 +95,7 @@ def test_the_version_is_printed(capsys):
         (["predict", "nowhere", "texas"], "nowhere: no run here"),
         (["plot", "nowhere"], "nowhere: no run here"),
         (["tune", "GRAPH", "--trials", "0"], "trials is 0; allowed"),
-        (["tune", "GRAPH", "--also", "colour"], "also is 'colour'; allowed for phgcn"),
+        (["tune", "GRAPH", "--also", "colour"], "also is 'colour'; allowed for global-gnn"),
     ],
 )
 def test_wrong_input_gives_one_line_and_code_2(arguments, text, graph, tmp_path, monkeypatch, capsys):
@@ -182,6 +182,26 @@ def test_the_settings_are_printed_with_their_sources(graph, tmp_path, capsys):
     assert code == 0 and any(
         line.startswith(f"{tmp_path / 'run' / 'run.json'}: hidden_channels=8") for line in err.splitlines()
     )
+
+
+def test_without_a_model_settings_suit_the_graph_and_say_so(graph, tmp_path, capsys):
+    code, out, err = said(capsys, "train", graph, "--out", tmp_path / "run", *QUICK)
+    lines = err.splitlines()
+    assert code == 0 and lines[0] == "global-gnn on small; settings by source"
+    suited = next(
+        line for line in lines if line.startswith("suited to 60 nodes, 5 few features and accuracy: hidden_channels=")
+    )
+    assert "heads=" not in suited and "--set: heads=2, epochs=2" in lines
+    assert 'select="metric"' in suited and "test, by validation metric" in out
+    assert re.search(r"global path: gates [0-9.e-]+, heads attend to [0-9]+ of 60 nodes \(median\)", out)
+    config = (tmp_path / "run" / "config.toml").read_text()
+    assert "suited to 60 nodes" in config and 'model = "global-gnn"' in config
+
+
+def test_bfloat16_without_a_gpu_is_refused_before_a_folder_is_made(graph, tmp_path, capsys):
+    code, _, err = said(capsys, "train", graph, "--out", tmp_path / "run", "--set", "amp=true")
+    assert code == 2 and "amp is true on the device cpu; allowed: false, or a GPU" in err
+    assert not (tmp_path / "run").exists()
 
 
 def test_output_without_a_terminal_is_plain(graph, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The two examples of docs/layers.md are the files in examples/, and they run."""
+"""The examples of docs/layers.md are the files in examples/, and they run."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ def _run(name):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["swap_gat.py", "points.py"])
+@pytest.mark.parametrize("name", ["swap_gat.py", "points.py", "global_block.py"])
 def test_the_document_shows_the_example_as_it_is(name):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/layers.md").read_text(), flags=re.DOTALL)
     assert (ROOT / "examples" / name).read_text() in blocks
@@ -40,3 +40,9 @@ def test_swapping_the_layer_helps_where_edges_say_nothing():
 def test_points_learn_what_only_their_cloud_tells():
     found = re.search(r"accuracy ([\d.]+), .* gets ([\d.]+)", _run("points.py"))
     assert float(found[1]) > 0.9 > float(found[2])
+
+
+def test_a_global_block_tells_what_a_few_neighbours_do_not():
+    found = {name.strip(): float(value) for name, value in re.findall(r"(.+?) accuracy ([\d.]+)", _run("global_block.py"))}
+    assert found["GraphSAGE"] < 0.85
+    assert found["GraphSAGE + GlobalBlock"] > 0.9 and found["GPSConv + GlobalBlock"] > 0.9

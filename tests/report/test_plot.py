@@ -34,6 +34,22 @@ def test_a_run_is_drawn_whatever_its_embedding(dim, kind, made, tmp_path):
     assert len(files) == 5 and all(path.suffix == f".{kind}" and path.stat().st_size > 2000 for path in files)
 
 
+@pytest.mark.parametrize("place", ["top", "each"])
+def test_global_blocks_are_drawn_with_their_gates(place, made, tmp_path):
+    run, data = made("global-gnn", heads=2, global_layers=1, global_at=place, select="metric")
+    files = plot(run, lambda: data, tmp_path / "plots", layer=0, node="n3")
+    assert [path.stem for path in files] == ["curves", "embeddings", "distances", "attention-global"]
+    assert all(path.stat().st_size > 5000 for path in files)
+    figure = draw_curves(run)
+    labels = [axis.get_ylabel() for axis in figure.axes]
+    assert labels == ["loss", "validation accuracy", "gate (root mean square)", "nodes attended to, of 60"]
+    assert len(figure.axes[2].lines) == 2 * (2 if place == "each" else 1) and len(figure.axes[3].lines) == 2 * len(
+        figure.axes[2].lines
+    )
+    with pytest.raises(ValueError, match="layer is 5; allowed: 0 to"):
+        plot(run, lambda: data, tmp_path / "wrong", layer=5)
+
+
 def test_structural_attention_alone_has_no_global_picture(made, tmp_path):
     run, data = made("gat-eda", heads=1)
     assert len(plot(run, lambda: data, tmp_path / "plots")) == 4

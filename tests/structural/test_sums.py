@@ -46,6 +46,15 @@ def test_sums_and_gradients_are_those_of_the_dense_matrix(backend, self_loops, c
     assert relative(grad.cpu(), matrix.T @ cotangent.double()) < error
 
 
+@pytest.mark.parametrize("dtype, error", [(torch.float16, 5e-4), (torch.bfloat16, 4e-3)])
+def test_triton_sums_half_types_in_float32(dtype, error):
+    """The error is that of rounding the output: many terms of a sum in a half type would make it larger."""
+    device, edge_index = device_of("triton"), graph(20, 3000)
+    values = normal(20, 5, seed=1).to(dtype).to(device)
+    out = total(values, edge_index.to(device), "triton")
+    assert out.dtype == dtype and relative(out.cpu(), adjacency(edge_index, 20, True) @ values.cpu().double()) < error
+
+
 @every_backend
 def test_first_and_second_derivatives_are_true(backend):
     device, edge_index = device_of(backend), graph(6, 15)

@@ -66,10 +66,12 @@ def test_labels_of_test_nodes_change_nothing_but_the_test_metric():
     assert one.best.test_metric != other.best.test_metric
 
 
-@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "gat", "gcn", "mlp"])
+@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "gat", "gcn", "mlp", "global-gnn"])
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_a_training_continues_from_its_checkpoint_bit_for_bit(model, norm, tmp_path):
-    attention = {} if model in ("gcn", "mlp") else {"attention_dropout": 0.3}
+    attention = {} if model in ("gcn", "mlp", "global-gnn") else {"attention_dropout": 0.3}
+    if model == "global-gnn":
+        attention = {"global_layers": 1, "global_dropout": 0.3, "local_epochs": 3, "edge_dropout": 0.2, "node_dropout": 0.2}
     plan = replace(PLAN, model=model, settings=replace(SETTINGS, norm=norm, **attention))
     task = prepare(plan, small_graph())[0]
     whole = trained(plan, task)
@@ -130,14 +132,63 @@ ON_GPU = replace(PLAN, device="cuda" if torch.cuda.is_available() else "cpu")
 
 
 def on_gpu_plan(model, **settings):
-    more = {} if model in ("gcn", "mlp", "geom-gcn-i") else {"attention_dropout": 0.3}
-    if model in ("phgcn", "gat-eda"):
+    more = {} if model in ("gcn", "mlp", "geom-gcn-i", "global-gnn") else {"attention_dropout": 0.3}
+    if model == "global-gnn":
+        more["global_layers"] = 1
+    if model in ("phgcn", "gat-eda", "global-gnn"):
         more["learn_decay"] = True
     return replace(ON_GPU, model=model, settings=replace(SETTINGS, **more, **settings))
 
 
+RECIPE = {
+    "local_epochs": 5, "schedule": "cosine", "warmup": 2, "clip_norm": 0.5, "node_dropout": 0.2, "label_smoothing": 0.1,
+    "select": "metric", "epochs": 14,
+}  # fmt: skip
+
+
 @on_gpu
-@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "geom-gcn-i", "mlp"])
+def test_a_recorded_recipe_is_the_same_as_one_that_is_not(monkeypatch, tmp_path):
+    """The learning rate changes between replays, and the epoch is recorded anew when global attention is switched on."""
+    plan = on_gpu_plan("global-gnn", norm="batch", **RECIPE)
+    task = prepare(plan, small_graph())[0]
+    recorded = trained(plan, task)
+    assert recorded.recorded and recorded.state.phase_start == 5
+    with seeded(1, task):
+        first = start(plan, task)
+        for _ in range(8):
+            first.epoch()
+        first.save(tmp_path / "state.safetensors")
+    with seeded(99, task):
+        second = start(plan, task)
+        second.load(tmp_path / "state.safetensors")
+        while not second.done:
+            second.epoch()
+    monkeypatch.setattr(type(recorded.model), "recordable", lambda self, x: False)
+    eager = trained(plan, task)
+    assert not eager.recorded and curves(recorded) == curves(eager) == curves(second)
+    for name, value in recorded.state.best_weights.items():
+        assert torch.equal(value, eager.state.best_weights[name]) and torch.equal(value, second.state.best_weights[name])
+
+
+@on_gpu
+def test_dropped_edges_are_not_recorded():
+    plan = on_gpu_plan("global-gnn", edge_dropout=0.3)
+    assert not trained(plan, prepare(plan, small_graph())[0]).recorded
+
+
+@on_gpu
+@pytest.mark.parametrize("model", ["global-gnn", "phgcn", "mlp"])
+def test_bfloat16_learns_as_float32_does(model):
+    plans = [on_gpu_plan(model, norm="batch", dropout=0.0, amp=amp, epochs=30) for amp in (True, False)]
+    half, full = (trained(plan, prepare(plan, small_graph())[0]) for plan in plans)
+    assert half.recorded and half._logits().dtype == torch.float32
+    assert curves(half) != curves(full)
+    assert curves(half)[0][:2] == pytest.approx(curves(full)[0][:2], rel=0.05)
+    assert curves(half)[-1][0] < 0.7 * curves(half)[0][0]
+
+
+@on_gpu
+@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "geom-gcn-i", "mlp", "global-gnn"])
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
 def test_a_recorded_training_is_the_same_as_one_that_is_not(model, norm, monkeypatch):
     plan = on_gpu_plan(model, norm=norm)

@@ -227,3 +227,30 @@ def test_the_method_that_is_named_is_used_on_small_graphs_too(method):
         with runs.seeded(0, task):
             said.append(runs.start(plan, task)._logits())
     assert torch.equal(*said) == (method == "exact")
+
+
+def test_a_run_says_what_its_global_path_attends_to(given, tmp_path):
+    plan, data = given
+    settings = replace(SETTINGS, hidden_channels=8, global_layers=2, learn_decay=True, epochs=30, learning_rate=0.05)
+    run = Run.create(tmp_path / "run", replace(plan, model="global-gnn", settings=settings), data)
+    result = run.train(data)
+    layers = result["splits"][0]["global_attention"]
+    assert [layer["layer"] for layer in layers] == [0, 1] and len(layers[0]["effective_nodes"]) == 2
+    assert all(layer["gate"] > 0 and 1 <= count <= 60 for layer in layers for count in layer["effective_nodes"])
+    assert result["global_path"]["nodes"] == 60
+    rows = [line.split(",") for line in (tmp_path / "run" / "attention-split-00.csv").read_text().splitlines()]
+    assert rows[0] == ["epoch", "layer", "head", "decay", "spread", "effective_nodes", "self_share", "gate"]
+    assert [row[:3] for row in rows[1:]] == [[e, k, h] for e in ("1", "25") for k in ("0", "1") for h in ("0", "1")]
+    found = evaluate(Run.open(tmp_path / "run"), data)
+    assert found["as_recorded"] and found["splits"][0]["global_attention"] == layers
+    assert Run.create(tmp_path / "mlp", plan, data).train(data)["global_path"] is None
+
+
+def test_a_model_whose_best_epoch_was_local_predicts_without_its_global_path(given, tmp_path):
+    plan, data = given
+    settings = replace(SETTINGS, hidden_channels=8, global_layers=1, epochs=6, local_epochs=6)
+    run = Run.create(tmp_path / "run", replace(plan, model="global-gnn", settings=settings), data)
+    result = run.train(data)
+    assert not any(run.model(trial).use_global for trial in run.plan.trials())
+    assert [row["local_epochs"] for row in result["splits"]] == [6, 6] and result["global_path"]["gate"] == 0
+    assert evaluate(run, data)["as_recorded"]

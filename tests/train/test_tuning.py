@@ -106,8 +106,9 @@ def test_settings_that_diverge_are_cut_short(study_plan, tmp_path, monkeypatch):
 def test_the_space_is_the_papers_and_more_on_request():
     assert set(space("phgcn", [])) == {"heads", "dropout", "attention_dropout", "learning_rate"}
     assert set(space("gcn", ["weight_decay"])) == {"heads", "dropout", "learning_rate", "weight_decay"}
-    assert len(space("phgcn", list(tuning.ON_REQUEST))) == 9
-    with pytest.raises(ValueError, match="also is 'decay_global'; allowed for gcn: hidden_channels, weight_decay"):
+    assert len(space("phgcn", [name for name in tuning.ON_REQUEST if name not in ("local", "global_layers")])) == 10
+    assert {"heads", "dropout", "learning_rate", "local"} == set(space("global-gnn", ["local"]))
+    with pytest.raises(ValueError, match="also is 'decay_global'; allowed for gcn: hidden_channels, num_layers, weight_decay"):
         space("gcn", ["decay_global"])
     with pytest.raises(ValueError, match="trials is 0"):
         tune("nowhere", PLAN, small_graph(), 0, [])

@@ -176,7 +176,8 @@ def tune(
     also: Annotated[
         list[str] | None,
         typer.Option(
-            help="Vary this too: hidden_channels, weight_decay, decay_local, decay_global, embedding_dim. May be repeated."
+            help="Vary this too: hidden_channels, num_layers, local, global_layers, weight_decay, decay_local, decay_global, "
+            "embedding_dim. May be repeated."
         ),
     ] = None,
     protocol: Protocol = None,

@@ -12,7 +12,7 @@ from torch.nn import Parameter
 from torch_geometric.nn import Linear
 from torch_geometric.nn.inits import zeros
 
-from ..checks import blame_inputs, check_choices, check_dropout, check_features, check_multiple, check_sizes
+from ..checks import blame_inputs, check_choices, check_dropout, check_features, check_multiple, check_positive
 from ..functional import Backend, Method, choose_method, global_attention
 from ..tolerance import describe_tolerance, make_tolerance
 from .decay import Decay
@@ -67,7 +67,7 @@ class GlobalBlock(torch.nn.Module):
         tolerance: float | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(1, channels=channels, heads=heads, embedding_dim=embedding_dim)
+        check_positive(channels=channels, heads=heads, embedding_dim=embedding_dim)
         check_multiple("channels", channels, "heads", heads)
         check_dropout("dropout", dropout)
         check_choices(method, backend)

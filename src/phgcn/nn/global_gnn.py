@@ -172,15 +172,15 @@ class GlobalGNN(torch.nn.Module):
     def _apply_body(self, x: Tensor, edges: Any, batch: Tensor | None) -> Tensor:
         """Applies the local layers and joins their outputs."""
         blocks = self._active_blocks() if self.global_at == "each" else []
-        outputs = []
+        summed = self.jk == "sum" or self.body == "polynomial"
+        outputs: list[Tensor] = []
         for layer, block in zip_longest(self.local_blocks, blocks):
             x = layer(x, edges, None if block is None else block.update(x, batch))
-            outputs.append(x)
-        if self.jk == "cat":
-            return torch.cat(outputs, dim=1)
-        if self.jk == "sum" or self.body == "polynomial":
-            return torch.stack(outputs).sum(dim=0)
-        return x
+            if self.jk == "cat":
+                outputs.append(x)
+            else:
+                outputs = [outputs[0] + x if summed and outputs else x]
+        return torch.cat(outputs, dim=1) if self.jk == "cat" else outputs[0]
 
     def _first_conv(self) -> Any:
         """Returns a local layer, from which can be told how all of them take edges."""
@@ -226,6 +226,8 @@ class GlobalGNN(torch.nn.Module):
             seed (int, optional): Which nodes. (default: :obj:`0`)
         """
         blocks = self._active_blocks()
+        if not blocks:
+            return []
         inputs = first_inputs([block.lin_position for block in blocks], self, (x, edge_index, batch))
         found = []
         for layer, (block, normed) in enumerate(zip(blocks, inputs, strict=True)):

@@ -24,12 +24,25 @@ MEAN_SHARE = 0.8
 """Attention to more than this share of all nodes is nearly their mean, the same for every node."""
 
 
+def switch_global(model: Module, on: bool) -> None:
+    """Switches the global path of a model on or off, by its method ``set_global(on)``."""
+    switch: Any = getattr(model, "set_global", None)
+    if switch is None:
+        raise ValueError(f"local_epochs is positive; allowed for {type(model).__name__}: 0, as it has no path to switch on")
+    switch(on)
+
+
 @torch.no_grad()
 def global_statistics(model: Module, inputs: Sequence[Tensor]) -> list[dict[str, Any]]:
-    """Returns the statistics of each layer's global path, its number as ``layer``; none where a model has no such path."""
+    """Returns the statistics of each layer's global path, its number as ``layer``; none where a model has no such path.
+
+    A path that is switched off is switched on, as its gates tell the same.
+    """
     measure = getattr(model, "global_statistics", None)
     if measure is None:
         return []
+    if hasattr(model, "set_global"):
+        switch_global(model, True)
     model.eval()
     return [{"layer": number, **layer} for number, layer in enumerate(measure(*inputs[:2]))]
 

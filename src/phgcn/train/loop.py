@@ -25,7 +25,7 @@ from torch.nn.utils import clip_grad_norm_
 from ..files import read_tensors, write_tensors
 from ..nn.models import NodeModel
 from . import recipe
-from .global_path import ATTENTION, global_statistics, sample_rows
+from .global_path import ATTENTION, global_statistics, sample_rows, switch_global
 from .metrics import hits, metric
 from .recording import record
 from .settings import Settings
@@ -127,7 +127,7 @@ class Training:
         self.optimiser = recipe.make_optimiser(model, settings, task.x.device)
         self.state = State(global_off=settings.local_epochs > 0)
         if self.state.global_off:
-            self._set_global(False)
+            switch_global(model, False)
         self._input_accepted = False  # whether a forward pass on this input has succeeded before
         self._compiled = False  # whether an epoch of this phase has run: its kernels are compiled, the optimiser has its state
         self._replay: Callable[[], tuple[Tensor, Tensor]] | None = None  # an epoch as a CUDA graph
@@ -189,19 +189,10 @@ class Training:
     def _switch_global_on(self) -> None:
         """Begins the second phase."""
         self.model.load_state_dict(self.state.best_weights)
-        self._set_global(True)
+        switch_global(self.model, True)
         self.optimiser = recipe.make_optimiser(self.model, self.settings, self.task.x.device)
         self.state.global_off, self.state.phase_start = False, self.state.epoch
         self._replay, self._compiled = None, False
-
-    def _set_global(self, on: bool) -> None:
-        switch: Any = getattr(self.model, "set_global", None)
-        if switch is None:
-            name = type(self.model).__name__
-            raise ValueError(
-                f"local_epochs is {self.settings.local_epochs}; allowed for {name}: 0, as it has no path to switch"
-            )
-        switch(on)
 
     def _learning_rate(self) -> float:
         """Returns that of the next epoch; each phase has a schedule of its own."""
@@ -291,8 +282,6 @@ class Training:
     def global_attention(self) -> list[dict[str, Any]]:
         """Returns the statistics of the global path with the best weights, which it loads: for a training that is done."""
         self.model.load_state_dict(self.state.best_weights)
-        if self.settings.local_epochs:
-            self._set_global(True)
         return global_statistics(self.model, self.task.inputs)
 
     # Checkpoints
@@ -354,7 +343,7 @@ class Training:
             for name, parameter in self.model.named_parameters():
                 self.optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in part(f"adam.{name}.").items()}
             self.state.curves = [tuple(row) for row in tensors["curves"].tolist()]
-            self.state.attention = [tuple(row) for row in tensors["attention"].tolist()]
+            self.state.attention = [(*map(int, row[:3]), *row[3:]) for row in tensors["attention"].tolist()]
             self.state.best_weights = {name: value.to(self.task.x.device) for name, value in part("best.").items()}
             self.state.by_loss, self.state.by_metric = BestEpoch(**about["by_loss"]), BestEpoch(**about["by_metric"])
             self.state.global_off, self.state.phase_start = about["global_off"], about["phase_start"]
@@ -362,7 +351,7 @@ class Training:
         except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: not a checkpoint of this training ({str(error).splitlines()[0]})") from None
         if self.settings.local_epochs:
-            self._set_global(not self.state.global_off)
+            switch_global(self.model, not self.state.global_off)
         _set_random_states(part("random."), self.task.x.device)
         self._replay, self._compiled = None, False  # a recorded epoch would update the optimiser's old tensors
 

@@ -35,7 +35,7 @@ from ..registry import find_model
 from . import graph as graphs
 from . import settings as config
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files
-from .global_path import ATTENTION
+from .global_path import ATTENTION, switch_global
 from .loop import CURVES, Task, Training, TrainingError
 from .metrics import METRICS
 from .recipe import check_amp
@@ -208,14 +208,16 @@ class Run:
         return read_tensors(self._weights(trial))[1]
 
     def model(self, trial: Trial) -> NodeModel:
-        """The trained model of a trial, for predicting."""
+        """The trained model of a trial, for predicting; without its global path if its best epoch was a local one."""
         about, names = self.about["graph"], self.about["graph"]["classes"]
         model = build_model(self.plan, about["features"], len(names))
-        weights, _ = read_tensors(self._weights(trial))
+        weights, result = read_tensors(self._weights(trial))
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
             raise ValueError(f"{self._weights(trial)}: not the weights of this run ({str(error).splitlines()[0]})") from None
+        if result["best_epoch"] <= result.get("local_epochs", 0):
+            switch_global(model, False)
         return model.eval()
 
     def result(self) -> dict[str, Any]:

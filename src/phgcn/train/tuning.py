@@ -37,7 +37,10 @@ ALWAYS: dict[str, Suggest] = {
     "learning_rate": lambda trial: trial.suggest_float("learning_rate", 1e-3, 5e-2, log=True),
 }
 ON_REQUEST: dict[str, Suggest] = {
-    "hidden_channels": lambda trial: trial.suggest_categorical("hidden_channels", [4, 8, 16, 32, 64]),
+    "hidden_channels": lambda trial: trial.suggest_categorical("hidden_channels", [4, 8, 16, 32, 64, 128, 256]),
+    "num_layers": lambda trial: trial.suggest_int("num_layers", 1, 12),
+    "local": lambda trial: trial.suggest_categorical("local", ["gcn", "sage", "gat", "none"]),
+    "global_layers": lambda trial: trial.suggest_int("global_layers", 0, 2),
     "weight_decay": lambda trial: trial.suggest_float("weight_decay", 1e-6, 1e-1, log=True),
     "decay_local": lambda trial: trial.suggest_float("decay_local", 0.1, 10.0, log=True),
     "decay_global": lambda trial: trial.suggest_float("decay_global", 1.0, 100.0, log=True),
