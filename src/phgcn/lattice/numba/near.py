@@ -302,4 +302,4 @@ def sum_near_pairs(
                 if out.shape[0] > 0:
                     add_weighted_rows(out, t, rows, hit, weight, count, total)
                 if grad.shape[0] > 0:
-                    add_slopes(grad, t, target, source, hit, slope, count, target_rows, source_rows)
+                    add_slopes(grad, t, t, target, source, hit, slope, count, target_rows, source_rows)
