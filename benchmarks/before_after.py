@@ -55,13 +55,20 @@ class Case:
 
 
 def cpu_cases(quick: bool) -> Iterator[Case]:
-    """Lattices on clouds of several densities, and the exact sum."""
+    """Lattices on clouds of several densities, the exact sum, attention to neighbours, and training steps of layers."""
     for count in (2_000,) if quick else (20_000, 200_000):
         for method in ("lattice", "separable"):
             for cloud in ("spread 1", "spread 3", "spread 10", "clusters"):
                 yield from both_ways(method, count, cloud, CPU_CHANNELS)
     for count in (500,) if quick else (2_000, 5_000):
         yield from both_ways("exact", count, "spread 1", CPU_CHANNELS)
+    graph = "texas" if quick else "pubmed"
+    for backward in (False, True):
+        name = f"structural attention, {graph}, {'forward and backward' if backward else 'forward'}"
+        yield Case(name, "structural", {"graph": graph, "backward": backward})
+    for layer in ("PHGCNConv", "EDAConv"):
+        nodes, edges = (300, 1_000) if quick else (20_000, 100_000)
+        yield step_of(layer, nodes, edges)
 
 
 def gpu_cases(quick: bool) -> Iterator[Case]:
@@ -74,9 +81,7 @@ def gpu_cases(quick: bool) -> Iterator[Case]:
         yield from both_ways("exact", count, "spread 1", GPU_CHANNELS)
     nodes, edges = (300, 1_000) if quick else (100_000, 1_000_000)
     for layer in ("PHGCNConv", "EDAConv"):
-        yield Case(
-            f"{layer}, {nodes:,} nodes, {edges:,} edges, step", "layer", {"layer": layer, "nodes": nodes, "edges": edges}
-        )
+        yield step_of(layer, nodes, edges)
     for graph in ("texas",) if quick else ("texas", "cora"):
         for checkpoints in (False, True):
             options = {"graph": graph, "checkpoints": checkpoints, "seconds": 0.1 if quick else EPOCH_SECONDS}
@@ -88,6 +93,11 @@ def both_ways(method: str, count: int, cloud: str, channels: int) -> Iterator[Ca
         name = f"{method}, {cloud}, N={count:,}, {'forward and backward' if backward else 'forward'}"
         options = {"method": method, "count": count, "cloud": cloud, "channels": channels, "backward": backward}
         yield Case(name, "filter", options)
+
+
+def step_of(layer: str, nodes: int, edges: int) -> Case:
+    name = f"{layer}, {nodes:,} nodes, {edges:,} edges, step"
+    return Case(name, "layer", {"layer": layer, "nodes": nodes, "edges": edges})
 
 
 CASES = {"cpu": cpu_cases, "cuda": gpu_cases}

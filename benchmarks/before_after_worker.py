@@ -54,6 +54,28 @@ def filter_call(device: str, method: str, count: int, cloud: str, channels: int,
     return clocked(both if backward else forward, device)
 
 
+def structural_call(device: str, graph: str, backward: bool) -> Timed:
+    """Attention to the neighbours in a graph, positions and values of its nodes random."""
+    import phgcn
+    from phgcn.data import load_graph
+
+    data = load_graph(graph)
+    random = torch.Generator(device).manual_seed(0)
+    shape = (data.num_nodes, HEADS, HEAD_CHANNELS)
+    points = torch.randn(*shape[:2], DIM, generator=random, device=device)
+    values, grad = (torch.randn(shape, generator=random, device=device) for _ in range(2))
+    leaves, edge_index = [points.requires_grad_(), values.requires_grad_()], data.edge_index.to(device)
+
+    def forward() -> None:
+        with torch.no_grad():
+            phgcn.structural_attention(points, values, edge_index)
+
+    def both() -> None:
+        torch.autograd.grad(phgcn.structural_attention(points, values, edge_index), leaves, grad)
+
+    return clocked(both if backward else forward, device)
+
+
 def layer_step(device: str, layer: str, nodes: int, edges: int) -> Timed:
     """A training step of a layer: forward, loss and backward."""
     import phgcn.nn
@@ -139,7 +161,12 @@ def epochs(device: str, graph: str, checkpoints: bool, seconds: float) -> Timed:
     return measure
 
 
-KINDS: dict[str, Callable[..., Timed]] = {"filter": filter_call, "layer": layer_step, "epochs": epochs}
+KINDS: dict[str, Callable[..., Timed]] = {
+    "filter": filter_call,
+    "structural": structural_call,
+    "layer": layer_step,
+    "epochs": epochs,
+}
 
 
 def serve() -> None:

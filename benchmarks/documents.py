@@ -23,12 +23,15 @@ import result_tables
 import tables
 
 from phgcn.reproduce import embeddings_report, motif_report, scaling_report, table_report
+from phgcn.reproduce.benchmark import report as benchmark_report
+from phgcn.reproduce.when import report as when_report
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCH, RESULTS = "benchmarks/results", "docs/results"
 README, LATTICE, PERFORMANCE = "README.md", "docs/lattice.md", "docs/performance.md"
 CPU_NOTES, GPU_NOTES, HISTORY = (f"docs/engineering/{name}.md" for name in ("cpu", "gpu", "history"))
 BEFORE_AFTER = "docs/engineering/before-after.md"
+RIVALS, WHEN = "docs/benchmark.md", "docs/when-to-use.md"
 
 
 class Table(NamedTuple):
@@ -52,6 +55,12 @@ def motif_table(content: dict) -> list[str]:
 
 def embeddings_table(content: dict) -> list[str]:
     return tables.table(embeddings_report.HEADINGS, embeddings_report.rows(content))
+
+
+def when_block(content: dict) -> list[str]:
+    """The figure, if there is one, and the table."""
+    figure = ["![Global attention on less off, with intervals](results/when.png)", ""] if content["rows"] else []
+    return [*figure, *when_report.table_lines(content)]
 
 
 def table_page(rows: list[dict], tests: dict) -> str:
@@ -110,6 +119,14 @@ TABLES = {
     "embeddings": Table("docs/experiments.md", _of(RESULTS, "embeddings"), embeddings_table),
     "scaling": Table("docs/experiments.md", _of(RESULTS, "scaling"), result_tables.scaling),
     "scaling-gpu": Table("docs/experiments.md", _of(RESULTS, "scaling-gpu"), result_tables.scaling),
+    # GlobalGNN and its rivals
+    "benchmark": Table(RIVALS, _of(RESULTS, "benchmark", "table"), benchmark_report.accuracy_table),
+    "benchmark-unseen": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.unseen_table),
+    "benchmark-differences": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.difference_table),
+    "benchmark-settings": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.settings_table),
+    "benchmark-time": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.time_table),
+    "global-gnn-epochs": Table(RIVALS, _of(BENCH, "global_gnn", "global_gnn_gpu"), tables.global_gnn_epochs),
+    "when": Table(WHEN, _of(RESULTS, "when"), when_block),
     # Geom-GCN
     "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),
     "geom-sources": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.sources),

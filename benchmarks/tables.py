@@ -284,3 +284,21 @@ def first_calls(measured: dict) -> list[str]:
     """Seconds of first calls from an empty cache, imports included."""
     rows = [[r["call"], f"{r['seconds']:.1f}", f"{r['cpu_seconds']:.1f}", f"≤ {r['mark']:.0f}"] for r in measured["rows"]]
     return [f"{origin(measured)}:", "", *table(["call", "seconds", "processor seconds", "mark"], rows)]
+
+
+# GlobalGNN
+
+
+def global_gnn_epochs(*measured: dict) -> list[str]:
+    """Milliseconds per epoch on pubmed beside SGFormer's, on each device that was measured."""
+    lines = []
+    for content in measured:
+        if not content["rows"]:
+            continue
+        rows = [
+            [row["name"] + (", CUDA graph" if row["cuda_graph"] else ""), f"{1000 * row['median']:.2f}", f"{row['ratio']:.2f}x"]
+            for row in content["rows"]
+        ]
+        lines += ["", f"{content['graph']}, {content['provenance']['device']}, {origin(content)}:", ""]
+        lines += table(["model", "ms per epoch", "of SGFormer's"], rows)
+    return lines[1:] if lines else ["Not measured yet."]

@@ -44,6 +44,8 @@ class ModelEntry:
             (default: none)
         training_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that its training takes and that
             of other models does not. (default: none)
+        takes_num_nodes (bool, optional): Whether the class takes ``num_nodes``, as a model of one graph alone does.
+            (default: :obj:`False`)
     """
 
     name: str
@@ -54,6 +56,7 @@ class ModelEntry:
     prepare_edges: str | PrepareEdges | None = None
     edge_settings: tuple[str, ...] = ()
     training_settings: tuple[str, ...] = ()
+    takes_num_nodes: bool = False
 
     def model_class(self) -> Callable[..., Any]:
         """Imports and returns the class."""
@@ -119,14 +122,22 @@ _GLOBAL_GNN = (
     "hidden_channels", "num_layers", "local", "body", "norm", "jk", "global_layers", "global_at", "dropout", "input_dropout",
     "global_dropout", "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "method", "tolerance",
 )  # fmt: skip
-_WITHOUT_RESIDUAL = tuple(key for key in (*_GAT_EDA, *_GLOBAL) if key != "residual")
+
+
+def _own_channel(name: str, title: str, model: str, settings: tuple[str, ...]) -> ModelEntry:
+    """The variant of a model whose layers have an own channel."""
+    without = tuple(key for key in settings if key != "residual")
+    return ModelEntry(f"{name}-residual", f"{title} + own channel", model, without, {"residual": True})
+
 
 for _entry in (
     ModelEntry("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL)),
-    ModelEntry("phgcn-residual", "PH-GCN + own channel", "phgcn.nn.models:PHGCN", _WITHOUT_RESIDUAL, {"residual": True}),
+    _own_channel("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL)),
     ModelEntry("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA),
+    _own_channel("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA),
     ModelEntry("gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout")),
     ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
+    _own_channel("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
     ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK),
     ModelEntry("global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN, training_settings=("local_epochs",)),
 ):

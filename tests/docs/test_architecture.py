@@ -28,16 +28,14 @@ def hops(name, way):
 
 
 def function_source(file, name):
-    """The text of a function, or of a method as ``Class.method``; :obj:`None` if the file has none of this name.
-
-    The last of a name: overloads come before the function itself."""
+    """The text of a function, or of a method as ``Class.method``; :obj:`None` if the file has none of this name."""
     text = (SOURCE / file).read_text(encoding="utf-8")
     body = ast.parse(text).body
     *classes, function = name.split(".")
     for owner in classes:
         body = next((node.body for node in body if isinstance(node, ast.ClassDef) and node.name == owner), [])
-    found = next((node for node in reversed(body) if isinstance(node, ast.FunctionDef) and node.name == function), None)
-    return found and ast.get_source_segment(text, found)
+    found = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
+    return ast.get_source_segment(text, found[-1]) if found else None  # the last, as overloads come before
 
 
 @pytest.mark.parametrize("way", ["forward", "back"])

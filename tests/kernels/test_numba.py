@@ -18,6 +18,15 @@ phgcn.global_attention(points, values, method=scheme)
 print(time.perf_counter() - start)
 """
 
+HASHES = """
+import hashlib, torch, phgcn
+torch.manual_seed(0)
+points, values = torch.randn(300, 2, 4), torch.randn(300, 2, 4)
+for decay in (1.0, 3.0):  # several levels; several levels and the near field
+    out = phgcn.global_attention(points, values, decay=decay, method="lattice")
+    print(hashlib.sha256(out.numpy().tobytes()).hexdigest())
+"""
+
 
 @pytest.fixture
 def fresh():
@@ -109,3 +118,12 @@ def test_the_first_call_of_a_new_process_is_quick():
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", CALL], capture_output=True, text=True, env=os.environ, check=True)
     assert float(done.stdout) < 5
+
+
+def test_the_process_that_compiles_has_the_bits_of_those_that_load(tmp_path):
+    environment = {**os.environ, "PHGCN_CACHE": str(tmp_path)}
+    compiled, loaded = (
+        subprocess.run([sys.executable, "-c", HASHES], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert len(compiled.split()) == 2 and compiled == loaded

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from phgcn.reproduce.significance import LEVEL, TEST_OVER_TRAIN, paired
+from phgcn.reproduce.significance import LEVEL, TEST_OVER_TRAIN, holm, paired
 
 FIRST, SECOND = [80.0, 82.0, 85.0, 83.0], [79.0, 80.0, 82.0, 79.0]  # differences 1, 2, 3, 4: mean 5/2, variance 5/3
 
@@ -42,3 +42,8 @@ def test_splits_that_do_not_match_are_refused():
         paired(FIRST, SECOND[:3], 0.5)
     with pytest.raises(ValueError, match="first has 1 splits; allowed: 2 or more"):
         paired([1.0], [2.0], 0.5)
+
+
+def test_holm_multiplies_the_smallest_most_and_keeps_the_order():
+    assert holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    assert holm([0.6, 0.7]) == [1.0, 1.0] and holm([]) == []

@@ -265,7 +265,7 @@ def test_settings_that_come_along_are_used_where_none_were_looked_for(tmp_path):
 
 def test_what_is_not_tuned_is_the_same_for_all_models_of_a_graph():
     """Of the settings that the table trains with: a model must not win by more epochs or a larger layer."""
-    tuned_models = [model for model in table.models() if not model.startswith("geom-gcn")]  # those have their authors' settings
+    tuned_models = [model for model in table.MODELS if not model.startswith("geom-gcn")]  # those have their authors' settings
     for graph in table.GRAPHS:
         values = {}
         for model in tuned_models:
@@ -367,7 +367,7 @@ def test_every_graph_of_the_paper_has_its_published_numbers():
     for model in ("gcn", "gat", "gat-eda", "phgcn"):
         assert all(published(graph, model, "paper") for graph in table.GRAPHS)
     assert set(table_report.BEST["geom"]) == set(table.GRAPHS)
-    assert [find_model(model).title for model in table.models()][:3] == ["GCN", "GAT", "Geom-GCN-I"]
+    assert [find_model(model).title for model in table.MODELS][:3] == ["GCN", "GAT", "Geom-GCN-I"]
 
 
 @pytest.mark.parametrize(

@@ -133,3 +133,11 @@ def test_a_pool_that_cannot_start_is_an_error_and_not_an_endless_loop(monkeypatc
     monkeypatch.setattr(workers, "_start_process", os._exit)  # takes other arguments: every process fails at its start
     with pytest.raises(RuntimeError, match="no process could be started"):
         run_all([Chore("a", 1), Chore("b", 1)], chore, 2, lambda progress: None)
+
+
+def test_tasks_begin_in_the_order_given_if_asked():
+    begun = []
+    tasks = [Chore("a", 1.0), Chore("b", 2.0)]
+    for in_order in (False, True):
+        run_all(tasks, chore, 1, lambda p: begun.append(p.name) if p.kind == "begun" else None, in_order=in_order)
+    assert begun == ["b", "a", "a", "b"]

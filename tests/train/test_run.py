@@ -214,7 +214,9 @@ def test_normalised_rows_sum_to_one(sparse):
 
 
 def test_a_variant_is_its_model_with_settings_fixed():
-    plain, own = (runs.build_model(Plan("small", model=name, settings=SETTINGS), 5, 3) for name in ("phgcn", "phgcn-residual"))
+    plain, own = (
+        runs.build_model(Plan("small", model=name, settings=SETTINGS), 5, 3, 60) for name in ("phgcn", "phgcn-residual")
+    )
     assert type(plain) is type(own) and not plain.residual and own.residual
 
 

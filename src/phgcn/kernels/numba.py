@@ -52,7 +52,9 @@ OPTIONS: dict[str, Any] = {
 
 # A kernel is called from Python only, a helper from kernels only: wrappers for other callers would double the time to compile.
 _KERNEL_OPTIONS = {**OPTIONS, "no_cfunc_wrapper": True}
-_HELPER_OPTIONS = {**OPTIONS, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+# A helper that stays a function of its own exists once in every kernel that calls it, optimised for each, and the process runs
+# the one it met first: another one, with other rounding, where kernels are compiled than where they are loaded.  So none does.
+_HELPER_OPTIONS = {**_KERNEL_OPTIONS, "no_cpython_wrapper": True, "forceinline": True}
 
 _FLOAT_TYPES = {"f": "float32", "d": "float64"}
 
@@ -111,7 +113,7 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Makes a function callable from kernels, not from Python (``py_func`` is); LLVM inlines it there if that pays."""
+    """Makes a function callable from kernels, not from Python (``py_func`` is); LLVM inlines it there."""
     return numba.njit(**_HELPER_OPTIONS)(function)
 
 

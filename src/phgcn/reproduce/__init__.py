@@ -1,7 +1,7 @@
 r"""The paper's experiments and its rivals, behind ``phgcn reproduce`` and ``phgcn embed``.
 
-This package knows the library; the library does not know it.  Importing it registers the models of Geom-GCN, so that
-:mod:`phgcn.train` and the command line can train them.
+This package knows the library; the library does not know it.  Importing it registers the models of Geom-GCN and the rivals of
+:mod:`phgcn.reproduce.benchmark`, so that :mod:`phgcn.train` and the command line can train them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..registry import ModelEntry, register
+from . import benchmark as benchmark
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -139,7 +139,7 @@ def study(run: Run, resamples: int) -> tuple[dict[str, Any], embeddings_report.P
     rows = []
     for trial in run.plan.trials():
         with seeded(trial.seed, tasks[trial.split]):
-            untrained = build_model(run.plan, data.x.size(1), tasks[trial.split].classes).eval()
+            untrained = build_model(run.plan, data.x.size(1), tasks[trial.split].classes, len(data.y)).eval()
         before, after = positions(untrained, run, data), positions(run.model(trial), run, data)
         test = tasks[trial.split].test.numpy()
         for head in range(after.shape[1]):

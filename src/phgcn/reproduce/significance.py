@@ -57,3 +57,15 @@ def paired(first: Sequence[float], second: Sequence[float], test_over_train: flo
 
     reach = float(student.ppf(1 - LEVEL / 2, count - 1)) * error
     return Difference(mean, mean - reach, mean + reach, 2 * float(student.sf(abs(mean) / error, count - 1)), count)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    r"""Corrects the p-values of several comparisons by Holm's method, which bounds the chance of any false discovery.
+
+    The :math:`k`-th smallest of :math:`m` is multiplied by :math:`m - k + 1`; none is less than a smaller one before it.
+    """
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected

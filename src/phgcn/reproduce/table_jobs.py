@@ -118,9 +118,10 @@ def is_done(job: Job, out: Path, kept: Mapping[str, dict[str, Any]]) -> bool:
     """
     folder, plan = out / "runs" / job.name, job.plan(out)
     used = config.used(plan.settings, job.model)
+    standard = config.used(Settings(), job.model)  # of settings that a row is too old to have
     if not (folder / "run.json").is_file():
         row = kept.get(job.name)
-        return row is not None and row["config"] == used and len(row["per_split"]) == job.splits
+        return row is not None and {**standard, **row["config"]} == used and len(row["per_split"]) == job.splits
     recorded, asked = read_json(folder / "run.json"), {**asdict(plan), "settings": used}
     finished = (folder / "result.json").is_file()
     for key in asked:

@@ -88,7 +88,13 @@ class Tracker:
         self.on_progress(Progress(kind, name, text, *counts, tuple(self.shares)))
 
 
-def run_all(tasks: Sequence[Task], work: Work, jobs: int, on_progress: Callable[[Progress], None]) -> dict[str, str]:
+def run_all(
+    tasks: Sequence[Task],
+    work: Work,
+    jobs: int,
+    on_progress: Callable[[Progress], None],
+    in_order: bool = False,
+) -> dict[str, str]:
     """Runs all tasks, the long ones first, and returns the names of those that failed, and why.
 
     An interrupt ends all processes; files of finished tasks stay.  A task that delays SIGTERM, as a training does, may write a
@@ -99,8 +105,10 @@ def run_all(tasks: Sequence[Task], work: Work, jobs: int, on_progress: Callable[
         work (callable): Does a task; picklable, so that processes find it.
         jobs (int): The number of processes; 1 runs everything in this one.
         on_progress (callable): Called with every :class:`Progress`.
+        in_order (bool, optional): Begin tasks in the order given, not the long ones first. (default: :obj:`False`)
     """
-    tasks = sorted(tasks, key=lambda task: (-task.cost, task.name))
+    if not in_order:
+        tasks = sorted(tasks, key=lambda task: (-task.cost, task.name))
     tracker = Tracker(tasks, on_progress)
     if jobs == 1 or len(tasks) < 2:
         _run_here(tracker, work)

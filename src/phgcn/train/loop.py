@@ -26,7 +26,7 @@ from ..files import read_tensors, write_tensors
 from ..nn.models import NodeModel
 from . import recipe
 from .global_path import ATTENTION, global_statistics, sample_rows, switch_global
-from .metrics import hits, metric
+from .metrics import metric
 from .recording import record
 from .settings import Settings
 
@@ -173,13 +173,9 @@ class Training:
             self._switch_global_on()
         recipe.set_learning_rate(self.optimiser, self._learning_rate())
         logits, scores = self._run_epoch()
-        train_loss, val_loss, val_hits = scores.tolist()  # waits for the device, once for all three
+        train_loss, val_loss, val_metric = scores.tolist()  # waits for the device, once for all three
         if not (math.isfinite(train_loss) and math.isfinite(val_loss)):
             raise self._diverged(f"training loss {train_loss}, validation loss {val_loss}")
-        if self.task.metric == "accuracy":
-            val_metric = val_hits / len(self.val_y) if len(self.val_y) else math.nan
-        else:
-            val_metric = metric(self.task.metric, logits[self.task.val], self.val_y)
         self._update_best(logits, val_loss, val_metric)
         self._sample_global_path()
         row = (train_loss, val_loss, val_metric, time.perf_counter() - begin)
@@ -222,12 +218,12 @@ class Training:
         """Makes one optimiser step and one evaluation, without reading from the device.
 
         Shapes:
-            - **output:** logits :math:`(N, C)`, and :math:`(3,)`: training loss, validation loss, correct validation nodes
+            - **output:** logits :math:`(N, C)`, and :math:`(3,)`: training loss, validation loss, validation metric
         """
         train_loss = self._step()
         logits = self._logits()
         val_logits = logits[self.task.val]
-        scores = [train_loss, cross_entropy(val_logits, self.val_y), hits(val_logits, self.val_y)]
+        scores = [train_loss, cross_entropy(val_logits, self.val_y), metric(self.task.metric, val_logits, self.val_y)]
         return logits, torch.stack([score.double() for score in scores])
 
     def _step(self) -> Tensor:
@@ -270,7 +266,7 @@ class Training:
         best_metric = top is None or _metric_order(val_metric, val_loss) > _metric_order(top.val_metric, top.val_loss)
         if not (best_loss or best_metric):
             return
-        test_metric = metric(self.task.metric, logits[self.task.test], self.test_y)
+        test_metric = float(metric(self.task.metric, logits[self.task.test], self.test_y))
         best = BestEpoch(state.epoch + 1, val_loss, val_metric, test_metric)
         if best_loss:
             state.by_loss = best

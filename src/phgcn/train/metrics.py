@@ -10,49 +10,40 @@ from torch import Tensor
 METRICS = ("accuracy", "roc_auc")
 
 
-def accuracy(logits: Tensor, y: Tensor) -> float:
+def accuracy(logits: Tensor, y: Tensor) -> Tensor:
     r"""Returns the fraction of nodes whose largest logit is that of their class; NaN without nodes.
-
-    Shapes:
-        - **logits:** :math:`(N, C)`, **y:** :math:`(N,)`
-    """
-    return float(hits(logits, y)) / len(y) if len(y) else math.nan
-
-
-def hits(logits: Tensor, y: Tensor) -> Tensor:
-    r"""Counts the nodes whose largest logit is that of their class, without reading from the device.
 
     Shapes:
         - **logits:** :math:`(N, C)`, **y:** :math:`(N,)`, **output:** a scalar tensor
     """
-    return (logits.argmax(dim=1) == y).sum()
+    return (logits.argmax(dim=1) == y).sum().double() / len(y)
 
 
-def roc_auc(logits: Tensor, y: Tensor) -> float:
+def roc_auc(logits: Tensor, y: Tensor) -> Tensor:
     r"""Returns the area under the ROC curve of two classes: the probability that a node of class 1 has a larger score
     :math:`z_1 - z_0` than one of class 0, ties counted half.  NaN if a class has no node.
 
     Shapes:
-        - **logits:** :math:`(N, 2)`, **y:** :math:`(N,)`
+        - **logits:** :math:`(N, 2)`, **y:** :math:`(N,)`, **output:** a scalar tensor
     """
     if logits.size(1) != 2:
         raise ValueError(f"logits has {logits.size(1)} columns; allowed: 2, since ROC AUC is for two classes")
-    from scipy.stats import rankdata
-
-    positive = int(y.sum())
-    pairs = positive * (len(y) - positive)
-    if pairs == 0:
-        return math.nan
-    score = logits[:, 1].double() - logits[:, 0].double()
-    ranks = torch.from_numpy(rankdata(score.cpu().numpy()))
-    return float(ranks[y.cpu().bool()].sum() - positive * (positive + 1) / 2) / pairs
+    score, positive = logits[:, 1].double() - logits[:, 0].double(), y.double()
+    ordered = score.sort().values
+    rank = (torch.searchsorted(ordered, score) + torch.searchsorted(ordered, score, right=True) + 1) / 2  # mean of ties
+    count = positive.sum()
+    return ((rank * positive).sum() - count * (count + 1) / 2) / (count * (len(y) - count))
 
 
-def metric(name: str, logits: Tensor, y: Tensor) -> float:
-    """Computes the metric of that name, one of :data:`METRICS`; shapes as in :func:`accuracy`."""
+_FUNCTIONS = {"accuracy": accuracy, "roc_auc": roc_auc}
+
+
+def metric(name: str, logits: Tensor, y: Tensor) -> Tensor:
+    """Computes the metric of that name, one of :data:`METRICS`, without reading from the device; shapes as in
+    :func:`accuracy`."""
     if name not in METRICS:
         raise ValueError(f"metric is {name!r}; allowed: {', '.join(METRICS)}")
-    return accuracy(logits, y) if name == "accuracy" else roc_auc(logits, y)
+    return _FUNCTIONS[name](logits, y)
 
 
 def confusion(predicted: Tensor, y: Tensor, classes: int) -> Tensor:

@@ -49,7 +49,7 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
         test, y = task.test.cpu(), data.y
         table += confusion(out[test].argmax(dim=1), y[test], len(names))
         metrics = {
-            part: metric(run.plan.metric, out[nodes], y[nodes])
+            part: float(metric(run.plan.metric, out[nodes], y[nodes]))
             for part, nodes in (("train", task.train.cpu()), ("val", task.val.cpu()), ("test", test))
         }
         attention = global_statistics(run.model(trial).to(run.plan.device), task.inputs)

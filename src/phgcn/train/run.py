@@ -210,7 +210,7 @@ class Run:
     def model(self, trial: Trial) -> NodeModel:
         """The trained model of a trial, for predicting; without its global path if its best epoch was a local one."""
         about, names = self.about["graph"], self.about["graph"]["classes"]
-        model = build_model(self.plan, about["features"], len(names))
+        model = build_model(self.plan, about["features"], len(names), about["nodes"])
         weights, result = read_tensors(self._weights(trial))
         try:
             model.load_state_dict(weights)
@@ -310,10 +310,12 @@ def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
     return tuple(tensor.to(plan.device) for tensor in inputs)
 
 
-def build_model(plan: Plan, features: int, classes: int) -> NodeModel:
-    """Builds the plan's model, with random weights."""
+def build_model(plan: Plan, features: int, classes: int, nodes: int, **more: Any) -> NodeModel:
+    """Builds the plan's model, with random weights; ``more`` are arguments of its class that are no settings."""
     entry = find_model(plan.model)
-    arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed)
+    arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed) | more
+    if entry.takes_num_nodes:
+        arguments["num_nodes"] = nodes
     if arguments.get("norm") == "none":
         arguments["norm"] = None
     model: NodeModel = entry.model_class()(features, out_channels=classes, **arguments)
@@ -331,7 +333,8 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
 
 def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
     """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs."""
-    return Training(build_model(plan, task.x.size(1), task.classes).to(plan.device), task, plan.settings, sample_every)
+    model = build_model(plan, task.x.size(1), task.classes, task.x.size(0))
+    return Training(model.to(plan.device), task, plan.settings, sample_every)
 
 
 @contextmanager

@@ -46,6 +46,8 @@ def suit_settings(data: Data, metric: str) -> Suited:
         changes |= {"epochs": 1000, "patience": 200}
     elif kind == "dense":
         changes = {"weight_decay": 0.0}
+    else:  # many words, each in few nodes: overfits at once
+        changes = {"input_dropout": 0.5, "norm": "layer"}
     return Suited(BASE | changes, f"suited to {nodes:,} nodes, {features:,} {kind} features and {metric}")
 
 

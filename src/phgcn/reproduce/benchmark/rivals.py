@@ -1,0 +1,286 @@
+r"""The rivals: PyG's SGFormer, Polynormer, GPS layer and LINKX, called as :mod:`phgcn.train` calls a model, and H2GCN.
+
+Each takes ``(in_channels, hidden_channels, out_channels, ...)`` and ``forward(x, edge_index, ...)``.  What is computed is
+PyG's; added are a dense copy of sparse features, the batch vector of one graph, and that the normalised edges of
+:class:`~torch_geometric.nn.conv.GCNConv` are kept while the edges stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import ModuleList
+from torch_geometric.data import Data
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GPSConv, Linear, SAGEConv
+from torch_geometric.nn import models as pyg
+
+
+class Rival(torch.nn.Module):
+    """The base of all rivals: what :class:`phgcn.train.Training` needs of a model."""
+
+    _edges: Tensor | None = None  # those that the layers' normalised edges belong to
+
+    def recordable(self, x: Tensor) -> bool:
+        """Returns :obj:`False`: PyG's layers read from the device, which a CUDA graph cannot."""
+        return False
+
+    def prepare(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Returns dense features, and lets GCN layers normalise the edges anew if these have changed."""
+        if edge_index is not self._edges:
+            for layer in self.modules():
+                if isinstance(layer, GCNConv):
+                    layer.cached, layer._cached_edge_index = True, None
+            self._edges = edge_index
+        return x if x.layout == torch.strided else x.to_dense()
+
+
+def one_graph(x: Tensor) -> Tensor:
+    """Returns the batch vector of a single graph, which PyG's models cannot do without."""
+    return torch.zeros(x.size(0), dtype=torch.long, device=x.device)
+
+
+class SGFormer(Rival):
+    r"""PyG's :class:`~torch_geometric.nn.models.SGFormer`: linear attention beside a GCN, added with a fixed weight.
+
+    Args:
+        in_channels, hidden_channels, out_channels (int): Sizes of input, hidden and output samples.
+        num_layers (int, optional): Layers of the GCN. (default: :obj:`3`)
+        dropout (float, optional): That of both parts. (default: :obj:`0.5`)
+        graph_weight (float, optional): The weight of the GCN; attention has the rest. (default: :obj:`0.5`)
+        attention_layers (int, optional): Layers of attention. (default: :obj:`1`, as in the paper)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 3,
+        dropout: float = 0.5,
+        graph_weight: float = 0.5,
+        attention_layers: int = 1,
+    ) -> None:
+        super().__init__()
+        self.model = pyg.SGFormer(
+            in_channels, hidden_channels, out_channels, trans_num_layers=attention_layers, trans_dropout=dropout,
+            gnn_num_layers=num_layers, gnn_dropout=dropout, graph_weight=graph_weight,
+        )  # fmt: skip
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.model(self.prepare(x, edge_index), edge_index, one_graph(x))
+        return out
+
+
+class Polynormer(Rival):
+    r"""PyG's :class:`~torch_geometric.nn.models.Polynormer` with one head, as its version with more fails in PyG 2.8.
+
+    Its recipe trains the local layers first: ``local_epochs`` of the training, which calls :meth:`set_global`.
+
+    Args:
+        in_channels, hidden_channels, out_channels (int): Sizes of input, hidden and output samples.
+        num_layers (int, optional): Local layers. (default: :obj:`7`)
+        global_layers (int, optional): Layers of attention. (default: :obj:`2`)
+        dropout (float, optional): That of the local layers. (default: :obj:`0.5`)
+        global_dropout (float, optional): That of attention. (default: :obj:`0.5`)
+        in_dropout (float, optional): That of the features. (default: :obj:`0.15`)
+        local_attention (bool, optional): GAT instead of GCN as the local layer. (default: :obj:`True`, as in the paper)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 7,
+        global_layers: int = 2,
+        dropout: float = 0.5,
+        global_dropout: float = 0.5,
+        in_dropout: float = 0.15,
+        local_attention: bool = True,
+    ) -> None:
+        super().__init__()
+        self.model = pyg.Polynormer(
+            in_channels, hidden_channels, out_channels, local_layers=num_layers, global_layers=global_layers,
+            in_dropout=in_dropout, dropout=dropout, global_dropout=global_dropout, heads=1, local_attn=local_attention,
+        )  # fmt: skip
+        self.set_global(True)
+
+    def set_global(self, on: bool) -> None:
+        """Switches attention on or off; without it the output is that of the local layers."""
+        self.model._global = on
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.model(self.prepare(x, edge_index), edge_index, one_graph(x))
+        return out
+
+
+class GPS(Rival):
+    r"""A network of PyG's :class:`~torch_geometric.nn.conv.GPSConv` with Performer attention, without positional encodings.
+
+    Args:
+        in_channels, hidden_channels, out_channels (int): Sizes of input, hidden and output samples.
+        num_layers (int, optional): Layers, beside a linear one at either end. (default: :obj:`3`)
+        local (str, optional): The local layer: ``"gcn"``, ``"sage"``, ``"gat"`` or ``"gin"``. (default: :obj:`"gcn"`)
+        heads (int, optional): Attention heads, each as wide as the layer over their number. (default: :obj:`4`)
+        dropout (float, optional): Dropout probability. (default: :obj:`0.5`)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 3,
+        local: str = "gcn",
+        heads: int = 4,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.lin_in, self.lin_out = Linear(in_channels, hidden_channels), Linear(hidden_channels, out_channels)
+        attention = {"head_channels": hidden_channels // heads}
+        self.convs = ModuleList(
+            GPSConv(hidden_channels, _local_layer(local, hidden_channels), heads, dropout, attn_type="performer",
+                    attn_kwargs=attention)
+            for _ in range(num_layers)
+        )  # fmt: skip
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = F.dropout(self.prepare(x, edge_index), self.dropout, self.training)
+        x = self.lin_in(x).relu()
+        for conv in self.convs:
+            x = conv(x, edge_index)
+        out: Tensor = self.lin_out(F.dropout(x, self.dropout, self.training))
+        return out
+
+
+def _local_layer(name: str, channels: int) -> torch.nn.Module:
+    """Makes a layer of PyG; GIN with the two-layer MLP of its paper."""
+    layers: dict[str, Any] = {"gcn": GCNConv, "sage": SAGEConv, "gat": GATConv, "gin": GINConv}
+    if name not in layers:
+        raise ValueError(f"local is {name!r}; allowed for gps: {', '.join(layers)}")
+    linear = torch.nn.Linear
+    mlp = torch.nn.Sequential(linear(channels, channels), torch.nn.ReLU(), linear(channels, channels))
+    layer: torch.nn.Module = GINConv(mlp) if name == "gin" else layers[name](channels, channels)
+    return layer
+
+
+class LINKX(Rival):
+    r"""PyG's :class:`~torch_geometric.nn.models.LINKX`: an MLP of the node's row of the adjacency matrix and of its features.
+
+    Args:
+        in_channels, hidden_channels, out_channels (int): Sizes of input, hidden and output samples.
+        num_layers (int, optional): Layers of the last MLP. (default: :obj:`2`)
+        dropout (float, optional): Dropout probability. (default: :obj:`0.5`)
+        num_nodes (int): The number of nodes: the model is of one graph.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        *,
+        num_nodes: int,
+    ) -> None:
+        super().__init__()
+        self.model = pyg.LINKX(num_nodes, in_channels, hidden_channels, out_channels, num_layers, dropout=dropout)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.model(self.prepare(x, edge_index), edge_index)
+        return out
+
+
+class H2GCN(Rival):
+    r"""The network of the `"Beyond Homophily in Graph Neural Networks" <https://arxiv.org/abs/2006.11468>`_ paper: the node,
+    its neighbours and those exactly two steps away are kept apart, and all rounds are concatenated.
+
+    .. math::
+        H_0 = \mathrm{relu}(X W), \quad H_{k+1} = [\bar{A}_1 H_k, \bar{A}_2 H_k], \quad
+        Y = [H_0, \ldots, H_K]\, V
+
+    with the symmetrically normalised adjacencies of one step and of two.
+
+    Args:
+        in_channels, hidden_channels, out_channels (int): Sizes of input, hidden and output samples.
+        num_layers (int, optional): Rounds :math:`K`. (default: :obj:`2`)
+        dropout (float, optional): Dropout probability of the features and of the concatenation. (default: :obj:`0.5`)
+
+    Shapes:
+        - **input:** features :math:`(N, F_{in})`, and both adjacencies :math:`(N, N)` as :func:`one_and_two_hops` gives them
+        - **output:** :math:`(N, F_{out})`
+    """
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        self.num_layers, self.dropout = num_layers, dropout
+        self.embed = Linear(in_channels, hidden_channels)
+        self.classify = Linear(hidden_channels * (2 ** (num_layers + 1) - 1), out_channels)
+
+    def forward(self, x: Tensor, one: Tensor, two: Tensor) -> Tensor:
+        x = F.dropout(self.prepare(x, one), self.dropout, self.training)
+        rounds = [self.embed(x).relu()]
+        for _ in range(self.num_layers):
+            rounds.append(torch.cat([_product(hops, rounds[-1]) for hops in (one, two)], dim=1))
+        out: Tensor = self.classify(F.dropout(torch.cat(rounds, dim=1), self.dropout, self.training))
+        return out
+
+
+class _Product(torch.autograd.Function):
+    """Multiplies a symmetric CSR matrix (N, N), not learned, by a dense one (N, C)."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, x: Tensor) -> Tensor:
+        ctx.matrix = matrix
+        return matrix @ x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.matrix @ gradients[0]
+
+
+def _product(matrix: Tensor, x: Tensor) -> Tensor:
+    product: Tensor = _Product.apply(matrix, x)  # type: ignore[no-untyped-call]
+    return product
+
+
+def one_and_two_hops(data: Data, settings: Mapping[str, Any], seed: int) -> tuple[Tensor, Tensor]:
+    r"""Returns the normalised adjacencies of one step and of exactly two, :math:`D^{-1/2} A D^{-1/2}` without self-loops.
+
+    Edges are taken in both directions, as the matrices must be symmetric.
+
+    Shapes:
+        - **output:** two CSR matrices :math:`(N, N)`
+    """
+    import numpy as np
+    from scipy.sparse import coo_array, diags_array, eye_array
+
+    count = int(data.num_nodes)
+    source, target = data.edge_index.numpy()
+    one = coo_array((np.ones(len(source)), (source, target)), shape=(count, count)).tocsr()
+    one = _ones(one + one.T - diags_array((one + one.T).diagonal()))
+    reached = _ones(one @ one + one + eye_array(count))
+    two = _ones(reached - one - eye_array(count))
+    matrices = []
+    for hops in (one, two):
+        scale = diags_array(1 / np.sqrt(np.maximum(hops.sum(axis=1), 1)))
+        csr = (scale @ hops @ scale).tocsr()
+        start, column = (torch.from_numpy(part.astype(np.int64)) for part in (csr.indptr, csr.indices))
+        matrices.append(torch.sparse_csr_tensor(start, column, torch.from_numpy(csr.data).float(), csr.shape))
+    return matrices[0], matrices[1]
+
+
+def _ones(matrix: Any) -> Any:
+    """Sets every entry that is not 0 to 1."""
+    matrix = matrix.tocsr()
+    matrix.eliminate_zeros()
+    matrix.data[:] = 1
+    return matrix

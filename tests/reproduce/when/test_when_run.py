@@ -1,0 +1,80 @@
+"""Conditions are trained once, with and without the head, and joined into one table and figure."""
+
+import json
+
+import pytest
+from benchmark_graph import graph_with_splits, use_as_texas
+
+from phgcn.reproduce.benchmark.spaces import RECIPES
+from phgcn.reproduce.when import report
+from phgcn.reproduce.when import run as experiment
+from phgcn.reproduce.when.run import Request
+
+SETTINGS = {**RECIPES["global-gnn"][0], "num_layers": 1}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    use_as_texas(monkeypatch, graph_with_splits())
+
+
+@pytest.fixture
+def benchmark_file(tmp_path):
+    path = tmp_path / "benchmark.json"
+    path.write_text(json.dumps({"rows": [{"graph": "texas", "row": "global-gnn", "settings": SETTINGS}]}))
+    return path
+
+
+def request(path, **changes):
+    asked = {"graphs": ("texas",), "networks": 2, "steps": 2, "epochs": 2, "splits": 2, "parts": ("edges", "ring")}
+    return Request(path, **{**asked, **changes})
+
+
+def test_conditions_give_rows_a_table_and_a_figure(tmp_path, benchmark_file, monkeypatch):
+    monkeypatch.setattr(experiment, "EDGES", (100, 0))
+    content = experiment.run(tmp_path, request(benchmark_file))
+    assert content["failures"] == {}
+    assert [(row["part"], row["subject"], row["level"]) for row in content["rows"]] == [
+        ("edges", "texas", 100), ("edges", "texas", 0), ("isolated", "texas", 0),
+        *(("tasks", "ring", level) for level in (4, 8, 16, 32)),
+    ]  # fmt: skip
+    for row in content["rows"]:
+        assert row["count"] == 2 and row["difference"] == pytest.approx(row["on_mean"] - row["off_mean"])
+        assert row["low"] <= row["difference"] <= row["high"] and row["p_holm"] >= row["p"]
+    every, isolated = content["rows"][1:3]
+    assert every["on"] == isolated["on"] and isolated["nodes"] == 15  # without edges all test nodes are isolated
+    assert json.loads((tmp_path / "when.json").read_text())["rows"] == content["rows"]
+    assert all((tmp_path / f"when.{kind}").stat().st_size > 1000 for kind in ("png", "svg"))
+    assert "| fewer edges: texas, 100 % of the edges |" in (tmp_path / "when.md").read_text()
+    calls = []
+    monkeypatch.setattr(experiment, "train_both", lambda *args: calls.append(args))
+    monkeypatch.setattr(experiment.generated, "train", lambda *args: calls.append(args))
+    assert experiment.run(tmp_path, request(benchmark_file))["rows"] == content["rows"] and calls == []
+
+
+def test_fewer_labels_are_drawn_from_the_papers_protocol(tmp_path, benchmark_file, monkeypatch):
+    monkeypatch.setattr(experiment, "LABELS", (None, 1))
+    rows = experiment.run(tmp_path, request(benchmark_file, parts=("labels",)))["rows"]
+    assert [row["text"] for row in rows] == ["60 % of the labels", "1 label per class"]
+
+
+def test_no_time_begins_nothing(tmp_path, benchmark_file):
+    content = experiment.run(tmp_path, request(benchmark_file, limit_seconds=1e-9))
+    assert content["rows"] == [] and content["failures"] == {} and not (tmp_path / "when").exists()
+
+
+def test_generated_tasks_need_no_settings(tmp_path):
+    assert len(request(tmp_path / "missing.json", parts=("tree",)).jobs()) == 14
+    with pytest.raises(ValueError, match=r"missing.json: cannot be read"):
+        request(tmp_path / "missing.json").jobs()
+
+
+def test_wrong_requests_are_refused(benchmark_file):
+    with pytest.raises(ValueError, match="parts has 'oz'; allowed: edges, labels, motif, tree, ring"):
+        request(benchmark_file, parts=("oz",))
+    with pytest.raises(ValueError, match=r"graphs has 'cora'; allowed, as .* has settings for them: texas"):
+        request(benchmark_file, graphs=("cora",)).jobs()
+
+
+def test_nothing_measured_is_said():
+    assert report.table_lines({"rows": []}) == ["Not measured yet."]
