@@ -181,16 +181,16 @@ def step(points):
     return dict(compiled), [name for name, _ in compiled]
 
 kernels, names = step(Points(torch.zeros(900, 1, 4), torch.zeros(900, 1, 64)))
-assert names == ["_pack", "attend", "_pack", "_pack_gradients", "gradients"], names
+assert names == ["_pack", "attend", "_pack", "gradients"], names
 assert all("wgmma" in kernels[name].asm["ptx"] for name in ("attend", "gradients"))  # float32 products on tensor cores
 batch = torch.zeros(30, dtype=torch.long)
 batch[10:] = 1
 across = Points(torch.zeros(30, 1, 1), torch.zeros(30, 1, 1), torch.zeros(2, 1, 1), batch, batch[9:11])
-backward_names = ["_pack", "_pack", "_pack_gradients", "gradients", "gradients"]
+backward_names = ["_pack", "_pack", "gradients", "gradients"]
 names = step(across)[1]
 assert names == ["_pack", "_pack", "nearest", "attend", *backward_names], names
 for kind, dtype in ((torch.float64, torch.float64), (torch.float32, torch.bfloat16), (torch.float32, torch.float16)):
-    assert len(step(Points(torch.zeros(90, 2, 20, dtype=kind), torch.zeros(90, 2, 5, dtype=dtype)))[1]) == 5
+    assert len(step(Points(torch.zeros(90, 2, 20, dtype=kind), torch.zeros(90, 2, 5, dtype=dtype)))[1]) == 4
 """
 
 

@@ -19,9 +19,10 @@ def listed(cloud, place, kind):
     keys[::7] = torch.iinfo(kind).max
     table = torch.zeros(4, 2, dtype=torch.int64, device=DEVICE)
     table[2, 0] = SHIFT
-    facts = torch.zeros(LEVELS + 2, dtype=torch.int64, device=DEVICE)
+    facts = torch.full((LEVELS + 2,), -1, dtype=torch.int64, device=DEVICE)
     layout = KeyLayout(table, 1 if kind == torch.int64 else 0)
-    return keys, find_runs(keys.unsqueeze(0).to(DEVICE), layout, facts, LEVELS, CLOUDS), facts.tolist()
+    runs, run_keys = find_runs(keys.unsqueeze(0).to(DEVICE), layout, facts, LEVELS, CLOUDS)
+    return keys, runs, run_keys, facts.tolist()
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64])
@@ -32,15 +33,16 @@ def test_runs_are_those_of_equal_keys_over_many_blocks(monkeypatch, places, piec
     random = torch.Generator().manual_seed(0)
     cloud = torch.randint(LEVELS * CLOUDS, (5000,), generator=random)
     cloud[cloud // CLOUDS == 2] = 0  # no cloud of level 2
-    keys, runs, facts = listed(cloud, torch.randint(places, (5000,), generator=random), kind)
+    keys, runs, run_keys, facts = listed(cloud, torch.randint(places, (5000,), generator=random), kind)
     present = keys != torch.iinfo(kind).max
     want, number, length = torch.unique(keys[present], return_inverse=True, return_counts=True)
     count = len(want)
     assert facts[LEVELS] == count
-    assert torch.equal(runs.keys[0, :count].cpu(), want)
+    assert torch.equal(run_keys[0, :count].cpu(), want)
     assert torch.equal(runs.start[: count + 1].cpu().long().diff(), length)
-    assert torch.equal(runs.of_entry.cpu().long()[present], number)
-    assert (runs.of_entry.cpu()[~present] == -1).all()
+    assert torch.equal(runs.vertex.cpu().long()[present], number)
+    assert (runs.vertex.cpu()[~present] == -1).all()
+    assert not runs.start[count + 1 :].any()
     level = (want >> SHIFT) // CLOUDS
     assert facts[: LEVELS + 1] == [int((level < k).sum()) for k in range(LEVELS + 1)]
     assert facts[LEVELS + 1] == int(length.max() > piece)
@@ -50,11 +52,11 @@ def test_runs_are_those_of_equal_keys_over_many_blocks(monkeypatch, places, piec
 def test_entries_without_keys_are_in_no_run(monkeypatch, kind):
     monkeypatch.setattr(shared, "INTERPRETED", False)
     table = torch.zeros(4, 2, dtype=torch.int64, device=DEVICE)
-    facts = torch.zeros(LEVELS + 2, dtype=torch.int64, device=DEVICE)
+    facts = torch.full((LEVELS + 2,), -1, dtype=torch.int64, device=DEVICE)
     keys = torch.full((1, 3000), torch.iinfo(kind).max, dtype=kind, device=DEVICE)
-    runs = find_runs(keys, KeyLayout(table, 1 if kind == torch.int64 else 0), facts, LEVELS, CLOUDS)
-    assert (runs.of_entry == -1).all()
-    assert not facts.any()
+    runs, _ = find_runs(keys, KeyLayout(table, 1 if kind == torch.int64 else 0), facts, LEVELS, CLOUDS)
+    assert (runs.vertex == -1).all()
+    assert not facts.any() and not runs.start.any()
 
 
 def test_keys_have_more_words_at_once_and_fewer_after_a_while():

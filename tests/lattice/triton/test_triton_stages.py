@@ -21,9 +21,9 @@ from phgcn.lattice.triton.index import coarsen
 from phgcn.lattice.triton.keys import BITS, SHIFT, WORD
 from phgcn.lattice.triton.levels import sum_pairs
 from phgcn.lattice.triton.near import near_field, near_gradients, near_level, sort_by_cell
-from phgcn.lattice.triton.rows import NO_EXTRA, Rows
+from phgcn.lattice.triton.rows import Rows, new_rows
 from phgcn.lattice.triton.slice import slice_gradients, slice_rows
-from phgcn.lattice.triton.splat import splat
+from phgcn.lattice.triton.splat import PointRows, splat
 from phgcn.lattice.triton.survey import layouts, survey
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="Triton compiles for the GPU here: TRITON_INTERPRET is not 1")
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not INTERPRETED, reason="Triton compiles for the
 
 def plain(rows):
     """Rows without an extra column."""
-    return Rows(rows.contiguous(), rows.new_empty(0), NO_EXTRA)
+    return Rows(rows.contiguous(), *rows.shape)
 
 
 class TritonStages(Stages):
@@ -85,13 +85,13 @@ class TritonStages(Stages):
         return self.coordinates(vertices.keys[:, places], level)
 
     def splat(self, rows):
-        return splat(plain(rows), self.lattice.vertices).main
+        return splat(PointRows(plain(rows)), self.lattice.vertices).main
 
     def blur(self, level, table):
         vertices, places = self.of_level(level)
         rows = plain(table.new_zeros(vertices.count, table.size(1)))
         rows.main[places] = table
-        out, (stencil,) = rows.like(vertices.count), self.found.constants.stencils
+        out, (stencil,) = new_rows(table, vertices.count, table.size(1), 0), self.found.constants.stencils
         for neighbours in neighbour_slabs(vertices, stencil.rows, self.lattice.layout):
             blur(rows, neighbours, vertices, stencil, out)
         return out.main[places]
@@ -102,14 +102,14 @@ class TritonStages(Stages):
         return points._replace(simplices=points.simplices._replace(self_term=points.simplices.self_term[:0]))
 
     def slice_rows(self, table):
-        out = plain(table.new_empty(len(self.points), table.size(1)))
-        slice_rows(plain(table), self.bare_points(), out, None, None, out, False)
-        return out.main
+        out = table.new_empty(len(self.points), table.size(1))
+        slice_rows(plain(table), self.bare_points(), out, None, None, out, None, False)
+        return out
 
     def slice_gradients(self, table, grad_table, rows, grads):
         of_rows, of_points = torch.empty_like(rows), torch.empty_like(self.points)
-        tables = plain(table), plain(grad_table)
-        slice_gradients(*tables, self.bare_points(), plain(rows), plain(grads), None, False, of_rows, of_points)
+        table = plain(torch.cat([table, grad_table], dim=1))
+        slice_gradients(table, self.bare_points(), PointRows(plain(rows), plain(grads)), None, False, of_rows, of_points)
         return of_rows, of_points
 
     def cells(self, queries):

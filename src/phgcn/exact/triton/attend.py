@@ -14,7 +14,6 @@ norm, and no more for the gradients (``benchmarks/gpu_layers.py exact``).  Value
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from ...checks import check_values
 from ...kernels.points import Gradients, OutputGradients, Points, Sums, empty_gradients
 from ...kernels.triton import capturing, cdiv, device_of, power_of_2
 from .gradients import gradients
-from .packing import PACKED_CHANNELS, Packed, pack_gradients, pack_points
+from .packing import PACKED_CHANNELS, Packed, QueryGradients, pack_points, packed_length
 from .pairs import Pairs, cut_tiles, find_pairs
 from .sums import attend, nearest
 
@@ -66,7 +65,7 @@ def forward(points: Points, normalise: bool, at_most: int) -> Sums:
         check_values(*points[:3])
         return sums
     flags = sum_pairs(points, pairs, normalise, sums)
-    if not capturing(points.values) and any(bool(flag.any()) for flag in flags):
+    if not capturing(points.values) and any(bool(flag.cpu().any()) for flag in flags):
         check_values(*points[:3])
     return sums
 
@@ -109,7 +108,7 @@ def sum_pairs(points: Points, pairs: Pairs, normalise: bool, sums: Sums) -> list
         assert keys.rows is not None
         attend[tiles.count, values.size(1), block.count](
             asked.points, keys.points, keys.rows, pairs.query_order, shifts, tiles.table, tiles.targets, 0, tiles.sources,
-            *sums, asked.length, keys.length, block.width, values.size(2),
+            *sums, asked.length, keys.length, values.size(2),
             D=positions.size(2), BM=tile.targets, BN=tile.sources, BC=block.channels, PARTS=len(keys.rows),
             NORMALISE=normalise, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
@@ -124,64 +123,53 @@ def sum_pairs_backward(
     positions, values, queries = points[:3]
     width = _channel_blocks(values, "backward").width
     with device_of(values):
-        keys = pack_points(positions, values, pairs.key_order, width)
-        asked = keys if queries is None else pack_points(queries, None, pairs.query_order)
-        terms = positions.new_empty(2 if len(shift) > 0 else 1, positions.size(1), asked.length)
-        rows = pack_gradients(upstream, shift, normalise, pairs.query_order, asked, width, terms)
-        sides = Sides(keys, asked, rows, terms if normalise else None)
+        length = packed_length(points.targets.size(0))
+        terms = positions.new_empty(2 if len(shift) > 0 else 1, positions.size(1), length)
+        sums = QueryGradients(*upstream, shift if len(shift) > 0 else None, terms)
+        if not normalise:
+            sums = sums._replace(norm=None)
         if queries is None:
-            _launch_gradients(sides, pairs, True, True, grads.positions, grads.values)
+            keys = asked = pack_points(positions, values, pairs.key_order, width, gradients=sums)
+        else:
+            keys = pack_points(positions, values, pairs.key_order, width)
+            asked = pack_points(queries, None, pairs.query_order, width, gradients=sums)
+        given = terms if normalise else None
+        if queries is None:
+            _launch_gradients(keys, asked, given, pairs, True, True, grads.positions, grads.values)
         else:
             assert grads.queries is not None
-            _launch_gradients(sides, pairs, True, False, grads.queries, None)
-            _launch_gradients(sides, pairs.swapped(), False, True, grads.positions, grads.values)
-
-
-class Sides(NamedTuple):
-    r"""What the backward pass reads of keys and queries, packed.
-
-    Args:
-        keys (Packed): Positions and values of the keys.
-        queries (Packed): Positions of the queries.
-        grads (torch.Tensor): Gradients of the queries' sums, :math:`(2, H, L, W)`.
-        terms (torch.Tensor, optional): Gradients of their normalisers and, in cross-attention, their shifts,
-            :math:`(1, H, L)` or :math:`(2, H, L)`; :obj:`None` where sums are not divided.
-    """
-
-    keys: Packed
-    queries: Packed
-    grads: Tensor
-    terms: Tensor | None
+            _launch_gradients(keys, asked, given, pairs, True, False, grads.queries, None)
+            _launch_gradients(keys, asked, given, pairs.swapped(), False, True, grads.positions, grads.values)
 
 
 def _launch_gradients(
-    sides: Sides, pairs: Pairs, of_queries: bool, of_keys: bool, grad_positions: Tensor, grad_values: Tensor | None
-) -> None:
+    keys: Packed, queries: Packed, terms: Tensor | None, pairs: Pairs, of_queries: bool, of_keys: bool, grad_positions: Tensor,
+    grad_values: Tensor | None,
+) -> None:  # fmt: skip
     """Launches :func:`.gradients.gradients` for queries, keys, or points that are both, as targets.
 
-    Each block of channels gives a part of the positions' gradient; the parts are added."""
-    keys, queries, grads, terms = sides
+    ``terms`` are the gradients of the queries' normalisers and, in cross-attention, their shifts, (1 or 2, H, L); None where
+    sums are not divided.  Each block of channels gives a part of the positions' gradient; the parts are added."""
     points, sources = (queries, keys) if of_queries else (keys, queries)
     tile = TILES["backward", points.points.dtype]
     tiles = cut_tiles(pairs, tile.targets, points.points.device)
-    assert keys.rows is not None
+    assert keys.rows is not None and queries.grads is not None
     width = keys.rows.size(3)
     channels = min(width, MAX_CHANNELS["backward"])
-    blocks, heads = width // channels, grad_positions.size(1)
+    blocks, (count, heads, dim) = width // channels, grad_positions.shape
     parts = grad_positions
     if blocks > 1:
-        parts = grad_positions.new_zeros(blocks, *grad_positions.shape)
-        parts[0] = grad_positions  # rows of points in no range stay
+        parts = grad_positions.new_zeros(count, heads, blocks, dim)
+        parts[:, :, 0] = grad_positions  # rows of points in no range stay
     gradients[tiles.count, heads, blocks](
-        points.points, sources.points, keys.rows, grads, terms, pairs.query_order, tiles.table, tiles.targets, 0, tiles.sources,
-        parts, grad_values, points.length, sources.length, width, grad_positions.numel(),
-        0 if grad_values is None else grad_values.size(2),
-        D=grad_positions.size(2), BM=tile.targets, BN=tile.sources, BC=channels, PARTS=len(grads),
+        points.points, sources.points, keys.rows, queries.grads, terms, pairs.query_order, tiles.table, tiles.targets, 0,
+        tiles.sources, parts, grad_values, points.length, sources.length, 0 if grad_values is None else grad_values.size(2),
+        D=dim, BM=tile.targets, BN=tile.sources, BC=channels, PARTS=len(queries.grads),
         OF_QUERIES=of_queries, OF_KEYS=of_keys, SHIFTED=terms is not None and len(terms) == 2,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     if blocks > 1:
-        torch.sum(parts, dim=0, out=grad_positions)
+        torch.sum(parts, dim=2, out=grad_positions)
 
 
 def _write_nearest(queries: Packed, keys: Packed, pairs: Pairs, shifts: Tensor) -> None:

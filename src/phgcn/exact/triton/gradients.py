@@ -149,7 +149,7 @@ def _subtract_slopes(slopes, slope, targets, point, y, source_length, D: tl.cons
 @kernel()
 def gradients(
     points, sources, values, grads, query_terms, order, table, target_count, first_source, source_count,
-    grad_positions, grad_values, length, source_length, width, block_stride, channels,
+    grad_positions, grad_values, length, source_length, channels,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr,
     OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, SHIFTED: tl.constexpr,
 ):  # fmt: skip
@@ -157,15 +157,15 @@ def gradients(
 
     Shapes: packed targets' ``points`` (H, D, length) and ``sources`` (H, D, source_length); the keys' ``values`` and the
     queries' ``grads`` (PARTS, H, their length, width); ``query_terms`` (1 or 2, H, their length), the gradients of the
-    normalisers and, if ``SHIFTED``, the shifts, or None; ``grad_values`` (N, H, channels) or None.  ``grad_positions`` has
-    parts of (N, H, D), ``block_stride`` numbers apart, for each block of channels.  Grid: tiles, heads, blocks of channels.
+    normalisers and, if ``SHIFTED``, the shifts, or None; ``grad_values`` (N, H, channels) or None; ``grad_positions``
+    (N, H, blocks of channels, D), a part for each block.  Grid: tiles, heads, blocks of channels.
     """
     begin, end, first, last = locate_tile(table, target_count, first_source, source_count, BM)
     head, heads = tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
     place = begin + tl.arange(0, BM)
     query_length = length if OF_QUERIES else source_length
-    values = locate_rows(values, source_length if OF_QUERIES else length, width, BC, PARTS)
-    grads = locate_rows(grads, query_length, width, BC, PARTS)
+    values, width = locate_rows(values, source_length if OF_QUERIES else length, BC, PARTS)
+    grads, width = locate_rows(grads, query_length, BC, PARTS)
     target_values, target_grads, target_bias, target_shift, source_bias, source_shift = None, None, None, None, None, None
     if OF_QUERIES:
         target_grads = _keep_in_registers(load_rows(grads, place.to(tl.int64), width, BC))
@@ -194,16 +194,16 @@ def gradients(
         summed, slopes = _add_tile(targets, others, lead, last, summed, slopes, D, BN, False)
     if whole < last:
         summed, slopes = _add_tile(targets, others, whole, last, summed, slopes, D, BN, True)
-    _store(summed, slopes, place, end, order, grad_positions, grad_values, block_stride, channels, D)
+    _store(summed, slopes, place, end, order, grad_positions, grad_values, channels, D)
 
 
 @triton.jit
-def _store(summed, slopes, place, end, order, grad_positions, grad_values, block_stride, channels, D: tl.constexpr):
+def _store(summed, slopes, place, end, order, grad_positions, grad_values, channels, D: tl.constexpr):
     """Writes the gradients of a tile of targets; those of values only if there is room for them."""
     head, heads, block = tl.program_id(1), tl.num_programs(1), tl.program_id(2)
     inside = place < end
     row = points_at(order, place, end) * heads + head
-    to = grad_positions + block.to(tl.int64) * block_stride + row * D
+    to = grad_positions + (row * tl.num_programs(2) + block) * D
     if D <= MAX_HELD:
         for k in tl.static_range(D):
             tl.store(to + k, slopes[k], mask=inside)

@@ -57,6 +57,8 @@ def find_pairs(points: Points, at_most: int) -> Pairs | None:
         return None
     query_count = None if points.queries is None else len(points.queries)
     graphs = find_graphs(len(points.positions), points.batch, query_count, points.query_batch)
+    if graphs.of_keys is None:
+        return Pairs(np.array([[0, graphs.queries[0], 0, graphs.keys[0]]])) if points.pairs <= at_most else None
     keys, queries = np.array(graphs.keys, np.int64), np.array(graphs.queries, np.int64)
     last_key, last_query = keys.cumsum(), queries.cumsum()
     ranges = np.stack([last_query - queries, last_query, last_key - keys, last_key], axis=1)

@@ -33,7 +33,7 @@ def _add_tile(
 @kernel()
 def attend(
     queries, keys, rows, query_order, shifts, table, query_count, first_key, key_count, out, norm, shift_out,
-    query_length, key_length, width, channels,
+    query_length, key_length, channels,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, NORMALISE: tl.constexpr,
 ):  # fmt: skip
     r"""Computes :math:`\sum_j e^{s_i - \lVert q_i - k_j \rVert} f_j` for a tile of queries, divided by the sum of the weights
@@ -49,7 +49,7 @@ def attend(
     query = queries + head * D * query_length + place
     x = load_coordinates(query, query_length, D)
     keys += head * D * key_length
-    rows = locate_rows(rows, key_length, width, BC, PARTS)
+    rows, width = locate_rows(rows, key_length, BC, PARTS)
     shift = None
     if shifts is not None:
         shift = tl.load(shifts + head * query_length + place)

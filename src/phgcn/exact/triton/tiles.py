@@ -34,13 +34,15 @@ def locate_tile(table, target_count, first_source, source_count, BM: tl.constexp
 
 
 @triton.jit
-def locate_rows(rows, length, width, BC: tl.constexpr, PARTS: tl.constexpr):
-    """Returns pointers to the parts of this program's head and channels, in packed rows of (PARTS, H, length, width)."""
+def locate_rows(rows, length, BC: tl.constexpr, PARTS: tl.constexpr):
+    """Returns pointers to the parts of this program's head and channels, in packed rows of (PARTS, H, length, width), and the
+    width: BC channels for each program of the grid's last axis."""
+    width = tl.num_programs(2) * BC
     high = rows + tl.program_id(1).to(tl.int64) * length * width + tl.program_id(2) * BC
     if PARTS == 2:
-        return high, high + tl.num_programs(1).to(tl.int64) * length * width
+        return (high, high + tl.num_programs(1).to(tl.int64) * length * width), width
     else:
-        return (high,)
+        return (high,), width
 
 
 @triton.jit

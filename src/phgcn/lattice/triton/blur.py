@@ -15,7 +15,7 @@ from torch import Tensor
 from ...kernels.triton import block_size, cdiv, grid_size, kernel, search_steps, tl, triton
 from .index import Vertices
 from .keys import SHIFT, WORD, KeyLayout, bucket_lower_bound, load_key, lower_bound, make_buckets
-from .rows import NO_EXTRA, WARPS, Rows, channel_block, row_block
+from .rows import WARPS, Rows, channel_block, row_block
 from .stencils import Stencil, StencilRows
 
 SLAB = 1 << 21
@@ -118,7 +118,7 @@ def _find_neighbours(
         tl.store(segments + row * (end - begin) + i, (first << SEGMENT_BITS) | touched, mask=inside)
 
 
-def blur(table: Rows, neighbours: Neighbours, vertices: Vertices, stencil: Stencil, out: Rows) -> None:
+def blur(table: Rows, neighbours: Neighbours, vertices: Vertices, stencil: Stencil, out: Rows, side: int | None = None) -> None:
     """Sums, for every vertex of a slab, the rows of the touched vertices at the stencil's offsets, weighted.
 
     Args:
@@ -127,26 +127,31 @@ def blur(table: Rows, neighbours: Neighbours, vertices: Vertices, stencil: Stenc
         vertices (Vertices): The vertices.
         stencil (Stencil): The offsets, and the weights of each level.
         out (Rows): Takes the sums of the slab's vertices, :math:`(V, C)`.
+        side (int, optional): Blurs only values (0) or gradients (1) of a table that has both. (default: :obj:`None`, all)
     """
-    begin, count = neighbours.begin, neighbours.segments.size(1)
-    if count < out.main.size(0):
-        out = out.part(begin, begin + count)
-    channels, rows, extra_kind = out.main.size(1), stencil.rows, table.extra_kind
-    # Of many channels, a thread takes some of either half.  The extra column beside them takes longer than on its own, unless
+    channels, extras, stride, data, out_data = table.channels, table.extras, table.channels, table.data, out.data
+    extra_at = table.count * stride
+    if side is not None:
+        channels, extras = channels // 2, extras // 2
+        data, out_data = data[side * channels :], out_data[side * channels :]
+        extra_at += side * (extras - channels)
+    # Of many channels, a thread takes some of either half.  Extra columns beside them take longer than on their own, unless
     # the stencil is so small that a launch takes longer.
     halves = 2 if channels > HALF else 1
-    if extra_kind != NO_EXTRA and halves == 2 and rows.count > FEW_ROWS:
-        extra_kind = NO_EXTRA
-        column, out_column = (Rows(r.extra.unsqueeze(1), r.extra, NO_EXTRA) for r in (table, out))
-        blur(column, neighbours, vertices, stencil, out_column)
+    if extras > 0 and halves == 2 and stencil.rows.count > FEW_ROWS:
+        begin = table.count * table.channels
+        alone = (Rows(rows.data[begin:], rows.count, rows.extras) for rows in (table, out))
+        blur(next(alone), neighbours, vertices, stencil, next(alone))
+        extras = 0
+    count, rows = neighbours.segments.size(1), stencil.rows
     width = channel_block(channels) if halves == 1 else HALF
     size = row_block(halves * width, count)
     blocks = cdiv(count, size) + stencil.levels - 1  # each level may leave one block that is not full
     _blur[(grid_size(blocks, not vertices.exact), max(1, cdiv(channels, halves * width)))](
-        table.main, table.extra, neighbours.segments, stencil.weight, stencil.rows_up_to, vertices.level_offset,
-        out.main, out.extra, count, channels, begin,
+        data, neighbours.segments, stencil.weight, stencil.rows_up_to, vertices.level_offset, out_data,
+        count, channels, stride, neighbours.begin, extra_at,
         LEVELS=stencil.levels, ROWS=rows.count, LONGEST=rows.longest, SEGMENT_BITS=rows.bits,
-        EXTRA_KIND=extra_kind, HALVES=halves, BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
+        EXTRAS=extras, EXTRA_STRIDE=table.extras, HALVES=halves, BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
     )  # fmt: skip
 
 
@@ -169,13 +174,14 @@ def _block_of_one_level(number, level_offset, begin, vertices, LEVELS: tl.conste
 
 @triton.jit
 def _add_row(
-    total, total_2, total_extra, segment, weights, table, extra, c, channels,
-    LENGTH: tl.constexpr, SEGMENT_BITS: tl.constexpr, EXTRA_KIND: tl.constexpr, HALVES: tl.constexpr,
+    total, total_2, total_extra, segment, weights, table, extra, c, channels, stride,
+    LENGTH: tl.constexpr, SEGMENT_BITS: tl.constexpr, EXTRAS: tl.constexpr, EXTRA_STRIDE: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
     """Adds the touched vertices of one stencil row."""
     # As wide as a row before anything is made of it: then it alone is passed between threads.
     wide = tl.broadcast_to(segment[:, None], total.shape)
-    here, here_extra = table + (wide >> SEGMENT_BITS).to(tl.int64) * channels + c, extra + (segment >> SEGMENT_BITS)
+    here = table + (wide >> SEGMENT_BITS).to(tl.int64) * stride + c
+    here_extra = extra + (segment >> SEGMENT_BITS).to(tl.int64)[:, None] * EXTRA_STRIDE
     width: tl.constexpr = total.shape[1]
     for q in tl.static_range(LENGTH):
         w = tl.load(weights + q)
@@ -183,19 +189,20 @@ def _add_row(
         total += w * tl.load(here, mask=(there > 0) & (c < channels), other=0.0)
         if HALVES == 2:
             total_2 += w * tl.load(here + width, mask=(there > 0) & (c + width < channels), other=0.0)
-        here += there * channels
-        if EXTRA_KIND > 0:
-            there = (segment >> q) & 1
-            total_extra += w * tl.load(here_extra, mask=there > 0, other=0.0)
-            here_extra += there
+        here += there * stride
+        if EXTRAS > 0:
+            there = ((segment >> q) & 1)[:, None]
+            e = tl.arange(0, EXTRAS)[None, :]
+            total_extra += w * tl.load(here_extra + e, mask=(there > 0) & (e >= 0), other=0.0)
+            here_extra += there * EXTRA_STRIDE
     return total, total_2, total_extra
 
 
-@kernel(do_not_specialize=["vertices", "begin"])
+@kernel(do_not_specialize=["vertices", "begin", "extra_at"])
 def _blur(
-    table, extra, segments, weight, rows_up_to, level_offset, out, out_extra, vertices, channels, begin,
-    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, SEGMENT_BITS: tl.constexpr, EXTRA_KIND: tl.constexpr,
-    HALVES: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    table, segments, weight, rows_up_to, level_offset, out, vertices, channels, stride, begin, extra_at,
+    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, SEGMENT_BITS: tl.constexpr, EXTRAS: tl.constexpr,
+    EXTRA_STRIDE: tl.constexpr, HALVES: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     c = (tl.program_id(1) * HALVES * WIDTH + tl.arange(0, WIDTH))[None, :]
     number = tl.minimum(tl.maximum(tl.load(level_offset + LEVELS) - begin, 0), vertices)
@@ -205,15 +212,15 @@ def _blur(
         inside = v < end
         total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
         total_2 = total
-        total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
+        total_extra = tl.zeros([BLOCK, EXTRAS if EXTRAS > 0 else 1], dtype=out.dtype.element_ty)
         at = segments + v
         if ROWS * LONGEST <= UNROLLED:  # all rows are loaded at once
             for row in tl.static_range(ROWS):
                 segment = tl.load(at + row * vertices, mask=inside, other=0)
                 weights = weight + (level * ROWS + row) * LONGEST
                 total, total_2, total_extra = _add_row(
-                    total, total_2, total_extra, segment, weights, table, extra, c, channels,
-                    LONGEST, SEGMENT_BITS, EXTRA_KIND, HALVES,
+                    total, total_2, total_extra, segment, weights, table, table + extra_at, c, channels, stride,
+                    LONGEST, SEGMENT_BITS, EXTRAS, EXTRA_STRIDE, HALVES,
                 )  # fmt: skip
         else:
             segment = tl.load(at, mask=inside, other=0)
@@ -223,13 +230,16 @@ def _blur(
                     next_segment = tl.load(at, mask=inside & (row + 1 < ROWS), other=0)  # loaded before it is needed
                     weights = weight + (level * ROWS + row) * LONGEST
                     total, total_2, total_extra = _add_row(
-                        total, total_2, total_extra, segment, weights, table, extra, c, channels,
-                        length, SEGMENT_BITS, EXTRA_KIND, HALVES,
+                        total, total_2, total_extra, segment, weights, table, table + extra_at, c, channels, stride,
+                        length, SEGMENT_BITS, EXTRAS, EXTRA_STRIDE, HALVES,
                     )  # fmt: skip
                     segment = next_segment
-        to = out + v[:, None] * channels + c
+        v += begin
+        to = out + v[:, None] * stride + c
         tl.store(to, total, mask=inside[:, None] & (c < channels))
         if HALVES == 2:
             tl.store(to + WIDTH, total_2, mask=inside[:, None] & (c + WIDTH < channels))
-        if EXTRA_KIND > 0:
-            tl.store(out_extra + v, total_extra, mask=inside & (tl.program_id(1) == 0))
+        if EXTRAS > 0:
+            e = tl.arange(0, EXTRAS)[None, :]
+            once = inside[:, None] & (e >= 0) & (tl.program_id(1) == 0)
+            tl.store(out + extra_at + v[:, None] * EXTRA_STRIDE + e, total_extra, mask=once)

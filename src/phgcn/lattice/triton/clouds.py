@@ -148,14 +148,15 @@ def find_clouds(points: Points, graphs: DeviceGraphs, filtered: list[bool], clou
 
 
 @triton.jit
-def graph_of_chunk(table, chunk, graphs, steps):
+def graph_of_chunk(table, chunk, graphs):
     """Finds the graph that a chunk belongs to: the last one whose first chunk is it or before."""
     low = chunk * 0
     high = low + graphs
-    for _ in range(steps):
-        middle = (low + high) // 2
-        active = low < high
-        below = tl.load(table + FIRST_CHUNK * (graphs + 1) + middle + 1, mask=active, other=0) <= chunk
-        low = tl.where(active & below, middle + 1, low)
-        high = tl.where(active & (below == 0), middle, high)
+    for bit in range(32):
+        if (graphs >> bit) > 0:
+            middle = (low + high) // 2
+            active = low < high
+            below = tl.load(table + FIRST_CHUNK * (graphs + 1) + middle + 1, mask=active, other=0) <= chunk
+            low = tl.where(active & below, middle + 1, low)
+            high = tl.where(active & (below == 0), middle, high)
     return low

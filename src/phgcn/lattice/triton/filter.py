@@ -29,9 +29,9 @@ from .levels import choose_levels
 from .locate import locate
 from .near import near_field, near_gradients, near_level, sort_by_cell
 from .plan import COINCIDENT, FAR, FLAGS, NOT_FINITE, WIDTHS, Corners, Plan, Simplices, empty_plan, has_self_term, read_plan
-from .rows import NO_EXTRA, ONES, STORED, Rows, gradient_rows
+from .rows import Rows, gradient_rows, new_rows
 from .slice import Located, add_coarser, slice_gradients, slice_rows
-from .splat import splat, sum_clouds
+from .splat import PointRows, splat, sum_clouds
 from .survey import layouts, survey
 
 COARSE_NUMBERS = 1 << 29
@@ -52,24 +52,25 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
         check_values(*points[:3])
         return out, norm, [t.zero_() for t in empty_plan(points, call.scheme)] if keep_plan else []
     with device_of(out):
-        values = Rows(_flat(points.values), norm, ONES if call.normalise else NO_EXTRA)
-        plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.main)
+        values = _value_rows(points.values, call.normalise)
+        plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.data)
         lattices = Lattices(plan, call.scheme, clouds)
         if lattices.flags[FAR] or lattices.flags[NOT_FINITE]:
             checked_groups(points, call)  # names the number
-        whole = Rows(_flat(out), norm.view(-1), STORED if call.normalise else NO_EXTRA)
-        cloud_rows = _cloud_rows(lattices, values, 0, call.normalise)
+        cloud_rows = _cloud_rows(lattices, PointRows(values), call.normalise)
         blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
-        added = None
+        added, target_count = None, out.size(0) * out.size(1)
         for number, vertex_key in enumerate(keys):
             lattice = lattices.lattice(number, vertex_key)
-            (table,) = blur_levels(lattice, [(values, 0)])
+            table = blur_levels(lattice, PointRows(values))
             if number == 0:
-                added = _near_sums(lattices, values, whole)
-            last = number == len(keys) - 1
-            to = whole if last else whole.like(whole.main.size(0))
-            slice_rows(table, lattice.points, values, cloud_rows if last else None, added, to, call.normalise and last)
-            added = to
+                added = _near_sums(lattices, values, table, target_count)
+            if number == len(keys) - 1:
+                slice_rows(table, lattice.points, values.data, cloud_rows, added, out, norm, call.normalise)
+            else:
+                sums = new_rows(table.data, target_count, table.channels, table.extras)
+                slice_rows(table, lattice.points, values.data, None, added, sums.data, sums.extra, False)
+                added = sums
     return out, norm, plan.as_outputs() if keep_plan else []
 
 
@@ -89,20 +90,17 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
         grad_points = make(clouds.position.shape, dtype=positions.dtype, device=values.device)
         value_dtype = positions.dtype if several_parts else values.dtype
         grad_values = make(values.shape, dtype=value_dtype, device=values.device)
-        rows = Rows(_flat(values), upstream.norm, ONES if call.normalise else NO_EXTRA)
         grads = gradient_rows(upstream, call.normalise)
-        cloud_rows = _cloud_rows(lattices, grads, clouds.first_query, call.normalise)
+        rows = PointRows(_value_rows(values, call.normalise), grads, clouds.first_query)
+        cloud_rows = _cloud_rows(lattices, rows, call.normalise)
         blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
         for number in range(len(lattices.counts)):
             lattice = lattices.lattice(number)
-            tables = blur_levels(lattice, [(rows, 0), (grads, clouds.first_query)])
+            table = blur_levels(lattice, rows)
             if number == 0:
-                _near_gradients(lattices, rows, grads, _flat(grad_values), grad_points)
+                _near_gradients(lattices, rows.values, grads, grad_values, grad_points)
             add, last = any(lattices.levels) or number > 0, number == len(lattices.counts) - 1
-            slice_gradients(
-                tables[0], tables[1], lattice.points, rows, grads, cloud_rows if last else None, add,
-                _flat(grad_values), grad_points,
-            )  # fmt: skip
+            slice_gradients(table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points)
     grad_sources = grad_points[: clouds.sources].view(positions.shape)
     if queries is None:
         return Gradients(grad_sources, grad_values.to(values.dtype), None)
@@ -125,6 +123,11 @@ def list_clouds(points: Points, call: FilterCall, cloud: Tensor | None = None) -
 def _flat(tensor: Tensor) -> Tensor:
     """Returns one row per point and head."""
     return tensor.contiguous().view(tensor.size(0) * tensor.size(1), tensor.size(2))
+
+
+def _value_rows(values: Tensor, normalise: bool) -> Rows:
+    """Returns the rows of the sources; their extra column is all ones."""
+    return Rows(values.contiguous(), values.size(0) * values.size(1), values.size(2), ones=normalise)
 
 
 # Locate and index
@@ -231,58 +234,50 @@ class Lattice(NamedTuple):
 # Splat and blur
 
 
-def multiscale(lattice: Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
+def multiscale(lattice: Lattice, rows: PointRows) -> Rows:
     """Splats rows and blurs them through nested lattices: on the level of the finest vertices and, through coarser ones, on all
-    others.
-
-    Args:
-        lattice (Lattice): The lattice.
-        rows (list): Rows of points, and the first point that has one.
-
-    Returns:
-        A table of the finest vertices for each.
-    """
+    others.  Returns the rows of the finest vertices; see :func:`splat`."""
     (stencil,), vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
     slabs = neighbour_slabs(vertices, stencil.rows, layout)
     neighbours: Neighbours | None = next(slabs)  # launched right after the host read the vertex counts, to hide the round trip
-    tables = [splat(some, vertices, first_row) for some, first_row in rows]
-    out = [table.like(vertices.count) for table in tables]
+    table = splat(rows, vertices)
+    out = new_rows(table.data, table.count, table.channels, table.extras)
     while neighbours is not None:
-        for table, blurred in zip(tables, out, strict=True):
-            blur(table, neighbours, vertices, stencil, blurred)
+        blur(table, neighbours, vertices, stencil, out)
         neighbours = next(slabs, None)
     if not lattice.counts.levels or min(lattice.counts.levels) == lattice.constants.levels - 1:
         return out
     # Found when the finest level's blur has been launched: the device is busy while the host launches sorts.
     coarser = coarsen(vertices, lattice.counts, layout, lattice.constants, lattice.points.clouds.count)
-    channels = tables[0].main.size(1)
-    # If there is room for all, neighbours are found once; else each table goes on its own, some channels at a time.
-    fits = coarser.count * channels <= max(COARSE_NUMBERS, vertices.count * channels)
-    width = channels if fits else max(16, 2 * vertices.count * channels // coarser.count // 16 * 16)
-    for some in [slice(len(tables))] if fits else [slice(place, place + 1) for place in range(len(tables))]:
-        for begin in range(0, max(1, channels), max(1, width)):
-            columns = slice(begin, begin + width)
-            _add_coarser(lattice, coarser, [t.columns(columns) for t in tables[some]], [t.columns(columns) for t in out[some]])
+    channels = table.channels
+    # If there is room for all, neighbours are found once; else some channels at a time go through the coarser levels.
+    if coarser.count * channels <= max(COARSE_NUMBERS, table.count * channels):
+        _add_coarser(lattice, coarser, table, out, 0)
+        return out
+    width = max(16, 2 * table.count * channels // coarser.count // 16 * 16)
+    for begin in range(0, channels, width):
+        extra = table.extra if begin == 0 else table.extra[:, :0]
+        main = table.main[:, begin : begin + width]
+        some = Rows(torch.cat([main.flatten(), extra.flatten()]), table.count, main.size(1), extra.size(1))
+        _add_coarser(lattice, coarser, some, out, begin)
     return out
 
 
-def _add_coarser(lattice: Lattice, coarser: Vertices, tables: list[Rows], out: list[Rows]) -> None:
-    """Adds what tables of the finest vertices give through the coarser levels."""
+def _add_coarser(lattice: Lattice, coarser: Vertices, table: Rows, out: Rows, first_channel: int) -> None:
+    """Adds what a table of the finest vertices gives through the coarser levels to the channels of ``out`` from some on."""
     (stencil,) = lattice.constants.stencils
-    sums = [splat(table, coarser) for table in tables]
-    blurred = [table.like(coarser.count) for table in sums]
+    sums = splat(PointRows(table), coarser)
+    blurred = new_rows(sums.data, sums.count, sums.channels, sums.extras)
     for neighbours in neighbour_slabs(coarser, stencil.rows, lattice.layout):
-        for table, to in zip(sums, blurred, strict=True):
-            blur(table, neighbours, coarser, stencil, to)
-    for fine, coarse in zip(out, blurred, strict=True):
-        add_coarser(fine, coarse, coarser)
+        blur(sums, neighbours, coarser, stencil, blurred)
+    add_coarser(out, blurred, coarser, first_channel)
 
 
-def separable(lattice: Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
+def separable(lattice: Lattice, rows: PointRows) -> Rows:
     """Splats rows and blurs them as the paper does: one pass along each of the lattice's directions, over touched vertices
     only; see :func:`multiscale`.
 
-    Passes do not commute then: the transposed filter, of a second table, takes them in reverse.
+    Passes do not commute then: the transposed filter, of gradients, takes them in reverse.
     """
     stencils, vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
     together = None
@@ -290,32 +285,32 @@ def separable(lattice: Lattice, rows: list[tuple[Rows, int]]) -> list[Rows]:
         assert lattice.constants.pass_rows is not None
         (neighbours,) = neighbour_slabs(vertices, lattice.constants.pass_rows, layout)
         together = neighbours.segments.split([stencil.rows.count for stencil in stencils])
-    tables = [splat(some, vertices, first_row) for some, first_row in rows]
-    for number, table in enumerate(tables):
-        spare = table.like(vertices.count)
-        for direction in range(len(stencils)) if number == 0 else reversed(range(len(stencils))):
+    table = splat(rows, vertices)
+    spare = new_rows(table.data, table.count, table.channels, table.extras)
+    for number in range(len(stencils)):
+        for side in (None,) if rows.grads is None else (0, 1):
+            direction = len(stencils) - 1 - number if side == 1 else number
             stencil = stencils[direction]
             slabs = [Neighbours(0, together[direction])] if together else neighbour_slabs(vertices, stencil.rows, layout)
             for neighbours in slabs:
-                blur(table, neighbours, vertices, stencil, spare)
-            table, spare = spare, table
-        tables[number] = table
-    return tables
+                blur(table, neighbours, vertices, stencil, spare, side)
+        table, spare = spare, table
+    return table
 
 
 # Near field, and clouds whose points coincide
 
 
-def _near_sums(lattices: Lattices, values: Rows, whole: Rows) -> Rows | None:
-    """Sums near fields, if there are any.  They are launched behind the blur: while that runs, the host is busy with the many
-    short steps that they begin with."""
+def _near_sums(lattices: Lattices, values: Rows, table: Rows, count: int) -> Rows | None:
+    """Sums near fields of ``count`` queries, if there are any, into rows with the columns of ``table``.
+
+    They are launched behind the blur: while that runs, the host is busy with the many short steps that they begin with."""
     if not any(lattices.levels):
         return None
     clouds = lattices.clouds
-    sums = whole.like(whole.main.size(0))
+    sums = new_rows(table.data, count, table.channels, table.extras)
     if len(lattices.levels) > 1:  # else the near field writes all
-        sums.main.zero_()
-        sums.extra.zero_()
+        sums.data.zero_()
     for level in filter(None, lattices.levels):
         near = near_level(lattices.constants, level, lattices.layouts[1 + level])
         sources = sort_by_cell(near, clouds, lattices.plan.level, slice(0, clouds.sources))
@@ -326,7 +321,7 @@ def _near_sums(lattices: Lattices, values: Rows, whole: Rows) -> Rows | None:
 
 def _near_gradients(lattices: Lattices, values: Rows, grads: Rows, grad_values: Tensor, grad_points: Tensor) -> None:
     """Writes what near fields give to the gradients; see :func:`_near_sums`."""
-    clouds, of_values = lattices.clouds, Rows(grad_values, grads.extra[:0], NO_EXTRA)
+    clouds, of_values = lattices.clouds, Rows(grad_values, values.count, values.channels)
     for level in filter(None, lattices.levels):
         near = near_level(lattices.constants, level, lattices.layouts[1 + level])
         sources = sort_by_cell(near, clouds, lattices.plan.level, slice(0, clouds.sources))
@@ -338,13 +333,15 @@ def _near_gradients(lattices: Lattices, values: Rows, grads: Rows, grad_values: 
         near_gradients(queries, sources, values, grads, near, None, grad_points[clouds.queries])
 
 
-def _cloud_rows(lattices: Lattices, rows: Rows, first_row: int, normalise: bool) -> Rows | None:
+def _cloud_rows(lattices: Lattices, rows: PointRows, normalise: bool) -> Rows | None:
     """Sums the rows of each cloud where that is needed: all of it where points coincide, and the floor in cross-attention."""
     clouds = lattices.clouds
     if clouds.to_itself:
-        return sum_clouds(rows, clouds, first_row) if lattices.flags[COINCIDENT] else None
+        return sum_clouds(rows, clouds) if lattices.flags[COINCIDENT] else None
     if not normalise:
         return None
-    share = (FLOOR / clouds.sizes.source_count.clamp(min=1)).to(rows.extra.dtype)
-    sums = sum_clouds(rows, clouds, first_row)
-    return Rows(sums.main * share.unsqueeze(1), sums.extra * share, sums.extra_kind)
+    sums = sum_clouds(rows, clouds)
+    share = (FLOOR / clouds.sizes.source_count.clamp(min=1)).to(sums.data.dtype).unsqueeze(1)
+    sums.main.mul_(share)
+    sums.extra.mul_(share)
+    return sums

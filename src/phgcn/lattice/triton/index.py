@@ -84,12 +84,9 @@ class LevelCounts:
 
 
 def index(keys: Tensor, layout: KeyLayout, facts: Tensor, levels: int, clouds: int) -> tuple[Corners, Tensor]:
-    """Sorts corners by their keys, (W, P(D+1)), and numbers the vertices; returns the corners and the keys of the vertices.
-
-    How many there are on each level is written into ``facts``, see :func:`find_runs`.
-    """
-    runs = find_runs(keys, layout, facts, levels, clouds)
-    return Corners(runs.order, runs.of_entry, runs.start), runs.keys
+    """Sorts corners by their keys, (W, P(D+1)), and numbers the vertices, which are the runs of equal keys: see
+    :func:`find_runs`."""
+    return find_runs(keys, layout, facts, levels, clouds)
 
 
 def finest_vertices(plan: Plan, lattice: int, keys: Tensor, counts: LevelCounts, facts: Tensor) -> Vertices:
@@ -169,11 +166,11 @@ def coarsen(fine: Vertices, counts: LevelCounts, layout: KeyLayout, constants: C
         fine.keys, layout.table, keys, weight, fine.count, fine.keys.size(1), clouds, levels, constants.free,
         D=dim, STEPS=steps, ENTRIES=entries, WORDS=layout.words, BLOCK=size,
     )  # fmt: skip
-    facts = torch.zeros(levels + 2, dtype=torch.int64, device=keys.device)
-    runs = find_runs(keys, layout, facts, levels, clouds)
+    facts = torch.empty(levels + 2, dtype=torch.int64, device=keys.device)
+    runs, run_keys = find_runs(keys, layout, facts, levels, clouds)
     on_level = [b - a for a, b in zip(counts.level_offset, counts.level_offset[1:], strict=False)]
     bound = sum(number * (levels - 1 - level) for level, number in enumerate(on_level))
-    return Vertices(runs.keys, bound, facts[: levels + 1], False, runs.order, runs.start, runs.of_entry, weight, entries, True)
+    return Vertices(run_keys, bound, facts[: levels + 1], False, runs.order, runs.start, runs.vertex, weight, entries, True)
 
 
 @triton.jit

@@ -21,9 +21,8 @@ def choose_levels(clouds: Clouds, max_pairs: int, constants: Constants, surveyed
     sums = sum_pairs(clouds, constants.pair_cells, surveyed.mean, layout)
     size = block_size(64, clouds.count)
     _choose[(cdiv(clouds.count, size),)](
-        sums, clouds.sizes.table, surveyed.coincident, surveyed.kappa,
-        clouds.graphs, clouds.heads, constants.levels - 1, max_pairs, BLOCK=size,
-    )  # fmt: skip
+        sums, clouds.sizes.table, surveyed.kappa, clouds.graphs, clouds.heads, max_pairs, LEVELS=constants.levels, BLOCK=size
+    )
 
 
 def sum_pairs(clouds: Clouds, pair_cells: Tensor, mean: Tensor, layout: KeyLayout) -> Tensor:
@@ -106,8 +105,9 @@ def _count_pairs(keys, pairs, entries, steps, TO_ITSELF: tl.constexpr, WORDS: tl
 
 
 @kernel(do_not_specialize=["graphs", "max_pairs"])
-def _choose(sums, table, coincident, kappa, graphs, heads, levels, max_pairs, BLOCK: tl.constexpr):
-    """Chooses the finest level of each cloud from the prefix sums of pairs, sorted by level and cloud."""
+def _choose(sums, table, kappa, graphs, heads, max_pairs, LEVELS: tl.constexpr, BLOCK: tl.constexpr):
+    """Chooses the finest level of each cloud, from prefix sums of pairs sorted by level and cloud; not of those whose points
+    coincide, which have level -1."""
     cloud = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = cloud < graphs * heads
     graph = cloud // heads
@@ -115,14 +115,13 @@ def _choose(sums, table, coincident, kappa, graphs, heads, levels, max_pairs, BL
     size = (tl.load(table + FILTERED_START * (graphs + 1) + graph + 1, mask=inside, other=0) - start) // heads
     queries = tl.load(table + QUERIES * (graphs + 1) + graph, mask=inside, other=1)
     begin = start + cloud % heads * size
-    few = inside
+    few = inside & (tl.load(kappa + cloud, mask=inside, other=-1) >= 0)
     level = tl.zeros([BLOCK], dtype=tl.int32)
-    for _ in range(levels):
-        upto = tl.load(sums + begin + size - 1, mask=inside & (size > 0), other=0)
-        before = tl.load(sums + begin - 1, mask=inside & (size > 0) & (begin > 0), other=0)
+    for _ in range(1, LEVELS):
+        upto = tl.load(sums + begin + size - 1, mask=few & (size > 0), other=0)
+        before = tl.load(sums + begin - 1, mask=few & (size > 0) & (begin > 0), other=0)
         mean = (upto - before).to(tl.float64) / tl.maximum(queries, 1).to(tl.float64)
         few = few & (mean <= max_pairs)
         level += few.to(tl.int32)
         begin += tl.load(table + FILTERED_START * (graphs + 1) + graphs)
-    same = tl.load(coincident + cloud, mask=inside, other=0)
-    tl.store(kappa + cloud, tl.where(same > 0, -1, level), mask=inside)
+    tl.store(kappa + cloud, level, mask=inside & (level > 0))

@@ -28,7 +28,7 @@ from .keys import (
     pack_word,
     sort_keys,
 )
-from .rows import NO_EXTRA, Rows, load_extra, pointers, take
+from .rows import Rows
 
 TARGETS, CANDIDATES, LOOK, WARPS = 4, 8, 16, 1
 """Targets of a program, sources that it sums together for each, at most, sources that it looks at together, and its warps."""
@@ -88,7 +88,7 @@ def sort_by_cell(near: NearLevel, clouds: Clouds, level: Tensor, part: slice) ->
         D=dim, DIMS=near.dimensions, WORDS=layout.words, BLOCK=size,
     )  # fmt: skip
     keys, order = sort_keys(keys)
-    return CellPoints(keys, order, take(points, order))
+    return CellPoints(keys, order, Rows(points, count, dim).take(order).main)
 
 
 @kernel(do_not_specialize=["count", "level"])
@@ -146,40 +146,53 @@ def _sum_pairs(
     grad: Tensor | None,
 ) -> None:  # fmt: skip
     """Sums pairs, a slab of targets at a time; rows are sorted as the points."""
-    count, (channels, dim) = targets.point.size(0), (rows.main.size(1), targets.position.size(1))
+    count, source_count, (channels, dim) = targets.point.size(0), rows.count, (rows.channels, targets.position.size(1))
     width = power_of_2(max(1, channels))
     size = block_size(max(1, min(CANDIDATES, 512 * CANDIDATES // width)), CANDIDATES)
-    bucket_start = make_buckets(sources.keys, sources.point.size(0), None)
+    bucket_start = make_buckets(sources.keys, source_count, None)
+    row_count = len(near.cell_rows)
     for begin in range(0, count, SLAB):
         end = min(count, begin + SLAB)
-        runs = _find_runs(targets, sources, near, begin, end, bucket_start)
         block = block_size(max(1, min(TARGETS, 256 // width)), min(16, end - begin))
-        lists = torch.empty(cdiv(end - begin, block) * block, LIST, dtype=torch.int32, device=runs.device)
+        # For each row of cells, the first source of each target, then the ends; behind these, the lists of sources.
+        runs_size = 2 * row_count * (end - begin)
+        runs = targets.keys.new_empty(runs_size + cdiv(end - begin, block) * block * LIST, dtype=torch.int32)
+        run_block = block_size(128, row_count * (end - begin))
+        _near_runs[(cdiv(row_count * (end - begin), run_block),)](
+            targets.keys, targets.position, sources.keys, bucket_start, near.cell_rows, near.layout.table, near.constants,
+            runs, begin, end, count, source_count, row_count, search_steps(source_count),
+            0 if bucket_start is None else len(bucket_start) - 2,
+            D=dim, DIMS=near.dimensions, WORDS=near.layout.words, BLOCK=run_block,
+        )  # fmt: skip
         _near[(cdiv(end - begin, block),)](
-            targets.keys, targets.point, targets.position, sources.position, runs, lists, near.constants,
-            *pointers(rows), *pointers(target_rows), *pointers(out), grad, begin, end, len(near.cell_rows), channels,
+            targets.keys, targets.point, targets.position, sources.position, runs, near.constants, rows.data,
+            None if target_rows is None else target_rows.data, None if out is None else out.data, grad,
+            begin, end, count, source_count, row_count, channels,
             D=dim, DP=power_of_2(dim), DIMS=near.dimensions, TERMS=len(near.constants) - 3 - near.dimensions,
-            SYMMETRIC=targets is sources, EXTRA_KIND=rows.extra_kind,
-            TARGET_EXTRA_KIND=NO_EXTRA if target_rows is None else target_rows.extra_kind,
+            SYMMETRIC=targets is sources, ROWS_EXTRA=extra_kind(rows),
+            TARGET_EXTRA=NO_EXTRA if target_rows is None else extra_kind(target_rows),
+            OUT_EXTRA=out is not None and out.extras > 0,
             TARGETS=block, BLOCK=size, LOOK=LOOK, LIST=LIST, WIDTH=width,
             num_warps=WARPS, enable_fp_fusion=grad is None,  # as for _slice_gradients
         )  # fmt: skip
 
 
-def _find_runs(
-    targets: CellPoints, sources: CellPoints, near: NearLevel, begin: int, end: int, bucket_start: Tensor | None
-) -> Tensor:
-    """Finds the first source and the end, for each row of cells and each target of a slab, int32, :math:`(2, R, T)`."""
-    rows, source_count = len(near.cell_rows), sources.point.size(0)
-    runs = torch.empty(2, rows, end - begin, dtype=torch.int32, device=targets.keys.device)
-    size = block_size(128, rows * (end - begin))
-    _near_runs[(cdiv(rows * (end - begin), size),)](
-        targets.keys, targets.position, sources.keys, bucket_start, near.cell_rows, near.layout.table, near.constants,
-        runs, begin, end, targets.point.size(0), source_count, rows, search_steps(source_count),
-        0 if bucket_start is None else len(bucket_start) - 2,
-        D=targets.position.size(1), DIMS=near.dimensions, WORDS=near.layout.words, BLOCK=size,
-    )  # fmt: skip
-    return runs
+NO_EXTRA, ONES, STORED = 0, 1, 2
+"""The extra column of rows: there is none; it is all ones, nowhere stored; it is stored."""
+
+
+def extra_kind(rows: Rows) -> int:
+    return ONES if rows.ones else STORED if rows.extras > 0 else NO_EXTRA
+
+
+@triton.jit
+def _load_extra(rows, count, channels, row, mask, EXTRA_KIND: tl.constexpr, like):
+    """Loads the extra column of some of ``count`` rows."""
+    ones: tl.constexpr = EXTRA_KIND == 1
+    if ones:
+        return tl.where(mask, 1.0, 0.0).to(like.dtype)
+    else:
+        return tl.load(rows + count.to(tl.int64) * channels + row, mask=mask, other=0.0)
 
 
 @kernel(do_not_specialize=["begin", "end", "targets", "sources", "steps", "buckets"])
@@ -275,12 +288,12 @@ def _near_weight(square, near, outer, hit, DIMS: tl.constexpr, TERMS: tl.constex
     return tl.where(hit, smooth * weight, 0.0), slope
 
 
-@kernel(do_not_specialize=["begin", "end"])
+@kernel(do_not_specialize=["begin", "end", "targets", "sources"])
 def _near(
-    target_keys, target_point, target, source, runs, lists, near,
-    rows, rows_extra, target_rows, target_rows_extra, out, out_extra, grad, begin, end, row_count, channels,
+    target_keys, target_point, target, source, runs, near, rows, target_rows, out, grad,
+    begin, end, targets, sources, row_count, channels,
     D: tl.constexpr, DP: tl.constexpr, DIMS: tl.constexpr, TERMS: tl.constexpr, SYMMETRIC: tl.constexpr,
-    EXTRA_KIND: tl.constexpr, TARGET_EXTRA_KIND: tl.constexpr,
+    ROWS_EXTRA: tl.constexpr, TARGET_EXTRA: tl.constexpr, OUT_EXTRA: tl.constexpr,
     TARGETS: tl.constexpr, BLOCK: tl.constexpr, LOOK: tl.constexpr, LIST: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Looks through the runs of each target and lists the sources that are near; sums the lists when one is full.  Sums go to
@@ -302,13 +315,13 @@ def _near(
         here = tl.load(target + t[:, :, None] * D + j, mask=present[:, :, None] & (j < D), other=0.0)
         at, at_mask = t[:, :, None] * channels + c, present[:, :, None] & columns
         mine = tl.load(target_rows + at, mask=at_mask, other=0.0).to(dtype)
-        if EXTRA_KIND > 0:
-            mine_extra = load_extra(target_rows_extra, t, present, TARGET_EXTRA_KIND, total_extra)
+        if ROWS_EXTRA > 0:
+            mine_extra = _load_extra(target_rows, targets, channels, t, present, TARGET_EXTRA, total_extra)
         if SYMMETRIC:  # targets and sources are the same points, in the same order
             mine_second = tl.load(rows + at, mask=at_mask, other=0.0).to(dtype)
-            if EXTRA_KIND > 0:
-                mine_second_extra = load_extra(rows_extra, t, present, EXTRA_KIND, total_extra)
-    hits = lists + local * LIST
+            if ROWS_EXTRA > 0:
+                mine_second_extra = _load_extra(rows, sources, channels, t, present, ROWS_EXTRA, total_extra)
+    hits = runs + row_count * (end - begin) * 2 + local * LIST
     count = tl.zeros([TARGETS, 1], dtype=tl.int32)
     for row in range(row_count + 1):  # after the last there is nothing to look at, and all that is left is summed
         # Places follow from the row's number: Triton 3.6 took the first row's length for all where a pointer was moved along.
@@ -334,21 +347,21 @@ def _near(
                     where = close.to(tl.int64)[:, :, None] * channels + c
                     mask = listed[:, :, None] & columns
                     source_row = tl.load(rows + where, mask=mask, other=0.0).to(dtype)
-                    if EXTRA_KIND > 0:
-                        source_extra = load_extra(rows_extra, close, listed, EXTRA_KIND, weight)
+                    if ROWS_EXTRA > 0:
+                        source_extra = _load_extra(rows, sources, channels, close, listed, ROWS_EXTRA, weight)
                     if out is not None:
                         total += tl.sum(weight[:, :, None] * source_row, axis=1)
-                        if out_extra is not None:
+                        if OUT_EXTRA:
                             total_extra += weight * source_extra
                     if grad is not None:
                         products = mine * source_row
                         if SYMMETRIC:
                             products += mine_second * tl.load(target_rows + where, mask=mask, other=0.0).to(dtype)
                         product = tl.sum(products, axis=2)
-                        if EXTRA_KIND > 0:
+                        if ROWS_EXTRA > 0:
                             product += mine_extra * source_extra
                             if SYMMETRIC:
-                                second_extra = load_extra(target_rows_extra, close, listed, TARGET_EXTRA_KIND, weight)
+                                second_extra = _load_extra(target_rows, targets, channels, close, listed, TARGET_EXTRA, weight)
                                 product += mine_second_extra * second_extra
                         spot = close.to(tl.int64)[:, :, None] * D + j
                         there = tl.load(source + spot, mask=listed[:, :, None] & (j < D), other=0.0)
@@ -364,5 +377,5 @@ def _near(
     if out is not None:
         c = tl.arange(0, WIDTH)[None, :]
         tl.store(out + i * channels + c, total, mask=present & (c < channels))
-        if out_extra is not None:
-            tl.store(out_extra + i, tl.sum(total_extra, axis=1, keep_dims=True), mask=present)
+        if OUT_EXTRA:
+            tl.store(out + targets.to(tl.int64) * channels + i, tl.sum(total_extra, axis=1, keep_dims=True), mask=present)

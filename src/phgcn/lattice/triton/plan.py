@@ -43,12 +43,12 @@ class Simplices(NamedTuple):
 
 
 class Corners(NamedTuple):
-    """The corners of all simplices sorted by vertex: those of a vertex are a run.
+    """The corners of all simplices, or other entries, sorted by vertex: those of a vertex are a run.
 
     Shapes:
         - **order:** the corner at each sorted place, int32, :math:`(P(D+1),)`
         - **vertex:** the vertex of each corner, -1 for none, int32, :math:`(P(D+1),)`
-        - **start:** where the run of each vertex starts, and where the last one ends, int32, :math:`(P(D+1) + 1,)`
+        - **start:** where the run of each vertex starts, and where the last one ends, int32, :math:`(P(D+1) + 1,)`; 0 behind
     """
 
     order: Tensor

@@ -1,7 +1,7 @@
-r"""Rows: the channels of points or vertices in memory, and one extra column.
+r"""Rows: the channels of points or vertices in memory, and their extra columns.
 
-The *extra column* holds the ones that become the normaliser, or their gradient; it is stored apart, so that channels stay
-aligned.  Every row is written by one program alone, in a fixed order.
+An *extra column* holds the ones that become the normaliser, or their gradient; it is stored behind all rows, so that channels
+stay aligned.  Every row is written by one program alone, in a fixed order.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...kernels.points import OutputGradients
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
-
-NO_EXTRA, ONES, STORED = 0, 1, 2
-"""The extra column: there is none; it is all ones, nowhere stored; it is stored."""
+from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl
 
 NUMBERS, MAX_ROWS, WARPS = 512, 128, 2
 """Numbers, rows times channels, that one program takes, the rows that it takes at most, and its warps."""
@@ -22,64 +19,65 @@ NUMBERS, MAX_ROWS, WARPS = 512, 128, 2
 
 @dataclass
 class Rows:
-    """Rows of points or vertices.
+    """Rows of points or vertices, in one tensor.
 
     Args:
-        main (torch.Tensor): The channels, :math:`(R, C)`; those of points may have a half type.
-        extra (torch.Tensor): The extra column, :math:`(R,)`, or empty; it has the type of the positions, in which sums are
-            taken.
-        extra_kind (int): ``NO_EXTRA``, ``ONES`` or ``STORED``.
+        data (torch.Tensor): The channels, :math:`R C` numbers row by row, then the extra columns, :math:`R E`; those of points
+            may have a half type.
+        count (int): How many rows there are, :math:`R`.
+        channels (int): How many channels there are, :math:`C`.
+        extras (int): How many extra columns there are, :math:`E`. (default: :obj:`0`)
+        ones (bool): Whether there is one extra column that is all ones, nowhere stored. (default: :obj:`False`)
     """
 
-    main: Tensor
-    extra: Tensor
-    extra_kind: int
+    data: Tensor
+    count: int
+    channels: int
+    extras: int = 0
+    ones: bool = False
 
-    def like(self, count: int) -> Rows:
-        """Allocates other rows with the same columns, in the type that sums are taken in."""
-        with_extra, make = self.extra_kind != NO_EXTRA, self.extra.new_empty
-        return Rows(make(count, self.main.size(1)), make(count if with_extra else 0), STORED if with_extra else NO_EXTRA)
+    @property
+    def main(self) -> Tensor:
+        """The channels, (R, C)."""
+        return self.data.view(-1)[: self.count * self.channels].view(self.count, self.channels)
 
-    def part(self, begin: int, end: int) -> Rows:
-        """Returns the rows from ``begin`` to ``end``, a view."""
-        return Rows(self.main[begin:end], self.extra[begin:end], self.extra_kind)
-
-    def columns(self, channels: slice) -> Rows:
-        """Returns some of the channels, a view; the extra column comes with the first."""
-        first = channels.start == 0
-        extra_kind = self.extra_kind if first else NO_EXTRA
-        return Rows(self.main[:, channels], self.extra if first else self.extra[:0], extra_kind)
+    @property
+    def extra(self) -> Tensor:
+        """The stored extra columns, (R, E)."""
+        begin = self.count * self.channels
+        return self.data.view(-1)[begin : begin + self.count * self.extras].view(self.count, self.extras)
 
     def take(self, order: Tensor) -> Rows:
         """Copies the rows in another order."""
-        extra = take(self.extra, order) if self.extra_kind == STORED else self.extra
-        return Rows(take(self.main, order), extra, self.extra_kind)
+        count, columns = order.size(0), self.channels
+        out = new_rows(self.data, count, columns, self.extras)
+        width = channel_block(columns)
+        size = block_size(1024 // width, max(1, count))
+        _take[(cdiv(count, size), max(1, cdiv(columns, width)))](
+            self.data, order, out.data, count, self.count, columns, EXTRAS=self.extras, BLOCK=size, WIDTH=width
+        )
+        out.ones = self.ones
+        return out
 
 
-def pointers(rows: Rows | None) -> tuple[Tensor | None, Tensor | None]:
-    """Returns channels and extra column as a kernel takes what may be missing."""
-    if rows is None:
-        return None, None
-    return rows.main, rows.extra if rows.extra_kind == STORED else None
+def new_rows(like: Tensor, count: int, channels: int, extras: int) -> Rows:
+    """Allocates rows, in the type and on the device of a tensor."""
+    return Rows(like.new_empty(count * (channels + extras)), count, channels, extras)
 
 
-def take(table: Tensor, order: Tensor) -> Tensor:
-    """Copies the rows of a table, or its numbers, in another order."""
-    count, columns = order.size(0), table.numel() // max(1, table.size(0))
-    out = table.new_empty(count, *table.shape[1:])
-    width = channel_block(columns)
-    size = block_size(1024 // width, max(1, count))
-    _take[(cdiv(count, size), max(1, cdiv(columns, width)))](table, order, out, count, columns, BLOCK=size, WIDTH=width)
-    return out
-
-
-@kernel(do_not_specialize=["count"])
-def _take(table, order, out, count, columns, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+@kernel(do_not_specialize=["count", "row_count"])
+def _take(
+    table, order, out, count, row_count, columns, EXTRAS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
     i = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK))[:, None]
     c = (tl.program_id(1) * WIDTH + tl.arange(0, WIDTH))[None, :]
     mask = (i < count) & (c < columns)
     row = tl.load(order + i, mask=i < count, other=0)
     tl.store(out + i * columns + c, tl.load(table + row * columns + c, mask=mask), mask=mask)
+    if EXTRAS > 0:
+        mask = (i < count) & (c < EXTRAS)
+        extra = tl.load(table + row_count.to(tl.int64) * columns + row * EXTRAS + c, mask=mask)
+        tl.store(out + count.to(tl.int64) * columns + i * EXTRAS + c, extra, mask=mask)
 
 
 def channel_block(channels: int) -> int:
@@ -92,13 +90,6 @@ def row_block(channels: int, count: int) -> int:
     return block_size(max(1, min(MAX_ROWS, NUMBERS // channel_block(channels))), max(1, count))
 
 
-@triton.jit
-def load_extra(extra, row, mask, EXTRA_KIND: tl.constexpr, like):
-    """Loads the extra column of rows."""
-    ones: tl.constexpr = EXTRA_KIND == 1
-    return tl.where(mask, 1.0, 0.0).to(like.dtype) if ones else tl.load(extra + row, mask=mask, other=0.0)
-
-
 def gradient_rows(upstream: OutputGradients, normalise: bool) -> Rows:
     r"""Computes the gradients of the sums: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
     :math:`\bar n = -\langle \bar y, y \rangle / n`, plus the normaliser's own, which is the extra column."""
@@ -106,18 +97,16 @@ def gradient_rows(upstream: OutputGradients, normalise: bool) -> Rows:
     grad_norm = None if upstream.grad_norm is None else upstream.grad_norm.contiguous()
     count, channels = grad.size(0) * grad.size(1), grad.size(2)
     if not normalise:
-        return Rows(grad.view(count, channels), norm.new_empty(0), NO_EXTRA)
-    rows = Rows(norm.new_empty(count, channels), norm.new_empty(count), STORED)
+        return Rows(grad.view(count, channels), count, channels)
+    rows = new_rows(norm, count, channels, 1)
     width = power_of_2(max(1, channels))
     size = block_size(max(1, 1024 // width), max(1, count))
-    _gradient_rows[(cdiv(count, size),)](
-        grad, grad_norm, out, norm, rows.main, rows.extra, count, channels, BLOCK=size, WIDTH=width
-    )
+    _gradient_rows[(cdiv(count, size),)](grad, grad_norm, out, norm, rows.data, count, channels, BLOCK=size, WIDTH=width)
     return rows
 
 
 @kernel(do_not_specialize=["count"])
-def _gradient_rows(grad, grad_norm, out, norm, rows, extra, count, channels, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+def _gradient_rows(grad, grad_norm, out, norm, rows, count, channels, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, WIDTH)
     inside = i < count
@@ -131,4 +120,4 @@ def _gradient_rows(grad, grad_norm, out, norm, rows, extra, count, channels, BLO
     grad_extra = -product * factor
     if grad_norm is not None:
         grad_extra += tl.load(grad_norm + i, mask=inside, other=0.0)
-    tl.store(extra + i, grad_extra, mask=inside)
+    tl.store(rows + count.to(tl.int64) * channels + i, grad_extra, mask=inside)

@@ -2,13 +2,12 @@ r"""Runs: entries sorted by key, those with equal keys side by side.  The entrie
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from ...kernels.triton import block_size, cdiv, kernel, tl, triton
 from .keys import SHIFT, KeyLayout, load_key, no_key, sort_keys
+from .plan import Corners
 
 LONG_RUN = 32
 """Longer runs are summed in pieces of this many entries, so that no program has much more to do than others."""
@@ -17,33 +16,19 @@ SHORT_BLOCK, LONG_BLOCK, MANY_ENTRIES = 1024, 2048, 8_000_000
 """Sorted entries that one program takes, of few and of many; each program adds up the counts of all before it."""
 
 
-@dataclass
-class Runs:
-    """Sorted entries, and the runs of those with equal keys.
-
-    Args:
-        order (torch.Tensor): The entry at each sorted place, int32, :math:`(E,)`.
-        start (torch.Tensor): Where each run starts, and where the last one ends, int32, :math:`(E+1,)`; 0 behind that.
-        keys (torch.Tensor): The key of each run, sorted, :math:`(W, E)`; undefined behind the last.
-        of_entry (torch.Tensor): The run of each entry, -1 for none, int32, :math:`(E,)`.
-    """
-
-    order: Tensor
-    start: Tensor
-    keys: Tensor
-    of_entry: Tensor
-
-
-def find_runs(keys: Tensor, layout: KeyLayout, facts: Tensor, levels: int, clouds: int) -> Runs:
+def find_runs(keys: Tensor, layout: KeyLayout, facts: Tensor, levels: int, clouds: int) -> tuple[Corners, Tensor]:
     r"""Sorts entries by key and lists the runs of equal keys; entries without a key are in none.
 
     Args:
         keys (torch.Tensor): The keys of the entries, :math:`(W, E)`; their prefix is ``level * clouds + cloud``.
         layout (KeyLayout): Of the keys.
-        facts (torch.Tensor): Zeros that are overwritten: how many runs there are before each level and behind the last, and
-            whether a run has more than ``LONG_RUN`` entries, int64, :math:`(levels + 2,)`.
+        facts (torch.Tensor): Takes how many runs there are before each level and behind the last, and whether a run has more
+            than ``LONG_RUN`` entries, int64, :math:`(levels + 2,)`.
         levels (int): How many levels there are.
         clouds (int): How many clouds there are.
+
+    Returns:
+        The sorted entries and their runs, and the key of each run, sorted, :math:`(W, E)`; undefined behind the last.
     """
     ordered, order = sort_keys(keys)
     words, entries = ordered.shape
@@ -51,17 +36,13 @@ def find_runs(keys: Tensor, layout: KeyLayout, facts: Tensor, levels: int, cloud
     programs = cdiv(entries, size)
     counts = torch.empty(2, programs, dtype=torch.int32, device=device)
     _count_runs[(programs,)](ordered, counts, entries, programs, LONG_RUN=LONG_RUN, WORDS=words, BLOCK=size)
-    runs = Runs(
-        order=torch.empty(entries, dtype=torch.int32, device=device),
-        start=torch.zeros(entries + 1, dtype=torch.int32, device=device),
-        keys=torch.empty_like(ordered),
-        of_entry=torch.empty(entries, dtype=torch.int32, device=device),
-    )
+    corners = Corners(*(torch.empty(size, dtype=torch.int32, device=device) for size in (entries, entries, entries + 1)))
+    run_keys = torch.empty_like(ordered)
     _list_runs[(programs,)](
-        ordered, order, counts, layout.table, runs.order, runs.start, runs.keys, runs.of_entry, facts,
+        ordered, order, counts, layout.table, corners.order, corners.start, run_keys, corners.vertex, facts,
         entries, programs, clouds, F=layout.table.size(1), LEVELS=levels, WORDS=words, BLOCK=size,
     )  # fmt: skip
-    return runs
+    return corners, run_keys
 
 
 @triton.jit
@@ -106,14 +87,18 @@ def _list_runs(
     """Writes where runs start and end, their keys, the run of each entry, and the facts."""
     program = tl.program_id(0)
     b = tl.arange(0, BLOCK)
-    runs_before = tl.zeros([BLOCK], dtype=tl.int32)
-    for begin in range(0, program, BLOCK):
-        runs_before += tl.load(counts + begin + b, mask=begin + b < program, other=0)
+    runs_before, all_runs = tl.zeros([BLOCK], dtype=tl.int32), tl.zeros([BLOCK], dtype=tl.int32)
+    for begin in range(0, programs, BLOCK):
+        number = tl.load(counts + begin + b, mask=begin + b < programs, other=0)
+        runs_before += tl.where(begin + b < program, number, 0)
+        all_runs += number
+    run_count = tl.sum(all_runs, axis=0)
     e = program.to(tl.int64) * BLOCK + b
     inside = e < entries
     present, starts, ends, first, first_before = _load_sorted(keys, e, entries, WORDS)
     v = (tl.sum(runs_before, axis=0) + tl.cumsum(starts.to(tl.int32), 0)).to(tl.int64) - 1
     tl.store(start + v, e.to(tl.int32), mask=starts)
+    tl.store(start + e + 1, (e * 0).to(tl.int32), mask=inside & (e >= run_count))
     at, to = e, v
     for _ in tl.static_range(WORDS):
         tl.store(run_keys + to, tl.load(keys + at, mask=starts, other=0), mask=starts)
@@ -140,3 +125,7 @@ def _list_runs(
         for begin in range(0, programs, BLOCK):
             long += tl.load(counts + programs + begin + b, mask=begin + b < programs, other=0)
         tl.store(facts + LEVELS + 1, (tl.sum(long, axis=0) > 0).to(tl.int64))
+        if run_count == 0:
+            tl.store(start, run_count)
+            for k in tl.static_range(LEVELS + 1):
+                tl.store(facts + k, run_count.to(tl.int64))

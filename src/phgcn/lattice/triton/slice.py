@@ -11,7 +11,8 @@ from .clouds import Clouds
 from .index import Vertices
 from .locate import level_scale
 from .plan import Simplices
-from .rows import NO_EXTRA, WARPS, Rows, channel_block, pointers, row_block
+from .rows import WARPS, Rows, channel_block, row_block
+from .splat import PointRows
 
 
 class Located(NamedTuple):
@@ -37,44 +38,47 @@ class Located(NamedTuple):
 
 
 def slice_rows(
-    table: Rows, points: Located, values: Rows, cloud_rows: Rows | None, added: Rows | None, out: Rows, normalise: bool
-) -> None:
+    table: Rows, points: Located, values: Tensor, cloud_rows: Rows | None, added: Rows | None, out: Tensor, norm: Tensor | None,
+    normalise: bool,
+) -> None:  # fmt: skip
     r"""Sums what the vertices of each query's simplex hold, times its barycentric weights; adds the self term and what else
     there is.
 
     Args:
-        table (Rows): The blurred vertices, :math:`(V, C)`.
+        table (Rows): The blurred vertices, :math:`(V, C)`, with an extra column or none.
         points (Located): Where the points lie.
-        values (Rows): The values of the sources, :math:`(N, C)`, for the self term.
+        values (torch.Tensor): The values of the sources, for the self term.
         cloud_rows (Rows, optional): What all queries of a cloud get in addition, :math:`(clouds, C)`; where points attend to
             themselves, only those of clouds whose points coincide.
-        added (Rows, optional): What each query gets in addition, :math:`(M, C)`; may be ``out``'s channels, but not its extra
-            column.
-        out (Rows): Takes the sums, :math:`(M, C)`, and the normaliser.
+        added (Rows, optional): What each query gets in addition, :math:`(M, C)`; not where ``norm`` is.
+        out, norm (torch.Tensor): Take the sums, :math:`(M, C)`, and the extra column, if there is one.
         normalise (bool): Whether to divide by the extra column of the sum.
     """
-    count, channels = out.main.shape
-    size, width, clouds = row_block(channels, count), channel_block(channels), points.clouds
+    clouds, channels = points.clouds, table.channels
+    count = clouds.queries.stop - clouds.first_query
+    size, width = row_block(channels, count), channel_block(channels)
     _slice[(cdiv(count, size), max(1, cdiv(channels, width)))](
-        table.main, table.extra, points.vertex, points.simplices.weight, points.self_term, values.main,
-        clouds.cloud, points.level, points.lattice_map, *pointers(cloud_rows), *pointers(added), out.main, out.extra,
-        clouds.first_query, count, channels,
-        CORNERS=clouds.position.size(1) + 1, EXTRA=table.extra_kind != NO_EXTRA, TO_ITSELF=clouds.to_itself,
+        table.data, points.vertex, points.simplices.weight, points.self_term, values, clouds.cloud, points.lattice_map,
+        None if cloud_rows is None else cloud_rows.data, None if added is None else added.data, out, norm,
+        table.count, clouds.count, clouds.first_query, count, channels,
+        CORNERS=clouds.position.size(1) + 1, EXTRA=table.extras > 0, TO_ITSELF=clouds.to_itself,
         NORMALISE=normalise, BLOCK=size, WIDTH=width,
     )  # fmt: skip
 
 
-@kernel(do_not_specialize=["first_query", "count"])
+@kernel(do_not_specialize=["vertices", "clouds", "first_query", "count"])
 def _slice(
-    table, table_extra, vertex, weight, self_term, values, cloud, point_level, lattice_map,
-    cloud_rows, cloud_rows_extra, added, added_extra, out, out_extra, first_query, count, channels,
+    table, vertex, weight, self_term, values, cloud, lattice_map, cloud_rows, added, out, norm,
+    vertices, clouds, first_query, count, channels,
     CORNERS: tl.constexpr, EXTRA: tl.constexpr, TO_ITSELF: tl.constexpr, NORMALISE: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    level = tl.load(point_level + first_query + i, mask=i < count, other=-2)
-    filtered, present = level >= -1, level >= 0  # present: else all points of the cloud coincide
+    of_cloud = tl.load(cloud + first_query + i, mask=i < count, other=-1).to(tl.int64)
+    filtered = of_cloud >= 0
+    # Where all points of a cloud coincide, they have no vertices.
+    present = filtered & (tl.load(vertex + (first_query + i) * CORNERS, mask=filtered, other=-1) >= 0)
     columns = (c < channels)[None, :]
     at = i[:, None] * channels + c[None, :]
     total = tl.zeros([BLOCK, WIDTH], dtype=table.dtype.element_ty)
@@ -85,7 +89,7 @@ def _slice(
         w = tl.load(weight + (first_query + i) * CORNERS + r, mask=present, other=0.0)
         total += w[:, None] * tl.load(table + v[:, None] * channels + c[None, :], mask=mask, other=0.0)
         if EXTRA:
-            total_extra += w * tl.load(table_extra + v, mask=present, other=0.0)
+            total_extra += w * tl.load(table + vertices.to(tl.int64) * channels + v, mask=present, other=0.0)
     if self_term is not None:
         w = tl.load(self_term + i, mask=present, other=0.0)
         total += w[:, None] * tl.load(values + at, mask=mask, other=0.0).to(total.dtype)
@@ -96,72 +100,72 @@ def _slice(
     if added is not None:
         total += tl.load(added + at, mask=mask, other=0.0)
         if EXTRA:
-            total_extra += tl.load(added_extra + i, mask=present, other=0.0)
+            total_extra += tl.load(added + count.to(tl.int64) * channels + i, mask=present, other=0.0)
     if cloud_rows is not None:
         gets = filtered
         if TO_ITSELF:
-            gets = level == -1
-        mine = tl.load(cloud + first_query + i, mask=gets, other=0).to(tl.int64)
-        total += tl.load(cloud_rows + mine[:, None] * channels + c[None, :], mask=gets[:, None] & columns, other=0.0)
+            gets = filtered & (present == 0)
+        total += tl.load(cloud_rows + of_cloud[:, None] * channels + c[None, :], mask=gets[:, None] & columns, other=0.0)
         if EXTRA:
-            total_extra += tl.load(cloud_rows_extra + mine, mask=gets, other=0.0)
+            total_extra += tl.load(cloud_rows + clouds.to(tl.int64) * channels + of_cloud, mask=gets, other=0.0)
     if NORMALISE:
         total *= tl.where(total_extra != 0, 1 / tl.where(total_extra != 0, total_extra, 1.0), 0.0)[:, None]
     tl.store(out + at, total, mask=filtered[:, None] & columns)
     if EXTRA:
-        tl.store(out_extra + i, total_extra, mask=filtered & (tl.program_id(1) == 0))
+        tl.store(norm + i, total_extra, mask=filtered & (tl.program_id(1) == 0))
 
 
 def slice_gradients(
-    value_table: Rows, grad_table: Rows, points: Located, values: Rows, grads: Rows, cloud_rows: Rows | None, add: bool,
-    grad_values: Tensor, grad_points: Tensor,
-) -> None:  # fmt: skip
+    table: Rows, points: Located, rows: PointRows, cloud_rows: Rows | None, add: bool, grad_values: Tensor, grad_points: Tensor
+) -> None:
     r"""Slices the blurred gradients to those of the values, and takes the derivative by all points' positions.
 
     With :math:`t_r` the product of a point's row with the gradients at its simplex's r-th vertex, plus that of its gradient
     with the values there, the Kuhn coordinate that leads from vertex r-1 to r has the derivative :math:`t_r - t_{r-1}`.
 
     Args:
-        value_table, grad_table (Rows): The blurred vertices, :math:`(V, C)`.
+        table (Rows): The blurred vertices, gradients behind values, :math:`(V, 2C)`.
         points (Located): Where the points lie.
-        values, grads (Rows): The values of the sources, and the gradients of the queries' sums.
-        cloud_rows (Rows, optional): What the gradients of all values of a cloud get in addition; see :func:`slice_rows`.
+        rows (PointRows): The values of the sources, and the gradients of the queries' sums.
+        cloud_rows (Rows, optional): What the points of a cloud get in addition, gradients behind values; see
+            :func:`slice_rows`.
         add (bool): Whether to add to what is there.
         grad_values, grad_points (torch.Tensor): Take the gradients, :math:`(N, C)` and :math:`(P, D)`.
     """
-    (count, dim), channels, clouds, simplices = grad_points.shape, grad_values.size(1), points.clouds, points.simplices
+    values, grads = rows.values, rows.grads
+    assert grads is not None
+    (count, dim), channels, clouds, simplices = grad_points.shape, values.channels, points.clouds, points.simplices
     width = channel_block(channels)
     size = block_size(max(1, 512 // width), count)
     _slice_gradients[(cdiv(count, size),)](
-        value_table.main, value_table.extra, grad_table.main, grad_table.extra, points.vertex,
-        simplices.weight, simplices.rank, points.self_term, values.main, grads.main, grads.extra,
-        clouds.cloud, points.level, points.lattice_map, None if cloud_rows is None else cloud_rows.main,
-        grad_values, grad_points, count, clouds.sources, channels,
-        D=dim, DP=power_of_2(dim), RP=power_of_2(dim + 1), EXTRA=grads.extra_kind != NO_EXTRA, TO_ITSELF=clouds.to_itself,
+        table.data, points.vertex, simplices.weight, simplices.rank, points.self_term, values.data, grads.data,
+        clouds.cloud, points.level, points.lattice_map, None if cloud_rows is None else cloud_rows.data,
+        grad_values, grad_points, count, clouds.sources, table.count, channels,
+        D=dim, DP=power_of_2(dim), RP=power_of_2(dim + 1), EXTRA=table.extras > 0, TO_ITSELF=clouds.to_itself,
         ADD=add, BLOCK=size, WIDTH=width,
         # Threads may hold the same sum twice.  Where products are fused into sums, they round it differently.
         enable_fp_fusion=False,
     )  # fmt: skip
 
 
-@kernel(do_not_specialize=["count", "sources"])
+@kernel(do_not_specialize=["count", "sources", "vertices"])
 def _slice_gradients(
-    values_at, values_at_extra, grads_at, grads_at_extra, vertex, weight, rank, self_term, values, grads, grads_extra,
-    cloud, point_level, lattice_map, cloud_rows, grad_values, grad_points, count, sources, channels,
+    table, vertex, weight, rank, self_term, values, grads, cloud, point_level, lattice_map, cloud_rows,
+    grad_values, grad_points, count, sources, vertices, channels,
     D: tl.constexpr, DP: tl.constexpr, RP: tl.constexpr, EXTRA: tl.constexpr, TO_ITSELF: tl.constexpr, ADD: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """One pass over the points reads each row of vertices once for both gradients: hence 20 tensors and sizes."""
+    """One pass over the points reads each row of vertices once for both gradients: hence 17 tensors and sizes."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     j, corner = tl.arange(0, DP), tl.arange(0, RP)
     first_query = sources * 0 if TO_ITSELF else sources
     level = tl.load(point_level + i, mask=i < count, other=-2)
     filtered, present = level >= -1, level >= 0
     is_source, is_query = filtered & (i < sources), filtered & (i >= first_query)
-    factor = tl.load(lattice_map).to(values_at.dtype.element_ty)
+    factor = tl.load(lattice_map).to(table.dtype.element_ty)
     # The products t_r, and that of the point's own row with its own gradient.
-    products = tl.zeros([BLOCK, RP], dtype=values_at.dtype.element_ty)
-    product = tl.zeros([BLOCK], dtype=values_at.dtype.element_ty)
+    products = tl.zeros([BLOCK, RP], dtype=table.dtype.element_ty)
+    product = tl.zeros([BLOCK], dtype=table.dtype.element_ty)
     self_weight = product
     if self_term is not None:
         self_weight = tl.load(self_term + i, mask=present, other=0.0)
@@ -169,7 +173,7 @@ def _slice_gradients(
         gets = is_source
         if TO_ITSELF:
             gets = level == -1
-        mine = tl.load(cloud + i, mask=gets, other=0).to(tl.int64)
+        of_cloud = tl.load(cloud + i, mask=gets, other=0).to(tl.int64)
     for first in range(0, channels, WIDTH):
         c = first + tl.arange(0, WIDTH)
         columns = (c < channels)[None, :]
@@ -182,9 +186,9 @@ def _slice_gradients(
         for r in tl.static_range(D + 1):
             v = tl.load(vertex + i * (D + 1) + r, mask=present, other=0).to(tl.int64)
             w = tl.load(weight + i * (D + 1) + r, mask=present, other=0.0)
-            at = v[:, None] * channels + c[None, :]
-            grad_at = tl.load(grads_at + at, mask=source_mask, other=0.0)
-            value_at = tl.load(values_at + at, mask=query_mask, other=0.0)
+            at = v[:, None] * (2 * channels) + c[None, :]
+            value_at = tl.load(table + at, mask=query_mask, other=0.0)
+            grad_at = tl.load(table + at + channels, mask=source_mask, other=0.0)
             total += w[:, None] * grad_at
             t = tl.sum(value * grad_at + grad * value_at, axis=1)
             products += tl.where((corner == r)[None, :], t[:, None], 0.0)
@@ -193,18 +197,20 @@ def _slice_gradients(
         if ADD:
             total += tl.load(to, mask=source_mask, other=0.0)
         if cloud_rows is not None:
-            mask = gets[:, None] & columns
-            total += tl.load(cloud_rows + mine[:, None] * channels + c[None, :], mask=mask, other=0.0)
+            at = of_cloud[:, None] * (2 * channels) + channels + c[None, :]
+            total += tl.load(cloud_rows + at, mask=gets[:, None] & columns, other=0.0)
         tl.store(to, total, mask=is_source[:, None] & columns)
     if EXTRA:
         source, query = present & is_source, present & is_query
         value = tl.where(source, 1.0, 0.0).to(product.dtype)  # values have ones for their extra column
-        grad = tl.load(grads_extra + i - first_query, mask=query, other=0.0)
+        sums = count - first_query
+        grad = tl.load(grads + sums.to(tl.int64) * channels + i - first_query, mask=query, other=0.0)
         product += value * grad
         for r in tl.static_range(D + 1):
             v = tl.load(vertex + i * (D + 1) + r, mask=present, other=0).to(tl.int64)
-            t = value * tl.load(grads_at_extra + v, mask=source, other=0.0)
-            t += grad * tl.load(values_at_extra + v, mask=query, other=0.0)
+            at = table + vertices.to(tl.int64) * (2 * channels) + 2 * v
+            t = value * tl.load(at + 1, mask=source, other=0.0)
+            t += grad * tl.load(at, mask=query, other=0.0)
             products += tl.where((corner == r)[None, :], t[:, None], 0.0)
 
     places = (tl.load(rank + i, mask=present, other=0)[:, None] >> (4 * j)[None, :]) & 15
@@ -227,44 +233,46 @@ def _slice_gradients(
         tl.store(to, total, mask=filtered)
 
 
-def add_coarser(fine: Rows, coarse: Rows, vertices: Vertices) -> None:
+def add_coarser(fine: Rows, coarse: Rows, vertices: Vertices, first_channel: int = 0) -> None:
     """Adds to each finer vertex the rows of its coarser vertices, weighted: the transpose of :func:`splat` there.
 
-    Shapes:
-        - **fine:** :math:`(V, C)`, **coarse:** :math:`(V', C)`, of the coarser ``vertices``
+    Args:
+        fine (Rows): Rows of the finer vertices, :math:`(V, C)`, to some channels of which is added, from ``first_channel`` on.
+        coarse (Rows): Rows of the coarser ``vertices``, :math:`(V', C')`; their extra columns, if any, are those of ``fine``.
+        vertices (Vertices): The coarser vertices.
+        first_channel (int, optional): 0 where ``coarse`` has extra columns. (default: :obj:`0`)
     """
-    count, channels = fine.main.shape
+    count, channels = fine.count, coarse.channels
     size, width = row_block(channels, count), channel_block(channels)
     _add_coarser[(cdiv(count, size), max(1, cdiv(channels, width)))](
-        fine.main, fine.extra, coarse.main, coarse.extra, vertices.of_entry, vertices.weight,
-        count, fine.main.stride(0), channels,
-        ENTRIES=vertices.entries, EXTRA=fine.extra_kind != NO_EXTRA, BLOCK=size, WIDTH=width, num_warps=WARPS,
+        fine.data[first_channel:], coarse.data, vertices.of_entry, vertices.weight,
+        count, fine.channels, coarse.count, channels,
+        ENTRIES=vertices.entries, EXTRAS=coarse.extras, BLOCK=size, WIDTH=width, num_warps=WARPS,
     )  # fmt: skip
 
 
-@kernel(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count", "coarse_count"])
 def _add_coarser(
-    fine, fine_extra, coarse, coarse_extra, vertex, weight, count, stride, channels,
-    ENTRIES: tl.constexpr, EXTRA: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    fine, coarse, vertex, weight, count, stride, coarse_count, channels,
+    ENTRIES: tl.constexpr, EXTRAS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    c = (tl.program_id(1) * WIDTH + tl.arange(0, WIDTH))[None, :]
     inside = v < count
-    columns = (c < channels)[None, :]
-    once = inside & (tl.program_id(1) == 0)
-    to = fine + v[:, None] * stride + c[None, :]
-    total = tl.load(to, mask=inside[:, None] & columns, other=0.0)
-    total_extra = tl.zeros([BLOCK], dtype=total.dtype)
-    if EXTRA:
-        total_extra = tl.load(fine_extra + v, mask=once, other=0.0)
+    columns = inside[:, None] & (c < channels)
+    to = fine + v[:, None] * stride + c
+    total = tl.load(to, mask=columns, other=0.0)
+    e = tl.arange(0, EXTRAS if EXTRAS > 0 else 1)[None, :]
+    once = inside[:, None] & (e < EXTRAS) & (tl.program_id(1) == 0)
+    to_extra = fine + count.to(tl.int64) * stride + v[:, None] * EXTRAS + e
+    total_extra = tl.load(to_extra, mask=once, other=0.0)
     for entry in range(ENTRIES):
-        coarser = tl.load(vertex + v * ENTRIES + entry, mask=inside, other=-1).to(tl.int64)
-        w = tl.load(weight + v * ENTRIES + entry, mask=inside, other=0.0)
-        there = coarser >= 0
-        mask = there[:, None] & columns
-        total += w[:, None] * tl.load(coarse + coarser[:, None] * channels + c[None, :], mask=mask, other=0.0)
-        if EXTRA:
-            total_extra += w * tl.load(coarse_extra + coarser, mask=there, other=0.0)
-    tl.store(to, total, mask=inside[:, None] & columns)
-    if EXTRA:
-        tl.store(fine_extra + v, total_extra, mask=once)
+        coarser = tl.load(vertex + v * ENTRIES + entry, mask=inside, other=-1).to(tl.int64)[:, None]
+        w = tl.load(weight + v * ENTRIES + entry, mask=inside, other=0.0)[:, None]
+        total += w * tl.load(coarse + coarser * channels + c, mask=(coarser >= 0) & columns, other=0.0)
+        if EXTRAS > 0:
+            extra = coarse + coarse_count.to(tl.int64) * channels + coarser * EXTRAS + e
+            total_extra += w * tl.load(extra, mask=(coarser >= 0) & once, other=0.0)
+    tl.store(to, total, mask=columns)
+    if EXTRAS > 0:
+        tl.store(to_extra, total_extra, mask=once)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, search_steps, tl, triton
+from ...kernels.triton import block_size, kernel, power_of_2, tl, triton
 from . import plan
 from .clouds import CHUNK, FIRST_CHUNK, START, Clouds, graph_of_chunk
 from .constants import Constants
@@ -23,8 +23,9 @@ VALUES = 4096
 """Values that a program looks at together."""
 
 FAR, NOT_FINITE, COINCIDENT, FLAGS = (tl.constexpr(place) for place in (plan.FAR, plan.NOT_FINITE, plan.COINCIDENT, plan.FLAGS))
-LOW, HIGH, MEAN, KUHN_LOW, KUHN_HIGH = (tl.constexpr(row) for row in range(5))
-"""The rows of bounds: least and greatest coordinates, mean (of a chunk: sum), and least and greatest Kuhn coordinates."""
+LOW, HIGH, SUM, KUHN_LOW, KUHN_HIGH, BOUNDS = (tl.constexpr(place) for place in range(6))
+"""What is known of a chunk, D numbers each: least and greatest coordinates, sum, least and greatest Kuhn coordinates; then, one
+number each, the flags ``FAR`` and ``NOT_FINITE``."""
 
 
 @dataclass
@@ -33,14 +34,12 @@ class Survey:
 
     Args:
         mean (torch.Tensor): The mean of each cloud, float64, :math:`(clouds, D)`.
-        coincident (torch.Tensor): Whether all points of a cloud coincide, int32.
         kappa (torch.Tensor): The finest level of each cloud, -1 where all its points coincide, int32.
         key_layout (torch.Tensor): Where the fields of each grid's keys are, int64, :math:`(Q, 4, 1+D)`.
-        facts (torch.Tensor): See :class:`phgcn.lattice.triton.plan.Plan`; here, all but the numbers of vertices, which are 0.
+        facts (torch.Tensor): See :class:`phgcn.lattice.triton.plan.Plan`; not yet the numbers of vertices.
     """
 
     mean: Tensor
-    coincident: Tensor
     kappa: Tensor
     key_layout: Tensor
     facts: Tensor
@@ -58,33 +57,33 @@ def survey(clouds: Clouds, values: Tensor | None, constants: Constants, widths: 
         limit (float): How far from the origin a position may be.
     """
     sizes, dim, device = clouds.sizes, clouds.position.size(1), clouds.position.device
-    chunk_bounds = torch.empty(5, sizes.chunks, dim, dtype=torch.float64, device=device)
-    chunk_flags = torch.empty(2, sizes.chunks, dtype=torch.int32, device=device)
+    grids, levels = constants.grids.size(0), constants.levels
+    facts = torch.empty(grids + FLAGS.value + constants.lattices * (levels + 2), dtype=torch.int64, device=device)
+    chunk_bounds = torch.empty(sizes.chunks, BOUNDS.value * dim + 2, dtype=torch.float64, device=device)
     count, several = 0 if values is None else values.numel(), clouds.graphs > 1
     # The kernel takes the limit as a float32, so it gets a little less: a closer look at the values decides.
     _survey_chunks[(sizes.chunks,)](
         clouds.position, values if count > 0 else None, clouds.order if several else None, sizes.table,
-        constants.lattice_map[0], clouds.cloud, chunk_bounds, chunk_flags, clouds.graphs, clouds.heads,
-        search_steps(clouds.graphs), count, cdiv(count, sizes.chunks), 0.999 * limit,
-        D=dim, CHUNK=CHUNK, BLOCK=block_size(VALUES, count),
+        constants.lattice_map[0], clouds.cloud, chunk_bounds, facts, clouds.graphs, clouds.heads, count, 0.999 * limit,
+        GRIDS=grids, D=dim, CHUNK=CHUNK, BLOCK=block_size(VALUES, count),
     )  # fmt: skip
-    bounds = torch.empty(5, clouds.count, dim, dtype=torch.float64, device=device)
-    flags = torch.empty(FLAGS.value, clouds.count, dtype=torch.int32, device=device)
-    kappa = torch.empty(clouds.count, dtype=torch.int32, device=device)
-    _survey_clouds[(clouds.count,)](
-        chunk_bounds, chunk_flags, sizes.table, bounds, flags, kappa, clouds.graphs, clouds.heads, sizes.chunks, clouds.count,
-        finest, D=dim, DP=power_of_2(dim), TO_ITSELF=clouds.to_itself, BLOCK=max(1, CHUNKS // power_of_2(dim)),
+    surveyed = Survey(
+        mean=torch.empty(clouds.count, dim, dtype=torch.float64, device=device),
+        kappa=torch.empty(clouds.count, dtype=torch.int32, device=device),
+        key_layout=torch.empty(grids, 4, 1 + dim, dtype=torch.int64, device=device),
+        facts=facts,
+    )
+    _survey_clouds[(grids + clouds.count,)](
+        chunk_bounds, sizes.table, constants.grids, surveyed.mean, surveyed.kappa, surveyed.key_layout, facts,
+        clouds.graphs, clouds.heads, widths[0] + (widths[1] << WIDTH_BITS) + (widths[2] << 2 * WIDTH_BITS),
+        GRIDS=grids, LEVELS=levels, FINEST=finest, D=dim, DP=power_of_2(dim), TO_ITSELF=clouds.to_itself,
+        BLOCK=max(1, CHUNKS // power_of_2(dim)), WIDTH_BITS=WIDTH_BITS, WORD_BITS=WORD_BITS, HALF_WORD_BITS=HALF_WORD_BITS,
     )  # fmt: skip
-    grids, levels = constants.grids.size(0), constants.levels
-    key_layout = torch.empty(grids, 4, 1 + dim, dtype=torch.int64, device=device)
-    facts = torch.empty(grids + FLAGS.value + constants.lattices * (levels + 2), dtype=torch.int64, device=device)
-    _lay_out_keys[(grids,)](
-        bounds, flags, constants.grids, key_layout, facts, clouds.count, facts.size(0),
-        (levels * clouds.count - 1).bit_length(), (clouds.count - 1).bit_length(), *widths,
-        GRIDS=grids, COUNTS_PAIRS=levels > 1, D=dim, DP=power_of_2(dim), WORD_BITS=WORD_BITS, HALF_WORD_BITS=HALF_WORD_BITS,
-        BLOCK=block_size(1024, clouds.count),
-    )  # fmt: skip
-    return Survey(bounds[MEAN.value], flags[COINCIDENT.value], kappa, key_layout, facts)
+    return surveyed
+
+
+WIDTH_BITS = 8
+"""Bits that each of the three widths of keys takes where they are passed as one number."""
 
 
 def layouts(key_layout: Tensor, widths: list[int]) -> list[KeyLayout]:
@@ -98,16 +97,16 @@ def _store_bounds(low, high, x, inside):
     tl.store(high, tl.max(tl.where(inside, x, float("-inf")), axis=0))
 
 
-@kernel(do_not_specialize=["graphs", "steps", "count", "share"])
+@kernel(do_not_specialize=["graphs", "count"])
 def _survey_chunks(
-    points, values, order, table, lattice_map, cloud, bounds, flags, graphs, heads, steps, count, share, limit,
-    D: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    points, values, order, table, lattice_map, cloud, bounds, facts, graphs, heads, count, limit,
+    GRIDS: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Computes bounds and sum of a chunk of points, and their bounds in Kuhn coordinates; checks that they are within the limit
     and that a share of the values is finite.  Points have an ``order`` where there are several graphs; else their cloud is
     written here."""
-    chunk, chunks = tl.program_id(0).to(tl.int64), tl.num_programs(0)
-    graph = graph_of_chunk(table, chunk, graphs, steps)
+    chunk = tl.program_id(0).to(tl.int64)
+    graph = graph_of_chunk(table, chunk, graphs)
     first = tl.load(table + FIRST_CHUNK * (graphs + 1) + graph)
     per_head = (tl.load(table + FIRST_CHUNK * (graphs + 1) + graph + 1) - first) // heads
     start = tl.load(table + START * (graphs + 1) + graph)
@@ -122,111 +121,123 @@ def _survey_chunks(
         tl.store(cloud + i, (head + t * 0).to(tl.int32), mask=inside)
     far = t < 0
     p = ()
+    to = bounds + chunk * (BOUNDS * D + 2)
     for j in tl.static_range(D):
         x = tl.load(points + i * D + j, mask=inside, other=0.0).to(tl.float64)
         far = far | (inside & ((tl.abs(x) < limit) == 0))
-        to = bounds + chunk * D + j
-        _store_bounds(to + LOW * chunks * D, to + HIGH * chunks * D, x, inside)
-        tl.store(to + MEAN * chunks * D, tl.sum(x, axis=0))
+        _store_bounds(to + LOW * D + j, to + HIGH * D + j, x, inside)
+        tl.store(to + SUM * D + j, tl.sum(x, axis=0))
         p = p + (x,)  # type: ignore[assignment]  # noqa: RUF005
     for j in tl.static_range(D):
         x = tl.zeros([CHUNK], dtype=tl.float64)
         for k in tl.static_range(D):
             x += p[k] * tl.load(lattice_map + 1 + j * D + k)
-        to = bounds + chunk * D + j
-        _store_bounds(to + KUHN_LOW * chunks * D, to + KUHN_HIGH * chunks * D, x, inside)
-    tl.store(flags + FAR * chunks + chunk, tl.max(far.to(tl.int32), axis=0))
+        _store_bounds(to + KUHN_LOW * D + j, to + KUHN_HIGH * D + j, x, inside)
+    tl.store(to + BOUNDS * D + FAR, tl.max(far.to(tl.float64), axis=0))
     not_finite = tl.zeros([BLOCK], dtype=tl.int32)
     if values is not None:
+        share = tl.cdiv(count, tl.num_programs(0))
         for begin in range(0, share, BLOCK):
             at = begin + tl.arange(0, BLOCK)
             place = chunk * share + at
             value = tl.load(values + place, mask=(at < share) & (place < count), other=0.0)
             not_finite = not_finite | ((tl.abs(value) < float("inf")) == 0).to(tl.int32)
-    tl.store(flags + NOT_FINITE * chunks + chunk, tl.max(not_finite, axis=0))
+    tl.store(to + BOUNDS * D + NOT_FINITE, tl.max(not_finite, axis=0).to(tl.float64))
+    if chunk == 0:
+        tl.store(facts + GRIDS + COINCIDENT, chunk)  # 0, until a cloud is found whose points coincide
 
 
-@kernel(do_not_specialize=["graphs", "chunks", "clouds", "finest"])
+@kernel(do_not_specialize=["graphs", "widths"])
 def _survey_clouds(
-    chunk_bounds, chunk_flags, table, bounds, flags, kappa, graphs, heads, chunks, clouds, finest,
-    D: tl.constexpr, DP: tl.constexpr, TO_ITSELF: tl.constexpr, BLOCK: tl.constexpr,
+    bounds, table, grids, mean, kappa, key_layout, facts, graphs, heads, widths,
+    GRIDS: tl.constexpr, LEVELS: tl.constexpr, FINEST: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    TO_ITSELF: tl.constexpr, BLOCK: tl.constexpr, WIDTH_BITS: tl.constexpr, WORD_BITS: tl.constexpr,
+    HALF_WORD_BITS: tl.constexpr,
 ):  # fmt: skip
-    """Computes bounds, mean, flags and finest level of a cloud from its chunks."""
-    cloud = tl.program_id(0).to(tl.int64)
-    graph, head = cloud // heads, cloud % heads
-    first = tl.load(table + FIRST_CHUNK * (graphs + 1) + graph)
-    length = (tl.load(table + FIRST_CHUNK * (graphs + 1) + graph + 1) - first) // heads
-    begin = first + head * length
-    size = (tl.load(table + START * (graphs + 1) + graph + 1) - tl.load(table + START * (graphs + 1) + graph)) // heads
-    b, j = tl.arange(0, BLOCK), tl.arange(0, DP)
-    low = tl.full([BLOCK, DP], float("inf"), dtype=tl.float64)
-    high, total = -low, tl.zeros([BLOCK, DP], dtype=tl.float64)
-    kuhn_low, kuhn_high = low, high
-    far = tl.zeros([BLOCK], dtype=tl.int32)
-    not_finite = far
-    for k in range(0, length, BLOCK):
-        inside = k + b < length
-        far = far | tl.load(chunk_flags + FAR * chunks + begin + k + b, mask=inside, other=0)
-        not_finite = not_finite | tl.load(chunk_flags + NOT_FINITE * chunks + begin + k + b, mask=inside, other=0)
-        live = inside[:, None] & (j < D)[None, :]
-        at = chunk_bounds + (begin + k + b)[:, None] * D + j[None, :]
-        low = tl.minimum(low, tl.load(at + LOW * chunks * D, mask=live, other=float("inf")))
-        high = tl.maximum(high, tl.load(at + HIGH * chunks * D, mask=live, other=float("-inf")))
-        total += tl.load(at + MEAN * chunks * D, mask=live, other=0.0)
-        kuhn_low = tl.minimum(kuhn_low, tl.load(at + KUHN_LOW * chunks * D, mask=live, other=float("inf")))
-        kuhn_high = tl.maximum(kuhn_high, tl.load(at + KUHN_HIGH * chunks * D, mask=live, other=float("-inf")))
-    to = bounds + cloud * D + j
-    lowest, highest = tl.min(low, axis=0), tl.max(high, axis=0)
-    tl.store(to + LOW * clouds * D, lowest, mask=j < D)
-    tl.store(to + HIGH * clouds * D, highest, mask=j < D)
-    tl.store(to + MEAN * clouds * D, tl.sum(total, axis=0) / tl.maximum(size, 1).to(tl.float64), mask=j < D)
-    tl.store(to + KUHN_LOW * clouds * D, tl.min(kuhn_low, axis=0), mask=j < D)
-    tl.store(to + KUHN_HIGH * clouds * D, tl.max(kuhn_high, axis=0), mask=j < D)
-    same = (size > 0) & (tl.sum(((lowest != highest) & (j < D)).to(tl.int32), axis=0) == 0)
-    coincident = same.to(tl.int32)
-    if TO_ITSELF == 0:
-        coincident = coincident * 0
-    tl.store(flags + FAR * clouds + cloud, tl.max(far, axis=0))
-    tl.store(flags + NOT_FINITE * clouds + cloud, tl.max(not_finite, axis=0))
-    tl.store(flags + COINCIDENT * clouds + cloud, coincident)
-    tl.store(kappa + cloud, tl.where(coincident > 0, -1, finest))
+    """Makes of the bounds of chunks: in the first programs, the layout of the keys of one grid; in the others, the mean and the
+    finest level of one cloud."""
+    program = tl.program_id(0).to(tl.int64)
+    if program < GRIDS:
+        chunks = tl.load(table + FIRST_CHUNK * (graphs + 1) + graphs)
+        width = (widths.to(tl.int64) >> (tl.minimum(program, 2) * WIDTH_BITS)) & ((1 << WIDTH_BITS) - 1)
+        _lay_out_keys(
+            bounds, chunks, grids, program, graphs * heads, width, key_layout, facts + program,
+            LEVELS, D, DP, BLOCK, WORD_BITS, HALF_WORD_BITS,
+        )  # fmt: skip
+        if program == 0:
+            flags = facts + GRIDS
+            tl.store(flags + FAR, _flagged(bounds + BOUNDS * D + FAR, chunks, D, BLOCK * DP))
+            tl.store(flags + NOT_FINITE, _flagged(bounds + BOUNDS * D + NOT_FINITE, chunks, D, BLOCK * DP))
+    else:
+        cloud = program - GRIDS
+        graph, head = cloud // heads, cloud % heads
+        first = tl.load(table + FIRST_CHUNK * (graphs + 1) + graph)
+        length = (tl.load(table + FIRST_CHUNK * (graphs + 1) + graph + 1) - first) // heads
+        size = (tl.load(table + START * (graphs + 1) + graph + 1) - tl.load(table + START * (graphs + 1) + graph)) // heads
+        mine = bounds + (first + head * length) * (BOUNDS * D + 2)
+        low, high = _join_bounds(mine + LOW * D, length, D, DP, BLOCK)
+        b, j = tl.arange(0, BLOCK), tl.arange(0, DP)
+        total = tl.zeros([BLOCK, DP], dtype=tl.float64)
+        for k in range(0, length, BLOCK):
+            at = mine + (k + b).to(tl.int64)[:, None] * (BOUNDS * D + 2) + SUM * D + j[None, :]
+            total += tl.load(at, mask=(k + b < length)[:, None] & (j < D)[None, :], other=0.0)
+        tl.store(mean + cloud * D + j, tl.sum(total, axis=0) / tl.maximum(size, 1).to(tl.float64), mask=j < D)
+        apart = (low != high) & (j < D)
+        level = size * 0 + FINEST
+        if TO_ITSELF:
+            level = tl.where((size > 0) & (tl.sum(apart.to(tl.int32), axis=0) == 0), -1, level)
+        tl.store(kappa + cloud, level.to(tl.int32))
+        tl.store(facts + GRIDS + COINCIDENT, level * 0 + 1, mask=level < 0)
 
 
 @triton.jit
-def _any(flags, clouds, BLOCK: tl.constexpr):
-    """True if the flag of some cloud is set."""
+def _flagged(column, chunks, D: tl.constexpr, BLOCK: tl.constexpr):
+    """Returns 1 if some chunk has a flag that is set, else 0, int64."""
     b = tl.arange(0, BLOCK)
-    some = tl.zeros([BLOCK], dtype=tl.int32)
-    for k in range(0, clouds, BLOCK):
-        some = some | tl.load(flags + k + b, mask=k + b < clouds, other=0)
-    return tl.max(some, axis=0)
+    flagged = tl.zeros([BLOCK], dtype=tl.float64)
+    for k in range(0, chunks, BLOCK):
+        flagged += tl.load(column + (k + b).to(tl.int64) * (BOUNDS * D + 2), mask=k + b < chunks, other=0.0)
+    return (tl.max(flagged, axis=0) > 0).to(tl.int64)
 
 
-@kernel(do_not_specialize=["clouds", "fact_count", "level_bits", "cloud_bits", "lattice_width", "pair_width", "near_width"])
+@triton.jit
+def _join_bounds(low_bounds, chunks, D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr):
+    """Returns the least and the greatest coordinates of chunks, (DP,); the greatest of each are stored behind the least."""
+    b, j = tl.arange(0, BLOCK), tl.arange(0, DP)
+    low = tl.full([BLOCK, DP], float("inf"), dtype=tl.float64)
+    high = -low
+    for k in range(0, chunks, BLOCK):
+        live = (k + b < chunks)[:, None] & (j < D)[None, :]
+        at = low_bounds + (k + b).to(tl.int64)[:, None] * (BOUNDS * D + 2) + j[None, :]
+        low = tl.minimum(low, tl.load(at, mask=live, other=float("inf")))
+        high = tl.maximum(high, tl.load(at + D, mask=live, other=float("-inf")))
+    return tl.min(low, axis=0), tl.max(high, axis=0)
+
+
+@triton.jit
+def _bits(number):
+    """Returns how many bits a number takes, int64."""
+    number = number.to(tl.int64)
+    bits = number * 0
+    for bit in range(63):
+        bits += ((number >> bit) > 0).to(tl.int64)
+    return bits
+
+
+@triton.jit
 def _lay_out_keys(
-    bounds, flags, grids, key_layout, facts, clouds, fact_count, level_bits, cloud_bits,
-    lattice_width, pair_width, near_width,
-    GRIDS: tl.constexpr, COUNTS_PAIRS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, WORD_BITS: tl.constexpr,
-    HALF_WORD_BITS: tl.constexpr, BLOCK: tl.constexpr,
+    bounds, chunks, grids, grid, clouds, width, key_layout, missing,
+    LEVELS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, WORD_BITS: tl.constexpr,
+    HALF_WORD_BITS: tl.constexpr,
 ):  # fmt: skip
     """Lays out the keys of one grid: base, word, shift and bits of each field; tells how many words are missing."""
-    grid = tl.program_id(0)
-    j, b = tl.arange(0, DP), tl.arange(0, BLOCK)
-    least = tl.zeros([DP], dtype=tl.float64)
-    most = tl.zeros([DP], dtype=tl.float64)
-    centred = COUNTS_PAIRS & (grid == 1)  # cells that count pairs are laid around the mean of each cloud
-    for k in tl.static_range(D):
-        low = tl.full([BLOCK], float("inf"), dtype=tl.float64)
-        high = tl.full([BLOCK], float("-inf"), dtype=tl.float64)
-        for c in range(0, clouds, BLOCK):
-            inside = c + b < clouds
-            at = bounds + (c + b).to(tl.int64) * D + k
-            mean = tl.load(at + MEAN * clouds * D, mask=inside & centred, other=0.0)
-            at += tl.where(grid == 0, KUHN_LOW * clouds * D, 0)
-            low = tl.minimum(low, tl.load(at, mask=inside, other=float("inf")) - mean)
-            high = tl.maximum(high, tl.load(at + clouds * D, mask=inside, other=float("-inf")) - mean)
-        least = tl.where(j == k, tl.min(low, axis=0), least)
-        most = tl.where(j == k, tl.max(high, axis=0), most)
+    j = tl.arange(0, DP)
+    least, most = _join_bounds(bounds + tl.where(grid == 0, KUHN_LOW * D, LOW * D), chunks, D, DP, BLOCK)
+    least, most = tl.where(j < D, least, 0.0), tl.where(j < D, most, 0.0)
+    centred = (LEVELS > 1) & (grid == 1)  # cells that count pairs are laid around the mean of each cloud,
+    if centred:  # and no point is farther from that than all points are apart
+        most -= least
+        least = -most
     per_unit = tl.load(grids + grid * (D + 2) + j, mask=j < D, other=0.0)
     free, step = tl.load(grids + grid * (D + 2) + D), tl.load(grids + grid * (D + 2) + D + 1)
     least, most = least * per_unit, most * per_unit
@@ -243,7 +254,6 @@ def _lay_out_keys(
         power *= 2
     bits = tl.where(per_unit > 0, bits, 0)
     # From the last coordinate, lowest in the last word so that neighbours along it are one apart, to the prefix, in the first.
-    width = tl.where(grid == 0, lattice_width, tl.where(grid == 1, pair_width, near_width)).to(tl.int64)
     word, shift = tl.maximum(width, 1) - 1, width * 0
     words, shifts = bits * 0, bits * 0
     for back in tl.static_range(D):
@@ -254,7 +264,7 @@ def _lay_out_keys(
         shift = tl.where(full, 0, shift)
         words, shifts = tl.where(here, tl.maximum(word, 0), words), tl.where(here, shift, shifts)
         shift += field_bits
-    prefix_bits = tl.where((grid == 0) | centred, level_bits, cloud_bits).to(tl.int64)
+    prefix_bits = _bits(tl.where((grid == 0) | centred, LEVELS * clouds, clouds) - 1)
     full = shift + prefix_bits > WORD_BITS
     shift = tl.where(full | (word > 0), 0, shift)
     word -= full.to(tl.int64)
@@ -269,10 +279,4 @@ def _lay_out_keys(
     tl.store(to + BITS * (D + 1), prefix_bits)
     # The width that would do, less the one that keys have.
     fits_half = tl.sum(bits, axis=0) + prefix_bits <= HALF_WORD_BITS
-    tl.store(facts + grid, tl.where(fits_half, 0, tl.maximum(width, 1) - word) - width)
-    if grid == 0:
-        tl.store(facts + GRIDS + FAR, _any(flags + FAR * clouds, clouds, BLOCK).to(tl.int64))
-        tl.store(facts + GRIDS + NOT_FINITE, _any(flags + NOT_FINITE * clouds, clouds, BLOCK).to(tl.int64))
-        tl.store(facts + GRIDS + COINCIDENT, _any(flags + COINCIDENT * clouds, clouds, BLOCK).to(tl.int64))
-        for place in range(GRIDS + FLAGS, fact_count):
-            tl.store(facts + place, word * 0)
+    tl.store(missing, tl.where(fits_half, 0, tl.maximum(width, 1) - word) - width)
