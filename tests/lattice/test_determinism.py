@@ -129,22 +129,3 @@ def test_permuting_queries_permutes_the_output(method):
     order = torch.randperm(2300, generator=torch.Generator().manual_seed(0))
     out, moved = (global_attention(points, values, decay=1.0, queries=q, method=method) for q in (queries, queries[order]))
     assert relative(moved, out[order]) < 1e-6
-
-
-@pytest.mark.parametrize("method", ["lattice", "separable"])
-def test_cells_of_many_points_are_summed_alike_whatever_lies_before_them(method, threads):
-    """Their points are summed in chunks, which must not begin elsewhere in a batch, or with more threads."""
-    random = torch.Generator().manual_seed(1)
-    scattered = 20 * torch.rand(5001, 3, generator=random)
-    dense = torch.cat([30 + 0.3 * torch.rand(3000, 3, generator=random), scattered])
-    values = torch.randn(8001, 2, generator=random)
-    outputs = []
-    for count in (1, 2, 3):
-        threads(count)
-        outputs.append(global_attention(dense, values, decay=1.0, method=method))
-    assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
-    batch = torch.cat([torch.zeros(5001), torch.ones(8001)]).long()
-    both = global_attention(
-        torch.cat([scattered, dense]), torch.cat([values[:5001], values]), decay=1.0, method=method, batch=batch
-    )
-    assert torch.equal(both[5001:], outputs[0])
