@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .calls import AttentionCall, Backend, Method, add_heads, count_heads, run_call
 from .checks import check_choices, check_points
-from .functional import AttentionCall, Backend, Method, add_heads, count_heads, run_call
 
 WORST = 5
 """Points named in :class:`AttentionError`."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .accuracy import measure_errors
+from .calls import AttentionCall, add_heads, count_heads, exact_limit
 from .checks import host_may_look
-from .functional import AttentionCall, add_heads, count_heads, exact_limit
 from .lattice.scheme import MAX_DIMENSION
 
 Choice = Literal["separable", "lattice", "lattice-fine", "exact"]

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..accuracy import attention_error
-from ..functional import AttentionCall, add_heads, count_heads, observe_attention
+from ..calls import AttentionCall, add_heads, count_heads
+from ..functional import observe_attention
 from ..lattice.scheme import MAX_DIMENSION
 from .prediction import choose_trial, logits
 from .run import Run
