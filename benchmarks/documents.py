@@ -76,6 +76,7 @@ TABLES = {
     "headline": Table(README, _of(BENCH, "accuracy", "lattice"), tables.headline),
     "accuracy": Table(LATTICE, _of(BENCH, "accuracy"), tables.accuracy_tables),
     "coincident": Table(LATTICE, _of(BENCH, "coincident"), tables.coincident_table),
+    "trained": Table(LATTICE, _of(BENCH, "trained"), tables.trained_table),
     "cpu-crossing": Table(PERFORMANCE, _of(BENCH, "crossing"), tables.crossing_summary),
     "cpu-speed": Table(PERFORMANCE, _of(BENCH, "lattice"), tables.speed_table),
     "cpu-layers": Table(PERFORMANCE, _of(BENCH, "layers"), tables.layer_table),

@@ -96,6 +96,22 @@ def coincident_table(coincident: dict) -> list[str]:
     return table(["D", *(f"`{m}`" for m in METHODS)], [[str(d), *(cells[d, m] for m in METHODS)] for d in dims])
 
 
+def trained_table(trained: dict) -> list[str]:
+    layers: dict[tuple[str, int], list[dict]] = {}
+    for row in trained["rows"]:
+        layers.setdefault((row["graph"], row["layer"]), []).append(row)
+    lines = []
+    for (graph, layer), rows in layers.items():
+        spreads = sorted(row["spread"] for row in rows)
+        cells = [
+            f"{max(row[m]['deviation'] for row in rows):.3f} / {min(row[m]['gradient_cosine'] for row in rows):.3f}"
+            for m in METHODS
+        ]
+        lines.append([graph, str(layer), str(len(rows)), f"{spreads[0]:.2f} - {spreads[-1]:.2f}", *cells])
+    heading = ["graph", "layer", "heads", "spread", *(f"`{m}`" for m in METHODS)]
+    return [f"`{trained['model']}`, {trained['epochs']} epochs, {origin(trained)}:", "", *table(heading, lines)]
+
+
 def speed_table(speed: dict) -> list[str]:
     at, ms = speed["provenance"], {name: 1000 * t["median"] for name, t in speed["times"].items()}
     jobs = ("separable", "separable backward", "lattice", "lattice backward", "pydensecrf2")

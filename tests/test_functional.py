@@ -1,11 +1,15 @@
 import copy
 import pickle
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from clouds import BACKENDS, applied, dense_exact, normal, relative
+from torch.autograd import forward_ad
 
-from phgcn import explain_method, global_attention, permutohedral_filter
+from phgcn import explain_method, global_attention, permutohedral_filter, structural_attention
+from phgcn.functional import observe_attention
 from phgcn.lattice import MultiScale
 
 METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
@@ -174,10 +178,49 @@ def test_vmap_equals_a_loop(method, across):
         assert torch.equal(a, torch.stack(b))
 
 
-def test_functional_derivatives_are_refused():
-    p, f = normal(4, 10, 2, seed=1), normal(4, 10, 3, seed=2)
-    with pytest.raises(RuntimeError, match="functorch transforms"):
-        torch.func.vmap(torch.func.grad(lambda p, f: global_attention(p, f).sum()))(p, f)
+def attend_points(method):
+    return lambda p: global_attention(p, normal(10, 3, seed=2), method=method)
+
+
+def attend_neighbours(p):
+    return structural_attention(p, normal(10, 3, seed=2), torch.arange(10).repeat(2, 2))
+
+
+DERIVED = {
+    "exact": attend_points("exact"),
+    "lattice": attend_points("lattice"),
+    "decay": lambda p: global_attention(normal(10, 2, seed=1), normal(10, 3, seed=2), decay=p.exp().mean()),
+    "structural": attend_neighbours,
+}
+
+
+@pytest.mark.parametrize("call", DERIVED.values(), ids=DERIVED)
+def test_forward_derivatives_are_refused(call):
+    p = normal(10, 2, seed=1)
+    with pytest.raises(RuntimeError, match=r"phgcn: forward-mode derivatives .* use backward\(\)"):
+        torch.func.jvp(call, (p,), (torch.ones_like(p),))
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="phgcn: forward-mode derivatives"):
+        call(forward_ad.make_dual(p, torch.ones_like(p)))
+    with forward_ad.dual_level():
+        assert torch.equal(call(p), call(p))  # without a tangent there is nothing to refuse
+
+
+@pytest.mark.parametrize("call", DERIVED.values(), ids=DERIVED)
+def test_functional_gradients_are_refused(call):
+    p = normal(10, 2, seed=1)
+    with pytest.raises(RuntimeError, match=r"phgcn: torch.func.grad, vjp and jacrev are not implemented; use backward\(\)"):
+        torch.func.grad(lambda p: call(p).sum())(p)
+
+
+def test_functional_gradients_of_a_batch_are_refused():
+    with pytest.raises(RuntimeError, match=r"phgcn: torch.func.grad"):
+        torch.func.vmap(torch.func.grad(lambda p: DERIVED["lattice"](p).sum()))(normal(2, 10, 2, seed=1))
+
+
+@pytest.mark.parametrize("decay", [np.float32(3), np.float64(3), np.int64(3), Fraction(3)])
+def test_a_decay_is_any_real_number(decay):
+    p, f = normal(10, 2, seed=1), normal(10, 3, seed=2)
+    assert torch.equal(global_attention(p, f, decay=decay), global_attention(p, f, decay=3.0))
 
 
 def test_inputs_are_left_alone():
@@ -218,6 +261,17 @@ def test_auto_is_exact_where_no_lattice_can_be_built():
     assert torch.equal(global_attention(p, f), global_attention(p, f, method="exact"))
 
 
+def test_auto_limits_only_the_coordinates_of_graphs_that_go_through_a_lattice():
+    p, f = normal(1500, 2, seed=1), normal(1500, 2, seed=2)
+    p[:10] *= 1e9
+    batch = (torch.arange(1500) >= 10).long()
+    out = global_attention(p, f, batch=batch)
+    assert torch.equal(out[:10], global_attention(p[:10], f[:10], method="exact"))
+    p[20] = 1e9
+    with pytest.raises(ValueError, match=r"positions\[20, 0, 0\] is 10000000000.0; allowed: at most"):
+        global_attention(p, f, batch=batch)
+
+
 def test_auto_treats_each_graph_of_a_batch_by_its_own_size():
     p, f = (normal(1900, size, seed=seed).requires_grad_() for size, seed in ((3, 1), (2, 2)))
     batch = (torch.arange(1900) % 19 < 4).long()  # 1,500 and 400 points
@@ -235,3 +289,14 @@ def test_auto_treats_each_graph_of_a_batch_by_its_own_size():
 def test_bad_input_of_explain_method_is_named():
     with pytest.raises(ValueError, match="n is -1; allowed: a non-negative integer"):
         explain_method(-1)
+
+
+def test_calls_of_global_attention_can_be_observed():
+    p, f = normal(10, 2, seed=1), normal(10, 3, seed=2)
+    with observe_attention() as outer:
+        global_attention(p, f, decay=2.0)
+        with observe_attention() as inner:
+            global_attention(p, f, method="exact")
+    global_attention(p, f)
+    assert [call.method for call in outer] == ["auto", "exact"] and [call.method for call in inner] == ["exact"]
+    assert outer[0].positions is p and outer[0].decay == 2.0

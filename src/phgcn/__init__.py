@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import data, functional, lattice, nn, train
+    from .accuracy import attention_error
     from .functional import explain_method, global_attention, permutohedral_filter, structural_attention
 
 __version__ = "0.1.0"
@@ -18,6 +19,7 @@ __version__ = "0.1.0"
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [
+    "attention_error",
     "data",
     "explain_method",
     "functional",
@@ -39,7 +41,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         found: Any = importlib.import_module(f".{name}", __name__)
     else:
-        found = getattr(importlib.import_module(".functional", __name__), name)
+        module = "accuracy" if name == "attention_error" else "functional"
+        found = getattr(importlib.import_module(f".{module}", __name__), name)
     globals()[name] = found
     return found
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from numbers import Real
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .lattice.scheme import METHODS, MultiScale, Separable
 
@@ -29,6 +31,33 @@ def host_may_look(tensor: Tensor) -> bool:
     return not torch.compiler.is_compiling() and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
+class refuse_transforms:
+    """A context for calls of the ops, which have first derivatives by backward passes and no others.  Without it, torch takes
+    the derivative of forward mode as 0, and refuses ``torch.func.grad`` in words that do not help.
+
+    Args:
+        *tensors: What the ops are called with.
+    """
+
+    def __init__(self, *tensors: Tensor | None) -> None:
+        self.tensors = tensors
+
+    def __enter__(self) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in self.tensors):
+            raise RuntimeError(
+                "phgcn: forward-mode derivatives (torch.func.jvp, jacfwd, hessian, forward_ad) are not implemented; "
+                "use backward(), torch.autograd.grad or torch.autograd.functional.jvp"
+            )
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, RuntimeError) and "functorch transforms" in str(error):
+            raise RuntimeError(
+                "phgcn: torch.func.grad, vjp and jacrev are not implemented; use backward() or torch.autograd.grad"
+            ) from None
+
+
 # Points
 
 
@@ -43,7 +72,7 @@ def check_choices(method: object, backend: object) -> None:
 def check_decay(decay: object, heads: int, device: torch.device) -> None:
     """Checks a coefficient λ: a positive number, or a tensor of one or of one per head."""
     if not isinstance(decay, Tensor):
-        if not isinstance(decay, (int, float)) or not 0 < decay < float("inf"):
+        if not isinstance(decay, Real) or not 0 < cast(float, decay) < math.inf:
             raise ValueError(f"decay is {decay!r}; allowed: a positive number, or a tensor of one or of {heads} of them")
         return
     if decay.numel() not in (1, heads) or decay.dim() > 1:
@@ -123,15 +152,19 @@ def check_index(name: str, index: Tensor | None, points: Tensor, points_name: st
 # Values, inside the ops
 
 
-def check_values(positions: Tensor, values: Tensor, queries: Tensor | None, limit: float = math.inf) -> None:
-    """Checks that all numbers are finite, and that no coordinate exceeds the ``limit`` of a lattice."""
+def check_values(positions: Tensor, values: Tensor, queries: Tensor | None) -> None:
+    """Checks that all numbers are finite."""
     for name, tensor in (("positions", positions), ("values", values), ("queries", queries)):
         if tensor is not None:
             check_finite(name, tensor)
-    for name, tensor in (("positions", positions), ("queries", queries)):
-        if tensor is not None and tensor.numel() > 0 and max(-float(tensor.min()), float(tensor.max())) > limit:
-            bad = (tensor.abs() > limit).nonzero()[0]
-            _refuse(name, tensor, bad, f"at most {limit:.3g} from the origin after multiplication by decay, for a lattice key")
+
+
+def check_coordinates(name: str, points: Tensor, limit: float, rows: Tensor) -> None:
+    """Checks that no coordinate of the points with these numbers exceeds the ``limit`` of a lattice."""
+    bad = (points[rows].abs() > limit).nonzero()
+    if len(bad) > 0:
+        place = torch.cat([rows[bad[0, :1]], bad[0, 1:]])
+        _refuse(name, points, place, f"at most {limit:.3g} from the origin after multiplication by decay, for a lattice key")
 
 
 def check_finite(name: str, tensor: Tensor) -> None:

@@ -3,6 +3,7 @@ r"""Files that are there whole or not at all: written under a temporary name, th
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -65,26 +67,35 @@ def write_csv(path: str | Path, heading: Sequence[str], rows: Iterable[Sequence[
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Writes tensors and what is said about them, as JSON, into one safetensors file: the two cannot disagree."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    """Writes tensors and what is said about them, as JSON, into one safetensors file with a checksum of both."""
+    from safetensors.torch import save
 
-    with replacing(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata={"json": json.dumps(about)})
-        except SafetensorError as error:  # a full disk, for one
-            raise OSError(None, str(error)) from error
+    text = json.dumps(about)
+    with replacing(path) as temporary:  # safetensors' own files cannot be read by others, whatever the umask
+        temporary.write_bytes(save(tensors, metadata={"json": text, "sha256": _checksum(tensors, text)}))
+
+
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a safetensors file and its JSON."""
+    """The tensors of a safetensors file and its JSON; refused if they do not have the checksum that they were written with."""
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
         raise ValueError(f"{path}: no such file")
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["json"])  # noqa: SIM118
+            tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+        if "sha256" in about and about["sha256"] != _checksum(tensors, about["json"]):  # files of before have none
+            raise ValueError("its checksum is wrong: the file is damaged")
+        return tensors, json.loads(about["json"])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a file of weights that phgcn wrote ({error})") from None
 

@@ -1,32 +1,46 @@
-r"""Attention to all points of a graph, or to neighbours, and the paper's non-local filter, as functions of points.
-
-``method="auto"`` is resolved here and nowhere else (:func:`choose_method`): every op below does what its name says.
-"""
+r"""Attention to all points of a graph, or to neighbours, and the paper's non-local filter, as functions of points."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
-from .checks import HALF_TYPES, check_choices, check_decay, check_edges, check_points
-from .exact import ops as exact
-from .kernels.backend import choose_backend
-from .kernels.graphs import ALL_PAIRS
-from .kernels.points import Points, Sums
-from .lattice import ops as lattice_ops  # noqa: F401, defines torch.ops.phgcn.filter
-from .lattice.levels import FLOOR
-from .lattice.scheme import MAX_DIMENSION, Scheme, encode
+from .calls import (
+    EXACT_PAIRS,
+    AttentionCall,
+    Backend,
+    Method,
+    choose_method,
+    count_heads,
+    exact_limit,
+    op_inputs,
+    run_call,
+    user_output,
+)
+from .checks import check_choices, check_edges, check_points, refuse_transforms
+from .lattice.scheme import MAX_DIMENSION
 from .structural import ops as structural
 from .structural.reference import attention_weights
+from .tolerance import Tolerance, choose_within
 
-Method = Literal["auto", "exact", "lattice", "lattice-fine", "separable"] | Scheme
-Backend = Literal["auto", "reference", "numba", "triton"]
-
-EXACT_PAIRS = {"cpu": 1200**2, "cuda": 24_000**2}
-"""Up to how many pairs of a graph ``"auto"`` takes the exact sum, by type of device: about there the lattice becomes faster, as
-``benchmarks/crossing.py`` measures on a CPU for D = 1 to 6 and ``benchmarks/gpu.py`` on an H200 for D = 2 to 6."""
+__all__ = [
+    "EXACT_PAIRS",
+    "AttentionCall",
+    "Backend",
+    "Method",
+    "MethodChoice",
+    "attend_neighbours",
+    "choose_method",
+    "explain_method",
+    "global_attention",
+    "observe_attention",
+    "permutohedral_filter",
+    "structural_attention",
+]
 
 
 @overload
@@ -40,6 +54,7 @@ def global_attention(
     query_batch: Tensor | None = None,
     method: Method = "auto",
     backend: Backend = "auto",
+    tolerance: float | Tolerance | None = None,
     return_mass: Literal[False] = False,
 ) -> Tensor: ...
 
@@ -55,6 +70,7 @@ def global_attention(
     query_batch: Tensor | None = None,
     method: Method = "auto",
     backend: Backend = "auto",
+    tolerance: float | Tolerance | None = None,
     return_mass: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 
@@ -69,6 +85,7 @@ def global_attention(
     query_batch: Tensor | None = None,
     method: Method = "auto",
     backend: Backend = "auto",
+    tolerance: float | Tolerance | None = None,
     return_mass: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     r"""Softmax attention of every point to every other of its graph, by Euclidean distance.
@@ -92,6 +109,9 @@ def global_attention(
             full control. (default: :obj:`"auto"`)
         backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), ``"triton"`` (CUDA), or ``"auto"``.
             (default: :obj:`"auto"`)
+        tolerance (float or Tolerance, optional): With ``method="auto"``, takes the cheapest method whose error on these points,
+            measured by :func:`attention_error`, is at most this; exact where no other is. A number is measured against in
+            every call, a :class:`phgcn.tolerance.Tolerance` when the cloud has changed. (default: :obj:`None`)
         return_mass (bool, optional): If :obj:`True`, also returns the *mass*, the log of the denominator,
             :math:`m_i = \log \sum_j \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)`: how many points are close to
             a query. It comes from the same pass and has a gradient. (default: :obj:`False`)
@@ -110,8 +130,26 @@ def global_attention(
     lattice does not reach any gets the mean of its graph's values and the lattice's least mass, :math:`\log 10^{-8}`, with a
     gradient of 0.
     """
-    out, mass = _filter(positions, values, decay, batch, queries, query_batch, method, backend, True, return_mass)
+    call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)
+    for calls in _observers:
+        calls.append(call)
+    if tolerance is not None:
+        call = choose_within(call, tolerance)
+    out, mass = run_call(call, True, return_mass)
     return out if mass is None else (out, mass)
+
+
+_observers: list[list[AttentionCall]] = []
+
+
+@contextmanager
+def observe_attention() -> Iterator[list[AttentionCall]]:
+    """Collects all calls of :func:`global_attention`, whatever layer makes them: what a trained network attends with."""
+    _observers.append([])
+    try:
+        yield _observers[-1]
+    finally:
+        _observers.pop()
 
 
 def permutohedral_filter(
@@ -132,7 +170,7 @@ def permutohedral_filter(
 
     Args and shapes are those of :func:`global_attention`, but :math:`\lambda` is 1 and the method ``"lattice"`` by default.
     """
-    return _filter(positions, values, decay, batch, queries, query_batch, method, backend, False, False)[0]
+    return run_call(AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend), False, False)[0]
 
 
 def structural_attention(
@@ -176,7 +214,7 @@ def structural_attention(
     """
     check_points(positions, values)
     check_choices("auto", backend)
-    check_edges(edge_index, edge_mask, positions, _count_heads(positions, values))
+    check_edges(edge_index, edge_mask, positions, count_heads(positions, values))
     out, weights = attend_neighbours(positions, values, edge_index, decay, edge_mask, return_attention_weights, backend)
     return out if weights is None else (out, weights)
 
@@ -191,11 +229,12 @@ def attend_neighbours(
     backend: Backend,
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`structural_attention` without its checks, for layers, which check edges before they add self-loops."""
-    inputs = _inputs(positions, values, None, decay, backend)
+    inputs = op_inputs(positions, values, None, decay, backend)
     if edge_mask is not None:
         edge_mask = edge_mask.detach().to(inputs.positions.dtype).reshape(edge_mask.size(0), -1).expand(-1, inputs.heads)
-    out = structural.attend(inputs.positions, inputs.values, edge_index, edge_mask, inputs.backend)
-    out = _output(out, values.dtype, inputs.with_heads)
+    with refuse_transforms(inputs.positions, inputs.values):
+        out = structural.attend(inputs.positions, inputs.values, edge_index, edge_mask, inputs.backend)
+    out = user_output(out, values.dtype, inputs.with_heads)
     if not return_weights:
         return out, None
     weights = attention_weights(inputs.positions, edge_index).to(values.dtype)
@@ -240,118 +279,3 @@ def explain_method(n: int, dim: int = 4, device: str | torch.device = "cpu") -> 
     faster = "exact sum" if method == "exact" else "lattice"
     points = f"{limit:,} ({round(limit**0.5):,} points)"
     return MethodChoice(method, f"{n:,} points are {n * n:,} pairs; {sign} {points} the {faster} is faster on {device_type}")
-
-
-def choose_method(method: Method, pairs: int, dim: int, device_type: str) -> Method:
-    """Resolves ``"auto"`` for one graph with ``pairs`` pairs of keys and queries; returns other methods as they are."""
-    if method != "auto":
-        return method
-    return "exact" if pairs <= exact_limit(dim, device_type) else "lattice"
-
-
-def exact_limit(dim: int, device_type: str) -> int:
-    """Returns the largest number of pairs of a graph for which ``"auto"`` is exact."""
-    return ALL_PAIRS if dim > MAX_DIMENSION else EXACT_PAIRS.get(device_type, EXACT_PAIRS["cpu"])
-
-
-# From a user's tensors to the ops' and back
-
-
-class _Inputs(NamedTuple):
-    """Tensors as the ops take them, positions in units of 1/λ: (N, H, D), (N, H, C) and, in cross-attention, (M, H, D)."""
-
-    positions: Tensor
-    values: Tensor
-    queries: Tensor | None
-    heads: int
-    with_heads: bool
-    backend: str
-
-
-def _filter(
-    positions: Tensor,
-    values: Tensor,
-    decay: float | Tensor,
-    batch: Tensor | None,
-    queries: Tensor | None,
-    query_batch: Tensor | None,
-    method: Method,
-    backend: Backend,
-    normalise: bool,
-    with_mass: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """Checks the arguments, resolves ``"auto"`` and calls the exact op, the lattice op, or both; returns output and mass."""
-    check_points(positions, values, batch, queries, query_batch)
-    check_choices(method, backend)
-    inputs = _inputs(positions, values, queries, decay, backend)
-    points = Points(inputs.positions, inputs.values, inputs.queries, batch, query_batch)
-    dim, device = positions.size(-1), positions.device.type
-    chosen = choose_method(method, points.pairs, dim, device)
-    if chosen == "exact":
-        sums = [exact.attend(points, normalise, inputs.backend)]
-    else:
-        # With "auto", each graph of a batch by its own size, as if it were alone: either op leaves rows of 0 to the other.
-        by_size = method == "auto" and batch is not None
-        limit = exact_limit(dim, device) if by_size else -1
-        out, norm, _ = torch.ops.phgcn.filter(*points, encode(chosen), normalise, limit, inputs.backend, points.need_gradient)
-        sums = [Sums(out, norm)]
-        if by_size:
-            sums.append(exact.attend(points, normalise, inputs.backend, at_most=limit))
-    out = sums[0].out if len(sums) == 1 else sums[0].out + sums[1].out
-    mass = _output(_log_mass(sums), positions.dtype, inputs.with_heads) if with_mass else None
-    return _output(out, values.dtype, inputs.with_heads), mass
-
-
-def _log_mass(sums: list[Sums]) -> Tensor:
-    r"""Computes the log of the softmax denominator, :math:`\log n_i - s_i`, (M, H); the row of each query is 0 in all but one
-    of ``sums``, and in that too if its graph has no keys.
-
-    Errors of the lattice can make a small sum negative: less than its lower bound counts as that.
-    """
-    norm = sums[0].norm if len(sums) == 1 else sums[0].norm + sums[1].norm
-    without_keys = norm == 0
-    mass = torch.where(without_keys, 1.0, norm).clamp(min=FLOOR).log()
-    for part in sums:
-        if part.shift is not None:
-            mass = mass - part.shift
-    return torch.where(without_keys, -torch.inf, mass)  # the gradient is 0 there
-
-
-def _inputs(positions: Tensor, values: Tensor, queries: Tensor | None, decay: float | Tensor, backend: Backend) -> _Inputs:
-    """Adds a dimension of heads, multiplies positions by the decay, and widens half types that a backend does not take."""
-    with_heads = positions.dim() == 3 or values.dim() == 3
-    heads = _count_heads(positions, values)
-    check_decay(decay, heads, positions.device)
-    chosen = choose_backend(backend, positions.device)
-    keys, targets = (None if p is None else _scale(_with_heads(_widen(p), heads), decay) for p in (positions, queries))
-    assert keys is not None
-    features = _with_heads(values if chosen == "triton" else _widen(values), heads)
-    return _Inputs(keys, features, targets, heads, with_heads, chosen)
-
-
-def _count_heads(positions: Tensor, values: Tensor) -> int:
-    return max(t.size(1) if t.dim() == 3 else 1 for t in (positions, values))
-
-
-def _output(out: Tensor, dtype: torch.dtype, with_heads: bool) -> Tensor:
-    out = out.to(dtype)
-    return out if with_heads else out.squeeze(1)
-
-
-def _scale(points: Tensor, decay: float | Tensor) -> Tensor:
-    """Multiplies positions (N, H, D) by the decay of each head."""
-    if isinstance(decay, Tensor):
-        return points * decay.to(points.dtype).reshape(-1, 1)
-    return points if decay == 1 else points * decay
-
-
-def _with_heads(tensor: Tensor, heads: int) -> Tensor:
-    """Returns the tensor as (N, heads, width)."""
-    if tensor.dim() == 3:
-        return tensor
-    return tensor.unsqueeze(1) if heads == 1 else tensor.unsqueeze(1).expand(-1, heads, -1)
-
-
-def _widen(tensor: Tensor) -> Tensor:
-    """Returns half types as float32."""
-    return tensor.float() if tensor.dtype in HALF_TYPES else tensor

@@ -117,10 +117,10 @@ class ModelClasses(Mapping[str, Callable[..., Any]]):
 
 _STACK = ("hidden_channels", "heads", "num_layers", "dropout", "norm")
 _GAT_EDA = (*_STACK, "residual", "attention_dropout", "embedding_dim", "decay_local", "learn_decay")
-_GLOBAL = ("decay_global", "method")
+_GLOBAL = ("decay_global", "method", "tolerance")
 _GLOBAL_GNN = (
     "hidden_channels", "num_layers", "local", "body", "norm", "jk", "global_layers", "global_at", "dropout", "input_dropout",
-    "global_dropout", "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "method",
+    "global_dropout", "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "method", "tolerance",
 )  # fmt: skip
 
 

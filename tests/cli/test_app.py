@@ -1,15 +1,18 @@
+import json
 import os
 import re
 import resource
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import typer
 from installed import COMMAND, environment, phgcn
 from small_graphs import small_graph, write_tables
 
 from phgcn.cli import app
+from phgcn.data import save_graph
 
 COMMANDS = ("train", "evaluate", "predict", "tune", "plot", "embed", "graphs", "doctor", "reproduce")
 EXPERIMENTS = ("table", "motif", "scaling", "embeddings")
@@ -81,9 +84,13 @@ def test_the_version_is_printed(capsys):
         (["train", "GRAPH", "--splits", "0"], "splits is 0; allowed"),
         (["train", "GRAPH", "--set", "colour=3"], "the setting 'colour' is not known to global-gnn; allowed: hidden_channels"),
         (["train", "GRAPH", "--set", "heads=0"], "heads is 0; allowed"),
+        (["train", "GRAPH", "--set", f"heads={10**20}"], f"heads is {10**20}; allowed: whole numbers from 1 to 1000000000"),
         (["train", "GRAPH", "--config", "none.toml"], "none.toml: the settings cannot be read"),
         (["train", "GRAPH", "--resume"], "no run here"),
         (["train", "GRAPH", "--device", "moon"], "device is 'moon'; allowed"),
+        (["train", "GRAPH", "--device", "meta"], "device is 'meta'; allowed"),
+        (["--max-gb", "0", "graphs"], "PHGCN_MAX_GB is '0.0'; allowed: a positive number of gigabytes"),
+        (["--max-gb", "many", "graphs"], "Invalid value for '--max-gb'"),
         (["evaluate", "nowhere"], "nowhere: no run here"),
         (["predict", "nowhere", "texas"], "nowhere: no run here"),
         (["plot", "nowhere"], "nowhere: no run here"),
@@ -93,6 +100,9 @@ def test_the_version_is_printed(capsys):
 )
 def test_wrong_input_gives_one_line_and_code_2(arguments, text, graph, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PHGCN_MAX_GB", "")  # put back after the test
+    monkeypatch.setenv("PHGCN_DATA", str(tmp_path))
+    np.savez(tmp_path / "texas.npz", edges=np.zeros((0, 2), int))
     code, out, err = said(capsys, *(graph if word == "GRAPH" else word for word in arguments))
     assert code == 2 and out == ""
     assert err.count("\n") == 1 and text in err and err.startswith("phgcn: ")
@@ -198,3 +208,66 @@ def test_output_without_a_terminal_is_plain(graph, tmp_path, capsys):
     code, out, err = said(capsys, "train", graph, "--out", tmp_path / "run", *QUICK[:2], "--splits", "2", *QUICK[2:])
     assert code == 0 and not re.search("\x1b|\r", out + err)
     assert "split-00 of 2, epoch 2" in err and str(tmp_path / "run") in out
+
+
+def test_names_from_a_file_are_cleaned_when_they_are_printed(tmp_path, capsys):
+    data = small_graph()
+    data.name, data.classes = "wild", ["red\x1b[31m", "a\nb", "\x00"]
+    data.node_id = [f"={number}\x1b" for number in range(data.num_nodes)]
+    save_graph(data, tmp_path / "wild.npz")
+    run, table = tmp_path / "run", tmp_path / "out.csv"
+    printed = [said(capsys, "train", tmp_path / "wild.npz", "--out", run, *QUICK), said(capsys, "evaluate", run)]
+    printed += [said(capsys, "predict", run, tmp_path / "wild.npz", "-o", table)]
+    assert all(code == 0 and not re.search("[\x00\x1b]", out + err) for code, out, err in printed)
+    assert "red?" in printed[1][1] and "a b" in printed[1][1]
+    assert "\n=0\x1b," in table.read_text()  # an id is written as it is
+    assert said(capsys, "plot", run, "-o", tmp_path / "plots")[0] == 0
+
+
+def test_predictions_for_a_spreadsheet_hold_no_formulas(tmp_path, capsys):
+    data = small_graph()
+    data.node_id = [f"={number}" for number in range(data.num_nodes)]
+    data.classes = ["-blue", "@green", "red"]
+    save_graph(data, tmp_path / "own.npz")
+    said(capsys, "train", tmp_path / "own.npz", "--out", tmp_path / "run", *QUICK)
+    assert said(capsys, "predict", tmp_path / "run", tmp_path / "own.npz", "-o", tmp_path / "out.csv", "--spreadsheet")[0] == 0
+    rows = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    assert all(row[0] == f"'={number}" for number, row in enumerate(rows))
+    assert {row[1] for row in rows} <= {"'-blue", "'@green", "red"}
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all" * 100, None])
+def test_a_damaged_study_is_one_line(content, graph, tmp_path, capsys):
+    pytest.importorskip("optuna")
+    arguments = ("tune", graph, "--trials", "1", "--out", tmp_path / "study", "--model", "mlp", *QUICK)
+    if content is None:
+        assert said(capsys, *arguments)[0] == 0
+        content = bytearray((tmp_path / "study" / "study.db").read_bytes())
+        content[4096::7] = bytes(len(content[4096::7]))
+    (tmp_path / "study").mkdir(exist_ok=True)
+    (tmp_path / "study" / "study.db").write_bytes(content)
+    code, _, err = said(capsys, *arguments)
+    if content == b"":  # to SQLite a new database
+        assert code == 0
+    else:
+        assert code == 2 and err.count("\n") == 1
+        assert f"{tmp_path / 'study' / 'study.db'}: cannot be used (" in err and "move it away to begin a new study" in err
+
+
+def test_the_error_of_attention_is_measured_on_request(graph, tmp_path, capsys):
+    run = tmp_path / "run"
+    said(capsys, "train", graph, "--out", run, "--model", "phgcn", *QUICK)
+    code, out, _ = said(capsys, "evaluate", run, "--attention-error", "--json")
+    rows = json.loads(out)["attention_error"]
+    assert code == 0 and [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for row in rows:
+        assert row["spread"] > 0
+        for method in ("lattice", "lattice-fine", "separable"):
+            assert 0 <= row[method]["deviation"] < 1 and -1 <= row[method]["gradient_cosine"] <= 1 + 1e-9
+            assert len(row[method]["interval"]) == 2
+    assert "attention_error" not in json.loads(said(capsys, "evaluate", run, "--json")[1])
+    code, out, _ = said(capsys, "evaluate", run, "--attention-error")
+    assert code == 0 and f"{rows[0]['lattice']['deviation']:.4f} / {rows[0]['lattice']['gradient_cosine']:.4f}" in out
+    said(capsys, "train", graph, "--out", tmp_path / "mlp", "--model", "mlp", *QUICK)
+    code, out, _ = said(capsys, "evaluate", tmp_path / "mlp", "--attention-error", "--json")
+    assert code == 0 and json.loads(out)["attention_error"] == []

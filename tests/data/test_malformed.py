@@ -111,6 +111,33 @@ npz("mask without a node", ", row 1: test_masks holds no node", test_masks=put(1
 npz("ids of too few nodes", ": node_ids has 2 entries; allowed: 6", node_ids=["a", "b"])
 npz("id twice", ", row 3: node_ids is 'a' for the second time", node_ids=list("abcade"))
 npz("ids of numbers", ": node_ids is int64 (6,); allowed: strings", node_ids=range(6))
+npz("half a letter", r", row 1: class_names is 'b\ud800', which holds a lone surrogate", class_names=["a", "b\ud800"])
+npz("half a letter of an id", ", row 5: node_ids is ", node_ids=["a", "b", "c", "d", "e", "\udfff"])
+
+
+def odd_header(name: str, header: str, text: str) -> None:
+    """A good file whose edges begin with a header of our own."""
+
+    def make(folder: Path) -> Path:
+        arrays = npz_arrays()
+        edges = arrays.pop("edges").tobytes()
+        path = write_arrays(folder / "own.npz", arrays)
+        line = f"{header}\n".encode()
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("edges.npy", b"\x93NUMPY\x01\x00" + len(line).to_bytes(2, "little") + line + edges)
+        return path
+
+    kind(f"npz: {name}", make, f"own.npz: edges {text}")
+
+
+for shape in ("(True,)", "(-1, 2)", "(10**30, 2)", "(1000000000000, 2)", "(7, 2)", "(6.0, 2)", "6"):
+    known = shape[1:-1].startswith(("True", "-1", "1000", "7"))
+    found = f"has shape {shape}" if known else "is damaged"
+    odd_header(f"shape {shape}", f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}}}", found)
+odd_header("header that does not end", "{'descr': '<i8', 'shape': (", "is damaged")
+odd_header("header of unhashable keys", "{[]: 1}", "is damaged")
+odd_header("header of brackets", "(" * 300, "is damaged")
+odd_header("no header", "", "is damaged")
 
 
 # npz: files that are damaged, or something else
@@ -165,8 +192,13 @@ file("text", ".npz", lambda: b"source,target\n1,2\n", ": this is no .npz file, o
 file("a bare pickle", ".npz", lambda: pickle.dumps(Bomb(BOMB)), ": this is no .npz file, or a damaged one")
 file("a single array", ".npz", lambda: npy(np.ones(3)), ": this is a single array; allowed: an .npz file")
 file("objects", ".npz", lambda: zipped(edges=npy(np.array([Bomb(BOMB)], object))), ": edges holds pickled objects")
-file("no array inside", ".npz", lambda: zipped(edges=b"hello"), ": edges is no array")
-file("an array that ends early", ".npz", lambda: zipped(edges=npy(np.ones((9, 2)))[:-8]), ": edges is damaged")
+file("no array inside", ".npz", lambda: zipped(edges=b"hello"), ": edges is damaged")
+file(
+    "an array that ends early",
+    ".npz",
+    lambda: zipped(edges=npy(np.ones((9, 2)))[:-8]),
+    ": edges has shape (9, 2) but 136 bytes",
+)
 file("an empty archive", ".npz", lambda: zipped(), ": key node_labels is missing")
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phgcn.data import GraphFileError, load_graph, save_graph
+from phgcn.data.npz import size_limit
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -146,3 +147,32 @@ def test_whatever_bytes_are_damaged_the_graph_loads_or_is_refused_in_one_line(tm
         load_graph(path)
     except GraphFileError as error:
         assert str(path) in str(error) and "\n" not in str(error)
+
+
+def test_a_file_that_unpacks_to_more_than_the_limit_is_refused_unread(tmp_path, monkeypatch):
+    arrays = npz_arrays(dense=True)
+    arrays["node_features"] = np.zeros((6, 100_000))  # 4.8 MB, a few kB when packed
+    path = tmp_path / "own.npz"
+    np.savez_compressed(path, **arrays)
+    assert path.stat().st_size < 20_000
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(GraphFileError, match=r"own.npz: it unpacks to 0.0048 GB; allowed: up to 0.004 GB; `phgcn --max-gb`"):
+        load_graph(path, max_gb=0.004)
+    monkeypatch.setenv("PHGCN_MAX_GB", "0.004")
+    with pytest.raises(GraphFileError, match=r"up to 0.004 GB"):
+        load_graph(path)
+    monkeypatch.undo()
+    assert load_graph(path, max_gb=0.005).num_nodes == 6
+
+
+def test_the_limit_is_half_of_the_memory_unless_told_otherwise(monkeypatch):
+    monkeypatch.delenv("PHGCN_MAX_GB", raising=False)
+    with open("/proc/meminfo") as file:
+        kilobytes = int(file.readline().split()[1])
+    assert size_limit() == pytest.approx(kilobytes * 1024 / 2, rel=0.01)
+    assert size_limit(3) == 3e9
+    monkeypatch.setenv("PHGCN_MAX_GB", "2")
+    assert size_limit() == 2e9 and size_limit(3) == 3e9
+    for wrong in (0, -1, float("nan"), "much"):
+        with pytest.raises(ValueError, match=r"max_gb is .*; allowed: a positive number of gigabytes"):
+            size_limit(wrong)

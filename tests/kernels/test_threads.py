@@ -1,5 +1,7 @@
 import multiprocessing
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import torch
 
 from phgcn import global_attention
+from phgcn.kernels import numba as kernels
 from phgcn.kernels.threads import run_rows
 
 
@@ -49,6 +52,48 @@ def test_kernels_run_in_child_processes_after_their_use(start, threads):
     with multiprocessing.get_context(start).Pool(2) as pool:
         for got in pool.map(attend, [0, 0]):
             assert np.array_equal(got, want)
+
+
+class Clouds(torch.utils.data.Dataset):
+    """A data set whose items are attended to, as a transform of a user's would."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, seed):
+        points, values = (torch.randn(3000, size, generator=torch.Generator().manual_seed(seed)) for size in (3, 4))
+        points.requires_grad_()
+        global_attention(points, values, decay=1.0, method="lattice").sum().backward()
+        return points.grad
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_data_loader_may_attend_in_its_workers(start, threads):
+    threads(2)
+    want = [Clouds()[seed] for seed in range(4)]
+    got = list(torch.utils.data.DataLoader(Clouds(), batch_size=None, num_workers=2, multiprocessing_context=start))
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_compiles_leaves_no_lock_behind():
+    with kernels._compiling:
+        child = os.fork()
+        if child == 0:
+            os._exit(kernels._compiling.locked())
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("layer", ["workqueue", "omp"])
+def test_threads_do_not_depend_on_the_threading_layer_of_numba(layer):
+    code = (
+        "import torch, phgcn; from concurrent.futures import ThreadPoolExecutor as Pool; torch.set_num_threads(2)\n"
+        "p = torch.randn(3000, 3)\n"
+        "call = lambda _: phgcn.global_attention(p, p, decay=1.0, method='lattice')\n"
+        "outs = list(Pool(4).map(call, range(4))); assert all(torch.equal(outs[0], out) for out in outs)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "NUMBA_THREADING_LAYER": layer})
 
 
 def test_kernels_run_from_several_threads_at_a_time(threads):

@@ -105,3 +105,16 @@ def test_a_compiled_graph_takes_clouds_of_any_size():
 
 def test_overflowing_sums_of_finite_numbers_are_no_error():
     check_finite("values", torch.full((4, 1, 1), 1e308, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("far", [1e9, 1e30])
+@pytest.mark.parametrize("kind", SCHEMES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_graphs_that_are_left_out_may_lie_anywhere(backend, kind, far):
+    p, f, *rest = operands(SCHEMES[kind], backend, False, True, grad=False)
+    rest[-2] = 9  # graph 0 has three points, graph 1 six
+    alone = torch.arange(9) % 3 > 0
+    want = torch.ops.phgcn.filter(p, f, *rest, False)[0]
+    p = torch.where(alone[:, None, None], p, far * p)
+    out = torch.ops.phgcn.filter(p, f, *rest, False)[0]
+    assert torch.equal(out, want) and out[alone].any()

@@ -153,3 +153,13 @@ def test_curves_are_those_of_the_files(made):
         any(np.array_equal(curve[key], y) for y in drawn) for curve in curves.values() for key in ("train_loss", "val_loss")
     )
     assert any(np.array_equal(curves["split-01"]["val_metric"], line.get_ydata()) for line in metric.lines)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "epoch,train_loss,val_loss,val_metric\n", "epoch,train_loss\n1,2\n", "a\x00b\n", "epoch\n1\n"]
+)
+def test_a_damaged_file_of_curves_is_named(content, made, tmp_path):
+    run, _ = made("gcn", heads=1)
+    (run.folder / "split-01.csv").write_text(content)
+    with pytest.raises(ValueError, match=r"split-01.csv: empty or damaged; allowed: the columns epoch, train_loss"):
+        draw_curves(run)

@@ -8,12 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from run_folders import outcome
 from small_graphs import small_graph
 
 from phgcn.data import save_graph
-from phgcn.files import read_tensors
-from phgcn.train import Plan, Run, Settings, find
+from phgcn.files import read_tensors, write_tensors
+from phgcn.train import Plan, Run, Settings, evaluate, find
 from phgcn.train import run as runs
 from phgcn.train.checkpoints import SHARE, SHORTEST_INTERVAL, CheckpointSchedule, DelayedInterrupt, checkpoint_files
 
@@ -246,3 +247,130 @@ def test_the_seconds_of_a_run_are_those_of_epochs_and_checkpoints(small_run, mon
     for row in result["splits"]:
         lines = (run.folder / f"split-{row['split']:02d}.csv").read_text().splitlines()[1:]
         assert row["seconds"] >= sum(float(line.rsplit(",", 1)[1]) for line in lines) + 6 * 0.05
+
+
+# Damaged checkpoints
+
+
+@pytest.fixture
+def cut_run(small_run, monkeypatch):
+    """A run that was cut off after its fourth epoch, with the checkpoints of the third and fourth, and its whole outcome."""
+    run, data, wanted = small_run
+
+    def stop(progress):
+        if progress.epoch == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(CheckpointSchedule, "due", lambda self: True)
+        run.train(data, stop)
+    assert saved_epochs(run, "split-00") == [3, 4]
+    return run, data, wanted
+
+
+def flip_a_byte(path, place=-100):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(cut_run):
+    run, data, wanted = cut_run
+    newest = checkpoint_files(run.folder, "split-00")[-1]
+    flip_a_byte(newest)
+    with pytest.warns(UserWarning, match=r"state-000004.*checksum is wrong.*; training continues from split-00.state-000003"):
+        Run.open(run.folder).train(data)
+    assert outcome(run.folder) == wanted
+
+
+@pytest.mark.parametrize("place", [10, 2000, -1])
+def test_where_all_are_damaged_the_line_says_what_to_do(place, cut_run):
+    run, data, wanted = cut_run
+    for file in checkpoint_files(run.folder, "split-00"):
+        flip_a_byte(file, place)
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match=r"state-000003.*; remove the file to train split-00 from"):
+        Run.open(run.folder).train(data)
+    for file in checkpoint_files(run.folder, "split-00"):
+        file.unlink()
+    Run.open(run.folder).train(data)
+    assert outcome(run.folder) == wanted
+
+
+def first(tensors, end):
+    return next(name for name in tensors if name.startswith("adam.") and name.endswith(end))
+
+
+def shorten(name):
+    def change(tensors, about):
+        tensors[name] = tensors[name][:-1].clone()
+
+    return change
+
+
+def other_moment(tensors, about):
+    name = first(tensors, "exp_avg")
+    tensors[name] = torch.zeros(3)
+    about["shapes"][name] = [3]
+
+
+def without_moment(tensors, about):
+    name = first(tensors, "exp_avg_sq")
+    del tensors[name], about["shapes"][name]
+
+
+def without_state(tensors, about):
+    for name in [name for name in tensors if name.startswith("adam.")]:
+        del tensors[name]
+
+
+def short_curves(tensors, about):
+    shorten("curves")(tensors, about)
+    about["shapes"]["curves"][0] -= 1
+
+
+def forged_loss(tensors, about):
+    about["by_loss"]["val_loss"] = -1e9
+
+
+def forged_epoch(tensors, about):
+    about["by_metric"]["epoch"] = 77
+
+
+def no_best_weights(tensors, about):
+    for name in [name for name in tensors if name.startswith("best.")]:
+        del tensors[name], about["shapes"][name]
+
+
+def short_random_state(tensors, about):
+    shorten("random.cpu")(tensors, about)
+    about["shapes"]["random.cpu"][0] -= 1
+
+
+def no_epoch(tensors, about):
+    del about["epoch"]
+
+
+FORGERIES = (
+    other_moment, without_moment, without_state, short_curves, shorten("curves"), forged_loss, forged_epoch, no_best_weights,
+    short_random_state, no_epoch,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", FORGERIES)
+def test_a_checkpoint_that_does_not_fit_is_refused_though_its_checksum_is_right(change, cut_run):
+    run, data, wanted = cut_run
+    newest = checkpoint_files(run.folder, "split-00")[-1]
+    tensors, about = read_tensors(newest)
+    change(tensors, about)
+    write_tensors(newest, tensors, about)
+    with pytest.warns(UserWarning, match=r"state-000004.*not a checkpoint of this training .*; training continues from"):
+        Run.open(run.folder).train(data)
+    assert outcome(run.folder) == wanted
+
+
+def test_damaged_weights_are_refused(small_run):
+    run, data, _ = small_run
+    run.train(data)
+    flip_a_byte(run.folder / "split-01.safetensors")
+    with pytest.raises(ValueError, match=r"split-01.safetensors: .*checksum is wrong"):
+        evaluate(run, data)

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from ..reproduce.cli import embed, reproduce  # registers the models of Geom-GCN too
+from ..text import printable
 from . import about, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -40,7 +41,17 @@ def _version(wanted: bool) -> None:
 def _phgcn(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    max_gb: Annotated[
+        float | None,
+        typer.Option(
+            envvar="PHGCN_MAX_GB",
+            help="Refuse an .npz file that unpacks to more gigabytes. \\[default: half of the memory]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
+    if max_gb is not None:
+        os.environ["PHGCN_MAX_GB"] = str(max_gb)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -92,7 +103,7 @@ def _failed(error: Exception) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    print("phgcn: " + " ".join(text.split()), file=sys.stderr)
+    print(f"phgcn: {printable(text)}", file=sys.stderr)
     return code
 
 

@@ -14,6 +14,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..text import printable
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -38,11 +40,11 @@ def print_json(content: Any) -> None:
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], numbers_from: int = 1) -> Table:
     """Makes a table; columns from ``numbers_from`` on hold numbers and are aligned to the right."""
-    made = Table(title=title, title_justify="left")
+    made = Table(title=escape(printable(title)), title_justify="left")
     for column, heading in enumerate(headings):
-        made.add_column(escape(heading), justify="right" if column >= numbers_from else "left")
+        made.add_column(escape(printable(heading)), justify="right" if column >= numbers_from else "left")
     for row in rows:
-        made.add_row(*(escape(str(cell)) for cell in row))
+        made.add_row(*(escape(printable(cell)) for cell in row))
     return made
 
 
@@ -95,7 +97,8 @@ class Display:
             self.say(f"{text}  {rest}".rstrip())
 
     def say(self, text: str) -> None:
-        """Prints a line above the bar."""
+        """Prints lines above the bar."""
+        text = "\n".join(printable(line) for line in text.splitlines())
         if self.bar:
             self.bar.console.print(escape(text), highlight=False)
         else:
@@ -206,12 +209,25 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
         cells = [tuple(f"{value:.3g}" for value in row.values()) for row in heads]
         out.print(table("Global attention, medians over nodes and splits", columns, cells, numbers_from=0))
     out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
+    if "attention_error" in result:
+        out.print(_attention_error_table(result["attention_error"]))
     mean, deviation = result["test"]["mean"], result["test"]["std"]
     recorded = "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
     out.print(
         f"test {result['metric']}: {mean:.4f} ± {deviation:.4f} over {len(result['splits'])} models, {recorded}",
         highlight=False,
     )
+
+
+def _attention_error_table(rows: list[dict[str, Any]]) -> Table:
+    """Makes a row per layer and head: for each method its error, and the cosine of its gradient with the exact one."""
+    methods = [key for key in (rows[0] if rows else ()) if key not in ("layer", "head", "spread")]
+    cells: list[list[object]] = []
+    for row in rows:
+        errors = [f"{row[name]['deviation']:.4f} / {row[name]['gradient_cosine']:.4f}" for name in methods]
+        cells.append([row["layer"], row["head"], f"{row['spread']:.2f}", *errors])
+    title = "Methods on the embeddings of the best model: error against the deviation / cosine of the gradient"
+    return table(title, ("layer", "head", "spread x decay", *methods), cells, numbers_from=0)
 
 
 def _share(value: float | None) -> str:
@@ -225,7 +241,7 @@ def show_predictions(result: dict[str, Any], as_json: bool) -> None:
         return
     counts = ", ".join(f"{name}: {count}" for name, count in result["predicted"].items())
     text = f"{result['nodes']} nodes of {result['graph']} by the model of split {result['split']} ({counts})"
-    console().print(f"{escape(text)}; written to {escape(result['file'])}", highlight=False, soft_wrap=True)
+    console().print(f"{escape(printable(text))}; written to {escape(result['file'])}", highlight=False, soft_wrap=True)
 
 
 def show_tuning(result: dict[str, Any], as_json: bool) -> None:

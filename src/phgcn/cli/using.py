@@ -12,14 +12,21 @@ from . import options
 MovedGraph = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]
 
 
-def evaluate(run: options.RunFolder, graph: MovedGraph = None, as_json: options.Json = False) -> None:
+def evaluate(
+    run: options.RunFolder,
+    graph: MovedGraph = None,
+    attention_error: Annotated[
+        bool, typer.Option("--attention-error", help="Measure how far each method is from exact attention on its embeddings.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
     """Compute the metrics of a run again, with a table of confusions.
 
     Examples:
 
     - `phgcn evaluate runs/texas`
 
-    - `phgcn evaluate runs/texas --json`
+    - `phgcn evaluate runs/texas --attention-error --json`
     """
     from ..train import Run
     from ..train import evaluate as evaluate_run
@@ -27,7 +34,13 @@ def evaluate(run: options.RunFolder, graph: MovedGraph = None, as_json: options.
 
     opened = Run.open(run)
     opened.result()  # raises if the run has not ended
-    show_evaluation(evaluate_run(opened, opened.data(graph)), as_json)
+    data = opened.data(graph)
+    result = evaluate_run(opened, data)
+    if attention_error:
+        from ..train.attention_errors import attention_errors
+
+        result["attention_error"] = attention_errors(opened, data)
+    show_evaluation(result, as_json)
 
 
 def predict(
@@ -35,6 +48,9 @@ def predict(
     graph: options.Graph,
     out: Annotated[Path, typer.Option("--out", "-o", help="The CSV to write.")] = Path("predictions.csv"),
     split: options.Split = None,
+    spreadsheet: Annotated[
+        bool, typer.Option("--spreadsheet", help="Put ' before ids and classes that a spreadsheet would take for formulas.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Predict the class of every node, of the same graph or a new one.
@@ -52,7 +68,7 @@ def predict(
     from ..train import predict as predict_nodes
     from .display import show_predictions
 
-    show_predictions(predict_nodes(Run.open(run), graph, out, split), as_json)
+    show_predictions(predict_nodes(Run.open(run), graph, out, split, spreadsheet), as_json)
 
 
 def plot(

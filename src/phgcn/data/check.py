@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..text import printable
+
 Array = NDArray[Any]
 """An array as a file holds it: of any type until it is checked."""
 
@@ -76,7 +78,7 @@ def bad(
     if column is not None:
         location.append(f"column {column}")
     text = f"{', '.join(location)}: {what}" + (f"; allowed: {allowed}" if allowed else "")
-    return GraphFileError("".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split())))
+    return GraphFileError(printable(text))
 
 
 def check_graph(graph: ArrayGraph) -> ArrayGraph:
@@ -88,8 +90,9 @@ def check_graph(graph: ArrayGraph) -> ArrayGraph:
     graph.masks = _check_masks(graph, count)
     if graph.ids and len(graph.ids) != count:
         raise bad(graph.path, f"{graph.name_of('ids')} has {len(graph.ids)} entries", allowed=f"{count}, one per node")
-    _refuse_duplicates(graph.ids, graph.path, graph.name_of("ids"))
-    _refuse_duplicates(graph.classes, graph.path, graph.name_of("classes"))
+    for part, names in (("ids", graph.ids), ("classes", graph.classes)):
+        _refuse_lone_surrogates(names, graph.path, graph.name_of(part))
+        _refuse_duplicates(names, graph.path, graph.name_of(part))
     return graph
 
 
@@ -212,6 +215,13 @@ def _check_masks(graph: ArrayGraph, count: int) -> dict[str, NDArray[np.bool_]]:
 
 
 # Names
+
+
+def _refuse_lone_surrogates(names: list[str], path: Path, what: str) -> None:
+    """Refuses half a letter of UTF-16: no file in UTF-8, such as ``predictions.csv``, can hold it."""
+    for row, name in enumerate(names):
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise bad(path, f"{what} is {short(name)}, which holds a lone surrogate", row=row, allowed="text of whole letters")
 
 
 def _refuse_duplicates(names: list[str], path: Path, what: str) -> None:

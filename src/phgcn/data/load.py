@@ -32,7 +32,9 @@ their entries is not zero: there sparse products are faster, see ``benchmarks/sp
 NameOrPath = str | Path | tuple[str | Path, str | Path]
 
 
-def load_graph(name_or_path: NameOrPath, root: str | Path | None = None, *, directed: bool = False) -> Data:
+def load_graph(
+    name_or_path: NameOrPath, root: str | Path | None = None, *, directed: bool = False, max_gb: float | None = None
+) -> Data:
     r"""Loads a graph known by name, or one of your own.
 
     A name is looked up as ``<root>/<name>.npz`` with hyphens as underscores, then in the user's cache, and else downloaded
@@ -46,6 +48,8 @@ def load_graph(name_or_path: NameOrPath, root: str | Path | None = None, *, dire
             cache)
         directed (bool, optional): Keeps the edges as they are in the file; else they are made undirected, sorted, and free
             of self-loops and duplicates. (default: :obj:`False`)
+        max_gb (float, optional): Refuses an ``.npz`` file that unpacks to more gigabytes than this. (default: :obj:`None`,
+            ``$PHGCN_MAX_GB``, else half of the machine's memory)
 
     Returns:
         ``x`` (float32; sparse CSR where few features are not zero), ``y`` (int64, -1 for an unlabelled node),
@@ -56,7 +60,7 @@ def load_graph(name_or_path: NameOrPath, root: str | Path | None = None, *, dire
     Raises:
         GraphFileError: The file is missing, damaged or wrong; one line names file, row and column.
     """
-    name, graph = _read(name_or_path, root)
+    name, graph = _read(name_or_path, root, max_gb)
     return to_data(graph, name, directed=directed)
 
 
@@ -97,7 +101,7 @@ def graph_file(known: KnownGraph, root: str | Path | None = None) -> Path | None
     return None
 
 
-def _read(name_or_path: NameOrPath, root: str | Path | None) -> tuple[str, ArrayGraph]:
+def _read(name_or_path: NameOrPath, root: str | Path | None, max_gb: float | None) -> tuple[str, ArrayGraph]:
     """Reads a graph; returns its name and arrays."""
     if not isinstance(name_or_path, (str, os.PathLike)) and not (isinstance(name_or_path, tuple) and len(name_or_path) == 2):
         raise ValueError(f"name_or_path is {name_or_path!r}; allowed: a name, a path, or a tuple of two paths")
@@ -106,27 +110,27 @@ def _read(name_or_path: NameOrPath, root: str | Path | None) -> tuple[str, Array
         return nodes.stem, read_tables(edges, nodes)
     known = known_graph(str(name_or_path))
     if known:
-        return known.name, read_known(known, root)
+        return known.name, read_known(known, root, max_gb)
     path = Path(name_or_path)
     if not path.exists():
         raise _missing(path)
-    return _name_of(path), read_file(path)
+    return _name_of(path), read_file(path, max_gb)
 
 
-def read_known(known: KnownGraph, root: str | Path | None = None) -> ArrayGraph:
+def read_known(known: KnownGraph, root: str | Path | None = None, max_gb: float | None = None) -> ArrayGraph:
     """Reads the arrays of a known graph, downloading it first if no file is here."""
     from .download import download
 
-    return read_npz(graph_file(known, root) or download(known, graph_root(root), user_cache()))
+    return read_npz(graph_file(known, root) or download(known, graph_root(root), user_cache()), max_gb)
 
 
-def read_file(path: Path) -> ArrayGraph:
+def read_file(path: Path, max_gb: float | None = None) -> ArrayGraph:
     """Reads the arrays of a graph file or folder; the end of its name tells the format."""
     suffix = path.suffix.lower()
     if path.is_dir() or suffix in SUFFIXES:
         return read_tables(*table_pair(path))
     if suffix == ".npz":
-        return read_npz(path)
+        return read_npz(path, max_gb)
     if suffix in SAVED:
         from .saved import read_saved
 

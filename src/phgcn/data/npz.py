@@ -2,28 +2,40 @@ r"""Reads and writes graphs as ``.npz`` files without pickles: the format of ``d
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 import zipfile
 import zlib
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from .check import MASKS, UNLABELLED, Array, ArrayGraph, Features, bad, check_graph, is_number, short
+from .check import MASKS, UNLABELLED, Array, ArrayGraph, Features, GraphFileError, bad, check_graph, is_number, short
 
 CSR = ("features_indptr", "features_indices", "features_shape")
 KEYS = (*CSR, "features_data", "node_features", "node_labels", "edges", *MASKS, "unlabelled_nodes", "node_ids", "class_names")
 NAMES = {"labels": "node_labels", "ids": "node_ids", "classes": "class_names"}
 
-DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, NotImplementedError, MemoryError)
+DAMAGE = (
+    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, NotImplementedError, MemoryError, OverflowError,
+    TypeError, SyntaxError, TokenError, RecursionError, struct.error,
+)  # fmt: skip
 """What numpy and zipfile raise on a damaged file."""
 
+MAX_GB = "PHGCN_MAX_GB"
+"""The environment variable that limits what a file may unpack to."""
 
-def read_npz(path: Path) -> ArrayGraph:
-    """Reads and checks the graph in an ``.npz`` file."""
-    arrays = _read_arrays(path)
+MEMORY_SHARE = 0.5
+"""Share of the machine's memory that a file may unpack to, unless told otherwise."""
+
+
+def read_npz(path: Path, max_gb: float | None = None) -> ArrayGraph:
+    """Reads and checks the graph in an ``.npz`` file; refuses one that unpacks to more than ``max_gb``."""
+    arrays = _read_arrays(path, size_limit(max_gb))
     features, features_name = _find_features(path, arrays)
     labels = _mark_unlabelled(path, arrays["node_labels"], arrays.get("unlabelled_nodes"))
     graph = ArrayGraph(
@@ -35,7 +47,43 @@ def read_npz(path: Path) -> ArrayGraph:
     return check_graph(graph)
 
 
-def _read_arrays(path: Path) -> dict[str, Array]:
+def size_limit(max_gb: float | None = None) -> float:
+    """Returns how many bytes a file may unpack to: as asked for, else as the environment says, else by the machine's memory."""
+    if max_gb is None and not os.environ.get(MAX_GB):
+        return MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+    name, text = ("max_gb", max_gb) if max_gb is not None else (MAX_GB, os.environ[MAX_GB])
+    try:
+        limit = 1e9 * float(text)
+    except (TypeError, ValueError):
+        limit = math.nan
+    if not limit > 0:
+        raise ValueError(f"{name} is {text!r}; allowed: a positive number of gigabytes")
+    return limit
+
+
+def _check_size(path: Path, archive: Any, limit: float) -> None:
+    """Refuses a file that unpacks to more than the limit, by the sizes in its directory, which zipfile does not exceed."""
+    size = sum(member.file_size for member in archive.zip.infolist())
+    if size > limit:
+        hint = f"up to {limit / 1e9:.3g} GB; `phgcn --max-gb`, the variable {MAX_GB} or load_graph(max_gb=) change that"
+        raise bad(path, f"it unpacks to {size / 1e9:.3g} GB", allowed=hint)
+
+
+def _check_header(path: Path, archive: Any, key: str) -> None:
+    """Refuses an array that claims to be larger than what the file holds of it: numpy would allocate it first."""
+    name = key if key in archive.zip.namelist() else f"{key}.npy"
+    with archive.zip.open(name) as member:
+        version = np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+        stored = archive.zip.getinfo(name).file_size - member.tell()
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise bad(path, f"{key} has shape {short(shape)}", allowed="whole numbers from 0 on")
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > stored:
+        raise bad(path, f"{key} has shape {short(shape)} but {stored} bytes", allowed="as many numbers as its shape says")
+
+
+def _read_arrays(path: Path, limit: float) -> dict[str, Array]:
     """Reads all arrays of the file; refuses pickled ones and unknown keys."""
     try:
         archive = np.load(path, allow_pickle=False)
@@ -45,17 +93,19 @@ def _read_arrays(path: Path) -> dict[str, Array]:
         raise bad(path, "this is a single array", allowed="an .npz file with several")
     arrays = {}
     with archive:
+        _check_size(path, archive, limit)
         for key in archive.files:
             if key not in KEYS:
                 raise bad(path, f"key {short(key)} is not known", allowed=", ".join(KEYS))
             try:
+                _check_header(path, archive, key)
                 arrays[key] = archive[key]
+            except GraphFileError:
+                raise
             except DAMAGE as error:
                 if "allow_pickle" in str(error):
                     raise bad(path, f"{key} holds pickled objects", allowed="plain arrays") from None
                 raise bad(path, f"{key} is damaged ({_reason(error)})") from None
-            if not isinstance(arrays[key], np.ndarray):  # numpy returns a member that is no array as bytes
-                raise bad(path, f"{key} is no array", allowed="plain arrays")
     for key in ("node_labels", "edges"):
         if key not in arrays:
             raise bad(path, f"key {key} is missing", allowed=", ".join(KEYS))

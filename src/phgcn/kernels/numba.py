@@ -61,6 +61,16 @@ _FLOAT_TYPES = {"f": "float32", "d": "float64"}
 _compiling = Lock()
 
 
+def _renew_lock() -> None:
+    """Makes a new lock in a forked child: a thread of its parent that held the old one is not there to release it."""
+    global _compiling
+    _compiling = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 class Kernel:
     """A function that Numba compiles on its first call with float32 or float64 arguments.
 

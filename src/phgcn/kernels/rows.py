@@ -2,6 +2,10 @@ r"""Rows: points, values and gradients of all heads, laid out for the CPU kernel
 
 A row holds the channels of a point, then, where the sum is normalised, a 1 whose sum becomes the normaliser, then zeros up to a
 multiple of 8, so that rows are added in full vector registers.
+
+Where the sum is normalised, it is of values less their mean, which is added again at the end: sums of float32 numbers that are
+all near 1,000 would lose what makes them differ, and the gradients of positions, which depend on that alone, even more.  The
+values are also scaled down by a power of two, which changes no bit, so that sums of the largest numbers do not overflow.
 """
 
 from __future__ import annotations
@@ -20,6 +24,25 @@ from .threads import run_rows
 GRAIN = 8192
 """Points that a thread packs at least."""
 
+BLOCK = 1024
+"""Points whose values are summed at a time, in float64, for the mean of a graph's."""
+
+SCALE = 2.0**-24
+"""What values are multiplied by where the sum is normalised: 16 million of the largest do not overflow."""
+
+
+class Centres(NamedTuple):
+    r"""The mean of the values of each graph and head; all arrays are empty where values are not centred.
+
+    Shapes:
+        - **mean:** :math:`(G, H, C)`
+        - **key_graph, query_graph:** the graph of each packed point, int32, :math:`(N,)` and :math:`(M,)`
+    """
+
+    mean: np.ndarray
+    key_graph: np.ndarray
+    query_graph: np.ndarray
+
 
 class Packed(NamedTuple):
     r"""All points, those of a graph side by side.
@@ -27,20 +50,31 @@ class Packed(NamedTuple):
     Shapes:
         - **keys:** :math:`(H, N, D)`, **rows:** :math:`(H, N, W)`, values padded to :math:`W` columns
         - **queries:** :math:`(H, M, D)`; the very same array as **keys** where they attend to themselves
+        - **centres:** what was taken off the values
     """
 
     keys: np.ndarray
     rows: np.ndarray
     queries: np.ndarray
+    centres: Centres
 
 
 def pack_points(points: Points, groups: GraphGroups, normalise: bool) -> Packed:
-    """Packs positions, values and queries."""
-    keys = _pack(as_array(points.positions), groups.key_order, False, points.positions.size(2))
-    rows = _pack(as_array(points.values), groups.key_order, normalise, row_width(points.values.size(2) + normalise))
-    if points.queries is None:
-        return Packed(keys, rows, keys)
-    return Packed(keys, rows, _pack(as_array(points.queries), groups.query_order, False, points.queries.size(2)))
+    """Packs positions, values and queries; centres the values and scales them if ``normalise``."""
+    keys = _pack_positions(points.positions, groups.key_order)
+    values = as_array(points.values)
+    centres = find_centres(values, groups, points.queries is None) if normalise else _no_centres(values)
+    rows = np.empty((values.shape[1], len(values), row_width(values.shape[2] + normalise)), values.dtype)
+    run_rows(pack, len(values), GRAIN, values, groups.key_order, centres.mean, centres.key_graph, rows)
+    queries = keys if points.queries is None else _pack_positions(points.queries, groups.query_order)
+    return Packed(keys, rows, queries, centres)
+
+
+def _pack_positions(positions: Tensor, order: np.ndarray) -> np.ndarray:
+    source = as_array(positions)
+    out = np.empty((source.shape[1], len(order), source.shape[2]), source.dtype)
+    run_rows(pack, len(order), GRAIN, source, order, *_no_centres(source)[:2], out)
+    return out
 
 
 def row_width(channels: int) -> int:
@@ -48,48 +82,91 @@ def row_width(channels: int) -> int:
     return (channels + 7) // 8 * 8
 
 
-def unpack_output(summed: np.ndarray, points: Points, groups: GraphGroups, normalise: bool) -> tuple[Tensor, Tensor]:
+def find_centres(values: np.ndarray, groups: GraphGroups, to_itself: bool) -> Centres:
+    """Computes the mean of the values (N, H, C) of each graph, in blocks whose bounds follow from the graph's size alone."""
+    sizes = np.diff(groups.key_start)
+    counts = -(-sizes // BLOCK)
+    before = np.cumsum(counts) - counts
+    if len(sizes) == 1:
+        first = np.arange(0, len(values), BLOCK)
+        last = np.minimum(first + BLOCK, len(values))
+    else:
+        first = np.repeat(groups.key_start[:-1] - BLOCK * before, counts) + BLOCK * np.arange(counts.sum())
+        last = np.minimum(first + BLOCK, np.repeat(groups.key_start[1:], counts))
+    sums = np.empty((len(first), *values.shape[1:]))
+    run_rows(sum_blocks, len(first), 8, values, groups.key_order, first, last, sums)
+    mean, filled = np.zeros((len(sizes), *values.shape[1:]), values.dtype), sizes > 0
+    if len(first) > 0:
+        mean[filled] = np.add.reduceat(sums, before[filled], axis=0) / sizes[filled, None, None]
+    key_graph = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    if to_itself:
+        return Centres(mean, key_graph, key_graph)
+    return Centres(mean, key_graph, np.repeat(np.arange(len(sizes), dtype=np.int32), np.diff(groups.query_start)))
+
+
+def _no_centres(values: np.ndarray) -> Centres:
+    return Centres(np.empty((0, 0, 0), values.dtype), np.empty(0, np.int32), np.empty(0, np.int32))
+
+
+def unpack_output(
+    summed: np.ndarray, packed: Packed, points: Points, groups: GraphGroups, normalise: bool
+) -> tuple[Tensor, Tensor]:
     """Turns summed rows (H, M, W) into output (M, H, C) and normaliser (M, H); divides by it if ``normalise``."""
     out, norm = points.new_output(normalise)
-    run_rows(unpack, len(out), GRAIN, summed, groups.query_order, out.numpy(), norm.numpy())
+    if normalise:
+        mean, _, query_graph = packed.centres
+        run_rows(divide, len(out), GRAIN, summed, groups.query_order, mean, query_graph, out.numpy(), norm.numpy())
+    else:
+        run_rows(unpack, len(out), GRAIN, summed, groups.query_order, as_array(out).dtype.type(1), out.numpy())
     return out, norm
 
 
-def pack_gradients(upstream: OutputGradients, groups: GraphGroups, normalise: bool) -> np.ndarray:
+def pack_gradients(upstream: OutputGradients, packed: Packed, groups: GraphGroups, normalise: bool) -> np.ndarray:
     """Turns the gradients of output (M, H, C) and normaliser (M, H) into that of the summed rows, (H, M, W)."""
     grad, out, norm = as_array(upstream.grad), as_array(upstream.out), as_array(upstream.norm)
     count, heads, channels = grad.shape
     grad_norm = norm[:0] if upstream.grad_norm is None else as_array(upstream.grad_norm)
     rows = np.empty((heads, count, row_width(channels + normalise)), out.dtype)
-    run_rows(divide_gradients, count, GRAIN, grad, grad_norm, out, norm, groups.query_order, rows)
+    mean, _, query_graph = packed.centres
+    run_rows(divide_gradients, count, GRAIN, grad, grad_norm, out, norm, groups.query_order, mean, query_graph, rows)
     return rows
 
 
-def unpack_gradients(of_keys, of_rows, of_queries, points: Points, groups: GraphGroups) -> Gradients:
+def unpack_gradients(of_keys, of_rows, of_queries, points: Points, groups: GraphGroups, normalise: bool) -> Gradients:
     """Turns gradients of packed keys, rows and queries into those of points."""
+    scale = of_rows.dtype.type(1 / SCALE if normalise else 1)  # positions have gradients of scaled values
 
-    def unpacked(rows: np.ndarray, order: np.ndarray, like: Tensor) -> Tensor:
+    def unpacked(rows: np.ndarray, order: np.ndarray, factor: float, like: Tensor) -> Tensor:
         out = torch.empty(like.shape, dtype=like.dtype)
-        run_rows(unpack, len(out), GRAIN, rows, order, out.numpy(), np.empty((0, 0), rows.dtype))
+        run_rows(unpack, len(out), GRAIN, rows, order, factor, out.numpy())
         return out
 
-    positions = unpacked(of_keys, groups.key_order, points.positions)
-    values = unpacked(of_rows, groups.key_order, points.values)
+    positions = unpacked(of_keys, groups.key_order, scale, points.positions)
+    values = unpacked(of_rows, groups.key_order, scale.dtype.type(1), points.values)
     if points.queries is None:
         return Gradients(positions, values, None)
-    return Gradients(positions, values, unpacked(of_queries, groups.query_order, points.queries))
+    return Gradients(positions, values, unpacked(of_queries, groups.query_order, scale, points.queries))
 
 
-def _pack(source: np.ndarray, order: np.ndarray, ones: bool, width: int) -> np.ndarray:
-    out = np.empty((source.shape[1], len(order), width), source.dtype)
-    run_rows(pack, len(order), GRAIN, source, order, ones, out)
-    return out
+@kernel("int64, int64, real[:, :, ::1], int64[::1], int64[::1], int64[::1], float64[:, :, ::1]")
+def sum_blocks(begin, end, values, order, first, last, sums):
+    """Sums the values (N, H, C) of blocks of points."""
+    for block in range(begin, end):
+        for h in range(values.shape[1]):
+            for c in range(values.shape[2]):
+                sums[block, h, c] = 0
+        for a in range(first[block], last[block]):
+            i = order[a]
+            for h in range(values.shape[1]):
+                for c in range(values.shape[2]):
+                    sums[block, h, c] += values[i, h, c]
 
 
-@kernel("int64, int64, real[:, :, ::1], int64[::1], boolean, real[:, :, ::1]")
-def pack(begin, end, source, order, ones, out):
-    """Copies rows of all heads in the given order, ``out[h, a] = source[order[a], h]``, and pads them."""
-    heads, channels = source.shape[1], source.shape[2]
+@kernel("int64, int64, real[:, :, ::1], int64[::1], real[:, :, ::1], int32[::1], real[:, :, ::1]")
+def pack(begin, end, source, order, mean, graph, out):
+    """Copies rows of all heads in the given order, ``out[h, a] = source[order[a], h]``, and pads them; if ``mean`` is not
+    empty, takes it off, scales the rows, and sets the column behind the channels to 1."""
+    heads, channels, scale = source.shape[1], source.shape[2], source.dtype.type(SCALE)
     for a in range(begin, end):
         i = order[a]
         for h in range(heads):
@@ -97,47 +174,65 @@ def pack(begin, end, source, order, ones, out):
                 out[h, a, c] = source[i, h, c]
             for c in range(channels, out.shape[2]):
                 out[h, a, c] = 0
-            if ones:
+            if mean.shape[0] > 0:
+                for c in range(channels):
+                    out[h, a, c] = out[h, a, c] * scale - mean[graph[a], h, c] * scale
                 out[h, a, channels] = 1
 
 
-@kernel("int64, int64, real[:, :, ::1], int64[::1], real[:, :, ::1], real[:, ::1]")
-def unpack(begin, end, rows, order, out, norm):
-    """Copies rows back, ``out[order[a], h] = rows[h, a]``; if ``norm`` is not empty, it gets the column behind the channels,
-    and ``out`` is divided by it, or 0 where that is 0."""
-    heads, channels, one = out.shape[1], out.shape[2], out.dtype.type(1)
+@kernel("int64, int64, real[:, :, ::1], int64[::1], real, real[:, :, ::1]")
+def unpack(begin, end, rows, order, factor, out):
+    """Copies rows back, ``out[order[a], h] = factor * rows[h, a]``."""
     for a in range(begin, end):
         i = order[a]
-        for h in range(heads):
-            factor = one
-            if norm.shape[0] > 0:
-                total = rows[h, a, channels]
-                norm[i, h] = total
-                factor = one / total if total != 0 else total
-            for c in range(channels):
+        for h in range(out.shape[1]):
+            for c in range(out.shape[2]):
                 out[i, h, c] = rows[h, a, c] * factor
 
 
-@kernel("int64, int64, real[:, :, ::1], real[:, ::1], real[:, :, ::1], real[:, ::1], int64[::1], real[:, :, ::1]")
-def divide_gradients(begin, end, grad, grad_norm, out, norm, order, rows):
-    r"""Computes the gradients of rows: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
-    :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if not empty; without a normaliser
-    :math:`\bar z = \bar y`."""
-    heads, channels, one = grad.shape[1], grad.shape[2], grad.dtype.type(1)
+@kernel("int64, int64, real[:, :, ::1], int64[::1], real[:, :, ::1], int32[::1], real[:, :, ::1], real[:, ::1]")
+def divide(begin, end, rows, order, mean, graph, out, norm):
+    """Copies rows back, divided by the column behind the channels, which ``norm`` gets, and adds the mean again; 0 where that
+    column is 0."""
+    heads, channels, one = out.shape[1], out.shape[2], out.dtype.type(1)
+    scale, inverse = out.dtype.type(SCALE), out.dtype.type(1 / SCALE)
     for a in range(begin, end):
         i = order[a]
         for h in range(heads):
-            factor = one
+            total = rows[h, a, channels]
+            norm[i, h] = total
+            if total != 0:
+                factor = one / total
+                for c in range(channels):
+                    out[i, h, c] = (rows[h, a, c] * factor + mean[graph[a], h, c] * scale) * inverse
+            else:
+                for c in range(channels):
+                    out[i, h, c] = 0
+
+
+@kernel(
+    "int64, int64, real[:, :, ::1], real[:, ::1], real[:, :, ::1], real[:, ::1], int64[::1], real[:, :, ::1], int32[::1], "
+    "real[:, :, ::1]"
+)
+def divide_gradients(begin, end, grad, grad_norm, out, norm, order, mean, graph, rows):
+    r"""Computes the gradients of rows: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
+    :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if not empty; without a normaliser
+    :math:`\bar z = \bar y`.  :math:`y` is less the mean, and scaled, as the rows are."""
+    heads, channels, one, scale = grad.shape[1], grad.shape[2], grad.dtype.type(1), grad.dtype.type(SCALE)
+    for a in range(begin, end):
+        i = order[a]
+        for h in range(heads):
+            factor, product = one, grad.dtype.type(0)
             if norm.shape[0] > 0:
                 total = norm[i, h]
                 factor = one / total if total != 0 else total
-            product = grad.dtype.type(0)
+                for c in range(channels):
+                    product += grad[i, h, c] * (out[i, h, c] * scale - mean[graph[a], h, c] * scale)
             for c in range(channels):
                 rows[h, a, c] = grad[i, h, c] * factor
-                product += grad[i, h, c] * out[i, h, c]
             for c in range(channels, rows.shape[2]):
                 rows[h, a, c] = 0
             if norm.shape[0] > 0:
                 rows[h, a, channels] = -product * factor
                 if grad_norm.shape[0] > 0:
-                    rows[h, a, channels] += grad_norm[i, h]
+                    rows[h, a, channels] += grad_norm[i, h] * scale

@@ -29,7 +29,7 @@ def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any
         grain (int): Ranges have at least so many rows: enough work, a tenth of a millisecond, to outweigh the start of a task.
         arguments: Passed on to the kernel.
     """
-    threads = min(torch.get_num_threads(), rows // grain)
+    threads = min(torch.get_num_threads(), rows // grain) if rows >= 2 * grain else 1
     if threads <= 1:
         if rows > 0:
             kernel(0, rows, *arguments)

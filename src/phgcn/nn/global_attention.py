@@ -13,6 +13,7 @@ from torch_geometric.nn.inits import glorot, zeros
 
 from ..checks import blame_inputs, check_choices, check_dropout, check_features, check_sizes
 from ..functional import Backend, Method, global_attention
+from ..tolerance import describe_tolerance, make_tolerance
 from .decay import Decay
 from .distance_conv import embed
 
@@ -47,6 +48,9 @@ class GlobalAttention(torch.nn.Module):
             (default: :obj:`False`)
         method (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
         backend (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
+        tolerance (float, optional): With ``method="auto"``, the largest error that global attention may have, as in
+            :func:`phgcn.global_attention`; the method is chosen anew when the embeddings have moved, see
+            :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
 
     Shapes:
         - **input:** points :math:`(N, F_{in})`, or sequences :math:`(B, L, F_{in})`, each attending in itself
@@ -68,6 +72,7 @@ class GlobalAttention(torch.nn.Module):
         learn_decay: bool = False,
         method: Method = "auto",
         backend: Backend = "auto",
+        tolerance: float | None = None,
     ) -> None:
         super().__init__()
         check_sizes(in_channels, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
@@ -80,6 +85,7 @@ class GlobalAttention(torch.nn.Module):
         self.dropout = dropout
         self.embedding_dim = embedding_dim
         self.method = method
+        self.tolerance = make_tolerance(tolerance, method, heads)
         self.backend = backend
         self.lin = Linear(in_channels, heads * out_channels, bias=False, weight_initializer="glorot")
         self.embedding = Parameter(torch.empty(heads, embedding_dim, out_channels))
@@ -148,6 +154,7 @@ class GlobalAttention(torch.nn.Module):
             query_batch=query_batch,
             method=self.method,
             backend=self.backend,
+            tolerance=self.tolerance,
         )
 
     def _project(self, name: str, x: Tensor) -> Tensor:
@@ -157,7 +164,8 @@ class GlobalAttention(torch.nn.Module):
         return projected
 
     def __repr__(self) -> str:
-        return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+        tolerance = describe_tolerance(self.tolerance)
+        return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}{tolerance})"
 
 
 def drop_targets(values: Tensor, dropout: float, training: bool) -> Tensor:

@@ -14,6 +14,7 @@ from torch_geometric.nn.inits import zeros
 
 from ..checks import blame_inputs, check_choices, check_dropout, check_features, check_multiple, check_positive
 from ..functional import Backend, Method, choose_method, global_attention
+from ..tolerance import describe_tolerance, make_tolerance
 from .decay import Decay
 from .global_attention import drop_targets
 
@@ -43,6 +44,9 @@ class GlobalBlock(torch.nn.Module):
             :class:`phgcn.nn.GlobalAttention`, and of what is gathered from them. (default: :obj:`0.0`)
         method (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
         backend (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
+        tolerance (float, optional): With ``method="auto"``, the largest error that global attention may have, as in
+            :func:`phgcn.global_attention`; the method is chosen anew when the embeddings have moved, see
+            :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
 
     Shapes:
         - **input:** node features :math:`(N, C)`; the graph of each node :math:`(N,)`, in any order
@@ -60,6 +64,7 @@ class GlobalBlock(torch.nn.Module):
         dropout: float = 0.0,
         method: Method = "auto",
         backend: Backend = "auto",
+        tolerance: float | None = None,
     ) -> None:
         super().__init__()
         check_positive(channels=channels, heads=heads, embedding_dim=embedding_dim)
@@ -72,6 +77,7 @@ class GlobalBlock(torch.nn.Module):
         self.mass = mass
         self.dropout = dropout
         self.method = method
+        self.tolerance = make_tolerance(tolerance, method, heads)
         self.backend = backend
         self.lin_position = Linear(channels, heads * embedding_dim, bias=False, weight_initializer="glorot")
         self.lin_value = Linear(channels, channels, bias=False, weight_initializer="glorot")
@@ -109,6 +115,7 @@ class GlobalBlock(torch.nn.Module):
             batch=batch,
             method=self.method,
             backend=self.backend,
+            tolerance=self.tolerance,
         )
         with blame_inputs(x=x):
             out, mass = attend(return_mass=True) if self.mass else (attend(), None)
@@ -132,5 +139,5 @@ class GlobalBlock(torch.nn.Module):
         return self.backend in ("auto", "triton") and method == "exact"
 
     def __repr__(self) -> str:
-        mass = ", mass=True" if self.mass else ""
-        return f"{self.__class__.__name__}({self.channels}, heads={self.heads}, embedding_dim={self.embedding_dim}{mass})"
+        rest = (", mass=True" if self.mass else "") + describe_tolerance(self.tolerance)
+        return f"{self.__class__.__name__}({self.channels}, heads={self.heads}, embedding_dim={self.embedding_dim}{rest})"

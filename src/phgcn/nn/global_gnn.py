@@ -65,7 +65,8 @@ class GlobalGNN(torch.nn.Module):
         residual (bool, optional): If set to :obj:`False`, :math:`\mathbf{W} \mathbf{x}` is left out. (default: :obj:`True`)
         heads (int, optional): Number of heads of global attention, and of the local layers ``"gat"`` and ``"eda"``, each with
             ``hidden_channels / heads`` channels. (default: :obj:`4`)
-        embedding_dim, decay, learn_decay, mass, method, backend (optional): As in :class:`phgcn.nn.GlobalBlock`.
+        embedding_dim, decay, learn_decay, mass, method, backend, tolerance (optional): As in :class:`phgcn.nn.GlobalBlock`;
+            a tolerance of 0 is none.
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO; edge indices :math:`(2, E)`, or
@@ -100,6 +101,7 @@ class GlobalGNN(torch.nn.Module):
         mass: bool = False,
         method: Method = "auto",
         backend: Backend = "auto",
+        tolerance: float | None = None,
     ) -> None:
         super().__init__()
         sizes = {"hidden_channels": hidden_channels, "out_channels": out_channels, "num_layers": num_layers, "heads": heads}
@@ -133,7 +135,7 @@ class GlobalGNN(torch.nn.Module):
         width = num_layers * hidden_channels if jk == "cat" else hidden_channels
         self.lin_out = Linear(width, out_channels)
         channels = [hidden_channels] * num_layers * min(1, global_layers) if global_at == "each" else [width] * global_layers
-        attention = heads, embedding_dim, decay, learn_decay, mass, global_dropout, method, backend
+        attention = heads, embedding_dim, decay, learn_decay, mass, global_dropout, method, backend, tolerance or None
         with torch.random.fork_rng(devices=[]):
             self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention) for size in channels])
 

@@ -134,8 +134,8 @@ class PHGCN(NodeModel):
     r"""The model of the `"Permutohedral-GCN: Graph Convolutional Networks with Global Attention"
     <https://arxiv.org/abs/2003.00635>`_ paper, of :class:`phgcn.nn.PHGCNConv`.
 
-    Args: As :class:`NodeModel`; then ``embedding_dim``, ``decay_local``, ``decay_global``, ``learn_decay``, ``method`` and
-    ``backend`` as the layer.
+    Args: As :class:`NodeModel`; then ``embedding_dim``, ``decay_local``, ``decay_global``, ``learn_decay``, ``method``,
+    ``backend`` and ``tolerance`` (none where it is 0) as the layer.
     """
 
     paths = 2
@@ -158,11 +158,12 @@ class PHGCN(NodeModel):
         learn_decay: bool = False,
         method: Method = "auto",
         backend: Backend = "auto",
+        tolerance: float | None = None,
     ) -> None:
         super().__init__(
             in_channels, hidden_channels, out_channels, num_layers, heads, dropout, attention_dropout,
             norm=norm, residual=residual, embedding_dim=embedding_dim, decay_local=decay_local, decay_global=decay_global,
-            learn_decay=learn_decay, method=method, backend=backend,
+            learn_decay=learn_decay, method=method, backend=backend, tolerance=tolerance or None,
         )  # fmt: skip
 
     def init_conv(self, in_channels: int, last: bool, **settings: Any) -> Any:

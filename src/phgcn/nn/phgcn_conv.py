@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..checks import blame_inputs, check_choices
 from ..functional import Backend, Method, choose_method, global_attention
+from ..tolerance import describe_tolerance, make_tolerance
 from .activation import Activation, make_activation
 from .decay import Decay
 from .distance_conv import DistanceConv, EdgeWeights
@@ -60,6 +61,9 @@ class PHGCNConv(DistanceConv):
         method (str, optional): How the global path is computed, as in :func:`phgcn.global_attention`.
             (default: :obj:`"auto"`)
         backend (str, optional): As in :func:`phgcn.global_attention`. (default: :obj:`"auto"`)
+        tolerance (float, optional): With ``method="auto"``, the largest error that global attention may have, as in
+            :func:`phgcn.global_attention`; the method is chosen anew when the embeddings have moved, see
+            :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO; edge indices :math:`(2, E)`
@@ -87,12 +91,14 @@ class PHGCNConv(DistanceConv):
         act: str | Activation | None = "elu",
         method: Method = "auto",
         backend: Backend = "auto",
+        tolerance: float | None = None,
     ) -> None:
         super().__init__(
             in_channels, out_channels, heads, concat, dropout, add_self_loops, bias, residual, embedding_dim, backend
         )
         check_choices(method, backend)
         self.method = method
+        self.tolerance = make_tolerance(tolerance, method, heads)
         self.decay_local = Decay("decay_local", decay_local, heads, learn_decay)
         self.decay_global = Decay("decay_global", decay_global, heads, learn_decay)
         self.act = None if act is None else make_activation(act)
@@ -136,11 +142,15 @@ class PHGCNConv(DistanceConv):
                 batch=batch,
                 method=self.method,
                 backend=self.backend,
+                tolerance=self.tolerance,
             )
         out = self.combine(x, [structural, everywhere])
         if self.concat and self.act is not None:
             out = self.act(out)
         return out if weights is None else (out, weights)
+
+    def __repr__(self) -> str:
+        return super().__repr__()[:-1] + f"{describe_tolerance(self.tolerance)})"
 
     def recordable(self, nodes: int) -> bool:
         """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot, as the host

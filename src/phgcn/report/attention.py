@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ..text import printable
 from .style import class_colour, colours, headline, legend, panels
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def draw_attention(
         nodes, weights = [node for node, _ in targets], [weight for _, weight in targets]
         bars = range(len(targets))
         axis.barh(bars, weights, color=[class_colour(palette, int(y[node])) for node in nodes])
-        axis.set_yticks(bars, [ids[node] for node in nodes], fontsize=7)
+        axis.set_yticks(bars, [printable(ids[node]) for node in nodes], fontsize=7)
         for text, node in zip(axis.get_yticklabels(), nodes, strict=True):
             text.set_fontweight("bold" if node in neighbours else "normal")
         axis.invert_yaxis()

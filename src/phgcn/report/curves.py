@@ -3,8 +3,11 @@ r"""Draws the learning curves of all splits of a run."""
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..train.global_path import ATTENTION
 from ..train.run import Run
 from .style import COLOURS, headline, panels
 
@@ -12,26 +15,39 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+CURVES = ("epoch", "train_loss", "val_loss", "val_metric")
+"""The columns that are drawn."""
+
 
 def read_curves(run: Run) -> dict[str, dict[str, list[float]]]:
     """Reads the curves of each trial that has any: trial name -> column name -> one number per epoch."""
-    return _read(run, "{}.csv")
+    return _read(run, "{}.csv", CURVES)
 
 
 def read_attention(run: Run) -> dict[str, dict[str, list[float]]]:
     """Reads the samples of each trial's global path: trial name -> column name -> one number per sample, layer and head."""
-    return _read(run, "attention-{}.csv")
+    return _read(run, "attention-{}.csv", ATTENTION)
 
 
-def _read(run: Run, name: str) -> dict[str, dict[str, list[float]]]:
+def _read(run: Run, name: str, columns: Sequence[str]) -> dict[str, dict[str, list[float]]]:
     tables: dict[str, dict[str, list[float]]] = {}
     for trial in run.plan.trials():
         path = run.folder / name.format(trial.name)
         if path.is_file():
-            with open(path, newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
-            tables[trial.name] = {key: [float(row[key]) for row in rows] for key in (rows[0] if rows else {})}
+            tables[trial.name] = _read_columns(path, columns)
     return tables
+
+
+def _read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[float]]:
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        table = {key: [float(row[key]) for row in rows] for key in columns}
+    except (KeyError, TypeError, ValueError, csv.Error):
+        table = {}
+    if not any(table.values()):
+        raise ValueError(f"{path}: empty or damaged; allowed: the columns {', '.join(columns)}, and rows of numbers")
+    return table
 
 
 def draw_curves(run: Run) -> Figure:

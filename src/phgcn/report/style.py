@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..files import replacing
+from ..text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,14 +58,15 @@ def legend(figure: Figure, names: list[str], dots: list[str]) -> None:
     from matplotlib.lines import Line2D
 
     marks = [
-        Line2D([], [], marker="o", linestyle="", color=colour, label=name) for name, colour in zip(names, dots, strict=True)
+        Line2D([], [], marker="o", linestyle="", color=colour, label=printable(name))
+        for name, colour in zip(names, dots, strict=True)
     ]
     figure.legend(handles=marks, loc="outside lower center", ncols=min(len(names), 8), frameon=False)
 
 
 def headline(figure: Figure, text: str) -> None:
     """Adds a title over all panels, wrapped to their width."""
-    figure.suptitle(textwrap.fill(text, int(LETTERS * figure.get_figwidth())), fontsize=11)
+    figure.suptitle(textwrap.fill(printable(text), int(LETTERS * figure.get_figwidth())), fontsize=11)
 
 
 def save(figure: Figure, path: Path) -> Path:

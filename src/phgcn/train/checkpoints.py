@@ -12,6 +12,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -70,11 +71,20 @@ class Checkpoints:
         self.saved_epoch = training.state.epoch
 
     def restore(self) -> None:
-        """Continues from the latest checkpoint, if there is one."""
+        """Continues from the latest checkpoint that is whole, if there is any; removes damaged ones, with a warning."""
         files = checkpoint_files(self.folder, self.name)
-        if files:
-            self.training.load(files[-1])
-            self.saved_epoch = self.training.state.epoch
+        while files:
+            try:
+                self.training.load(files[-1])
+            except ValueError as error:
+                damaged = files.pop()
+                if not files:
+                    raise ValueError(f"{error}; remove the file to train {self.name} from the start") from None
+                warnings.warn(f"{error}; training continues from {files[-1].name}", stacklevel=2)
+                damaged.unlink()
+            else:
+                self.saved_epoch = self.training.state.epoch
+                return
 
     def outdated(self) -> bool:
         """Whether epochs have been trained since the last checkpoint."""
@@ -86,7 +96,7 @@ class Checkpoints:
             self.save()
 
     def save(self) -> None:
-        """Writes a checkpoint if the last one is outdated, then removes older ones.
+        """Writes a checkpoint if the last one is outdated, and keeps it and the one before, in case it is damaged.
 
         Each has a name of its own: to replace a file would take longer, as some file systems wait for the disk then.
         """
@@ -96,13 +106,12 @@ class Checkpoints:
         path = self.folder / f"{self.name}.state-{epoch:06d}.safetensors"
         self.training.state.checkpoint_seconds += self.schedule.timed(lambda: self.training.save(path))
         self.saved_epoch = epoch
-        for file in checkpoint_files(self.folder, self.name):
-            if file != path:
-                file.unlink()
+        for file in checkpoint_files(self.folder, self.name)[:-2]:
+            file.unlink()
 
 
 def checkpoint_files(folder: Path, name: str) -> list[Path]:
-    """Lists the checkpoints of a trial by epoch: one, or two if a process was killed between writing and removing."""
+    """Lists the checkpoints of a trial by epoch: up to two, or three if a process was killed between writing and removing."""
     return sorted(folder.glob(f"{name}.state-*.safetensors"))
 
 

@@ -297,8 +297,33 @@ class Training:
             "global_off": self.state.global_off,
             "phase_start": self.state.phase_start,
             "checkpoint_seconds": self.state.checkpoint_seconds,
+            "epoch": self.state.epoch,
+            "shapes": {name: list(value.shape) for name, value in tensors.items()},
         }
         write_tensors(path, tensors, about)
+
+    def _check(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+        """Checks that a checkpoint is complete, that its tensors have the shapes of the model's, and that curves and best
+        epochs agree; fused optimisers would write past a tensor that is too small."""
+        shapes = {name: list(value.shape) for name, value in tensors.items()}
+        if shapes != about["shapes"]:
+            raise ValueError("tensors are missing, or have other shapes than were written")
+        weights = {name: list(value.shape) for name, value in self.model.state_dict().items()}
+        wanted = {f"{part}.{name}": shape for part in ("model", "best") for name, shape in weights.items()}
+        for name, parameter in self.model.named_parameters():
+            if f"adam.{name}.step" in shapes:  # a parameter that has had no gradient yet has no state
+                wanted |= {f"adam.{name}.{key}": list(parameter.shape) for key in ("exp_avg", "exp_avg_sq")}
+                wanted[f"adam.{name}.step"] = []
+        wanted |= {f"random.{name}": list(value.shape) for name, value in _random_states(self.task.x.device).items()}
+        wanted["curves"] = [about["epoch"], len(CURVES)]
+        wanted["attention"] = [shapes["attention"][0], len(ATTENTION)]
+        for name in {**wanted, **shapes}:
+            if shapes.get(name) != wanted.get(name):
+                raise ValueError(f"{name} has shape {shapes.get(name)}, not {wanted.get(name)}")
+        for best in (BestEpoch(**about["by_loss"]), BestEpoch(**about["by_metric"])):
+            row = dict(zip(CURVES, tensors["curves"].tolist()[best.epoch - 1], strict=True))
+            if not 1 <= best.epoch <= about["epoch"] or repr(best.val_loss) != repr(row["val_loss"]):
+                raise ValueError(f"the best epoch, {best.epoch}, is not that of the curves")
 
     def load(self, path: Path) -> None:
         """Restores the state that :meth:`save` wrote."""
@@ -308,6 +333,7 @@ class Training:
             return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
 
         try:
+            self._check(tensors, about)
             self.model.load_state_dict(part("model."))
             self.optimiser = recipe.make_optimiser(self.model, self.settings, self.task.x.device)
             for name, parameter in self.model.named_parameters():
@@ -318,7 +344,7 @@ class Training:
             self.state.by_loss, self.state.by_metric = BestEpoch(**about["by_loss"]), BestEpoch(**about["by_metric"])
             self.state.global_off, self.state.phase_start = about["global_off"], about["phase_start"]
             self.state.checkpoint_seconds = about["checkpoint_seconds"]
-        except (KeyError, RuntimeError, TypeError) as error:
+        except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: not a checkpoint of this training ({str(error).splitlines()[0]})") from None
         if self.settings.local_epochs:
             switch_global(self.model, not self.state.global_off)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..files import write_csv
+from ..text import without_formula
 from . import graph as graphs
 from .global_path import global_statistics, summarise
 from .metrics import confusion, mean_and_deviation, metric
@@ -89,7 +90,7 @@ def choose_trial(run: Run, split: int | None = None) -> Trial:
     return min(trials, key=lambda trial: results[trial]["val_loss"])
 
 
-def predict(run: Run, source: str, path: str | Path, split: int | None = None) -> dict[str, Any]:
+def predict(run: Run, source: str, path: str | Path, split: int | None = None, spreadsheet: bool = False) -> dict[str, Any]:
     """Writes a CSV with the predicted class and the probability of every class, one row per node of a graph.
 
     Args:
@@ -97,15 +98,19 @@ def predict(run: Run, source: str, path: str | Path, split: int | None = None) -
         source (str): A graph's name or path; any graph with the same features.
         path (str or Path): The CSV to write.
         split (int, optional): The split whose model predicts. (default: :obj:`None`, the best on validation nodes)
+        spreadsheet (bool, optional): Puts an apostrophe before ids and classes that a spreadsheet would take for formulas;
+            else they are written as they are, to be joined with other tables. (default: :obj:`False`)
     """
     trial = choose_trial(run, split)
     _, data = graphs.find(source, run.plan.directed)
     probabilities = logits(run, trial, data).double().softmax(dim=1)
     names = run.about["graph"]["classes"]
     best = probabilities.argmax(dim=1).tolist()
-    rows = zip(graphs.node_names(data), best, probabilities.tolist(), strict=True)
     heading = ["id", "label", *(f"probability_{name}" for name in names)]
-    write_csv(path, heading, ([node, names[label], *(f"{value:.6g}" for value in row)] for node, label, row in rows))
+    written = without_formula if spreadsheet else str
+    ids, labels = [written(node) for node in graphs.node_names(data)], [written(name) for name in names]
+    rows = zip(ids, best, probabilities.tolist(), strict=True)
+    write_csv(path, heading, ([node, labels[label], *(f"{value:.6g}" for value in row)] for node, label, row in rows))
     counts = {name: best.count(number) for number, name in enumerate(names)}
     return {"run": str(run.folder), "graph": str(data.name), "nodes": len(best), "split": trial.split,
             "file": str(path), "predicted": counts}  # fmt: skip

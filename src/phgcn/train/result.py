@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..provenance import provenance
+from ..tolerance import Tolerance
 from .global_path import summarise
 from .loop import CURVES, Training
 from .metrics import mean_and_deviation
@@ -30,6 +31,7 @@ def split_result(trial: Trial, training: Training) -> dict[str, Any]:
         "epochs": training.state.epoch,
         "local_epochs": training.state.epoch if training.state.global_off else training.state.phase_start,
         "global_attention": training.global_attention(),
+        "methods_within_tolerance": [m.chosen for m in training.model.modules() if isinstance(m, Tolerance)],
         "seconds": sum(times) + training.state.checkpoint_seconds,
         "seconds_per_epoch": sorted(times)[len(times) // 2],
     }

@@ -7,7 +7,7 @@ r"""A run: one model trained on several splits of one graph, and the folder that
     RUN/split-00.safetensors        the weights of the best epoch, by validation loss or metric, and the split's result
     RUN/split-00.csv                its curves
     RUN/attention-split-00.csv      samples of what its global path attends to, if the model has one
-    RUN/split-00.state-000042.safetensors   the latest checkpoint, after epoch 42, until the split is trained
+    RUN/split-00.state-000042.safetensors   the latest two checkpoints, until the split is trained
     RUN/result.json                 the result, written last
 
 With several trainings per split the files are called ``split-00-repeat-0`` and so on.

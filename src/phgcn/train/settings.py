@@ -25,13 +25,16 @@ else:
 CONFIGS = Path(__file__).resolve().with_name("configs.toml")
 DEFAULT = "default"
 
+MOST = 10**9
+"""Upper bound of whole numbers: beyond it sizes of tensors overflow."""
+
 
 def _setting(default: Any, meaning: str, allowed: str, ok: Callable[[Any], bool]) -> Any:
     return field(default=default, metadata={"meaning": meaning, "allowed": allowed, "ok": ok})
 
 
 def _count(default: int, meaning: str) -> Any:
-    return _setting(default, meaning, "whole numbers from 1 on", lambda value: value >= 1)
+    return _setting(default, meaning, f"whole numbers from 1 to {MOST}", lambda value: 1 <= value <= MOST)
 
 
 def _count_from_0(default: int, meaning: str) -> Any:
@@ -94,6 +97,12 @@ class Settings:
         "auto",
         "global attention; auto is exact where that is quicker",
         ("auto", "exact", "lattice", "lattice-fine", "separable"),
+    )
+    tolerance: float = _setting(
+        0.0,
+        "the largest error of global attention, by which auto chooses its method; 0 for none",
+        "numbers from 0 on",
+        lambda value: 0 <= value < float("inf"),
     )
     neighbourhood: str = _choice(
         "computed", "neighbours in latent space: ours, or those that Geom-GCN published", ("computed", "published")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,9 +116,10 @@ def tune(
         val_loss = trial.value if trial.state.name == "COMPLETE" else None
         report(TrialReport(trial.number, val_loss, _best(study), _ended(study)))
 
-    while _ended(study) < trials:
-        study.optimize(objective, n_trials=1, callbacks=[trial_ended])
-    result = search.write()
+    with _study_errors(folder):
+        while _ended(study) < trials:
+            study.optimize(objective, n_trials=1, callbacks=[trial_ended])
+        result = search.write()
     if result["best"] is None:
         raise TrainingError(f"{folder}: no trial came to an end; see {folder / 'tune.json'}")
     return result
@@ -148,7 +150,8 @@ def _study(folder: Path, plan: Plan, data: Data, varied: dict[str, Suggest]) -> 
     about = {**common, "digest": graphs.digest(data), "fixed": fixed, "varied": sorted(varied)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"), warnings.catch_warnings():  # two processes must not create the tables at once
+        # Locked: two processes must not create the tables at once.
+        with FileLock(folder / ".lock"), warnings.catch_warnings(), _study_errors(folder):
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study = _open(folder)
             _same_study(folder, study, about)
@@ -157,6 +160,20 @@ def _study(folder: Path, plan: Plan, data: Data, varied: dict[str, Suggest]) -> 
     except OSError as error:
         raise OSError(error.errno, f"cannot be written ({error.strerror})", str(folder)) from error
     return study
+
+
+@contextmanager
+def _study_errors(folder: Path) -> Iterator[None]:
+    """Names the study in one line where its database is damaged, or cannot be written."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import DatabaseError
+
+    try:
+        yield
+    except (StorageInternalError, DatabaseError) as error:
+        cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+        reason = getattr(cause, "orig", None) or cause or error
+        raise ValueError(f"{folder / 'study.db'}: cannot be used ({reason}); move it away to begin a new study") from None
 
 
 def _open(folder: Path) -> optuna.Study:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from clouds import normal, schemes
 
-from phgcn.kernels.points import Points
+from phgcn.kernels.points import OutputGradients, Points
 from phgcn.lattice.numba import index, locate, sorting
 from phgcn.lattice.numba.filter import backward, forward
 from phgcn.lattice.numba.plan import empty_plan
@@ -30,7 +30,7 @@ def test_a_plan_changes_no_bit(kind, across, dtype):
     assert none == []
     assert torch.equal(out, again) and torch.equal(norm, norm_again)
     grad = normal(*out.shape, seed=4, dtype=dtype)
-    with_plan, without = (backward(grad, out, norm, p, points, call) for p in (plan, []))
+    with_plan, without = (backward(OutputGradients(grad, None, out, norm), p, points, call) for p in (plan, []))
     for a, b in zip(with_plan, without, strict=True):
         assert (a is None) == (b is None)
         assert a is None or torch.equal(a, b)
@@ -61,6 +61,6 @@ def test_the_backward_pass_sorts_neither_points_nor_corners(monkeypatch):
 
     for module in (sorting, locate, index):
         monkeypatch.setattr(module, "sort_keys", refuse)
-    backward(torch.ones_like(out), out, norm, plan, points, call)
+    backward(OutputGradients(torch.ones_like(out), None, out, norm), plan, points, call)
     with pytest.raises(AssertionError, match="sorted again"):
-        backward(torch.ones_like(out), out, norm, [], points, call)
+        backward(OutputGradients(torch.ones_like(out), None, out, norm), [], points, call)

@@ -245,7 +245,7 @@ class LatticeCase:
     def filtered(self, points, call):
         """The output and the gradients."""
         out, norm, plan = filter.forward(points, call, True)
-        return [out, *filter.backward(torch.ones_like(out), out, norm, plan, points, call)]
+        return [out, *filter.backward(OutputGradients(torch.ones_like(out), None, out, norm), plan, points, call)]
 
     @pytest.mark.parametrize("scheme", [quick(2, lattices=2), forced("lattice", 1, 4)])
     def test_half_values_are_summed_in_float32_and_rounded_once(self, scheme):

@@ -65,7 +65,8 @@ def squared_distances(target, t, position, begin, count, square):
 def add_weighted_rows(out, o, rows, place, weight, count, total):
     """Adds to out[o] the sum of weight[e] * rows[place[e]], four rows at a time to spare trips to memory.
 
-    They are summed into ``total`` first, apart from what came before: the fewer terms a sum has, the less its order matters.
+    They are summed into ``total`` first, apart from what came before, which may be in float64: the fewer terms a sum has, the
+    less its order matters.
     """
     width = rows.shape[1]
     for c in range(width):
@@ -85,12 +86,12 @@ def add_weighted_rows(out, o, rows, place, weight, count, total):
 
 
 @helper
-def add_slopes(grad, t, target, position, place, slope, count, target_rows, source_rows):
-    """Adds to the gradient of the t-th target those of its pairs: slope times product of rows times difference of positions.
+def add_slopes(grad, o, t, target, position, place, slope, count, target_rows, source_rows):
+    """Adds to grad[o] the gradient of the t-th target by its pairs: slope times product of rows times difference of positions.
 
     ``slope`` is overwritten.
     """
-    zero = grad.dtype.type(0)
+    zero = slope.dtype.type(0)
     for e in range(count):
         p = place[e]
         product = zero
@@ -102,4 +103,4 @@ def add_slopes(grad, t, target, position, place, slope, count, target_rows, sour
         total = zero
         for e in range(count):
             total += slope[e] * (x - position[k, place[e]])
-        grad[t, k] += total
+        grad[o, k] += total

@@ -56,33 +56,33 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
     for cloud in _clouds(points, packed, groups, call, plan, planned=False):
         rows, sums = packed.rows[cloud.head, cloud.key_slice], summed[cloud.head, cloud.query_slice]
         if cloud.is_one_point:
-            sums += rows.sum(axis=0)
+            sums += rows.sum(axis=0, dtype=np.float64)
         elif isinstance(call.scheme, Separable):
             separable(cloud, rows, sums, call.scheme)
         else:
             multiscale(cloud, rows, sums, call.scheme)
         _add_floor(cloud, rows, sums, call)
-    return *unpack_output(summed, points, groups, call.normalise), plan
+    return *unpack_output(summed, packed, points, groups, call.normalise), plan
 
 
 def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     groups = checked_groups(points, call)
     packed = pack_points(points, groups, call.normalise)
-    grads = pack_gradients(upstream, groups, call.normalise)
+    grads = pack_gradients(upstream, packed, groups, call.normalise)
     of_keys, of_rows = (np.zeros(array.shape, array.dtype) for array in packed[:2])
     of_queries = of_keys if points.queries is None else np.zeros(packed.queries.shape, packed.queries.dtype)
     for cloud in _clouds(points, packed, groups, call, plan, planned=bool(plan)):
         k, q = (cloud.head, cloud.key_slice), (cloud.head, cloud.query_slice)
         rows, cloud_grads, into = packed.rows[k], grads[q], CloudGradients(of_keys[k], of_rows[k], of_queries[q])
         if cloud.is_one_point:
-            into.rows[:] += cloud_grads.sum(axis=0)
+            into.rows[:] += cloud_grads.sum(axis=0, dtype=np.float64)
         elif isinstance(call.scheme, Separable):
             separable_gradients(cloud, rows, cloud_grads, into, call.scheme)
         else:
             multiscale_gradients(cloud, rows, cloud_grads, into, call.scheme)
         _add_floor(cloud, cloud_grads, into.rows, call)
-    return unpack_gradients(of_keys, of_rows, of_queries, points, groups)
+    return unpack_gradients(of_keys, of_rows, of_queries, points, groups, call.normalise)
 
 
 # One cloud at a time
@@ -167,7 +167,7 @@ def _clouds(
 def _add_floor(cloud: Cloud, rows: np.ndarray, out: np.ndarray, call: FilterCall) -> None:
     """Adds the lower bound of the denominator in cross-attention, times the mean of all keys' values."""
     if call.normalise and not cloud.attends_to_itself:
-        out += (FLOOR / cloud.first_query * rows.sum(axis=0)).astype(rows.dtype)
+        out += (FLOOR / cloud.first_query * rows.sum(axis=0, dtype=np.float64)).astype(rows.dtype)
 
 
 def _lattice(cloud: Cloud, number: int, finest: int, spacing: float, hops: tuple[int, ...], gap: int) -> Lattice:

@@ -136,9 +136,11 @@ def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: flo
     """Estimates how many keys a query has within a radius, on average: those that share a cell with the volume of the ball.
 
     The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut into :math:`2^D` parts.
-    Where the pairs are surely more than ``enough``, the number of cells tells, and they are not counted.
+    Where the pairs are surely more than ``enough``, or surely not, they are not counted.
     """
     count, dim = points.w.shape
+    if first_query == 0 and count - 1 <= enough < math.inf:  # few enough wherever they lie
+        return float(count - 1)
     side = mean_pairs_cell(dim, radius)
     corner = points.w.mean(axis=0) - side / 2
     low, high = (np.floor((edge - corner) / side) for edge in (points.low, points.high))
@@ -302,4 +304,4 @@ def sum_near_pairs(
                 if out.shape[0] > 0:
                     add_weighted_rows(out, t, rows, hit, weight, count, total)
                 if grad.shape[0] > 0:
-                    add_slopes(grad, t, target, source, hit, slope, count, target_rows, source_rows)
+                    add_slopes(grad, t, t, target, source, hit, slope, count, target_rows, source_rows)

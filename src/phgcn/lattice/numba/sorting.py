@@ -11,6 +11,9 @@ from ...kernels.threads import run_rows
 DIGIT = 11
 """Bits sorted per pass at most: 2,048 counters stay in the first-level cache."""
 
+FEW = 2048
+"""Fewer keys, which have no higher bits than those sorted by, are sorted by NumPy: counters of digits would outnumber them."""
+
 PART = 16384
 """Keys that a thread sorts at least."""
 
@@ -22,6 +25,9 @@ def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
         The sorted keys, and the index that each had before, int32.
     """
     count = len(keys)
+    if count < FEW:
+        index = np.argsort(keys, kind="stable").astype(np.int32)
+        return keys[index], index
     digit = -(-bits // -(-bits // DIGIT))
     parts = max(1, min(torch.get_num_threads(), count // PART))
     size = -(-count // parts)

@@ -16,7 +16,7 @@ from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.reference import differentiate, sum_clouds
 from ..coefficients import multiscale_weights, separable_weights, stencil_weights
 from ..levels import FLOOR, finest_level
-from ..limits import position_limit
+from ..limits import check_limits
 from ..ops import FilterCall
 from ..scheme import MultiScale, Separable
 from .blur import blur
@@ -43,10 +43,12 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
 
 def checked_groups(points: Points, call: FilterCall) -> GraphGroups:
     """Checks all values, and groups points by graph."""
-    check_values(*points[:3], limit=position_limit(points.positions.size(2), call.scheme))
+    check_values(*points[:3])
     check_graph_numbers(batch=points.batch, query_batch=points.query_batch)
     query_count = None if points.queries is None else len(points.queries)
-    return group_by_graph(len(points.positions), points.batch, query_count, points.query_batch)
+    groups = group_by_graph(len(points.positions), points.batch, query_count, points.query_batch)
+    check_limits(points, groups, call)
+    return groups
 
 
 def filter_clouds(points: Points, groups: GraphGroups, call: FilterCall) -> tuple[Tensor, Tensor]:

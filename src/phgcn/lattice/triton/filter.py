@@ -18,6 +18,7 @@ from ...kernels.triton import device_of
 from ..levels import FLOOR
 from ..limits import position_limit
 from ..ops import FilterCall
+from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Scheme, Separable
 from .blur import SLAB, Neighbours, blur, neighbour_slabs
 from .clouds import Clouds, find_clouds
@@ -48,14 +49,14 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
         out.zero_()
         norm.zero_()
     if clouds is None:
-        check_values(*points[:3], limit)
+        check_values(*points[:3])
         return out, norm, [t.zero_() for t in empty_plan(points, call.scheme)] if keep_plan else []
     with device_of(out):
         values = _value_rows(points.values, call.normalise)
         plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.data)
         lattices = Lattices(plan, call.scheme, clouds)
         if lattices.flags[FAR] or lattices.flags[NOT_FINITE]:
-            check_values(*points[:3], limit)
+            checked_groups(points, call)  # names the number
         cloud_rows = _cloud_rows(lattices, PointRows(values), call.normalise)
         blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
         added, target_count = None, out.size(0) * out.size(1)

@@ -19,6 +19,9 @@ from ...kernels.numba import helper, kernel
 BLOCK = 64
 """Edges of one node that are summed at a time."""
 
+SCALE = 1 / BLOCK
+"""Factor of weights in a block's sum, so that sums of the largest values do not overflow; a power of two, it changes no bit."""
+
 
 @kernel(
     "int64, int64, real[:, :, ::1], real[:, :, ::1], int32[::1], int32[::1], int32[::1], real[:, ::1], "
@@ -36,6 +39,7 @@ def attend(begin, end, positions, values, start, source, edge, mask, out, neares
         nearest, inverse_sum: Receive the norm, both :math:`(N, H)`.
     """
     heads, channels, real = values.shape[1], values.shape[2], values.dtype.type
+    scale = real(SCALE)
     flat = np.empty((BLOCK + 1) * heads, values.dtype)
     weight = flat.reshape(BLOCK + 1, heads)  # of the edges; before them, what earlier blocks are scaled by
     sums, weight_sum = np.empty((1, heads, channels), values.dtype), np.empty(heads, values.dtype)
@@ -63,6 +67,7 @@ def attend(begin, end, positions, values, start, source, edge, mask, out, neares
             for e in range(count):
                 for h in range(heads):
                     weight_sum[h] += weight[e + 1, h]
+                    weight[e + 1, h] *= scale
                 if mask.shape[0] > 0:
                     for h in range(heads):
                         weight[e + 1, h] *= mask[edge[lead + e], h]
@@ -75,8 +80,10 @@ def attend(begin, end, positions, values, start, source, edge, mask, out, neares
                         total[0, h, c] *= weight[0, h]
             add(flat_total, 0, flat_sums)
         for h in range(heads):
-            inverse_sum[i, h] = real(1.0 / weight_total[h]) if weight_total[h] > 0 else real(0)
-        scale_heads(out, i, total, inverse_sum, i)
+            inverse = 1.0 / weight_total[h] if weight_total[h] > 0 else 0.0
+            inverse_sum[i, h] = real(inverse)
+            for c in range(channels):
+                out[i, h, c] = total[0, h, c] * (inverse * BLOCK)
 
 
 @kernel(
@@ -94,11 +101,11 @@ def target_gradients(
     heads, dim, real = values.shape[1], positions.shape[1], values.dtype.type
     flat_weight, flat_distance = np.empty(BLOCK * heads, values.dtype), np.empty(BLOCK * heads, values.dtype)
     weight, inverse_distance = flat_weight.reshape(BLOCK, heads), flat_distance.reshape(BLOCK, heads)
-    product, sums = np.empty((BLOCK + 1, heads), values.dtype), np.empty((1, dim, heads), values.dtype)
+    product, sums = np.empty((BLOCK, heads), values.dtype), np.empty((1, dim, heads), values.dtype)
+    factor = np.ones((BLOCK, heads), values.dtype)  # of the weights after the softmax
     flat_sums, flat_total = sums.reshape(1, dim * heads), np.empty((1, dim * heads), np.float64)
     flat_grad = grad_positions.reshape(len(grad_positions), dim * heads)
     for i in range(begin, end):
-        multiply_rows(product, BLOCK, grad, i, out, i)
         clear(flat_total)
         for lead in range(start[i], start[i + 1], BLOCK):
             count = min(BLOCK, start[i + 1] - lead)
@@ -107,7 +114,10 @@ def target_gradients(
                 square_distances(inverse_distance, e, positions, i, j)
                 for h in range(heads):
                     weight[e, h] = nearest[i, h]
-                multiply_rows(product, e, grad, i, values, j)
+                if mask.shape[0] > 0:
+                    for h in range(heads):
+                        factor[e, h] = mask[np.int64(edge[lead + e]), h]
+                multiply_differences(product, e, grad, out, i, factor, values, j)
             for q in range(count * heads):
                 distance = math.sqrt(flat_distance[q])
                 flat_weight[q] = exp_nonpositive(flat_weight[q] - distance)
@@ -116,16 +126,10 @@ def target_gradients(
             for e in range(count):
                 at = np.int64(edge[lead + e])
                 slope_row, weight_row = 2 * at, 2 * at + 1
-                if mask.shape[0] > 0:
-                    for h in range(heads):
-                        product[e, h] *= mask[at, h]
                 for h in range(heads):
                     w = weight[e, h] * inverse_sum[i, h]
-                    edge_rows[weight_row, h] = w
-                    edge_rows[slope_row, h] = w * (product[BLOCK, h] - product[e, h]) * inverse_distance[e, h]
-                if mask.shape[0] > 0:
-                    for h in range(heads):
-                        edge_rows[weight_row, h] *= mask[at, h]
+                    edge_rows[weight_row, h] = w * factor[e, h]
+                    edge_rows[slope_row, h] = w * product[e, h] * inverse_distance[e, h]
                 add_differences(sums, edge_rows, slope_row, positions, i, np.int64(source[lead + e]))
             add(flat_total, 0, flat_sums)
         assign(flat_grad, i, flat_total)
@@ -195,22 +199,14 @@ def add_products(sums, weights, e, values, j):
 
 
 @helper
-def multiply_rows(products, e, left, i, right, j):
-    """products[e] = <left[i], right[j]>, in each head"""
+def multiply_differences(products, e, grad, out, i, factors, values, j):
+    """products[e] = <grad[i], out[i] - factors[e] * values[j]>, in each head; the difference comes first, as values may have a
+    large mean"""
     for h in range(products.shape[1]):
-        product = products.dtype.type(0)
-        for c in range(left.shape[2]):
-            product += left[i, h, c] * right[j, h, c]
+        product, factor = products.dtype.type(0), factors[e, h]
+        for c in range(grad.shape[2]):
+            product += grad[i, h, c] * (out[i, h, c] - factor * values[j, h, c])
         products[e, h] = product
-
-
-@helper
-def scale_heads(rows, i, sums, factors, f):
-    """rows[i] = sums[0] * factors[f], in each head"""
-    for h in range(rows.shape[1]):
-        factor = factors[f, h]
-        for c in range(rows.shape[2]):
-            rows[i, h, c] = sums[0, h, c] * factor
 
 
 @helper

@@ -2,7 +2,8 @@ r"""The kernels of attention to neighbours, each for one node and some heads.
 
 A program goes through its node's edges, a tile of (edges, heads, numbers) at a time.  All sizes are known when a kernel is
 compiled: only then are rows read 16 bytes at a time.  ``edge_mask`` may be :obj:`None`.  Values, outputs and their gradients
-may be of a half type; everything is computed in the type of positions.
+may be of a half type; everything is computed in the type of positions, but sums of tiles are added up in float64: in float32,
+those of a hub's million edges are off in the fourth digit.
 """
 
 from __future__ import annotations
@@ -42,28 +43,29 @@ def attend(
     real: tl.constexpr = positions.dtype.element_ty
     position = _load_coordinates(positions, i, h, SIZES)
     near = tl.full((SIZES.tile_heads,), float("inf"), real)
-    weight_sum = tl.full((SIZES.tile_heads,), 0, real)
-    sums = tl.full((SIZES.tile_heads, SIZES.tile_channels), 0, real)
+    weight_sum = tl.full((SIZES.tile_heads,), 0, tl.float64)
+    sums = tl.full((SIZES.tile_heads, SIZES.tile_channels), 0, tl.float64)
     end = tl.load(start + i + 1)
     for lead in range(tl.load(start + i), end, SIZES.tile_edges):
         a = lead + tl.arange(0, SIZES.tile_edges)
         valid = a < end
         j = tl.load(source + a, mask=valid, other=0).to(tl.int64)
-        f = _gather_channels(values, j, valid, first, SIZES).to(real)
+        # Divided by the number of edges, so that sums of the largest values do not overflow.
+        f = _gather_channels(values, j, valid, first, SIZES).to(real) * (1.0 / SIZES.tile_edges)
         difference = position[None, :, :] - _gather_coordinates(positions, j, valid, first, SIZES)
         r = tl.where(valid[:, None], tl.sqrt(tl.sum(difference * difference, axis=2)), float("inf"))
         near_before = near
         near = tl.minimum(near, tl.min(r, axis=0))
         scale = tl.exp(near - near_before)
         w = tl.exp(near[None, :] - r)
-        weight_sum = weight_sum * scale + tl.sum(w, axis=0)
+        weight_sum = weight_sum * scale + tl.sum(w, axis=0).to(tl.float64)
         if edge_mask is not None:
             w *= _gather_scalars(edge_mask, tl.load(edge + a, mask=valid, other=0).to(tl.int64), valid, h, SIZES)
-        sums = sums * scale[:, None] + tl.sum(w[:, :, None] * f, axis=0)
+        sums = sums * scale[:, None] + tl.sum(w[:, :, None] * f, axis=0).to(tl.float64)
     factor = tl.where(weight_sum > 0, 1 / tl.where(weight_sum > 0, weight_sum, 1.0), 0.0)
-    _store_channels(out, i, h, sums * factor[:, None], SIZES)
+    _store_channels(out, i, h, (sums * (factor * SIZES.tile_edges)[:, None]).to(real), SIZES)
     tl.store(nearest + i * SIZES.heads + h, near, mask=h < SIZES.heads)
-    tl.store(inverse_sum + i * SIZES.heads + h, factor, mask=h < SIZES.heads)
+    tl.store(inverse_sum + i * SIZES.heads + h, factor.to(real), mask=h < SIZES.heads)
 
 
 @triton.jit
@@ -84,7 +86,7 @@ def target_gradients(
     tl.store(mean + at, mean_i, mask=h < SIZES.heads)
     near = tl.load(nearest + at, mask=h < SIZES.heads, other=0.0)
     factor = tl.load(inverse_sum + at, mask=h < SIZES.heads, other=0.0)
-    sums = tl.full((SIZES.tile_heads, SIZES.tile_coordinates), 0, real)
+    sums = tl.full((SIZES.tile_heads, SIZES.tile_coordinates), 0, tl.float64)
     end = tl.load(start + i + 1)
     for lead in range(tl.load(start + i), end, SIZES.tile_edges):
         a = lead + tl.arange(0, SIZES.tile_edges)
@@ -99,8 +101,8 @@ def target_gradients(
             product *= _gather_scalars(edge_mask, tl.load(edge + a, mask=valid, other=0).to(tl.int64), valid, h, SIZES)
         w = tl.exp(near[None, :] - square * inverse_distance) * factor[None, :]
         slope = tl.where(valid[:, None], w * (mean_i[None, :] - product) * inverse_distance, 0.0)
-        sums += tl.sum(slope[:, :, None] * difference, axis=0)
-    _store_coordinates(grad_positions, i, h, sums, SIZES)
+        sums += tl.sum(slope[:, :, None] * difference, axis=0).to(tl.float64)
+    _store_coordinates(grad_positions, i, h, sums.to(real), SIZES)
 
 
 @triton.jit
@@ -118,8 +120,8 @@ def source_gradients(
     real: tl.constexpr = positions.dtype.element_ty
     position = _load_coordinates(positions, j, h, SIZES)
     f = _load_channels(values, j, h, SIZES).to(real)
-    position_sums = tl.full((SIZES.tile_heads, SIZES.tile_coordinates), 0, real)
-    sums = tl.full((SIZES.tile_heads, SIZES.tile_channels), 0, real)
+    position_sums = tl.full((SIZES.tile_heads, SIZES.tile_coordinates), 0, tl.float64)
+    sums = tl.full((SIZES.tile_heads, SIZES.tile_channels), 0, tl.float64)
     end = tl.load(start + j + 1)
     for lead in range(tl.load(start + j), end, SIZES.tile_edges):
         a = lead + tl.arange(0, SIZES.tile_edges)
@@ -136,12 +138,12 @@ def source_gradients(
         if edge_mask is not None:
             masked = w * _gather_scalars(edge_mask, tl.load(edge + a, mask=valid, other=0).to(tl.int64), valid, h, SIZES)
         product = tl.sum(g * f[None, :, :], axis=2)
-        sums += tl.sum(masked[:, :, None] * g, axis=0)
+        sums += tl.sum(masked[:, :, None] * g, axis=0).to(tl.float64)
         slope = (w * _gather_scalars(mean, i, valid, h, SIZES) - masked * product) * inverse_distance
-        position_sums += tl.sum(slope[:, :, None] * difference, axis=0)
-    position_sums += _load_coordinates(grad_positions, j, h, SIZES)
-    _store_coordinates(grad_positions, j, h, position_sums, SIZES)
-    _store_channels(grad_values, j, h, sums, SIZES)
+        position_sums += tl.sum(slope[:, :, None] * difference, axis=0).to(tl.float64)
+    position_sums += _load_coordinates(grad_positions, j, h, SIZES).to(tl.float64)
+    _store_coordinates(grad_positions, j, h, position_sums.to(real), SIZES)
+    _store_channels(grad_values, j, h, sums.to(real), SIZES)
 
 
 @triton.jit

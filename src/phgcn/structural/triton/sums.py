@@ -37,16 +37,17 @@ def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
 def add_sources(
     values, start, source, out, CHANNELS: tl.constexpr, TILE_EDGES: tl.constexpr, TILE_CHANNELS: tl.constexpr
 ):  # fmt: skip
-    """Sums some channels of one node's sources."""
+    """Sums some channels of one node's sources, and the sums of tiles in float64."""
     i = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * TILE_CHANNELS + tl.arange(0, TILE_CHANNELS)
     real: tl.constexpr = tl.float64 if values.dtype.element_ty == tl.float64 else tl.float32
-    sums = tl.zeros((TILE_CHANNELS,), real)
+    sums = tl.zeros((TILE_CHANNELS,), tl.float64)
     end = tl.load(start + i + 1)
     for lead in range(tl.load(start + i), end, TILE_EDGES):
         a = lead + tl.arange(0, TILE_EDGES)
         valid = a < end
         j = tl.load(source + a, mask=valid, other=0).to(tl.int64)
         rows = values + j[:, None] * CHANNELS + c[None, :]
-        sums += tl.sum(tl.load(rows, mask=valid[:, None] & (c < CHANNELS)[None, :], other=0.0).to(real), axis=0)
-    tl.store(out + i * CHANNELS + c, sums, mask=c < CHANNELS)
+        tile = tl.load(rows, mask=valid[:, None] & (c < CHANNELS)[None, :], other=0.0).to(real)
+        sums += tl.sum(tile, axis=0).to(tl.float64)
+    tl.store(out + i * CHANNELS + c, sums.to(real), mask=c < CHANNELS)

@@ -1,0 +1,192 @@
+r"""The error of a method of global attention on a given cloud, measured on some of its points against the exact sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .calls import AttentionCall, Backend, Method, add_heads, count_heads, run_call
+from .checks import check_choices, check_points
+
+WORST = 5
+"""Points named in :class:`AttentionError`."""
+
+RESAMPLES = 200
+"""Samples drawn from the sample, for the interval."""
+
+LEAST_DEVIATION = 1e-6
+"""Deviations below this share of the output count as that: float32 shows no smaller ones."""
+
+
+class AttentionError(NamedTuple):
+    r"""The error of a method on a cloud; one number for each head where positions or values have heads.
+
+    Args:
+        deviation (torch.Tensor): The error of the output, relative to how far the exact outputs of different points are from
+            their mean, which is what attention adds to a plain average; root mean squares over the sampled points,
+            :math:`()` or :math:`(H,)`.
+        interval (torch.Tensor): Where the deviation over all points lies in 95 of 100 cases, as the sample tells (bootstrap);
+            the deviation itself, twice, where all points were looked at, :math:`(2,)` or :math:`(2, H)`.
+        gradient_cosine (torch.Tensor): The cosine between the gradient of the positions and the exact one, for a random
+            gradient of the sampled outputs, :math:`()` or :math:`(H,)`.
+        worst (torch.Tensor): Which of the points that were looked at are off most, worst first, int64, :math:`(K,)` or
+            :math:`(K, H)`.
+        worst_error (torch.Tensor): Their errors, in the unit of ``deviation``, :math:`(K,)` or :math:`(K, H)`.
+    """
+
+    deviation: Tensor
+    interval: Tensor
+    gradient_cosine: Tensor
+    worst: Tensor
+    worst_error: Tensor
+
+
+def attention_error(
+    positions: Tensor,
+    values: Tensor,
+    *,
+    decay: float | Tensor = 10.0,
+    batch: Tensor | None = None,
+    queries: Tensor | None = None,
+    query_batch: Tensor | None = None,
+    method: Method = "auto",
+    backend: Backend = "auto",
+    samples: int = 512,
+    seed: int = 0,
+) -> AttentionError:
+    r"""Measures how far a method of :func:`global_attention` is from the exact sum on these very points.
+
+    Takes one forward and backward pass of the method, and the exact sums of ``samples`` points in float64, in time and memory
+    linear in the number of points.  Beside the random points, an eighth as many that are farthest from the middle of the cloud
+    are looked at, where a lattice errs most: they count only for ``worst``.
+
+    Args:
+        positions, values, decay, batch, queries, query_batch, backend: As in :func:`global_attention`.
+        method (str or scheme, optional): What is measured. (default: :obj:`"auto"`)
+        samples (int, optional): How many points are looked at; all, if there are no more. (default: :obj:`512`)
+        seed (int, optional): Which points, and which gradient of theirs. (default: :obj:`0`)
+
+    Example:
+        >>> p, f = torch.randn(5000, 4), torch.randn(5000, 8)
+        >>> error = phgcn.attention_error(p, f, decay=1.0, method="lattice")
+        >>> bool(error.deviation < 0.2), bool(error.gradient_cosine > 0.9)
+        (True, True)
+    """
+    call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)
+    (error,) = measure_errors(call, [call.lattice], samples, seed)
+    return error if positions.dim() == 3 or values.dim() == 3 else AttentionError(*(t.squeeze(-1) for t in error))
+
+
+def measure_errors(call: AttentionCall, lattices: Sequence[Any], samples: int, seed: int) -> Iterator[AttentionError]:
+    """Measures the method of a call with each of several lattices for ``"auto"``; numbers are those of heads, also of one."""
+    check_points(call.positions, call.values, call.batch, call.queries, call.query_batch)
+    check_choices(call.method, call.backend)
+    if not isinstance(samples, int) or samples < 1:
+        raise ValueError(f"samples is {samples!r}; allowed: a positive integer")
+    targets = call.positions if call.queries is None else call.queries
+    if len(targets) == 0 or len(call.positions) == 0:
+        counts = f"{len(call.positions)} and {len(targets)} rows"
+        raise ValueError(f"positions and queries have {counts}; allowed: at least one each")
+    with torch.inference_mode(False), torch.enable_grad():
+        cloud = _detach(call)
+        sample = _Sample.draw(cloud.positions if cloud.queries is None else cloud.queries, samples, seed)
+        shape = len(sample.points), cloud.values.size(1), cloud.values.size(2)
+        grad = torch.randn(shape, generator=sample.generator, dtype=torch.float64).to(cloud.values.device)
+        grad[sample.at_random :] = 0
+        state = sample.generator.get_state()
+        exact = _exact_outputs(cloud, sample, grad)
+        for lattice in lattices:
+            sample.generator.set_state(state)  # so that no method's interval depends on those before it
+            out, slope = _outputs(cloud._replace(lattice=lattice), sample, grad)
+            error = _compare(out, exact[0], sample)
+            yield error._replace(gradient_cosine=_cosines(slope, exact[1]))
+
+
+def _detach(call: AttentionCall) -> AttentionCall:
+    """Copies the tensors of a call, which may be of inference mode, and gives them a dimension of heads."""
+    heads = count_heads(call.positions, call.values)
+    positions, values, queries = (
+        None if t is None else add_heads(t.detach().clone(), heads) for t in (call.positions, call.values, call.queries)
+    )
+    assert positions is not None and values is not None
+    decay = call.decay.detach().clone() if isinstance(call.decay, Tensor) else float(call.decay)
+    return call._replace(positions=positions, values=values, queries=queries, decay=decay)
+
+
+class _Sample(NamedTuple):
+    """Points to look at.
+
+    Args:
+        points (torch.Tensor): Numbers of points, :math:`(S,)`.
+        at_random (int): How many of them, the first, were drawn at random.
+        is_whole (bool): Whether these are all points.
+        generator (torch.Generator): For what else is random.
+    """
+
+    points: Tensor
+    at_random: int
+    is_whole: bool
+    generator: torch.Generator
+
+    @classmethod
+    def draw(cls, targets: Tensor, samples: int, seed: int) -> _Sample:
+        """Draws points at random, and adds those that are farthest from the middle in some head."""
+        count, heads = targets.shape[:2]
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.randperm(count, generator=generator)[:samples].to(targets.device)
+        distance = (targets.double() - targets.double().mean(dim=0)).norm(dim=2)
+        far = distance.topk(min(count, -(-samples // (8 * heads))), dim=0).indices.unique()
+        points = torch.cat([drawn, far[~torch.isin(far, drawn)]])
+        return cls(points, len(drawn), len(drawn) == count, generator)
+
+
+def _compare(out: Tensor, exact: Tensor, sample: _Sample) -> AttentionError:
+    """Compares outputs (S, H, C) of a method and of the exact sum; the cosine is left out."""
+    square = (out.double() - exact).square().sum(dim=2)  # (S, H)
+    drawn, drawn_square = exact[: sample.at_random], square[: sample.at_random]
+    away = (drawn - drawn.mean(dim=0)).square().sum(dim=2)
+    least = (LEAST_DEVIATION**2 * drawn.square().sum(dim=2).mean(dim=0)).clamp(min=torch.finfo(torch.float64).tiny)
+    unit = away.mean(dim=0).maximum(least)  # (H,)
+    deviation = (drawn_square.mean(dim=0) / unit).sqrt()
+    interval = deviation.expand(2, -1)
+    if not sample.is_whole:
+        again = torch.randint(len(drawn), (RESAMPLES, len(drawn)), generator=sample.generator).to(square.device)
+        deviations = (drawn_square[again].mean(dim=1) / away[again].mean(dim=1).maximum(least)).sqrt()
+        interval = deviations.quantile(deviation.new_tensor([0.025, 0.975]), dim=0)
+    worst_error, place = (square / unit).sqrt().topk(min(WORST, len(square)), dim=0)
+    return AttentionError(deviation, interval, deviation, sample.points[place], worst_error)
+
+
+def _exact_outputs(cloud: AttentionCall, sample: _Sample, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the exact outputs of the sampled points in float64, (S, H, C), and the gradient of all positions."""
+    keys = cloud.positions.detach().double().requires_grad_()  # a leaf of its own
+    targets = cloud.positions if cloud.queries is None else cloud.queries
+    target_batch = cloud.batch if cloud.queries is None else cloud.query_batch
+    asked = targets.detach()[sample.points].double().requires_grad_()
+    asked_batch = None if target_batch is None else target_batch[sample.points]
+    exact = AttentionCall(keys, cloud.values.double(), cloud.decay, cloud.batch, asked, asked_batch, "exact", cloud.backend)
+    out, _ = run_call(exact, True, False)
+    of_keys, of_asked = torch.autograd.grad(out, (keys, asked), grad)
+    of_targets = torch.zeros(targets.shape, dtype=of_asked.dtype, device=of_asked.device)
+    of_targets[sample.points] = of_asked
+    slope = of_keys + of_targets if cloud.queries is None else torch.cat([of_keys, of_targets])
+    return out.detach(), slope
+
+
+def _outputs(cloud: AttentionCall, sample: _Sample, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by the method of the call, in the type of its points."""
+    given = [t.detach().requires_grad_() for t in (cloud.positions, cloud.queries) if t is not None]
+    out, _ = run_call(cloud._replace(positions=given[0], queries=None if len(given) == 1 else given[1]), True, False)
+    slope = torch.autograd.grad(out[sample.points], given, grad.to(out.dtype))
+    return out[sample.points].detach(), torch.cat(slope).double()
+
+
+def _cosines(slope: Tensor, exact: Tensor) -> Tensor:
+    """Returns the cosine of two gradients (N, H, D) for each head; 1 where both are 0, and 0 where one is."""
+    norms = slope.norm(dim=(0, 2)), exact.norm(dim=(0, 2))
+    product = norms[0] * norms[1]
+    cosine = (slope * exact).sum(dim=(0, 2)) / torch.where(product > 0, product, 1.0)
+    return torch.where((norms[0] == 0) & (norms[1] == 0), 1.0, cosine)

@@ -1,0 +1,160 @@
+r"""The choice of a method by its error on the points at hand: the cheapest that is accurate enough."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .accuracy import measure_errors
+from .calls import AttentionCall, add_heads, count_heads, exact_limit
+from .checks import host_may_look
+from .lattice.scheme import MAX_DIMENSION
+
+Choice = Literal["separable", "lattice", "lattice-fine", "exact"]
+CHOICES: tuple[Choice, ...] = ("separable", "lattice", "lattice-fine", "exact")
+"""Methods to choose from, cheapest first."""
+
+PAIRS = 1024
+"""Pairs of points whose distances tell whether a cloud has changed."""
+
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+DRIFT = 0.2
+"""A quantile of the distances, relative to before, that changes by more makes the choice anew."""
+
+GROWTH = 1.5
+"""And so does a number of points that grows or shrinks by this factor."""
+
+
+NO_LOOK = "the error cannot be measured in a compiled or captured graph; call the layer or function once before"
+
+
+class Tolerance(torch.nn.Module):
+    r"""The largest error that global attention may have, and the method that was chosen for it.
+
+    The choice is kept while the cloud moves little: while its size, and the quantiles of the distances between some of its
+    points, in units of :math:`1/\lambda`, stay as they were when it was made.  Training and evaluation, whose clouds differ by
+    dropout, have a choice each.  Choices are part of ``state_dict()``, so that a training that continues makes the same.
+
+    Args:
+        error (float): The largest error, against the deviation of the exact output (``deviation`` of
+            :func:`phgcn.attention_error`), of the worst head; the cosine of the gradient is at least :math:`1 -` this too.
+        heads (int, optional): Number of heads. (default: :obj:`1`)
+        samples (int, optional): How many points the error is measured on. (default: :obj:`512`)
+        seed (int, optional): Which points. (default: :obj:`0`)
+    """
+
+    kept: Tensor
+
+    def __init__(self, error: float, heads: int = 1, samples: int = 512, seed: int = 0) -> None:
+        super().__init__()
+        self.error, self.samples, self.seed = check_tolerance(error), samples, seed
+        self.chosen: Choice | None = None
+        """The method of the last call."""
+        # For evaluation and for training: the number of the choice from 1 on, 0 for none; the number of points; the quantiles.
+        self.register_buffer("kept", torch.zeros(2, 2 + heads * len(QUANTILES)))
+
+    def choose(self, call: AttentionCall) -> Choice:
+        """Returns the method for a call, as chosen before or now."""
+        if is_exact(call):
+            return self._remember("exact") if host_may_look(call.positions) else "exact"
+        if not host_may_look(call.positions):
+            if self.chosen is None:
+                raise RuntimeError(f"phgcn: tolerance is {self.error}, but no method is chosen yet, and {NO_LOOK}")
+            return self.chosen
+        row = self.kept[int(self.training)]
+        count = call.positions.size(0) if call.queries is None else call.queries.size(0)
+        signature = _distance_quantiles(call, self.seed)
+        choice, *before = row.tolist()
+        if len(signature) + 1 != len(before):
+            heads = len(before[1:]) // len(QUANTILES)
+            raise ValueError(f"tolerance is made for {heads} heads; allowed: {len(signature) // len(QUANTILES)}, as positions")
+        if choice == 0 or _has_drifted(before, [count, *signature.tolist()]):
+            choice = 1 + CHOICES.index(method_within(call, self.error, self.samples, self.seed))
+            row.copy_(torch.cat([row.new_tensor([choice, count]), signature.to(row)]))
+        return self._remember(CHOICES[int(choice) - 1])
+
+    def _remember(self, choice: Choice) -> Choice:
+        self.chosen = choice
+        return choice
+
+    def extra_repr(self) -> str:
+        return f"{self.error}" if self.chosen is None else f"{self.error}: {self.chosen}"
+
+
+def make_tolerance(error: float | None, method: object, heads: int) -> Tolerance | None:
+    """Makes the tolerance of a layer, or none."""
+    if error is None:
+        return None
+    check_tolerance_method(method)
+    return Tolerance(error, heads)
+
+
+def describe_tolerance(tolerance: Tolerance | None) -> str:
+    """Returns the part of a layer's ``repr`` that names the tolerance and what was chosen."""
+    return "" if tolerance is None else f", tolerance={tolerance.extra_repr()}"
+
+
+def check_tolerance_method(method: object) -> None:
+    """Refuses a tolerance beside a method that leaves nothing to choose."""
+    if method != "auto":
+        raise ValueError(f'tolerance is given with method {method!r}; allowed: "auto", which chooses by it')
+
+
+def check_tolerance(error: object) -> float:
+    """Checks a tolerance and returns it."""
+    if not isinstance(error, (int, float)) or not 0 < error < math.inf:
+        raise ValueError(f"tolerance is {error!r}; allowed: a positive number")
+    return float(error)
+
+
+def choose_within(call: AttentionCall, tolerance: float | Tolerance) -> AttentionCall:
+    """Returns a call with the cheapest method whose error on its points is within a tolerance."""
+    check_tolerance_method(call.method)
+    if isinstance(tolerance, Tolerance):
+        choice = tolerance.choose(call)
+    else:
+        error = check_tolerance(tolerance)
+        if not host_may_look(call.positions):
+            raise RuntimeError(f"phgcn: tolerance is {error}, but {NO_LOOK}, with a phgcn.tolerance.Tolerance")
+        choice = "exact" if is_exact(call) else method_within(call, error, 512, 0)
+    return call._replace(method="exact") if choice == "exact" else call._replace(lattice=choice)
+
+
+def is_exact(call: AttentionCall) -> bool:
+    """Tells whether ``"auto"`` sums all pairs of a call, so that there is nothing to choose."""
+    targets = call.positions if call.queries is None else call.queries
+    pairs, dim = call.positions.size(0) * targets.size(0), call.positions.size(-1)
+    return pairs <= exact_limit(dim, call.positions.device.type) or dim > MAX_DIMENSION
+
+
+def method_within(call: AttentionCall, tolerance: float, samples: int, seed: int) -> Choice:
+    """Returns the cheapest method whose measured error is at most the tolerance, in every head."""
+    approximate = CHOICES[:-1]
+    for choice, error in zip(approximate, measure_errors(call, approximate, samples, seed), strict=False):
+        if float(error.deviation.max()) <= tolerance and float(error.gradient_cosine.min()) >= 1 - tolerance:
+            return choice
+    return "exact"
+
+
+@torch.no_grad()
+def _distance_quantiles(call: AttentionCall, seed: int) -> Tensor:
+    """Returns quantiles of the distances between random pairs of points, in units of 1/λ, (heads * quantiles,)."""
+    heads = count_heads(call.positions, call.values)
+    keys = add_heads(call.positions, heads)
+    targets = keys if call.queries is None else add_heads(call.queries, heads)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [torch.randint(len(t), (PAIRS,), generator=generator).to(keys.device) for t in (keys, targets)]
+    distance = (keys[drawn[0]].float() - targets[drawn[1]].float()).norm(dim=2) * torch.as_tensor(call.decay).to(keys.device)
+    quantiles: Tensor = distance.float().quantile(torch.tensor(QUANTILES, device=keys.device), dim=0)
+    return quantiles.T.flatten()
+
+
+def _has_drifted(before: list[float], now: list[float]) -> bool:
+    """Tells whether the number of points, or one of the quantiles behind it, has changed much."""
+    if not before[0] / GROWTH <= now[0] <= before[0] * GROWTH:
+        return True
+    return any(abs(b - a) > DRIFT * max(a, 1e-6) for a, b in zip(before[1:], now[1:], strict=True))
