@@ -2,20 +2,20 @@ r"""How far the approximate methods are from exact attention on the embeddings o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from ..accuracy import attention_error
-from ..calls import AttentionCall, Method, add_heads, count_heads
+from ..calls import AttentionCall, add_heads, count_heads
 from ..functional import observe_attention
 from ..lattice.scheme import MAX_DIMENSION
 from .prediction import choose_trial, logits
 from .run import Run
 
-METHODS: tuple[Method, ...] = ("lattice", "lattice-fine", "separable")
+METHODS: tuple[Literal["lattice", "lattice-fine", "separable"], ...] = ("lattice", "lattice-fine", "separable")
 
 
 def attention_errors(run: Run, data: Data, samples: int = 512, seed: int = 0) -> list[dict[str, Any]]:
