@@ -15,7 +15,7 @@ from phgcn.cli import app
 from phgcn.data import save_graph
 
 COMMANDS = ("train", "evaluate", "predict", "tune", "plot", "embed", "graphs", "doctor", "reproduce")
-EXPERIMENTS = ("table", "motif", "scaling", "embeddings")
+EXPERIMENTS = ("table", "motif", "scaling", "embeddings", "benchmark", "when")
 QUICK = ("--splits", "1", "--set", "epochs=2", "--set", "heads=2")
 
 
