@@ -124,6 +124,7 @@ TABLES = {
     "benchmark-unseen": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.unseen_table),
     "benchmark-differences": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.difference_table),
     "benchmark-settings": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.settings_table),
+    "benchmark-effort": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.effort_table),
     "benchmark-time": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.time_table),
     "global-gnn-epochs": Table(RIVALS, _of(BENCH, "global_gnn", "global_gnn_gpu"), tables.global_gnn_epochs),
     "when": Table(WHEN, _of(RESULTS, "when"), when_block),

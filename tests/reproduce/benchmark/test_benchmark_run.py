@@ -19,7 +19,7 @@ def small(monkeypatch):
 
 
 def request(**changes):
-    asked = {"graphs": ("texas",), "models": ("global-gnn", "linkx"), "trials": 1, "epochs": 3, "splits": 4}
+    asked = {"graphs": ("texas",), "models": ("global-gnn", "linkx"), "trials": 2, "epochs": 3, "splits": 4}
     return Request(**{**asked, **changes})
 
 
@@ -28,8 +28,8 @@ def test_all_stages_give_rows_differences_and_files(tmp_path):
     assert content["failures"] == {}
     assert [row["row"] for row in content["rows"]] == ["global-gnn", "head-off", "linkx"]
     ours, off, rival = content["rows"]
-    assert off["settings"] == {**ours["settings"], "global_layers": 0, "local_epochs": 0} and ours["settings"]["global_layers"]
-    assert ours["title"] == "GlobalGNN" and off["model"] == "global-gnn" and rival["search_trials"] == 1
+    assert off["settings"] == {**ours["settings"], **spaces.OFF} and ours["settings"]["global_layers"]
+    assert ours["title"] == "GlobalGNN" and off["model"] == "global-gnn" and rival["search_trials"] == 2
     assert all(len(row["per_split"]) == 4 and row["quick"] and row["protocol"] == "geom" for row in content["rows"])
     assert ours["unseen_mean"] == ours["per_split"][3] and ours["mean"] == pytest.approx(sum(ours["per_split"]) / 4)
     assert ours["global_path"]["effective_nodes"] > 0 and rival["global_path"] is None
@@ -40,7 +40,7 @@ def test_all_stages_give_rows_differences_and_files(tmp_path):
     kept = json.loads((tmp_path / "benchmark.json").read_text())
     assert kept["rows"] == content["rows"] and kept["provenance"]["commit"] == content["provenance"]["commit"]
     trials = json.loads((tmp_path / "benchmark-search.json").read_text())
-    assert [(study["model"], len(study["trials"])) for study in trials] == [("global-gnn", 1), ("linkx", 1)]
+    assert [(study["model"], len(study["trials"])) for study in trials] == [("global-gnn", 2), ("linkx", 2)]
     assert "| GlobalGNN |" in (tmp_path / "benchmark.md").read_text()
 
 
@@ -80,7 +80,7 @@ def test_training_without_a_search_says_so(tmp_path):
     [
         ({"graphs": ("oz",)}, "graphs has 'oz'; allowed: minesweeper"),
         ({"models": ("gin",)}, "models has 'gin'; allowed: global-gnn"),
-        ({"trials": 0}, "trials is 0; allowed: positive"),
+        ({"trials": 1}, "trials is 1; allowed: 2 or more"),
         ({"splits": 11}, "splits is 11; allowed: 2 to 10"),
     ],
 )
@@ -101,8 +101,9 @@ def row(graph, name, values, **more):
     mean, std = report.mean_and_deviation(values)
     about = {"graph": graph, "row": name, "model": name, "protocol": "geom", "metric": "accuracy", "settings": {"decay": 1.0}}
     numbers = {"mean": mean, "std": std, "unseen_mean": mean, "unseen_std": std, "per_split": values}
-    return {**about, "title": report.title(name), "quick": False, "split_numbers": list(range(len(values))), **numbers,
-            "seconds_per_epoch": 0.001, "test_over_train": 0.4, **more}  # fmt: skip
+    numbers |= {"split_numbers": list(range(len(values))), "test_over_train": 0.4}
+    effort = {"seconds_per_epoch": 0.001, "search_trials": 12, "search_seconds": 30.4}
+    return {**about, "title": report.title(name), "quick": False, **numbers, **effort, **more}
 
 
 def content_of(*rows):
@@ -134,6 +135,7 @@ def test_tables_have_a_line_per_model_and_say_what_is_missing():
     assert lines[4] == "| best published | 88.5 (NLGAT) | 88.4 (ACM-GCN+, GRAFF) |"
     assert lines[-1] == "Fewer than 10 splits: LINKX on cora (9)."
     assert report.time_table(content)[3] == "| LINKX | 1.0 | 1.0 |"
+    assert report.effort_table(content)[3] == "| LINKX | 12, 30 s | 12, 30 s |"
     assert report.settings_table(content)[2] == "| `decay` | 1.0 |"
     assert "86.5 of 88" in report.difference_table(content)[4]
 
@@ -149,7 +151,8 @@ def test_the_papers_rows_stand_below_under_the_same_splits():
 
 def test_nothing_measured_is_said():
     empty = {"rows": [], "differences": []}
-    tables = (report.accuracy_table, report.unseen_table, report.difference_table, report.time_table, report.settings_table)
+    tables = (report.accuracy_table, report.unseen_table, report.difference_table, report.time_table, report.settings_table,
+              report.effort_table)  # fmt: skip
     assert all(table(empty) == ["Not measured yet."] for table in tables)
 
 

@@ -116,8 +116,10 @@ def test_a_study_of_another_space_is_refused(tmp_path, monkeypatch):
 
 def test_the_best_trial_has_the_highest_value_then_the_smallest_loss():
     rows = [("complete", 0.5, 0.1), ("complete", 0.7, 0.3), ("complete", 0.7, 0.2), ("pruned", None, None)]
-    trials = [{"state": state, "value": value, "val_loss": loss} for state, value, loss in rows]
+    trials = [{"state": state, "value": value, "val_loss": loss, "settings": {}} for state, value, loss in rows]
     assert best_trial({"trials": trials}) is trials[2]
+    trials.append({"state": "complete", "value": 0.9, "val_loss": 0.1, "settings": {"global_layers": 0}})
+    assert best_trial({"trials": trials}) is trials[2]  # a body alone is a step on the way
     assert best_trial({"trials": trials[3:]}) is None
 
 
@@ -126,3 +128,14 @@ def test_every_model_can_be_searched(tmp_path, threads):
     for model in spaces.MODELS:
         content = run(study(1, model=model), tmp_path)
         assert [trial["state"] for trial in content["trials"]] == ["complete"], model
+
+
+def test_global_gnn_is_searched_body_first_then_its_global_path(tmp_path, threads):
+    threads(1)
+    content = run(study(6, model=spaces.OURS), tmp_path)
+    bodies, paths = content["trials"][:3], content["trials"][3:]
+    assert [trial["settings"] for trial in bodies] == [body | spaces.OFF for body in spaces.RECIPES[spaces.OURS][:3]]
+    best = min(bodies, key=lambda trial: (-trial["value"], trial["val_loss"]))
+    assert [trial["settings"] for trial in paths] == [best["settings"] | path for path in spaces.PATHS[:3]]
+    assert best_trial(content) in paths
+    assert run(study(6, model=spaces.OURS), tmp_path) == content

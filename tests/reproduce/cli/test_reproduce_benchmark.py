@@ -40,7 +40,7 @@ def test_wrong_input_gives_one_line_and_code_2(arguments, text, tmp_path, monkey
 @pytest.mark.skipif(not TEXAS, reason="PHGCN_DATA holds no texas")
 def test_a_quick_benchmark_of_a_real_graph_in_two_processes(tmp_path, capsys):
     pytest.importorskip("optuna")
-    given = ("benchmark", "--quick", "--graphs", "texas", "--models", "linkx,h2gcn", "--trials", 1, "--out", tmp_path)
+    given = ("benchmark", "--quick", "--graphs", "texas", "--models", "linkx,h2gcn", "--trials", 2, "--out", tmp_path)
     code, out, err = said(capsys, *given, "--jobs", 2)
     assert code == 0 and "LINKX" in out and "2 of 2 done" in err
     code, out, _ = said(capsys, *given, "--stage", "report", "--json")

@@ -122,12 +122,12 @@ def sum_pairs_backward(
     points in ``pairs``; contiguous."""
     positions, values, queries = points[:3]
     width = _channel_blocks(values, "backward").width
+    shifted = len(shift) > 0
     with device_of(values):
         length = packed_length(points.targets.size(0))
-        terms = positions.new_empty(2 if len(shift) > 0 else 1, positions.size(1), length)
-        sums = QueryGradients(*upstream, shift if len(shift) > 0 else None, terms)
-        if not normalise:
-            sums = sums._replace(norm=None)
+        terms = positions.new_empty(2 if shifted else 1, positions.size(1), length)
+        grad, grad_norm, out, norm = upstream
+        sums = QueryGradients(grad, grad_norm, out, norm if normalise else None, shift if shifted else None, terms)
         if queries is None:
             keys = asked = pack_points(positions, values, pairs.key_order, width, gradients=sums)
         else:

@@ -26,13 +26,12 @@ class QueryGradients(NamedTuple):
     r"""What the gradients of the queries' sums follow from.
 
     Args:
-        grad (torch.Tensor): The gradient of the output, :math:`(M, H, C)`.
-        grad_norm (torch.Tensor, optional): That of the normaliser, :math:`(M, H)`, or :obj:`None` where nothing depends on it.
-        out (torch.Tensor): The output, :math:`(M, H, C)`.
+        grad, out (torch.Tensor): The output and its gradient, :math:`(M, H, C)`.
+        grad_norm (torch.Tensor, optional): The gradient of the normaliser, :math:`(M, H)`.
         norm (torch.Tensor, optional): The normaliser, :math:`(M, H)`; :obj:`None` where sums were not divided.
-        shift (torch.Tensor, optional): What was added to the exponents, :math:`(M, H)`.
-        terms (torch.Tensor): Takes the gradients of the sums' normalisers, 0 without ``norm``, and the shifts, if any, packed,
-            :math:`(1, H, L)` or :math:`(2, H, L)`.
+        shift (torch.Tensor, optional): The shifts, :math:`(M, H)`.
+        terms (torch.Tensor): Takes, packed, :math:`(1, H, L)` or :math:`(2, H, L)`, the normaliser's gradients, those through
+            the output included, 0 without ``norm``, and the shifts, if any.
     """
 
     grad: Tensor
@@ -152,8 +151,8 @@ def _pack(
     r"""Packs ``points`` as (H, D, length), and ``rows`` and gradients, if any, as (PARTS, H, length, WIDTH); 0 behind the last.
 
     The gradients of sums :math:`z` follow from those of quotients :math:`y = z / n`: rows :math:`\bar z = \bar y / n`, and
-    ``terms`` :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if any, and ``shift`` if any, (1 or 2, H,
-    length).
+    ``terms`` :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if any, then ``shift`` if any,
+    (1 or 2, H, length).
 
     Each program has one of ``flags``: not 0 if a position or row is not finite.  Grid: blocks of points, heads.
     """
@@ -190,8 +189,8 @@ def _pack(
         bias = -product
         if grad_norm is not None:
             bias += tl.load(grad_norm + i, mask=inside, other=0.0)
-        tl.store(terms + head * length + place, bias)
+        to = terms + head * length + place
+        tl.store(to, bias)
         if shift is not None:
-            shifts = tl.load(shift + i, mask=inside, other=0.0)
-            tl.store(terms + (heads + head) * length + place, shifts)
+            tl.store(to + heads.to(tl.int64) * length, tl.load(shift + i, mask=inside, other=0.0))
     tl.store(flags + tl.program_id(0) * heads + tl.program_id(1), tl.max(bad, axis=0))

@@ -97,7 +97,7 @@ def gradient_rows(upstream: OutputGradients, normalise: bool) -> Rows:
     grad_norm = None if upstream.grad_norm is None else upstream.grad_norm.contiguous()
     count, channels = grad.size(0) * grad.size(1), grad.size(2)
     if not normalise:
-        return Rows(grad.view(count, channels), count, channels)
+        return Rows(grad, count, channels)
     rows = new_rows(norm, count, channels, 1)
     width = power_of_2(max(1, channels))
     size = block_size(max(1, 1024 // width), max(1, count))
@@ -117,7 +117,7 @@ def _gradient_rows(grad, grad_norm, out, norm, rows, count, channels, BLOCK: tl.
     grad_row = tl.load(grad + at, mask=mask, other=0.0).to(total.dtype)
     product = tl.sum(grad_row * tl.load(out + at, mask=mask, other=0.0).to(total.dtype), axis=1)
     tl.store(rows + at, grad_row * factor[:, None], mask=mask)
-    grad_extra = -product * factor
+    extra = -product * factor
     if grad_norm is not None:
-        grad_extra += tl.load(grad_norm + i, mask=inside, other=0.0)
-    tl.store(rows + count.to(tl.int64) * channels + i, grad_extra, mask=inside)
+        extra += tl.load(grad_norm + i, mask=inside, other=0.0)
+    tl.store(rows + count.to(tl.int64) * channels + i, extra, mask=inside)

@@ -146,6 +146,7 @@ def markdown(content: dict[str, Any]) -> str:
     parts = ["# GlobalGNN and its rivals", "## Mean of ten splits", *_joined(accuracy_table(content))]
     parts += ["## Mean of the seven splits that chose nothing", *_joined(unseen_table(content))]
     parts += ["## Differences", *_joined(difference_table(content)), "## Time", *_joined(time_table(content))]
+    parts += ["## Searches", *_joined(effort_table(content))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -280,14 +281,24 @@ def summary(content: dict[str, Any]) -> str:
 
 def time_table(content: dict[str, Any]) -> list[str]:
     """Milliseconds per epoch, validation included, of the settings that each model was found to do best with."""
-    rows, graphs = content["rows"], _graphs(content["rows"])
+    cells = {(row["row"], row["graph"]): f"{1000 * row['seconds_per_epoch']:.1f}" for row in content["rows"]}
+    return _cell_table("ms per epoch", content["rows"], cells)
+
+
+def effort_table(content: dict[str, Any]) -> list[str]:
+    """Trials that came to an end, and seconds, of the search of every model on every graph."""
+    rows = [row for row in content["rows"] if row["row"] != HEAD_OFF]
+    cells = {(row["row"], row["graph"]): f"{row['search_trials']}, {row['search_seconds']:.0f} s" for row in rows}
+    return _cell_table("trials, time", rows, cells)
+
+
+def _cell_table(heading: str, rows: Sequence[Row], cells: dict[tuple[str, str], str]) -> list[str]:
+    """Makes a table of the models by the graphs."""
+    graphs = _graphs(rows)
     if not graphs:
         return NOTHING
-    lines = []
-    for name in _names(rows):
-        cells = {row["graph"]: f"{1000 * row['seconds_per_epoch']:.1f}" for row in chosen(rows, row=name)}
-        lines.append([title(name), *(cells.get(graph, "missing") for graph in graphs)])
-    return _table(["ms per epoch", *graphs], lines)
+    lines = [[title(name), *(cells.get((name, graph), "missing") for graph in graphs)] for name in _names(rows)]
+    return _table([heading, *graphs], lines)
 
 
 def settings_table(content: dict[str, Any]) -> list[str]:

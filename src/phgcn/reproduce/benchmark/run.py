@@ -58,7 +58,9 @@ class Request:
             for value in getattr(self, name) or [""]:
                 if value not in allowed:
                     raise ValueError(f"{name} has {value!r}; allowed: {', '.join(allowed)}")
-        for name in ("trials", "seconds", "limit_seconds"):
+        if self.trials < 2:
+            raise ValueError(f"trials is {self.trials}; allowed: 2 or more, as GlobalGNN is searched in two steps")
+        for name in ("seconds", "limit_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; allowed: positive numbers")
         if not 2 <= self.splits <= SPLITS:

@@ -16,7 +16,7 @@ import torch
 
 from ...files import read_json, write_json
 from ...train import TrainingError
-from .spaces import CHOOSING_SPLITS, FIXED, GRAPHS, RECIPES, SEED, SPACES
+from .spaces import CHOOSING_SPLITS, FIXED, GRAPHS, OFF, OURS, PATHS, RECIPES, SEED, SPACES
 from .training import Report, TimeUp, choose, free_memory, origin, plan_of, train_split
 
 if TYPE_CHECKING:
@@ -97,9 +97,15 @@ def ended(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def best_trial(content: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the trial with the best mean validation metric; of equals the one with the smallest validation loss."""
+    """Returns the best trial; of GlobalGNN the best with a global path."""
+    ranked = [trial for trial in ranked_trials(content) if trial["settings"].get("global_layers") != 0]
+    return ranked[0] if ranked else None
+
+
+def ranked_trials(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Sorts complete trials, those with the best mean validation metric first; of equals those with the smallest loss."""
     complete = [trial for trial in content["trials"] if trial["state"] == "complete"]
-    return max(complete, key=lambda trial: (trial["value"], -trial["val_loss"]), default=None)
+    return sorted(complete, key=lambda trial: (-trial["value"], trial["val_loss"]))
 
 
 def run_study(study: Study, out: Path, deadline: float, report: Report) -> dict[str, Any]:
@@ -119,7 +125,8 @@ def run_study(study: Study, out: Path, deadline: float, report: Report) -> dict[
 
 def _run_trial(study: Study, content: dict[str, Any], sampler: optuna.Study, deadline: float) -> dict[str, Any]:
     """Trains one trial on the choosing splits, and tells the sampler."""
-    trial, values = _ask(study, content, sampler)
+    path = _next_path(study, content)
+    trial, values = (None, path) if path else _ask(study, content, sampler)
     begin, results, state = time.perf_counter(), [], "complete"
     spent = sum(row["seconds"] for row in content["trials"])
     left = study.limit - spent if best_trial(content) is not None else study.limit
@@ -130,15 +137,17 @@ def _run_trial(study: Study, content: dict[str, Any], sampler: optuna.Study, dea
         plan = plan_of(study.graph, study.model, settings, study.device)
         for step, split in enumerate(CHOOSING_SPLITS):
             results.append(train_split(plan, arguments, split, deadline, show_test=False)[0])
-            trial.report(_mean(results, "val"), step)
-            if step < len(CHOOSING_SPLITS) - 1 and trial.should_prune():
-                state = "pruned"
-                break
+            if trial is not None:
+                trial.report(_mean(results, "val"), step)
+                if step < len(CHOOSING_SPLITS) - 1 and trial.should_prune():
+                    state = "pruned"
+                    break
     except TimeUp:
         state = "cut"
     except (TrainingError, torch.OutOfMemoryError) as error:  # such settings are not worth more time
         state, problem = "failed", " ".join(str(error).split())[:200]
-    _tell(sampler, trial, state, results)
+    if trial is not None:
+        _tell(sampler, trial, state, results)
     return {
         "number": len(content["trials"]),
         "state": state,
@@ -148,7 +157,7 @@ def _run_trial(study: Study, content: dict[str, Any], sampler: optuna.Study, dea
         "epochs": [row["epochs"] for row in results],
         "seconds": time.perf_counter() - begin,
         "settings": values,
-        "recipe": values in RECIPES[study.model],
+        "recipe": _searched(study, values) in RECIPES[study.model],
         **({"problem": problem} if problem else {}),
         **origin(study.device),
     }
@@ -156,6 +165,23 @@ def _run_trial(study: Study, content: dict[str, Any], sampler: optuna.Study, dea
 
 def _mean(results: list[dict[str, Any]], key: str) -> float:
     return float(sum(row[key] for row in results) / len(results))
+
+
+def _searched(study: Study, settings: dict[str, Any]) -> dict[str, Any]:
+    """Selects the settings that are in the model's space."""
+    return {key: settings[key] for key in SPACES[study.model]}
+
+
+def _next_path(study: Study, content: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns GlobalGNN's best body with the next global path, once half of the budget went into bodies."""
+    if study.model != OURS:
+        return None
+    trials = content["trials"]
+    half = len(ended(trials)) >= study.trials / 2 or sum(trial["seconds"] for trial in trials) >= study.limit / 2
+    bodies = [trial["settings"] for trial in ranked_trials(content) if trial["settings"]["global_layers"] == 0]
+    tried = [trial["settings"] for trial in ended(trials)]
+    left = ({**body, **path} for body in bodies for path in PATHS if {**body, **path} not in tried)
+    return next(left, None) if half else None
 
 
 # Optuna
@@ -177,14 +203,16 @@ def _make_sampler(study: Study, content: dict[str, Any]) -> optuna.Study:
     space: dict[str, optuna.distributions.BaseDistribution] = {
         key: optuna.distributions.CategoricalDistribution(choices) for key, choices in SPACES[study.model].items()
     }
-    for row in tried:
+    bodies = [row for row in tried if study.model != OURS or row["settings"]["global_layers"] == 0]
+    for row in bodies:
         means = [sum(row["val"][: step + 1]) / (step + 1) for step in range(len(row["val"]))]
         told = optuna.trial.create_trial(
-            state=_state(row["state"]), value=row["value"], params=row["settings"], distributions=space,
+            state=_state(row["state"]), value=row["value"], params=_searched(study, row["settings"]),
+            distributions=space,
             intermediate_values=dict(enumerate(means)),
         )  # fmt: skip
         sampler.add_trial(told)
-    settings_tried = [row["settings"] for row in tried]
+    settings_tried = [_searched(study, row["settings"]) for row in bodies]
     for recipe in RECIPES[study.model]:
         if recipe not in settings_tried:
             sampler.enqueue_trial(recipe)
@@ -203,7 +231,8 @@ def _ask(study: Study, content: dict[str, Any], sampler: optuna.Study) -> tuple[
     tried = [row for row in content["trials"] if row["state"] == "complete"]
     for left in reversed(range(20)):
         trial = sampler.ask()
-        values = {key: trial.suggest_categorical(key, choices) for key, choices in SPACES[study.model].items()}
+        values: dict[str, Any] = {key: trial.suggest_categorical(key, choices) for key, choices in SPACES[study.model].items()}
+        values |= OFF if study.model == OURS else {}
         same = [row for row in tried if row["settings"] == values]
         if not same or left == 0:
             break

@@ -3,7 +3,8 @@ models.
 
 A space lists the values of each setting.  A key is a setting of :class:`phgcn.train.Settings` or, where the training has no
 such setting, an argument of the model's class.  :data:`RECIPES` are tried first, in this order, on every graph: what the
-model's authors used, or what is known to work; five for each model, so that a small budget is well spent on all alike.
+model's authors used, or what is known to work, so that a small budget is well spent on all alike.  GlobalGNN is searched in two
+steps, each with half of the trials and of the time: bodies without a global path, then the best of them with :data:`PATHS`.
 """
 
 from __future__ import annotations
@@ -77,16 +78,7 @@ _STRONG: Space = {
 }
 
 SPACES: dict[str, Space] = {
-    OURS: {
-        "local": ("gcn", "sage", "gat", "none"),
-        **_STRONG,
-        "global_layers": (1, 2),
-        "global_at": ("top", "each"),
-        "global_dropout": (0.0, 0.3, 0.5),
-        "mass": (False, True),
-        "decay": (0.3, 1.0, 3.0),
-        "local_epochs": (0, 100, 300),
-    },
+    OURS: {"local": ("gcn", "sage", "gat", "none"), **_STRONG},  # of its body; the global path is one of PATHS
     "strong-gcn": _STRONG,
     "strong-sage": _STRONG,
     "strong-gat": _STRONG,
@@ -142,11 +134,34 @@ _MINESWEEPER = {"num_layers": 12, "hidden_channels": 64, "norm": "batch", "resid
                 "learning_rate": 0.01, "weight_decay": 0.0}  # fmt: skip
 _WEBKB = {"num_layers": 2, "hidden_channels": 64, "norm": "none", "residual": True, "dropout": 0.5, "learning_rate": 0.01,
           "weight_decay": 5e-3}  # fmt: skip
+_WORDS = {"num_layers": 2, "hidden_channels": 64, "norm": "none", "residual": True, "jk": "sum", "input_dropout": 0.5,
+          "dropout": 0.5, "learning_rate": 0.01, "weight_decay": 5e-4, "normalise": True}  # fmt: skip
+_WORDS_ALONE = {"num_layers": 2, "hidden_channels": 64, "norm": "layer", "residual": False, "jk": "sum", "input_dropout": 0.2,
+                "dropout": 0.7, "learning_rate": 0.002, "weight_decay": 1e-3, "normalise": True}  # fmt: skip
 _BODIES = [_WEBKB, _MINESWEEPER, _SQUIRREL, _CITATION, _CHAMELEON]
 _PLAIN = {"jk": "last", "body": "residual", "input_dropout": 0.0, "normalise": False}
-_TOP = {"global_layers": 2, "global_at": "top", "global_dropout": 0.0, "mass": True, "decay": 1.0, "local_epochs": 0}
-_TOP_LATER = {**_TOP, "local_epochs": 300}
-_EACH = {**_TOP, "global_layers": 1, "global_at": "each", "mass": False}
+
+OFF: dict[str, Any] = {
+    "global_layers": 0,
+    "global_at": "top",
+    "global_dropout": 0.0,
+    "mass": False,
+    "decay": 1.0,
+    "local_epochs": 0,
+}
+"""GlobalGNN without a global path."""
+_TOP = {**OFF, "global_layers": 2, "mass": True}
+_EACH = {**OFF, "global_layers": 1, "global_at": "each"}
+_LATER = {"local_epochs": 800}  # when the local network no longer improves
+PATHS: list[dict[str, Any]] = [
+    {**_TOP, **_LATER},
+    _EACH,
+    {**_TOP, "global_layers": 1, "mass": False, **_LATER},
+    _TOP,
+    {**_EACH, "mass": True, "global_dropout": 0.3},
+    {**_TOP, "decay": 3.0, "global_dropout": 0.3, **_LATER},
+]
+"""The global paths that GlobalGNN's best bodies are tried with, in this order."""
 
 
 def _recipes(common: dict[str, Any], *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -156,15 +171,17 @@ def _recipes(common: dict[str, Any], *rows: tuple[Any, ...]) -> list[dict[str, A
 
 
 RECIPES: dict[str, list[dict[str, Any]]] = {
-    # The body of each strong baseline, with the global path of the study that GlobalGNN comes from.
+    # The body of each strong baseline, and two for features of words: propagation joined with the node's own, and none.
     OURS: [
-        {**_PLAIN, "local": local, **body, **path}
-        for local, body, path in (
-            ("sage", _WEBKB, _TOP_LATER),
-            ("gcn", _MINESWEEPER, _TOP),
-            ("gcn", _SQUIRREL, _EACH),
-            ("gcn", _CITATION, _TOP_LATER),
-            ("gcn", _CHAMELEON, _TOP),
+        {**_PLAIN, "local": local, **body}
+        for local, body in (
+            ("sage", _WEBKB),
+            ("gcn", _WORDS),
+            ("none", _WORDS_ALONE),
+            ("gcn", _MINESWEEPER),
+            ("gcn", _SQUIRREL),
+            ("gcn", _CHAMELEON),
+            ("gcn", _CITATION),
         )
     ],
     **{f"strong-{local}": [_PLAIN | body for body in _BODIES] for local in ("gcn", "sage", "gat", "mlp")},
@@ -218,5 +235,3 @@ RECIPES: dict[str, list[dict[str, Any]]] = {
 MODELS = tuple(SPACES)
 HEAD_OFF = "head-off"
 """A row of the table: the settings chosen for GlobalGNN, trained without its global path."""
-OFF = {"global_layers": 0, "local_epochs": 0}
-"""What the head-off row changes."""
