@@ -54,6 +54,15 @@ def test_joined_clouds_have_the_bits_of_clouds_alone(method, dim, dtype):
             assert torch.equal(got[own], want), int(graph)
 
 
+def test_joined_clouds_of_many_dimensions_have_the_bits_of_clouds_alone():
+    points, values, batch = some_clouds(6, torch.float32, heads=1)
+    together = run(points, values, "lattice", batch)
+    for graph in batch.unique():
+        own = batch == graph
+        for got, want in zip(together, run(points[own], values[own], "lattice"), strict=True):
+            assert torch.equal(got[own], want), int(graph)
+
+
 def test_small_clouds_are_joined_and_others_are_not():
     sizes = [3, 4, SMALL + 1, 5, 1, 6, 7]
     ends = np.cumsum(sizes).tolist()
