@@ -15,6 +15,8 @@ TITLES = {
     "geom-gcn-s": "Geom-GCN-S",
     "gat-eda": "GAT-EDA",
     "mlp": "MLP",
+    "gcn-residual": "GCN + own channel",
+    "gat-eda-residual": "GAT-EDA + own channel",
     "phgcn": "**PH-GCN**",
     "phgcn-residual": "**PH-GCN + own channel**",
 }
@@ -183,6 +185,19 @@ def split_overlap(measured: dict) -> list[str]:
 
     rows = [[g, str(by_protocol[g, "paper"]["tuned_splits"]), *(cell(g, p) for p in ("paper", "geom"))] for g in graphs]
     return table(["graph", "splits tuned on", "later splits of `paper`", "splits of `geom`"], rows)
+
+
+def within_class(measured: dict) -> list[str]:
+    """Means over splits of the share of the variance that lies within classes, before and after training."""
+    paths = {"values": "values", "structural": "structural path", "global": "global path"}
+
+    def mean(graph: str, when: str, path: str) -> str:
+        found = [r[when][path] for r in measured["rows"] if r["graph"] == graph]
+        return f"{sum(found) / len(found):.2f}"
+
+    graphs = list(dict.fromkeys(r["graph"] for r in measured["rows"]))
+    rows = [[g, when, *(mean(g, when, path) for path in paths)] for g in graphs for when in ("before", "after")]
+    return table(["graph", "training", *paths.values()], rows)
 
 
 # Experiments

@@ -2,7 +2,7 @@ r"""How far the approximate methods are from exact attention on the embeddings o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from ..lattice.scheme import MAX_DIMENSION
 from .prediction import choose_trial, logits
 from .run import Run
 
-METHODS = ("lattice", "lattice-fine", "separable")
+METHODS: tuple[Literal["lattice", "lattice-fine", "separable"], ...] = ("lattice", "lattice-fine", "separable")
 
 
 def attention_errors(run: Run, data: Data, samples: int = 512, seed: int = 0) -> list[dict[str, Any]]:
@@ -37,14 +37,15 @@ def attention_errors(run: Run, data: Data, samples: int = 512, seed: int = 0) ->
 
 def _layer_rows(layer: int, call: AttentionCall, samples: int, seed: int) -> list[dict[str, Any]]:
     heads = count_heads(call.positions, call.values)
-    cloud = call._replace(positions=add_heads(call.positions, heads), values=add_heads(call.values, heads))._asdict()
+    positions, values = add_heads(call.positions, heads), add_heads(call.values, heads)
+    rest: dict[str, Any] = {"decay": call.decay, "batch": call.batch, "queries": call.queries, "query_batch": call.query_batch}
     dim = call.positions.size(-1)
     measured = {
-        method: attention_error(**cloud | {"method": method}, samples=samples, seed=seed)
+        method: attention_error(positions, values, **rest, method=method, backend=call.backend, samples=samples, seed=seed)
         for method in METHODS
         if dim <= MAX_DIMENSION
     }
-    spread = _spread(cloud["positions"], call.decay)
+    spread = _spread(positions, call.decay)
     return [
         {
             "layer": layer,
