@@ -24,7 +24,9 @@ from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Separable
 from .blur import StencilRows, blur, blur_levels, direct_rows, pass_rows
 from .index import Corners, Level, coarsen, index, lay_out, planned_vertices
+from .join import join_clouds
 from .locate import (
+    NOT_JOINED,
     Coordinates,
     Frame,
     Simplices,
@@ -95,12 +97,18 @@ class Cloud:
         head (int), key_slice, query_slice (slice): Where its keys and queries lie among all packed points.
         points (np.ndarray): Its keys, then its queries if these are not the keys themselves, :math:`(P, D)`.
         first_query (int): The number of the first query among its points; 0 where the keys attend to themselves.
+        starts (np.ndarray): The first points of small clouds that are joined, and go through one lattice far apart from each
+            other; empty for one cloud.
         plan (list[CloudPlan]): The plan of each lattice.
         planned (bool): Whether the plan is filled in.
     """
 
-    def __init__(self, place: tuple[int, slice, slice], points: np.ndarray, first_query: int, plan, planned: bool) -> None:
+    def __init__(
+        self, place: tuple[int, slice, slice], points: np.ndarray, first_query: int, plan, planned: bool,
+        starts: np.ndarray = NOT_JOINED,
+    ) -> None:  # fmt: skip
         self.head, self.key_slice, self.query_slice = place
+        self.starts = starts
         self.points, self.first_query = points, first_query
         self.plan: list[CloudPlan] = plan
         self.planned = planned
@@ -108,6 +116,8 @@ class Cloud:
     @cached_property
     def is_one_point(self) -> bool:
         """Whether all points coincide and attend to themselves."""
+        if len(self.starts) > 0:
+            return False
         first, last = self.points[0], self.points[-1]
         return self.attends_to_itself and np.array_equal(first, last) and bool((self.points == first).all())
 
@@ -148,19 +158,20 @@ def _clouds(
     slices = [(k, q) for k, q in groups.slices(more_than=call.more_than) if k.stop > k.start and q.stop > q.start]
     lattices = call.scheme.lattices if isinstance(call.scheme, MultiScale) else 1
     sizes = [k.stop - k.start + (0 if itself else q.stop - q.start) for k, q in slices]
-    scratch = [] if plan else zeros(plan_shapes(points.positions, 1, max(sizes, default=0), call.scheme))
+    scratch = [] if plan else zeros(plan_shapes(points.positions, 1, max(keys if itself else 0, *sizes, 0), call.scheme))
     number = 0
     for head in range(heads):
-        for (k, q), size in zip(slices, sizes, strict=True):
-            cloud_points = packed.keys[head, k]
+        joined = join_clouds(packed.keys[head], slices, call.scheme) if itself else [(pair, NOT_JOINED) for pair in slices]
+        for (k, q), starts in joined:
+            cloud_points, size = packed.keys[head, k], k.stop - k.start
             if not itself:
-                cloud_points = np.concatenate([cloud_points, packed.queries[head, q]])
+                cloud_points, size = np.concatenate([cloud_points, packed.queries[head, q]]), size + q.stop - q.start
             begin = head * (keys + queries) + k.start + (0 if itself else q.start)
             parts = [
                 plan_of_cloud(plan, lattice, number, begin, size) if plan else plan_of_cloud(scratch, lattice, 0, 0, size)
                 for lattice in range(lattices)
             ]
-            yield Cloud((head, k, q), cloud_points, 0 if itself else k.stop - k.start, parts, planned)
+            yield Cloud((head, k, q), cloud_points, 0 if itself else k.stop - k.start, parts, planned, starts)
             number += 1
 
 
@@ -172,7 +183,7 @@ def _add_floor(cloud: Cloud, rows: np.ndarray, out: np.ndarray, call: FilterCall
 
 def _lattice(cloud: Cloud, number: int, finest: int, spacing: float, hops: tuple[int, ...], gap: int) -> Lattice:
     """Lays a lattice over a cloud: fills in the plan, or reads it."""
-    frame, plan = kuhn_coordinates(cloud.points, spacing, hops, number), cloud.plan[number]
+    frame, plan = kuhn_coordinates(cloud.points, spacing, hops, number, cloud.starts), cloud.plan[number]
     if not cloud.planned:
         locate(frame, finest, plan)
         index(frame, planned_simplices(plan), finest, plan)
@@ -201,7 +212,7 @@ def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiSca
         if cloud.attends_to_itself:
             self_term -= self_weights(lattice.frame, _self_tables(scheme, cloud), finest)
     if finest > 0:
-        near_field(find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest), rows, out)
+        near_field(find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts), rows, out)
     if cloud.attends_to_itself:
         add_self_term(self_term, rows, out)
 
@@ -224,7 +235,7 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
     if cloud.attends_to_itself:
         add_self_term(self_term, grads, into.rows)
     if finest > 0:
-        near = find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest)
+        near = find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts)
         if cloud.attends_to_itself:
             near_field(near, grads, into.rows, (grads, rows), (rows, grads), into.keys)
         else:
@@ -236,6 +247,8 @@ def _finest_level(cloud: Cloud, scheme: MultiScale) -> int:
     if cloud.planned:
         return int(cloud.plan[0].sizes[0])
     fitted = multiscale_weights(scheme, cloud.points.shape[1])
+    if len(cloud.starts) > 0:
+        return finest_level(scheme, fitted, lambda radius: 0.0)  # clouds are joined only if they have few points
     return finest_level(scheme, fitted, lambda radius: mean_pairs(cloud.exact, cloud.first_query, radius, scheme.pairs))
 
 

@@ -91,6 +91,10 @@ def index(frame: Frame, simplices: Simplices, level: int, plan: CloudPlan) -> No
         list_corners, cubes, grain, frame.w, frame.base, 0.5**level, simplices.point, simplices.order, simplices.cube_start,
         keys.multiplier, first, key, coordinate, plan.corner,
     )  # fmt: skip
+    if len(frame.apart) > 0:
+        apart = np.repeat(frame.apart[simplices.point[simplices.cube_start[:-1]]] >> level, counts)
+        key += apart.astype(np.uint64) * keys.multiplier[0]
+        coordinate[:, 0] += apart.astype(np.int32)
     found = merge(key, coordinate, keys)
     plan.sizes[2:] = len(found.source), len(found.coordinate)
     plan.source[: len(found.source)] = found.source

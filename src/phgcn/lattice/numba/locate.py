@@ -24,6 +24,10 @@ TILES = 16
 """Points that a thread maps at least, and tiles that it locates."""
 
 
+NOT_JOINED = np.empty(0, np.int64)
+"""The first points of joined clouds, where there is one cloud."""
+
+
 class Coordinates(NamedTuple):
     r"""Coordinates of points, in double precision: a far offset of all points costs no accuracy.
 
@@ -45,6 +49,8 @@ class Frame(NamedTuple):
         extent (np.ndarray): The highest coordinate of a point, counted from the base, :math:`(D,)`.
         matrix (np.ndarray): From positions to Kuhn coordinates, :math:`(D, D)`.
         reach (int): How many hops the widest stencil spans.
+        apart (np.ndarray): Where clouds are joined, what is added to the first coordinate of each point's vertices on level 0,
+            so that no stencil reaches from one cloud to another, int64, :math:`(P,)`; empty for one cloud.
     """
 
     w: np.ndarray
@@ -52,6 +58,7 @@ class Frame(NamedTuple):
     extent: np.ndarray
     matrix: np.ndarray
     reach: int
+    apart: np.ndarray
 
     def keys(self, level: int) -> Keys:
         """Chooses the keys of the vertices of a level."""
@@ -90,13 +97,25 @@ def double_precision(points: np.ndarray) -> Coordinates:
     return map_points(points, np.eye(dim), np.zeros(dim))
 
 
-def kuhn_coordinates(points: np.ndarray, spacing: float, hops: tuple[int, ...], lattice: int) -> Frame:
-    """Maps points (P, D) to Kuhn coordinates of level 0; ``hops`` are those of all levels."""
+def kuhn_coordinates(
+    points: np.ndarray, spacing: float, hops: tuple[int, ...], lattice: int, starts: np.ndarray = NOT_JOINED
+) -> Frame:
+    """Maps points (P, D) to Kuhn coordinates of level 0; ``hops`` are those of all levels, ``starts`` the first points of
+    joined clouds, if any."""
     dim, coarsest = points.shape[1], 2 ** (len(hops) - 1)
     matrix = kuhn_matrix(dim).numpy() / spacing
     w, low, high = map_points(points, matrix, origin(dim, lattice).numpy() * coarsest)
+    if len(starts) == 0:
+        base = (np.floor(low / coarsest) - max(hops) - MARGIN) * coarsest
+        return Frame(w, base, high - base, matrix, max(hops), NOT_JOINED)
+    # As each cloud alone: coordinates count from its own base.
+    low, high = np.minimum.reduceat(w, starts), np.maximum.reduceat(w, starts)
     base = (np.floor(low / coarsest) - max(hops) - MARGIN) * coarsest
-    return Frame(w, base, high - base, matrix, max(hops))
+    width = (np.floor((high - base)[:, 0] / coarsest).astype(np.int64) + max(hops) + MARGIN + 1) * coarsest
+    apart, sizes = np.cumsum(width) - width, np.diff(starts, append=len(points))
+    extent = (high - base).max(axis=0)
+    extent[0] = apart[-1] + (high - base)[-1, 0]
+    return Frame(w - np.repeat(base, sizes, axis=0), np.zeros(dim), extent, matrix, max(hops), np.repeat(apart, sizes))
 
 
 def cube_keys(w: np.ndarray, base: np.ndarray, scale: float, keys: Keys) -> np.ndarray:
@@ -109,7 +128,10 @@ def cube_keys(w: np.ndarray, base: np.ndarray, scale: float, keys: Keys) -> np.n
 def locate(frame: Frame, level: int, plan: CloudPlan) -> None:
     """Finds the simplices of all points on a level, and writes them into the plan."""
     keys, scale = frame.keys(level), 0.5**level
-    key, point = sort_keys(cube_keys(frame.w, frame.base, scale, keys), keys.bits)
+    cube = cube_keys(frame.w, frame.base, scale, keys)
+    if len(frame.apart) > 0:
+        cube += (frame.apart >> level).astype(np.uint64) * keys.multiplier[0]
+    key, point = sort_keys(cube, keys.bits)
     start = run_starts(key)
     plan.point[:] = point
     plan.cube_start[: len(start)] = start

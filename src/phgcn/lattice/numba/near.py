@@ -23,7 +23,7 @@ from ...kernels.threads import run_rows
 from ..coefficients import FADE_START, MultiScaleWeights
 from ..levels import mean_pairs_cell
 from .keys import Keys, choose_keys, wrap_keys
-from .locate import Coordinates, cube_keys
+from .locate import NOT_JOINED, Coordinates, cube_keys
 from .sorting import lower_bound, run_starts, sort_keys
 
 CELL_DIMENSIONS = 4
@@ -72,7 +72,10 @@ class NearField(NamedTuple):
         return self._replace(target=self.source, source=self.target)
 
 
-def find_cells(points: np.ndarray, exact: Coordinates, first_query: int, fitted: MultiScaleWeights, level: int) -> NearField:
+def find_cells(
+    points: np.ndarray, exact: Coordinates, first_query: int, fitted: MultiScaleWeights, level: int,
+    starts: np.ndarray = NOT_JOINED,
+) -> NearField:  # fmt: skip
     """Sorts points into cells: the queries, from ``first_query`` on, are the targets; without queries all points are both.
 
     Args:
@@ -81,16 +84,20 @@ def find_cells(points: np.ndarray, exact: Coordinates, first_query: int, fitted:
         first_query (int): The number of the first query; 0 if there are none.
         fitted (MultiScaleWeights): The weights.
         level (int): The finest level used.
+        starts (np.ndarray): The first points of joined clouds, if any.
     """
     radius, dim = fitted.radius[level], min(points.shape[1], CELL_DIMENSIONS)
-    keys = wrap_keys((exact.high - exact.low)[:dim] / radius + 4)
-    base = (np.floor(exact.low / radius) - 1) * radius
+    w, base, extent, apart = count_cells(exact, radius, starts)
+    keys = wrap_keys(extent[:dim])
     prefix = np.array(list(itertools.product((-1, 0, 1), repeat=dim - 1)), np.int64).reshape(3 ** (dim - 1), -1)
     fade = 1 / (radius**2 * (1 - FADE_START**2))
     constants = np.array([radius**2, fade, fitted.rate, *fitted.amplitude[level]], points.dtype)
 
     def cells(places: slice) -> Cells:
-        key, point = sort_keys(cube_keys(exact.w[places], base, 1 / radius, keys), keys.bits)
+        cube = cube_keys(w[places], base, 1 / radius, keys)
+        if len(apart) > 0:
+            cube += apart.astype(np.uint64) * keys.multiplier[0]
+        key, point = sort_keys(cube, keys.bits)
         start = run_starts(key)
         return Cells(key[start[:-1]], start.astype(np.int32), point, coordinate_lines(take(point, points[places])))
 
@@ -98,6 +105,21 @@ def find_cells(points: np.ndarray, exact: Coordinates, first_query: int, fitted:
         both = cells(slice(None))
         return NearField(both, both, keys.of_prefix(prefix), constants)
     return NearField(cells(slice(first_query, None)), cells(slice(first_query)), keys.of_prefix(prefix), constants)
+
+
+def count_cells(exact: Coordinates, radius: float, starts: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Returns positions, where cells count from, how many there are in each coordinate, and, where clouds are joined, what is
+    added to the first coordinate of each point's cell."""
+    if len(starts) == 0:
+        base = (np.floor(exact.low / radius) - 1) * radius
+        return exact.w, base, (exact.high - exact.low) / radius + 4, starts
+    low, high = np.minimum.reduceat(exact.w, starts), np.maximum.reduceat(exact.w, starts)
+    base, sizes = (np.floor(low / radius) - 1) * radius, np.diff(starts, append=len(exact.w))
+    extent = (high - low) / radius + 4
+    width = extent[:, 0].astype(np.int64) + 2
+    apart, highest = np.cumsum(width) - width, extent.max(axis=0)
+    highest[0] = width.sum()
+    return exact.w - np.repeat(base, sizes, axis=0), np.zeros(len(highest)), highest, np.repeat(apart, sizes)
 
 
 def near_field(near: NearField, rows=None, out=None, target_rows=(), source_rows=(), grad=None) -> None:
