@@ -11,6 +11,7 @@ from torch_geometric.nn import GATConv, GCNConv
 from phgcn import nn
 from phgcn.nn import MODELS, EDAConv, PHGCNConv
 from phgcn.nn.models import NodeModel, drop_features
+from phgcn.reproduce.benchmark import rivals as benchmark
 from phgcn.reproduce.geom_gcn import GeomGCN
 
 # GeomGCN takes relations too; GlobalGNN and others have signatures of their own.
@@ -25,7 +26,9 @@ def _model(name, *args, seed=0, **settings):
 
 def test_the_models_go_by_name():
     models = {"gcn": nn.GCN, "gat": nn.GAT, "gat-eda": nn.GATEDA, "phgcn": nn.PHGCN, "mlp": nn.MLP, "global-gnn": nn.GlobalGNN}
-    assert models | {f"geom-gcn-{letter}": GeomGCN for letter in "ips"} == MODELS
+    rivals = {"sgformer": "SGFormer", "polynormer": "Polynormer", "gps": "GPS", "linkx": "LINKX", "h2gcn": "H2GCN"}
+    models |= {f"geom-gcn-{letter}": GeomGCN for letter in "ips"}
+    assert models | {name: getattr(benchmark, title) for name, title in rivals.items()} == MODELS
     layers = {"gcn": GCNConv, "gat": GATConv, "gat-eda": EDAConv, "phgcn": PHGCNConv}
     for name, layer in layers.items():
         assert all(isinstance(conv, layer) for conv in _model(name, 5, 4, 3).convs)
