@@ -141,7 +141,7 @@ def test_killed_and_terminated_a_run_still_gives_the_same_bits(graph, tmp_path):
         _, said = process.communicate(timeout=60)
         assert process.returncode == code and not (cut / "result.json").exists()
         left = len(list(cut.glob(f"{trial}.state-*.safetensors")))
-        assert left == 1 or (left == 2 and number == signal.SIGKILL), "two if killed before the older one was removed"
+        assert 1 <= left <= 2 or (left == 3 and number == signal.SIGKILL), "three if killed before the oldest was removed"
     assert "--resume continues" in said and said.splitlines()[-1] == "phgcn: interrupted"
     call("train", graph, "--out", cut, "--resume")
     call("train", graph, "--splits", 2, *SETTINGS, "--out", whole)
