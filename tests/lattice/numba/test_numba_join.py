@@ -92,6 +92,9 @@ def test_thousands_of_tiny_graphs_take_few_lattices(method, monkeypatch):
     monkeypatch.setattr(numba_filter, "_lattice", lambda *rest: calls.append(1) or lattice(*rest))
     global_attention(points, values, decay=1.0, method=method, batch=batch)
     assert len(calls) == 1
-    begin = time.process_time()
-    global_attention(points, values, decay=1.0, method=method, batch=batch)
-    assert time.process_time() - begin < 0.5  # 1.1 s and more if each had its own
+    times = []
+    for _ in range(5):  # the quickest counts: what else the process does may come in between
+        begin = time.process_time()
+        global_attention(points, values, decay=1.0, method=method, batch=batch)
+        times.append(time.process_time() - begin)
+    assert min(times) < 0.5  # 1.1 s and more if each had its own
