@@ -33,9 +33,20 @@ class Rival(torch.nn.Module):
         if edge_index is not self._edges:
             for layer in self.modules():
                 if isinstance(layer, GCNConv):
-                    layer.cached, layer._cached_edge_index = True, None
+                    forget_edges(layer)
             self._edges = edge_index
         return x if x.layout == torch.strided else x.to_dense()
+
+
+@torch.no_grad()
+def forget_edges(layer: GCNConv) -> None:
+    """Lets a GCN layer keep the next edges that it normalises.  Only a reset makes PyG's layer forget those it has kept: its
+    parameters and the random numbers are put back afterwards."""
+    layer.cached = True
+    kept = {name: value.clone() for name, value in layer.state_dict().items()}
+    with torch.random.fork_rng():
+        layer.reset_parameters()
+    layer.load_state_dict(kept)
 
 
 def one_graph(x: Tensor) -> Tensor:
@@ -110,7 +121,7 @@ class Polynormer(Rival):
         self.set_global(True)
 
     def set_global(self, on: bool) -> None:
-        """Switches attention on or off; without it the output is that of the local layers."""
+        """Switches attention on or off, as PyG's own example does; without it the output is that of the local layers."""
         self.model._global = on
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
