@@ -69,7 +69,7 @@ def train(
     Without `--model` it is global-gnn, with settings that suit the graph. Prints the settings and where each comes from, then
     the test metric of the epoch with the smallest validation loss or the best validation metric (`--set select=...`), and
     whether global attention is used. Writes weights, curves, settings and `result.json` into a folder. A run that was cut off
-    continues with `--resume`, to the same result.
+    continues with `--resume`, to the same result; a finished one with `--resume` and more epochs or patience.
 
     Examples:
 
@@ -79,11 +79,15 @@ def train(
 
     - `phgcn train texas --out runs/texas --resume`
 
+    - `phgcn train texas --out runs/texas --resume --set epochs=2000`
+
     - `phgcn train my-graph/ --model gat --splits 3 --set heads=4 --set learning_rate=0.01`
     """
     from ..train import Run, find
+    from ..train.compiling import missing_kernels
     from ..train.settings import Resolved, keys
-    from .display import TrainingDisplay, show_result
+    from .display import show_result
+    from .progress import TrainingDisplay
 
     options_given = {
         "model": model, "protocol": protocol, "splits": splits, "repeats": repeats, "seed": seed, "metric": metric,
@@ -101,7 +105,9 @@ def train(
     with TrainingDisplay(run.plan) as display:
         display.say(_heading(run.plan, data, resolved))
         try:
+            display.compile(missing_kernels(run.plan, int(data.num_nodes)))
             result = run.train(data, display.on_epoch, tensorboard)
+            display.trial_ended()
         except KeyboardInterrupt:
             display.say(f"the same command with --out {run.folder} --resume continues")
             raise
@@ -142,8 +148,12 @@ def _plan(
     return plan, data, resolved
 
 
+EXTENDED = ("epochs", "patience")
+"""Settings that a run may be given more of."""
+
+
 def _continued(folder: Path, graph: str, asked: dict[str, Any], config: Path | None, changes: list[str]) -> tuple[Run, Data]:
-    """Opens the run that is there, and its graph; what is asked for must be what it was begun with."""
+    """Opens the run that is there, and its graph; what is asked for must be what it was begun with, or more epochs."""
     from ..train import Run, find, resolve
     from ..train.graph import digest
     from ..train.settings import used
@@ -158,9 +168,12 @@ def _continued(folder: Path, graph: str, asked: dict[str, Any], config: Path | N
     if config is not None or changes:
         source = config if config is not None else folder / "config.toml"
         settings = resolve(run.plan.model, None, source, changes).settings
-        for key, value in used(settings, run.plan.model).items():
-            if getattr(run.plan.settings, key) != value:
+        changed = {k: v for k, v in used(settings, run.plan.model).items() if getattr(run.plan.settings, k) != v}
+        for key, value in changed.items():
+            if key not in EXTENDED:
                 raise ValueError(f"{folder}: was begun with {key} {getattr(run.plan.settings, key)!r}, not {value!r}")
+        if changed:
+            run.extend(**changed)
     return run, data
 
 
@@ -195,7 +208,8 @@ def tune(
     """Look for good settings: heads, dropouts and learning rate.
 
     Trials are compared by validation loss; test nodes are never seen. The study is a SQLite file: run the command in
-    several terminals at once, or again another day, and all of them work on the same study. Writes `config.toml`.
+    several terminals at once, or again another day, and all of them work on the same study. Writes `config.toml`, all settings
+    but `epochs`: trials may be shorter than the training that follows.
 
     Examples:
 
@@ -206,12 +220,15 @@ def tune(
     - `phgcn train texas --config tune/texas/config.toml`
     """
     from ..train import tune as search
-    from .display import TuningDisplay, show_tuning
+    from ..train.compiling import missing_kernels
+    from .display import show_tuning
+    from .progress import TuningDisplay
 
     options_given = {"model": model, "protocol": protocol, "splits": splits, "seed": seed}
     asked = {key: value for key, value in options_given.items() if value is not None}
     plan, data, _ = _plan(graph, asked, config, changes or [], directed, device)
     folder = out or Path("tune") / f"{data.name}-{plan.model}-{plan.protocol}"
     with TuningDisplay(trials) as display:
-        result = search(folder, plan, data, trials, also or [], display.update)
+        display.compile(missing_kernels(plan, int(data.num_nodes)))
+        result = search(folder, plan, data, trials, also or [], display.update, without=("epochs",))
     show_tuning(result, as_json)
