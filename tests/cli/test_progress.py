@@ -59,7 +59,7 @@ def test_after_the_first_epochs_it_is_said_how_long_all_may_take(clock, capsys):
         train(display, clock, [60.0, 2.0, 2.0, 2.0, 2.0])
     said = [line for line in lines(capsys) if line.startswith("an epoch takes")]
     assert said == [
-        "an epoch takes 2.0 s: at most 5 h 33 min for 10 trainings of 1000 epochs, less where 100 epochs bring nothing better; "
+        "an epoch takes 2.0 s: at most 5 h 33 min for 10 trainings of 1,000 epochs, less where 100 epochs bring nothing better; "
         "--splits 1 or --set epochs=... takes less"
     ]
 
@@ -67,7 +67,7 @@ def test_after_the_first_epochs_it_is_said_how_long_all_may_take(clock, capsys):
 def test_slow_epochs_are_announced_after_the_second(clock, capsys):
     with TrainingDisplay(plan(splits=1)) as display:
         train(display, clock, [80.0, 70.0])
-    assert "an epoch takes 1 min 10 s: at most 19 h 24 min for 1 training of 1000 epochs" in capsys.readouterr().err
+    assert "an epoch takes 1 min 10 s: at most 19 h 24 min for 1 training of 1,000 epochs" in capsys.readouterr().err
 
 
 def test_the_time_left_follows_the_epochs_of_trainings_that_have_ended(clock, capsys):

@@ -106,9 +106,11 @@ class TrainingDisplay(Display):
         """Says what an epoch takes, how long the whole may take, and how to take less if that is long."""
         settings, whole = self.plan.settings, self._epochs_left(progress) * self.pace.seconds
         trials = f"{len(self.trials)} trainings" if len(self.trials) > 1 else "1 training"
-        text = f"an epoch takes {_epoch_time(self.pace.seconds)}: at most {duration(math.ceil(whole))} for {trials} of {settings.epochs} "
-        text += f"epochs, less where {settings.patience} epochs bring nothing better"
-        return text + ("; --splits 1 or --set epochs=... takes less" if whole > LONG else "")
+        return (
+            f"an epoch takes {_epoch_time(self.pace.seconds)}: at most {duration(math.ceil(whole))} for {trials} of "
+            f"{settings.epochs:,} epochs, less where {settings.patience} epochs bring nothing better"
+            + ("; --splits 1 or --set epochs=... takes less" if whole > LONG else "")
+        )
 
     def _text(self, progress: EpochProgress) -> str:
         train_loss, val_loss, val_metric, _ = progress.row

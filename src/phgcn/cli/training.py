@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..train.run import Plan, Run
     from ..train.settings import Resolved
 
-DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "splits": 10, "repeats": 1, "seed": 0}
+DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "repeats": 1, "seed": 0}
 
 Model = Annotated[
     str | None, typer.Option("--model", help=f"One of the models below. \\[default: {DEFAULT_MODEL}]", show_default=False)
@@ -42,7 +42,10 @@ def train(
     graph: options.Graph,
     model: Model = None,
     protocol: Protocol = None,
-    splits: Annotated[int | None, typer.Option(help="How many splits. \\[default: 10]", show_default=False)] = None,
+    splits: Annotated[
+        int | None,
+        typer.Option(help="How many splits. \\[default: 10; 3 or 1 of a large graph on a CPU]", show_default=False),
+    ] = None,
     repeats: Annotated[int | None, typer.Option(help="Trainings per split. \\[default: 1]", show_default=False)] = None,
     seed: Annotated[
         int | None, typer.Option(help="What all randomness follows from. \\[default: 0]", show_default=False)
@@ -120,6 +123,8 @@ def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
     from ..train.settings import describe_sources, used
 
     lines = [f"{plan.model} on {data.name}; settings by source", *describe_sources(resolved, plan.model)]
+    trainings = f"{plan.splits} splits" + (f" x {plan.repeats} trainings" if plan.repeats > 1 else "")
+    lines.append(f"{trainings} of protocol {plan.protocol}, at most {plan.settings.epochs:,} epochs each")
     if used(plan.settings, plan.model).get("method") == "auto":
         choice = explain_method(int(data.num_nodes), plan.settings.embedding_dim, plan.device)
         lines.append(f"method = auto picks {choice}")
@@ -132,6 +137,7 @@ def _plan(
     """Makes the plan of a new run; returns its graph and its settings with their sources too."""
     from ..data import public_masks, splits
     from ..train import Plan, find, resolve, suit_settings
+    from ..train.affordable import afford
     from ..train.graph import default_metric
     from ..train.settings import read
 
@@ -142,7 +148,9 @@ def _plan(
     source, data = find(graph, directed)
     wanted.setdefault("metric", default_metric(data))
     suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
-    resolved = resolve(wanted["model"], str(data.name), config, changes, suited)
+    affordable = afford(data, device)
+    wanted.setdefault("splits", affordable.splits)
+    resolved = resolve(wanted["model"], str(data.name), config, changes, affordable.limit(suited))
     plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
     splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
     return plan, data, resolved
