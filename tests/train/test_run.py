@@ -146,7 +146,8 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         ({"splits": 0}, "splits is 0; allowed: 1 to 1000"),
         ({"repeats": 2000}, "repeats is 2000; allowed"),
         ({"seed": -1}, "seed is -1; allowed"),
-        ({"metric": "f1"}, "metric is 'f1'; allowed"),
+        ({"metric": "mae"}, "metric is 'mae'; allowed: accuracy, roc_auc, f1"),
+        ({"task": "ranking"}, "task is 'ranking'; allowed: classification, regression, multilabel"),
         ({"device": "moon"}, "device is 'moon'; allowed: cpu"),
     ],
 )

@@ -6,9 +6,11 @@ from .prediction import evaluate, predict
 from .run import EpochProgress, Plan, Run
 from .settings import Resolved, Settings, resolve
 from .suited import Suited, suit_settings
+from .tasks import TASKS, TaskKind, find_task
 from .tuning import TrialReport, tune
 
 __all__ = [
+    "TASKS",
     "EpochProgress",
     "Plan",
     "Resolved",
@@ -16,11 +18,13 @@ __all__ = [
     "Settings",
     "Suited",
     "Task",
+    "TaskKind",
     "Training",
     "TrainingError",
     "TrialReport",
     "evaluate",
     "find",
+    "find_task",
     "predict",
     "resolve",
     "suit_settings",

@@ -11,7 +11,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..data import load_graph
+from ..data.labels import task_of
 from ..data.names import known_graph, metric_of
+from .tasks import find_task
 
 MAX_DENSE_BYTES = 2**32
 """Features on a GPU are stored dense up to this size."""
@@ -24,8 +26,20 @@ def find(source: str, directed: bool = False) -> tuple[str, Data]:
 
 
 def default_metric(data: Data) -> str:
-    """Returns the name of the metric that is usual for the graph."""
-    return metric_of(str(data.name))
+    """Returns the name of the metric that is usual for the graph, or else for its task."""
+    usual, metrics = metric_of(str(data.name)), find_task(task_of(data.y)).metrics
+    return usual if usual in metrics else metrics[0]
+
+
+def check_task(data: Data, task: str) -> None:
+    """Refuses a graph whose labels are not for this task, or teach nothing."""
+    own = task_of(data.y)
+    if own != task:
+        raise ValueError(f"{data.name}: task is {task}, but the labels are those of {own}; allowed: {own}")
+    try:
+        find_task(task).check(data.y)
+    except ValueError as error:
+        raise ValueError(f"{data.name}: {error}") from None
 
 
 def class_names(data: Data) -> list[str]:

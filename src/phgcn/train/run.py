@@ -38,15 +38,20 @@ from . import settings as config
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
 from .global_path import ATTENTION, switch_global
 from .loop import CURVES, Task, Training, TrainingError
-from .metrics import METRICS
 from .recipe import check_amp
 from .result import run_result, split_result
 from .settings import Settings
+from .tasks import TaskKind, find_task
 
 FORMAT = 1
+ADDED = ("task",)
+"""Fields of :class:`Plan` that runs of earlier versions do not have; their defaults are what those did."""
 
 SAMPLE_EVERY = 25
 """Epochs between two samples of the global path: one costs about a forward pass, so that all cost about a hundredth."""
+
+KEPT = "prepared."
+"""The names of tensors in a file of weights that are no weights, but what was fitted to the training nodes, begin so."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,11 @@ class Plan:
         splits (int): How many splits. (default: :obj:`10`)
         repeats (int): Trainings per split, each from its own random weights. (default: :obj:`1`)
         seed (int): What splits, weights and dropout follow from. (default: :obj:`0`)
-        metric (str): ``"accuracy"`` or ``"roc_auc"``. (default: :obj:`"accuracy"`)
+        metric (str): What predictions are scored by, one of the task's. (default: :obj:`"accuracy"`)
         directed (bool): Whether edges keep their direction. (default: :obj:`False`)
         device (str): Where it is computed. (default: :obj:`"cpu"`)
         settings (Settings): Those of the model and its training.
+        task (str): What is predicted, a name of :data:`phgcn.train.tasks.TASKS`. (default: :obj:`"classification"`)
     """
 
     source: str
@@ -76,10 +82,12 @@ class Plan:
     directed: bool = False
     device: str = "cpu"
     settings: Settings = field(default_factory=Settings)
+    task: str = "classification"
 
     def __post_init__(self) -> None:
         find_model(self.model)
-        for name, value, allowed in (("protocol", self.protocol, PROTOCOLS), ("metric", self.metric, METRICS)):
+        metrics = find_task(self.task).metrics
+        for name, value, allowed in (("protocol", self.protocol, PROTOCOLS), ("metric", self.metric, metrics)):
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
         for name, count in (("splits", self.splits), ("repeats", self.repeats)):
@@ -171,7 +179,7 @@ class Run:
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ValueError(f"{folder / 'run.json'}: not a run of this version of phgcn")
         try:
-            given = {entry.name: about[entry.name] for entry in fields(Plan)}
+            given = {entry.name: about[entry.name] for entry in fields(Plan) if entry.name not in ADDED or entry.name in about}
             source = str(folder / "run.json")
             given["settings"] = config.change(Settings(), about["settings"], given["model"], source)
             return cls(folder, Plan(**given), about)
@@ -242,9 +250,10 @@ class Run:
 
     def model(self, trial: Trial) -> NodeModel:
         """The trained model of a trial, for predicting; without its global path if its best epoch was a local one."""
-        about, names = self.about["graph"], self.about["graph"]["classes"]
-        model = build_model(self.plan, about["features"], len(names), about["nodes"])
-        weights, result = read_tensors(self._weights(trial))
+        about, kind = self.about["graph"], find_task(self.plan.task)
+        model = build_model(self.plan, about["features"], kind.out_channels(len(about["classes"])), about["nodes"])
+        tensors, result = read_tensors(self._weights(trial))
+        weights = {name: value for name, value in tensors.items() if not name.startswith(KEPT)}
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
@@ -252,6 +261,15 @@ class Run:
         if result["best_epoch"] <= result.get("local_epochs", 0):
             switch_global(model, False)
         return model.eval()
+
+    def kind(self, trial: Trial) -> TaskKind:
+        """The task of a trial, with what was fitted to its training nodes."""
+        return find_task(self.plan.task).restored(self._kept(trial, "task."))
+
+    def _kept(self, trial: Trial, part: str) -> dict[str, Tensor]:
+        """Returns what was fitted to the training nodes of a trial, by name."""
+        tensors, start = read_tensors(self._weights(trial))[0], KEPT + part
+        return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
     def result(self) -> dict[str, Any]:
         """The result of a finished run."""
@@ -315,7 +333,8 @@ class Run:
         if training.state.attention:
             write_csv(self.folder / f"attention-{trial.name}.csv", ATTENTION, training.state.attention)
         training.save(last_state(self.folder, trial.name))  # before the result, which loads the best weights
-        write_tensors(self._weights(trial), training.state.best_weights, split_result(trial, training))
+        kept = {f"{KEPT}task.{name}": value for name, value in training.task.kind.tensors().items()}
+        write_tensors(self._weights(trial), training.state.best_weights | kept, split_result(trial, training))
 
 
 def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
@@ -328,13 +347,14 @@ def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
 
 def prepare(plan: Plan, data: Data) -> list[Task]:
     """Prepares the task of every split, on the plan's device."""
+    graphs.check_task(data, plan.task)
     x = graphs.features_on_device(data.x, plan.settings.normalise, plan.device)
     y, (edge_index, *edge_inputs) = data.y.to(plan.device), edges(plan, data)
-    tasks = []
+    classes, tasks = len(graphs.class_names(data)), []
     for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
         train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in (split.train, split.val, split.test))
-        classes = len(graphs.class_names(data))
-        tasks.append(Task(x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs)))
+        kind = find_task(plan.task).fitted(y[train], classes, plan.settings)
+        tasks.append(Task(x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs), kind))
     return tasks
 
 
@@ -344,7 +364,7 @@ def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
     return tuple(tensor.to(plan.device) for tensor in inputs)
 
 
-def build_model(plan: Plan, features: int, classes: int, nodes: int, **more: Any) -> NodeModel:
+def build_model(plan: Plan, features: int, outputs: int, nodes: int, **more: Any) -> NodeModel:
     """Builds the plan's model, with random weights; ``more`` are arguments of its class that are no settings."""
     entry = find_model(plan.model)
     arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed) | more
@@ -352,7 +372,7 @@ def build_model(plan: Plan, features: int, classes: int, nodes: int, **more: Any
         arguments["num_nodes"] = nodes
     if arguments.get("norm") == "none":
         arguments["norm"] = None
-    model: NodeModel = entry.model_class()(features, out_channels=classes, **arguments)
+    model: NodeModel = entry.model_class()(features, out_channels=outputs, **arguments)
     return model
 
 
@@ -367,7 +387,7 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
 
 def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
     """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs."""
-    model = build_model(plan, task.x.size(1), task.classes, task.x.size(0))
+    model = build_model(plan, task.x.size(1), task.kind.out_channels(task.classes), task.x.size(0))
     return Training(model.to(plan.device), task, plan.settings, sample_every)
 
 

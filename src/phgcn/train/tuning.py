@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 from torch_geometric.data import Data
 
+from ..data.labels import without_labels
 from ..files import write_json, write_text
 from ..provenance import provenance
 from . import graph as graphs
@@ -135,10 +136,8 @@ def _settings(plan: Plan, suggested: dict[str, Any]) -> config.Settings:
 
 
 def without_test(task: Task) -> Task:
-    """Removes the test nodes from a task: their labels become -1, and no node is a test node."""
-    y = task.y.clone()
-    y[task.test] = -1
-    return replace(task, y=y, test=task.test[:0])
+    """Removes the test nodes from a task: they have no labels any more, and no node is a test node."""
+    return replace(task, y=without_labels(task.y, task.test), test=task.test[:0])
 
 
 def _study(folder: Path, plan: Plan, data: Data, varied: dict[str, Suggest]) -> optuna.Study:
