@@ -152,4 +152,7 @@ def test_sources_are_one_line_each_with_the_values():
     lines = describe_sources(resolve("mlp", "texas", changes=["epochs=3"]), "mlp")
     assert sorted(line.split(": ")[0] for line in lines) == ["--set", "configs.toml [texas.mlp]", "default"]
     assert "--set: epochs=3" in lines
-    assert any(line.startswith('default: num_layers=2, norm="none", scaling="none", normalise=false, schedule="constant"') for line in lines)
+    assert any(
+        line.startswith('default: num_layers=2, norm="none", scaling="none", normalise=false, schedule="constant"')
+        for line in lines
+    )
