@@ -28,11 +28,14 @@ def given(tmp_path):
     return Plan(source, model="mlp", splits=2, settings=SETTINGS), data
 
 
+FILES = (("split", "csv"), ("split", "safetensors"), ("last-split", "safetensors"))
+
+
 def test_a_run_holds_what_is_promised(given, tmp_path):
     plan, data = given
     Run.create(tmp_path / "run", plan, data).train(data)
     names = {path.name for path in (tmp_path / "run").iterdir() if path.name != ".lock"}
-    splits = {f"split-0{k}.{kind}" for k in range(2) for kind in ("csv", "safetensors")}
+    splits = {f"{name}-0{k}.{kind}" for k in range(2) for name, kind in FILES}
     assert names == {"run.json", "config.toml", "result.json"} | splits
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["graph"] == "small" and result["model"] == "mlp" and result["protocol"] == "paper"

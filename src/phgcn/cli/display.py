@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from ..text import printable
@@ -19,9 +19,9 @@ from ..text import printable
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..train.run import EpochProgress, Plan
-    from ..train.tuning import TrialReport
+    from ..kernels.warm import Compilation
 
+BAR = 8  # characters: with texts of a run, a line of 80 has room for no more
 REDRAW = 0.1  # seconds between two updates of a bar
 LOG = 10.0  # seconds between two lines of a log
 
@@ -64,8 +64,7 @@ class Display:
         terminal = Console(stderr=True)
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
+            BarColumn(bar_width=BAR),
             TextColumn("{task.fields[rest]}"),
         )
         self.bar = Progress(*columns, console=terminal, transient=True) if terminal.is_terminal else None
@@ -94,7 +93,22 @@ class Display:
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=completed, description=escape(text), rest=escape(rest))
         else:
-            self.say(f"{text}  {rest}".rstrip())
+            self.say(f"{text}, {rest}" if rest else text)
+
+    def compile(self, compilation: Compilation) -> None:
+        """Compiles kernels and shows how far that is; says nothing where all of them are kept."""
+        total, expected, begin = len(compilation.kernels), compilation.seconds, time.monotonic()
+        if expected:
+            self.say(f"compiling kernels, once, about {duration(expected)}")
+
+        def report(done: int) -> None:
+            if self.due():
+                left = (time.monotonic() - begin) / done * (total - done)
+                self.show(0, f"compiled {done} of {total} kernels", f"about {duration(left)} left")
+
+        compilation.run(report)
+        if expected:
+            self.say(f"compiled {total} kernels in {duration(time.monotonic() - begin)}")
 
     def say(self, text: str) -> None:
         """Prints lines above the bar."""
@@ -103,51 +117,6 @@ class Display:
             self.bar.console.print(escape(text), highlight=False)
         else:
             print(text, file=sys.stderr, flush=True)
-
-
-class TrainingDisplay(Display):
-    """Shows epoch, losses, metric and time left of a run."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.trials = plan, [trial.name for trial in plan.trials()]
-        super().__init__(total=len(self.trials))
-        self.counted = 0  # epochs seen
-        self.lengths: list[int] = []  # epochs of trainings that have ended
-        self.latest: EpochProgress | None = None
-
-    def on_epoch(self, progress: EpochProgress) -> None:
-        self.counted += 1
-        if self.latest is not None and progress.trial != self.latest.trial:
-            self.lengths.append(self.latest.epoch)
-            self.say(f"{self._text(self.latest)}: done")
-        self.latest = progress
-        if self.due():
-            place = self.trials.index(progress.trial.name)
-            expected = sum(self.lengths) / len(self.lengths) if self.lengths else self.plan.settings.epochs
-            left = max(expected - progress.epoch, 0) + expected * (len(self.trials) - place - 1)
-            pace = (time.monotonic() - self.begin) / self.counted
-            about = "about" if self.lengths else "at most"
-            self.show(place + min(progress.epoch / expected, 1), self._text(progress), f"{about} {duration(left * pace)} left")
-
-    def _text(self, progress: EpochProgress) -> str:
-        train_loss, val_loss, val_metric, _ = progress.row
-        losses = f"train {train_loss:.3f}, validation {val_loss:.3f} (best {progress.best_loss:.3f})"
-        place = f"{progress.trial.name} of {len(self.trials)}, epoch {progress.epoch}"
-        return f"{place}: {losses}, {self.plan.metric} {val_metric:.3f}"
-
-
-class TuningDisplay(Display):
-    """Shows the trials of a study."""
-
-    def __init__(self, trials: int) -> None:
-        super().__init__(total=trials)
-
-    def update(self, report: TrialReport) -> None:
-        loss = "cut short" if report.val_loss is None else f"validation loss {report.val_loss:.4f}"
-        best = "" if report.best_val_loss is None else f", best {report.best_val_loss:.4f}"
-        self.say(f"trial {report.number}: {loss}{best}")
-        if self.bar:
-            self.show(report.ended, f"{report.ended} trials{best}", "")
 
 
 # Results

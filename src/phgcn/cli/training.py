@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..train.run import Plan, Run
     from ..train.settings import Resolved
 
-DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "splits": 10, "repeats": 1, "seed": 0}
+DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "repeats": 1, "seed": 0}
 
 Model = Annotated[
     str | None, typer.Option("--model", help=f"One of the models below. \\[default: {DEFAULT_MODEL}]", show_default=False)
@@ -42,7 +42,10 @@ def train(
     graph: options.Graph,
     model: Model = None,
     protocol: Protocol = None,
-    splits: Annotated[int | None, typer.Option(help="How many splits. \\[default: 10]", show_default=False)] = None,
+    splits: Annotated[
+        int | None,
+        typer.Option(help="How many splits. \\[default: 10; 3 or 1 of a large graph on a CPU]", show_default=False),
+    ] = None,
     repeats: Annotated[int | None, typer.Option(help="Trainings per split. \\[default: 1]", show_default=False)] = None,
     seed: Annotated[
         int | None, typer.Option(help="What all randomness follows from. \\[default: 0]", show_default=False)
@@ -69,7 +72,7 @@ def train(
     Without `--model` it is global-gnn, with settings that suit the graph. Prints the settings and where each comes from, then
     the test metric of the epoch with the smallest validation loss or the best validation metric (`--set select=...`), and
     whether global attention is used. Writes weights, curves, settings and `result.json` into a folder. A run that was cut off
-    continues with `--resume`, to the same result.
+    continues with `--resume`, to the same result; a finished one with `--resume` and more epochs or patience.
 
     Examples:
 
@@ -79,11 +82,15 @@ def train(
 
     - `phgcn train texas --out runs/texas --resume`
 
+    - `phgcn train texas --out runs/texas --resume --set epochs=2000`
+
     - `phgcn train my-graph/ --model gat --splits 3 --set heads=4 --set learning_rate=0.01`
     """
     from ..train import Run, find
+    from ..train.compiling import missing_kernels
     from ..train.settings import Resolved, keys
-    from .display import TrainingDisplay, show_result
+    from .display import show_result
+    from .progress import TrainingDisplay
 
     options_given = {
         "model": model, "protocol": protocol, "splits": splits, "repeats": repeats, "seed": seed, "metric": metric,
@@ -101,7 +108,9 @@ def train(
     with TrainingDisplay(run.plan) as display:
         display.say(_heading(run.plan, data, resolved))
         try:
+            display.compile(missing_kernels(run.plan, int(data.num_nodes)))
             result = run.train(data, display.on_epoch, tensorboard)
+            display.trial_ended()
         except KeyboardInterrupt:
             display.say(f"the same command with --out {run.folder} --resume continues")
             raise
@@ -114,6 +123,8 @@ def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
     from ..train.settings import describe_sources, used
 
     lines = [f"{plan.model} on {data.name}; settings by source", *describe_sources(resolved, plan.model)]
+    trainings = f"{plan.splits} splits" + (f" x {plan.repeats} trainings" if plan.repeats > 1 else "")
+    lines.append(f"{trainings} of protocol {plan.protocol}, at most {plan.settings.epochs:,} epochs each")
     if used(plan.settings, plan.model).get("method") == "auto":
         choice = explain_method(int(data.num_nodes), plan.settings.embedding_dim, plan.device)
         lines.append(f"method = auto picks {choice}")
@@ -126,6 +137,7 @@ def _plan(
     """Makes the plan of a new run; returns its graph and its settings with their sources too."""
     from ..data import public_masks, splits
     from ..train import Plan, find, resolve, suit_settings
+    from ..train.affordable import afford
     from ..train.graph import default_metric
     from ..train.settings import read
 
@@ -136,14 +148,20 @@ def _plan(
     source, data = find(graph, directed)
     wanted.setdefault("metric", default_metric(data))
     suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
-    resolved = resolve(wanted["model"], str(data.name), config, changes, suited)
+    affordable = afford(data, device)
+    wanted.setdefault("splits", affordable.splits)
+    resolved = resolve(wanted["model"], str(data.name), config, changes, affordable.limit(suited))
     plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
     splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
     return plan, data, resolved
 
 
+EXTENDED = ("epochs", "patience")
+"""Settings that a run may be given more of."""
+
+
 def _continued(folder: Path, graph: str, asked: dict[str, Any], config: Path | None, changes: list[str]) -> tuple[Run, Data]:
-    """Opens the run that is there, and its graph; what is asked for must be what it was begun with."""
+    """Opens the run that is there, and its graph; what is asked for must be what it was begun with, or more epochs."""
     from ..train import Run, find, resolve
     from ..train.graph import digest
     from ..train.settings import used
@@ -158,9 +176,12 @@ def _continued(folder: Path, graph: str, asked: dict[str, Any], config: Path | N
     if config is not None or changes:
         source = config if config is not None else folder / "config.toml"
         settings = resolve(run.plan.model, None, source, changes).settings
-        for key, value in used(settings, run.plan.model).items():
-            if getattr(run.plan.settings, key) != value:
+        changed = {k: v for k, v in used(settings, run.plan.model).items() if getattr(run.plan.settings, k) != v}
+        for key, value in changed.items():
+            if key not in EXTENDED:
                 raise ValueError(f"{folder}: was begun with {key} {getattr(run.plan.settings, key)!r}, not {value!r}")
+        if changed:
+            run.extend(**changed)
     return run, data
 
 
@@ -195,7 +216,8 @@ def tune(
     """Look for good settings: heads, dropouts and learning rate.
 
     Trials are compared by validation loss; test nodes are never seen. The study is a SQLite file: run the command in
-    several terminals at once, or again another day, and all of them work on the same study. Writes `config.toml`.
+    several terminals at once, or again another day, and all of them work on the same study. Writes `config.toml`, all settings
+    but `epochs`: trials may be shorter than the training that follows.
 
     Examples:
 
@@ -206,12 +228,15 @@ def tune(
     - `phgcn train texas --config tune/texas/config.toml`
     """
     from ..train import tune as search
-    from .display import TuningDisplay, show_tuning
+    from ..train.compiling import missing_kernels
+    from .display import show_tuning
+    from .progress import TuningDisplay
 
     options_given = {"model": model, "protocol": protocol, "splits": splits, "seed": seed}
     asked = {key: value for key, value in options_given.items() if value is not None}
     plan, data, _ = _plan(graph, asked, config, changes or [], directed, device)
     folder = out or Path("tune") / f"{data.name}-{plan.model}-{plan.protocol}"
     with TuningDisplay(trials) as display:
-        result = search(folder, plan, data, trials, also or [], display.update)
+        display.compile(missing_kernels(plan, int(data.num_nodes)))
+        result = search(folder, plan, data, trials, also or [], display.update, without=("epochs",))
     show_tuning(result, as_json)

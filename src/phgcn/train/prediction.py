@@ -27,15 +27,21 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
     Shapes:
         - **output:** :math:`(N, C)`, on the CPU
     """
+    inputs = trial_inputs(run, trial, data)
+    with autocast(run.plan.settings, inputs[0].device):
+        out: Tensor = run.model(trial).to(run.plan.device)(*inputs)
+    return out.float().cpu() if run.plan.settings.amp else out.cpu()
+
+
+def trial_inputs(run: Run, trial: Trial, data: Data) -> tuple[Tensor, ...]:
+    """Returns what a trial's model takes of a graph, on the run's device: the features as it was trained on them, the edges."""
     features = run.about["graph"]["features"]
     if data.x.size(1) != features:
         raise ValueError(
             f"{data.name}: the graph has {data.x.size(1)} features; allowed: {features}, as {run.folder} was trained on"
         )
     x = graphs.features_on_device(data.x, run.plan.settings.normalise, run.plan.device)
-    with autocast(run.plan.settings, x.device):
-        out: Tensor = run.model(trial).to(run.plan.device)(x, *edges(run.plan, data))
-    return out.float().cpu() if run.plan.settings.amp else out.cpu()
+    return (x, *edges(run.plan, data))
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:

@@ -8,6 +8,7 @@ r"""A run: one model trained on several splits of one graph, and the folder that
     RUN/split-00.csv                its curves
     RUN/attention-split-00.csv      samples of what its global path attends to, if the model has one
     RUN/split-00.state-000042.safetensors   the latest two checkpoints, until the split is trained
+    RUN/last-split-00.safetensors   its state after the last epoch, for more epochs
     RUN/result.json                 the result, written last
 
 With several trainings per split the files are called ``split-00-repeat-0`` and so on.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from ..provenance import provenance, versions
 from ..registry import find_model
 from . import graph as graphs
 from . import settings as config
-from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files
+from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
 from .global_path import ATTENTION, switch_global
 from .loop import CURVES, Task, Training, TrainingError
 from .recipe import check_amp
@@ -209,6 +210,38 @@ class Run:
             raise ValueError(f"{self.plan.source}: the graph has changed since {self.folder} was trained on it")
         return data
 
+    def extend(self, epochs: int | None = None, patience: int | None = None) -> None:
+        """Gives the run more epochs, or more patience; :meth:`train` then continues each split after its last epoch.
+
+        Under a constant learning rate the result has the bits of a run that was begun so.  A rate that falls over all epochs
+        begins to fall anew from where the longer schedule has it.
+
+        Args:
+            epochs (int, optional): How many epochs each split may have in all. (default: :obj:`None`, as before)
+            patience (int, optional): Epochs without a better one before training stops. (default: :obj:`None`, as before)
+        """
+        before = self.plan.settings
+        wanted = {"epochs": epochs, "patience": patience}
+        changes = {key: value for key, value in wanted.items() if value is not None}
+        for key, value in changes.items():
+            if value < getattr(before, key):
+                raise ValueError(f"{key} is {value}; allowed: {getattr(before, key)} or more, as {self.folder} was begun with")
+        settings = config.change(before, changes, self.plan.model, "the extension")
+        with self.locked():
+            finished = [trial for trial in self.plan.trials() if self.finished(trial)]
+            for trial in finished:
+                last = last_state(self.folder, trial.name)
+                if not last.is_file():
+                    raise ValueError(f"{self.folder}: {trial.name} cannot have more epochs, as {last} is missing")
+            # Killed between any two of these steps, the run is one that is not finished, with its old plan or the new one.
+            (self.folder / "result.json").unlink(missing_ok=True)
+            for trial in finished:
+                self._weights(trial).unlink()
+            self.plan = replace(self.plan, settings=settings)
+            self.about["settings"] = config.used(settings, self.plan.model)
+            write_text(self.folder / "config.toml", config.as_toml(settings, self.plan.model, f"extended: {changes}"))
+            write_json(self.folder / "run.json", self.about)
+
     def finished(self, trial: Trial) -> bool:
         return self._weights(trial).is_file()
 
@@ -294,11 +327,12 @@ class Run:
                 self._write_trial(trial, training)
 
     def _write_trial(self, trial: Trial, training: Training) -> None:
-        """Writes the curves, then the weights, which make the trial count as finished."""
+        """Writes the curves and the last state, then the weights, which make the trial count as finished."""
         rows = [(number, *row) for number, row in enumerate(training.state.curves, start=1)]
         write_csv(self.folder / f"{trial.name}.csv", ("epoch", *CURVES), rows)
         if training.state.attention:
             write_csv(self.folder / f"attention-{trial.name}.csv", ATTENTION, training.state.attention)
+        training.save(last_state(self.folder, trial.name))  # before the result, which loads the best weights
         kept = {f"{KEPT}task.{name}": value for name, value in training.task.kind.tensors().items()}
         write_tensors(self._weights(trial), training.state.best_weights | kept, split_result(trial, training))
 

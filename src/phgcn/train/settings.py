@@ -292,11 +292,12 @@ def _parse(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def as_toml(settings: Settings, model: str, heading: str) -> str:
-    """Returns the text of a file with these settings, each with its meaning beside it."""
+def as_toml(settings: Settings, model: str, heading: str, without: Sequence[str] = ()) -> str:
+    """Returns the text of a file with these settings but those ``without``, each with its meaning beside it."""
     lines = [f"# {line}".rstrip() for line in heading.splitlines()]
     rows = [("model", _toml(model), "")]
-    rows += [(key, _toml(value), _FIELDS[key].metadata["meaning"]) for key, value in used(settings, model).items()]
+    values = {key: value for key, value in used(settings, model).items() if key not in without}
+    rows += [(key, _toml(value), _FIELDS[key].metadata["meaning"]) for key, value in values.items()]
     width = max(len(f"{key} = {value}") for key, value, _ in rows)
     lines += [f"{f'{key} = {value}':{width}}  # {meaning}" if meaning else f"{key} = {value}" for key, value, meaning in rows]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -85,6 +85,7 @@ def tune(
     also: list[str],
     report: Callable[[TrialReport], None] = lambda report: None,
     command: str | None = None,
+    without: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Runs trials until the study has ``trials`` of them, and writes ``config.toml`` and ``tune.json`` beside it.
 
@@ -97,13 +98,15 @@ def tune(
         report (callable): Called after every trial. (default: nothing)
         command (str, optional): How to repeat the search, for the heading of ``config.toml``. (default: :obj:`None`,
             ``phgcn tune``)
+        without (list of str): Settings that ``config.toml`` leaves open, as those of a search need not be those of a training.
+            (default: none)
     """
     if trials < 1:
         raise ValueError(f"trials is {trials}; allowed: 1 or more")
     folder, varied = Path(folder), space(plan.model, also)
     study = _study(folder, plan, data, varied)
     command = command or _command(plan, data, varied)
-    search = _Search(folder, study, plan, data, varied, command, provenance(plan.seed, plan.device))
+    search = _Search(folder, study, plan, data, varied, command, provenance(plan.seed, plan.device), without)
     tasks = [without_test(task) for task in prepare(plan, data)]
 
     def objective(trial: optuna.Trial) -> float:
@@ -260,6 +263,7 @@ class _Search:
     varied: dict[str, Suggest]
     command: str
     origin: dict[str, Any]  # provenance of this process
+    without: Sequence[str]  # settings that are not written
 
     def write(self) -> dict[str, Any]:
         """Writes ``tune.json``, all trials, and ``config.toml``, the settings of the best one."""
@@ -277,7 +281,8 @@ class _Search:
         if (val_loss := _best(self.study)) is not None:
             best = self.study.best_trial
             settings = _settings(plan, best.params)
-            write_text(self.folder / "config.toml", config.as_toml(settings, plan.model, self._heading(len(rows), val_loss)))
+            heading = self._heading(len(rows), val_loss)
+            write_text(self.folder / "config.toml", config.as_toml(settings, plan.model, heading, self.without))
             result["best"] = {"number": best.number, "val_loss": val_loss, "settings": config.used(settings, plan.model)}
             result["config"] = str(self.folder / "config.toml")
         write_json(self.folder / "tune.json", result)
