@@ -32,8 +32,8 @@ def host_may_look(tensor: Tensor) -> bool:
 
 
 class refuse_transforms:
-    """A context for calls of the ops, which have first derivatives by backward passes and no others.  Without it, torch takes
-    the derivative of forward mode as 0, and refuses ``torch.func.grad`` in words that do not help.
+    """A context for calls of the ops, which have derivatives by backward passes and no others, and no counterpart in ONNX.
+    Without it, torch takes the derivative of forward mode as 0, and refuses ``torch.func.grad`` in words that do not help.
 
     Args:
         *tensors: What the ops are called with.
@@ -43,6 +43,11 @@ class refuse_transforms:
         self.tensors = tensors
 
     def __enter__(self) -> None:
+        if torch.onnx.is_in_onnx_export():
+            raise RuntimeError(
+                "phgcn: ONNX has no operators for lattices and attention by distance, which are kernels of this package; "
+                "use torch.export, and run the program where phgcn is installed"
+            )
         if torch.compiler.is_compiling():
             return
         if any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in self.tensors):
@@ -98,8 +103,8 @@ def check_points(
             _check_tensor(name, tensor, positions)
     if positions.size(-1) == 0:
         raise ValueError(f"positions has shape {tuple(positions.shape)}; allowed: at least one coordinate")
-    if len(values) != len(positions):
-        raise ValueError(f"values has {len(values)} rows; allowed: {len(positions)}, as positions")
+    if values.size(0) != positions.size(0):  # not len, which torch.export takes for a constant
+        raise ValueError(f"values has {values.size(0)} rows; allowed: {positions.size(0)}, as positions")
     if positions.dim() == 3 and values.dim() == 3 and positions.size(1) != values.size(1):
         raise ValueError(f"values has {values.size(1)} heads; allowed: {positions.size(1)}, as positions")
     for name, tensor in (("positions", positions), ("values", values)):
@@ -315,7 +320,7 @@ def check_edge_features(name: str, rows: Any, edge_index: Any, weight: Tensor) -
     count, shape = edge_index.size(1), tuple(rows.shape)
     if name == "edge_weight" and shape != (count,):
         raise ValueError(f"edge_weight has shape {shape}; allowed: ({count},), one for each edge")
-    if name == "edge_attr" and (rows.dim() not in (1, 2) or len(rows) != count):
+    if name == "edge_attr" and (rows.dim() not in (1, 2) or rows.size(0) != count):
         raise ValueError(f"edge_attr has shape {shape}; allowed: ({count}, edge_dim), or ({count},) for edge_dim=1")
     if not rows.is_floating_point():
         raise ValueError(f"{name} is {rows.dtype}; allowed: {weight.dtype}, as the layer's weights")
@@ -324,6 +329,19 @@ def check_edge_features(name: str, rows: Any, edge_index: Any, weight: Tensor) -
     if name == "edge_weight" and host_may_look(rows) and bool((rows < 0).any()):
         first = int((rows < 0).nonzero()[0])
         raise ValueError(f"edge_weight[{first}] is {float(rows[first])}; allowed: non-negative numbers")
+
+
+def check_node_ids(n_id: Any, rows: Tensor, count: int) -> None:
+    """Checks the numbers that the nodes of a batch have in a graph of ``count`` nodes."""
+    if n_id is None:
+        raise ValueError("n_id is None; allowed beside a memory: the number of each node in the whole graph")
+    check_index("n_id", n_id, rows, "x")
+    if n_id.numel() == 0 or not host_may_look(n_id):
+        return
+    bad = (n_id < 0) | (n_id >= count)
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0])
+        raise ValueError(f"n_id[{first}] is {int(n_id[first])}; allowed: 0 to {count - 1}, as the memory has {count} nodes")
 
 
 class blame_inputs:

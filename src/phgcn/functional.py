@@ -233,7 +233,7 @@ def attend_neighbours(
     inputs = op_inputs(positions, values, None, decay, backend)
 
     def expand(rows: Tensor | None) -> Tensor | None:
-        return None if rows is None else rows.to(inputs.positions.dtype).reshape(len(rows), -1).expand(-1, inputs.heads)
+        return None if rows is None else rows.to(inputs.positions.dtype).reshape(rows.size(0), -1).expand(-1, inputs.heads)
 
     mask, bias = expand(None if edge_mask is None else edge_mask.detach()), expand(edge_bias)
     with refuse_transforms(inputs.positions, inputs.values, bias):

@@ -106,7 +106,7 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
 
     def project_nodes(self, x: Any) -> Nodes:
         """Projects nodes of one kind, or a pair of sources and targets."""
-        source, target = x if isinstance(x, (tuple, list)) else (x, x)
+        source, target = x if isinstance(x, tuple) else (x, x)
         if source is target and self.lin_target is None:
             return Nodes(target, *self.project(source))
         if self.add_self_loops:

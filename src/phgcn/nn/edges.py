@@ -75,7 +75,7 @@ class EdgeTerms(NamedTuple):
         if self.features is not None:
             # index_put sums in the same order every run, on a GPU too, unlike index_add.
             place = (target.long(),)
-            sums = total.new_zeros(count + 1, total.size(1)).index_put(place, self.features, accumulate=True)
+            sums = total.new_zeros(count + 1, total.size(1)).index_put(place, self.features.to(total.dtype), accumulate=True)
             degree = total.new_zeros(count + 1, 1).index_put(place, total.new_ones(1, 1), accumulate=True)
             loops = (sums / degree.clamp(min=1))[:count]
         return torch.cat([total, loops])

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
 EDGE_FEATURES = ("edge_attr", "edge_weight")
+OPTIONAL = (*EDGE_FEATURES, "n_id")
 
 
 class GraphInput(NamedTuple):
@@ -19,6 +20,7 @@ class GraphInput(NamedTuple):
         - **x:** :math:`(N, F)`, or a pair of sources and targets :math:`((N_s, F_s), (N_t, F_t))`
         - **edge_index:** the edges, in any of PyG's formats
         - **edge_attr:** :math:`(E, D)` or :math:`(E,)`, **edge_weight:** :math:`(E,)`, **batch:** :math:`(N,)`
+        - **n_id:** :math:`(N,)`, the numbers of nodes in a larger graph that they are a part of
     """
 
     x: Any
@@ -26,10 +28,11 @@ class GraphInput(NamedTuple):
     edge_attr: Tensor | None = None
     edge_weight: Tensor | None = None
     batch: Tensor | None = None
+    n_id: Tensor | None = None
 
     def named_features(self) -> dict[str, Any]:
         """Returns the features of nodes and edges by name, as errors name them."""
-        nodes = {"x[1]": self.x[1], "x[0]": self.x[0]} if isinstance(self.x, (tuple, list)) else {"x": self.x}
+        nodes = {"x[1]": self.x[1], "x[0]": self.x[0]} if isinstance(self.x, tuple) else {"x": self.x}
         return {**nodes, "edge_attr": self.edge_attr, "edge_weight": self.edge_weight}
 
 
@@ -41,13 +44,13 @@ def read_graph(given: GraphInput, takes: Collection[str] = (), needs_edges: bool
 
     Args:
         given (GraphInput): The arguments of a call.
-        takes (optional): Which of ``edge_attr`` and ``edge_weight`` the layer takes: others are refused as arguments, and left
-            alone in an object. (default: none)
+        takes (optional): Which of ``edge_attr``, ``edge_weight`` and ``n_id`` the layer takes: others are refused as arguments,
+            and left alone in an object. (default: none)
         needs_edges (bool, optional): Whether edges must be given. (default: :obj:`True`)
     """
     if isinstance(given.x, BaseData):
         given = _read_object(given, takes)
-    for name in EDGE_FEATURES:
+    for name in OPTIONAL:
         if getattr(given, name) is not None and name not in takes:
             raise ValueError(f"{name} is given; allowed: None, as {_REASONS[name]}")
     if needs_edges and given.edge_index is None:
@@ -58,6 +61,7 @@ def read_graph(given: GraphInput, takes: Collection[str] = (), needs_edges: bool
 _REASONS = {
     "edge_attr": "the layer was made without edge_dim, or has no use for edge features",
     "edge_weight": "the layer has no use for edge weights",
+    "n_id": "there is no memory",
 }
 
 
@@ -70,5 +74,5 @@ def _read_object(given: GraphInput, takes: Collection[str]) -> GraphInput:
     if beside:
         raise ValueError(f"{beside[0]} is given beside a {type(data).__name__}; allowed: the object alone, or tensors")
     edges = data.edge_index if data.edge_index is not None or "adj_t" not in data else data.adj_t
-    features = {name: data[name] if name in takes and name in data else None for name in EDGE_FEATURES}
-    return GraphInput(data.x, edges, **features, batch=data.batch)
+    taken = {name: data[name] if name in takes and name in data else None for name in OPTIONAL}
+    return GraphInput(data.x, edges, **taken, batch=data.batch)

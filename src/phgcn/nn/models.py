@@ -119,12 +119,12 @@ class NodeModel(torch.nn.Module):
             edge_index (torch.Tensor, optional): The edges. (default: :obj:`None`, those of the object)
             batch (torch.Tensor, optional): The graph of each node. (default: :obj:`None`, one graph)
         """
-        x, edge_index, _, _, batch = read_graph(GraphInput(x, edge_index, batch=batch))
-        hidden: Tensor = x
+        given = read_graph(GraphInput(x, edge_index, batch=batch))
+        hidden: Tensor = given.x
         for i, conv in enumerate(self.convs):
-            hidden = self.apply_conv(conv, drop_features(hidden, self.dropout, self.training), edge_index, batch)
+            hidden = self.apply_conv(conv, drop_features(hidden, self.dropout, self.training), given.edge_index, given.batch)
             if i < self.num_layers - 1:
-                hidden = self.activation(_normalise(self.norms[i], hidden, batch))
+                hidden = self.activation(_normalise(self.norms[i], hidden, given.batch))
         return hidden
 
     def __repr__(self) -> str:
