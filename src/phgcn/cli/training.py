@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from ..registry import DEFAULT_MODEL, find_model, model_names
+from ..text import printable
 from . import options
 from .reading import Reading, reads_graph
 
@@ -74,10 +75,11 @@ def train(
 ) -> None:
     """Train a model on several splits of a graph.
 
-    Without `--model` it is global-gnn, with settings that suit the graph. Says what is in the graph and what is predicted of its
-    nodes, prints the settings and where each comes from, then the test metric of the epoch with the smallest validation loss or
-    the best validation metric (`--set select=...`), and whether global attention is used. Writes weights, curves, settings and `result.json` into a folder. A run that was cut off
-    continues with `--resume`, to the same result; a finished one with `--resume` and more epochs or patience.
+    Without `--model` it is global-gnn, with settings that suit the graph. Says what is in the graph and what is predicted,
+    prints the settings and where each comes from, then the test metric of the epoch with the smallest validation loss or the
+    best validation metric (`--set select=...`), and whether global attention is used. Writes weights, curves, settings and
+    `result.json` into a folder. A run that was cut off continues with `--resume`, to the same result; a finished one with
+    `--resume` and more epochs or patience.
 
     Examples:
 
@@ -138,7 +140,7 @@ def _describe(plan: Plan, data: Data) -> str:
         if key in data and key not in taken_edge_values(plan):
             local = "; --set local=eda does" if plan.model == DEFAULT_MODEL else ""
             lines.append(f"{plan.model} does not read {name} with these settings{local}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
@@ -268,6 +270,7 @@ def tune(
     """
     from ..train import tune as search
     from ..train.compiling import missing_kernels
+    from ..train.tuning import check_trials, space
     from .display import show_tuning
     from .progress import TuningDisplay
 
@@ -276,6 +279,8 @@ def tune(
     if reading.given.get("split"):
         asked = {"protocol": "official", **asked, "splits": len(reading.columns().split)}
     plan, data, _ = _plan(graph, asked, config, changes or [], directed, device, reading)
+    check_trials(trials)
+    space(plan.model, also or [])
     folder = out or Path("tune") / f"{data.name}-{plan.model}-{plan.protocol}"
     with TuningDisplay(trials) as display:
         display.say(_describe(plan, data))

@@ -66,6 +66,12 @@ class TrialReport:
     ended: int
 
 
+def check_trials(trials: int) -> None:
+    """Refuses a study without trials."""
+    if trials < 1:
+        raise ValueError(f"trials is {trials}; allowed: 1 or more")
+
+
 def space(model: str, also: list[str]) -> dict[str, Suggest]:
     """Returns the settings to vary: the paper's three (both dropouts counting as one), and others on request."""
     allowed = config.keys(model)
@@ -101,8 +107,7 @@ def tune(
         without (list of str): Settings that ``config.toml`` leaves open, as those of a search need not be those of a training.
             (default: none)
     """
-    if trials < 1:
-        raise ValueError(f"trials is {trials}; allowed: 1 or more")
+    check_trials(trials)
     folder, varied = Path(folder), space(plan.model, also)
     study = _study(folder, plan, data, varied)
     command = command or _command(plan, data, varied)
@@ -215,7 +220,8 @@ def _same_study(folder: Path, study: optuna.Study, about: dict[str, Any]) -> Non
 def _flat(about: dict[str, Any]) -> dict[str, Any]:
     """Returns what a study is about with a key for each setting and for each column of the graph's tables."""
     flat = {key: value for key, value in about.items() if key not in ("fixed", "columns")}
-    return flat | about["fixed"] | {f"column {key}": value for key, value in about.get("columns", {}).items()}
+    flat |= about["fixed"]
+    return flat | {f"column {key}": value for key, value in about.get("columns", {}).items()}
 
 
 def _mean_loss(plan: Plan, tasks: list[Task], trial: optuna.Trial) -> float:
