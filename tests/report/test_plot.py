@@ -11,8 +11,8 @@ from phgcn.report.embeddings import CELLS, MAX_DOTS, draw_distances, draw_embedd
 from phgcn.report.fonts import label
 from phgcn.report.layers import view_layers
 from phgcn.report.node_colours import SEVERAL_COLOUR, colour_nodes
-from phgcn.report.predictions import draw_predictions
 from phgcn.report.plot import plot
+from phgcn.report.predictions import draw_predictions
 from phgcn.report.style import COLOURS, UNLABELLED_COLOUR, headline, panels, save
 from phgcn.train import Plan, Run, Settings
 
