@@ -142,8 +142,8 @@ class Settings:
 
 
 _TRAINING = (
-    "scaling", "normalise", "learning_rate", "schedule", "warmup", "weight_decay", "clip_norm", "class_weights", "label_smoothing",
-    "edge_dropout", "node_dropout", "amp", "epochs", "patience", "select",
+    "scaling", "normalise", "learning_rate", "schedule", "warmup", "weight_decay", "clip_norm", "class_weights",
+    "label_smoothing", "edge_dropout", "node_dropout", "amp", "epochs", "patience", "select",
 )  # fmt: skip
 """Settings of every training, whatever the model."""
 
