@@ -25,7 +25,7 @@ Model = Annotated[
 Protocol = Annotated[
     str | None,
     typer.Option(
-        "--protocol", help="How nodes are split: paper, geom, balanced, official. \\[default: paper]", show_default=False
+        "--protocol", help="How nodes are split: paper, geom, balanced, official, final. \\[default: paper]", show_default=False
     ),
 ]
 
