@@ -125,14 +125,16 @@ class Display:
 def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     """Prints the scores of a run, per split and on average, and whether its global path is used."""
     from ..train.global_path import describe_global_path
+    from ..train.metrics import find_metric
 
     if as_json:
         print_json({**result, "run": str(folder)})
         return
-    scale, unit = (100, " %") if result["metric"] == "accuracy" else (1, "")
+    scale = find_metric(result["metric"]).scale
+    unit = " %" if scale == 100 else ""
 
     def score(value: float) -> str:
-        return f"{scale * value:.2f}" if scale > 1 else f"{value:.4f}"
+        return f"{scale * value:.2f}" if scale > 1 else f"{value:.4g}" if abs(value) >= 1 else f"{value:.4f}"
 
     title = f"{result['model']} on {result['graph']}, protocol {result['protocol']}, {result['metric']}{unit}"
     chosen, other = ("metric", "loss") if result["config"]["select"] == "metric" else ("loss", "metric")
@@ -162,30 +164,60 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
 
 
 def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
-    """Prints the confusion matrix, the scores per class, what global attention attends to, and the test metric."""
-    from ..train.global_path import describe_global_path, head_medians
-
+    """Prints what the task tells of its predictions, what global attention attends to, and the metrics."""
     if as_json:
         print_json(result)
         return
-    out, names = console(), result["classes"]
-    rows = [(name, *counts) for name, counts in zip(names, result["confusion"], strict=True)]
-    out.print(table("Test nodes of all splits: class (rows) and predicted class (columns)", ("class", *names), rows))
-    scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
-    out.print(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
+    out = console()
+    for shown in (*_detail_tables(result), *_global_attention(result)):
+        out.print(shown, highlight=False, soft_wrap=isinstance(shown, str))
+    if "attention_error" in result:
+        out.print(_attention_error_table(result["attention_error"]))
+    others = {name: spread for name, spread in result["scores"].items() if name != result["metric"]}
+    for name, spread in others.items():
+        out.print(f"{name}: {spread['mean']:.4g} ± {spread['std']:.4g}", highlight=False)
+    mean, deviation, models = result["test"]["mean"], result["test"]["std"], len(result["splits"])
+    out.print(
+        f"test {result['metric']}: {mean:.4f} ± {deviation:.4f} over {models} models, {_where_scored(result)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _where_scored(result: dict[str, Any]) -> str:
+    if result["as_recorded"] is None:
+        return f"on the {result['nodes']:,} labelled nodes of {printable(result['graph'])}, which was not trained on"
+    return "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
+
+
+def _detail_tables(result: dict[str, Any]) -> list[Table]:
+    """Makes the tables of what a task tells: confusions, scores per class, errors."""
+    tables, names = [], result["classes"]
+    if "confusion" in result:
+        rows = [(name, *counts) for name, counts in zip(names, result["confusion"], strict=True)]
+        title = "Test nodes of all splits: class (rows) and predicted class (columns)"
+        tables.append(table(title, ("class", *names), rows))
+    if "per_class" in result:
+        scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
+        tables.append(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
+    if "errors" in result:
+        errors = [(name, f"{value:.4g}") for name, value in result["errors"].items()]
+        tables.append(table("Absolute errors of test nodes of all splits", ("", "error"), errors))
+    return tables
+
+
+def _global_attention(result: dict[str, Any]) -> list[Table | str]:
+    """Makes a table of what each head attends to, and a line that sums it up; nothing of a graph that was not trained on."""
+    from ..train.global_path import describe_global_path, head_medians
+
+    if result["as_recorded"] is None:
+        return []
+    shown: list[Table | str] = []
     if heads := head_medians([row["global_attention"] for row in result["splits"]]):
         columns = ("layer", "head", "decay", "spread x decay", "nodes attended to", "share on itself", "gate")
         cells = [tuple(f"{value:.3g}" for value in row.values()) for row in heads]
-        out.print(table("Global attention, medians over nodes and splits", columns, cells, numbers_from=0))
-    out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
-    if "attention_error" in result:
-        out.print(_attention_error_table(result["attention_error"]))
-    mean, deviation = result["test"]["mean"], result["test"]["std"]
-    recorded = "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
-    out.print(
-        f"test {result['metric']}: {mean:.4f} ± {deviation:.4f} over {len(result['splits'])} models, {recorded}",
-        highlight=False,
-    )
+        shown.append(table("Global attention, medians over nodes and splits", columns, cells, numbers_from=0))
+    return [*shown, describe_global_path(result["global_path"])]
 
 
 def _attention_error_table(rows: list[dict[str, Any]]) -> Table:
@@ -204,12 +236,17 @@ def _share(value: float | None) -> str:
 
 
 def show_predictions(result: dict[str, Any], as_json: bool) -> None:
-    """Prints how many nodes each class was predicted for, and the file."""
+    """Prints how many nodes each class was predicted for, or the range of numbers, and the file."""
+    from ..files import STANDARD_OUTPUT
+
     if as_json:
         print_json(result)
         return
-    counts = ", ".join(f"{name}: {count}" for name, count in result["predicted"].items())
+    counts = ", ".join(f"{name}: {count:.6g}" for name, count in result["predicted"].items())
     text = f"{result['nodes']} nodes of {result['graph']} by the model of split {result['split']} ({counts})"
+    if result["file"] == STANDARD_OUTPUT:  # taken by the predictions
+        print(printable(text), file=sys.stderr)
+        return
     console().print(f"{escape(printable(text))}; written to {escape(result['file'])}", highlight=False, soft_wrap=True)
 
 

@@ -24,6 +24,7 @@ def export(
     ] = None,
     split: options.Split = None,
     graph: options.MovedGraph = None,
+    device: options.RunDevice = None,
     as_json: options.Json = False,
 ) -> None:
     """Write embeddings, attention and predictions of a trained model to a file.
@@ -49,7 +50,7 @@ def export(
     parts = [name for name, given in wanted.items() if given]
     if not parts:
         raise ValueError("there is nothing to export; allowed: --embeddings, --attention, --predictions")
-    opened = Run.open(run)
+    opened = Run.open(run, device)
     show_files(write(Export(opened, opened.data(graph), split, top, node), parts, out), as_json)
 
 

@@ -21,7 +21,8 @@ class Columns:
         categorical (sequence of str): Features whose values are names, though they look like numbers. (default: none)
         split (sequence of str): Columns that say ``train``, ``val`` or ``test``, one for each split. (default: none)
         source, target (str): The ends of edges. (default: :obj:`"source"`, :obj:`"target"`)
-        edge_weight (str, optional): Their weights. (default: :obj:`None`, the column ``weight`` if there is one)
+        edge_weight (str, optional): Their weights; ``"none"`` reads none. (default: :obj:`None`, the column ``weight`` if there
+            is one)
         edge_features (sequence of str, optional): Their features; others are left out. (default: :obj:`None`, there must be
             no other column)
         levels, edge_levels (dict): The categories of some columns, where they are known from another graph: others count as
@@ -37,5 +38,12 @@ class Columns:
     target: str = "target"
     edge_weight: str | None = None
     edge_features: Sequence[str] | None = None
-    levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    edge_levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    levels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
+    edge_levels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name in ("features", "categorical", "split", "edge_features"):  # lists, as JSON has them, cannot be hashed
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise ValueError(f"{name} is {value!r}; allowed: a list of names")
+            object.__setattr__(self, name, None if value is None else tuple(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -71,7 +71,7 @@ def load_graph(
         numbers as text where the file has none), ``summary`` and ``notes`` (see :func:`phgcn.data.describe_graph`).  Where the
         file has them: ``edge_weight`` :math:`(E,)`, ``edge_attr`` :math:`(E, K)` (means, where several rows are one edge),
         ``feature_names``, ``feature_columns`` and ``feature_levels`` (the columns of a table, and the categories of those that
-        hold names), ``train_mask``, ``val_mask`` and ``test_mask`` of shape :math:`(N, K)`.
+        hold names), ``edge_table`` (the same of edges), ``train_mask``, ``val_mask`` and ``test_mask`` of shape :math:`(N, K)`.
 
     Raises:
         GraphFileError: The file is missing, damaged or wrong; one line names file, row and column.
@@ -204,7 +204,12 @@ def to_data(graph: ArrayGraph, name: str, *, directed: bool = False) -> Data:
     data.classes = classes
     data.task, data.task_reason, data.notes = graph.task, graph.reason, graph.notes
     data.summary = summarise_graph(graph, edge_index, directed)
-    names = {"feature_names": graph.feature_names, "feature_columns": graph.feature_columns, "feature_levels": graph.levels}
+    names: dict[str, Any] = {
+        "feature_names": graph.feature_names,
+        "feature_columns": graph.feature_columns,
+        "feature_levels": graph.levels,
+        "edge_table": {"columns": graph.edge_columns, "levels": graph.edge_levels} if graph.edge_columns else None,
+    }
     for name, value in names.items():
         if value:
             data[name] = value

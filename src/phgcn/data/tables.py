@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .cells import FeatureTable
 from .check import MASKS, Array, ArrayGraph, bad, check_graph, short
-from .columns import Columns
+from .columns import NO_COLUMN, Columns
 from .encode import encode
 from .labels import LabelColumn, read_labels
 
@@ -166,7 +166,7 @@ def _add_edge_features(graph: ArrayGraph, edges: Edges, columns: Columns) -> Non
         edge, column = divmod(int(np.argmax(missing)), matrix.shape[1])
         row = int(edges.rows[edge])
         raise bad(edges.path, "the cell is empty", row=row, column=short(encoded.names[column]), allowed="a number")
-    weight = columns.edge_weight or (WEIGHT if WEIGHT in edges.features.names else None)
+    weight = _weight_column(edges.features.names, columns)
     if weight in encoded.levels:
         what = f"the weight is {short(encoded.levels[weight][0])}"
         raise bad(edges.path, what, column=short(weight), allowed="numbers")
@@ -256,7 +256,7 @@ def edge_header(path: Path, header: list[str], columns: Columns, row: int | None
     _check_names(path, header, row, allow_unnamed=columns.edge_features is not None)
     ends = [columns.source, columns.target]
     _refuse_missing(path, header, ends, row, "other names are given by --source and --target")
-    weight = columns.edge_weight or (WEIGHT if WEIGHT in header else None)
+    weight = _weight_column(header, columns)
     features = [*([] if weight is None else [weight]), *(columns.edge_features or ())]
     _refuse_missing(path, header, features, row, "those of --edge-weight and --edge-features, or of the run")
     others = [name for name in header if name not in (*ends, *features)]
@@ -265,6 +265,13 @@ def edge_header(path: Path, header: list[str], columns: Columns, row: int | None
         raise bad(path, f"column {short(others[0])} has no use", row=row, column=others[0], allowed=allowed)
     place = header.index
     return EdgeHeader(place(ends[0]), place(ends[1]), [place(name) for name in dict.fromkeys(features)])
+
+
+def _weight_column(names: list[str], columns: Columns) -> str | None:
+    """Returns the name of the column of weights, :obj:`None` for none."""
+    if columns.edge_weight is None:
+        return WEIGHT if WEIGHT in names and WEIGHT not in (columns.edge_features or ()) else None
+    return None if columns.edge_weight == NO_COLUMN else columns.edge_weight
 
 
 def _check_names(path: Path, header: list[str], row: int | None, allow_unnamed: bool) -> None:

@@ -25,7 +25,7 @@ from ..train.run import OnEpoch, Plan, Run
 from ..train.settings import Settings, change, resolve
 from ..train.suited import suit_settings
 from ..train.tasks import TaskKind, find_task
-from .graphs import GraphLike, to_graph
+from .graphs import GraphLike, read_to_train, to_graph
 from .targets import Target, class_names, encode_labels
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class NodeEstimator:
             on_epoch (callable, optional): Called with a :class:`phgcn.train.EpochProgress` after every epoch. (default: does
                 nothing)
         """
-        data = to_graph(graph, directed=self.directed, labels=y is None)
+        data = to_graph(graph, lambda source: read_to_train(source, self.directed, labels=y is None), self.directed)
         classes = self._label(data, y)
         find_task(task_of(data.y)).check(data.y)
         plan = self._plan(data)
@@ -255,7 +255,7 @@ class NodeEstimator:
     def _graph(self, graph: GraphLike, labels: bool = False) -> Data:
         """Returns the graph that it was fitted to if :obj:`None`, else another, read with its labels or without."""
         run = self._fitted
-        return self.graph_ if graph is None else to_graph(graph, directed=run.plan.directed, labels=labels)
+        return self.graph_ if graph is None else to_graph(graph, lambda source: run.read(source, labels), run.plan.directed)
 
     def _outputs(self, data: Data) -> Tensor:
         return logits(self._fitted, self._trial, data)

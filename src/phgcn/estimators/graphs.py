@@ -3,6 +3,7 @@ r"""Graphs as users of notebooks have them: a name or path, PyG's ``Data``, or f
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +21,45 @@ GraphLike = Any
 """A name or path (see :func:`phgcn.data.load_graph`), a ``Data`` with ``x`` and ``edge_index``, or a tuple of features and
 edges: arrays, tensors, or frames of pandas."""
 
+ID, LABEL, SOURCE, TARGET = "id", "label", "source", "target"
+"""Columns of tables by default."""
+
 ALLOWED = "a name, a path, a Data of PyG with x and edge_index, or a tuple (features, edges) of arrays or pandas frames"
 
 
-def to_graph(graph: GraphLike, *, directed: bool = False, labels: bool = True) -> Data:
+Read = Callable[[str], Data]
+"""Reads a graph by its name or path."""
+
+
+def to_graph(graph: GraphLike, read: Read, directed: bool = False) -> Data:
     """Converts a graph to a ``Data`` with the attributes of :func:`phgcn.data.load_graph`.
 
     Args:
         graph: A graph in one of the forms of :data:`GraphLike`.
-        directed (bool, optional): Keeps the direction of edges. (default: :obj:`False`)
-        labels (bool, optional): Whether labels are read, of a table from its column ``label``. (default: :obj:`True`)
+        read (callable): Reads what is given by name or path, and tables that frames are written to.
+        directed (bool, optional): Keeps the direction of edges of tensors and arrays. (default: :obj:`False`)
     """
-    columns = Columns() if labels else Columns(label=None)
     if isinstance(graph, (str, Path)):
-        return load_graph(graph, directed=directed, columns=columns)
+        return read(str(graph))
     if isinstance(graph, Data):
         return _from_parts(graph.to_dict(), directed)
     if not isinstance(graph, (tuple, list)) or len(graph) != 2:
         raise ValueError(f"graph is a {type(graph).__name__}; allowed: {ALLOWED}")
     features, edges = graph
     if _is_frame(features) or _is_frame(edges):
-        return _from_frames(features, edges, directed, columns)
+        return _from_frames(features, edges, read)
     return _from_parts({"x": _features(features), "edge_index": _edges(edges)}, directed)
+
+
+def read_to_train(source: str, directed: bool, labels: bool) -> Data:
+    """Reads a graph to train on; without labels, a column ``label`` of a table is left out of the features too."""
+    if labels:
+        return load_graph(source, directed=directed)
+    data = load_graph(source, directed=directed, columns=Columns(label=None))
+    if "feature_columns" in data and LABEL in data.feature_columns:
+        kept = [name for name in data.feature_columns if name != LABEL]
+        data = load_graph(source, directed=directed, columns=Columns(label=None, features=kept))
+    return data
 
 
 def _is_frame(table: Any) -> bool:
@@ -88,14 +106,14 @@ def _edges(edges: Any) -> torch.Tensor:
 # Frames
 
 
-def _from_frames(features: Any, edges: Any, directed: bool, columns: Columns) -> Data:
+def _from_frames(features: Any, edges: Any, read: Read) -> Data:
     """Makes a graph of frames as of tables in a folder: ids, categories, gaps and mistakes are those of files."""
-    nodes = _node_frame(features, columns)
+    nodes = _node_frame(features)
     with tempfile.TemporaryDirectory(prefix="phgcn-") as folder:
         nodes.to_csv(Path(folder) / "nodes.csv", index=False)
-        _edge_frame(edges, nodes, columns).to_csv(Path(folder) / "edges.csv", index=False)
+        _edge_frame(edges, nodes).to_csv(Path(folder) / "edges.csv", index=False)
         try:
-            data = load_graph(folder, directed=directed, columns=columns)
+            data = read(folder)
         except GraphFileError as error:
             text = str(error).replace(f"{folder}/nodes.csv", "the frame of nodes")
             raise ValueError(text.replace(f"{folder}/edges.csv", "the frame of edges")) from None
@@ -103,27 +121,27 @@ def _from_frames(features: Any, edges: Any, directed: bool, columns: Columns) ->
     return data
 
 
-def _node_frame(features: Any, columns: Columns) -> Any:
+def _node_frame(features: Any) -> Any:
     """Returns the frame of nodes with their ids as a column: the column ``id`` if there is one, else the index."""
     import pandas as pd
 
     frame = features if _is_frame(features) else pd.DataFrame(np.asarray(features)).rename(columns=lambda number: f"f{number}")
     frame = frame.rename(columns=str)
-    if columns.id in frame.columns:
+    if ID in frame.columns:
         return frame
-    ids = pd.Series(frame.index.map(str), name=columns.id, index=frame.index)
+    ids = pd.Series(frame.index.map(str), name=ID, index=frame.index)
     return pd.concat([ids, frame], axis=1)
 
 
-def _edge_frame(edges: Any, nodes: Any, columns: Columns) -> Any:
+def _edge_frame(edges: Any, nodes: Any) -> Any:
     """Returns the frame of edges between ids; of an array, whose numbers are places in the frame of nodes, with these ids."""
     import pandas as pd
 
     if _is_frame(edges):
-        named = {columns.source, columns.target} <= set(edges.columns)
+        named = {SOURCE, TARGET} <= set(edges.columns)
         first, second = edges.columns[:2]
-        return edges if named else edges.rename(columns={first: columns.source, second: columns.target})
-    index, ids = _edges(edges).numpy(), nodes[columns.id].to_numpy()
+        return edges if named else edges.rename(columns={first: SOURCE, second: TARGET})
+    index, ids = _edges(edges).numpy(), nodes[ID].to_numpy()
     if index.size and not 0 <= int(index.min()) <= int(index.max()) < len(ids):
         raise ValueError(f"edges has {int(index.max() if index.min() >= 0 else index.min())}; allowed: 0 to {len(ids) - 1}")
-    return pd.DataFrame({columns.source: ids[index[0]], columns.target: ids[index[1]]})
+    return pd.DataFrame({SOURCE: ids[index[0]], TARGET: ids[index[1]]})

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from ..files import replacing, write_csv
 from ..train import graph as graphs
 from ..train.prediction import choose_trial, logits, trial_inputs
-from ..train.run import Run, Trial
+from ..train.run import Run, Trial, edge_values
 from .layers import LayerView, view_layers
 
 PARTS = ("embeddings", "attention", "predictions")
@@ -50,7 +50,8 @@ class Export:
         self.trial: Trial = choose_trial(run, split)
         self.ids = np.array(graphs.node_names(data), dtype=str)
         self.nodes = torch.arange(len(self.ids)) if nodes is None else _numbers_of(nodes, self.ids.tolist())
-        self.views = view_layers(run.model(self.trial).to(run.plan.device), trial_inputs(run, self.trial, data))
+        inputs, values = trial_inputs(run, self.trial, data), edge_values(run.plan, data)
+        self.views = view_layers(run.model(self.trial).to(run.plan.device), inputs, values)
 
     # Tables
 

@@ -2,7 +2,7 @@ r"""What the layers of a model show on a graph: embeddings, and attention to nei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -39,13 +39,13 @@ class LayerView(NamedTuple):
 
 
 @torch.no_grad()
-def view_layers(model: Any, inputs: Sequence[Tensor]) -> list[LayerView]:
+def view_layers(model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor] | None = None) -> list[LayerView]:
     """Runs a model once and returns what each of its layers with attention shows, in their order; tensors on the CPU.
 
     A layer that is switched off, as global attention may be, is left out.
     """
     layers = list(_attention_layers(model))
-    calls = _record_calls([_hooked(layer) for _, layer in layers], model, inputs)
+    calls = _record_calls([_hooked(layer) for _, layer in layers], model, inputs, edge_values or {})
     views = [_view(name, layer, *calls[_hooked(layer)]) for name, layer in layers if _hooked(layer) in calls]
     return [LayerView(view.name, *(part.cpu() if isinstance(part, Tensor) else part for part in view[1:])) for view in views]
 
@@ -71,7 +71,9 @@ def _hooked(layer: Any) -> Any:
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def _record_calls(modules: Sequence[torch.nn.Module], model: Any, inputs: Sequence[Tensor]) -> dict[torch.nn.Module, Call]:
+def _record_calls(
+    modules: Sequence[torch.nn.Module], model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor]
+) -> dict[torch.nn.Module, Call]:
     """Runs a model in evaluation mode; returns the arguments that its modules were called with, those that were called."""
     calls: dict[torch.nn.Module, Call] = {}
 
@@ -81,7 +83,7 @@ def _record_calls(modules: Sequence[torch.nn.Module], model: Any, inputs: Sequen
     handles = [module.register_forward_pre_hook(keep, with_kwargs=True) for module in modules]
     training = model.training
     try:
-        model.eval()(*inputs)
+        model.eval()(*inputs, **edge_values)
     finally:
         model.train(training)
         for handle in handles:

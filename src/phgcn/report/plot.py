@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from ..train import graph as graphs
 from ..train.prediction import choose_trial, logits, trial_inputs
-from ..train.run import Run, Trial, prepare
+from ..train.run import Run, Trial, edge_values, prepare
 from .attention import STRONGEST, DrawnNode, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
 from .curves import draw_curves
 from .embeddings import draw_distances, draw_embeddings
@@ -65,7 +65,8 @@ def plot(
 
 def _choose_view(run: Run, trial: Trial, data: Data, layer: int) -> LayerView | None:
     """Returns what one layer with an embedding shows, or of ``global-gnn`` one global block; none if there is none."""
-    views = view_layers(run.model(trial).to(run.plan.device), trial_inputs(run, trial, data))
+    model, values = run.model(trial).to(run.plan.device), edge_values(run.plan, data)
+    views = view_layers(model, trial_inputs(run, trial, data), values)
     views = [view for view in views if view.positions is not None and not view.name.startswith("local")]
     if views and not 0 <= layer < len(views):
         blocks = ", the blocks of global attention" if views[0].name.startswith("global") else ""

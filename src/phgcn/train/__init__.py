@@ -2,7 +2,7 @@ r"""Training: settings, the loop, runs that can be continued, predictions, and t
 
 from .graph import find
 from .loop import Task, Training, TrainingError
-from .prediction import evaluate, predict
+from .prediction import evaluate, evaluate_other, predict
 from .run import EpochProgress, Plan, Run
 from .settings import Resolved, Settings, resolve
 from .suited import Suited, suit_settings
@@ -23,6 +23,7 @@ __all__ = [
     "TrainingError",
     "TrialReport",
     "evaluate",
+    "evaluate_other",
     "find",
     "find_task",
     "predict",

@@ -37,6 +37,8 @@ class FeatureTransform:
 
     def apply(self, x: Tensor) -> Tensor:
         """Transforms the features of the graph that it was fitted to, or of another with the same columns."""
+        if self.changes_nothing and not (x.layout == torch.strided and bool(x.isnan().any())):
+            return x
         if x.layout != torch.strided:
             values = x.values() * self.factor[x.col_indices()]
             return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
@@ -49,13 +51,18 @@ class FeatureTransform:
         """Whether it gives what it takes, where nothing is missing."""
         return not len(self.marked) and not bool(self.centre.any()) and bool((self.factor == 1).all())
 
+    @property
+    def width(self) -> int:
+        """How many columns it gives, F + M."""
+        return len(self.fill) + len(self.marked)
+
     def tensors(self) -> dict[str, Tensor]:
-        """Returns what was fitted, to be kept with the weights; nothing if it changes nothing."""
-        return {} if self.changes_nothing else {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        """Returns what was fitted, to be kept with the weights."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @classmethod
     def restored(cls, tensors: Mapping[str, Tensor], features: int) -> FeatureTransform:
-        """Returns the transform that :meth:`tensors` gave, of so many features."""
+        """Returns the transform that :meth:`tensors` gave; without any, the one that leaves so many features as they are."""
         return cls(**tensors) if tensors else unchanged(features)
 
 

@@ -24,6 +24,7 @@ from torch.nn.utils import clip_grad_norm_
 from ..files import read_tensors, write_tensors
 from ..nn.models import NodeModel
 from . import recipe
+from .features import FeatureTransform
 from .global_path import ATTENTION, global_statistics, sample_rows, switch_global
 from .metrics import goodness
 from .recording import record
@@ -47,6 +48,7 @@ class Task:
         - **train**, **val**, **test:** node indices, :math:`(N_{train},)` and so on
         - **edge_inputs:** what the model takes after ``edge_index``, e.g. the relation of each edge, :math:`(E,)`; a tensor of
           :math:`E` rows is taken as one row per edge
+        - **edge_values:** ``edge_attr`` :math:`(E, K)` and ``edge_weight`` :math:`(E,)`, those that the model takes
     """
 
     x: Tensor
@@ -59,6 +61,8 @@ class Task:
     metric: str = "accuracy"
     edge_inputs: tuple[Tensor, ...] = ()
     kind: TaskKind = field(default_factory=Classification)
+    edge_values: dict[str, Tensor] = field(default_factory=dict)
+    transform: FeatureTransform | None = None  # what prepared x, where something did
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -204,7 +208,7 @@ class Training:
             return
         epoch = self.state.epoch + 1
         if epoch == self.state.phase_start + 1 or epoch % self.sample_every == 0:
-            self.state.attention += sample_rows(epoch, global_statistics(self.model, self.task.inputs))
+            self.state.attention += sample_rows(epoch, self._statistics())
 
     def _run_epoch(self) -> tuple[Tensor, Tensor]:
         """Runs :meth:`_step_and_evaluate`: as a CUDA graph if it can be recorded, and its kernels have been compiled."""
@@ -232,7 +236,7 @@ class Training:
     def _step(self) -> Tensor:
         self.model.train()
         self.optimiser.zero_grad()
-        logits = self._forward(recipe.drop_inputs(self.task.inputs, self.settings))
+        logits = self._forward(*self._dropped_inputs())
         loss = self.task.kind.loss(logits[self.task.train], self.train_y, self.settings.label_smoothing)
         loss.backward()
         if self.settings.clip_norm:
@@ -240,16 +244,22 @@ class Training:
         self.optimiser.step()
         return loss.detach()
 
+    def _dropped_inputs(self) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+        """Returns the arguments of a training step, of which nodes and edges are left out as the settings say."""
+        inputs, values = self.task.inputs, self.task.edge_values
+        dropped = recipe.drop_inputs((*inputs, *values.values()), self.settings)
+        return dropped[: len(inputs)], dict(zip(values, dropped[len(inputs) :], strict=True))
+
     @torch.no_grad()
     def _logits(self) -> Tensor:
         self.model.eval()
-        return self._forward(self.task.inputs)
+        return self._forward(self.task.inputs, self.task.edge_values)
 
-    def _forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+    def _forward(self, inputs: tuple[Tensor, ...], edge_values: dict[str, Tensor]) -> Tensor:
         """Computes the logits, in float32 with ``amp`` too."""
         try:
             with recipe.autocast(self.settings, self.task.x.device):
-                out: Tensor = self.model(*inputs)
+                out: Tensor = self.model(*inputs, **edge_values)
         except ValueError as error:
             if not self._input_accepted:
                 raise
@@ -285,7 +295,10 @@ class Training:
     def global_attention(self) -> list[dict[str, Any]]:
         """Returns the statistics of the global path with the best weights, which it loads: for a training that is done."""
         self.model.load_state_dict(self.state.best_weights)
-        return global_statistics(self.model, self.task.inputs)
+        return self._statistics()
+
+    def _statistics(self) -> list[dict[str, Any]]:
+        return global_statistics(self.model, self.task.inputs, self.task.edge_values)
 
     # Checkpoints
 

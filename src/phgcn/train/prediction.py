@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..data.labels import labelled
 from ..files import write_csv
 from ..text import without_formula
 from . import graph as graphs
 from .global_path import global_statistics, summarise
 from .metrics import goodness, mean_and_deviation
 from .recipe import autocast
-from .run import Run, Trial, edges, prepare
+from .run import Run, Trial, edge_values, edges, prepare, taken_edge_values
 from .tasks import find_task
 
 
@@ -29,19 +30,23 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
     """
     inputs = trial_inputs(run, trial, data)
     with autocast(run.plan.settings, inputs[0].device):
-        out: Tensor = run.model(trial).to(run.plan.device)(*inputs)
+        out: Tensor = run.model(trial).to(run.plan.device)(*inputs, **edge_values(run.plan, data))
     return out.float().cpu() if run.plan.settings.amp else out.cpu()
 
 
 def trial_inputs(run: Run, trial: Trial, data: Data) -> tuple[Tensor, ...]:
     """Returns what a trial's model takes of a graph, on the run's device: the features as it was trained on them, the edges."""
-    features = run.about["graph"]["features"]
-    if data.x.size(1) != features:
-        raise ValueError(
-            f"{data.name}: the graph has {data.x.size(1)} features; allowed: {features}, as {run.folder} was trained on"
-        )
-    x = graphs.features_on_device(data.x, run.plan.settings.normalise, run.plan.device)
-    return (x, *edges(run.plan, data))
+    graphs.match_features(data, run.about["graph"])
+    _check_edge_features(run, data)
+    x = run.transform(trial).apply(data.x)
+    return (graphs.features_on_device(x, run.plan.settings.normalise, run.plan.device), *edges(run.plan, data))
+
+
+def _check_edge_features(run: Run, data: Data) -> None:
+    """Refuses a graph without the weights or features of edges that the model was trained with."""
+    trained, given = run.about["graph"].get("edge_features", 0), data.edge_attr.size(1) if "edge_attr" in data else 0
+    if trained != given and "edge_attr" in taken_edge_values(run.plan):
+        raise ValueError(f"{data.name}: edges have {given} features; allowed: {trained}, as {run.folder} was trained on")
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:
@@ -53,7 +58,7 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
         task = tasks[trial.split]
         parts = {"train": task.train.cpu(), "val": task.val.cpu(), "test": task.test.cpu()}
         row, answers = _score_trial(run, trial, data, parts)
-        row["global_attention"] = global_statistics(run.model(trial).to(run.plan.device), task.inputs)
+        row["global_attention"] = global_statistics(run.model(trial).to(run.plan.device), task.inputs, task.edge_values)
         rows.append(row)
         predicted.append(answers)
         wanted.append(data.y[parts["test"]])
@@ -62,6 +67,27 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
         **_summary(run, data, rows, torch.cat(predicted), torch.cat(wanted)),
         "as_recorded": as_recorded,
         "global_path": summarise([row["global_attention"] for row in rows], int(data.num_nodes)),
+    }
+
+
+def evaluate_other(run: Run, data: Data) -> dict[str, Any]:
+    """Scores another graph than the run was trained on: all of its labelled nodes, by the model of each split.
+
+    Args:
+        run (Run): A finished run.
+        data (torch_geometric.data.Data): A graph that :meth:`Run.read` gave.
+    """
+    run.result()  # raises if the run has not ended
+    nodes = labelled(data.y).nonzero().flatten()
+    if not len(nodes):
+        raise ValueError(f"{data.name}: no node has a label; allowed: a graph with labels")
+    scored = [_score_trial(run, trial, data, {"test": nodes}) for trial in run.plan.trials()]
+    predicted = torch.cat([answers for _, answers in scored])
+    return {
+        **_summary(run, data, [row for row, _ in scored], predicted, torch.cat([data.y[nodes]] * len(scored))),
+        "as_recorded": None,
+        "global_path": None,
+        "nodes": len(nodes),
     }
 
 
@@ -126,7 +152,7 @@ def predict(run: Run, source: str, path: str | Path, split: int | None = None, s
             else they are written as they are, to be joined with other tables. (default: :obj:`False`)
     """
     trial = choose_trial(run, split)
-    _, data = graphs.find(source, run.plan.directed)
+    data = run.read(source, labels=False)
     table = run.kind(trial).table(logits(run, trial, data), run.about["graph"]["classes"])
     written = without_formula if spreadsheet else str
     ids = [written(node) for node in graphs.node_names(data)]

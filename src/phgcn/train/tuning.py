@@ -205,9 +205,17 @@ def _same_study(folder: Path, study: optuna.Study, about: dict[str, Any]) -> Non
     if kept is None:
         study.set_user_attr("about", about)
         return
-    for key, value in about.items():
-        if kept.get(key) != value:
-            raise ValueError(f"{folder}: the study there has {key} {kept.get(key)!r}, not {value!r}; choose another --out")
+    earlier, now = _flat(kept), _flat(about)
+    # A key that an earlier version did not write has its default.
+    differing = [f"{key} {earlier[key]!r}, not {now.get(key)!r}" for key in earlier if earlier[key] != now.get(key)]
+    if differing:
+        raise ValueError(f"{folder}: the study there has {'; '.join(differing)}; choose another --out")
+
+
+def _flat(about: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a study is about with a key for each setting and for each column of the graph's tables."""
+    flat = {key: value for key, value in about.items() if key not in ("fixed", "columns")}
+    return flat | about["fixed"] | {f"column {key}": value for key, value in about.get("columns", {}).items()}
 
 
 def _mean_loss(plan: Plan, tasks: list[Task], trial: optuna.Trial) -> float:
