@@ -263,6 +263,33 @@ def show_tuning(result: dict[str, Any], as_json: bool) -> None:
     out.print(f"written to {written}, for: {command}", highlight=False, soft_wrap=True)
 
 
+def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
+    """Prints the scores of runs side by side, and their differences from the best one."""
+    if as_json:
+        print_json(compared)
+        return
+    scale, unit = (100, " %") if compared["metric"] == "accuracy" else (1, "")
+    digits = 2 if scale > 1 else 4
+
+    def spread(values: dict[str, float | None]) -> str:
+        mean, deviation = values["mean"], values["std"]
+        assert mean is not None
+        return f"{scale * mean:.{digits}f}" + ("" if deviation is None else f" ± {scale * deviation:.{digits}f}")
+
+    rows = []
+    for place, row in enumerate(compared["runs"]):
+        wins = "" if row["wins"] is None or place == 0 else f"{row['wins']} of {len(row['tests'])}"
+        difference = "" if place == 0 else spread(row["difference"])
+        rows.append((row["run"], row["model"], spread(row["test"]), difference, wins, duration(row["seconds"])))
+    headings = ("run", "model", f"test{unit}", "difference", "better in", "time")
+    out = console()
+    out.print(table(f"Runs on {compared['graph']}, {compared['metric']}{unit}, the best first", headings, rows, numbers_from=2))
+    if not compared["paired"]:
+        out.print("protocols, seeds or numbers of splits differ: runs are not compared split by split", highlight=False)
+    if "file" in compared:
+        out.print(f"written to {escape(compared['file'])}", highlight=False, soft_wrap=True)
+
+
 def show_files(files: Sequence[Path], as_json: bool) -> None:
     """Prints the files that were written."""
     if as_json:

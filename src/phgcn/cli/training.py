@@ -28,7 +28,7 @@ Model = Annotated[
 Protocol = Annotated[
     str | None,
     typer.Option(
-        "--protocol", help="How nodes are split: paper, geom, balanced, official. \\[default: paper]", show_default=False
+        "--protocol", help="How nodes are split: paper, geom, balanced, official, final. \\[default: paper]", show_default=False
     ),
 ]
 
@@ -75,11 +75,11 @@ def train(
 ) -> None:
     """Train a model on several splits of a graph.
 
-    Without `--model` it is global-gnn, with settings that suit the graph. Says what is in the graph and what is predicted,
-    prints the settings and where each comes from, then the test metric of the epoch with the smallest validation loss or the
-    best validation metric (`--set select=...`), and whether global attention is used. Writes weights, curves, settings and
-    `result.json` into a folder. A run that was cut off continues with `--resume`, to the same result; a finished one with
-    `--resume` and more epochs or patience.
+    Without `--model` it is global-gnn, with settings that suit the graph. Says what is in the graph and what is predicted of
+    its nodes, prints the settings and where each comes from, then the test metric of the epoch with the smallest validation
+    loss or the best validation metric (`--set select=...`), and whether global attention is used. Writes weights, curves,
+    settings and `result.json` into a folder. A run that was cut off continues with `--resume`, to the same result; a finished
+    one with `--resume` and more epochs or patience.
 
     Examples:
 

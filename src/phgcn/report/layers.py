@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
+from ..nn.distance_conv import DistanceConv
 from ..nn.global_block import GlobalBlock
 from ..nn.top_attention import top_attention
 
@@ -58,7 +59,7 @@ def _attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
     )
     for kind, layers in parts:
         for number, layer in enumerate(layers):
-            if isinstance(layer, (GATConv, GlobalBlock)) or hasattr(layer, "project"):
+            if isinstance(layer, (GATConv, DistanceConv, GlobalBlock)):
                 yield f"{kind}-{number}", layer
 
 
@@ -98,6 +99,6 @@ def _view(name: str, layer: Any, arguments: tuple[Any, ...], options: dict[str, 
     training = layer.training
     _, (edges, weights) = layer.eval()(*arguments, **{**options, "return_attention_weights": True})
     layer.train(training)
-    positions = layer.project(arguments[0])[0] if hasattr(layer, "project") else None
+    positions = layer.project(arguments[0])[0] if isinstance(layer, DistanceConv) else None
     decay = layer.decay_global() if hasattr(layer, "decay_global") else None
     return LayerView(name, positions, edges, weights, decay)
