@@ -85,7 +85,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _ignore_warnings() -> None:
     """Hides what is not for the user of a command: that torch and PyG are about to change for those who call them."""
-    for message in ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled"):
+    # The last one is part of what commands say about a graph.
+    sparse = ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled")
+    for message in (*sparse, ".*: keys left out, as they are not known"):
         warnings.filterwarnings("ignore", message=message)
     for category in (FutureWarning, DeprecationWarning):
         warnings.filterwarnings("ignore", category=category, module=r"(?!phgcn\b)")

@@ -132,7 +132,8 @@ def train(
 
 def _describe(plan: Plan, data: Data) -> str:
     """Says what is in the graph, and what of it the model does not read."""
-    from ..data import describe_graph
+    from ..data import describe_graph, known_graph
+    from ..data.summary import is_uneven
     from ..train.run import taken_edge_values
 
     lines, names = describe_graph(data), {"edge_weight": "edge weights", "edge_attr": "edge features"}
@@ -140,6 +141,8 @@ def _describe(plan: Plan, data: Data) -> str:
         if key in data and key not in taken_edge_values(plan):
             local = "; --set local=eda does" if plan.model == DEFAULT_MODEL else ""
             lines.append(f"{plan.model} does not read {name} with these settings{local}")
+    if plan.settings.scaling == "none" and not known_graph(str(data.name)) and is_uneven(data):
+        lines.append("columns of features differ much in size: --set scaling=standard may help")
     return "\n".join(map(printable, lines))
 
 

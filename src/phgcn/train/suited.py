@@ -51,7 +51,7 @@ def suit_settings(data: Data, metric: str) -> Suited:
         changes = {"weight_decay": 0.0}
     else:  # many words, each in few nodes: overfits at once
         changes = {"input_dropout": 0.5, "norm": "layer"}
-    if "feature_columns" in data and is_uneven(data.x):  # a table whose columns are in different units
+    if "feature_columns" in data and is_uneven(data):  # a table whose columns are in different units
         changes |= {"scaling": "standard"}
         kind = f"{kind} uneven"
     return Suited(BASE | changes, f"suited to {nodes:,} nodes, {features:,} {kind} features and {metric}")

@@ -210,11 +210,20 @@ def _same_study(folder: Path, study: optuna.Study, about: dict[str, Any]) -> Non
     if kept is None:
         study.set_user_attr("about", about)
         return
-    earlier, now = _flat(kept), _flat(about)
-    # A key that an earlier version did not write has its default.
-    differing = [f"{key} {earlier[key]!r}, not {now.get(key)!r}" for key in earlier if earlier[key] != now.get(key)]
-    if differing:
+    if differing := list(_differences(_flat(kept), _flat(about))):
         raise ValueError(f"{folder}: the study there has {'; '.join(differing)}; choose another --out")
+
+
+def _differences(kept: dict[str, Any], about: dict[str, Any]) -> Iterator[str]:
+    """Says in what a study differs from what is asked for now; keys that only one version of phgcn writes do not count."""
+    for key in (key for key in {**kept, **about} if key != "varied"):
+        if key in kept and key in about:
+            if kept[key] != about[key]:
+                yield f"{key} {kept[key]!r}, not {about[key]!r}"
+        elif key in about["varied"]:
+            yield f"{key} fixed, not varied"
+        elif key in kept["varied"]:
+            yield f"{key} varied, not fixed"
 
 
 def _flat(about: dict[str, Any]) -> dict[str, Any]:
