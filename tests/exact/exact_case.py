@@ -182,23 +182,6 @@ class ExactCase:
         for call, given in ((itself, inputs[:2]), (across, inputs), (one_graph, inputs)):
             assert torch.autograd.gradcheck(call, given, atol=1e-7, rtol=1e-5, fast_mode=True)
 
-    def test_second_derivatives_are_the_true_ones(self):
-        inputs = [t.detach().contiguous().requires_grad_() for t in leaves((6, 1, 2), (6, 1, 2), (3, 1, 2))]
-        batch, query_batch = torch.tensor([1, 0, 1, 1, 0, 1]), torch.tensor([1, 2, 0])
-
-        def itself(positions, values):
-            return self.attend(Points(positions, values), True)
-
-        def summed(positions, values, queries):
-            return self.attend(Points(positions, values, queries), False)
-
-        def with_mass(positions, values, queries):
-            out, mass = self.attend_with_mass(Points(positions, values, queries, batch, query_batch))
-            return out, mass[[0, 2]]  # without the query of a graph without keys
-
-        for call, given in ((itself, inputs[:2]), (summed, inputs), (with_mass, inputs)):
-            assert torch.autograd.gradgradcheck(call, given, atol=1e-6, rtol=1e-5, fast_mode=True)
-
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     @pytest.mark.parametrize("across", [False, True])
     def test_a_batch_is_its_graphs_one_by_one_to_the_bit(self, across, dtype):

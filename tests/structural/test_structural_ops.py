@@ -61,6 +61,17 @@ def test_a_compiled_graph_takes_graphs_of_any_size():
             torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_second_derivatives_are_the_true_ones(backend):
+    inputs = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(7, 2, 3), (7, 2, 2), (20, 2)])]
+    edge_index, mask = graph(7, 20), normal(20, 2, seed=3).abs()
+
+    def attend(positions, values, bias):
+        return structural_attention(positions, values, edge_index, 1.3, edge_mask=mask, edge_bias=bias, backend=backend)
+
+    assert torch.autograd.gradgradcheck(attend, inputs, fast_mode=True)
+
+
 def test_a_third_derivative_is_that_of_the_dense_matrix():
     edge_index, values = graph(7, 20), normal(7, 1, 2, seed=2)
     found = []
