@@ -29,7 +29,7 @@ def train(layer, data, **edges):
         loss = (model[1](layer(data.x, data.edge_index, **edges)) - data.y).square().mean()
         loss.backward()
         optimizer.step()
-    return float(loss / data.y.var())
+    return float(loss.detach() / data.y.var())
 
 
 torch.manual_seed(0)

@@ -55,8 +55,9 @@ for name, model in models.items():
         F.cross_entropy(model(x, edge_index), y).backward()
         optimizer.step()
     model.eval()
-    nodes = [int(i) for i in unmarked[:6]]
+    by_default = model(x, edge_index[:, :0]).argmax(dim=1)  # what it says without edges, where there is nothing to explain
+    nodes = [int(i) for i in unmarked if by_default[i] != y[i]][:5]
     found = sum(int(explain(model, GNNExplainer(epochs=50, lr=0.1), i).argmax()) == 0 for i in nodes)
     weight = sum(float(explain(model, AttentionExplainer(), i)[0]) for i in nodes) / len(nodes)
-    assert found >= 5 and 0 < weight < 1
+    assert found >= len(nodes) - 1 and 0 < weight < 1
     print(f"{name}: GNNExplainer finds the deciding neighbour of {found} of {len(nodes)} nodes; its attention is {weight:.2f}")

@@ -34,7 +34,7 @@ def run(name, monkeypatch, capsys):
 
 
 def table_row(name, works):
-    title = re.search(r'^"""(.+?)[:,.]', (ROOT / "examples" / f"{name}.py").read_text())[1]
+    title = re.search(r'^"""(.+?)[:,.] ', (ROOT / "examples" / f"{name}.py").read_text())[1]
     return f"| [{title}](../examples/{name}.py) | " + " | ".join("yes" if layer in works else "" for layer in LAYERS) + " |"
 
 
