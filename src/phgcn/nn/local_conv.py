@@ -25,7 +25,7 @@ from .edges import to_coo
 Local = str | Callable[[int, int], Any]
 """A name of :data:`LOCAL`, or a class of PyG's layers, called with the sizes of input and output."""
 
-LOCAL = ("gcn", "sage", "gat", "gin", "eda", "none")
+LOCAL = ("gcn", "sgc", "sage", "gat", "gin", "eda", "none")
 
 
 class Adjacency(NamedTuple):
@@ -38,6 +38,13 @@ class Adjacency(NamedTuple):
         r"""Sums the features of each node's sources: the product with the matrix, :math:`(N, C)`."""
         widened = x.float() if x.dtype in HALF_TYPES and self.backend != "triton" else x
         return sum_neighbours(widened, self.neighbours, self.backend).to(x.dtype)
+
+    def normalised_sum(self, x: Tensor) -> Tensor:
+        r"""Multiplies with :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}`, :math:`(N, C)`; the
+        matrix has no self-loops yet."""
+        scale = (self.degree(x) + 1).rsqrt().to(x.dtype)
+        scaled = scale * x
+        return scale * (self.sum(scaled) + scaled)
 
     def degree(self, x: Tensor) -> Tensor:
         r"""Counts the sources of each node, :math:`(N, 1)`, in the type of ``x`` or, as half types do not hold it, float32."""
@@ -54,9 +61,17 @@ class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
         super().__init__(in_channels, out_channels, normalize=False)
 
     def propagate(self, edge_index: Adjacency, x: Tensor, edge_weight: None = None) -> Tensor:
-        scale = (edge_index.degree(x) + 1).rsqrt().to(x.dtype)
-        scaled = scale * x
-        return scale * (edge_index.sum(scaled) + scaled)
+        return edge_index.normalised_sum(x)
+
+
+class Propagation(torch.nn.Module):
+    r"""GCN's sum over neighbours without weights, :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}
+    \mathbf{X}`, one step of PyG's :class:`~torch_geometric.nn.SGConv`, of an :class:`Adjacency` without self-loops."""
+
+    self_loops = False
+
+    def forward(self, x: Tensor, edges: Adjacency) -> Tensor:
+        return edges.normalised_sum(x)
 
 
 class SortedSAGEConv(SAGEConv):  # type: ignore[misc]  # PyG ships no types
@@ -80,7 +95,7 @@ class SortedGINConv(GINConv):  # type: ignore[misc]  # PyG ships no types
         return edge_index.sum(x[0])
 
 
-SORTED = SortedGCNConv, SortedSAGEConv, SortedGINConv
+SORTED = SortedGCNConv, Propagation, SortedSAGEConv, SortedGINConv
 WITHOUT_HEADS: dict[str, Any] = {"gcn": SortedGCNConv, "sage": SortedSAGEConv, "gin": SortedGINConv, "none": Linear}
 
 
@@ -89,6 +104,8 @@ def make_local(local: Local, channels: int, heads: int, backend: Backend) -> Any
     if not isinstance(local, str) and callable(local):
         return local(channels, channels)
     check_choice("local", local, LOCAL, "or a layer's class")
+    if local == "sgc":
+        return Propagation()
     if local in WITHOUT_HEADS:
         return WITHOUT_HEADS[local](channels, channels)
     check_multiple("hidden_channels", channels, "heads", heads)
