@@ -47,8 +47,9 @@ def suit_settings(data: Data, metric: str) -> Suited:
         changes |= {"epochs": 1000, "patience": 200}
     elif kind == "dense":
         changes = {"weight_decay": 0.0}
-    else:  # many words, each in few nodes: overfits at once
-        changes = {"input_dropout": 0.5, "norm": "layer"}
+    else:  # many words, each in few nodes: little is learned at once, and the node's own are kept apart from its neighbours'
+        changes = {"local": "sgc", "num_layers": 4, "jk": "cat", "norm": "none", "residual": False, "hidden_channels": 64}
+        changes |= {"input_dropout": 0.5, "learning_rate": 0.01, "normalise": True}
     return Suited(BASE | changes, f"suited to {nodes:,} nodes, {features:,} {kind} features and {metric}")
 
 
