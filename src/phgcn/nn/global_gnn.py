@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn import Linear
 
-from ..checks import blame_inputs, check_choice, check_dropout, check_features, check_sizes
+from ..checks import check_choice, check_dropout, check_features, check_sizes
 from ..functional import Backend, Method
 from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .decay import Decay
@@ -183,7 +183,7 @@ class GlobalGNN(torch.nn.Module):
         """
         takes = (*self.takes, *(("n_id",) if len(self.memories) > 0 else ()))
         given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch, n_id), takes)
-        with blame_inputs(given.edge_index, **given.named_features()):
+        with given.blame():
             check_features(given.x, self.lin_in.in_channels, self.lin_in.weight)
             edges = prepare_edges(self._first_conv(), given, self.backend)
             hidden = self.lin_in(drop_features(given.x, self.input_dropout, self.training))
