@@ -18,7 +18,19 @@ from ..files import replacing
 from .content import Content
 from .pack import Packed, pack_bytes
 
-SCRIPTS = ("unpack.js", "attention.js", "summaries.js", "colours.js", "plot.js", "overlay.js", "panels.js", "tables.js", "side.js", "main.js")
+SCRIPTS = (
+    "unpack.js",
+    "attention.js",
+    "summaries.js",
+    "dots.js",
+    "colours.js",
+    "plot.js",
+    "overlay.js",
+    "panels.js",
+    "tables.js",
+    "side.js",
+    "main.js",
+)
 """The page's own scripts, in the order that they are run."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch_geometric.data import Data
@@ -17,9 +18,7 @@ from .gather import gather_graph, gather_views, output_view, prediction_columns,
 from .page import write_page
 
 
-def explore_runs(
-    runs: Sequence[Run], out: str | Path, splits: Sequence[int] = (), source: str | None = None
-) -> dict[str, object]:
+def explore_runs(runs: Sequence[Run], out: str | Path, splits: Sequence[int] = (), source: str | None = None) -> dict[str, Any]:
     """Writes the page of a run, of two of its splits, or of two runs on one graph.
 
     Args:

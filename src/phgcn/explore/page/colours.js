@@ -10,6 +10,9 @@ const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9
 const SYMBOLS = ["circle", "square", "triangle-up", "cross", "diamond", "x", "triangle-down", "star"];
 const NONE = "#b0b0b0";
 
+/** Weights below this share of the largest look like the weakest. */
+const WEAKEST = 1e-4;
+
 /** From little to much: viridis, which is read as growing without its hues too. */
 const SCALE = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
 
@@ -84,12 +87,74 @@ function groupByNumber(values) {
   return lists[bins].length ? [{ label: "no value", colour: NONE, symbol: "circle", nodes: lists[bins] }, ...groups] : groups;
 }
 
+/** @param {string} colour As #rrggbb. @returns {number[]} Red, green and blue. */
+function channels(colour) {
+  return [1, 3, 5].map((place) => parseInt(colour.slice(place, place + 2), 16));
+}
+
+/** The diameter of a dot, in pixels. @param {number} nodes How many nodes there are. */
+function dotSize(nodes) {
+  return nodes < 3000 ? 8 : nodes < 30000 ? 5 : 3;
+}
+
 /**
- * The colour of a share of 1, from little to much.
- * @param {number} share
+ * Makes nodes look like their groups, drawn in an order at random, so that no group lies on top.
+ * @param {Group[]} groups
+ * @param {Uint8Array} hidden
+ * @param {Int32Array} order All nodes in an order at random.
+ * @returns {Look}
  */
-function scaleColour(share) {
-  return SCALE[Math.max(0, Math.min(SCALE.length - 1, Math.floor(share * SCALE.length)))];
+function lookOfGroups(groups, hidden, order) {
+  const count = hidden.length;
+  const colours = new Uint8Array(4 * count);
+  const shapes = new Uint8Array(count);
+  for (const group of groups) {
+    const colour = [...channels(group.colour), 205];
+    const shape = SYMBOLS.indexOf(group.symbol);
+    for (const node of group.nodes) {
+      colours.set(colour, 4 * node);
+      shapes[node] = shape;
+    }
+  }
+  const sizes = new Float32Array(count).fill(dotSize(count));
+  return { colours, sizes, shapes, order: Uint32Array.from(order.filter((node) => !hidden[node])) };
+}
+
+/**
+ * Makes nodes look like the attention of one of them: colour and size by the logarithm of the weight over the largest to another
+ * node, the strongest on top.
+ * @param {Float32Array} weights
+ * @param {number} node
+ * @param {Uint8Array} hidden
+ * @returns {Look}
+ */
+function lookOfWeights(weights, node, hidden) {
+  const count = weights.length;
+  let largest = 0;
+  for (let other = 0; other < count; other++) if (other !== node && weights[other] > largest) largest = weights[other];
+  const steps = 64;
+  const table = Array.from({ length: steps }, (_, step) => [...channels(SCALE[Math.floor((step * SCALE.length) / steps)]), 60 + (195 * step) / (steps - 1)]);
+  const colours = new Uint8Array(4 * count);
+  const sizes = new Float32Array(count);
+  const level = new Uint8Array(count);
+  const ends = new Uint32Array(steps + 1);
+  const size = dotSize(count);
+  for (let other = 0; other < count; other++) {
+    const share = largest > 0 ? Math.min(weights[other] / largest, 1) : 0;
+    const height = share > WEAKEST ? 1 - Math.log(share) / Math.log(WEAKEST) : 0;
+    level[other] = Math.min(steps - 1, Math.floor(height * steps));
+    const [red, green, blue, opacity] = table[level[other]];
+    colours[4 * other] = red;
+    colours[4 * other + 1] = green;
+    colours[4 * other + 2] = blue;
+    colours[4 * other + 3] = opacity;
+    sizes[other] = size * (0.6 + height * height);
+    if (!hidden[other]) ends[level[other] + 1] += 1;
+  }
+  for (let step = 0; step < steps; step++) ends[step + 1] += ends[step];
+  const order = new Uint32Array(ends[steps]);
+  for (let other = 0; other < count; other++) if (!hidden[other]) order[ends[level[other]]++] = other;
+  return { colours, sizes, shapes: new Uint8Array(count), order };
 }
 
 /** Writes a number in few digits. @param {number} value */
@@ -102,5 +167,6 @@ function brief(value) {
 /** Writes a share as percent. @param {number} share */
 function percent(share) {
   if (!Number.isFinite(share)) return "–";
+  if (share > 0 && share < 0.0001) return "< 0.01 %";
   return share >= 0.0995 || share === 0 ? `${Math.round(100 * share)} %` : `${Number((100 * share).toPrecision(2))} %`;
 }

@@ -17,10 +17,10 @@ const EXPORTED = 1000;
 
 /** The page: the graph, one or two models, and what is in focus and selected in both. */
 class Explorer {
-  /** @param {Header} header @param {boolean} webgl */
-  constructor(header, webgl) {
+  /** @param {Header} header */
+  constructor(header) {
     this.header = header;
-    this.webgl = webgl;
+    /** All nodes in an order at random, in which they are drawn. */ this.order = shuffledNodes(header.nodes);
     /** @type {string[]} */ this.ids = [];
     /** @type {Graph} */ this.graph = { starts: new Int32Array(), sources: new Int32Array(), batch: null };
     /** @type {Int32Array | null} The class of each node. */ this.classes = null;
@@ -47,8 +47,14 @@ class Explorer {
     place.classList.toggle("two", header.sides.length > 1);
     this.sides = header.sides.map((side) => new SideView(this, side, place));
     for (const side of this.sides) await side.start();
+    say("");
+    await nextFrame();
     this.times.picture = performance.now();
-    say(this.webgl ? "" : `This browser has no WebGL: the picture shows at most ${WITHOUT_WEBGL.toLocaleString("en")} nodes, drawn without it.`);
+    await runLibrary();
+    for (const side of this.sides) await side.frame();
+    this.times.axes = performance.now();
+    const plain = this.sides.some((side) => side.plot.dots instanceof PlainDots);
+    if (plain) say("This browser has no WebGL: the nodes are drawn without it, as squares, and large graphs slowly.");
     for (const side of this.sides) {
       await showCurves(side);
       showConfusion(side);
@@ -112,6 +118,11 @@ class Explorer {
   }
 }
 
+/** Waits until the browser has drawn. */
+function nextFrame() {
+  return new Promise((resume) => requestAnimationFrame(() => setTimeout(resume)));
+}
+
 /** Says something above the pictures. @param {string} text */
 function say(text) {
   /** @type {HTMLElement} */ (document.getElementById("message")).textContent = text;
@@ -170,7 +181,7 @@ function setTheme(dark, explorer) {
   const button = /** @type {HTMLElement} */ (document.getElementById("theme"));
   button.textContent = dark ? "Light" : "Dark";
   button.setAttribute("aria-pressed", String(dark));
-  if (explorer) for (const side of explorer.sides) side.overlay.draw();
+  if (explorer) for (const side of explorer.sides) side.repaint();
 }
 
 /** Obeys keys that are not for a field. @param {KeyboardEvent} event @param {Explorer} explorer */
@@ -199,8 +210,7 @@ async function openPage() {
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches, null);
   try {
     const header = /** @type {Header} */ (JSON.parse(await takeText("header")));
-    await runLibrary();
-    const explorer = new Explorer(header, hasWebGL());
+    const explorer = new Explorer(header);
     Object.assign(window, { explorer }); // for measurements, and the curious
     connectHeader(explorer);
     await explorer.start();

@@ -1,14 +1,10 @@
 // @ts-check
 "use strict";
 
-/** Nodes that are drawn in the colour of their weight, strongest first, and edges of the node in focus. */
-const DRAWN = 4000;
+/** Edges of the node in focus that are drawn. */
 const DRAWN_EDGES = 300;
 
-/** Weights below this share of the largest have the colour of the weakest. */
-const WEAKEST = 1e-4;
-
-/** What lies over the picture: the node in focus, whom it attends to, its edges, and the selection. */
+/** What lies over the picture: the node in focus, its edges, and the selection. */
 class Overlay {
   /** @param {Plot} plot */
   constructor(plot) {
@@ -16,7 +12,7 @@ class Overlay {
     this.canvas = document.createElement("canvas");
     this.canvas.className = "overlay";
     /** @type {HTMLElement} */ (plot.element.parentElement).append(this.canvas);
-    /** @type {{node: number, weights: Float32Array | null, targets: number[], neighbours: number[]} | null} */
+    /** @type {{node: number, neighbours: number[]} | null} */
     this.focus = null;
     /** @type {ArrayLike<number>} */
     this.selected = [];
@@ -43,9 +39,9 @@ class Overlay {
   /**
    * @param {CanvasRenderingContext2D} pen
    * @param {(node: number) => number[]} place
-   * @param {{node: number, weights: Float32Array | null, targets: number[], neighbours: number[]}} focus
+   * @param {{node: number, neighbours: number[]}} focus
    */
-  drawFocus(pen, place, { node, weights, targets, neighbours }) {
+  drawFocus(pen, place, { node, neighbours }) {
     const [x, y] = place(node);
     pen.strokeStyle = "#8888";
     pen.lineWidth = 1;
@@ -54,17 +50,6 @@ class Overlay {
       pen.moveTo(x, y);
       pen.lineTo(...point(place(neighbour)));
       pen.stroke();
-    }
-    const others = targets.filter((target) => target !== node && !this.plot.hidden[target]);
-    if (weights && others.length) {
-      const largest = weights[others[0]];
-      for (const target of others.reverse()) { // the strongest on top
-        const share = weights[target] / largest;
-        pen.fillStyle = scaleColour(1 + Math.log(Math.max(share, WEAKEST)) / Math.log(1 / WEAKEST));
-        pen.beginPath();
-        pen.arc(...point(place(target)), 2 + 4 * Math.sqrt(share), 0, 2 * Math.PI);
-        pen.fill();
-      }
     }
     pen.strokeStyle = "#d00";
     pen.lineWidth = 2.5;
@@ -113,9 +98,7 @@ class Overlay {
     const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     pen.fillStyle = getComputedStyle(document.body).backgroundColor;
     pen.fillRect(0, 0, canvas.width, canvas.height);
-    pen.globalAlpha = this.focus ? 0.25 : 1;
-    pen.drawImage(image, 0, 0, 2 * width, 2 * height);
-    pen.globalAlpha = 1;
+    for (const layer of [this.plot.dots.canvas, image]) pen.drawImage(layer, 0, 0, 2 * width, 2 * height);
     pen.drawImage(this.canvas, 0, 0, 2 * width, 2 * height);
     pen.scale(2, 2);
     pen.font = "13px sans-serif";

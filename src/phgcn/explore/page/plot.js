@@ -5,78 +5,70 @@
 const STILL = 4;
 const NEAR = 14;
 
-/** Nodes that are drawn where the browser has no WebGL: so many at random. */
-const WITHOUT_WEBGL = 5000;
+/** The room around the axes, in pixels. */
+const MARGIN = { l: 48, r: 8, t: 8, b: 40 };
 
-/** Tells whether the browser can draw on a graphics card, or pretends to. */
-function hasWebGL() {
-  const context = document.createElement("canvas").getContext("webgl");
-  context?.getExtension("WEBGL_lose_context")?.loseContext();
-  return context !== null;
-}
-
-/** The picture of the nodes, drawn by the library: points, axes, pan and zoom. */
+/** The picture of the nodes: dots of our own, and axes, pan, zoom and tools of the library, once it is there. */
 class Plot {
-  /**
-   * @param {HTMLElement} element
-   * @param {boolean} webgl
-   */
-  constructor(element, webgl) {
+  /** @param {HTMLElement} element */
+  constructor(element) {
     this.element = element;
-    this.webgl = webgl;
+    const canvas = document.createElement("canvas");
+    canvas.className = "dots";
+    element.before(canvas);
+    this.dots = makeDots(canvas);
     /** @type {Float32Array} */ this.x = new Float32Array(0);
     /** @type {Float32Array} */ this.y = new Float32Array(0);
     /** @type {Uint8Array} Whether a node is hidden by the legend. */ this.hidden = new Uint8Array(0);
-    this.home = [[0, 1], [0, 1]];
-    this.drawn = false;
+    this.titles = ["", ""];
+    this.equal = true;
+    /** The numbers at the ends of the axes, before the library is there. */ this.first = [[0, 1], [0, 1]];
+    /** Whether the library draws axes. */ this.framed = false;
   }
 
   /**
-   * Draws nodes, each group in its colour.
+   * Places all nodes anew and shows all of them.
    * @param {Float32Array} x
    * @param {Float32Array} y
-   * @param {Group[]} groups
-   * @param {Set<string>} off The labels of groups that are not shown.
-   * @param {{across: string, up: string, equal: boolean}} axes
+   * @param {string[]} titles Those of the axes.
+   * @param {boolean} equal Whether both axes have the same unit.
    */
-  async draw(x, y, groups, off, axes) {
-    const moved = x !== this.x || y !== this.y;
-    [this.x, this.y] = [x, y];
-    this.hidden = new Uint8Array(x.length);
-    for (const group of groups) if (off.has(group.label)) for (const node of group.nodes) this.hidden[node] = 1;
-    if (moved) this.home = [padded(x), padded(y)];
-    const [across, up] = moved || !this.drawn ? this.home : this.ranges();
-    const shown = this.webgl || x.length <= WITHOUT_WEBGL ? null : new Set(sampleNodes(x.length, WITHOUT_WEBGL));
-    const size = x.length < 3000 ? 7 : x.length < 30000 ? 5 : 3;
-    const traces = groups.filter((group) => !off.has(group.label)).map((group) => {
-      const nodes = shown ? group.nodes.filter((node) => shown.has(node)) : group.nodes;
-      return {
-        type: this.webgl ? "scattergl" : "scatter",
-        mode: "markers",
-        x: Float32Array.from(nodes, (node) => x[node]),
-        y: Float32Array.from(nodes, (node) => y[node]),
-        marker: { size, color: group.colour, symbol: group.symbol, opacity: 0.8 },
-        hoverinfo: "skip",
-      };
-    });
-    const axis = { zeroline: false, gridcolor: "#8884", linecolor: "#888", tickcolor: "#888", showline: true };
+  async setPlaces(x, y, titles, equal) {
+    [this.x, this.y, this.titles, this.equal] = [x, y, titles, equal];
+    if (this.hidden.length !== x.length) this.hidden = new Uint8Array(x.length);
+    this.dots.setPlaces(x, y);
+    this.first = this.home();
+    if (this.framed) await this.drawAxes();
+  }
+
+  /** Draws the axes with the library. */
+  async drawAxes() {
+    const [across, up] = this.first;
+    const axis = { zeroline: false, gridcolor: "#8883", linecolor: "#888", tickcolor: "#888", showline: true };
     const layout = {
-      margin: { l: 48, r: 8, t: 8, b: 40 },
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: "#808080" },
-      showlegend: false,
-      hovermode: false,
-      dragmode: this.drawn ? this.full().dragmode : "pan",
-      selections: [],
-      xaxis: { ...axis, title: { text: axes.across }, range: across },
-      yaxis: { ...axis, title: { text: axes.up }, range: up, ...(axes.equal ? { scaleanchor: "x" } : {}) },
+      margin: MARGIN, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: "#808080" },
+      showlegend: false, hovermode: false, dragmode: this.framed ? this.full().dragmode : "pan", selections: [],
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: "#808080", activecolor: "#d55e00" },
+      xaxis: { ...axis, title: { text: this.titles[0] }, range: across },
+      yaxis: { ...axis, title: { text: this.titles[1] }, range: up },
     };
-    const buttons = [["pan2d", "zoom2d", "select2d", "lasso2d"], ["zoomIn2d", "zoomOut2d"]];
+    // The tools of the library appear where it has something to select.
+    const nothing = { type: "scatter", mode: "markers", x: [across[0]], y: [up[0]], marker: { opacity: 0 }, hoverinfo: "skip" };
+    const buttons = [["pan2d", "select2d", "lasso2d"], ["zoomIn2d", "zoomOut2d"]];
     const config = { scrollZoom: true, displaylogo: false, responsive: true, modeBarButtons: buttons, doubleClick: false };
     // @ts-ignore: the library is not typed here
-    await Plotly.react(this.element, traces, layout, config);
-    this.drawn = true;
+    await Plotly.react(this.element, [nothing], layout, config);
+    this.framed = true;
+  }
+
+  /** Draws the dots as the axes are now. */
+  drawDots() {
+    const { canvas } = this.dots;
+    const ratio = window.devicePixelRatio || 1;
+    const { width, height } = this.element.getBoundingClientRect();
+    const size = [Math.round(ratio * width), Math.round(ratio * height)];
+    if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
+    this.dots.draw(this.frame(), this.ranges(), ratio);
   }
 
   /** The layout as the library has completed it. */
@@ -87,11 +79,24 @@ class Plot {
 
   /** The numbers at the ends of both axes. @returns {number[][]} */
   ranges() {
-    return [this.full().xaxis.range.map(Number), this.full().yaxis.range.map(Number)];
+    return this.framed ? [this.full().xaxis.range.map(Number), this.full().yaxis.range.map(Number)] : this.first;
   }
 
-  /** The rectangle of the axes within the element, in pixels. */
+  /** The ranges that show all nodes. */
+  home() {
+    const [x, y] = [padded(this.x), padded(this.y)];
+    if (!this.equal) return [x, y];
+    const { width, height } = this.frame();
+    const unit = Math.max((x[1] - x[0]) / width, (y[1] - y[0]) / height);
+    return [centred((x[0] + x[1]) / 2, unit * width), centred((y[0] + y[1]) / 2, unit * height)];
+  }
+
+  /** The rectangle of the axes. @returns {Frame} */
   frame() {
+    if (!this.framed) {
+      const { width, height } = this.element.getBoundingClientRect();
+      return { left: MARGIN.l, top: MARGIN.t, width: Math.max(1, width - MARGIN.l - MARGIN.r), height: Math.max(1, height - MARGIN.t - MARGIN.b) };
+    }
     const { xaxis, yaxis } = this.full();
     return { left: xaxis._offset, top: yaxis._offset, width: xaxis._length, height: yaxis._length };
   }
@@ -136,33 +141,30 @@ class Plot {
    * @param {number} factor
    */
   move(across, up, factor = 1) {
-    const change = (/** @type {number[]} */ [low, high], /** @type {number} */ share) => {
-      const [middle, half] = [(low + high) / 2 + share * (high - low), ((high - low) / 2) * factor];
-      return [middle - half, middle + half];
-    };
+    const change = (/** @type {number[]} */ [low, high], /** @type {number} */ share) =>
+      centred((low + high) / 2 + share * (high - low), (high - low) * factor);
     const [x, y] = this.ranges();
-    this.show(change(x, across), change(y, up));
+    return this.show(change(x, across), change(y, up));
   }
 
   /** Shows all nodes. */
   reset() {
-    this.show(this.home[0], this.home[1]);
+    const [x, y] = this.home();
+    return this.show(x, y);
   }
 
   /** Moves so that a node is within the picture. @param {number} node */
   reveal(node) {
-    const inside = (/** @type {number} */ value, /** @type {number[]} */ [low, high]) => value >= low && value <= high;
     const [x, y] = this.ranges();
-    if (inside(this.x[node], x) && inside(this.y[node], y)) return;
-    const centred = (/** @type {number} */ value, /** @type {number[]} */ [low, high]) => [
-      value - (high - low) / 2, value + (high - low) / 2];
-    this.show(centred(this.x[node], x), centred(this.y[node], y));
+    const inside = this.x[node] >= x[0] && this.x[node] <= x[1] && this.y[node] >= y[0] && this.y[node] <= y[1];
+    if (!inside) this.show(centred(this.x[node], x[1] - x[0]), centred(this.y[node], y[1] - y[0]));
   }
 
   /** @param {number[]} x @param {number[]} y */
-  show(x, y) {
-    // @ts-ignore
-    Plotly.relayout(this.element, { "xaxis.range": x, "yaxis.range": y });
+  async show(x, y) {
+    this.first = [x, y];
+    // @ts-ignore: the library is not typed here
+    if (this.framed) await Plotly.relayout(this.element, { "xaxis.range": x, "yaxis.range": y });
   }
 
   /**
@@ -178,6 +180,11 @@ class Plot {
     }
     return Int32Array.from(nodes);
   }
+}
+
+/** @param {number} middle @param {number} width */
+function centred(middle, width) {
+  return [middle - width / 2, middle + width / 2];
 }
 
 /** The range of numbers with some room at both ends. @param {Float32Array} values */

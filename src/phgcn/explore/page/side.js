@@ -16,14 +16,13 @@ class SideView {
     place.append(this.root);
     this.find("h2").textContent = printable(header.title, 120);
     this.stage = this.find(".stage");
-    this.plot = new Plot(this.find(".plot"), explorer.webgl);
+    this.plot = new Plot(this.find(".plot"));
     this.overlay = new Overlay(this.plot);
     /** @type {Loaded[]} */ this.columns = [];
     /** @type {Group[]} */ this.groups = [];
     /** @type {Set<string>} Labels that the legend hides. */ this.off = new Set();
     /** @type {Points} */ this.points = { values: new Float32Array(), dim: 1 };
     /** @type {Focus | null} */ this.focus = null;
-    /** @type {Float32Array[]} The coordinates that are drawn. */ this.shown = [];
     /** Counts what makes computations outdated. */ this.version = 0;
     this.coloured = 0;
   }
@@ -57,7 +56,16 @@ class SideView {
     });
     this.find(".save-png").addEventListener("click", () => this.savePicture());
     await this.changeView();
-    connectPlot(this);
+    showSelection(this);
+    connectPointer(this);
+    new ResizeObserver(() => this.repaint()).observe(this.plot.element);
+  }
+
+  /** Adds axes and tools, when the library is there. */
+  async frame() {
+    await this.plot.drawAxes();
+    connectLibrary(this);
+    this.repaint();
   }
 
   view() {
@@ -125,7 +133,7 @@ class SideView {
     const axes = principalAxes(this.points);
     /** @type {string[]} */
     const titles = [];
-    this.shown = [".across", ".up"].map((selector, number) => {
+    const [x, y] = [".across", ".up"].map((selector) => {
       const index = this.find(selector).selectedIndex;
       if (dim === 1 && index === 1) {
         titles.push("at random");
@@ -135,7 +143,7 @@ class SideView {
       titles.push(index < dim ? `dimension ${index + 1}` : `principal axis ${index - dim + 1} (${percent(axes.shares[index - dim])} of the variance)`);
       return project(this.points, axis, index < dim ? axes.mean.map(() => 0) : axes.mean);
     });
-    this.titles = titles;
+    await this.plot.setPlaces(x, y, titles, dim > 1);
     await this.recolour();
   }
 
@@ -154,14 +162,29 @@ class SideView {
       const column = /** @type {Loaded} */ (this.columns.find((one) => one.name === name));
       this.groups = column.categories ? groupByCategory(column.values, column.categories) : groupByNumber(column.values);
     }
-    await this.redraw();
     showLegend(this);
+    this.hide();
   }
 
-  async redraw() {
-    const [across, up] = this.titles || ["", ""];
-    const [x, y] = this.shown;
-    await this.plot.draw(x, y, this.groups, this.off, { across, up, equal: this.points.dim > 1 });
+  /** Hides the nodes of groups that the legend has switched off. */
+  hide() {
+    const hidden = new Uint8Array(this.explorer.header.nodes);
+    for (const group of this.groups) if (this.off.has(group.label)) for (const node of group.nodes) hidden[node] = 1;
+    this.plot.hidden = hidden;
+    this.redraw();
+  }
+
+  /** Draws the dots by attention to them if a node is in focus, else by group. */
+  redraw() {
+    const { plot, focus, explorer } = this;
+    const byWeight = focus && focus.weights;
+    plot.dots.setLook(byWeight ? lookOfWeights(focus.weights, focus.node, plot.hidden) : lookOfGroups(this.groups, plot.hidden, explorer.order));
+    this.repaint();
+  }
+
+  /** Draws the same dots and marks as the axes are now. */
+  repaint() {
+    this.plot.drawDots();
     this.overlay.draw();
   }
 
@@ -169,28 +192,27 @@ class SideView {
   toggle(label, on) {
     if (on) this.off.delete(label);
     else this.off.add(label);
-    return this.redraw();
+    this.hide();
   }
 
   /** @param {boolean} on */
   toggleAll(on) {
     this.off = new Set(on ? [] : this.groups.map((group) => group.label));
     showLegend(this);
-    return this.redraw();
+    this.hide();
   }
 
   /** Computes and shows the attention of the node in focus. @param {boolean} reveal Whether to move the picture to the node. */
   refocus(reveal) {
     const { node } = this.explorer;
     this.focus = node === null ? null : this.look(node);
-    this.stage.classList.toggle("focused", this.focus !== null && this.focus.weights !== null);
     this.overlay.focus = this.focus;
     if (node !== null && reveal) this.plot.reveal(node);
-    this.overlay.draw();
+    this.redraw();
     showNode(this);
     const scale = this.find(".scale");
     scale.hidden = !this.focus || !this.focus.weights;
-    scale.textContent = `Weights of the ${DRAWN.toLocaleString("en")} strongest: from dark (a ten-thousandth of the largest, or less) to yellow.`;
+    scale.textContent = "Colour and size of a node: the weight of attention to it, from dark (a ten-thousandth of the largest to another node, or less) to yellow.";
   }
 
   /** Computes the attention of a node. @param {number} node @returns {Focus} */
@@ -206,7 +228,7 @@ class SideView {
       ? attendNeighbours(this.points, graph, node, view.decayLocal[this.head()] * this.explorer.sharpness, view.selfLoops) : null;
     return {
       node, weights, entropy, hops, neighbours, local,
-      targets: weights ? strongest(weights, DRAWN) : [],
+      targets: weights ? strongest(weights, LISTED + 1) : [],
       reach: weights ? reachOf(weights, reached, hops, classes, classNames.length, node) : null,
     };
   }
@@ -275,9 +297,9 @@ class SideView {
   }
 }
 
-/** Connects the pointer and the library's events with a picture. @param {SideView} side */
-function connectPlot(side) {
-  const { plot, overlay, explorer } = side;
+/** Connects the pointer with a picture. @param {SideView} side */
+function connectPointer(side) {
+  const { plot, explorer } = side;
   const { element } = plot;
   const tip = side.find(".tip");
   const place = (/** @type {MouseEvent} */ event) => {
@@ -308,12 +330,17 @@ function connectPlot(side) {
     tip.style.top = `${y + 12}px`;
   });
   element.addEventListener("pointerleave", () => (tip.hidden = true));
-  const library = /** @type {any} */ (element);
-  for (const name of ["plotly_relayouting", "plotly_relayout", "plotly_afterplot"]) library.on(name, () => overlay.draw());
+}
+
+/** Connects what the library's axes and tools do with a picture. @param {SideView} side */
+function connectLibrary(side) {
+  const { plot, explorer } = side;
+  const library = /** @type {any} */ (plot.element);
+  for (const name of ["plotly_relayouting", "plotly_relayout", "plotly_afterplot"]) library.on(name, () => side.repaint());
   library.on("plotly_selected", (/** @type {any} */ event) => {
     if (!event || !(event.range || event.lassoPoints)) return;
     explorer.select(plot.inside(event), "drawn around");
-    side.redraw(); // takes the library's own mark of the selection away
+    plot.drawAxes(); // takes the library's own mark of the selection away
   });
 }
 

@@ -17,21 +17,19 @@ const SLICE = 12;
  */
 
 /**
- * Draws nodes at random, the same ones every time; all, if there are no more.
+ * Brings nodes into an order at random, the same every time.
  * @param {number} nodes
- * @param {number} count
  * @returns {Int32Array}
  */
-function sampleNodes(nodes, count) {
+function shuffledNodes(nodes) {
   const order = Int32Array.from({ length: nodes }, (_, node) => node);
-  if (count >= nodes) return order;
   let state = 1;
-  for (let place = 0; place < count; place++) {
+  for (let place = 0; place < nodes; place++) {
     state = (state * 48271) % 2147483647;
     const other = place + (state % (nodes - place));
     [order[place], order[other]] = [order[other], order[place]];
   }
-  return order.slice(0, count);
+  return order;
 }
 
 /**
@@ -89,7 +87,7 @@ async function inSlices(items, work, outdated, report = () => {}) {
  */
 async function reachByClass(points, graph, decay, classes, classCount, outdated) {
   const count = classes.length;
-  const nodes = sampleNodes(count, Math.max(1, Math.floor(REACH_PAIRS / count)));
+  const nodes = shuffledNodes(count).subarray(0, Math.max(1, Math.floor(REACH_PAIRS / count)));
   const weights = new Float32Array(count);
   const hops = new Int32Array(count);
   const rows = Array.from({ length: classCount }, () => ({
@@ -127,7 +125,7 @@ async function reachByClass(points, graph, decay, classes, classCount, outdated)
  */
 async function entropies(points, batch, decay, outdated, report) {
   const count = points.values.length / points.dim;
-  const nodes = sampleNodes(count, Math.max(1, Math.floor(ENTROPY_PAIRS / count)));
+  const nodes = shuffledNodes(count).subarray(0, Math.max(1, Math.floor(ENTROPY_PAIRS / count)));
   const weights = new Float32Array(count);
   const values = new Float32Array(count).fill(NaN);
   const work = (/** @type {number} */ node) => {
