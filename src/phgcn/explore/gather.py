@@ -97,10 +97,9 @@ def _view(name: str, layer: Any, hidden: Tensor, used: bool) -> View:
             note += " The epoch that counts was a local one: the predictions do without this block."
         return View(f"global block {number}", _array(positions), _per_head(layer.decay(), layer.heads), note=note)
     positions, _ = layer.project(hidden)
-    decays = {
-        key: _per_head(getattr(layer, key)(), layer.heads) for key in ("decay_global", "decay_local") if hasattr(layer, key)
-    }
-    return View(f"layer {number}", _array(positions), self_loops=layer.add_self_loops, **decays)
+    local = _per_head(layer.decay_local(), layer.heads)
+    everywhere = _per_head(layer.decay_global(), layer.heads) if hasattr(layer, "decay_global") else None
+    return View(f"layer {number}", _array(positions), everywhere, local, layer.add_self_loops)
 
 
 def _per_head(decay: float | Tensor, heads: int) -> list[float]:

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 from ..report.curves import read_curves
 from ..train import graph as graphs
+from ..train.global_path import switch_global
 from ..train.prediction import choose_trial, logits
 from ..train.run import Run, Trial, edges, prepare
 from .content import Content, Side
@@ -68,7 +69,7 @@ def gather_side(run: Run, trial: Trial, data: Data) -> Side:
     model = run.model(trial).to(run.plan.device)
     used = getattr(model, "use_global", True)
     if hasattr(model, "set_global"):
-        model.set_global(True)
+        switch_global(model, True)
     x = graphs.features_on_device(data.x, run.plan.settings.normalise, run.plan.device)
     views = [*gather_views(model, (x, *edges(run.plan, data)), used), output_view(scores)]
     columns = [
