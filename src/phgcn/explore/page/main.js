@@ -187,9 +187,9 @@ function setTheme(dark, explorer) {
 /** Obeys keys that are not for a field. @param {KeyboardEvent} event @param {Explorer} explorer */
 function pressKey(event, explorer) {
   const target = /** @type {HTMLElement} */ (event.target);
-  if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(target.tagName)) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || target.matches("input[type=search], select")) return;
   const side = explorer.sides.find((one) => one.root.contains(target)) || explorer.sides[0];
-  const onPlot = target.classList.contains("plot");
+  const onPlot = target.matches(".plot");
   /** @type {Object<string, () => void>} */
   const keys = {
     "/": () => /** @type {HTMLElement} */ (document.getElementById("search")).focus(),

@@ -6,7 +6,7 @@ const STILL = 4;
 const NEAR = 14;
 
 /** The room around the axes, in pixels. */
-const MARGIN = { l: 48, r: 8, t: 8, b: 40 };
+const MARGIN = { l: 62, r: 8, t: 8, b: 40 };
 
 /** The picture of the nodes: dots of our own, and axes, pan, zoom and tools of the library, once it is there. */
 class Plot {
