@@ -67,14 +67,20 @@ class Shown:
         """An element of one side."""
         return self.page.locator(".side").nth(side).locator(selector)
 
-    def click_node(self, node: int, side: int = 0) -> None:
-        """Presses the mouse where a node is drawn."""
+    def click_node(self, node: int, side: int = 0, answered: bool = True) -> None:
+        """Presses the mouse where a node is drawn, and waits for the answer if there should be one."""
+        before = self.evaluate("explorer.times.answers || 0")
         plot = self.find(".plot", side)
         plot.scroll_into_view_if_needed()
         box = plot.bounding_box()
         x, y = self.evaluate("([side, node]) => explorer.sides[side].plot.placer()(node)", [side, node])
         self.page.mouse.click(box["x"] + x, box["y"] + y)
         self.settle()
+        for _ in range(100):
+            if not answered or self.evaluate("explorer.times.answers") > before:
+                return
+            self.page.wait_for_timeout(20)
+        raise AssertionError(f"a click on node {node} had no answer")
 
     def settle(self) -> None:
         """Waits until what was done has been answered and drawn."""

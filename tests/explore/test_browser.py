@@ -182,7 +182,7 @@ def test_the_legend_hides_a_class(one):
     assert drawn == NODES and before[3] > 150 and abs(before[2] - 0xB2) < 30, "the first colour of the palette"
     shown.find(".legend label", 0).nth(0).locator("input").uncheck()
     assert shown.evaluate("explorer.sides[0].plot.dots.count") == 40 and pixel(shown, 0) != before
-    shown.click_node(0)
+    shown.click_node(0, answered=False)
     assert shown.find(".node .big").or_(shown.find(".node .note")).inner_text() != "n0"
     shown.find(".legend button", 0).nth(0).click()
     assert shown.evaluate("explorer.sides[0].plot.dots.count") == NODES

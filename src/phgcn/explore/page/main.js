@@ -29,7 +29,7 @@ class Explorer {
     /** @type {{nodes: Int32Array, label: string} | null} */ this.selection = null;
     /** The factor of λ. */ this.sharpness = 1;
     /** @type {SideView[]} */ this.sides = [];
-    /** Milliseconds, for measurements. @type {Object<string, number>} */ this.times = {};
+    /** Milliseconds, and how many answers there were, for measurements. @type {Object<string, number>} */ this.times = {};
   }
 
   async start() {
@@ -68,6 +68,7 @@ class Explorer {
     this.node = node;
     for (const side of this.sides) side.refocus(true);
     this.times.answer = performance.now() - since;
+    this.times.answers = (this.times.answers || 0) + 1;
   }
 
   /** Selects nodes on all sides. @param {Int32Array | null} nodes @param {string} label */
