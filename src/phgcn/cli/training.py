@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from ..registry import DEFAULT_MODEL, find_model, model_names
+from ..text import printable
 from . import options
 from .reading import Reading, reads_graph
 
@@ -131,7 +132,8 @@ def train(
 
 def _describe(plan: Plan, data: Data) -> str:
     """Says what is in the graph, and what of it the model does not read."""
-    from ..data import describe_graph
+    from ..data import describe_graph, known_graph
+    from ..data.summary import is_uneven
     from ..train.run import taken_edge_values
 
     lines, names = describe_graph(data), {"edge_weight": "edge weights", "edge_attr": "edge features"}
@@ -139,7 +141,9 @@ def _describe(plan: Plan, data: Data) -> str:
         if key in data and key not in taken_edge_values(plan):
             local = "; --set local=eda does" if plan.model == DEFAULT_MODEL else ""
             lines.append(f"{plan.model} does not read {name} with these settings{local}")
-    return "\n".join(lines)
+    if plan.settings.scaling == "none" and not known_graph(str(data.name)) and is_uneven(data):
+        lines.append("columns of features differ much in size: --set scaling=standard may help")
+    return "\n".join(map(printable, lines))
 
 
 def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
@@ -269,6 +273,7 @@ def tune(
     """
     from ..train import tune as search
     from ..train.compiling import missing_kernels
+    from ..train.tuning import check_trials, space
     from .display import show_tuning
     from .progress import TuningDisplay
 
@@ -277,6 +282,8 @@ def tune(
     if reading.given.get("split"):
         asked = {"protocol": "official", **asked, "splits": len(reading.columns().split)}
     plan, data, _ = _plan(graph, asked, config, changes or [], directed, device, reading)
+    check_trials(trials)
+    space(plan.model, also or [])
     folder = out or Path("tune") / f"{data.name}-{plan.model}-{plan.protocol}"
     with TuningDisplay(trials) as display:
         display.say(_describe(plan, data))

@@ -55,6 +55,11 @@ def node_names(data: Data) -> list[str]:
     return list(data.node_id)
 
 
+def notes(data: Data) -> list[str]:
+    """Returns what is worth telling about the file of a graph."""
+    return list(data.notes) if "notes" in data else []
+
+
 # Features and classes by name
 
 

@@ -118,6 +118,7 @@ def _summary(run: Run, data: Data, rows: list[dict[str, Any]], predicted: Tensor
         "scores": {name: spread([row["scores"][name] for row in rows]) for name in kind.metrics},
         "splits": rows,
         "classes": names,
+        "notes": graphs.notes(data),
         **kind.details(predicted, y, names),
     }
 
@@ -161,4 +162,4 @@ def predict(run: Run, source: str, path: str | Path, split: int | None = None, s
             row[0] = written(row[0])
     write_csv(path, ["id", *table.heading], ([node, *row] for node, row in zip(ids, table.rows, strict=True)))
     return {"run": str(run.folder), "graph": str(data.name), "nodes": len(ids), "split": trial.split,
-            "file": str(path), "predicted": table.summary}  # fmt: skip
+            "file": str(path), "predicted": table.summary, "notes": graphs.notes(data)}  # fmt: skip
