@@ -181,6 +181,8 @@ def _plan(
         wanted["model"] = read(config)[0] or wanted["model"]
     find_model(wanted["model"])  # before the graph is loaded
     source, data = find(graph, directed, reading.task, reading.columns())
+    if given := [key for key in reading.given if key != "task"]:
+        _refuse_columns(data, given[0])
     check_task(data, data.task)
     wanted |= {"metric": wanted.get("metric", default_metric(data)), "task": data.task, "columns": reading.columns()}
     suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
@@ -190,6 +192,13 @@ def _plan(
     plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
     splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
     return plan, data, resolved
+
+
+def _refuse_columns(data: Data, key: str) -> None:
+    """Refuses an option that names a column of a graph that is not in tables."""
+    if "feature_columns" not in data:
+        flag = "split-column" if key == "split" else key.replace("_", "-")
+        raise ValueError(f"--{flag} is given for {data.name}, which has no columns; allowed: for CSV and Parquet files")
 
 
 EXTENDED = ("epochs", "patience")

@@ -241,6 +241,7 @@ class Run:
             columns = replace(columns, label=None, split=())
         _, data = graphs.find(source, self.plan.directed, self.plan.task if labels else None, columns)
         graphs.match_features(data, about)
+        graphs.match_edges(data, about, taken_edge_values(self.plan))
         if labels:
             graphs.match_classes(data, about["classes"])
         return data
