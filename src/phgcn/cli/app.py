@@ -14,7 +14,7 @@ import typer
 
 from ..reproduce.cli import embed, reproduce  # registers the models of Geom-GCN too
 from ..text import printable
-from . import about, reporting, training, using
+from . import about, exploring, reporting, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -63,6 +63,7 @@ app.command("tune", cls=training.ListsModels)(training.tune)
 app.command("plot")(using.plot)
 app.command("export")(reporting.export)
 app.command("compare")(reporting.compare)
+app.command("explore")(exploring.explore)
 app.command("embed")(embed.embed)
 app.command("graphs")(about.graphs)
 app.command("doctor")(about.doctor)

@@ -3,6 +3,7 @@ r"""What commands print: progress on stderr, results on stdout, as tables or as 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -166,6 +167,8 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
         f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
     )
     out.print(f"{seconds}; written to {escape(str(folder))}", highlight=False, soft_wrap=True)
+    command = f"phgcn explore {shlex.quote(str(folder))}"
+    out.print(f"to see what it attends to, in a browser: {escape(command)}", highlight=False, soft_wrap=True)
 
 
 def say_notes(notes: Sequence[str]) -> None:
