@@ -7,7 +7,8 @@ from graphs import random_graph
 from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, Linear, SAGEConv
 
 from phgcn.nn import EDAConv
-from phgcn.nn.local_conv import apply_local, make_local, prepare_edges
+from phgcn.nn.graph_input import GraphInput
+from phgcn.nn.local_conv import LocalEdges, apply_local, make_local, prepare_edges
 
 CUDA = torch.cuda.is_available()
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not CUDA, reason="needs a GPU"))]
@@ -34,7 +35,10 @@ def test_a_layer_is_PyGs_and_takes_its_weights(name, device):
     pyg, local = PYG[name]().to(device), make_local(name, 8, 2, "auto").to(device)
     local.load_state_dict(pyg.state_dict())
     assert isinstance(local, type(pyg))
-    for got, want in zip(run(local, x, prepare_edges(local, edge_index, x, "auto")), run(pyg, x, edge_index), strict=True):
+    given = GraphInput(x, edge_index)
+    for got, want in zip(
+        run(local, x, prepare_edges(local, given, "auto")), run(pyg, x, LocalEdges(edge_index, {})), strict=True
+    ):
         assert relative(got.cpu(), want.cpu()) < 1e-5
 
 
@@ -42,7 +46,8 @@ def test_a_layer_is_PyGs_and_takes_its_weights(name, device):
 def test_backends_agree(name):
     x, edge_index = random_graph(nodes=15, edges=50, channels=8)
     conv = make_local(name, 8, 2, "auto").double()
-    results = [run(conv, x, prepare_edges(conv, edge_index, x, backend)) for backend in ("reference", "numba", "triton")]
+    given = GraphInput(x, edge_index)
+    results = [run(conv, x, prepare_edges(conv, given, backend)) for backend in ("reference", "numba", "triton")]
     for other in results[1:]:
         assert all(relative(a, b) < 1e-12 for a, b in zip(other, results[0], strict=True))
 
@@ -52,9 +57,9 @@ def test_half_types_are_summed_in_float32(name):
     nodes = 600  # more neighbours than bfloat16 can count
     edge_index = torch.stack([torch.arange(nodes), torch.zeros(nodes, dtype=torch.long)])
     conv, x = make_local(name, 8, 2, "auto"), torch.ones(nodes, 8)
-    want = apply_local(conv, x, prepare_edges(conv, edge_index, x, "auto"))
+    want = apply_local(conv, x, prepare_edges(conv, GraphInput(x, edge_index), "auto"))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        half = apply_local(conv, x.bfloat16(), prepare_edges(conv, edge_index, x, "auto"))
+        half = apply_local(conv, x.bfloat16(), prepare_edges(conv, GraphInput(x, edge_index), "auto"))
     assert relative(half, want) < 0.02
 
 
