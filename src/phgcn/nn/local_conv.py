@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, Linear, MessagePassing, SAGEConv
+from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, LGConv, Linear, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from ..checks import HALF_TYPES, check_choice, check_edge_features, check_multiple, check_node_numbers
@@ -30,7 +30,7 @@ from .messages import shows_messages
 Local = str | Callable[[int, int], Any]
 """A name of :data:`LOCAL`, or a class of PyG's layers, called with the sizes of input and output."""
 
-LOCAL = ("gcn", "sage", "gat", "gin", "eda", "none")
+LOCAL = ("gcn", "sgc", "sage", "gat", "gin", "eda", "none")
 
 
 class Adjacency(NamedTuple):
@@ -43,6 +43,13 @@ class Adjacency(NamedTuple):
         r"""Sums the features of each node's sources: the product with the matrix, :math:`(N, C)`."""
         widened = x.float() if x.dtype in HALF_TYPES and self.backend != "triton" else x
         return sum_neighbours(widened, self.neighbours, self.backend).to(x.dtype)
+
+    def normalised_sum(self, x: Tensor) -> Tensor:
+        r"""Multiplies with :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}`, :math:`(N, C)`; the
+        matrix has no self-loops yet."""
+        scale = (self.degree(x) + 1).rsqrt().to(x.dtype)
+        scaled = scale * x
+        return scale * (self.sum(scaled) + scaled)
 
     def degree(self, x: Tensor) -> Tensor:
         r"""Counts the sources of each node, :math:`(N, 1)`, in the type of ``x`` or, as half types do not hold it, float32."""
@@ -70,9 +77,21 @@ class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
     def propagate(self, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
         if isinstance(edge_index, PlainEdges):
             return _propagate_plainly(self, edge_index, x)
-        scale = (edge_index.degree(x) + 1).rsqrt().to(x.dtype)
-        scaled = scale * x
-        return scale * (edge_index.sum(scaled) + scaled)
+        return edge_index.normalised_sum(x)
+
+
+class SortedLGConv(LGConv):  # type: ignore[misc]  # PyG ships no types
+    """The sum of :class:`SortedGCNConv` without weights to learn, one step of PyG's :class:`~torch_geometric.nn.SGConv`."""
+
+    self_loops = False
+
+    def __init__(self) -> None:
+        super().__init__(normalize=False)
+
+    def propagate(self, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
+        if isinstance(edge_index, PlainEdges):
+            return _propagate_plainly(self, edge_index, x)
+        return edge_index.normalised_sum(x)
 
 
 class SortedSAGEConv(SAGEConv):  # type: ignore[misc]  # PyG ships no types
@@ -106,7 +125,8 @@ def _propagate_plainly(conv: Any, edges: PlainEdges, x: Any) -> Tensor:
     return out
 
 
-SORTED = SortedGCNConv, SortedSAGEConv, SortedGINConv
+NORMALISED = SortedGCNConv, SortedLGConv
+SORTED = *NORMALISED, SortedSAGEConv, SortedGINConv
 WITH_EDGE_FEATURES = ("gat", "eda")
 WITHOUT_HEADS: dict[str, Any] = {"gcn": SortedGCNConv, "sage": SortedSAGEConv, "gin": SortedGINConv, "none": Linear}
 
@@ -119,6 +139,8 @@ def make_local(local: Local, channels: int, heads: int, backend: Backend, edge_d
     if not isinstance(local, str) and callable(local):
         return local(channels, channels)
     check_choice("local", local, LOCAL, "or a layer's class")
+    if local == "sgc":
+        return SortedLGConv()
     if local in WITHOUT_HEADS:
         return WITHOUT_HEADS[local](channels, channels)
     check_multiple("hidden_channels", channels, "heads", heads)
@@ -137,7 +159,7 @@ class LocalEdges(NamedTuple):
 def edge_features(conv: Any) -> tuple[str, ...]:
     """Returns which features of edges a local layer takes: of a layer given as a class, what its call takes."""
     if isinstance(conv, (Linear, *SORTED)):
-        return ("edge_weight",) if isinstance(conv, SortedGCNConv) else ()
+        return ("edge_weight",) if isinstance(conv, NORMALISED) else ()
     if isinstance(conv, DistanceConv):
         return conv.takes
     takes = inspect.signature(conv.forward).parameters
@@ -160,9 +182,9 @@ def prepare_edges(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
 
 
 def _plain_edges(conv: Any, edges: Tensor, weight: Tensor | None, x: Tensor) -> PlainEdges:
-    """Returns checked edges, for GCN with self-loops and normalised weights."""
+    """Returns checked edges, for GCN and SGC with self-loops and normalised weights."""
     check_node_numbers(edges, x.size(0))
-    if isinstance(conv, SortedGCNConv):
+    if isinstance(conv, NORMALISED):
         return PlainEdges(*gcn_norm(edges.long(), weight, x.size(0), dtype=x.dtype))
     return PlainEdges(edges.long())
 
