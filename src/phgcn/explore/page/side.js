@@ -212,7 +212,9 @@ class SideView {
     showNode(this);
     const scale = this.find(".scale");
     scale.hidden = !this.focus || !this.focus.weights;
-    scale.textContent = "Colour and size of a node: the weight of attention to it, from dark (a ten-thousandth of the largest to another node, or less) to yellow.";
+    if (!this.focus || !this.focus.weights) return;
+    const [low, high] = weightRange(this.focus.weights, this.focus.node);
+    scale.textContent = `Colour and size: attention to the node, from dark (${weightText(low)} or less) to yellow (${weightText(high)}).`;
   }
 
   /** Computes the attention of a node. @param {number} node @returns {Focus} */
