@@ -27,11 +27,11 @@ def marks(measured: dict) -> list[str]:
 
 def libraries(measured: dict) -> list[str]:
     """Size and frames of what could draw the dots."""
-    rows = [
-        [row["name"], f"{row['bytes'] / 1e6:.2f} MB", f"{row['packed_bytes'] / 1e6:.2f} MB", _yes(row["webgl_without_eval"]), str(row["blocked_styles"]),
-         f"{row['frame_ms']:.0f} ms"]
-        for row in measured["libraries"]["rows"]
-    ]  # fmt: skip
+    rows = []
+    for row in measured["libraries"]["rows"]:
+        sizes = [f"{row[key] / 1e6:.2f} MB" for key in ("bytes", "packed_bytes")]
+        policy = [_yes(row["webgl_without_eval"]), str(row["blocked_styles"])]
+        rows.append([row["name"], *sizes, *policy, f"{row['frame_ms']:.0f} ms"])
     points = measured["libraries"]["rows"][0]["points"]
     headings = ["", "size", "packed", "WebGL without `eval`", "styles blocked", f"a frame, {points:,} points"]
     return [*table(headings, rows), "", f"At {origin(measured['libraries'])}, load {measured['libraries']['load']}."]
