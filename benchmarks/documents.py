@@ -119,6 +119,7 @@ TABLES = {
     "methods": Table("docs/results.md", _of(RESULTS, "table-differences"), result_tables.methods),
     "split-overlap": Table("docs/results.md", _of(BENCH, "split_overlap"), result_tables.split_overlap),
     "within-class": Table("docs/experiments.md", _of(BENCH, "within_class"), result_tables.within_class),
+    "memory": Table("docs/layers.md", _of(BENCH, "memory"), result_tables.memory),
     "motif": Table("docs/experiments.md", _of(RESULTS, "motif"), motif_table),
     "embeddings": Table("docs/experiments.md", _of(RESULTS, "embeddings"), embeddings_table),
     "scaling": Table("docs/experiments.md", _of(RESULTS, "scaling"), result_tables.scaling),

@@ -26,6 +26,7 @@ def blocks(document):
     ("document", "least"),
     [
         ("tutorial.md", 8),
+        ("own-graphs.md", 10),
         pytest.param("explorer.md", 5, marks=pytest.mark.skipif(not NAMED, reason="PHGCN_DATA holds no texas and cornell")),
         pytest.param("commands.md", 10, marks=pytest.mark.skipif(not NAMED, reason="PHGCN_DATA holds no texas and cornell")),
     ],
@@ -95,3 +96,16 @@ def test_every_option_of_a_command_is_in_its_part_of_the_reference(name):
     options.remove(["--json"])
     shown = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", part[0]))
     assert [flags for flags in options if not shown & set(flags)] == []
+
+
+def test_what_own_graphs_says_of_its_table_is_what_the_command_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    python, command = (
+        next(text for kind, text in blocks("own-graphs.md") if kind == wanted) for wanted in ("python", "console")
+    )
+    exec(compile(python, "own-graphs.md", "exec"), {"__name__": "__main__"})
+    words = shlex.split(command)[1:]
+    assert app.run([*words, "--model", "mlp", "--set", "epochs=1"]) == 0
+    text = (ROOT / "docs" / "own-graphs.md").read_text(encoding="utf-8")
+    shown = re.search(r"^```\n(graph .*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    assert shown is not None and capsys.readouterr().err.startswith(shown[1])
