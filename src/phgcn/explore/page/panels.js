@@ -137,7 +137,7 @@ function neighbourList(side, focus) {
     local ? weightCell(local.get(target) || 0) : "–",
     focus.weights ? weightCell(focus.weights[target]) : "–"]);
   const notes = [];
-  if (!local) notes.push("This layer has no attention to neighbours by distance.");
+  if (!local) notes.push("This layer has no attention to neighbours.");
   if (listed.length > LISTED) notes.push(`${listed.length - LISTED} more.`);
   return [makeTable(["node", "class", "local", "global"], rows), make("p", { className: "note", textContent: notes.join(" ") })];
 }
