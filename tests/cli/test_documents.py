@@ -27,11 +27,12 @@ def blocks(document):
     [
         ("tutorial.md", 8),
         ("own-graphs.md", 10),
+        pytest.param("explorer.md", 5, marks=pytest.mark.skipif(not NAMED, reason="PHGCN_DATA holds no texas and cornell")),
         pytest.param("commands.md", 10, marks=pytest.mark.skipif(not NAMED, reason="PHGCN_DATA holds no texas and cornell")),
     ],
 )
 def test_every_command_of_a_document_runs(document, least, tmp_path, monkeypatch, capsys):
-    for package in ("optuna", "matplotlib"):
+    for package in ("optuna", "matplotlib", "plotly"):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     ran = 0
