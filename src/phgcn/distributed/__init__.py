@@ -1,1 +1,1 @@
-r"""Global attention and full-graph training over the processes of a :mod:`torch.distributed` group; see ``docs/distributed.md``."""
+r"""Global attention and full-graph training over several processes of :mod:`torch.distributed`; see ``docs/distributed.md``."""

@@ -36,7 +36,10 @@ from .graphs import RankGraphs, find_rank_graphs, points_of_graphs
 
 DEVICES = ("cpu", "cuda")
 BACKENDS = ("reference", "numba", "triton")
-SAME = ("device", "positions' type", "values' type", "dimensions", "heads", "channels", "with heads", "queries", "batch", "method", "backend")  # fmt: skip
+SAME = (
+    "device", "positions' type", "values' type", "dimensions", "heads", "channels", "with heads", "queries", "batch", "method",
+    "backend",
+)  # fmt: skip
 OWN = ("keys", "queries", "far")
 
 
@@ -148,7 +151,8 @@ def _numbers(call: AttentionCall, inputs: OpInputs, points: Points) -> list[int]
     method = encode(call.lattice if call.method == "auto" else call.method)
     if method != "exact" and dim <= MAX_DIMENSION:
         limit = position_limit(dim, decode(method, dim))
-        far = any(t is not None and t.numel() > 0 and float(t.abs().max()) > limit for t in (points.positions, points.queries))
+        given = [t.detach() for t in (points.positions, points.queries) if t is not None and t.numel() > 0]
+        far = any(float(t.abs().max()) > limit for t in given)
     return [
         DEVICES.index(points.positions.device.type),
         FLOAT_TYPES.index(call.positions.dtype),

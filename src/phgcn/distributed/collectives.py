@@ -1,7 +1,7 @@
 r"""Collectives between the processes of a group, and their gradients.
 
-**Scale of gradients.**  The loss is the *sum* of the scalars that the ranks call ``backward()`` on.  Each function below has the
-gradient of that sum: what goes to several ranks gets the sum of their gradients, never a mean.  A parameter that every rank has
+**Scale of gradients.**  The loss is the *sum* of the scalars that the ranks call ``backward()`` on.  Each function below has
+the gradient of that sum: what goes to several ranks gets the sum of their gradients, never a mean.  A parameter that every rank has
 a copy of gets each rank's share; :func:`sum_gradients` adds them up.
 
 Every sum over ranks adds in the same order on each call, so that the same number of ranks gives the same bits.
@@ -130,7 +130,7 @@ class _Sum(torch.autograd.Function):
 
 
 def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:
-    r"""Returns :math:`\sum_r x_r`.  Gradient: :math:`\bar x_r = \sum_s \bar y_s`, as every rank's output depends on every input."""
+    r"""Returns :math:`\sum_r x_r`.  Gradient: :math:`\bar x_r = \sum_s \bar y_s`, as every output depends on every input."""
     out: Tensor = _Sum.apply(tensor, ranks)  # type: ignore[no-untyped-call]
     return out
 
@@ -147,7 +147,7 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_rows(tensor: Tensor, ranks: Ranks, counts: list[int]) -> Tensor:
-    r"""Returns the rows of all ranks, in the order of the ranks.  Gradient: a row gets :math:`\sum_s` of what its copies get.
+    r"""Returns the rows of all ranks, in the order of the ranks.  Gradient: a row gets the sum of what its copies get.
 
     Args:
         tensor (torch.Tensor): The rows of this rank, :math:`(N_r, *)`.
@@ -176,7 +176,7 @@ class _Exchange(torch.autograd.Function):
 
 
 def exchange_rows(rows: Tensor, index: Tensor, send: list[int], receive: list[int], ranks: Ranks) -> Tensor:
-    r"""Sends some rows to each rank, and returns those that arrive.  Gradient: a row gets :math:`\sum_s` of what its copies get.
+    r"""Sends some rows to each rank, and returns those that arrive.  Gradient: a row gets the sum of what its copies get.
 
     Args:
         rows (torch.Tensor): The rows of this rank, :math:`(N_r, *)`.

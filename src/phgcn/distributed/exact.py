@@ -6,8 +6,8 @@ and :math:`s_c` its shift, two chunks make
 .. math::
     s = \min(s_1, s_2), \qquad n = n_1 e^{s - s_1} + n_2 e^{s - s_2}, \qquad y = y_1 + \frac{n_2 e^{s - s_2}}{n} (y_2 - y_1)
 
-On the way back the chunks come by again.  The gradient of a key is summed over the ranks whose queries attend to it, and goes to
-the key's own rank.
+On the way back the chunks come by again.  The gradient of a key is summed over the ranks whose queries attend to it, and goes
+to the key's own rank.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..lattice.coefficients import multiscale_weights, separable_weights
+from ..lattice.coefficients import MultiScaleWeights, multiscale_weights, separable_weights
 from ..lattice.levels import FLOOR, finest_level
 from ..lattice.numba.blur import StencilRows, blur, blur_passes, direct_rows
 from ..lattice.numba.filter import GAP, NO_GAP, CloudGradients
@@ -41,6 +41,9 @@ from ..lattice.numba.splat import splat, splat_coarser
 from ..lattice.scheme import MultiScale, Scheme, Separable
 from .collectives import Ranks
 from .lockstep import Array, Gather, Steps, Sum
+
+Stencils = list[tuple[StencilRows, Array]]
+"""The stencil of each level that is used, and its weights by orbit."""
 
 
 class Placed(NamedTuple):
@@ -239,7 +242,7 @@ def multiscale(cloud: RankCloud, rows: Array, out: Array, scheme: MultiScale, ra
         levels = cloud.levels(number, frame, scheme.hops, GAP)
         located = placed.simplices, placed.corners, levels[0]
         summed = yield Sum(splat(rows, rows[:0, :0], 0, *located))
-        slice_rows((yield from blur_levels(summed, levels, *stencils, ranks)), *located, cloud.first_query, out)
+        slice_rows((yield from blur_levels(summed, levels, stencils, ranks)), *located, cloud.first_query, out)
         if cloud.to_itself:
             self_term -= self_weights(frame, tables, cloud.finest)
     if cloud.to_itself:
@@ -257,7 +260,7 @@ def multiscale_gradients(
         levels = cloud.levels(number, frame, scheme.hops, GAP)
         located = placed.simplices, placed.corners, levels[0]
         summed = yield Sum(splat(rows, grads, cloud.first_query, *located))
-        table = yield from blur_levels(summed, levels, *stencils, ranks)
+        table = yield from blur_levels(summed, levels, stencils, ranks)
         slope = slice_gradients(table, table, rows.shape[1], *located, rows, grads, cloud.first_query, into.rows)
         if cloud.to_itself:
             self_term -= self_gradients(frame, tables, cloud.finest, rows, grads, slope)
@@ -266,17 +269,17 @@ def multiscale_gradients(
         add_self_term(self_term, grads, into.rows)
 
 
-def _weights(cloud: RankCloud, scheme: MultiScale):  # type: ignore[no-untyped-def]
+def _weights(cloud: RankCloud, scheme: MultiScale) -> tuple[MultiScaleWeights, Stencils, Array]:
     """Returns the fitted weights; stencils of the levels used with their weights; and those of the self term."""
     fitted, levels = multiscale_weights(scheme, cloud.dim), slice(cloud.finest, None)
-    stencils = [direct_rows(cloud.dim, hops) for hops in scheme.hops[levels]]
-    weights = [weight / scheme.lattices for weight in fitted.weights[levels]]
-    return fitted, (stencils, weights), fitted.simplex_tables(cloud.dim) / scheme.lattices
+    stencils = [
+        (direct_rows(cloud.dim, hops), weights / scheme.lattices)
+        for hops, weights in zip(scheme.hops[levels], fitted.weights[levels], strict=True)
+    ]
+    return fitted, stencils, fitted.simplex_tables(cloud.dim) / scheme.lattices
 
 
-def blur_levels(
-    table: Array, levels: list[Level], stencils: list[StencilRows], weights: list[Array], ranks: Ranks
-) -> Steps[Array]:
+def blur_levels(table: Array, levels: list[Level], stencils: Stencils, ranks: Ranks) -> Steps[Array]:
     """As :func:`phgcn.lattice.numba.blur.blur_levels`; each rank blurs a share of each level's vertices, for all."""
     blurred, bounds = [], []
     for number, level in enumerate(levels):
@@ -285,7 +288,7 @@ def blur_levels(
         segments, sites = divide(level, ranks.size)
         blurred.append(np.empty_like(table))
         here = slice(segments[ranks.rank], segments[ranks.rank + 1])
-        blur(table, level, stencils[number], weights[number], blurred[-1], here)
+        blur(table, level, *stencils[number], blurred[-1], here)
         bounds.append(sites)
     mine = [rows[sites[ranks.rank] : sites[ranks.rank + 1]] for rows, sites in zip(blurred, bounds, strict=True)]
     counts = np.sum([np.diff(sites) for sites in bounds], axis=0).tolist()

@@ -3,6 +3,7 @@ r"""The near field over ranks: pairs of points, of which the sources come by in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -124,7 +125,7 @@ def _sweep(
             ]
             sources = np.concatenate(here)
             if len(sources) > 0:
-                yield cloud, [np.ascontiguousarray(sources[:, a:b]) for a, b in zip(widths, widths[1:], strict=False)]
+                yield cloud, [np.ascontiguousarray(sources[:, a:b]) for a, b in pairwise(widths)]
 
 
 def _rows_of(table: list[Array], wanted: range, begin: int) -> Array:
