@@ -17,6 +17,8 @@ from ..functional import Backend, Method, choose_method, global_attention
 from ..tolerance import describe_tolerance, make_tolerance
 from .decay import Decay
 from .global_attention import drop_targets
+from .global_memory import GlobalMemory, gather_keys
+from .graph_input import GraphInput, read_graph
 
 
 class GlobalBlock(torch.nn.Module):
@@ -92,38 +94,55 @@ class GlobalBlock(torch.nn.Module):
             module.reset_parameters()
         zeros(self.gate)
 
-    def forward(self, x: Tensor, batch: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Any,
+        batch: Tensor | None = None,
+        *,
+        memory: GlobalMemory | None = None,
+        n_id: Tensor | None = None,
+    ) -> Tensor:
         r"""Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor): The node features.
+            x (torch.Tensor or Data): The node features; or a PyG :class:`~torch_geometric.data.Data` or
+                :class:`~torch_geometric.data.Batch`, which holds ``batch`` and, for a memory, ``n_id``.
             batch (torch.Tensor, optional): The graph of each node, in any order; attention never crosses graphs.
                 (default: :obj:`None`, one graph)
+            memory (GlobalMemory, optional): All nodes of a large graph, of which ``x`` is a part; of ``channels / heads``
+                channels. (default: :obj:`None`)
+            n_id (torch.Tensor, optional): The numbers of the nodes in the large graph. (default: :obj:`None`)
         """
-        return x + self.update(x, batch)
+        given = read_graph(GraphInput(x, batch=batch, n_id=n_id), () if memory is None else ("n_id",), needs_edges=False)
+        features: Tensor = given.x
+        return features + self.update(features, given.batch, memory, given.n_id)
 
-    def update(self, x: Tensor, batch: Tensor | None = None) -> Tensor:
+    def update(
+        self, x: Tensor, batch: Tensor | None = None, memory: GlobalMemory | None = None, n_id: Tensor | None = None
+    ) -> Tensor:
         """Computes what :meth:`forward` adds to ``x``."""
         check_features(x, self.channels, self.gate)
         normed = F.layer_norm(x, (self.channels,))
         values = self.lin_value(normed).view(-1, self.heads, self.channels // self.heads)
+        keys = gather_keys(self._embed(normed), values, batch, memory, n_id)
         attend: Any = partial(
             global_attention,
-            self._embed(normed),
-            drop_targets(values, self.dropout, self.training),
+            keys.positions,
+            drop_targets(keys.values, self.dropout, self.training),
             decay=self.decay(),
             batch=batch,
+            queries=keys.queries,
             method=self.method,
             backend=self.backend,
             tolerance=self.tolerance,
         )
         with blame_inputs(x=x):
             out, mass = attend(return_mass=True) if self.mass else (attend(), None)
-        gathered = F.dropout(out.flatten(1), self.dropout, self.training)
+        gathered = F.dropout(out.to(values.dtype).flatten(1), self.dropout, self.training)
         if mass is not None:
             gathered = torch.cat([gathered, mass.to(gathered.dtype)], dim=1)
-        update: Tensor = self.gate * self.lin_out(gathered)
-        return update
+        projected: Tensor = self.lin_out(gathered)
+        return self.gate.to(projected.dtype) * projected
 
     def positions(self, x: Tensor) -> Tensor:
         r"""Computes the embeddings :math:`\mathbf{P} \mathbf{z}_i` that distances are taken between, :math:`(N, H, D)`."""

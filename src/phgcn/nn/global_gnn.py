@@ -17,8 +17,10 @@ from ..functional import Backend, Method
 from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .decay import Decay
 from .global_block import GlobalBlock
+from .global_memory import GlobalMemory
+from .graph_input import GraphInput, read_graph
 from .local_block import NORMS, LocalBlock
-from .local_conv import Local, local_recordable, make_local, prepare_edges
+from .local_conv import Local, LocalEdges, edge_features, local_recordable, make_local, prepare_edges
 from .models import drop_features
 
 BODIES = ("residual", "polynomial")
@@ -62,6 +64,8 @@ class GlobalGNN(torch.nn.Module):
             (default: :obj:`0.5`)
         global_dropout (float, optional): Dropout probability in global attention. (default: :obj:`0.0`)
         input_dropout (float, optional): Dropout probability of the input features. (default: :obj:`0.0`)
+        edge_dim (int, optional): Size of the features of edges, for the local layers ``"gat"`` and ``"eda"``.
+            (default: :obj:`None`)
         residual (bool, optional): If set to :obj:`False`, :math:`\mathbf{W} \mathbf{x}` is left out. (default: :obj:`True`)
         heads (int, optional): Number of heads of global attention, and of the local layers ``"gat"`` and ``"eda"``, each with
             ``hidden_channels / heads`` channels. (default: :obj:`4`)
@@ -93,6 +97,7 @@ class GlobalGNN(torch.nn.Module):
         global_dropout: float = 0.0,
         *,
         input_dropout: float = 0.0,
+        edge_dim: int | None = None,
         residual: bool = True,
         heads: int = 4,
         embedding_dim: int = 4,
@@ -129,7 +134,7 @@ class GlobalGNN(torch.nn.Module):
         self.use_global = True
 
         self.lin_in = Linear(in_channels, hidden_channels)
-        convs = (make_local(local, hidden_channels, heads, backend) for _ in range(num_layers))
+        convs = (make_local(local, hidden_channels, heads, backend, edge_dim) for _ in range(num_layers))
         layers = [LocalBlock(hidden_channels, conv, residual, norm, dropout, body == "polynomial") for conv in convs]
         self.local_blocks = torch.nn.ModuleList(layers)
         width = num_layers * hidden_channels if jk == "cat" else hidden_channels
@@ -138,6 +143,7 @@ class GlobalGNN(torch.nn.Module):
         attention = heads, embedding_dim, decay, learn_decay, mass, global_dropout, method, backend, tolerance or None
         with torch.random.fork_rng(devices=[]):
             self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention) for size in channels])
+        self.memories = torch.nn.ModuleList()
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -148,47 +154,82 @@ class GlobalGNN(torch.nn.Module):
             for block in self.global_blocks:
                 cast(GlobalBlock, block).reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Any, batch: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Any,
+        edge_index: Any = None,
+        batch: Tensor | None = None,
+        *,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        n_id: Tensor | None = None,
+    ) -> Tensor:
         r"""Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor): The node features.
-            edge_index (torch.Tensor): The edges: sources and targets, as a tensor or :class:`torch_geometric.EdgeIndex`, or
-                the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose values are not used.
+            x (torch.Tensor or Data): The node features; or a PyG :class:`~torch_geometric.data.Data` or
+                :class:`~torch_geometric.data.Batch`, which holds all that follows.
+            edge_index (torch.Tensor, optional): The edges: sources and targets, as a tensor or
+                :class:`torch_geometric.EdgeIndex`, or the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose
+                values are not used. (default: :obj:`None`, those of the object)
             batch (torch.Tensor, optional): The graph of each node, in any order; attention never crosses graphs.
                 (default: :obj:`None`, one graph)
+            edge_attr (torch.Tensor, optional): The features of the edges, for the local layers ``"gat"`` and ``"eda"`` with
+                ``edge_dim``, or a class that takes them. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges, for the local layers ``"gcn"`` and ``"eda"``, or a
+                class that takes them. (default: :obj:`None`)
+            n_id (torch.Tensor, optional): The numbers of the nodes in the graph of :meth:`remember`. (default: :obj:`None`,
+                ``x`` is the whole graph)
         """
-        with blame_inputs(edge_index, x=x):
-            check_features(x, self.lin_in.in_channels, self.lin_in.weight)
-            edges = prepare_edges(self._first_conv(), edge_index, x, self.backend)
-            x = self.lin_in(drop_features(x, self.input_dropout, self.training))
-            x = self._apply_body(F.dropout(x, self.dropout, self.training), edges, batch)
+        takes = (*edge_features(self._first_conv()), *(("n_id",) if len(self.memories) > 0 else ()))
+        given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch, n_id), takes)
+        with blame_inputs(given.edge_index, **given.named_features()):
+            check_features(given.x, self.lin_in.in_channels, self.lin_in.weight)
+            edges = prepare_edges(self._first_conv(), given, self.backend)
+            hidden = self.lin_in(drop_features(given.x, self.input_dropout, self.training))
+            hidden = self._apply_body(F.dropout(hidden, self.dropout, self.training), edges, given)
             if self.global_at == "top":
-                for block in self._active_blocks():
-                    x = block(x, batch)
-        out: Tensor = self.lin_out(x)
+                for block, memory in self._active_blocks(given):
+                    hidden = block(hidden, given.batch, memory=memory, n_id=given.n_id)
+        out: Tensor = self.lin_out(hidden)
         return out
 
-    def _apply_body(self, x: Tensor, edges: Any, batch: Tensor | None) -> Tensor:
+    def _apply_body(self, x: Tensor, edges: LocalEdges, given: GraphInput) -> Tensor:
         """Applies the local layers and joins their outputs."""
-        blocks = self._active_blocks() if self.global_at == "each" else []
+        blocks = self._active_blocks(given) if self.global_at == "each" else []
         summed = self.jk == "sum" or self.body == "polynomial"
         outputs: list[Tensor] = []
-        for layer, block in zip_longest(self.local_blocks, blocks):
-            x = layer(x, edges, None if block is None else block.update(x, batch))
+        for layer, active in zip_longest(self.local_blocks, blocks):
+            update = None if active is None else active[0].update(x, given.batch, active[1], given.n_id)
+            x = layer(x, edges, update)
             if self.jk == "cat":
                 outputs.append(x)
             else:
                 outputs = [outputs[0] + x if summed and outputs else x]
         return torch.cat(outputs, dim=1) if self.jk == "cat" else outputs[0]
 
+    def remember(self, num_nodes: int) -> None:
+        r"""Gives each global block a :class:`phgcn.nn.GlobalMemory` of all nodes of one graph, to train on parts of it: called
+        with ``n_id``, the network attends to the whole graph, called without to the nodes given.
+
+        Args:
+            num_nodes (int): Number of nodes of the whole graph.
+        """
+        blocks: list[Any] = list(self.global_blocks)
+        memories = [GlobalMemory(num_nodes, b.channels // b.heads, b.heads, b.embedding_dim) for b in blocks]
+        self.memories = torch.nn.ModuleList(memories).to(self.lin_out.weight)
+
     def _first_conv(self) -> Any:
         """Returns a local layer, from which can be told how all of them take edges."""
         return cast(LocalBlock, self.local_blocks[0]).conv
 
-    def _active_blocks(self) -> list[Any]:
-        """Returns the global blocks, or none while they are switched off."""
-        return list(self.global_blocks) if self.use_global else []
+    def _active_blocks(self, given: GraphInput) -> list[tuple[Any, Any]]:
+        """Returns the global blocks with their memories, or :obj:`None` for a call with the whole graph; none while they are
+        switched off."""
+        if not self.use_global:
+            return []
+        memories = [None] * len(self.global_blocks) if given.n_id is None else self.memories
+        return list(zip(self.global_blocks, memories, strict=True))
 
     def set_global(self, on: bool) -> None:
         """Switches global attention on or off, to train the local network first."""
@@ -211,7 +252,7 @@ class GlobalGNN(torch.nn.Module):
         if not x.is_cuda or x.layout != torch.strided:
             return False
         local = local_recordable(self._first_conv(), len(x), self.backend)
-        return local and all(block.recordable(len(x)) for block in self._active_blocks())
+        return local and all(block.recordable(len(x)) for block, _ in self._active_blocks(GraphInput(x)))
 
     @torch.no_grad()
     def global_statistics(
@@ -225,7 +266,7 @@ class GlobalGNN(torch.nn.Module):
             samples (int, optional): How many nodes are looked at. (default: :obj:`512`)
             seed (int, optional): Which nodes. (default: :obj:`0`)
         """
-        blocks = self._active_blocks()
+        blocks = [block for block, _ in self._active_blocks(GraphInput(x))]
         if not blocks:
             return []
         inputs = first_inputs([block.lin_position for block in blocks], self, (x, edge_index, batch))

@@ -8,19 +8,23 @@ layers.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, Linear, SAGEConv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from ..checks import HALF_TYPES, check_choice, check_multiple
+from ..checks import HALF_TYPES, check_choice, check_edge_features, check_multiple, check_node_numbers
 from ..functional import Backend
 from ..kernels.backend import choose_backend
 from ..structural.sums import Neighbours, sort_neighbours, sum_neighbours
+from .distance_conv import DistanceConv
 from .eda_conv import EDAConv
 from .edges import to_coo
+from .graph_input import EDGE_FEATURES, GraphInput
 
 Local = str | Callable[[int, int], Any]
 """A name of :data:`LOCAL`, or a class of PyG's layers, called with the sizes of input and output."""
@@ -44,16 +48,30 @@ class Adjacency(NamedTuple):
         return self.neighbours.start.diff().unsqueeze(1).to(torch.float32 if x.dtype in HALF_TYPES else x.dtype)
 
 
+class WeightedEdges(NamedTuple):
+    r"""Edges with self-loops, :math:`(2, E)`, and PyG's normalised weights of them, :math:`(E,)`."""
+
+    edge_index: Tensor
+    weight: Tensor
+
+    def sum(self, x: Tensor) -> Tensor:
+        r"""Sums the weighted features of each node's sources, :math:`(N, C)`, as PyG does: on a GPU by atomics."""
+        source, target = self.edge_index
+        return torch.zeros_like(x).index_add(0, target, self.weight.to(x.dtype).unsqueeze(-1) * x[source])
+
+
 class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
     r"""PyG's layer, :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2} \mathbf{X} \mathbf{W}`, of an
-    :class:`Adjacency` without self-loops."""
+    :class:`Adjacency` without self-loops, or of :class:`WeightedEdges`."""
 
     self_loops = False
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, normalize=False)
 
-    def propagate(self, edge_index: Adjacency, x: Tensor, edge_weight: None = None) -> Tensor:
+    def propagate(self, edge_index: Adjacency | WeightedEdges, x: Tensor, edge_weight: None = None) -> Tensor:
+        if isinstance(edge_index, WeightedEdges):
+            return edge_index.sum(x)
         scale = (edge_index.degree(x) + 1).rsqrt().to(x.dtype)
         scaled = scale * x
         return scale * (edge_index.sum(scaled) + scaled)
@@ -81,11 +99,15 @@ class SortedGINConv(GINConv):  # type: ignore[misc]  # PyG ships no types
 
 
 SORTED = SortedGCNConv, SortedSAGEConv, SortedGINConv
+WITH_EDGE_FEATURES = ("gat", "eda")
 WITHOUT_HEADS: dict[str, Any] = {"gcn": SortedGCNConv, "sage": SortedSAGEConv, "gin": SortedGINConv, "none": Linear}
 
 
-def make_local(local: Local, channels: int, heads: int, backend: Backend) -> Any:
+def make_local(local: Local, channels: int, heads: int, backend: Backend, edge_dim: int | None = None) -> Any:
     """Makes a local layer of as many input as output channels; :obj:`"none"` is a linear map of each node alone."""
+    if edge_dim is not None and local not in WITH_EDGE_FEATURES:
+        allowed = " and ".join(map(repr, WITH_EDGE_FEATURES))
+        raise ValueError(f"edge_dim is {edge_dim!r}; allowed for local {local!r}: None; for {allowed}: a size")
     if not isinstance(local, str) and callable(local):
         return local(channels, channels)
     check_choice("local", local, LOCAL, "or a layer's class")
@@ -93,22 +115,47 @@ def make_local(local: Local, channels: int, heads: int, backend: Backend) -> Any
         return WITHOUT_HEADS[local](channels, channels)
     check_multiple("hidden_channels", channels, "heads", heads)
     if local == "gat":
-        return GATConv(channels, channels // heads, heads)
-    return EDAConv(channels, channels // heads, heads, backend=backend)
+        return GATConv(channels, channels // heads, heads, edge_dim=edge_dim)
+    return EDAConv(channels, channels // heads, heads, edge_dim=edge_dim, backend=backend)
 
 
-def prepare_edges(conv: Any, edge_index: Any, x: Tensor, backend: Backend) -> Any:
+class LocalEdges(NamedTuple):
+    """Edges in the format of a local layer, and the features of edges that it takes, by the names of its arguments."""
+
+    index: Any
+    features: dict[str, Tensor]
+
+
+def edge_features(conv: Any) -> tuple[str, ...]:
+    """Returns which features of edges a local layer takes: of a layer given as a class, what its call takes."""
+    if isinstance(conv, (Linear, *SORTED)):
+        return ("edge_weight",) if isinstance(conv, SortedGCNConv) else ()
+    if isinstance(conv, DistanceConv):
+        return conv.takes
+    takes = inspect.signature(conv.forward).parameters
+    usable = {"edge_attr": getattr(conv, "edge_dim", 1) is not None, "edge_weight": True}
+    return tuple(name for name in EDGE_FEATURES if name in takes and usable[name])
+
+
+def prepare_edges(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
     """Converts edges of any format to what a local layer takes, and checks them."""
-    edges = to_coo(edge_index, x)
+    features = {name: getattr(given, name) for name in EDGE_FEATURES if getattr(given, name) is not None}
+    for name, rows in features.items():
+        check_edge_features(name, rows, given.edge_index, given.x)
+    edges, x = to_coo(given.edge_index, given.x), given.x
     if isinstance(conv, SORTED):
         chosen = choose_backend(backend, x.device)
-        return Adjacency(sort_neighbours(edges, x.size(0), conv.self_loops, chosen), chosen)
-    return edges.long()
+        weight = features.get("edge_weight")
+        if weight is not None:
+            check_node_numbers(edges, x.size(0))
+            return LocalEdges(WeightedEdges(*gcn_norm(edges.long(), weight, x.size(0))), {})
+        return LocalEdges(Adjacency(sort_neighbours(edges, x.size(0), conv.self_loops, chosen), chosen), {})
+    return LocalEdges(edges.long(), features)
 
 
-def apply_local(conv: Any, x: Tensor, edges: Any) -> Tensor:
+def apply_local(conv: Any, x: Tensor, edges: LocalEdges) -> Tensor:
     """Calls a local layer with what :func:`prepare_edges` returned."""
-    out: Tensor = conv(x) if isinstance(conv, Linear) else conv(x, edges)
+    out: Tensor = conv(x) if isinstance(conv, Linear) else conv(x, edges.index, **edges.features)
     return out
 
 

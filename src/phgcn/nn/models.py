@@ -18,6 +18,7 @@ from .activation import make_activation
 from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .eda_conv import EDAConv
 from .edges import to_coo
+from .graph_input import GraphInput, read_graph
 from .phgcn_conv import PHGCNConv
 
 
@@ -109,19 +110,22 @@ class NodeModel(torch.nn.Module):
             if hasattr(layer, "reset_parameters"):
                 layer.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Any, batch: Tensor | None = None) -> Tensor:
+    def forward(self, x: Any, edge_index: Any = None, batch: Tensor | None = None) -> Tensor:
         r"""Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor): The node features.
-            edge_index (torch.Tensor): The edges.
+            x (torch.Tensor or Data): The node features; or a PyG :class:`~torch_geometric.data.Data` or
+                :class:`~torch_geometric.data.Batch`, which holds all that follows. Features and weights of edges are not used.
+            edge_index (torch.Tensor, optional): The edges. (default: :obj:`None`, those of the object)
             batch (torch.Tensor, optional): The graph of each node. (default: :obj:`None`, one graph)
         """
+        given = read_graph(GraphInput(x, edge_index, batch=batch))
+        hidden: Tensor = given.x
         for i, conv in enumerate(self.convs):
-            x = self.apply_conv(conv, drop_features(x, self.dropout, self.training), edge_index, batch)
+            hidden = self.apply_conv(conv, drop_features(hidden, self.dropout, self.training), given.edge_index, given.batch)
             if i < self.num_layers - 1:
-                x = self.activation(_normalise(self.norms[i], x, batch))
-        return x
+                hidden = self.activation(_normalise(self.norms[i], hidden, given.batch))
+        return hidden
 
     def __repr__(self) -> str:
         return (
@@ -169,7 +173,7 @@ class PHGCN(NodeModel):
     def init_conv(self, in_channels: int, last: bool, **settings: Any) -> Any:
         # The non-linearity is left to the model, which may have a norm before it.
         return PHGCNConv(
-            in_channels, *_head_shape(self, last), self.attention_dropout, residual=self.residual, act=None, **settings
+            in_channels, **_head_shape(self, last), dropout=self.attention_dropout, residual=self.residual, act=None, **settings
         )
 
     def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
@@ -227,8 +231,8 @@ class GATEDA(NodeModel):
         )  # fmt: skip
 
     def init_conv(self, in_channels: int, last: bool, **settings: Any) -> Any:
-        settings |= {"residual": self.residual}
-        return EDAConv(in_channels, *_head_shape(self, last), self.attention_dropout, **settings)
+        settings |= {"residual": self.residual, "dropout": self.attention_dropout}
+        return EDAConv(in_channels, **_head_shape(self, last), **settings)
 
 
 class GAT(NodeModel):
@@ -239,7 +243,7 @@ class GAT(NodeModel):
     """
 
     def init_conv(self, in_channels: int, last: bool) -> Any:
-        return GATConv(in_channels, *_head_shape(self, last), dropout=self.attention_dropout, residual=self.residual)
+        return GATConv(in_channels, **_head_shape(self, last), dropout=self.attention_dropout, residual=self.residual)
 
 
 class GCN(NodeModel):
@@ -310,9 +314,9 @@ def _width(model: NodeModel, last: bool) -> int:
     return model.out_channels if last else model.heads * model.hidden_channels
 
 
-def _head_shape(model: NodeModel, last: bool) -> tuple[int, int, bool]:
+def _head_shape(model: NodeModel, last: bool) -> dict[str, Any]:
     """Returns the channels of a head, the number of heads, and whether they are concatenated."""
-    return (model.out_channels if last else model.hidden_channels), model.heads, not last
+    return {"out_channels": model.out_channels if last else model.hidden_channels, "heads": model.heads, "concat": not last}
 
 
 def _normalise(norm: torch.nn.Module, x: Tensor, batch: Tensor | None) -> Tensor:
