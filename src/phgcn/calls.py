@@ -78,23 +78,20 @@ def run_call(call: AttentionCall, normalise: bool, with_mass: bool) -> tuple[Ten
     dim, device = positions.size(-1), positions.device.type
     at_run_time = method == "auto" and dim <= MAX_DIMENSION and _is_exporting()
     chosen = lattice if at_run_time else choose_method(method, points.pairs, dim, device, lattice)
-    # With "auto", each graph of a batch by its own size, as if it were alone: either op leaves rows of 0 to the other.
-    by_size = at_run_time or (method == "auto" and batch is not None)
-    limit = exact_limit(dim, device) if by_size else -1
     with refuse_transforms(*points[:3]):
-        sums = run_ops(points, chosen, limit, normalise, inputs.backend)
+        if chosen == "exact":
+            sums = [exact.attend(points, normalise, inputs.backend)]
+        else:
+            # With "auto", each graph of a batch by its own size, as if it were alone: either op leaves rows of 0 to the other.
+            by_size = at_run_time or (method == "auto" and batch is not None)
+            limit = exact_limit(dim, device) if by_size else -1
+            out, norm, _ = torch.ops.phgcn.filter(
+                *points, encode(chosen), normalise, limit, inputs.backend, points.need_gradient
+            )
+            sums = [Sums(out, norm)]
+            if by_size:
+                sums.append(exact.attend(points, normalise, inputs.backend, at_most=limit))
     return user_sums(sums, call, inputs, with_mass)
-
-
-def run_ops(points: Points, chosen: Method, limit: int, normalise: bool, backend: str) -> list[Sums]:
-    """Calls the exact op for all graphs; or a lattice's, for graphs of more than ``limit`` pairs, and the exact one for the
-    others, if there may be any."""
-    if chosen == "exact":
-        return [exact.attend(points, normalise, backend)]
-    out, norm, _ = torch.ops.phgcn.filter(*points, encode(chosen), normalise, limit, backend, points.need_gradient)
-    if limit < 0:
-        return [Sums(out, norm)]
-    return [Sums(out, norm), exact.attend(points, normalise, backend, at_most=limit)]
 
 
 def user_sums(sums: list[Sums], call: AttentionCall, inputs: OpInputs, with_mass: bool) -> tuple[Tensor, Tensor | None]:

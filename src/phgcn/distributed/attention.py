@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ..calls import AttentionCall, Method, OpInputs, choose_method, exact_limit, op_inputs, run_ops, user_sums
+from ..calls import AttentionCall, OpInputs, choose_method, exact_limit, op_inputs, run_call, user_sums
 from ..checks import (
     FLOAT_TYPES,
     check_choices,
@@ -70,14 +70,14 @@ def attend_over_ranks(
     dim, device = points.positions.size(2), points.positions.device.type
     chosen = choose_method(call.method, keys * queries, dim, device, call.lattice)
     limit = exact_limit(dim, device) if call.method == "auto" and call.batch is not None else -1
+    if chosen != "exact" and inputs.backend != "numba":
+        return _attend_gathered(call, counts, with_mass, ranks)
     with refuse_transforms(*points[:3]):
         if chosen == "exact":
             sums = [exact_over_ranks(_with_queries(points), [k for k, _ in counts], ranks, inputs.backend)]
-        elif inputs.backend == "numba":
+        else:
             graphs = find_rank_graphs(points, counts, ranks)
             sums = _filter(points, graphs, decode(encode(chosen), dim), limit, far, ranks)
-        else:
-            sums = _filter_gathered(points, counts, chosen, limit, inputs.backend, ranks)
     return user_sums(sums, call, inputs, with_mass)
 
 
@@ -100,25 +100,26 @@ def _put_rows(rows: Tensor, places: Tensor, count: int) -> Tensor:
     return rows.new_zeros(count, *rows.shape[1:]).index_copy(0, places, rows)
 
 
-def _filter_gathered(
-    points: Points, counts: list[tuple[int, int]], chosen: Method, limit: int, backend: str, ranks: Ranks
-) -> list[Sums]:
-    """Filters the points of all ranks, on each of them, and returns the rows of this rank's queries."""
+def _attend_gathered(
+    call: AttentionCall, counts: list[tuple[int, int]], with_mass: bool, ranks: Ranks
+) -> tuple[Tensor, Tensor | None]:
+    """Attends with the points of all ranks, on each of them, and returns the rows of this rank's queries."""
     key_counts, query_counts = ([int(number) for number in numbers] for numbers in zip(*counts, strict=True))
 
-    def gathered(tensor: Any, numbers: list[int]) -> Any:
+    def gathered(tensor: Tensor | None, numbers: list[int]) -> Any:
         if tensor is None:
             return None
         return gather_rows(tensor, ranks, numbers) if tensor.is_floating_point() else torch.cat(ranks.gather(tensor, numbers))
 
-    everything = Points(
-        gathered(points.positions, key_counts), gathered(points.values, key_counts), gathered(points.queries, query_counts),
-        gathered(points.batch, key_counts), gathered(points.query_batch, query_counts),
+    everything = call._replace(
+        positions=gathered(call.positions, key_counts), values=gathered(call.values, key_counts),
+        batch=gathered(call.batch, key_counts), queries=gathered(call.queries, query_counts),
+        query_batch=gathered(call.query_batch, query_counts),
     )  # fmt: skip
+    out, mass = run_call(everything, True, with_mass)
     begin = sum(query_counts[: ranks.rank])
     mine = slice(begin, begin + query_counts[ranks.rank])
-    found = run_ops(everything, chosen, limit, True, backend)
-    return [Sums(part.out[mine], part.norm[mine], None if part.shift is None else part.shift[mine]) for part in found]
+    return out[mine], None if mass is None else mass[mine]
 
 
 def _with_queries(points: Points) -> Points:

@@ -1,8 +1,8 @@
 r"""Collectives between the processes of a group, and their gradients.
 
 **Scale of gradients.**  The loss is the *sum* of the scalars that the ranks call ``backward()`` on.  Each function below has
-the gradient of that sum: what goes to several ranks gets the sum of their gradients, never a mean.  A parameter that every rank has
-a copy of gets each rank's share; :func:`sum_gradients` adds them up.
+the gradient of that sum: what goes to several ranks gets the sum of their gradients, never a mean.  A parameter that every rank
+has a copy of gets each rank's share; :func:`sum_gradients` adds them up.
 
 Every sum over ranks adds in the same order on each call, so that the same number of ranks gives the same bits.
 """

@@ -1,8 +1,8 @@
 r"""Runs what is done for many clouds in lockstep, so that what they exchange goes into few large collectives.
 
 The work for a cloud is a generator.  Where it needs the other ranks it yields a request, :class:`Sum` or :class:`Gather`, and
-is sent the answer.  :func:`run_together` advances all generators to their next request, and answers all requests of a kind by one
-collective.  On every rank the same generators must yield the same kinds of requests in the same order.
+is sent the answer.  :func:`run_together` advances all generators to their next request, and answers all requests of a kind by
+one collective.  On every rank the same generators must yield the same kinds of requests in the same order.
 """
 
 from __future__ import annotations
