@@ -44,6 +44,8 @@ class ModelEntry:
             (default: none)
         training_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that its training takes and that
             of other models does not. (default: none)
+        over_ranks (bool, optional): Whether the class takes a :class:`phgcn.distributed.PartEdges` in place of ``edge_index``,
+            so that several processes can train it on one graph. (default: :obj:`False`)
         takes_num_nodes (bool, optional): Whether the class takes ``num_nodes``, as a model of one graph alone does.
             (default: :obj:`False`)
     """
@@ -56,6 +58,7 @@ class ModelEntry:
     prepare_edges: str | PrepareEdges | None = None
     edge_settings: tuple[str, ...] = ()
     training_settings: tuple[str, ...] = ()
+    over_ranks: bool = False
     takes_num_nodes: bool = False
 
     def model_class(self) -> Callable[..., Any]:
@@ -127,18 +130,25 @@ _GLOBAL_GNN = (
 def _own_channel(name: str, title: str, model: str, settings: tuple[str, ...]) -> ModelEntry:
     """The variant of a model whose layers have an own channel."""
     without = tuple(key for key in settings if key != "residual")
-    return ModelEntry(f"{name}-residual", f"{title} + own channel", model, without, {"residual": True})
+    return ModelEntry(f"{name}-residual", f"{title} + own channel", model, without, {"residual": True}, over_ranks=True)
 
 
 for _entry in (
-    ModelEntry("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL)),
+    ModelEntry("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL), over_ranks=True),
     _own_channel("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL)),
-    ModelEntry("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA),
+    ModelEntry("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA, over_ranks=True),
     _own_channel("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA),
-    ModelEntry("gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout")),
-    ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
+    ModelEntry("gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout"), over_ranks=True),
+    ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual"), over_ranks=True),
     _own_channel("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
-    ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK),
-    ModelEntry("global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN, training_settings=("local_epochs",)),
+    ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK, over_ranks=True),
+    ModelEntry(
+        "global-gnn",
+        "GlobalGNN",
+        "phgcn.nn.global_gnn:GlobalGNN",
+        _GLOBAL_GNN,
+        training_settings=("local_epochs",),
+        over_ranks=True,
+    ),
 ):
     register(_entry)

@@ -14,7 +14,7 @@ import typer
 
 from ..reproduce.cli import embed, reproduce  # registers the models of Geom-GCN too
 from ..text import printable
-from . import about, training, using
+from . import about, partition, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -61,6 +61,7 @@ app.command("evaluate")(using.evaluate)
 app.command("predict")(using.predict)
 app.command("tune", cls=training.ListsModels)(training.tune)
 app.command("plot")(using.plot)
+app.command("partition")(partition.partition)
 app.command("embed")(embed.embed)
 app.command("graphs")(about.graphs)
 app.command("doctor")(about.doctor)

@@ -19,6 +19,12 @@ Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cu
 Metric = Annotated[
     str | None, typer.Option("--metric", help="accuracy or roc_auc. \\[default: by the graph]", show_default=False)
 ]
+Division = Annotated[
+    str,
+    typer.Option(
+        "--division", help="How nodes are shared out among processes: contiguous, metis, or auto, metis where it is installed."
+    ),
+]
 Split = Annotated[
     int | None, typer.Option("--split", help="Whose model. \\[default: the one with the smallest validation loss]")
 ]

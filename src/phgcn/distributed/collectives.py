@@ -158,6 +158,26 @@ def gather_rows(tensor: Tensor, ranks: Ranks, counts: list[int]) -> Tensor:
     return out
 
 
+class _GatherShared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, ranks: Ranks, counts: list[int]) -> Tensor:
+        ctx.begin, ctx.end = sum(counts[: ranks.rank]), sum(counts[: ranks.rank + 1])
+        return torch.cat(ranks.gather(tensor, counts))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return grads[0][ctx.begin : ctx.end], None, None
+
+
+def gather_for_shared_loss(tensor: Tensor, ranks: Ranks, counts: list[int]) -> Tensor:
+    r"""As :func:`gather_rows`, for outputs from which every rank computes the *same* scalar, which is the loss, once.
+
+    Gradient: a row gets what its copy on its own rank gets; the copies on other ranks get the same and are not counted again.
+    """
+    out: Tensor = _GatherShared.apply(tensor, ranks, counts)  # type: ignore[no-untyped-call]
+    return out
+
+
 class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, send: list[int], receive: list[int], ranks: Ranks) -> Tensor:

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from ..data import load_graph
 from ..data.names import known_graph, metric_of
+from ..distributed.part_files import is_partition, join_parts, read_manifest
 
 MAX_DENSE_BYTES = 2**32
 """Features on a GPU are stored dense up to this size."""
@@ -19,8 +20,23 @@ MAX_DENSE_BYTES = 2**32
 
 def find(source: str, directed: bool = False) -> tuple[str, Data]:
     """Loads a graph by name or path; returns how to find it again from any folder, and the graph."""
+    if is_partition(source):
+        return str(Path(source).resolve()), joined(source, directed)
     data = load_graph(source, directed=directed)
     return (source if known_graph(source) else str(Path(source).resolve())), data
+
+
+def joined(folder: str | Path, directed: bool) -> Data:
+    """Loads a graph from its parts, whole."""
+    check_direction(folder, directed)
+    return join_parts(folder)
+
+
+def check_direction(folder: str | Path, directed: bool) -> None:
+    """Refuses parts that were made of edges in another direction."""
+    made = read_manifest(folder)["graph"]["directed"]
+    if made != directed:
+        raise ValueError(f"{folder}: its parts were made with directed {made}; allowed: the same")
 
 
 def default_metric(data: Data) -> str:
@@ -65,7 +81,9 @@ def features_on_device(x: Tensor, normalise: bool, device: str | torch.device) -
 
 
 def describe(data: Data) -> dict[str, Any]:
-    """Returns what a run stores about its graph, to recognise it later."""
+    """Returns what a run stores about its graph, to recognise it later; of a part, about the whole."""
+    if "description" in data:
+        return {name: data.description[name] for name in ("name", "nodes", "edges", "features", "classes", "digest")}
     return {
         "name": str(data.name),
         "nodes": data.num_nodes,
@@ -77,7 +95,9 @@ def describe(data: Data) -> dict[str, Any]:
 
 
 def digest(data: Data) -> str:
-    """Returns a hash of features, labels and edges."""
+    """Returns a hash of features, labels and edges; of a part, that of the whole graph."""
+    if "description" in data:
+        return str(data.description["digest"])
     x = data.x
     parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
     state = hashlib.sha256()
