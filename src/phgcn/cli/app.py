@@ -70,8 +70,7 @@ app.add_typer(reproduce.app, name="reproduce")
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    for message in ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled"):
-        warnings.filterwarnings("ignore", message=message)
+    _ignore_warnings()
     try:
         code = app(arguments, prog_name="phgcn", standalone_mode=False)
     except KeyboardInterrupt:
@@ -81,6 +80,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if code == EXIT_INTERRUPTED:
         return _say("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _ignore_warnings() -> None:
+    """Hides what is not for the user of a command: that torch and PyG are about to change for those who call them."""
+    for message in ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled"):
+        warnings.filterwarnings("ignore", message=message)
+    for category in (FutureWarning, DeprecationWarning):
+        warnings.filterwarnings("ignore", category=category, module=r"(?!phgcn\b)")
 
 
 def _failed(error: Exception) -> int:

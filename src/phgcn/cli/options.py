@@ -16,8 +16,16 @@ Changes = Annotated[
 ]
 Directed = Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, ...")]
+RunDevice = Annotated[
+    str | None, typer.Option("--device", help="Where to compute. \\[default: where the run was trained]", show_default=False)
+]
 Metric = Annotated[
-    str | None, typer.Option("--metric", help="accuracy or roc_auc. \\[default: by the graph]", show_default=False)
+    str | None,
+    typer.Option(
+        "--metric",
+        help="accuracy, roc_auc, f1 of classes; mae, rmse, r2 of numbers; f1_micro too of labels. \\[default: by the graph]",
+        show_default=False,
+    ),
 ]
 Division = Annotated[
     str,

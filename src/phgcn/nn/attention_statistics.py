@@ -2,7 +2,7 @@ r"""Whether global attention is used: how wide embeddings are spread, and to how
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -97,7 +97,9 @@ def _describe(points: Tensor, decay: Tensor, nodes: Tensor, batch: Tensor | None
     return torch.cat(described)
 
 
-def first_inputs(modules: Sequence[torch.nn.Module], model: torch.nn.Module, inputs: Sequence[Any]) -> list[Tensor]:
+def first_inputs(
+    modules: Sequence[torch.nn.Module], model: torch.nn.Module, inputs: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> list[Tensor]:
     """Runs a model once in evaluation mode; returns the first argument that each of its ``modules`` was called with."""
     seen: dict[torch.nn.Module, Tensor] = {}
 
@@ -107,7 +109,7 @@ def first_inputs(modules: Sequence[torch.nn.Module], model: torch.nn.Module, inp
     handles = [module.register_forward_pre_hook(keep) for module in modules]
     training = model.training
     try:
-        model.eval()(*inputs)
+        model.eval()(*inputs, **(options or {}))
     finally:
         model.train(training)
         for handle in handles:

@@ -18,6 +18,7 @@ from ..functional import Backend, attend_neighbours
 from ..structural.graph import Graph
 from .edges import EdgeTerms, replace_self_loops, to_coo
 from .graph_input import GraphInput
+from .messages import shows_messages
 
 EdgeWeights = tuple[Tensor, Tensor]
 """Edges (2, E) and the attention weights (E, heads) along them."""
@@ -125,12 +126,13 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         self, nodes: Nodes, given: GraphInput, decay: float | Tensor, return_weights: bool
     ) -> tuple[Tensor, EdgeWeights | None]:
         """Computes the structural path (N, heads, out_channels) and, if asked for, the edges it used and their weights."""
-        edges, graph = self._local_graph(nodes, given, return_weights or self._shows_messages)
+        as_messages = shows_messages(self)
+        edges, graph = self._local_graph(nodes, given, return_weights or as_messages)
         if self.training and self.dropout > 0:
             ones = graph.values.new_ones(graph.edge_index.size(1), self.heads)
             graph = graph._replace(edge_mask=F.dropout(ones, self.dropout))
-        out, weights = attend_neighbours(graph, decay, return_weights or self._shows_messages, self.backend)
-        if self._shows_messages and weights is not None:
+        out, weights = attend_neighbours(graph, decay, return_weights or as_messages, self.backend)
+        if as_messages and weights is not None:
             alpha = weights if graph.edge_mask is None else weights * graph.edge_mask
             out = self.propagate(graph.edge_index.long(), x=graph.values, alpha=alpha)
         out = out[: nodes.targets[0].size(0)]
@@ -139,15 +141,6 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
     def message(self, x_j: Tensor, alpha: Tensor) -> Tensor:
         """Weighs the values of the sources."""
         return alpha.unsqueeze(-1) * x_j
-
-    @property
-    def _shows_messages(self) -> bool:
-        """Whether an explainer masks messages, or a hook looks at them."""
-        hooks = (
-            self._propagate_forward_pre_hooks, self._propagate_forward_hooks, self._message_forward_pre_hooks,
-            self._message_forward_hooks, self._aggregate_forward_pre_hooks, self._aggregate_forward_hooks,
-        )  # fmt: skip
-        return bool(self.explain) or any(hooks)
 
     def _local_graph(self, nodes: Nodes, given: GraphInput, show_edges: bool) -> tuple[Tensor, Graph]:
         """Returns the edges with self-loops, and the graph to attend in: with sources and targets of different kinds as one

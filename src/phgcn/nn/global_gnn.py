@@ -191,7 +191,7 @@ class GlobalGNN(torch.nn.Module):
             n_id (torch.Tensor, optional): The numbers of the nodes in the graph of :meth:`remember`. (default: :obj:`None`,
                 ``x`` is the whole graph)
         """
-        takes = (*edge_features(self._first_conv()), *(("n_id",) if len(self.memories) > 0 else ()))
+        takes = (*self.takes, *(("n_id",) if len(self.memories) > 0 else ()))
         given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch, n_id), takes)
         with blame_inputs(given.edge_index, **given.named_features()):
             check_features(given.x, self.lin_in.in_channels, self.lin_in.weight)
@@ -228,6 +228,11 @@ class GlobalGNN(torch.nn.Module):
         blocks: list[Any] = list(self.global_blocks)
         memories = [GlobalMemory(num_nodes, b.channels // b.heads, b.heads, b.embedding_dim) for b in blocks]
         self.memories = torch.nn.ModuleList(memories).to(self.lin_out.weight)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Which features of edges the model takes."""
+        return edge_features(self._first_conv())
 
     def _first_conv(self) -> Any:
         """Returns a local layer, from which can be told how all of them take edges."""
@@ -266,7 +271,13 @@ class GlobalGNN(torch.nn.Module):
 
     @torch.no_grad()
     def global_statistics(
-        self, x: Tensor, edge_index: Any, batch: Tensor | None = None, samples: int = 512, seed: int = 0
+        self,
+        x: Tensor,
+        edge_index: Any,
+        batch: Tensor | None = None,
+        samples: int = 512,
+        seed: int = 0,
+        **edge_values: Tensor,
     ) -> list[Statistics]:
         r"""Tells whether global attention is used: for each global block, the statistics of
         :func:`phgcn.nn.attention_statistics`, its ``layer`` (from 0) and the size of its ``gate`` (root mean square).
@@ -275,11 +286,12 @@ class GlobalGNN(torch.nn.Module):
             x, edge_index, batch: As in :meth:`forward`.
             samples (int, optional): How many nodes are looked at. (default: :obj:`512`)
             seed (int, optional): Which nodes. (default: :obj:`0`)
+            **edge_values (optional): ``edge_attr`` and ``edge_weight``, as in :meth:`forward`.
         """
         blocks = [block for block, _ in self._active_blocks(GraphInput(x))]
         if not blocks:
             return []
-        inputs = first_inputs([block.lin_position for block in blocks], self, (x, edge_index, batch))
+        inputs = first_inputs([block.lin_position for block in blocks], self, (x, edge_index, batch), edge_values)
         found = []
         for layer, (block, normed) in enumerate(zip(blocks, inputs, strict=True)):
             positions = block.lin_position(normed).view(-1, block.heads, block.embedding_dim)

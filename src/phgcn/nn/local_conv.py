@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, Linear, SAGEConv
+from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, Linear, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from ..checks import HALF_TYPES, check_choice, check_edge_features, check_multiple, check_node_numbers
@@ -26,6 +26,7 @@ from .distance_conv import DistanceConv
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .graph_input import EDGE_FEATURES, GraphInput
+from .messages import shows_messages
 
 Local = str | Callable[[int, int], Any]
 """A name of :data:`LOCAL`, or a class of PyG's layers, called with the sizes of input and output."""
@@ -52,16 +53,12 @@ class Adjacency(NamedTuple):
         return degrees.to(torch.float32 if x.dtype in HALF_TYPES else x.dtype)
 
 
-class WeightedEdges(NamedTuple):
-    r"""Edges with self-loops, :math:`(2, E)`, and PyG's normalised weights of them, :math:`(E,)`."""
+class PlainEdges(NamedTuple):
+    r"""Edges as PyG's layers take them, :math:`(2, E)`, and weights, :math:`(E,)`, for what an :class:`Adjacency` cannot do:
+    weighted sums, and messages one by one."""
 
     edge_index: Tensor
-    weight: Tensor
-
-    def sum(self, x: Tensor) -> Tensor:
-        r"""Sums the weighted features of each node's sources, :math:`(N, C)`, as PyG does: on a GPU by atomics."""
-        source, target = self.edge_index
-        return torch.zeros_like(x).index_add(0, target, self.weight.to(x.dtype).unsqueeze(-1) * x[source])
+    weight: Tensor | None = None
 
 
 def propagate_gcn(adjacency: Adjacency, x: Tensor) -> Tensor:
@@ -81,16 +78,17 @@ def part_adjacency(edges: PartEdges, self_loops: bool, backend: str) -> Adjacenc
 
 class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
     r"""PyG's layer, :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2} \mathbf{X} \mathbf{W}`, of an
-    :class:`Adjacency` without self-loops, or of :class:`WeightedEdges`."""
+    :class:`Adjacency` without self-loops, or of :class:`PlainEdges` with PyG's normalised
+    weights."""
 
     self_loops = False
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, normalize=False)
 
-    def propagate(self, edge_index: Adjacency | WeightedEdges, x: Tensor, edge_weight: None = None) -> Tensor:
-        if isinstance(edge_index, WeightedEdges):
-            return edge_index.sum(x)
+    def propagate(self, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
+        if isinstance(edge_index, PlainEdges):
+            return _propagate_plainly(self, edge_index, x)
         return propagate_gcn(edge_index, x)
 
 
@@ -99,7 +97,9 @@ class SortedSAGEConv(SAGEConv):  # type: ignore[misc]  # PyG ships no types
 
     self_loops = True
 
-    def propagate(self, edge_index: Adjacency, x: tuple[Tensor, Tensor], size: None = None) -> Tensor:
+    def propagate(self, edge_index: Adjacency | PlainEdges, x: tuple[Tensor, Tensor], size: None = None) -> Tensor:
+        if isinstance(edge_index, PlainEdges):
+            return _propagate_plainly(self, edge_index, x)
         return edge_index.sum(x[0]) / edge_index.degree(x[0]).clamp(min=1).to(x[0].dtype)
 
 
@@ -111,8 +111,16 @@ class SortedGINConv(GINConv):  # type: ignore[misc]  # PyG ships no types
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(MLP([in_channels, out_channels, out_channels], norm=None))
 
-    def propagate(self, edge_index: Adjacency, x: tuple[Tensor, Tensor], size: None = None) -> Tensor:
+    def propagate(self, edge_index: Adjacency | PlainEdges, x: tuple[Tensor, Tensor], size: None = None) -> Tensor:
+        if isinstance(edge_index, PlainEdges):
+            return _propagate_plainly(self, edge_index, x)
         return edge_index.sum(x[0])
+
+
+def _propagate_plainly(conv: Any, edges: PlainEdges, x: Any) -> Tensor:
+    """Computes messages and their sum as PyG does, on a GPU by atomics."""
+    out: Tensor = MessagePassing.propagate(conv, edges.edge_index, x=x, edge_weight=edges.weight)
+    return out
 
 
 SORTED = SortedGCNConv, SortedSAGEConv, SortedGINConv
@@ -165,13 +173,19 @@ def prepare_edges(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
         check_edge_features(name, rows, given.edge_index, given.x)
     edges, x = to_coo(given.edge_index, given.x), given.x
     if isinstance(conv, SORTED):
+        if features or shows_messages(conv):
+            return LocalEdges(_plain_edges(conv, edges, features.get("edge_weight"), x), {})
         chosen = choose_backend(backend, x.device)
-        weight = features.get("edge_weight")
-        if weight is not None:
-            check_node_numbers(edges, x.size(0))
-            return LocalEdges(WeightedEdges(*gcn_norm(edges.long(), weight, x.size(0))), {})
         return LocalEdges(Adjacency(sort_neighbours(edges, x.size(0), conv.self_loops, chosen), chosen), {})
     return LocalEdges(edges.long(), features)
+
+
+def _plain_edges(conv: Any, edges: Tensor, weight: Tensor | None, x: Tensor) -> PlainEdges:
+    """Returns checked edges, for GCN with self-loops and normalised weights."""
+    check_node_numbers(edges, x.size(0))
+    if isinstance(conv, SortedGCNConv):
+        return PlainEdges(*gcn_norm(edges.long(), weight, x.size(0), dtype=x.dtype))
+    return PlainEdges(edges.long())
 
 
 def _prepare_part(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:

@@ -71,8 +71,12 @@ class Checkpoints:
         self.saved_epoch = training.state.epoch
 
     def restore(self) -> None:
-        """Continues from the latest checkpoint that is whole, if there is any; removes damaged ones, with a warning."""
-        files = checkpoint_files(self.folder, self.name)
+        """Continues from the latest checkpoint that is whole, if there is any; removes damaged ones, with a warning.
+
+        A trial that was finished and has more epochs now continues from its last state.
+        """
+        last = last_state(self.folder, self.name)
+        files = [last] * last.is_file() + checkpoint_files(self.folder, self.name)
         while files:
             try:
                 self.training.load(files[-1])
@@ -113,6 +117,11 @@ class Checkpoints:
 def checkpoint_files(folder: Path, name: str) -> list[Path]:
     """Lists the checkpoints of a trial by epoch: up to two, or three if a process was killed between writing and removing."""
     return sorted(folder.glob(f"{name}.state-*.safetensors"))
+
+
+def last_state(folder: Path, name: str) -> Path:
+    """Returns the file with the state of a finished trial after its last epoch."""
+    return folder / f"last-{name}.safetensors"
 
 
 class DelayedInterrupt:

@@ -27,7 +27,8 @@ from ..distributed.part_files import take_rows
 from ..distributed.partition import Part, connect
 from ..files import write_json
 from ..registry import find_model, model_names
-from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files
+from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
+from .graph import needs_fit
 from .loop import Task, Training, random_states, set_random_states, with_prefix
 from .result import run_result, split_result
 from .run import SAMPLE_EVERY, EpochProgress, OnEpoch, Plan, Run, Trial, build_model, curve_log, prepare, run_epoch, seeded
@@ -66,8 +67,9 @@ class RankTraining(Training):
     def _run_epoch(self) -> tuple[Tensor, Tensor]:
         return self._step_and_evaluate()  # what waits for other processes is not recorded as a CUDA graph
 
-    def _forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
-        return gather_for_shared_loss(super()._forward(inputs)[self.shared.scored], self.ranks, self.shared.counts)
+    def _forward(self, inputs: tuple[Tensor, ...], edge_values: dict[str, Tensor]) -> Tensor:
+        outputs = super()._forward(inputs, edge_values)[self.shared.scored]
+        return gather_for_shared_loss(outputs, self.ranks, self.shared.counts)
 
     def _join_gradients(self) -> None:
         sum_gradients(self.model.parameters(), self.ranks)
@@ -141,7 +143,7 @@ def train_over_ranks(
     lead = ranks.rank == 0
     with run.locked() if lead else nullcontext():
         edges = connect(part, ranks).to(run.plan.device)
-        tasks, schedule = prepare(run.plan, data), CheckpointSchedule()
+        tasks, schedule = _prepare(run.plan, data), CheckpointSchedule()
         for trial in run.plan.trials():
             if not _told(ranks, lambda trial=trial: run.finished(trial)):  # type: ignore[misc]
                 task, shared = share_task(tasks[trial.split], part, edges)
@@ -154,6 +156,17 @@ def train_over_ranks(
             write_json(run.folder / "result.json", run_result(run.plan, run.about, rows))
         _told(ranks, lambda: True)  # the others wait until the folder is complete
     return run.result()
+
+
+def _prepare(plan: Plan, data: Data) -> list[Task]:
+    """Prepares the task of every split; what needs all features, or features of edges, is refused."""
+    if "description" in data and needs_fit(data, plan.settings):
+        raise ValueError(f"{data.name}: its features are fitted to training nodes; allowed for parts: scaling none, no gaps")
+    tasks = prepare(plan, data)
+    if tasks[0].edge_values:
+        names = " and ".join(tasks[0].edge_values)
+        raise ValueError(f"{data.name}: {plan.model} reads {names} of the graph; allowed for several processes: edges alone")
+    return tasks
 
 
 def _told(ranks: Ranks, decide: Callable[[], bool]) -> bool:
@@ -184,6 +197,7 @@ def _train_trial(
                     on_epoch(EpochProgress(trial, training.state.epoch, row, training.best_by_loss.val_loss))
                 if bool(noted.any()):
                     raise KeyboardInterrupt
+            training.save(last_state(run.folder, trial.name))  # before the result, which loads the best weights
             result = split_result(trial, training)  # on all ranks, as the statistics of the global path are of all nodes
             if ranks.rank == 0:
                 run.write_trial(trial, training, result)
@@ -197,8 +211,9 @@ def _restore(checkpoints: Checkpoints) -> list[int]:
 def _build(plan: Plan, task: Task, ranks: Ranks) -> Any:
     """Builds the model with the same weights on all ranks, and batch norms over all of them."""
     takes = inspect.signature(find_model(plan.model).model_class()).parameters
-    more = {"process_group": ranks.group} if "process_group" in takes else {}
-    model = build_model(plan, task.x.size(1), task.classes, task.x.size(0), **more).to(plan.device)
+    more: dict[str, Any] = {"process_group": ranks.group} if "process_group" in takes else {}
+    outputs = task.kind.out_channels(task.classes)
+    model = build_model(plan, task.x.size(1), outputs, task.x.size(0), **more).to(plan.device)
     synchronise_norms(model, ranks.group)
     for tensor in (*model.parameters(), *model.buffers()):
         ranks.broadcast(tensor.data)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch_geometric.data import Data
 
+from ..data.summary import is_uneven
+
 BASE: dict[str, Any] = {
     "hidden_channels": 128, "num_layers": 3, "local": "gcn", "norm": "batch", "residual": True, "dropout": 0.5,
     "global_layers": 1, "heads": 4, "learn_decay": True, "learning_rate": 0.005, "weight_decay": 5e-4,
@@ -50,6 +52,9 @@ def suit_settings(data: Data, metric: str) -> Suited:
         changes = {"weight_decay": 0.0}
     else:  # many words, each in few nodes: overfits at once
         changes = {"input_dropout": 0.5, "norm": "layer"}
+    if "feature_columns" in data and is_uneven(data.x):  # a table whose columns are in different units
+        changes |= {"scaling": "standard"}
+        kind = f"{kind} uneven"
     return Suited(BASE | changes, f"suited to {nodes:,} nodes, {features:,} {kind} features and {metric}")
 
 
