@@ -111,7 +111,8 @@ def _failed(error: Exception) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    print(f"phgcn: {printable(text)}", file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0" or code == EXIT_FAILURE:  # what all processes of torchrun find, one of them says
+        print(f"phgcn: {printable(text)}", file=sys.stderr)
     return code
 
 

@@ -27,6 +27,7 @@ Metric = Annotated[
         show_default=False,
     ),
 ]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds that a process waits for the others before it gives up.")]
 Division = Annotated[
     str,
     typer.Option(

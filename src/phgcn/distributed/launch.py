@@ -12,23 +12,24 @@ import torch.distributed as dist
 
 from .collectives import Ranks
 
-TIMEOUT = 300.0
-"""Seconds that a rank waits for the others, unless told otherwise."""
-
 
 def launched() -> bool:
     """Tells whether ``torchrun``, or another launcher that sets the same variables, started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
 
 
+def place_among_processes() -> tuple[int, int]:
+    """Returns the number of this process, and how many there are."""
+    return (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if launched() else (0, 1)
+
+
 @contextmanager
-def joined_group(device: str, timeout: float = TIMEOUT) -> Iterator[Ranks]:
+def joined_group(device: str, timeout: float) -> Iterator[Ranks]:
     """Joins the group of all processes: by gloo for CPUs, by nccl for GPUs, of which each process takes one.
 
     Args:
         device (str): Where it is computed, ``"cpu"`` or ``"cuda"``.
-        timeout (float, optional): After so many seconds without an answer of the others, a collective fails.
-            (default: :data:`TIMEOUT`)
+        timeout (float): After so many seconds without an answer of the others, a collective fails.
     """
     if not timeout > 0:
         raise ValueError(f"timeout is {timeout}; allowed: a positive number of seconds")

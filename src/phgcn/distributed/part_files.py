@@ -29,6 +29,9 @@ from .partition import Division, Part, make_part
 FORMAT = 1
 MASKS = ("train_mask", "val_mask", "test_mask")
 PART = ("nodes", "boundary", "receive", "edge_index", "edges")
+OWN = ("x", "y", "edge_index", "num_nodes", "num_classes", "name", "node_id", "classes", *MASKS)
+"""Attributes of a graph that have a place of their own; others, which are no tensors, are part of the manifest."""
+
 READ_AT_ONCE = 2**22
 
 
@@ -50,9 +53,10 @@ def write_parts(folder: str | Path, data: Data, description: dict[str, Any], div
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder}: is not empty; allowed: a new folder")
-    for name in ("edge_weight", "edge_attr"):
-        if data.get(name) is not None:
-            raise ValueError(f"{data.name}: the graph has {name}; allowed for a partition: edges without features or weights")
+    attributes = {name: value for name, value in data.to_dict().items() if name not in OWN}
+    for name, value in attributes.items():
+        if isinstance(value, Tensor):
+            raise ValueError(f"{data.name}: the graph has {name}; allowed for parts: features, labels, edges and splits")
     files: dict[str, str] = {}
 
     def save(name: str, array: Any) -> None:
@@ -72,7 +76,7 @@ def write_parts(folder: str | Path, data: Data, description: dict[str, Any], div
         for name, array in _feature_arrays(data.x, part.nodes).items():
             save(f"{place}/{name}.npy", array)
     made = {"parts": parts, "division": division.method, "cut": division.cut}
-    manifest = {"format": FORMAT, **made, "graph": description, "files": files}
+    manifest = {"format": FORMAT, **made, "graph": description, "attributes": attributes, "files": files}
     write_json(folder / "manifest.json", manifest)
     return manifest
 
@@ -84,6 +88,19 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or not isinstance(manifest.get("files"), dict):
         raise ValueError(f"{path}: not the parts of a graph that this version of phgcn wrote")
     return manifest
+
+
+def read_for_process(folder: str | Path, rank: int, processes: int) -> Data:
+    """Reads what one of several processes needs: its part, as ``data.part`` says; one process gets the whole graph."""
+    if processes == 1:
+        return join_parts(folder)
+    manifest = read_manifest(folder)
+    parts = manifest["parts"]
+    if parts != processes:
+        raise ValueError(f"{folder}: has {parts} parts for {processes} processes; allowed: {parts} processes, or 1")
+    data, part = read_part(folder, rank)
+    data.part, data.division = part, {name: manifest[name] for name in ("division", "cut")}
+    return data
 
 
 def read_part(folder: str | Path, rank: int) -> tuple[Data, Part]:
@@ -122,6 +139,8 @@ def _data(folder: str | Path, manifest: dict[str, Any], x: Tensor, edge_index: T
     data = Data(x=x, edge_index=edge_index, y=torch.from_numpy(_read(folder, "labels.npy", manifest)))
     data.num_nodes, data.num_classes = about["nodes"], len(about["classes"])
     data.name, data.classes, data.description = about["name"], list(about["classes"]), about
+    for name, value in manifest["attributes"].items():
+        data[name] = value
     for name in MASKS:
         if f"{name}.npy" in manifest["files"]:
             data[name] = torch.from_numpy(_read(folder, f"{name}.npy", manifest))

@@ -14,7 +14,8 @@ from ..data import Columns, load_graph
 from ..data.encode import indicator_names
 from ..data.labels import task_of
 from ..data.names import known_graph, metric_of
-from ..distributed.part_files import is_partition, join_parts, read_manifest
+from ..distributed.launch import place_among_processes
+from ..distributed.part_files import is_partition, read_for_process, read_manifest
 from .settings import Settings
 from .tasks import find_task
 
@@ -26,15 +27,10 @@ def find(source: str, directed: bool = False, task: str | None = None, columns: 
     """Loads a graph by name or path, as :func:`phgcn.data.load_graph`; returns how to find it again from any folder, and the
     graph."""
     if is_partition(source):
-        return str(Path(source).resolve()), joined(source, directed)
+        check_direction(source, directed)
+        return str(Path(source).resolve()), read_for_process(source, *place_among_processes())
     data = load_graph(source, directed=directed, task=task, columns=columns)
     return (source if known_graph(source) else str(Path(source).resolve())), data
-
-
-def joined(folder: str | Path, directed: bool) -> Data:
-    """Loads a graph from its parts, whole."""
-    check_direction(folder, directed)
-    return join_parts(folder)
 
 
 def check_direction(folder: str | Path, directed: bool) -> None:
@@ -42,6 +38,11 @@ def check_direction(folder: str | Path, directed: bool) -> None:
     made = read_manifest(folder)["graph"]["directed"]
     if made != directed:
         raise ValueError(f"{folder}: its parts were made with directed {made}; allowed: the same")
+
+
+def count_edges(data: Data) -> int:
+    """Returns how many edges a graph has; of a part, the whole graph."""
+    return int(data.description["edges"] if "description" in data else data.edge_index.size(1))
 
 
 def default_metric(data: Data) -> str:
