@@ -146,7 +146,9 @@ def _open(
     directed: bool, device: str, reading: Reading,
 ) -> tuple[Run, Data, str]:  # fmt: skip
     """Opens the run that is there, or makes one; returns its graph, and what is said before training."""
+    from ..distributed.launch import launched
     from ..train import Run, find
+    from ..train.over_ranks import check_plan
     from ..train.settings import Resolved, keys
 
     if resume:
@@ -155,6 +157,8 @@ def _open(
         resolved = Resolved(run.plan.settings, dict.fromkeys(keys(run.plan.model), str(run.folder / "run.json")))
     else:
         plan, data, resolved = _plan(graph, asked, config, changes, directed, device, reading)
+        if launched():
+            check_plan(plan)  # before a folder is made
         run = Run.create(out or _default_folder(str(data.name), asked), plan, data, _heading(plan, data, resolved))
     return run, data, f"{_describe(run.plan, data)}\n{_heading(run.plan, data, resolved)}"
 

@@ -80,7 +80,7 @@ def _metis(edge_index: Tensor, nodes: int, parts: int) -> Tensor:
     both = np.concatenate([edge_index.numpy(), edge_index.numpy()[::-1]], axis=1)
     both = np.unique(both[:, both[0] != both[1]], axis=1)  # sorted by the first row
     start = np.searchsorted(both[0], np.arange(nodes + 1))
-    _, owner = pymetis.part_graph(parts, xadj=start.tolist(), adjncy=both[1].tolist())
+    _, owner = pymetis.part_graph(parts, pymetis.CSRAdjacency(start, both[1]))
     return torch.tensor(owner, dtype=torch.int64)
 
 
