@@ -4,7 +4,7 @@ import pytest
 import torch
 from clouds import relative
 from graphs import random_graph
-from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, Linear, SAGEConv
+from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, Linear, SAGEConv, SGConv
 
 from phgcn.nn import EDAConv
 from phgcn.nn.local_conv import apply_local, make_local, prepare_edges
@@ -38,11 +38,22 @@ def test_a_layer_is_PyGs_and_takes_its_weights(name, device):
         assert relative(got.cpu(), want.cpu()) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
+def test_propagation_is_one_step_of_SGConv():
+    x, edge_index = random_graph(nodes=40, edges=160, channels=8)
+    sgc, local = SGConv(8, 8, K=1, bias=False).double(), make_local("sgc", 8, 2, "auto")
+    torch.nn.init.eye_(sgc.lin.weight)
+    assert not list(local.parameters())
+    assert relative(apply_local(local, x, prepare_edges(local, edge_index, x, "auto")), sgc(x, edge_index)) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["gcn", "sgc", "sage", "gin"])
 def test_backends_agree(name):
     x, edge_index = random_graph(nodes=15, edges=50, channels=8)
-    conv = make_local(name, 8, 2, "auto").double()
-    results = [run(conv, x, prepare_edges(conv, edge_index, x, backend)) for backend in ("reference", "numba", "triton")]
+    conv, results = make_local(name, 8, 2, "auto").double(), []
+    for backend in ("reference", "numba", "triton"):
+        device = "cuda" if CUDA and backend == "triton" else "cpu"
+        conv, x, edge_index = (thing.to(device) for thing in (conv, x, edge_index))
+        results.append([t.cpu() for t in run(conv, x, prepare_edges(conv, edge_index, x, backend))])
     for other in results[1:]:
         assert all(relative(a, b) < 1e-12 for a, b in zip(other, results[0], strict=True))
 
@@ -68,7 +79,7 @@ def test_the_other_layers():
 @pytest.mark.parametrize(
     "local, heads, message",
     [
-        ("gatv2", 2, "local is 'gatv2'; allowed: 'gcn', 'sage', 'gat', 'gin', 'eda', 'none', or a layer's class"),
+        ("gatv2", 2, "local is 'gatv2'; allowed: 'gcn', 'sgc', 'sage', 'gat', 'gin', 'eda', 'none', or a layer's class"),
         (None, 2, "local is None; allowed: 'gcn'"),
         ("gat", 3, "hidden_channels is 8; allowed: a multiple of heads, which is 3"),
         ("eda", 3, "hidden_channels is 8; allowed: a multiple of heads, which is 3"),

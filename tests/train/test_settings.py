@@ -1,6 +1,8 @@
 import hashlib
 import inspect
 import json
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +119,15 @@ def test_every_table_is_of_a_known_graph_and_model_and_valid():
 def test_a_tuned_graph_has_its_settings(graph, model, expected):
     settings = used(resolve(model, graph).settings, model)
     assert {key: settings[key] for key in expected} == expected
+
+
+def test_GlobalGNN_is_trained_as_in_the_benchmark():
+    results = Path(__file__).parents[2] / "docs/results/benchmark.json"
+    rows = [row for row in json.loads(results.read_text())["rows"] if row["row"] == "global-gnn"]
+    assert len(rows) == 10
+    for row in rows:
+        settings = asdict(resolve("global-gnn", row["graph"]).settings)
+        assert {key: settings[key] for key in row["settings"]} == row["settings"]
 
 
 @pytest.mark.parametrize("graph", ["roman-empire", "my-graph", "some/texas", None])

@@ -50,16 +50,16 @@ class GlobalGNN(torch.nn.Module):
         hidden_channels (int): Size of each hidden sample, all heads together.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of local layers. (default: :obj:`2`)
-        local (str or class, optional): The local layer: PyG's ``"gcn"``, ``"sage"``, ``"gat"`` or ``"gin"``; ``"eda"``, which
-            is :class:`phgcn.nn.EDAConv`; ``"none"``, a linear map of each node alone; or any layer's class, called with the
-            sizes of input and output. (default: :obj:`"gcn"`)
+        local (str or class, optional): The local layer: PyG's ``"gcn"``, ``"sage"``, ``"gat"`` or ``"gin"``; ``"sgc"``, GCN's
+            sum over neighbours without weights; ``"eda"``, which is :class:`phgcn.nn.EDAConv`; ``"none"``, a linear map of each
+            node alone; or any layer's class, called with the sizes of input and output. (default: :obj:`"gcn"`)
         body (str, optional): ``"residual"``, the layers above; or ``"polynomial"``, those of `"Polynormer"
             <https://arxiv.org/abs/2403.01232>`_ (:class:`phgcn.nn.local_block.LocalBlock`), whose outputs are summed.
             (default: :obj:`"residual"`)
         norm (str, optional): ``"batch"``, ``"layer"`` (over the channels of each node), or :obj:`None`.
             (default: :obj:`"batch"`)
         jk (str, optional): What follows the layers gets: ``"last"``, the output of the last, in a polynomial body the sum; the
-            ``"sum"`` of all; or all concatenated, ``"cat"``. (default: :obj:`"last"`)
+            ``"sum"`` of all and of what the first layer gets; or all these concatenated, ``"cat"``. (default: :obj:`"last"`)
         global_layers (int, optional): Number of global blocks at the top; with ``global_at="each"``, any positive number
             stands for one in each layer. (default: :obj:`0`)
         global_at (str, optional): ``"top"``, after the local layers; or ``"each"``, in each layer, added before its norm.
@@ -144,7 +144,7 @@ class GlobalGNN(torch.nn.Module):
         convs = (make_local(local, hidden_channels, heads, backend, edge_dim) for _ in range(num_layers))
         layers = [LocalBlock(hidden_channels, conv, residual, norm, dropout, body == "polynomial") for conv in convs]
         self.local_blocks = torch.nn.ModuleList(layers)
-        width = num_layers * hidden_channels if jk == "cat" else hidden_channels
+        width = (num_layers + 1) * hidden_channels if jk == "cat" else hidden_channels
         self.lin_out = Linear(width, out_channels)
         channels = [hidden_channels] * num_layers * min(1, global_layers) if global_at == "each" else [width] * global_layers
         attention = heads, embedding_dim, decay, learn_decay, mass, global_dropout, method, backend, tolerance or None
@@ -205,10 +205,10 @@ class GlobalGNN(torch.nn.Module):
         return out
 
     def _apply_body(self, x: Tensor, edges: LocalEdges, given: GraphInput) -> Tensor:
-        """Applies the local layers and joins their outputs."""
+        """Applies the local layers and joins their outputs, and but for ``"last"`` their input."""
         blocks = self._active_blocks(given) if self.global_at == "each" else []
         summed = self.jk == "sum" or self.body == "polynomial"
-        outputs: list[Tensor] = []
+        outputs = [] if self.jk == "last" else [x]
         for layer, active in zip_longest(self.local_blocks, blocks):
             update = None if active is None else active[0].update(x, given.batch, active[1], given.n_id)
             x = layer(x, edges, update)
@@ -261,8 +261,8 @@ class GlobalGNN(torch.nn.Module):
     def recordable(self, x: Tensor) -> bool:
         r"""Tells whether a pass over ``x`` can be captured into a CUDA graph, in which no kernel may wait for the host.
 
-        So it is for dense features, the local layers ``"gcn"``, ``"sage"``, ``"gin"``, ``"eda"`` and ``"none"``, and global
-        attention that is summed exactly.
+        So it is for dense features, the local layers ``"gcn"``, ``"sgc"``, ``"sage"``, ``"gin"``, ``"eda"`` and ``"none"``, and
+        global attention that is summed exactly.
         """
         if not x.is_cuda or x.layout != torch.strided:
             return False

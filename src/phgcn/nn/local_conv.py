@@ -31,7 +31,7 @@ from .messages import shows_messages
 Local = str | Callable[[int, int], Any]
 """A name of :data:`LOCAL`, or a class of PyG's layers, called with the sizes of input and output."""
 
-LOCAL = ("gcn", "sage", "gat", "gin", "eda", "none")
+LOCAL = ("gcn", "sgc", "sage", "gat", "gin", "eda", "none")
 
 
 class Adjacency(NamedTuple):
@@ -47,6 +47,13 @@ class Adjacency(NamedTuple):
         widened = x.float() if x.dtype in HALF_TYPES and self.backend != "triton" else x
         return sum_neighbours(widened, self.neighbours, self.backend).to(x.dtype)
 
+    def normalised_sum(self, x: Tensor) -> Tensor:
+        r"""Multiplies with :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}`, :math:`(N, C)`; the
+        matrix has no self-loops yet."""
+        scale = (self.degree(x) + 1).rsqrt().to(x.dtype)
+        scaled = scale * x
+        return scale * (self.sum(scaled) + scaled)
+
     def degree(self, x: Tensor) -> Tensor:
         r"""Counts the sources of each node, :math:`(N, 1)`, in the type of ``x`` or, as half types do not hold it, float32."""
         degrees = self.neighbours.start.diff().unsqueeze(1) if self.degrees is None else self.degrees
@@ -59,14 +66,6 @@ class PlainEdges(NamedTuple):
 
     edge_index: Tensor
     weight: Tensor | None = None
-
-
-def propagate_gcn(adjacency: Adjacency, x: Tensor) -> Tensor:
-    r"""Computes :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2} \mathbf{X}` of an adjacency matrix without
-    self-loops, :math:`(N, C)`."""
-    scale = (adjacency.degree(x) + 1).rsqrt().to(x.dtype)
-    scaled = scale * x
-    return scale * (adjacency.sum(scaled) + scaled)
 
 
 def part_adjacency(edges: PartEdges, self_loops: bool, backend: str) -> Adjacency:
@@ -89,7 +88,17 @@ class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
     def propagate(self, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
         if isinstance(edge_index, PlainEdges):
             return _propagate_plainly(self, edge_index, x)
-        return propagate_gcn(edge_index, x)
+        return edge_index.normalised_sum(x)
+
+
+class Propagation(torch.nn.Module):
+    r"""GCN's sum over neighbours without weights, :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}
+    \mathbf{X}`, one step of PyG's :class:`~torch_geometric.nn.SGConv`, of an :class:`Adjacency` without self-loops."""
+
+    self_loops = False
+
+    def forward(self, x: Tensor, edges: Adjacency) -> Tensor:
+        return edges.normalised_sum(x)
 
 
 class SortedSAGEConv(SAGEConv):  # type: ignore[misc]  # PyG ships no types
@@ -123,7 +132,7 @@ def _propagate_plainly(conv: Any, edges: PlainEdges, x: Any) -> Tensor:
     return out
 
 
-SORTED = SortedGCNConv, SortedSAGEConv, SortedGINConv
+SORTED = SortedGCNConv, Propagation, SortedSAGEConv, SortedGINConv
 WITH_EDGE_FEATURES = ("gat", "eda")
 WITHOUT_HEADS: dict[str, Any] = {"gcn": SortedGCNConv, "sage": SortedSAGEConv, "gin": SortedGINConv, "none": Linear}
 
@@ -136,6 +145,8 @@ def make_local(local: Local, channels: int, heads: int, backend: Backend, edge_d
     if not isinstance(local, str) and callable(local):
         return local(channels, channels)
     check_choice("local", local, LOCAL, "or a layer's class")
+    if local == "sgc":
+        return Propagation()
     if local in WITHOUT_HEADS:
         return WITHOUT_HEADS[local](channels, channels)
     check_multiple("hidden_channels", channels, "heads", heads)

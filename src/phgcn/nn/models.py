@@ -22,7 +22,7 @@ from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .graph_input import GraphInput, read_graph
-from .local_conv import part_adjacency, propagate_gcn
+from .local_conv import part_adjacency
 from .phgcn_conv import PHGCNConv
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ class ResidualGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
     def forward_part(self, x: Tensor, edges: PartEdges) -> Tensor:
         """Runs the forward pass for the nodes of this rank: PyG's own would take the degrees of boundary nodes as 0."""
         adjacency = part_adjacency(edges, False, choose_backend("auto", x.device))
-        out: Tensor = propagate_gcn(adjacency, edges.extend(self.lin(x)))[: x.size(0)] + self.bias
+        out: Tensor = adjacency.normalised_sum(edges.extend(self.lin(x)))[: x.size(0)] + self.bias
         return out if self.res is None else out + self.res(x)
 
 

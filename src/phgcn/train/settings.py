@@ -70,12 +70,16 @@ class Settings:
     )
     heads: int = _count(8, "attention heads; GCN and MLP have hidden layers of heads x hidden_channels")
     num_layers: int = _count(2, "layers, the output layer included; of GlobalGNN those between its first and last linear map")
-    local: str = _choice("gcn", "the layer that reads neighbours; none is an MLP", ("gcn", "sage", "gat", "gin", "eda", "none"))
+    local: str = _choice(
+        "gcn", "the layer that reads neighbours; none is an MLP", ("gcn", "sgc", "sage", "gat", "gin", "eda", "none")
+    )
     body: str = _choice(
         "residual", "how local layers are joined: added, or multiplied as in Polynormer", ("residual", "polynomial")
     )
     jk: str = _choice(
-        "last", "which layers the output reads: the last, the sum of all, or all side by side", ("last", "sum", "cat")
+        "last",
+        "which layers the output reads: the last, the sum of all and of their input, or all these side by side",
+        ("last", "sum", "cat"),
     )
     global_layers: int = _count_from_0(
         0, "global attention blocks, each behind a gate that starts at 0; 0 is the local network alone"
