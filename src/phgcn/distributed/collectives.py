@@ -61,6 +61,11 @@ class Ranks:
             counts = self.gather_equal(torch.tensor([len(tensor)], device=tensor.device)).flatten().tolist()
         parts = [tensor.new_empty(count, *tensor.shape[1:]) for count in counts]
         parts[self.rank] = tensor.contiguous()
+        self.fill(parts)
+        return parts
+
+    def fill(self, parts: Sequence[Tensor]) -> None:
+        """Overwrites the contiguous tensors of other ranks' places by what these ranks have there."""
         with self._waiting():
             # One broadcast per rank: rows need no padding, and gloo's own all-gather takes five times as long.
             sent = [
@@ -70,14 +75,16 @@ class Ranks:
             ]
             for work in sent:
                 work.wait()
-        return parts
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Returns the sum over ranks of tensors of the same shape."""
-        total = tensor.clone(memory_format=torch.contiguous_format)
+        return self.sum_in_place(tensor.clone(memory_format=torch.contiguous_format))
+
+    def sum_in_place(self, tensor: Tensor) -> Tensor:
+        """Overwrites a contiguous tensor by the sum over ranks, and returns it."""
         with self._waiting():
-            dist.all_reduce(total, group=self.group)
-        return total
+            dist.all_reduce(tensor, group=self.group)
+        return tensor
 
     def exchange(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """Sends the first ``send[0]`` rows to rank 0, the next ``send[1]`` to rank 1 and so on; returns what arrives, in the

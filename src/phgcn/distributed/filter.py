@@ -48,6 +48,8 @@ class _Filter(torch.autograd.Function):
         )
         if isinstance(scheme, MultiScale):
             add_near_fields(clouds, packed.rows, summed, graphs.keys, ranks, scheme)
+        for cloud in clouds:
+            cloud.frames.clear()
         out, norm = unpack_output(summed, packed, points, graphs.groups, True)
         ctx.save_for_backward(out, norm, *points)
         # What is packed is packed again: it takes little time, and as much memory as the points.

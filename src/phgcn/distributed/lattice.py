@@ -25,7 +25,6 @@ from ..lattice.numba.locate import (
     Coordinates,
     Frame,
     Simplices,
-    double_precision,
     kuhn_map,
     lay_frame,
     locate,
@@ -40,7 +39,7 @@ from ..lattice.numba.slice import add_coarser, add_position_gradients, add_self_
 from ..lattice.numba.splat import splat, splat_coarser
 from ..lattice.scheme import MultiScale, Scheme, Separable
 from .collectives import Ranks
-from .lockstep import Array, Gather, Steps, Sum
+from .lockstep import Array, Fill, Gather, Steps, Sum
 
 Stencils = list[tuple[StencilRows, Array]]
 """The stencil of each level that is used, and its weights by orbit."""
@@ -84,6 +83,7 @@ class RankCloud:
         self.finest = 0
         self.is_one_point = False
         self.placed: list[Placed] = []
+        self.frames: list[Frame] = []  # kept within the forward pass
 
     @property
     def dim(self) -> int:
@@ -91,6 +91,8 @@ class RankCloud:
 
     def frame(self, number: int, spacing: float, hops: tuple[int, ...]) -> Frame:
         """Lays one of the lattices over all ranks' points."""
+        if self.frames:
+            return self.frames[number]
         mapped, matrix = _map(self.points, spacing, hops, number)
         low, high = self.placed[number].extent
         return lay_frame(mapped._replace(low=low, high=high), matrix, hops)
@@ -110,9 +112,9 @@ def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
     """Agrees on the extent, the finest level and the vertices of a cloud, and locates this rank's points."""
     spacing, hops = _spacing_and_hops(scheme, cloud.dim)
     numbers = range(scheme.lattices if isinstance(scheme, MultiScale) else 1)
-    exact = _double_precision(cloud.points)
     mapped = [_map(cloud.points, spacing, hops, number) for number in numbers]
-    extents = np.stack([exact.low, exact.high, exact.w.sum(axis=0), *(e for m, _ in mapped for e in (m.low, m.high))])
+    box = _box(cloud.points)
+    extents = np.stack([*box, *(edge for coordinates, _ in mapped for edge in (coordinates.low, coordinates.high))])
     parts = yield Gather(extents, [len(extents)] * ranks.size)
     all_extents = np.stack(parts)
     low, high = all_extents[:, 0].min(axis=0), all_extents[:, 1].max(axis=0)
@@ -122,25 +124,27 @@ def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
     if isinstance(scheme, MultiScale):
         total = cloud.counts[0] + (0 if cloud.to_itself else cloud.counts[1])
         mean = all_extents[:, 2].sum(axis=0) / total
-        cloud.finest = yield from _agree_on_level(cloud, exact._replace(low=low, high=high), mean, scheme)
+        cloud.finest = yield from _agree_on_level(cloud, (low, high), mean, scheme)
     for number, (local, matrix) in enumerate(mapped):
         extent = all_extents[:, 3 + 2 * number].min(axis=0), all_extents[:, 4 + 2 * number].max(axis=0)
         frame = lay_frame(local._replace(low=extent[0], high=extent[1]), matrix, hops)
+        cloud.frames.append(frame)
         yield from _place(cloud, frame, extent, number, ranks)
 
 
-def _agree_on_level(cloud: RankCloud, exact: Coordinates, mean: Array, scheme: MultiScale) -> Steps[int]:
+def _agree_on_level(cloud: RankCloud, box: tuple[Array, Array], mean: Array, scheme: MultiScale) -> Steps[int]:
     """Chooses the finest level as a single process does, from the counts of all ranks' points in cells."""
     fitted, total = multiscale_weights(scheme, cloud.dim), sum(cloud.counts[:1] if cloud.to_itself else cloud.counts)
     estimates: dict[float, float] = {}
     counted: list[tuple[float, Array]] = []
+    nowhere = _nowhere(cloud.dim)
     for radius in fitted.radius[1:] if scheme.near_field is None else ():
-        grid = pair_grid(exact, mean, radius)
+        grid = pair_grid(nowhere._replace(low=box[0], high=box[1]), mean, radius)
         sure = sure_pairs(grid, total, cloud.to_itself, scheme.pairs)
         if sure is not None:
             estimates[radius] = sure
             continue
-        key, keys, queries = cell_counts(exact.w, cloud.first_query, grid)
+        key, keys, queries = cell_counts(cloud.points.astype(np.float64), cloud.first_query, grid)
         if not cloud.to_itself and cloud.first_query == 0:  # no keys on this rank: all its points are queries
             keys, queries = queries, keys
         counted.append((radius, np.stack([key.view(np.float64), keys, queries], axis=1)))
@@ -193,8 +197,11 @@ def _map(points: Array, spacing: float, hops: tuple[int, ...], number: int) -> t
     return (map_points(points, matrix, shift) if len(points) > 0 else _nowhere(points.shape[1])), matrix
 
 
-def _double_precision(points: Array) -> Coordinates:
-    return double_precision(points) if len(points) > 0 else _nowhere(points.shape[1])
+def _box(points: Array) -> tuple[Array, Array, Array]:
+    """Returns the lowest and the highest coordinates of points, and their sum, in double precision."""
+    if len(points) == 0:
+        return *_nowhere(points.shape[1])[1:], np.zeros(points.shape[1])
+    return points.min(axis=0).astype(np.float64), points.max(axis=0).astype(np.float64), points.sum(axis=0, dtype=np.float64)
 
 
 def _nowhere(dim: int) -> Coordinates:
@@ -241,8 +248,8 @@ def multiscale(cloud: RankCloud, rows: Array, out: Array, scheme: MultiScale, ra
         frame = cloud.frame(number, scheme.spacing, scheme.hops)
         levels = cloud.levels(number, frame, scheme.hops, GAP)
         located = placed.simplices, placed.corners, levels[0]
-        summed = yield Sum(splat(rows, rows[:0, :0], 0, *located))
-        slice_rows((yield from blur_levels(summed, levels, stencils, ranks)), *located, cloud.first_query, out)
+        table = yield from blur_levels((yield Sum(splat(rows, rows[:0, :0], 0, *located))), levels, stencils, ranks)
+        slice_rows(table, *located, cloud.first_query, out)
         if cloud.to_itself:
             self_term -= self_weights(frame, tables, cloud.finest)
     if cloud.to_itself:
@@ -259,9 +266,11 @@ def multiscale_gradients(
         frame = cloud.frame(number, scheme.spacing, scheme.hops)
         levels = cloud.levels(number, frame, scheme.hops, GAP)
         located = placed.simplices, placed.corners, levels[0]
-        summed = yield Sum(splat(rows, grads, cloud.first_query, *located))
-        table = yield from blur_levels(summed, levels, stencils, ranks)
-        slope = slice_gradients(table, table, rows.shape[1], *located, rows, grads, cloud.first_query, into.rows)
+        # Rows and gradients go one after the other, not side by side as on one process: half the memory for tables.
+        values = yield from blur_levels((yield Sum(splat(rows, rows[:0, :0], 0, *located))), levels, stencils, ranks)
+        splatted = splat(rows[:0, :0], grads, cloud.first_query, *located)
+        blurred = yield from blur_levels((yield Sum(splatted)), levels, stencils, ranks)
+        slope = slice_gradients(values, blurred, 0, *located, rows, grads, cloud.first_query, into.rows)
         if cloud.to_itself:
             self_term -= self_gradients(frame, tables, cloud.finest, rows, grads, slope)
         _add_positions(cloud, slope, 0.5**cloud.finest * frame.matrix, into)
@@ -281,36 +290,25 @@ def _weights(cloud: RankCloud, scheme: MultiScale) -> tuple[MultiScaleWeights, S
 
 def blur_levels(table: Array, levels: list[Level], stencils: Stencils, ranks: Ranks) -> Steps[Array]:
     """As :func:`phgcn.lattice.numba.blur.blur_levels`; each rank blurs a share of each level's vertices, for all."""
-    blurred, bounds = [], []
+    blurred: list[Array] = []
     for number, level in enumerate(levels):
         if number > 0:
             table = splat_coarser(table, levels[number - 1], level)
         segments, sites = divide(level, ranks.size)
         blurred.append(np.empty_like(table))
-        here = slice(segments[ranks.rank], segments[ranks.rank + 1])
-        blur(table, level, *stencils[number], blurred[-1], here)
-        bounds.append(sites)
-    mine = [rows[sites[ranks.rank] : sites[ranks.rank + 1]] for rows, sites in zip(blurred, bounds, strict=True)]
-    counts = np.sum([np.diff(sites) for sites in bounds], axis=0).tolist()
-    parts = yield Gather(np.concatenate(mine), counts)
-    for rank, part in enumerate(parts):
-        begin = 0
-        for rows, sites in zip(blurred, bounds, strict=True):
-            size = sites[rank + 1] - sites[rank]
-            if rank != ranks.rank:
-                rows[sites[rank] : sites[rank + 1]] = part[begin : begin + size]
-            begin += size
+        blur(table, level, *stencils[number], blurred[-1], slice(segments[ranks.rank], segments[ranks.rank + 1]))
+        yield Fill(blurred[-1], sites)
     for number in range(len(levels) - 1, 0, -1):
         add_coarser(blurred[number - 1], levels[number - 1], blurred[number], levels[number])
     return blurred[0]
 
 
-def divide(level: Level, parts: int) -> tuple[Array, Array]:
+def divide(level: Level, parts: int) -> tuple[list[int], list[int]]:
     """Divides the segments of a level into parts of about as many sites; returns the bounds of segments and of sites."""
     segments = np.searchsorted(level.place, level.sites * np.arange(parts + 1) // parts)
     segments[0], segments[-1] = 0, len(level.place)
     sites = np.append(level.place, level.sites)[segments]
-    return segments, sites.astype(np.int64)
+    return segments.tolist(), sites.tolist()
 
 
 def _add_positions(cloud: RankCloud, slope: Array, matrix: Array, into: CloudGradients) -> None:

@@ -1,13 +1,15 @@
 r"""Runs what is done for many clouds in lockstep, so that what they exchange goes into few large collectives.
 
-The work for a cloud is a generator.  Where it needs the other ranks it yields a request, :class:`Sum` or :class:`Gather`, and
-is sent the answer.  :func:`run_together` advances all generators to their next request, and answers all requests of a kind by
-one collective.  On every rank the same generators must yield the same kinds of requests in the same order.
+The work for a cloud is a generator.  Where it needs the other ranks it yields a request, :class:`Sum`, :class:`Gather` or
+:class:`Fill`, and is sent the answer.  :func:`run_together` advances all generators to their next request, and answers all
+requests of a kind by one collective.  On every rank the same generators must yield the same kinds of requests in the same
+order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Sum(NamedTuple):
-    """Asks for the sum over ranks of an array, which has the same shape on all of them."""
+    """Asks for the sum over ranks of a contiguous array, which has the same shape on all of them and may be overwritten."""
 
     array: Array
 
@@ -32,7 +34,14 @@ class Gather(NamedTuple):
     counts: Sequence[int] | None = None
 
 
-Request = Sum | Gather
+class Fill(NamedTuple):
+    """Asks for an array, of which each rank has some rows, to be completed: ``bounds[r]`` to ``bounds[r + 1]`` rank r."""
+
+    array: Array
+    bounds: Sequence[int]
+
+
+Request = Sum | Gather | Fill
 Steps = Generator[Request, Any, Result]
 
 
@@ -40,23 +49,25 @@ def run_together(works: Sequence[Steps[Result]], ranks: Ranks) -> list[Result]:
     """Runs generators to their ends, side by side, and returns what they return."""
     results: list[Any] = [None] * len(works)
     waiting: dict[int, Request] = {}
-
-    def advance(number: int, answer: Any) -> None:
-        try:
-            waiting[number] = works[number].send(answer)
-        except StopIteration as end:
-            results[number] = end.value
-
-    for number in range(len(works)):
-        advance(number, None)
-    while waiting:
-        asked, waiting = waiting, {}
-        sums = {number: request for number, request in asked.items() if isinstance(request, Sum)}
-        gathers = {number: request for number, request in asked.items() if isinstance(request, Gather)}
-        answers = {**_sum_packed(sums, ranks), **_gather_packed(gathers, ranks)}
-        for number in asked:
-            advance(number, answers[number])
+    answers: dict[int, Any] = dict.fromkeys(range(len(works)))
+    while answers:
+        for number in list(answers):
+            try:
+                # An answer may be a large table, which lives no longer than the generator needs it.
+                waiting[number] = works[number].send(answers.pop(number))
+            except StopIteration as end:
+                results[number] = end.value
+        answers, waiting = _answer(waiting, ranks), {}
     return results
+
+
+def _answer(asked: dict[int, Request], ranks: Ranks) -> dict[int, Any]:
+    """Answers requests, those of a kind together."""
+    sums = {number: request for number, request in asked.items() if isinstance(request, Sum)}
+    gathers = {number: request for number, request in asked.items() if isinstance(request, Gather)}
+    fills = {number: request for number, request in asked.items() if isinstance(request, Fill)}
+    answers = {**_sum_packed(sums, ranks), **_gather_packed(gathers, ranks), **_fill_packed(fills, ranks)}
+    return {number: answers[number] for number in asked}
 
 
 def _sum_packed(requests: dict[int, Sum], ranks: Ranks) -> dict[int, Array]:
@@ -66,7 +77,7 @@ def _sum_packed(requests: dict[int, Sum], ranks: Ranks) -> dict[int, Array]:
         numbers = [number for number, request in requests.items() if request.array.dtype == dtype]
         arrays = [requests[number].array for number in numbers]
         flat = arrays[0].ravel() if len(arrays) == 1 else np.concatenate([array.ravel() for array in arrays])
-        total, begin = ranks.sum(torch.from_numpy(flat)).numpy(), 0
+        total, begin = ranks.sum_in_place(torch.from_numpy(flat)).numpy(), 0
         for number, array in zip(numbers, arrays, strict=True):
             answers[number] = total[begin : begin + array.size].reshape(array.shape)
             begin += array.size
@@ -95,3 +106,19 @@ def _gather_packed(requests: dict[int, Gather], ranks: Ranks) -> dict[int, list[
             answers[number].append(rows.view(array.dtype).reshape(count, *array.shape[1:]))
             begin += size
     return answers
+
+
+def _fill_packed(requests: dict[int, Fill], ranks: Ranks) -> dict[int, Array]:
+    """Completes all arrays in one collective: a single one in its place, as it may be large."""
+    if len(requests) == 1:
+        ((number, (array, bounds)),) = requests.items()
+        ranks.fill([torch.from_numpy(array[begin:end]) for begin, end in pairwise(bounds)])
+        return {number: array}
+    mine = {number: Gather(array[slice(*bounds[ranks.rank : ranks.rank + 2])], np.diff(bounds).tolist())
+            for number, (array, bounds) in requests.items()}  # fmt: skip
+    for number, parts in _gather_packed(mine, ranks).items():
+        array, bounds = requests[number]
+        for rank, part in enumerate(parts):
+            if rank != ranks.rank:
+                array[bounds[rank] : bounds[rank + 1]] = part
+    return {number: request.array for number, request in requests.items()}

@@ -18,7 +18,7 @@ from .exact import chunks
 from .lattice import RankCloud
 from .lockstep import Array
 
-CHUNK = 2**18
+CHUNK = 2**16
 """Sources of all ranks and clouds that are held at a time, at most."""
 
 
