@@ -1,4 +1,4 @@
-"""Whole graphs: a class, and a number, for each graph of a DataLoader of many, by pooling what GlobalGNN makes of their nodes."""
+"""Whole graphs: a class, and a number, for each graph of a DataLoader, by pooling what GlobalGNN makes of its nodes."""
 
 import torch
 import torch.nn.functional as F

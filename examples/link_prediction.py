@@ -42,4 +42,6 @@ for _ in range(80):
 with torch.no_grad():
     scores = score(model.eval()(test.x, test.edge_index), test.edge_label_index)
     alone = score(test.x, test.edge_label_index)
-print(f"links: area under the ROC curve {area(scores, test.edge_label):.3f}, of features alone {area(alone, test.edge_label):.3f}")
+print(
+    f"links: area under the ROC curve {area(scores, test.edge_label):.3f}, of features alone {area(alone, test.edge_label):.3f}"
+)

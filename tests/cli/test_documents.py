@@ -27,6 +27,7 @@ def blocks(document):
     ("document", "least"),
     [
         ("own-graphs.md", 10),
+        pytest.param("explorer.md", 5, marks=pytest.mark.skipif(not NAMED, reason="PHGCN_DATA holds no texas and cornell")),
         pytest.param("commands.md", 10, marks=pytest.mark.skipif(not NAMED, reason="PHGCN_DATA holds no texas and cornell")),
     ],
 )
@@ -37,7 +38,7 @@ def test_every_command_of_a_document_runs(document, least, tmp_path, monkeypatch
 
 def run_document(document, capsys):
     """Runs the blocks of a document one after the other, in the current folder; returns the number of commands."""
-    for package in ("optuna", "matplotlib"):
+    for package in ("optuna", "matplotlib", "plotly"):
         pytest.importorskip(package)
     ran = 0
     for language, text in blocks(document):

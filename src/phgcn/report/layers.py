@@ -49,14 +49,14 @@ def view_layers(model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, 
 
     A layer that is switched off, as global attention may be, is left out.
     """
-    layers = list(_attention_layers(model))
+    layers = list(attention_layers(model))
     calls = _record_calls([_hooked(layer) for _, layer in layers], model, inputs, edge_values or {})
     views = [_view(name, layer, *calls[_hooked(layer)]) for name, layer in layers if _hooked(layer) in calls]
     return [view.to_cpu() for view in views]
 
 
-def _attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the layers with attention and their names."""
+def attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the layers with attention and their names, as :func:`view_layers` calls them."""
     parts = (
         ("layer", getattr(model, "convs", ())),
         ("local", [block.conv for block in getattr(model, "local_blocks", ())]),

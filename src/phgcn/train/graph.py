@@ -14,6 +14,8 @@ from ..data import Columns, load_graph
 from ..data.encode import indicator_names
 from ..data.labels import task_of
 from ..data.names import known_graph, metric_of
+from ..distributed.launch import place_among_processes
+from ..distributed.part_files import is_partition, read_for_process, read_manifest
 from .settings import Settings
 from .tasks import find_task
 
@@ -24,8 +26,23 @@ MAX_DENSE_BYTES = 2**32
 def find(source: str, directed: bool = False, task: str | None = None, columns: Columns | None = None) -> tuple[str, Data]:
     """Loads a graph by name or path, as :func:`phgcn.data.load_graph`; returns how to find it again from any folder, and the
     graph."""
+    if is_partition(source):
+        check_direction(source, directed)
+        return str(Path(source).resolve()), read_for_process(source, *place_among_processes())
     data = load_graph(source, directed=directed, task=task, columns=columns)
     return (source if known_graph(source) else str(Path(source).resolve())), data
+
+
+def check_direction(folder: str | Path, directed: bool) -> None:
+    """Refuses parts that were made of edges in another direction."""
+    made = read_manifest(folder)["graph"]["directed"]
+    if made != directed:
+        raise ValueError(f"{folder}: its parts were made with directed {made}; allowed: the same")
+
+
+def count_edges(data: Data) -> int:
+    """Returns how many edges a graph has; of a part, the whole graph."""
+    return int(data.description["edges"] if "description" in data else data.edge_index.size(1))
 
 
 def default_metric(data: Data) -> str:
@@ -167,7 +184,9 @@ def features_on_device(x: Tensor, normalise: bool, device: str | torch.device) -
 
 
 def describe(data: Data) -> dict[str, Any]:
-    """Returns what a run stores about its graph, to recognise it later."""
+    """Returns what a run stores about its graph, to recognise it later; of a part, about the whole."""
+    if "description" in data:
+        return dict(data.description)
     names = ("feature_names", "feature_columns", "feature_levels", "edge_table")
     return {
         "name": str(data.name),
@@ -183,7 +202,10 @@ def describe(data: Data) -> dict[str, Any]:
 
 
 def digest(data: Data) -> str:
-    """Returns a hash of features, labels, and edges with their weights and features."""
+    """Returns a hash of features, labels, and edges with their weights and features; of a part, that of the whole
+    graph."""
+    if "description" in data:
+        return str(data.description["digest"])
     x = data.x
     parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
     state = hashlib.sha256()
