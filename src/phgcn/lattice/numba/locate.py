@@ -39,6 +39,10 @@ class Coordinates(NamedTuple):
     low: np.ndarray
     high: np.ndarray
 
+    def take(self, axes: np.ndarray) -> Coordinates:
+        """Returns some of the coordinates of each point."""
+        return Coordinates(np.ascontiguousarray(self.w[:, axes]), self.low[axes], self.high[axes])
+
 
 class Frame(NamedTuple):
     r"""A lattice laid over a cloud: from where, and how far, the coordinates of its vertices count.
@@ -98,13 +102,15 @@ def double_precision(points: np.ndarray) -> Coordinates:
 
 
 def kuhn_coordinates(
-    points: np.ndarray, spacing: float, hops: tuple[int, ...], lattice: int, starts: np.ndarray = NOT_JOINED
-) -> Frame:
+    points: np.ndarray, spacing: float, hops: tuple[int, ...], lattice: int, starts: np.ndarray = NOT_JOINED,
+    origin_level: int | None = None,
+) -> Frame:  # fmt: skip
     """Maps points (P, D) to Kuhn coordinates of level 0; ``hops`` are those of all levels, ``starts`` the first points of
-    joined clouds, if any."""
+    joined clouds, if any; the level that has the lattice's origin is the coarsest if not given."""
     dim, coarsest = points.shape[1], 2 ** (len(hops) - 1)
     matrix = kuhn_matrix(dim).numpy() / spacing
-    w, low, high = map_points(points, matrix, origin(dim, lattice).numpy() * coarsest)
+    shift = origin(dim, lattice).numpy() * (coarsest if origin_level is None else 2**origin_level)
+    w, low, high = map_points(points, matrix, shift)
     if len(starts) == 0:
         base = (np.floor(low / coarsest) - max(hops) - MARGIN) * coarsest
         return Frame(w, base, high - base, matrix, max(hops), NOT_JOINED)
@@ -135,7 +141,7 @@ def locate(frame: Frame, level: int, plan: CloudPlan) -> None:
     start = run_starts(key)
     plan.point[:] = point
     plan.cube_start[: len(start)] = start
-    plan.sizes[:2] = level, len(start) - 1
+    plan.sizes[1] = len(start) - 1
     run_rows(locate_tiles, -(-len(point) // TILE), TILES, frame.w, plan.point, frame.base, scale, plan.weight, plan.order)
 
 
