@@ -18,6 +18,7 @@ from ...kernels.graphs import GraphGroups
 from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
 from ..coefficients import multiscale_weights, separable_weights
+from ..far import far_gradients, far_weight
 from ..levels import CANDIDATES, CELL_DIMENSIONS, FLOOR, finest_level
 from ..narrow import narrow_step, used_levels
 from ..ops import FilterCall
@@ -65,7 +66,8 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
             separable(cloud, rows, sums, call.scheme)
         else:
             multiscale(cloud, rows, sums, call.scheme)
-        _add_floor(cloud, rows, sums, call)
+        if call.normalise and not cloud.attends_to_itself:
+            _add_far(cloud, rows, sums)
     return *unpack_output(summed, packed, points, groups, call.normalise), plan
 
 
@@ -85,7 +87,8 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
             separable_gradients(cloud, rows, cloud_grads, into, call.scheme)
         else:
             multiscale_gradients(cloud, rows, cloud_grads, into, call.scheme)
-        _add_floor(cloud, cloud_grads, into.rows, call)
+        if call.normalise and not cloud.attends_to_itself:
+            _add_far_gradients(cloud, rows, cloud_grads, into)
     return unpack_gradients(of_keys, of_rows, of_queries, points, groups, call.normalise)
 
 
@@ -126,6 +129,12 @@ class Cloud:
     @property
     def attends_to_itself(self) -> bool:
         return self.first_query == 0
+
+    @cached_property
+    def far(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The queries, and the lowest and the highest coordinates of the keys."""
+        keys, queries = self.points[: self.first_query], self.points[self.first_query :]
+        return torch.from_numpy(queries), torch.from_numpy(keys.min(axis=0)), torch.from_numpy(keys.max(axis=0))
 
     @cached_property
     def copies(self) -> Copies:
@@ -182,10 +191,27 @@ def _clouds(
             number += 1
 
 
-def _add_floor(cloud: Cloud, rows: np.ndarray, out: np.ndarray, call: FilterCall) -> None:
-    """Adds the lower bound of the denominator in cross-attention, times the mean of all keys' values."""
-    if call.normalise and not cloud.attends_to_itself:
-        _add_sum(rows, FLOOR / cloud.first_query, out)
+def _add_far(cloud: Cloud, rows: np.ndarray, out: np.ndarray) -> None:
+    """Adds what queries in cross-attention get of all keys alike: the lower bound of the denominator, and far queries more."""
+    _add_sum(rows, FLOOR / cloud.first_query, out)
+    far = far_weight(*cloud.far).numpy()
+    if far.any():
+        out += (far[:, None] * rows.sum(axis=0, dtype=np.float64)).astype(rows.dtype)
+
+
+def _add_far_gradients(cloud: Cloud, rows: np.ndarray, grads: np.ndarray, into: CloudGradients) -> None:
+    """Adds the gradients of :func:`_add_far`; by einsum, which rounds the same for any number of threads."""
+    _add_sum(grads, FLOOR / cloud.first_query, into.rows)
+    far = far_weight(*cloud.far).numpy()
+    if not far.any():
+        return
+    into.rows[:] += np.einsum("i,ic->c", far, grads).astype(rows.dtype)
+    products = np.einsum("ic,c->i", grads, rows.sum(axis=0, dtype=np.float64))
+    of_queries, of_low, of_high = (t.numpy() for t in far_gradients(*cloud.far, torch.from_numpy(products)))
+    into.queries[:] += of_queries.astype(rows.dtype)
+    keys, coordinate = cloud.points[: cloud.first_query], np.arange(cloud.points.shape[1])
+    for place, of_edge in ((keys.argmin(axis=0), of_low), (keys.argmax(axis=0), of_high)):
+        np.add.at(into.keys, (place, coordinate), of_edge.sum(axis=0).astype(rows.dtype))
 
 
 def _add_sum(rows: np.ndarray, factor: float, out: np.ndarray) -> None:
