@@ -41,7 +41,7 @@ class MultiScaleFit(TypedDict):
 
 
 class OctaveFit(TypedDict):
-    """Clouds of one octave of widths in ``coefficients.json``: a constant that every pair gets, and weights per level and orbit."""
+    """Clouds of one octave of widths in ``coefficients.json``: a constant that every pair gets, weights per level and orbit."""
 
     constant: float
     weights: list[list[float]]
@@ -171,8 +171,8 @@ def multiscale_weights(scheme: MultiScale, dim: int) -> MultiScaleWeights:
                     f"weights[{level}] has {len(weights)} entries; allowed: {len(orbits(dim, hops))}, one per orbit of "
                     f"{hops} hops in {dim} dimensions"
                 )
-        weights = tuple(np.array(w) for w in scheme.weights)
-        return MultiScaleWeights(weights, radius, (np.empty(0),) * levels, 1.0, getattr(scheme, "constant", 0.0))
+        own = tuple(np.array(w) for w in scheme.weights)
+        return MultiScaleWeights(own, radius, (np.empty(0),) * levels, 1.0, getattr(scheme, "constant", 0.0))
     fit = _multiscale_fit(dim, scheme.spacing, scheme.hops)
     amplitude = (np.empty(0), *(np.array(a) for a in fit["near"]["amplitude"]))
     return MultiScaleWeights(tuple(np.array(w) for w in fit["weights"]), radius, amplitude, fit["near"]["rate"])
@@ -199,10 +199,7 @@ def narrow_hops(dim: int, hops: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache
 def narrow_weights(scheme: MultiScale, dim: int) -> tuple[NarrowWeights, ...]:
-    """Returns the weights of narrow clouds, octave by octave, fitted now if they are not in the file; none above eight dimensions
-    and for weights of one's own."""
-    if dim > 8 or scheme.weights is not None:
-        return ()
+    """Returns the weights of narrow clouds, octave by octave, fitted now if they are not in the file, which takes seconds."""
     octaves = _narrow_fit(dim, scheme.spacing, scheme.hops)["octaves"]
     return tuple(NarrowWeights(fit["constant"], tuple(np.array(w) for w in fit["weights"])) for fit in octaves)
 

@@ -1,8 +1,8 @@
 r"""Far queries: a weight on all keys alike, for queries that see next to nothing of the keys on the lattice.
 
-Where the lattice's reach ends, few keys are seen, by weights that are off by factors, and the output jumps between them.  Seen from
-far, keys look alike: with the ball of centre :math:`c` and radius :math:`R` around their bounding box, a query at a distance
-:math:`d` from :math:`c` gets of every key, besides what the lattice gives,
+Where the lattice's reach ends, few keys are seen, by weights that are off by factors, and the output jumps between them.  Seen
+from far, keys look alike: with the ball of centre :math:`c` and radius :math:`R` around their bounding box, a query at a
+distance :math:`d` from :math:`c` gets of every key, besides what the lattice gives,
 
 .. math::
     \epsilon(d) = e^{-d} \big( e^{g} - 1 \big), \qquad g = \min(\max(d - R - b, 0), 5), \qquad b = \max(2, R)
@@ -61,7 +61,7 @@ def far_weight(queries: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def far_gradients(queries: Tensor, low: Tensor, high: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Computes the gradients of :func:`far_weight`, each :math:`(M, D)`: by the queries and, query by query, by ``low`` and ``high``.
+    r"""Computes the gradients of :func:`far_weight` by the queries and, query by query, by ``low`` and ``high``, (M, D) each.
 
     Inside an op autograd is switched off.  Between the begin and the end of its rise the weight is :math:`e^{-R-b} - e^{-d}`.
     """

@@ -48,8 +48,8 @@ OFFSETS = ((0.5, 2.0), (0.5, 4.0), (0.7, 6.0), (1.0, 8.0), (1.5, 6.0), (2.0, 9.0
 BINS = 20
 """Bins of distance in which the mean over pairs is fitted."""
 
-OCTAVES = 6
-"""Octaves of narrow clouds that have weights of their own; beyond, the kernel is straight to a few percent."""
+OCTAVES = 9
+"""Octaves of narrow clouds that have weights of their own; beyond, the kernel is straight to a hundredth."""
 
 NEAR_TERMS = 5
 """Terms of the near field's sum."""
@@ -218,7 +218,8 @@ def sample_narrow_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
 
     def unit_vectors() -> Floats:
         direction: Floats = rng.standard_normal((count, dim))
-        return direction / np.linalg.norm(direction, axis=1, keepdims=True)
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        return direction
 
     groups = []
     for width in (2.0, 1.4, 1.0, 0.7, 0.5):
@@ -234,8 +235,8 @@ def sample_narrow_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
 
 
 def _narrow_equations(products: Floats, distance: Floats, kernel: Floats, weight: float) -> tuple[Floats, Floats]:
-    """Makes one equation per pair, and one per bin of distance for the mean of its pairs, relative to how much the kernel varies
-    over the cloud: that is what attention adds to an average."""
+    """Makes one equation per pair, and one per bin of distance for the mean of its pairs, relative to how much the kernel
+    varies over the cloud: that is what attention adds to an average."""
     scale = weight / (kernel.std() * math.sqrt(len(kernel)))
     bins = np.argsort(np.argsort(distance)) * BINS // len(kernel)
     share = math.sqrt(BINS / len(kernel))

@@ -1,15 +1,15 @@
 r"""Narrow clouds: levels that follow the width of a cloud which those of its scheme do not resolve.
 
-Levels far coarser than a cloud add the noise of their simplices to a kernel that is almost flat, and none is as fine as its cusp.
-So a cloud that is :math:`2^m` times narrower than :func:`widest_narrow` is filtered on levels :math:`2^m` times finer, and one
-constant that all pairs get replaces what is coarser:
+Levels far coarser than a cloud add the noise of their simplices to a kernel that is almost flat, and none is as fine as its
+cusp.  So a cloud that is :math:`2^m` times narrower than :func:`widest_narrow` is filtered on levels :math:`2^m` times finer,
+and one constant that all pairs get replaces what is coarser:
 
 .. math::
     e^{-r} \approx c_m + \sum_k \text{level}_k(r)
 
-Magnified by :math:`2^m` it is the same cloud on the same levels, with the kernel :math:`e^{-r/2^m}`: the error does not depend on
-the unit of length.  Constant and weights are fitted for each octave :math:`m`.  Between octaves they are blended in steps, so that
-no step changes the output much.
+Magnified by :math:`2^m` it is the same cloud on the same levels, with the kernel :math:`e^{-r/2^m}`: the error does not depend
+on the unit of length.  Constant and weights are fitted for each octave :math:`m`.  Between octaves they are blended in steps,
+so that no step changes the output much.
 """
 
 from __future__ import annotations
@@ -50,9 +50,15 @@ class NarrowScheme(MultiScale):
 
 
 def widest_narrow(dim: int) -> float:
-    """Returns the diagonal of the bounding box, in units of 1/λ, below which a cloud is narrow: that of some thousand points of a
-    Gaussian of spread 0.8."""
+    """Returns the diagonal of the bounding box, in units of 1/λ, below which a cloud is narrow: that of some thousand points of
+    a Gaussian of spread 0.8."""
     return 6 * math.sqrt(dim)
+
+
+def may_be_narrow(scheme: MultiScale, dim: int) -> bool:
+    """Tells whether clouds have levels that follow their width: not in more than eight dimensions, nor where the finest level
+    or the weights are given."""
+    return dim <= 8 and scheme.near_field is None and scheme.weights is None
 
 
 def narrow_step(scheme: MultiScale, low: Floats, high: Floats) -> int:
@@ -61,10 +67,8 @@ def narrow_step(scheme: MultiScale, low: Floats, high: Floats) -> int:
     Coordinates on the finest level must fit a lattice key, so a cloud far from the origin is resolved less.
     """
     dim = len(low)
-    if scheme.near_field is not None or not narrow_weights(scheme, dim):
-        return 0
     extent, farthest = float(np.linalg.norm(high - low)), float(max(np.abs(low).max(), np.abs(high).max()))
-    if not 0 < extent < widest_narrow(dim):
+    if not 0 < extent < widest_narrow(dim) or not may_be_narrow(scheme, dim):
         return 0
     fitting = math.floor(math.log2(position_limit(dim, scheme) / farthest))
     steps = math.ceil(STEPS * math.log2(widest_narrow(dim) / extent))
@@ -100,8 +104,8 @@ def narrow_scheme(scheme: MultiScale, dim: int, step: int) -> NarrowScheme:
 
 
 def _octave(scheme: MultiScale, dim: int, octave: int) -> NarrowWeights:
-    r"""Returns constant and stencil weights of an octave.  Beyond the fitted ones :math:`e^{-r}` is :math:`1 - r`: half the width,
-    half the weights."""
+    r"""Returns constant and stencil weights of an octave.  Beyond the fitted ones :math:`e^{-r}` is :math:`1 - r`: half the
+    width, half the weights."""
     if octave == 0:
         return NarrowWeights(0.0, multiscale_weights(scheme, dim).weights)
     fitted = narrow_weights(scheme, dim)

@@ -105,8 +105,8 @@ def find_cells(
 
 
 def count_cells(exact: Coordinates, radius: float, starts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns the coordinates that cells are laid over, where cells count from, how many there are in each coordinate, and, where
-    clouds are joined, what is added to the first coordinate of each point's cell."""
+    """Returns the coordinates that cells are laid over, where cells count from, how many there are in each coordinate, and,
+    where clouds are joined, what is added to the first coordinate of each point's cell."""
     exact = widest(exact, starts)
     if len(starts) == 0:
         base = (np.floor(exact.low / radius) - 1) * radius
@@ -165,9 +165,7 @@ def take(index: np.ndarray, *tables: np.ndarray) -> np.ndarray:
     return out
 
 
-def mean_pairs(
-    points: Coordinates, first_query: int, radius: float, enough: float = math.inf, dim: int | None = None
-) -> float:
+def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: float = math.inf, dim: int | None = None) -> float:
     """Estimates how many keys a query has within a radius, on average: those that share a cell with the volume of the ball.
 
     The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut into :math:`2^D` parts.

@@ -129,8 +129,8 @@ def choose_finest(keys: Tensor, queries: Tensor | None, scheme: MultiScale) -> i
 def self_term(keys: Tensor, rows: Tensor, target: float, share: Tensor) -> Tensor:
     r"""Computes what makes the weight of a point on itself, and on points in the very same place, exactly 1.
 
-    With :math:`a_i` what the lattice gives a point of itself it is
-    :math:`\sum_{p_j = p_i} (t - \tfrac12 (a_i + a_j)) f_j`: the lattice's own weight of the pair, whose derivative it takes away.
+    With :math:`a_i` what the lattice gives a point of itself, and the target :math:`t`, it is
+    :math:`\sum_{p_j = p_i} (t - \tfrac12 (a_i + a_j)) f_j`.  The derivative of a pair in one place is then 0.
 
     Shapes:
         - **keys:** :math:`(N, D)`, **rows**, **output:** :math:`(N, C)`, **share:** :math:`a`, :math:`(N,)`
