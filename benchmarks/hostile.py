@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import statistics
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +23,7 @@ from pathlib import Path
 import common
 import torch
 from common import cosine, deviation_error, position_gradient, random_features, seconds
+from tables import hostile_summary
 from torch import Tensor
 
 import phgcn
@@ -210,36 +209,15 @@ def far_queries(dim: int, count: int, device: str) -> dict:
     return found
 
 
-def summaries(rows: list[dict]) -> Iterator[dict]:
-    """Median, 99th percentile and worst over the clouds of each dimension and method."""
-    for method in METHODS:
-        for dim in sorted({row["dim"] for row in rows}):
-            some = [row for row in rows if (row["method"], row["dim"]) == (method, dim)]
-            errors, cosines = (sorted(_number(row[key]) for row in some) for key in ("deviation", "cosine"))
-            worst = max(some, key=lambda row: _number(row["deviation"]))
-            yield {
-                "method": method,
-                "dim": dim,
-                "clouds": len(some),
-                "median": statistics.median(errors),
-                "p99": errors[min(len(errors) - 1, math.ceil(0.99 * len(errors)) - 1)],
-                "worst": errors[-1],
-                "worst_cloud": worst["cloud"],
-                "cosine_median": statistics.median(cosines),
-                "cosine_worst": cosines[0],
-            }
-
-
-def _number(value: float) -> float:
-    """Counts what is not a number, as where attention is a plain average, as no error."""
-    return value if math.isfinite(value) else 0.0
-
-
 def run_part(part: str, quick: bool, device: str) -> list[dict]:
     """Measures one part."""
     if part == "errors":
         names = list(CLOUDS)[:: 12 if quick else 1]
-        return [row for dim in ((2, 4) if quick else DIMS) for name in names for row in measure(name, dim, device)]
+        rows: list[dict] = []
+        for dim in (2, 4) if quick else DIMS:
+            rows += [row for name in names for row in measure(name, dim, device)]
+            print(f"D={dim}:", *(f"{method} {hostile_summary(rows, method, dim)}" for method in METHODS), flush=True)
+        return rows
     if part == "tails":
         count = 2000 if quick else 200_000
         return [row for dim, distance in TAILS[: 1 if quick else None] for row in tail(dim, distance, count, device)]
@@ -261,8 +239,8 @@ def main() -> None:
     content |= {"device": options.device, "quick": options.quick, "count": COUNT}
     for part in options.only or PARTS:
         content[part] = {"provenance": common.provenance(), "rows": run_part(part, options.quick, options.device)}
-        for row in summaries(content[part]["rows"]) if part == "errors" else content[part]["rows"]:
-            print(row, flush=True)
+        if part != "errors":
+            print(*content[part]["rows"], sep="\n", flush=True)
         common.write_json(out, content)
 
 
