@@ -17,6 +17,7 @@ from torch import Tensor
 from phgcn.data import load_graph
 from phgcn.functional import global_attention
 from phgcn.nn import PHGCNConv
+from phgcn.nn.graph_input import GraphInput
 from phgcn.train import Plan, Task, resolve
 from phgcn.train.run import prepare, seeded, start
 
@@ -34,9 +35,10 @@ def share_within(features: Tensor, y: Tensor) -> float:
 @torch.no_grad()
 def shares(layer: PHGCNConv, task: Task) -> dict[str, float]:
     """Returns the shares of the layer's values, and of what its two paths make of them."""
-    positions, values = layer.project(task.x)
-    structural, _ = layer.attend_structural(positions, values, task.edge_index, layer.decay_local(), False)
-    everywhere = global_attention(positions, values, decay=layer.decay_global(), method=layer.method)
+    nodes = layer.project_nodes(task.x)
+    values = nodes.values
+    structural, _ = layer.attend_structural(nodes, GraphInput(task.x, task.edge_index), layer.decay_local(), False)
+    everywhere = global_attention(nodes.positions, values, decay=layer.decay_global(), method=layer.method)
     paths = {"values": values, "structural": structural, "global": everywhere}
     return {name: share_within(features[task.test], task.y[task.test]) for name, features in paths.items()}
 

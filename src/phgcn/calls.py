@@ -76,13 +76,14 @@ def run_call(call: AttentionCall, normalise: bool, with_mass: bool) -> tuple[Ten
     inputs = op_inputs(positions, values, queries, decay, backend)
     points = Points(inputs.positions, inputs.values, inputs.queries, batch, query_batch)
     dim, device = positions.size(-1), positions.device.type
-    chosen = choose_method(method, points.pairs, dim, device, lattice)
+    at_run_time = method == "auto" and dim <= MAX_DIMENSION and _is_exporting()
+    chosen = lattice if at_run_time else choose_method(method, points.pairs, dim, device, lattice)
     with refuse_transforms(*points[:3]):
         if chosen == "exact":
             sums = [exact.attend(points, normalise, inputs.backend)]
         else:
             # With "auto", each graph of a batch by its own size, as if it were alone: either op leaves rows of 0 to the other.
-            by_size = method == "auto" and batch is not None
+            by_size = at_run_time or (method == "auto" and batch is not None)
             limit = exact_limit(dim, device) if by_size else -1
             out, norm, _ = torch.ops.phgcn.filter(
                 *points, encode(chosen), normalise, limit, inputs.backend, points.need_gradient
@@ -90,9 +91,19 @@ def run_call(call: AttentionCall, normalise: bool, with_mass: bool) -> tuple[Ten
             sums = [Sums(out, norm)]
             if by_size:
                 sums.append(exact.attend(points, normalise, inputs.backend, at_most=limit))
+    return user_sums(sums, call, inputs, with_mass)
+
+
+def user_sums(sums: list[Sums], call: AttentionCall, inputs: OpInputs, with_mass: bool) -> tuple[Tensor, Tensor | None]:
+    """Adds up what the ops returned; returns output and mass in the types and shapes of the user's."""
     out = sums[0].out if len(sums) == 1 else sums[0].out + sums[1].out
-    mass = user_output(_log_mass(sums), positions.dtype, inputs.with_heads) if with_mass else None
-    return user_output(out, values.dtype, inputs.with_heads), mass
+    mass = user_output(_log_mass(sums), call.positions.dtype, inputs.with_heads) if with_mass else None
+    return user_output(out, call.values.dtype, inputs.with_heads), mass
+
+
+def _is_exporting() -> bool:
+    """Tells whether torch.export traces the call: the program is for graphs of any size, and must choose when it runs."""
+    return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()  # torch has it since 2.7
 
 
 def _log_mass(sums: list[Sums]) -> Tensor:

@@ -32,8 +32,8 @@ def host_may_look(tensor: Tensor) -> bool:
 
 
 class refuse_transforms:
-    """A context for calls of the ops, which have first derivatives by backward passes and no others.  Without it, torch takes
-    the derivative of forward mode as 0, and refuses ``torch.func.grad`` in words that do not help.
+    """A context for calls of the ops, which have derivatives by backward passes and no others, and no counterpart in ONNX.
+    Without it, torch takes the derivative of forward mode as 0, and refuses ``torch.func.grad`` in words that do not help.
 
     Args:
         *tensors: What the ops are called with.
@@ -43,6 +43,11 @@ class refuse_transforms:
         self.tensors = tensors
 
     def __enter__(self) -> None:
+        if torch.onnx.is_in_onnx_export():
+            raise RuntimeError(
+                "phgcn: ONNX has no operators for lattices and attention by distance, which are kernels of this package; "
+                "use torch.export, and run the program where phgcn is installed"
+            )
         if torch.compiler.is_compiling():
             return
         if any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in self.tensors):
@@ -98,8 +103,8 @@ def check_points(
             _check_tensor(name, tensor, positions)
     if positions.size(-1) == 0:
         raise ValueError(f"positions has shape {tuple(positions.shape)}; allowed: at least one coordinate")
-    if len(values) != len(positions):
-        raise ValueError(f"values has {len(values)} rows; allowed: {len(positions)}, as positions")
+    if values.size(0) != positions.size(0):  # not len, which torch.export takes for a constant
+        raise ValueError(f"values has {values.size(0)} rows; allowed: {positions.size(0)}, as positions")
     if positions.dim() == 3 and values.dim() == 3 and positions.size(1) != values.size(1):
         raise ValueError(f"values has {values.size(1)} heads; allowed: {positions.size(1)}, as positions")
     for name, tensor in (("positions", positions), ("values", values)):
@@ -198,8 +203,8 @@ def _refuse(name: str, tensor: Tensor, index: Tensor, allowed: str) -> NoReturn:
 # Edges
 
 
-def check_edges(edge_index: Any, edge_mask: Any, positions: Tensor, heads: int) -> None:
-    """Checks shapes, types and devices of edges and of a mask of their weights."""
+def check_edges(edge_index: Any, positions: Tensor, heads: int = 1, edge_mask: Any = None, edge_bias: Any = None) -> None:
+    """Checks shapes, types and devices of edges, and of a mask and a bias of their weights."""
     if not isinstance(edge_index, Tensor):
         raise ValueError(f"edge_index is a {type(edge_index).__name__}; allowed: a tensor")
     if edge_index.layout != torch.strided or edge_index.dim() != 2 or edge_index.size(0) != 2:
@@ -207,42 +212,52 @@ def check_edges(edge_index: Any, edge_mask: Any, positions: Tensor, heads: int) 
         raise ValueError(f"edge_index has shape {shape}, layout {edge_index.layout}; allowed: a dense (2, E) tensor")
     if edge_index.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"edge_index is {edge_index.dtype}; allowed: int64, int32")
-    if edge_mask is not None:
-        if not isinstance(edge_mask, Tensor):
-            raise ValueError(f"edge_mask is a {type(edge_mask).__name__}; allowed: a tensor")
-        if not edge_mask.dtype.is_floating_point and edge_mask.dtype != torch.bool:
-            raise ValueError(f"edge_mask is {edge_mask.dtype}; allowed: a floating type or bool")
-        count = edge_index.size(1)
-        if tuple(edge_mask.shape) not in ((count,), (count, heads)):
-            raise ValueError(f"edge_mask has shape {tuple(edge_mask.shape)}; allowed: ({count},) or ({count}, {heads})")
-    for name, tensor in (("edge_index", edge_index), ("edge_mask", edge_mask)):
+    count = edge_index.size(1)
+    for name, rows, types in (("edge_mask", edge_mask, "a floating type or bool"), ("edge_bias", edge_bias, "a floating type")):
+        if rows is None:
+            continue
+        if not isinstance(rows, Tensor):
+            raise ValueError(f"{name} is a {type(rows).__name__}; allowed: a tensor")
+        if not rows.dtype.is_floating_point and not (name == "edge_mask" and rows.dtype == torch.bool):
+            raise ValueError(f"{name} is {rows.dtype}; allowed: {types}")
+        if tuple(rows.shape) not in ((count,), (count, heads)):
+            raise ValueError(f"{name} has shape {tuple(rows.shape)}; allowed: ({count},) or ({count}, {heads})")
+    for name, tensor in (("edge_index", edge_index), ("edge_mask", edge_mask), ("edge_bias", edge_bias)):
         if tensor is not None and tensor.device != positions.device:
             raise ValueError(f"{name} is on {tensor.device}; allowed: {positions.device}, as positions")
 
 
-def check_edge_values(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None) -> None:
+def check_edge_values(
+    positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None, edge_bias: Tensor | None
+) -> None:
     """Checks that all numbers are finite and all edges lead from node to node."""
-    for name, tensor in (("positions", positions), ("values", values), ("edge_mask", edge_mask)):
+    tensors = {"positions": positions, "values": values, "edge_mask": edge_mask, "edge_bias": edge_bias}
+    for name, tensor in tensors.items():
         if tensor is not None:
             check_finite(name, tensor)
     check_node_numbers(edge_index, len(positions))
 
 
-def check_node_numbers(edge_index: Tensor, count: int) -> None:
-    """Checks that edges lead from node to node, and names the first that does not; skipped during CUDA graph capture."""
+def check_node_numbers(edge_index: Tensor, count: int, only_row: int | None = None) -> None:
+    """Checks that edges lead from node to node, and names the first that does not; skipped during CUDA graph capture.
+
+    With ``only_row``, checks the sources (0) or the targets (1) alone, where these are nodes of different kinds.
+    """
     if edge_index.is_cuda and torch.cuda.is_current_stream_capturing():
         return
     if edge_index.size(1) > MAX_EDGES:
         raise ValueError(f"edge_index has {edge_index.size(1)} columns; allowed: up to {MAX_EDGES}")
     if edge_index.numel() == 0:
         return
-    least, most = torch.stack(torch.aminmax(edge_index)).tolist()
+    rows = edge_index if only_row is None else edge_index[only_row : only_row + 1]
+    least, most = torch.stack(torch.aminmax(rows)).tolist()
     if least >= 0 and most < count:
         return
-    bad = (edge_index < 0) | (edge_index >= count)
+    bad = (rows < 0) | (rows >= count)
     column = int(bad.any(dim=0).nonzero()[0])
-    row = int(bad[:, column].nonzero()[0])
-    allowed = f"0 to {count - 1}, as positions has {count} rows" if count > 0 else "no edges, as positions has no rows"
+    row = int(bad[:, column].nonzero()[0]) if only_row is None else only_row
+    nodes = "positions" if only_row is None else f"x[{only_row}]"
+    allowed = f"0 to {count - 1}, as {nodes} has {count} rows" if count > 0 else f"no edges, as {nodes} has no rows"
     raise ValueError(f"edge_index[{row}, {column}] is {int(edge_index[row, column])}; allowed: {allowed}")
 
 
@@ -283,8 +298,6 @@ def check_dropout(name: str, dropout: float) -> None:
 
 def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") -> None:
     """Checks shape, layout, type and device of node features against a layer's ``weight``."""
-    if isinstance(x, (tuple, list)):
-        raise ValueError(f"{name} is a {type(x).__name__} (a bipartite graph); allowed: one tensor, of nodes of one kind")
     if not isinstance(x, Tensor):
         raise ValueError(f"{name} is a {type(x).__name__}; allowed: a tensor")
     if x.dim() != 2 or (in_channels != -1 and x.size(1) != in_channels):
@@ -296,6 +309,39 @@ def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") ->
         raise ValueError(f"{name} is {x.dtype}; allowed: {weight.dtype}, as the layer's weights")
     if x.device != weight.device:
         raise ValueError(f"{name} is on {x.device}; allowed: {weight.device}, as the layer's weights")
+
+
+def check_edge_features(name: str, rows: Any, edge_index: Any, weight: Tensor) -> None:
+    """Checks shape, type and device of features or weights of edges against a layer's ``weight``."""
+    if not isinstance(rows, Tensor):
+        raise ValueError(f"{name} is a {type(rows).__name__}; allowed: a tensor")
+    if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
+        raise ValueError(f"{name} is given beside a sparse matrix of edges; allowed: edges as sources and targets, (2, E)")
+    count, shape = edge_index.size(1), tuple(rows.shape)
+    if name == "edge_weight" and shape != (count,):
+        raise ValueError(f"edge_weight has shape {shape}; allowed: ({count},), one for each edge")
+    if name == "edge_attr" and (rows.dim() not in (1, 2) or rows.size(0) != count):
+        raise ValueError(f"edge_attr has shape {shape}; allowed: ({count}, edge_dim), or ({count},) for edge_dim=1")
+    if not rows.is_floating_point():
+        raise ValueError(f"{name} is {rows.dtype}; allowed: {weight.dtype}, as the layer's weights")
+    if rows.device != weight.device:
+        raise ValueError(f"{name} is on {rows.device}; allowed: {weight.device}, as the layer's weights")
+    if name == "edge_weight" and host_may_look(rows) and bool((rows < 0).any()):
+        first = int((rows < 0).nonzero()[0])
+        raise ValueError(f"edge_weight[{first}] is {float(rows[first])}; allowed: non-negative numbers")
+
+
+def check_node_ids(n_id: Any, rows: Tensor, count: int) -> None:
+    """Checks the numbers that the nodes of a batch have in a graph of ``count`` nodes."""
+    if n_id is None:
+        raise ValueError("n_id is None; allowed beside a memory: the number of each node in the whole graph")
+    check_index("n_id", n_id, rows, "x")
+    if n_id.numel() == 0 or not host_may_look(n_id):
+        return
+    bad = (n_id < 0) | (n_id >= count)
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0])
+        raise ValueError(f"n_id[{first}] is {int(n_id[first])}; allowed: 0 to {count - 1}, as the memory has {count} nodes")
 
 
 class blame_inputs:

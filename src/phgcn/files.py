@@ -1,4 +1,7 @@
-r"""Files that are there whole or not at all: written under a temporary name, then renamed."""
+r"""Files that are there whole or not at all: written under a temporary name, then renamed.
+
+What is no file (a pipe, a device, standard output) is written to, never replaced.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ import csv
 import hashlib
 import json
 import os
+import shutil
+import stat
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,24 +21,84 @@ from typing import Any
 import torch
 from torch import Tensor
 
+STANDARD_OUTPUT = "-"
+"""The name of standard output in commands."""
+
+OPEN_FILES = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")
+"""Paths of files that are open already, which must not be replaced, whatever they are."""
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name beside ``path``; what was written there takes its place at the end, and is removed on failure.
+    """A temporary name; what was written there takes the place of ``path`` at the end, and is removed on failure.
 
-    A process that is killed leaves the file before, and perhaps a ``.*.tmp`` that :func:`remove_leftovers` clears.
+    A symbolic link is followed: the file that it leads to is replaced.  A file that was there passes on its mode.  What is no
+    regular file, and standard output (``-``), gets the bytes when all are there.  A process that is killed leaves the file
+    before, and perhaps a ``.*.tmp`` that :func:`remove_leftovers` clears.
     """
-    path = Path(path)
+    fill = _filling if is_stream(path) else _renaming
+    try:
+        with fill(Path(path)) as temporary:
+            yield temporary
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written ({error.strerror or type(error).__name__})", str(path)) from error
+
+
+@contextmanager
+def _renaming(path: Path) -> Iterator[Path]:
+    """Writes a regular file: under a name beside it, which is then renamed."""
+    path = Path(os.path.realpath(path))  # behind symbolic links
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            _create_like(temporary, path.stat())
         yield temporary
         temporary.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot be written ({error.strerror or error})", str(path)) from error
     finally:
         if temporary.parent.is_dir():
             temporary.unlink(missing_ok=True)
+
+
+def _create_like(path: Path, status: os.stat_result) -> None:
+    """Creates an empty file of the same mode as another and, where root writes the file of a user, of the same owner."""
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        os.chown(path, status.st_uid, status.st_gid)
+    path.chmod(stat.S_IMODE(status.st_mode))
+
+
+@contextmanager
+def _filling(path: Path) -> Iterator[Path]:
+    """Writes to what is no regular file: copies a temporary file there at the end."""
+    with tempfile.TemporaryDirectory(prefix="phgcn-") as folder:
+        temporary = Path(folder) / "content"
+        yield temporary
+        sys.stdout.flush()  # what was printed before comes first
+        with temporary.open("rb") as content:
+            if str(path) == STANDARD_OUTPUT:
+                shutil.copyfileobj(content, sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+            else:
+                with os.fdopen(_open_stream(str(path)), "wb") as stream:
+                    shutil.copyfileobj(content, stream)
+
+
+def _open_stream(path: str) -> int:
+    """Opens what is no regular file for writing; of a file that is open already, at the place where it is."""
+    number = {"/dev/stdout": "1", "/dev/stderr": "2"}.get(path) or path.removeprefix("/proc/self/fd/").removeprefix("/dev/fd/")
+    return os.dup(int(number)) if number.isdecimal() else os.open(path, os.O_WRONLY)
+
+
+def is_stream(path: str | Path) -> bool:
+    """Tells whether a path is standard output, a pipe, a device, or an open file of a process, as ``/dev/stdout`` may be."""
+    if str(path) == STANDARD_OUTPUT or str(path).startswith(OPEN_FILES):
+        return True
+    try:
+        mode = os.stat(path).st_mode  # of what a symbolic link leads to
+    except OSError:  # not there yet
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 @contextmanager

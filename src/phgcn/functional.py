@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -24,8 +24,12 @@ from .calls import (
 from .checks import check_choices, check_edges, check_points, refuse_transforms
 from .lattice.scheme import MAX_DIMENSION
 from .structural import ops as structural
+from .structural.graph import Graph
 from .structural.reference import attention_weights
 from .tolerance import Tolerance, choose_within
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = [
     "EXACT_PAIRS",
@@ -55,6 +59,7 @@ def global_attention(
     method: Method = "auto",
     backend: Backend = "auto",
     tolerance: float | Tolerance | None = None,
+    group: ProcessGroup | None = None,
     return_mass: Literal[False] = False,
 ) -> Tensor: ...
 
@@ -71,6 +76,7 @@ def global_attention(
     method: Method = "auto",
     backend: Backend = "auto",
     tolerance: float | Tolerance | None = None,
+    group: ProcessGroup | None = None,
     return_mass: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 
@@ -86,6 +92,7 @@ def global_attention(
     method: Method = "auto",
     backend: Backend = "auto",
     tolerance: float | Tolerance | None = None,
+    group: ProcessGroup | None = None,
     return_mass: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     r"""Softmax attention of every point to every other of its graph, by Euclidean distance.
@@ -112,6 +119,9 @@ def global_attention(
         tolerance (float or Tolerance, optional): With ``method="auto"``, takes the cheapest method whose error on these points,
             measured by :func:`attention_error`, is at most this; exact where no other is. A number is measured against in
             every call, a :class:`phgcn.tolerance.Tolerance` when the cloud has changed. (default: :obj:`None`)
+        group (ProcessGroup, optional): Processes of :mod:`torch.distributed` that share the points out among them, in any
+            numbers: a point attends to all points of its graph on all of them.  Every process of the group must make the call;
+            see ``docs/distributed.md``. (default: :obj:`None`, this process alone)
         return_mass (bool, optional): If :obj:`True`, also returns the *mass*, the log of the denominator,
             :math:`m_i = \log \sum_j \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)`: how many points are close to
             a query. It comes from the same pass and has a gradient. (default: :obj:`False`)
@@ -133,6 +143,11 @@ def global_attention(
     call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)
     for calls in _observers:
         calls.append(call)
+    if group is not None:
+        from .distributed.attention import attend_over_ranks
+
+        out, mass = attend_over_ranks(call, tolerance, return_mass, group)
+        return out if mass is None else (out, mass)
     if tolerance is not None:
         call = choose_within(call, tolerance)
     out, mass = run_call(call, True, return_mass)
@@ -180,6 +195,7 @@ def structural_attention(
     decay: float | Tensor = 1.0,
     *,
     edge_mask: Tensor | None = None,
+    edge_bias: Tensor | None = None,
     return_attention_weights: bool = False,
     backend: Backend = "auto",
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -187,8 +203,8 @@ def structural_attention(
 
     .. math::
         \mathbf{h}_i = \sum_{j \to i} \alpha_{ij}\, m_{ij}\, \mathbf{f}_j, \qquad
-        \alpha_{ij} = \frac{\exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)}
-                           {\sum_{k \to i} \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_k \rVert)}
+        \alpha_{ij} = \frac{\exp(b_{ij} - \lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)}
+                           {\sum_{k \to i} \exp(b_{ik} - \lambda \lVert \mathbf{p}_i - \mathbf{p}_k \rVert)}
 
     Args:
         positions (torch.Tensor): The embeddings :math:`\mathbf{p}_j`.
@@ -198,6 +214,8 @@ def structural_attention(
         decay (float or torch.Tensor, optional): The coefficient :math:`\lambda`, or one per head. (default: :obj:`1.0`)
         edge_mask (torch.Tensor, optional): The factors :math:`m_{ij}` of the weights after the softmax, for dropout; it gets
             no gradient. (default: :obj:`None`, all 1)
+        edge_bias (torch.Tensor, optional): The numbers :math:`b_{ij}` that are added to the exponents, such as what a layer
+            makes of edge features, or the logarithm of edge weights. (default: :obj:`None`, all 0)
         return_attention_weights (bool, optional): If :obj:`True`, also returns the :math:`\alpha_{ij}`. They are computed
             in plain torch, apart from the output, and have gradients of their own. (default: :obj:`False`)
         backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), ``"triton"`` (CUDA), or ``"auto"``.
@@ -206,7 +224,8 @@ def structural_attention(
     Shapes:
         - **positions:** :math:`(N, D)`, or :math:`(N, H, D)` for :math:`H` heads
         - **values:** :math:`(N, C)` or :math:`(N, H, C)`; values without heads are shared by all
-        - **edge_index:** :math:`(2, E)`, **edge_mask:** :math:`(E,)` or :math:`(E, H)`, **decay:** a number or :math:`(H,)`
+        - **edge_index:** :math:`(2, E)`, **decay:** a number or :math:`(H,)`
+        - **edge_mask**, **edge_bias:** :math:`(E,)` or :math:`(E, H)`
         - **output:** :math:`(N, C)`, or :math:`(N, H, C)` if positions or values have heads; the weights :math:`(E,)` or
           :math:`(E, H)`, in the order of ``edge_index``
 
@@ -214,30 +233,29 @@ def structural_attention(
     """
     check_points(positions, values)
     check_choices("auto", backend)
-    check_edges(edge_index, edge_mask, positions, count_heads(positions, values))
-    out, weights = attend_neighbours(positions, values, edge_index, decay, edge_mask, return_attention_weights, backend)
+    check_edges(edge_index, positions, count_heads(positions, values), edge_mask, edge_bias)
+    graph = Graph(positions, values, edge_index, edge_mask, edge_bias)
+    out, weights = attend_neighbours(graph, decay, return_attention_weights, backend)
     return out if weights is None else (out, weights)
 
 
 def attend_neighbours(
-    positions: Tensor,
-    values: Tensor,
-    edge_index: Tensor,
-    decay: float | Tensor,
-    edge_mask: Tensor | None,
-    return_weights: bool,
-    backend: Backend,
+    graph: Graph, decay: float | Tensor, return_weights: bool, backend: Backend
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`structural_attention` without its checks, for layers, which check edges before they add self-loops."""
+    positions, values, edge_index, edge_mask, edge_bias = graph
     inputs = op_inputs(positions, values, None, decay, backend)
-    if edge_mask is not None:
-        edge_mask = edge_mask.detach().to(inputs.positions.dtype).reshape(edge_mask.size(0), -1).expand(-1, inputs.heads)
-    with refuse_transforms(inputs.positions, inputs.values):
-        out = structural.attend(inputs.positions, inputs.values, edge_index, edge_mask, inputs.backend)
+
+    def expand(rows: Tensor | None) -> Tensor | None:
+        return None if rows is None else rows.to(inputs.positions.dtype).reshape(rows.size(0), -1).expand(-1, inputs.heads)
+
+    mask, bias = expand(None if edge_mask is None else edge_mask.detach()), expand(edge_bias)
+    with refuse_transforms(inputs.positions, inputs.values, bias):
+        out = structural.attend(Graph(inputs.positions, inputs.values, edge_index, mask, bias), inputs.backend)
     out = user_output(out, values.dtype, inputs.with_heads)
     if not return_weights:
         return out, None
-    weights = attention_weights(inputs.positions, edge_index).to(values.dtype)
+    weights = attention_weights(inputs.positions, edge_index, bias).to(values.dtype)
     return out, weights if inputs.with_heads else weights.squeeze(1)
 
 

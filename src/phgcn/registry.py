@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class ModelEntry:
             (default: none)
         training_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that its training takes and that
             of other models does not. (default: none)
+        edge_values (tuple of str or callable, optional): Which of ``"edge_attr"`` and ``"edge_weight"`` its forward pass takes,
+            or a function of the settings that tells; with ``edge_attr`` the class takes ``edge_dim``. (default: none)
+        over_ranks (bool, optional): Whether the class takes a :class:`phgcn.distributed.PartEdges` in place of ``edge_index``,
+            so that several processes can train it on one graph. (default: :obj:`False`)
         takes_num_nodes (bool, optional): Whether the class takes ``num_nodes``, as a model of one graph alone does.
             (default: :obj:`False`)
     """
@@ -56,11 +60,17 @@ class ModelEntry:
     prepare_edges: str | PrepareEdges | None = None
     edge_settings: tuple[str, ...] = ()
     training_settings: tuple[str, ...] = ()
+    over_ranks: bool = False
     takes_num_nodes: bool = False
+    edge_values: tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]] = ()
 
     def model_class(self) -> Callable[..., Any]:
         """Imports and returns the class."""
         return _load(self.model)
+
+    def edge_values_of(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """Returns which features of edges the model takes with these settings."""
+        return self.edge_values(settings) if callable(self.edge_values) else self.edge_values
 
     def inputs(self, data: Data, settings: Mapping[str, Any], seed: int) -> tuple[Tensor, ...]:
         """Computes what the model takes after ``x``."""
@@ -124,21 +134,42 @@ _GLOBAL_GNN = (
 )  # fmt: skip
 
 
-def _own_channel(name: str, title: str, model: str, settings: tuple[str, ...]) -> ModelEntry:
+_BOTH = ("edge_attr", "edge_weight")
+_OF_LOCAL = {"gcn": ("edge_weight",), "sgc": ("edge_weight",), "gat": ("edge_attr",), "eda": _BOTH}
+
+
+def _values_of_local(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns which features of edges GlobalGNN takes: those of its local layers."""
+    return _OF_LOCAL.get(settings["local"], ())
+
+
+def _own_channel(entry: ModelEntry) -> ModelEntry:
     """The variant of a model whose layers have an own channel."""
-    without = tuple(key for key in settings if key != "residual")
-    return ModelEntry(f"{name}-residual", f"{title} + own channel", model, without, {"residual": True})
+    without = tuple(key for key in entry.settings if key != "residual")
+    name, title = f"{entry.name}-residual", f"{entry.title} + own channel"
+    return replace(entry, name=name, title=title, settings=without, fixed={"residual": True})
+
+
+_PHGCN = ModelEntry("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL), edge_values=_BOTH, over_ranks=True)
+_EDA = ModelEntry("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA, edge_values=_BOTH, over_ranks=True)
+_GCN = ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual"), edge_values=("edge_weight",), over_ranks=True)
 
 
 for _entry in (
-    ModelEntry("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL)),
-    _own_channel("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL)),
-    ModelEntry("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA),
-    _own_channel("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA),
-    ModelEntry("gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout")),
-    ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
-    _own_channel("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual")),
-    ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK),
-    ModelEntry("global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN, training_settings=("local_epochs",)),
-):
+    _PHGCN,
+    _own_channel(_PHGCN),
+    _EDA,
+    _own_channel(_EDA),
+    ModelEntry(
+        "gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout"), edge_values=("edge_attr",),
+        over_ranks=True,
+    ),
+    _GCN,
+    _own_channel(_GCN),
+    ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK, over_ranks=True),
+    ModelEntry(
+        "global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN, training_settings=("local_epochs",),
+        edge_values=_values_of_local, over_ranks=True,
+    ),
+):  # fmt: skip
     register(_entry)

@@ -155,7 +155,8 @@ def test_resuming_with_other_settings_is_refused(graph, tmp_path, capsys):
     for arguments, text in (
         (["--splits", "2"], "was begun with splits 1, not 2"),
         (["--model", "gcn"], "was begun with model 'mlp', not 'gcn'"),
-        (["--set", "epochs=3"], "was begun with epochs 2, not 3"),
+        (["--set", "heads=3"], "was begun with heads 8, not 3"),
+        (["--set", "epochs=1"], "epochs is 1; allowed: 2 or more, as"),
     ):
         capsys.readouterr()
         assert app.run(["train", str(graph), "--out", str(run), "--resume", *arguments]) == 2
@@ -221,13 +222,13 @@ def test_doctor_finds_nothing_wrong_here(capsys):
 def test_doctor_says_what_is_wrong(capsys, monkeypatch):
     from phgcn.cli import doctor
 
-    def broken():
-        raise ValueError("the error is 1")
+    def broken(device):
+        raise ValueError(f"the error on {device} is 1")
 
     monkeypatch.setitem(doctor.TESTS, "attention, exact sum", broken)
     assert app.run(["doctor"]) == 1
     out = capsys.readouterr().out
-    assert "WRONG" in out and "the error is 1" in out
+    assert "WRONG" in out and "the error on cpu is 1" in out
 
 
 def test_curves_for_tensorboard_are_written_on_request(graph, tmp_path):

@@ -49,7 +49,15 @@ npz("no features", ": the features are missing", dense=True, drop=("node_feature
 npz("no indptr", ": key features_indptr is missing though features_indices is there", drop=("features_indptr",))
 npz("no shape", ": key features_shape is missing", drop=("features_shape",))
 npz("both kinds of features", ": both node_features and features_indptr are there", node_features=np.ones((6, 2)))
-npz("unknown key", ": key 'train_mask' is not known; allowed: features_indptr", train_mask=[True])
+npz("slip in a key", ": key 'train_mask' is not known (did you mean train_masks?); allowed: feat", train_mask=[True])
+npz("weights of too few edges", ": edge_weights has shape (2,); allowed: (6,), one row per edge", edge_weights=[1.0, 2.0])
+npz("weights of text", ": edge_weights is <U1; allowed: bool, integers or floats", edge_weights=list("abcdef"))
+npz("NaN among weights", ", row 1: edge_weights is nan", edge_weights=[1.0, np.nan, 1, 1, 1, 1])
+npz("flat edge features", ": edge_features has shape (6,); allowed: (6, features)", edge_features=[1.0] * 6)
+npz("feature names of too few", ": feature_names has 1 entries; allowed: 3", feature_names=["a"])
+npz("infinite number", ", row 1: node_labels is inf", node_labels=[0.5, np.inf, 0, 0, 0, 0], drop=("unlabelled_nodes",))
+npz("label that is no 0 or 1", ", row 1, column 0: node_labels is 2; allowed: 0 or 1", node_labels=[[0, 1], [2, 0]] * 3,
+    drop=("unlabelled_nodes",))  # fmt: skip
 npz("two masks of three", ": val_masks is missing though train_masks is there", drop=("val_masks",))
 npz("float labels", ": node_labels is float64; allowed: integers", node_labels=lambda a: a.astype(float))
 npz("text labels", ": node_labels is <U21; allowed: integers", node_labels=lambda a: a.astype(str))

@@ -111,7 +111,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("PHGCN_DATA", raising=False)
     stand_in(monkeypatch, "WebKB", texas_like(), [])
-    with pytest.raises(GraphFileError, match=r"texas.npz: the downloaded graph cannot be kept \(Not a directory\)"):
+    with pytest.raises(GraphFileError, match=r"texas.npz: the downloaded graph cannot be written \(Not a directory\)"):
         load_graph("texas")
 
 

@@ -112,8 +112,16 @@ table("no source column", "edges.csv, row 1, column source: column 'source' is m
 table("no target column", "edges.csv, row 1, column target: column 'target' is missing", cell(EDGE_ROWS, 1, 1, "to"))
 table("no id column", "nodes.csv, row 1, column id: column 'id' is missing", nodes=cell(NODE_ROWS, 1, 0, "node"))
 table("no label column", "nodes.csv, row 1, column label: column 'label' is missing", nodes=cell(NODE_ROWS, 1, 1, "class"))
+table("column of no use", "edges.csv, row 1, column kind: column 'kind' has no use", [[*row, "kind"] for row in EDGE_ROWS])
 table(
-    "column of no use", "edges.csv, row 1, column weight: column 'weight' has no use", [[*row, "weight"] for row in EDGE_ROWS]
+    "weight of text",
+    "edges.csv, column 'weight': the weight is 'heavy'; allowed: numbers",
+    [["source", "target", "weight"], *([*row, "heavy"] for row in EDGE_ROWS[1:])],
+)
+table(
+    "empty weight",
+    "edges.csv, row 3, column 'weight': the cell is empty",
+    [["source", "target", "weight"], ["a", "b", "1"], ["b", "a", ""]],
 )
 table(
     "column twice", "nodes.csv, row 1, column 'height': column 'height' is there twice", nodes=cell(NODE_ROWS, 1, 3, "height")
@@ -131,8 +139,23 @@ table("id twice", "nodes.csv, row 5, column id: id 'b' is there already, in row 
 table("empty id", "nodes.csv, row 4, column id: the id is empty", nodes=cell(NODE_ROWS, 4, 0, " "))
 table("word for a number", "nodes.csv, row 3, column 'weight': the feature is 'much'", nodes=cell(NODE_ROWS, 3, 3, "much"))
 table("decimal comma", "nodes.csv, row 3, column 'height': the feature is '1,5'", nodes=cell(NODE_ROWS, 3, 2, "1,5"))
-table("empty feature", "nodes.csv, row 2, column 'height': the feature is empty", nodes=cell(NODE_ROWS, 2, 2, ""))
-table("NaN", "nodes.csv, row 5, column 'weight': the feature is nan", nodes=cell(NODE_ROWS, 5, 3, "NaN"))
+table(
+    "numbers after a word",
+    "nodes.csv, row 2, column 'height': the feature is 'tall'; allowed: a number, or nothing",
+    nodes=cell(NODE_ROWS, 2, 2, "tall"),
+)
+table(
+    "remarks",
+    "nodes.csv, column 'remark': the column holds 30 different texts in 30 rows; allowed: at most 1000 categories",
+    EDGE_ROWS[:1],
+    [["id", "label", "remark"], *([str(k), "x", f"a remark, number {k}"] for k in range(30))],
+)
+table(
+    "a text among labels that are numbers",
+    "nodes.csv, row 4, column label: label is 'tall'; allowed: a finite number",
+    EDGE_ROWS[:1],
+    [["id", "label", "f"], ["a", "1.5", "1"], ["b", "2.5", "1"], ["c", "tall", "1"], ["d", "0.5", "1"]],
+)
 table("infinity", "nodes.csv, row 2, column 'weight': the feature is -inf", nodes=cell(NODE_ROWS, 2, 3, "-inf"))
 table("beyond float32", "nodes.csv, row 2, column 'weight': the feature is inf", nodes=cell(NODE_ROWS, 2, 3, "1e39"))
 table(
@@ -172,9 +195,9 @@ raw_table("binary", "edges.csv, row 2: the text is not UTF-8", edges=bytes(range
 raw_table("quote left open", "edges.csv, row 3: this row is no CSV", edges=b'source,target\na,b\n"a,b\nb,a\n')
 raw_table("text after a quote", "edges.csv, row 2: this row is no CSV", edges=b'source,target\n"a"x,b\n')
 raw_table(
-    "semicolons",
-    "edges.csv, row 1, column source: column 'source' is missing; found: 'source;target'",
-    edges=b"source;target\na;b\n",
+    "another delimiter than in the header",
+    "edges.csv, row 2, column target: the row has 1 cells; allowed: 2",
+    edges=b"source;target\na,b\n",
 )
 raw_table("no nodes file", "own: there is no nodes.csv or nodes.parquet", nodes=None)
 raw_table("no edges file", "own: there is no edges.csv or edges.parquet", edges=None)

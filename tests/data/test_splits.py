@@ -124,7 +124,8 @@ def test_a_single_public_split_may_have_one_dimension():
         ({"protocol": "paper", "count": 0}, "count is 0; allowed: 1, 2, 3"),
         ({"protocol": "paper", "count": True}, "count is True; allowed"),
         ({"protocol": "paper", "seed": -1}, "seed is -1; allowed"),
-        ({"protocol": "paper", "y": torch.zeros(12)}, r"y is torch.float32 of shape \(12,\); allowed: a tensor of integers"),
+        ({"protocol": "paper", "y": torch.zeros(12) > 0}, r"y is torch.bool of shape \(12,\); allowed: a tensor of integers"),
+        ({"protocol": "balanced", "y": torch.zeros(12)}, "protocol is 'balanced'; allowed for labels of regression: 'paper'"),
         ({"protocol": "paper", "y": torch.zeros(3, 4).long()}, "y is torch.int64 of shape"),
         ({"protocol": "paper", "y": [0, 1]}, "y is list; allowed"),
         ({"protocol": "paper", "y": torch.tensor([0, 1])}, "y has 2 labelled nodes, which leaves none to val"),
@@ -146,3 +147,9 @@ def test_public_masks_of_a_graph_without_any_are_none():
     from torch_geometric.data import Data
 
     assert public_masks(Data(x=torch.ones(2, 1))) is None
+
+
+def test_final_trains_on_what_would_test():
+    paper, final = (splits(TEXAS, protocol, count=1)[0] for protocol in ("paper", "final"))
+    assert torch.equal(final.train, paper.train | paper.test) and torch.equal(final.val, paper.val)
+    assert not final.test.any()

@@ -1,6 +1,7 @@
 """What PyG users expect of a layer, for EDAConv and PHGCNConv alike."""
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -22,13 +23,14 @@ def test_repr_and_shapes(layer):
     assert make(layer, 16, 8, heads=4, concat=False)(x, edge_index).shape == (20, 8)
 
 
-def test_the_signature_begins_as_that_of_GATConv(layer):
-    import inspect
-
-    ours = list(inspect.signature(LAYERS[layer].__init__).parameters)[1:9]
-    theirs = list(inspect.signature(GATConv.__init__).parameters)[1:]
-    assert ours == [name for name in theirs if name in ours]
-    assert ours[:4] == ["in_channels", "out_channels", "heads", "concat"]
+def test_only_what_GATConv_has_in_the_same_place_is_positional(layer):
+    ours, theirs = (list(inspect.signature(conv).parameters.values()) for conv in (LAYERS[layer], GATConv))
+    positional = [p.name for p in ours if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert positional == [p.name for p in theirs[:3]] == ["in_channels", "out_channels", "heads"]
+    shared = {p.name: p.default for p in theirs} | {"residual": False}
+    assert all(p.default == shared[p.name] for p in ours if p.name in shared)
+    with pytest.raises(TypeError, match="positional"):
+        LAYERS[layer](5, 4, 2, False)
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -325,7 +327,7 @@ BAD = {
     "integers": (lambda x, e: (x.long(), e), r"x is torch.int64; allowed: torch.float64"),
     "another width": (lambda x, e: (x[:, :4], e), r"x has shape \(20, 4\); allowed: \(N, 5\)"),
     "one node": (lambda x, e: (x[0], e), r"x has shape \(5,\); allowed: \(N, 5\)"),
-    "two kinds of nodes": (lambda x, e: ((x, x), e), r"x is a tuple \(a bipartite graph\); allowed: one tensor"),
+    "two kinds of nodes": (lambda x, e: ((x, x.clone()), e), r"add_self_loops is True; allowed for sources and targets"),
 }
 
 

@@ -3,12 +3,17 @@ import pytest
 import torch
 from small_graphs import small_graph
 
-from phgcn.nn import PHGCN
-from phgcn.report.attention import draw_attention, pick_node, strongest_anywhere, strongest_neighbours
+from phgcn.nn import PHGCN, GlobalGNN
+from phgcn.nn.attention_statistics import first_inputs
+from phgcn.report.attention import DrawnNode, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
 from phgcn.report.curves import draw_curves, read_curves
-from phgcn.report.embeddings import draw_distances, draw_embeddings, hops, layer_input, plane
+from phgcn.report.embeddings import CELLS, MAX_DOTS, draw_distances, draw_embeddings, hops, plane
+from phgcn.report.fonts import label
+from phgcn.report.layers import view_layers
+from phgcn.report.node_colours import SEVERAL_COLOUR, colour_nodes
 from phgcn.report.plot import plot
-from phgcn.report.style import COLOURS, UNLABELLED_COLOUR
+from phgcn.report.predictions import draw_predictions
+from phgcn.report.style import COLOURS, UNLABELLED_COLOUR, headline, panels, save
 from phgcn.train import Plan, Run, Settings
 
 to_rgba = pytest.importorskip("matplotlib.colors").to_rgba
@@ -31,14 +36,14 @@ def test_a_run_is_drawn_whatever_its_embedding(dim, kind, made, tmp_path):
     run, data = made("phgcn", heads=3, embedding_dim=dim)
     files = plot(run, lambda: data, tmp_path / "plots", kind=kind, layer=1, node="n3")
     assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == sorted(path.name for path in files)
-    assert len(files) == 5 and all(path.suffix == f".{kind}" and path.stat().st_size > 2000 for path in files)
+    assert len(files) == 6 and all(path.suffix == f".{kind}" and path.stat().st_size > 2000 for path in files)
 
 
 @pytest.mark.parametrize("place", ["top", "each"])
 def test_global_blocks_are_drawn_with_their_gates(place, made, tmp_path):
     run, data = made("global-gnn", heads=2, global_layers=1, global_at=place, select="metric")
     files = plot(run, lambda: data, tmp_path / "plots", layer=0, node="n3")
-    assert [path.stem for path in files] == ["curves", "embeddings", "distances", "attention-global"]
+    assert [path.stem for path in files] == ["curves", "confusion", "embeddings", "distances", "attention-global"]
     assert all(path.stat().st_size > 5000 for path in files)
     figure = draw_curves(run)
     labels = [axis.get_ylabel() for axis in figure.axes]
@@ -52,13 +57,12 @@ def test_global_blocks_are_drawn_with_their_gates(place, made, tmp_path):
 
 def test_structural_attention_alone_has_no_global_picture(made, tmp_path):
     run, data = made("gat-eda", heads=1)
-    assert len(plot(run, lambda: data, tmp_path / "plots")) == 4
+    assert len(plot(run, lambda: data, tmp_path / "plots")) == 5
 
 
-def test_models_without_embedding_get_curves_and_no_graph_is_read(made, tmp_path):
-    run, _ = made("gcn", heads=1)
-    files = plot(run, lambda: pytest.fail("the graph is not needed"), tmp_path / "plots")
-    assert [path.name for path in files] == ["curves.png"]
+def test_models_without_embedding_get_curves_and_predictions(made, tmp_path):
+    run, data = made("gcn", heads=1)
+    assert [path.name for path in plot(run, lambda: data, tmp_path / "plots")] == ["curves.png", "confusion.png"]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,7 @@ def test_wrong_wishes_are_refused(wrong, said, made, tmp_path):
     run, data = made("phgcn", heads=1)
     with pytest.raises(ValueError, match=said):
         plot(run, lambda: data, tmp_path / "plots", **wrong)
+    assert not (tmp_path / "plots").exists(), "refused before anything is drawn"
 
 
 def test_the_plane_keeps_most_of_the_variance():
@@ -101,13 +106,35 @@ def test_attention_is_read_per_head_strongest_first():
     assert pick_node(None, ["a", "b", "c"], torch.tensor([2])) == 2 and pick_node("b", ["a", "b"], torch.tensor([0])) == 1
 
 
-def test_what_reaches_a_layer_is_what_the_one_before_gives():
+def test_a_layer_is_seen_as_the_model_calls_it():
     data = small_graph()
-    model = PHGCN(5, 4, 3, heads=2).eval()
-    assert torch.equal(layer_input(model, 0, data.x, data.edge_index), data.x)
-    hidden = layer_input(model, 1, data.x, data.edge_index)
+    model = PHGCN(5, 4, 3, heads=2).train()
+    first, second = view_layers(model, (data.x, data.edge_index))
+    assert model.training and (first.name, second.name) == ("layer-0", "layer-1")
     with torch.no_grad():
-        assert torch.equal(model.convs[1](hidden, data.edge_index), model(data.x, data.edge_index))
+        assert torch.equal(first.positions, model.convs[0].project(data.x)[0])
+        model.eval()
+        hidden = first_inputs([model.convs[1]], model, (data.x, data.edge_index))[0]
+        assert torch.equal(second.positions, model.convs[1].project(hidden)[0])
+        _, (edges, weights) = model.convs[1](hidden, data.edge_index, return_attention_weights=True)
+    assert torch.equal(second.edges, edges) and torch.equal(second.weights, weights)
+    assert float(second.decay) == 10.0
+
+
+@pytest.mark.parametrize("local", ["gat", "eda", "gcn"])
+def test_local_and_global_layers_of_a_global_gnn_are_seen(local):
+    data = small_graph()
+    model = GlobalGNN(5, 8, 3, num_layers=2, local=local, global_layers=1, heads=2)
+    views = view_layers(model, (data.x, data.edge_index))
+    names = ["global-0"] if local == "gcn" else ["local-0", "local-1", "global-0"]
+    assert [view.name for view in views] == names
+    assert views[-1].positions.shape == (60, 2, 4) and views[-1].edges is None
+    for view in views[:-1]:
+        sums = torch.zeros(60, 2).index_add_(0, view.edges[1], view.weights)
+        torch.testing.assert_close(sums, torch.ones(60, 2))
+        assert (view.positions is None) == (local == "gat") and view.decay is None
+    model.set_global(False)
+    assert [view.name for view in view_layers(model, (data.x, data.edge_index))] == names[:-1]
 
 
 # What the figures show
@@ -126,14 +153,77 @@ def test_every_node_is_drawn_at_its_position_in_the_colour_of_its_class():
         assert drawn == {tuple(xy): colour for xy, colour in zip(positions[:, head].tolist(), expected, strict=True)}
 
 
-def test_attention_is_drawn_as_bars_with_neighbours_in_bold():
-    heads = [[(2, 0.5), (0, 0.25)], [(1, 1.0)]]
-    figure = draw_attention(heads, torch.tensor([0, 1, -1]), ["p", "q", "r"], ["a", "b"], {0}, "title")
+def test_axes_have_one_scale_and_nodes_without_a_label_are_in_the_legend():
+    figure = draw_embeddings(torch.randn(5, 1, 3), torch.tensor([0, 1, -1, 0, 1]), ["a", "b"], "title")
+    assert figure.axes[0].get_aspect() == 1.0
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "no label"]
+    figure = draw_embeddings(torch.randn(5, 1, 1), torch.tensor([0, 1, 1, 0, 1]), ["a", "b"], "title")
+    assert figure.axes[0].get_aspect() == "auto", "heights mean nothing in one dimension"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
+
+
+def test_many_nodes_are_drawn_as_a_density():
+    count = MAX_DOTS + 1
+    positions, y = torch.zeros(count, 1, 2), torch.zeros(count, dtype=torch.int64)
+    positions[-1], y[-1] = 1.0, 1
+    axis = draw_embeddings(positions, y, ["a", "b"], "title").axes[0]
+    (image,) = axis.images
+    cells = np.asarray(image.get_array())
+    assert not axis.collections and f"density of {count:,} nodes" in axis.get_title()
+    assert cells.shape == (CELLS, CELLS, 4) and (cells[..., 3] > 0).sum() == 2
+    assert tuple(cells[0, 0]) == pytest.approx(to_rgba(COLOURS[0])) and cells[-1, -1, 3] < 0.1
+    assert tuple(cells[-1, -1, :3]) == pytest.approx(to_rgba(COLOURS[1])[:3])
+
+
+def test_numbers_and_several_labels_have_their_colours():
+    nodes, legend = colour_nodes(torch.tensor([3.0, 1.0, float("nan"), 2.0, 5.0, 4.0]), [])
+    assert nodes[2] == UNLABELLED_COLOUR and len(set(nodes)) == 6
+    assert [name for name, _ in legend] == ["1", "2", "3", "4", "5", "no label"]
+    assert dict(legend)["3"] == nodes[0] and dict(legend)["1"] == nodes[1]
+    nodes, legend = colour_nodes(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), ["a", "b"])
+    assert nodes == [COLOURS[0], SEVERAL_COLOUR, UNLABELLED_COLOUR]
+    assert [name for name, _ in legend] == ["a", "b", "several labels"]
+
+
+def test_attention_is_drawn_as_bars_with_neighbours_in_bold_and_its_own_weight_apart():
+    heads = [[(1, 0.9), (2, 0.05), (0, 0.02)], [(1, 1.0)]]
+    node = DrawnNode(1, {0})
+    figure = draw_attention(heads, node, torch.tensor([0, 1, -1]), ["p", "q", "r"], ["a", "b"], "title")
     first, second = figure.axes
-    assert [bar.get_width() for bar in first.patches] == [0.5, 0.25]
+    assert [bar.get_width() for bar in first.patches] == [0.05, 0.02] and not second.patches
     assert [bar.get_facecolor() for bar in first.patches] == [to_rgba(UNLABELLED_COLOUR), to_rgba(COLOURS[0])]
     assert [(t.get_text(), t.get_fontweight()) for t in first.get_yticklabels()] == [("r", "normal"), ("p", "bold")]
-    assert (first.get_title(), second.get_title()) == ("head 0: 75 % of all attention", "head 1: 100 % of all attention")
+    assert (first.get_title(), second.get_title()) == ("head 0: itself 90 %, these 7 %", "head 1: itself 100 %, these 0 %")
+    assert neighbours_of(1, torch.tensor([[0, 1, 2], [1, 2, 0]])) == {0}
+
+
+def test_a_confusion_matrix_shows_counts():
+    name, figure = draw_predictions("classification", torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), ["a", "b"], "title")
+    (axis,) = figure.axes
+    assert name == "confusion" and [text.get_text() for text in axis.texts] == ["1", "1", "0", "1"]
+    assert axis.images[0].get_array().tolist() == [[0.5, 0.5], [0.0, 1.0]]
+    many = torch.arange(30)
+    _, figure = draw_predictions("classification", many, many, [f"c{k}" for k in range(30)], "title")
+    assert not figure.axes[0].texts
+
+
+def test_numbers_and_labels_are_drawn_beside_the_truth():
+    name, figure = draw_predictions("regression", torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]), [], "title")
+    assert name == "predicted" and figure.axes[0].collections[0].get_offsets().tolist() == [[1.0, 1.0], [2.0, 2.5]]
+    given, wanted = torch.tensor([[True, False], [True, True]]), torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    name, figure = draw_predictions("multilabel", given, wanted, ["a", "b"], "title")
+    assert name == "labels" and [bar.get_width() for bar in figure.axes[0].patches] == [0.5, 0.0, 1.0, 0.0]
+
+
+@pytest.mark.filterwarnings("error")
+def test_any_text_is_drawn_without_a_warning(tmp_path):
+    missing = "\U0001f9ff\U00012000"  # an amulet and a cuneiform sign: no font of a usual system has the second
+    text = f"Ünïcödé {missing} $x^2$ a$b"
+    figure, (axis,) = panels(1)
+    axis.set_yticks([0], [label(text)])
+    headline(figure, text)
+    assert label("Ünï") == "Ünï" and label("\U00012000") == "?" and label("a$b") == r"a\$b"
+    assert save(figure, tmp_path / "text.png").stat().st_size > 2000
 
 
 def test_distances_are_drawn_as_their_mean_by_hops():

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from phgcn.train.metrics import accuracy, confusion, mean_and_deviation, metric, roc_auc
+from phgcn.train.metrics import accuracy, confusion, mean_and_deviation, roc_auc
 
 
 def test_accuracy_counts_hits():
@@ -21,13 +21,6 @@ def test_roc_auc_is_the_share_of_pairs_in_the_right_order():
     pairs = ((apart > 0).double() + 0.5 * (apart == 0).double()).mean()
     assert roc_auc(logits, y) == pytest.approx(float(pairs), abs=1e-12)
     assert math.isnan(roc_auc(logits, torch.zeros(50, dtype=torch.int64)))
-
-
-def test_roc_auc_refuses_three_classes():
-    with pytest.raises(ValueError, match="3 columns; allowed: 2"):
-        metric("roc_auc", torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64))
-    with pytest.raises(ValueError, match="metric is 'f1'; allowed"):
-        metric("f1", torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64))
 
 
 def test_confusion_has_true_classes_in_rows():

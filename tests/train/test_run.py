@@ -28,11 +28,14 @@ def given(tmp_path):
     return Plan(source, model="mlp", splits=2, settings=SETTINGS), data
 
 
+FILES = (("split", "csv"), ("split", "safetensors"), ("last-split", "safetensors"))
+
+
 def test_a_run_holds_what_is_promised(given, tmp_path):
     plan, data = given
     Run.create(tmp_path / "run", plan, data).train(data)
     names = {path.name for path in (tmp_path / "run").iterdir() if path.name != ".lock"}
-    splits = {f"split-0{k}.{kind}" for k in range(2) for kind in ("csv", "safetensors")}
+    splits = {f"{name}-0{k}.{kind}" for k in range(2) for name, kind in FILES}
     assert names == {"run.json", "config.toml", "result.json"} | splits
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["graph"] == "small" and result["model"] == "mlp" and result["protocol"] == "paper"
@@ -143,7 +146,8 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         ({"splits": 0}, "splits is 0; allowed: 1 to 1000"),
         ({"repeats": 2000}, "repeats is 2000; allowed"),
         ({"seed": -1}, "seed is -1; allowed"),
-        ({"metric": "f1"}, "metric is 'f1'; allowed"),
+        ({"metric": "mae"}, "metric is 'mae'; allowed: accuracy, roc_auc, f1"),
+        ({"task": "ranking"}, "task is 'ranking'; allowed: classification, regression, multilabel"),
         ({"device": "moon"}, "device is 'moon'; allowed: cpu"),
     ],
 )

@@ -32,7 +32,7 @@ def test_suited_settings_are_valid_and_train(name):
     values, reason = suit_settings(data, "accuracy")
     assert set(values) <= set(keys(DEFAULT_MODEL))
     settings = config.change(Settings(), values, DEFAULT_MODEL, reason)
-    assert settings.select == "metric" and settings.learn_decay and settings.residual and settings.global_layers > 0
+    assert settings.select == "metric" and settings.learn_decay and settings.global_layers > 0
     plan = Plan("small", DEFAULT_MODEL, splits=1, settings=replace(settings, epochs=2, hidden_channels=8))
     task = prepare(plan, data)[0]
     with seeded(0, task):
@@ -49,6 +49,7 @@ def test_the_rule_follows_size_and_features_and_names_them():
     assert suit_settings(GRAPHS["words"], "roc_auc").values == suited["few"].values
     assert len({str(sorted(values.items())) for values, _ in suited.values()}) == len(GRAPHS)
     assert suited["few"].values["num_layers"] > suited["words"].values["num_layers"]
+    assert suited["words"].values["jk"] == "cat"  # the node's own words apart from its neighbours'
 
 
 def test_sparse_features_are_judged_as_dense_ones():

@@ -2,7 +2,7 @@ r"""``phgcn graphs`` and ``phgcn doctor``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -57,7 +57,12 @@ def _as_json(row: Row) -> dict[str, Any]:
     return {**asdict(row), "published": row.published._asdict(), "found": counted, "path": path}
 
 
-def doctor(as_json: options.Json = False) -> None:
+def doctor(
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Compile all kernels now, for the CPU and every GPU, so that no command waits later.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
     """Check the installation: versions, devices, what `auto` picks on each, compiled kernels, folders, and a self-test.
 
     Exits with 1 if something is wrong.
@@ -66,12 +71,16 @@ def doctor(as_json: options.Json = False) -> None:
 
     - `phgcn doctor`
 
+    - `phgcn doctor --warm`
+
     - `phgcn doctor --json`
     """
     from .display import console, print_json, table
-    from .doctor import examine
+    from .doctor import compile_all, examine
 
-    report = examine()
+    if warm:
+        compile_all()
+    report = examine(gpus=warm)
     if as_json:
         print_json(report)
     else:

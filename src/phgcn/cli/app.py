@@ -14,7 +14,7 @@ import typer
 
 from ..reproduce.cli import embed, reproduce  # registers the models of Geom-GCN too
 from ..text import printable
-from . import about, training, using
+from . import about, exploring, partition, reporting, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -61,6 +61,10 @@ app.command("evaluate")(using.evaluate)
 app.command("predict")(using.predict)
 app.command("tune", cls=training.ListsModels)(training.tune)
 app.command("plot")(using.plot)
+app.command("export")(reporting.export)
+app.command("compare")(reporting.compare)
+app.command("explore")(exploring.explore)
+app.command("partition")(partition.partition)
 app.command("embed")(embed.embed)
 app.command("graphs")(about.graphs)
 app.command("doctor")(about.doctor)
@@ -69,8 +73,7 @@ app.add_typer(reproduce.app, name="reproduce")
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    for message in ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled"):
-        warnings.filterwarnings("ignore", message=message)
+    _ignore_warnings()
     try:
         code = app(arguments, prog_name="phgcn", standalone_mode=False)
     except KeyboardInterrupt:
@@ -80,6 +83,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if code == EXIT_INTERRUPTED:
         return _say("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _ignore_warnings() -> None:
+    """Hides what is not for the user of a command: that torch and PyG are about to change for those who call them."""
+    # The last one is part of what commands say about a graph.
+    sparse = ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled")
+    for message in (*sparse, ".*: keys left out, as they are not known"):
+        warnings.filterwarnings("ignore", message=message)
+    for category in (FutureWarning, DeprecationWarning):
+        warnings.filterwarnings("ignore", category=category, module=r"(?!phgcn\b)")
 
 
 def _failed(error: Exception) -> int:
@@ -103,7 +116,8 @@ def _failed(error: Exception) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    print(f"phgcn: {printable(text)}", file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0" or code == EXIT_FAILURE:  # what all processes of torchrun find, one of them says
+        print(f"phgcn: {printable(text)}", file=sys.stderr)
     return code
 
 

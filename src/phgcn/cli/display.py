@@ -3,6 +3,7 @@ r"""What commands print: progress on stderr, results on stdout, as tables or as 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from ..text import printable
@@ -19,9 +20,9 @@ from ..text import printable
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..train.run import EpochProgress, Plan
-    from ..train.tuning import TrialReport
+    from ..kernels.warm import Compilation
 
+BAR = 8  # characters: with texts of a run, a line of 80 has room for no more
 REDRAW = 0.1  # seconds between two updates of a bar
 LOG = 10.0  # seconds between two lines of a log
 
@@ -64,8 +65,7 @@ class Display:
         terminal = Console(stderr=True)
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
+            BarColumn(bar_width=BAR),
             TextColumn("{task.fields[rest]}"),
         )
         self.bar = Progress(*columns, console=terminal, transient=True) if terminal.is_terminal else None
@@ -94,7 +94,22 @@ class Display:
         if self.bar and self.task is not None:
             self.bar.update(self.task, completed=completed, description=escape(text), rest=escape(rest))
         else:
-            self.say(f"{text}  {rest}".rstrip())
+            self.say(f"{text}, {rest}" if rest else text)
+
+    def compile(self, compilation: Compilation) -> None:
+        """Compiles kernels and shows how far that is; says nothing where all of them are kept."""
+        total, expected, begin = len(compilation.kernels), compilation.seconds, time.monotonic()
+        if expected:
+            self.say(f"compiling kernels, once, about {duration(expected)}")
+
+        def report(done: int) -> None:
+            if self.due():
+                left = (time.monotonic() - begin) / done * (total - done)
+                self.show(0, f"compiled {done} of {total} kernels", f"about {duration(left)} left")
+
+        compilation.run(report)
+        if expected:
+            self.say(f"compiled {total} kernels in {duration(time.monotonic() - begin)}")
 
     def say(self, text: str) -> None:
         """Prints lines above the bar."""
@@ -105,65 +120,27 @@ class Display:
             print(text, file=sys.stderr, flush=True)
 
 
-class TrainingDisplay(Display):
-    """Shows epoch, losses, metric and time left of a run."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.trials = plan, [trial.name for trial in plan.trials()]
-        super().__init__(total=len(self.trials))
-        self.counted = 0  # epochs seen
-        self.lengths: list[int] = []  # epochs of trainings that have ended
-        self.latest: EpochProgress | None = None
-
-    def on_epoch(self, progress: EpochProgress) -> None:
-        self.counted += 1
-        if self.latest is not None and progress.trial != self.latest.trial:
-            self.lengths.append(self.latest.epoch)
-            self.say(f"{self._text(self.latest)}: done")
-        self.latest = progress
-        if self.due():
-            place = self.trials.index(progress.trial.name)
-            expected = sum(self.lengths) / len(self.lengths) if self.lengths else self.plan.settings.epochs
-            left = max(expected - progress.epoch, 0) + expected * (len(self.trials) - place - 1)
-            pace = (time.monotonic() - self.begin) / self.counted
-            about = "about" if self.lengths else "at most"
-            self.show(place + min(progress.epoch / expected, 1), self._text(progress), f"{about} {duration(left * pace)} left")
-
-    def _text(self, progress: EpochProgress) -> str:
-        train_loss, val_loss, val_metric, _ = progress.row
-        losses = f"train {train_loss:.3f}, validation {val_loss:.3f} (best {progress.best_loss:.3f})"
-        place = f"{progress.trial.name} of {len(self.trials)}, epoch {progress.epoch}"
-        return f"{place}: {losses}, {self.plan.metric} {val_metric:.3f}"
-
-
-class TuningDisplay(Display):
-    """Shows the trials of a study."""
-
-    def __init__(self, trials: int) -> None:
-        super().__init__(total=trials)
-
-    def update(self, report: TrialReport) -> None:
-        loss = "cut short" if report.val_loss is None else f"validation loss {report.val_loss:.4f}"
-        best = "" if report.best_val_loss is None else f", best {report.best_val_loss:.4f}"
-        self.say(f"trial {report.number}: {loss}{best}")
-        if self.bar:
-            self.show(report.ended, f"{report.ended} trials{best}", "")
-
-
 # Results
+
+
+def number(value: float) -> str:
+    """Formats a number of any size for a person: four digits after the point, or after the first digits if it is large."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.5g}" if abs(value) >= 10 else f"{value:.4f}"
 
 
 def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     """Prints the scores of a run, per split and on average, and whether its global path is used."""
     from ..train.global_path import describe_global_path
+    from ..train.metrics import find_metric
 
     if as_json:
         print_json({**result, "run": str(folder)})
         return
-    scale, unit = (100, " %") if result["metric"] == "accuracy" else (1, "")
+    scale = find_metric(result["metric"]).scale
+    unit = " %" if scale == 100 else ""
 
     def score(value: float) -> str:
-        return f"{scale * value:.2f}" if scale > 1 else f"{value:.4f}"
+        return f"{scale * value:.2f}" if scale > 1 else number(value)
 
     title = f"{result['model']} on {result['graph']}, protocol {result['protocol']}, {result['metric']}{unit}"
     chosen, other = ("metric", "loss") if result["config"]["select"] == "metric" else ("loss", "metric")
@@ -190,33 +167,72 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
         f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
     )
     out.print(f"{seconds}; written to {escape(str(folder))}", highlight=False, soft_wrap=True)
+    command = f"phgcn explore {shlex.quote(str(folder))}"
+    out.print(f"to see what it attends to, in a browser: {escape(command)}", highlight=False, soft_wrap=True)
+
+
+def say_notes(notes: Sequence[str]) -> None:
+    """Prints what is worth telling about the file of a graph to stderr."""
+    for note in notes:
+        print(printable(note), file=sys.stderr)
 
 
 def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
-    """Prints the confusion matrix, the scores per class, what global attention attends to, and the test metric."""
-    from ..train.global_path import describe_global_path, head_medians
-
+    """Prints what the task tells of its predictions, what global attention attends to, and the metrics."""
     if as_json:
         print_json(result)
         return
-    out, names = console(), result["classes"]
-    rows = [(name, *counts) for name, counts in zip(names, result["confusion"], strict=True)]
-    out.print(table("Test nodes of all splits: class (rows) and predicted class (columns)", ("class", *names), rows))
-    scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
-    out.print(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
+    say_notes(result["notes"])
+    out = console()
+    for shown in (*_detail_tables(result), *_global_attention(result)):
+        out.print(shown, highlight=False, soft_wrap=isinstance(shown, str))
+    if "attention_error" in result:
+        out.print(_attention_error_table(result["attention_error"]))
+    others = {name: spread for name, spread in result["scores"].items() if name != result["metric"]}
+    for name, spread in others.items():
+        out.print(f"{name}: {number(spread['mean'])} ± {number(spread['std'])}", highlight=False)
+    mean, deviation, models = result["test"]["mean"], result["test"]["std"], len(result["splits"])
+    out.print(
+        f"test {result['metric']}: {number(mean)} ± {number(deviation)} over {models} models, {_where_scored(result)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _where_scored(result: dict[str, Any]) -> str:
+    if result["as_recorded"] is None:
+        return f"on the {result['nodes']:,} labelled nodes of {printable(result['graph'])}, which was not trained on"
+    return "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
+
+
+def _detail_tables(result: dict[str, Any]) -> list[Table]:
+    """Makes the tables of what a task tells: confusions, scores per class, errors."""
+    tables, names = [], result["classes"]
+    if "confusion" in result:
+        rows = [(name, *counts) for name, counts in zip(names, result["confusion"], strict=True)]
+        title = "Test nodes of all splits: class (rows) and predicted class (columns)"
+        tables.append(table(title, ("class", *names), rows))
+    if "per_class" in result:
+        scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
+        tables.append(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
+    if "errors" in result:
+        errors = [(name, number(value)) for name, value in result["errors"].items()]
+        tables.append(table("Absolute errors of test nodes of all splits", ("", "error"), errors))
+    return tables
+
+
+def _global_attention(result: dict[str, Any]) -> list[Table | str]:
+    """Makes a table of what each head attends to, and a line that sums it up; nothing of a graph that was not trained on."""
+    from ..train.global_path import describe_global_path, head_medians
+
+    if result["as_recorded"] is None:
+        return []
+    shown: list[Table | str] = []
     if heads := head_medians([row["global_attention"] for row in result["splits"]]):
         columns = ("layer", "head", "decay", "spread x decay", "nodes attended to", "share on itself", "gate")
         cells = [tuple(f"{value:.3g}" for value in row.values()) for row in heads]
-        out.print(table("Global attention, medians over nodes and splits", columns, cells, numbers_from=0))
-    out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
-    if "attention_error" in result:
-        out.print(_attention_error_table(result["attention_error"]))
-    mean, deviation = result["test"]["mean"], result["test"]["std"]
-    recorded = "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
-    out.print(
-        f"test {result['metric']}: {mean:.4f} ± {deviation:.4f} over {len(result['splits'])} models, {recorded}",
-        highlight=False,
-    )
+        shown.append(table("Global attention, medians over nodes and splits", columns, cells, numbers_from=0))
+    return [*shown, describe_global_path(result["global_path"])]
 
 
 def _attention_error_table(rows: list[dict[str, Any]]) -> Table:
@@ -235,12 +251,18 @@ def _share(value: float | None) -> str:
 
 
 def show_predictions(result: dict[str, Any], as_json: bool) -> None:
-    """Prints how many nodes each class was predicted for, and the file."""
+    """Prints how many nodes each class was predicted for, or the range of numbers, and the file."""
+    from ..files import STANDARD_OUTPUT
+
     if as_json:
         print_json(result)
         return
-    counts = ", ".join(f"{name}: {count}" for name, count in result["predicted"].items())
+    say_notes(result["notes"])
+    counts = ", ".join(f"{name}: {count:.6g}" for name, count in result["predicted"].items())
     text = f"{result['nodes']} nodes of {result['graph']} by the model of split {result['split']} ({counts})"
+    if result["file"] == STANDARD_OUTPUT:  # taken by the predictions
+        print(printable(text), file=sys.stderr)
+        return
     console().print(f"{escape(printable(text))}; written to {escape(result['file'])}", highlight=False, soft_wrap=True)
 
 
@@ -255,6 +277,33 @@ def show_tuning(result: dict[str, Any], as_json: bool) -> None:
     out.print(table(title, ("setting", "value", "varied"), rows))
     command = f"phgcn train {escape(result['source'])} --config {written}"
     out.print(f"written to {written}, for: {command}", highlight=False, soft_wrap=True)
+
+
+def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
+    """Prints the scores of runs side by side, and their differences from the best one."""
+    if as_json:
+        print_json(compared)
+        return
+    scale, unit = (100, " %") if compared["metric"] == "accuracy" else (1, "")
+    digits = 2 if scale > 1 else 4
+
+    def spread(values: dict[str, float | None]) -> str:
+        mean, deviation = values["mean"], values["std"]
+        assert mean is not None
+        return f"{scale * mean:.{digits}f}" + ("" if deviation is None else f" ± {scale * deviation:.{digits}f}")
+
+    rows = []
+    for place, row in enumerate(compared["runs"]):
+        wins = "" if row["wins"] is None or place == 0 else f"{row['wins']} of {len(row['tests'])}"
+        difference = "" if place == 0 else spread(row["difference"])
+        rows.append((row["run"], row["model"], spread(row["test"]), difference, wins, duration(row["seconds"])))
+    headings = ("run", "model", f"test{unit}", "difference", "better in", "time")
+    out = console()
+    out.print(table(f"Runs on {compared['graph']}, {compared['metric']}{unit}, the best first", headings, rows, numbers_from=2))
+    if not compared["paired"]:
+        out.print("protocols, seeds or numbers of splits differ: runs are not compared split by split", highlight=False)
+    if "file" in compared:
+        out.print(f"written to {escape(compared['file'])}", highlight=False, soft_wrap=True)
 
 
 def show_files(files: Sequence[Path], as_json: bool) -> None:

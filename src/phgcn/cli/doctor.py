@@ -17,8 +17,23 @@ AUTO_SIZES = (1_000, 100_000)
 """Numbers of points for which the choice of ``"auto"`` is shown."""
 
 
-def examine() -> dict[str, Any]:
-    """Collects versions, devices, what ``"auto"`` picks on them, folders and kernels, and runs a self-test."""
+def compile_all() -> None:
+    """Compiles all CPU kernels, for both float types, and shows how far that is."""
+    from ..kernels.warm import ROOMS, Compilation, kernels_in
+    from .display import Display
+
+    kernels = kernels_in(ROOMS)
+    with Display(total=2 * len(kernels)) as display:
+        for real in ("float32", "float64"):
+            display.compile(Compilation(kernels, real))
+
+
+def examine(gpus: bool = False) -> dict[str, Any]:
+    """Collects versions, devices, what ``"auto"`` picks on them, folders and kernels, and runs a self-test.
+
+    Args:
+        gpus (bool, optional): Also runs the self-test on every GPU, which compiles their kernels. (default: :obj:`False`)
+    """
     import platform
 
     from ..data import user_cache
@@ -27,7 +42,8 @@ def examine() -> dict[str, Any]:
     # Counted before the self-test, which compiles what is missing.
     kernel_folder = cache_folder()
     kernels_before = _count_kernels(kernel_folder)
-    tests = [_run_test(what, check) for what, check in TESTS.items()]
+    devices = ["cpu", *(_gpus() if gpus else ())]
+    tests = [_run_test(what, check, device) for device in devices for what, check in TESTS.items()]
     folders = {
         "compiled kernels": kernel_folder,
         "named graphs (PHGCN_DATA)": os.environ.get("PHGCN_DATA"),
@@ -62,13 +78,17 @@ def _list_devices() -> dict[str, int | str | None]:
     return {"cpu cores": cores, "torch threads": torch.get_num_threads(), **gpus}
 
 
-def _explain_auto() -> dict[str, str]:
-    """Explains what ``method="auto"`` picks on each device, for a small and a large graph."""
+def _gpus() -> list[str]:
     import torch
 
+    return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+
+
+def _explain_auto() -> dict[str, str]:
+    """Explains what ``method="auto"`` picks on each device, for a small and a large graph."""
     from .. import explain_method
 
-    devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    devices = ["cpu", *_gpus()]
     return {f"{n:,} points, {device}": str(explain_method(n, device=device)) for device in devices for n in AUTO_SIZES}
 
 
@@ -91,38 +111,43 @@ def _count_kernels(folder: Path) -> int:
     return sum(1 for _ in folder.rglob("*.nbc"))
 
 
-def _run_test(what: str, check: Callable[[], str]) -> dict[str, Any]:
-    """Runs a check; any error it raises is its finding."""
+def _run_test(what: str, check: Callable[[str], str], device: str) -> dict[str, Any]:
+    """Runs a check on a device; any error it raises is its finding."""
     begin = time.perf_counter()
     try:
-        finding, ok = check(), True
+        finding, ok = check(device), True
     except Exception as error:
         finding, ok = f"{type(error).__name__}: {error}", False
-    return {"what": what, "ok": ok, "found": finding, "seconds": time.perf_counter() - begin}
+    return {
+        "what": what if device == "cpu" else f"{what}, {device}",
+        "ok": ok,
+        "found": finding,
+        "seconds": time.perf_counter() - begin,
+    }
 
 
-def _test_exact() -> str:
+def _test_exact(device: str) -> str:
     """Compares exact attention by the kernels with a softmax in plain torch."""
     import torch
 
     from .. import global_attention
 
     random = torch.Generator().manual_seed(0)
-    positions, values = torch.randn(300, 4, generator=random), torch.randn(300, 8, generator=random)
+    positions, values = (torch.randn(300, width, generator=random).to(device) for width in (4, 8))
     weights = torch.softmax(-10.0 * (positions.unsqueeze(1) - positions).norm(dim=2), dim=1)
     out = global_attention(positions, values, method="exact")
     return _check_error(float((out - weights @ values).abs().max()), 1e-4)
 
 
-def _test_lattice() -> str:
+def _test_lattice(device: str) -> str:
     """Compares attention on the lattice with the exact one, and computes its gradient."""
     import torch
 
     from .. import global_attention
 
     random = torch.Generator().manual_seed(0)
-    positions = (0.3 * torch.randn(4000, 4, generator=random)).requires_grad_()
-    values = torch.randn(4000, 8, generator=random)
+    positions = (0.3 * torch.randn(4000, 4, generator=random)).to(device).requires_grad_()
+    values = torch.randn(4000, 8, generator=random).to(device)
     lattice = global_attention(positions, values, method="lattice")
     (gradient,) = torch.autograd.grad(lattice.sum(), positions)
     if not bool(gradient.isfinite().all()):
@@ -138,7 +163,7 @@ def _check_error(error: float, largest: float) -> str:
     return f"error {error:.1e}"
 
 
-def _test_training() -> str:
+def _test_training(device: str) -> str:
     """Trains a model to tell two groups of nodes apart."""
     import torch
 
@@ -149,7 +174,8 @@ def _test_training() -> str:
         y = torch.arange(100) % 2
         x = torch.randn(100, 8) + 2 * y.unsqueeze(1)
         edge_index = torch.randint(100, (2, 300))
-        model = PHGCN(8, 4, 2, heads=2, dropout=0.0)
+        x, edge_index, y = x.to(device), edge_index.to(device), y.to(device)
+        model = PHGCN(8, 4, 2, heads=2, dropout=0.0).to(device)
         optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
         losses = []
         for _ in range(30):

@@ -16,9 +16,25 @@ Changes = Annotated[
 ]
 Directed = Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, ...")]
+RunDevice = Annotated[
+    str | None, typer.Option("--device", help="Where to compute. \\[default: where the run was trained]", show_default=False)
+]
 Metric = Annotated[
-    str | None, typer.Option("--metric", help="accuracy or roc_auc. \\[default: by the graph]", show_default=False)
+    str | None,
+    typer.Option(
+        "--metric",
+        help="accuracy, roc_auc, f1 of classes; mae, rmse, r2 of numbers; f1_micro too of labels. \\[default: by the graph]",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds that a process waits for the others before it gives up.")]
+Division = Annotated[
+    str,
+    typer.Option(
+        "--division", help="How nodes are shared out among processes: contiguous, metis, or auto, metis where it is installed."
+    ),
 ]
 Split = Annotated[
     int | None, typer.Option("--split", help="Whose model. \\[default: the one with the smallest validation loss]")
 ]
+MovedGraph = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]

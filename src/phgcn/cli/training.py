@@ -2,6 +2,7 @@ r"""``phgcn train`` and ``phgcn tune``."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,9 @@ import typer
 from typer.core import TyperCommand
 
 from ..registry import DEFAULT_MODEL, find_model, model_names
+from ..text import printable
 from . import options
+from .reading import Reading, reads_graph
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
     from ..train.run import Plan, Run
     from ..train.settings import Resolved
 
-DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "splits": 10, "repeats": 1, "seed": 0}
+TIMEOUT = 300.0
+"""Seconds that a process waits for the others."""
+
+DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "repeats": 1, "seed": 0}
 
 Model = Annotated[
     str | None, typer.Option("--model", help=f"One of the models below. \\[default: {DEFAULT_MODEL}]", show_default=False)
@@ -25,7 +31,7 @@ Model = Annotated[
 Protocol = Annotated[
     str | None,
     typer.Option(
-        "--protocol", help="How nodes are split: paper, geom, balanced, official. \\[default: paper]", show_default=False
+        "--protocol", help="How nodes are split: paper, geom, balanced, official, final. \\[default: paper]", show_default=False
     ),
 ]
 
@@ -38,11 +44,15 @@ class ListsModels(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+@reads_graph
 def train(
     graph: options.Graph,
     model: Model = None,
     protocol: Protocol = None,
-    splits: Annotated[int | None, typer.Option(help="How many splits. \\[default: 10]", show_default=False)] = None,
+    splits: Annotated[
+        int | None,
+        typer.Option(help="How many splits. \\[default: 10; 3 or 1 of a large graph on a CPU]", show_default=False),
+    ] = None,
     repeats: Annotated[int | None, typer.Option(help="Trainings per split. \\[default: 1]", show_default=False)] = None,
     seed: Annotated[
         int | None, typer.Option(help="What all randomness follows from. \\[default: 0]", show_default=False)
@@ -62,14 +72,22 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard, into RUN/tensorboard.")
     ] = False,
+    division: options.Division = "auto",
+    timeout: options.Timeout = TIMEOUT,
     as_json: options.Json = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Train a model on several splits of a graph.
 
-    Without `--model` it is global-gnn, with settings that suit the graph. Prints the settings and where each comes from, then
-    the test metric of the epoch with the smallest validation loss or the best validation metric (`--set select=...`), and
-    whether global attention is used. Writes weights, curves, settings and `result.json` into a folder. A run that was cut off
-    continues with `--resume`, to the same result.
+    Without `--model` it is global-gnn, with settings that suit the graph. Says what is in the graph and what is predicted of
+    its nodes, prints the settings and where each comes from, then the test metric of the epoch with the smallest validation
+    loss or the best validation metric (`--set select=...`), and whether global attention is used. Writes weights, curves,
+    settings and `result.json` into a folder. A run that was cut off continues with `--resume`, to the same result; a finished
+    one with `--resume` and more epochs or patience.
+
+    Started by `torchrun`, several processes train on one graph, each with some of its nodes; `--division` and `--timeout` are
+    for them.
 
     Examples:
 
@@ -79,11 +97,19 @@ def train(
 
     - `phgcn train texas --out runs/texas --resume`
 
+    - `phgcn train texas --out runs/texas --resume --set epochs=2000`
+
+    - `phgcn train houses/ --task regression --id house --label price --features area,rooms,city`
+
     - `phgcn train my-graph/ --model gat --splits 3 --set heads=4 --set learning_rate=0.01`
+
+    - `torchrun --nproc-per-node=4 -m phgcn train my-graph/ --out runs/my-graph`
     """
-    from ..train import Run, find
-    from ..train.settings import Resolved, keys
-    from .display import TrainingDisplay, show_result
+    from ..distributed.launch import joined_group, launched
+    from ..train.compiling import missing_kernels
+    from .display import show_result
+    from .over_ranks import train_on_ranks
+    from .progress import TrainingDisplay
 
     options_given = {
         "model": model, "protocol": protocol, "splits": splits, "repeats": repeats, "seed": seed, "metric": metric,
@@ -92,20 +118,66 @@ def train(
     changes = list(changes or [])
     if neighbourhood is not None:
         changes.append(f"neighbourhood={neighbourhood}")
-    if resume:
-        run, data = _continued(out or _default_folder(find(graph, directed)[1], asked), graph, asked, config, changes)
-        resolved = Resolved(run.plan.settings, dict.fromkeys(keys(run.plan.model), str(run.folder / "run.json")))
-    else:
-        plan, data, resolved = _plan(graph, asked, config, changes, directed, device)
-        run = Run.create(out or _default_folder(data, asked), plan, data, _heading(plan, data, resolved))
+    if reading.given.get("split"):
+        asked = {"protocol": "official", "splits": len(reading.columns().split), **asked}
+    if launched():
+
+        def open_run(lead: bool) -> tuple[Run, Data, str]:
+            changed = (config, changes) if lead else (None, [])
+            return _open(graph, out, resume or not lead, asked, *changed, directed, device, reading)
+
+        with joined_group(device, timeout) as ranks:
+            train_on_ranks(open_run, ranks, division, tensorboard, as_json)
+        return
+    run, data, heading = _open(graph, out, resume, asked, config, changes, directed, device, reading)
     with TrainingDisplay(run.plan) as display:
-        display.say(_heading(run.plan, data, resolved))
+        display.say(heading)
         try:
+            display.compile(missing_kernels(run.plan, int(data.num_nodes)))
             result = run.train(data, display.on_epoch, tensorboard)
+            display.trial_ended()
         except KeyboardInterrupt:
             display.say(f"the same command with --out {run.folder} --resume continues")
             raise
     show_result(result, run.folder, as_json)
+
+
+def _open(
+    graph: str, out: Path | None, resume: bool, asked: dict[str, Any], config: Path | None, changes: list[str],
+    directed: bool, device: str, reading: Reading,
+) -> tuple[Run, Data, str]:  # fmt: skip
+    """Opens the run that is there, or makes one; returns its graph, and what is said before training."""
+    from ..distributed.launch import launched
+    from ..train import Run, find
+    from ..train.over_ranks import check_plan
+    from ..train.settings import Resolved, keys
+
+    if resume:
+        found = out or _default_folder(str(find(graph, directed, reading.task, reading.columns())[1].name), asked)
+        run, data = _continued(found, graph, asked, config, changes, reading)
+        resolved = Resolved(run.plan.settings, dict.fromkeys(keys(run.plan.model), str(run.folder / "run.json")))
+    else:
+        plan, data, resolved = _plan(graph, asked, config, changes, directed, device, reading)
+        if launched():
+            check_plan(plan)  # before a folder is made
+        run = Run.create(out or _default_folder(str(data.name), asked), plan, data, _heading(plan, data, resolved))
+    return run, data, f"{_describe(run.plan, data)}\n{_heading(run.plan, data, resolved)}"
+
+
+def _describe(plan: Plan, data: Data) -> str:
+    """Says what is in the graph, and what of it the model does not read."""
+    from ..data import describe_graph, known_graph
+    from ..data.summary import is_uneven
+    from ..train.run import taken_edge_values
+
+    lines, names = describe_graph(data), {"edge_weight": "edge weights", "edge_attr": "edge features"}
+    for key, name in names.items():
+        if key in data and key not in taken_edge_values(plan):
+            local = "; --set local=eda does" if plan.model == DEFAULT_MODEL else ""
+            lines.append(f"{plan.model} does not read {name} with these settings{local}")
+    if plan.settings.scaling == "none" and not known_graph(str(data.name)) and is_uneven(data):
+        lines.append("columns of features differ much in size: --set scaling=standard may help")
+    return "\n".join(map(printable, lines))
 
 
 def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
@@ -114,6 +186,8 @@ def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
     from ..train.settings import describe_sources, used
 
     lines = [f"{plan.model} on {data.name}; settings by source", *describe_sources(resolved, plan.model)]
+    trainings = f"{plan.splits} splits" + (f" x {plan.repeats} trainings" if plan.repeats > 1 else "")
+    lines.append(f"{trainings} of protocol {plan.protocol}, at most {plan.settings.epochs:,} epochs each")
     if used(plan.settings, plan.model).get("method") == "auto":
         choice = explain_method(int(data.num_nodes), plan.settings.embedding_dim, plan.device)
         lines.append(f"method = auto picks {choice}")
@@ -121,54 +195,86 @@ def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
 
 
 def _plan(
-    graph: str, asked: dict[str, Any], config: Path | None, changes: list[str], directed: bool, device: str
+    graph: str,
+    asked: dict[str, Any],
+    config: Path | None,
+    changes: list[str],
+    directed: bool,
+    device: str,
+    reading: Reading,
 ) -> tuple[Plan, Data, Resolved]:
     """Makes the plan of a new run; returns its graph and its settings with their sources too."""
     from ..data import public_masks, splits
     from ..train import Plan, find, resolve, suit_settings
-    from ..train.graph import default_metric
+    from ..train.affordable import afford
+    from ..train.graph import check_task, default_metric
     from ..train.settings import read
 
     wanted = {**DEFAULTS, **asked}
     if config is not None and "model" not in asked:
         wanted["model"] = read(config)[0] or wanted["model"]
     find_model(wanted["model"])  # before the graph is loaded
-    source, data = find(graph, directed)
-    wanted.setdefault("metric", default_metric(data))
+    source, data = find(graph, directed, reading.task, reading.columns())
+    if given := [key for key in reading.given if key != "task"]:
+        _refuse_columns(data, given[0])
+    check_task(data, data.task)
+    wanted |= {"metric": wanted.get("metric", default_metric(data)), "task": data.task, "columns": reading.columns()}
     suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
-    resolved = resolve(wanted["model"], str(data.name), config, changes, suited)
+    affordable = afford(data, device)
+    wanted.setdefault("splits", affordable.splits)
+    resolved = resolve(wanted["model"], str(data.name), config, changes, affordable.limit(suited))
     plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
     splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
     return plan, data, resolved
 
 
-def _continued(folder: Path, graph: str, asked: dict[str, Any], config: Path | None, changes: list[str]) -> tuple[Run, Data]:
-    """Opens the run that is there, and its graph; what is asked for must be what it was begun with."""
-    from ..train import Run, find, resolve
-    from ..train.graph import digest
+def _refuse_columns(data: Data, key: str) -> None:
+    """Refuses an option that names a column of a graph that is not in tables."""
+    if "feature_columns" not in data:
+        flag = "split-column" if key == "split" else key.replace("_", "-")
+        raise ValueError(f"--{flag} is given for {data.name}, which has no columns; allowed: for CSV and Parquet files")
+
+
+EXTENDED = ("epochs", "patience")
+"""Settings that a run may be given more of."""
+
+
+def _continued(
+    folder: Path, graph: str, asked: dict[str, Any], config: Path | None, changes: list[str], reading: Reading
+) -> tuple[Run, Data]:
+    """Opens the run that is there, and its graph; what is asked for must be what it was begun with, or more epochs."""
+    from ..train import Run, resolve
     from ..train.settings import used
 
     run = Run.open(folder)
-    _, data = find(graph, run.plan.directed)
-    if digest(data) != run.about["graph"]["digest"]:
+    data = run.read(graph)
+    if not run.is_own(data):
         raise ValueError(f"{folder}: was begun on another graph, {run.plan.source}")
+    if reading.task is not None:
+        asked = {**asked, "task": reading.task}
+    for key in (key for key in reading.given if key != "task"):
+        asked = {**asked, "columns": replace(run.plan.columns, **{key: getattr(reading.columns(), key)})}
     for key, value in asked.items():
         if getattr(run.plan, key) != value:
             raise ValueError(f"{folder}: was begun with {key} {getattr(run.plan, key)!r}, not {value!r}")
     if config is not None or changes:
         source = config if config is not None else folder / "config.toml"
         settings = resolve(run.plan.model, None, source, changes).settings
-        for key, value in used(settings, run.plan.model).items():
-            if getattr(run.plan.settings, key) != value:
+        changed = {k: v for k, v in used(settings, run.plan.model).items() if getattr(run.plan.settings, k) != v}
+        for key, value in changed.items():
+            if key not in EXTENDED:
                 raise ValueError(f"{folder}: was begun with {key} {getattr(run.plan.settings, key)!r}, not {value!r}")
+        if changed:
+            run.extend(**changed)
     return run, data
 
 
-def _default_folder(data: Data, asked: dict[str, Any]) -> Path:
+def _default_folder(name: str, asked: dict[str, Any]) -> Path:
     wanted = {**DEFAULTS, **asked}
-    return Path("runs") / f"{data.name}-{wanted['model']}-{wanted['protocol']}"
+    return Path("runs") / f"{name}-{wanted['model']}-{wanted['protocol']}"
 
 
+@reads_graph
 def tune(
     graph: options.Graph,
     model: Model = None,
@@ -191,11 +297,14 @@ def tune(
     directed: options.Directed = False,
     device: options.Device = "cpu",
     as_json: options.Json = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Look for good settings: heads, dropouts and learning rate.
 
     Trials are compared by validation loss; test nodes are never seen. The study is a SQLite file: run the command in
-    several terminals at once, or again another day, and all of them work on the same study. Writes `config.toml`.
+    several terminals at once, or again another day, and all of them work on the same study. Writes `config.toml`, all settings
+    but `epochs`: trials may be shorter than the training that follows.
 
     Examples:
 
@@ -206,12 +315,21 @@ def tune(
     - `phgcn train texas --config tune/texas/config.toml`
     """
     from ..train import tune as search
-    from .display import TuningDisplay, show_tuning
+    from ..train.compiling import missing_kernels
+    from ..train.tuning import check_trials, space
+    from .display import show_tuning
+    from .progress import TuningDisplay
 
     options_given = {"model": model, "protocol": protocol, "splits": splits, "seed": seed}
     asked = {key: value for key, value in options_given.items() if value is not None}
-    plan, data, _ = _plan(graph, asked, config, changes or [], directed, device)
+    if reading.given.get("split"):
+        asked = {"protocol": "official", **asked, "splits": len(reading.columns().split)}
+    plan, data, _ = _plan(graph, asked, config, changes or [], directed, device, reading)
+    check_trials(trials)
+    space(plan.model, also or [])
     folder = out or Path("tune") / f"{data.name}-{plan.model}-{plan.protocol}"
     with TuningDisplay(trials) as display:
-        result = search(folder, plan, data, trials, also or [], display.update)
+        display.say(_describe(plan, data))
+        display.compile(missing_kernels(plan, int(data.num_nodes)))
+        result = search(folder, plan, data, trials, also or [], display.update, without=("epochs",))
     show_tuning(result, as_json)

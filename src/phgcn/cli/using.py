@@ -9,33 +9,39 @@ import typer
 
 from . import options
 
-MovedGraph = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]
-
 
 def evaluate(
     run: options.RunFolder,
-    graph: MovedGraph = None,
+    graph: Annotated[
+        str | None, typer.Option("--graph", help="Another graph with labels to score, or where the run's own is now.")
+    ] = None,
     attention_error: Annotated[
         bool, typer.Option("--attention-error", help="Measure how far each method is from exact attention on its embeddings.")
     ] = False,
+    device: options.RunDevice = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compute the metrics of a run again, with a table of confusions.
+    """Compute the metrics of a run again, with a table of confusions; or score another graph.
+
+    The features and classes of another graph are matched by their names, and all of its labelled nodes are scored by the model
+    of each split.
 
     Examples:
 
     - `phgcn evaluate runs/texas`
 
+    - `phgcn evaluate runs/mine --graph new-graph/`
+
     - `phgcn evaluate runs/texas --attention-error --json`
     """
-    from ..train import Run
+    from ..train import Run, evaluate_other
     from ..train import evaluate as evaluate_run
     from .display import show_evaluation
 
-    opened = Run.open(run)
+    opened = Run.open(run, device)
     opened.result()  # raises if the run has not ended
-    data = opened.data(graph)
-    result = evaluate_run(opened, data)
+    data = opened.data() if graph is None else opened.read(graph)
+    result = evaluate_run(opened, data) if opened.is_own(data) else evaluate_other(opened, data)
     if attention_error:
         from ..train.attention_errors import attention_errors
 
@@ -46,17 +52,20 @@ def evaluate(
 def predict(
     run: options.RunFolder,
     graph: options.Graph,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The CSV to write.")] = Path("predictions.csv"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The CSV to write, - for standard output.")] = Path(
+        "predictions.csv"
+    ),
     split: options.Split = None,
     spreadsheet: Annotated[
         bool, typer.Option("--spreadsheet", help="Put ' before ids and classes that a spreadsheet would take for formulas.")
     ] = False,
+    device: options.RunDevice = None,
     as_json: options.Json = False,
 ) -> None:
-    """Predict the class of every node, of the same graph or a new one.
+    """Predict the class, the labels or the number of every node, of the same graph or a new one.
 
-    A new graph needs the same features; its nodes need no labels. The CSV holds each node's id, its class and the
-    probability of every class.
+    A new graph needs the features of the run, which are matched by their names, and no labels. The CSV holds each node's id,
+    its class or labels and the probability of every class, or its number.
 
     Examples:
 
@@ -64,11 +73,14 @@ def predict(
 
     - `phgcn predict runs/mine new-graph/ -o new.csv --split 2`
     """
+    from ..files import STANDARD_OUTPUT
     from ..train import Run
     from ..train import predict as predict_nodes
     from .display import show_predictions
 
-    show_predictions(predict_nodes(Run.open(run), graph, out, split, spreadsheet), as_json)
+    if as_json and str(out) == STANDARD_OUTPUT:
+        raise ValueError("--json and --out - are given, which both print to standard output; allowed: one of them")
+    show_predictions(predict_nodes(Run.open(run, device), graph, out, split, spreadsheet), as_json)
 
 
 def plot(
@@ -80,24 +92,31 @@ def plot(
     ] = None,
     layer: Annotated[int, typer.Option(help="The layer whose embeddings are drawn, from 0.")] = 0,
     kind: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
-    graph: MovedGraph = None,
+    graph: options.MovedGraph = None,
+    device: options.RunDevice = None,
     as_json: options.Json = False,
 ) -> None:
-    """Draw learning curves, embeddings, distances and the attention of a node.
+    """Draw learning curves, predictions beside the truth, embeddings, distances and the attention of a node.
 
     Embeddings of more than two dimensions are projected on their principal axes. Models without an embedding (gat, gcn,
-    mlp) get learning curves alone.
+    mlp) get learning curves and predictions. Of the folder of a search, made by `phgcn tune`, its history is drawn.
 
     Examples:
 
     - `phgcn plot runs/texas`
 
+    - `phgcn plot tune/texas`
+
     - `phgcn plot runs/texas --node 17 --format svg -o figures`
     """
     from ..report import plot as plot_run
+    from ..report.history import is_study, plot_study
     from ..train import Run
     from .display import show_files
 
-    opened = Run.open(run)
+    if is_study(run):
+        show_files(plot_study(run, out or run / "plots", kind), as_json)
+        return
+    opened = Run.open(run, device)
     files = plot_run(opened, lambda: opened.data(graph), out or run / "plots", split, node, layer, kind)
     show_files(files, as_json)

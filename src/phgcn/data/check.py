@@ -6,6 +6,7 @@ file, the row, the column and what is allowed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,23 @@ class ArrayGraph:
     Args:
         path (Path): The file that it was read from.
         features (numpy.ndarray or scipy.sparse.csr_matrix): One row per node, :math:`(N, F)`.
-        labels (numpy.ndarray): A class per node, -1 for an unlabelled one, :math:`(N,)`.
+        labels (numpy.ndarray): Classes, numbers or several labels per node, see :mod:`phgcn.data.labels`.
         edges (numpy.ndarray): Rows of source and target, :math:`(E, 2)`.
         masks (dict): ``train_masks``, ``val_masks``, ``test_masks``, one row per public split, :math:`(K, N)` each; empty
             without public splits.
         ids (list[str]): The names of the nodes; empty if they have none.
         classes (list[str]): The names of the classes; empty if they have none.
         names (dict): What the file calls ``features``, ``labels``, ``edges``, for messages.
+        task (str, optional): What the labels are for; :obj:`None` before it is chosen. (default: :obj:`None`)
+        reason (str): What it was chosen by.
+        edge_weight (numpy.ndarray, optional): The weight of each edge, :math:`(E,)`. (default: :obj:`None`)
+        edge_attr (numpy.ndarray, optional): The features of each edge, :math:`(E, K)`. (default: :obj:`None`)
+        feature_names (list[str]): The names of the features; empty if they have none.
+        feature_columns (list[str]): The columns of the table that they were read from; empty if there was none.
+        levels, edge_levels (dict): The categories of those columns, and of ``edge_columns``, that hold names.
+        edge_columns (list[str]): The columns that ``edge_attr`` was read from.
+        may_miss (bool): Whether NaN stands for a missing feature; else it is refused. (default: :obj:`False`)
+        notes (list[str]): What is worth telling about the file.
     """
 
     path: Path
@@ -53,6 +64,17 @@ class ArrayGraph:
     ids: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    task: str | None = None
+    reason: str = ""
+    edge_weight: Array | None = None
+    edge_attr: Array | None = None
+    feature_names: list[str] = field(default_factory=list)
+    feature_columns: list[str] = field(default_factory=list)
+    levels: dict[str, list[str]] = field(default_factory=dict)
+    edge_columns: list[str] = field(default_factory=list)
+    edge_levels: dict[str, list[str]] = field(default_factory=dict)
+    may_miss: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def name_of(self, part: str) -> str:
         """Returns what the file calls a part of the graph."""
@@ -87,10 +109,15 @@ def check_graph(graph: ArrayGraph) -> ArrayGraph:
     count = graph.features.shape[0]
     graph.labels = _check_labels(graph, count)
     graph.edges = _check_edges(graph, count)
+    for part in ("edge_weight", "edge_attr"):
+        setattr(graph, part, _check_edge_values(graph, part))
     graph.masks = _check_masks(graph, count)
     if graph.ids and len(graph.ids) != count:
         raise bad(graph.path, f"{graph.name_of('ids')} has {len(graph.ids)} entries", allowed=f"{count}, one per node")
-    for part, names in (("ids", graph.ids), ("classes", graph.classes)):
+    if graph.feature_names and len(graph.feature_names) != graph.features.shape[1]:
+        allowed = f"{graph.features.shape[1]}, one per feature"
+        raise bad(graph.path, f"{graph.name_of('feature_names')} has {len(graph.feature_names)} entries", allowed=allowed)
+    for part, names in (("ids", graph.ids), ("classes", graph.classes), ("feature_names", graph.feature_names)):
         _refuse_lone_surrogates(names, graph.path, graph.name_of(part))
         _refuse_duplicates(names, graph.path, graph.name_of(part))
     return graph
@@ -113,7 +140,7 @@ def _check_features(graph: ArrayGraph) -> Features:
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused below
         converted = features.astype(np.float32)
     flat = converted.data if sparse.issparse(converted) else converted.reshape(-1)
-    finite = np.isfinite(flat)
+    finite = ~np.isinf(flat) if graph.may_miss else np.isfinite(flat)
     if not finite.all():
         entry = int(np.argmin(finite))
         if sparse.issparse(features):
@@ -134,11 +161,61 @@ def is_number(dtype: np.dtype[Any]) -> bool:
 # Labels
 
 
-def _check_labels(graph: ArrayGraph, count: int) -> NDArray[np.int64]:
-    """Returns the labels as int64; without class names, every number up to the largest must occur."""
+def _check_labels(graph: ArrayGraph, count: int) -> Array:
+    """Returns the labels in the type of their task, which is chosen by type and shape unless it is given."""
+    labels, name = graph.labels, graph.name_of("labels")
+    several = labels.ndim == 2 and labels.shape[1] > 1
+    if labels.shape != (count,) and not (several and len(labels) == count):
+        raise bad(graph.path, f"{name} has shape {labels.shape}", allowed=f"({count},), one per node, or ({count}, labels)")
+    if graph.task is None:
+        graph.task = "multilabel" if several else "regression" if labels.dtype.kind == "f" else "classification"
+        if graph.task == "regression" and _all_whole(labels):
+            allowed = "integers for classes; with decimals, or with --task regression, they are numbers"
+            raise bad(graph.path, f"{name} is {labels.dtype}", allowed=allowed)
+        graph.reason = f"labels are {_REASONS[graph.task]}"
+    elif (graph.task == "multilabel") != several:
+        raise bad(graph.path, f"{name} has shape {labels.shape}", allowed=f"that of labels for {graph.task}")
+    return _LABELS[graph.task](graph, count)
+
+
+def _all_whole(labels: Array) -> bool:
+    known = labels[np.isfinite(labels)]
+    return bool((known == np.floor(known)).all())
+
+
+def _check_numbers(graph: ArrayGraph, count: int) -> NDArray[np.float32]:
+    """Returns labels that are numbers as float32, NaN for a node without one."""
+    labels, name = graph.labels, graph.name_of("labels")
+    if not is_number(labels.dtype):
+        raise bad(graph.path, f"{name} is {labels.dtype}", allowed="integers or floats")
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused below
+        numbers = labels.astype(np.float32)
+    if np.isinf(numbers).any():
+        row = int(np.argmax(np.isinf(numbers)))
+        raise bad(graph.path, f"{name} is {short(labels[row])}", row=row, allowed="finite float32 numbers")
+    return numbers
+
+
+def _check_sets(graph: ArrayGraph, count: int) -> NDArray[np.float32]:
+    """Returns several labels per node as 0 and 1, float32, a row of NaN for a node without any knowledge."""
+    labels, name = graph.labels, graph.name_of("labels")
+    if not is_number(labels.dtype):
+        raise bad(graph.path, f"{name} is {labels.dtype}", allowed="bool, or 0 and 1")
+    sets = labels.astype(np.float32)
+    wrong = (sets != 0) & (sets != 1) & ~np.isnan(sets).all(axis=1, keepdims=True)
+    if wrong.any():
+        row, column = divmod(int(np.argmax(wrong)), sets.shape[1])
+        allowed = "0 or 1, or NaN in all of a row"
+        raise bad(graph.path, f"{name} is {short(labels[row, column])}", row=row, column=column, allowed=allowed)
+    if graph.classes and len(graph.classes) != sets.shape[1]:
+        allowed = f"{len(graph.classes)}, the number of {graph.name_of('classes')}"
+        raise bad(graph.path, f"{name} has {sets.shape[1]} columns", allowed=allowed)
+    return sets
+
+
+def _check_classes(graph: ArrayGraph, count: int) -> NDArray[np.int64]:
+    """Returns classes as int64; without class names, every number up to the largest must occur."""
     labels, name, path = graph.labels, graph.name_of("labels"), graph.path
-    if labels.shape != (count,):
-        raise bad(path, f"{name} has shape {labels.shape}", allowed=f"({count},), one per node")
     if labels.dtype.kind not in "iu":
         raise bad(path, f"{name} is {labels.dtype}", allowed="integers")
     if count and int(labels.max()) >= count and not graph.classes:  # this refuses numbers beyond int64 too
@@ -162,6 +239,14 @@ def _check_labels(graph: ArrayGraph, count: int) -> NDArray[np.int64]:
     return labels
 
 
+_LABELS: dict[str, Callable[[ArrayGraph, int], Array]] = {
+    "classification": _check_classes,
+    "regression": _check_numbers,
+    "multilabel": _check_sets,
+}
+_REASONS = {"classification": "whole numbers", "regression": "numbers with decimals", "multilabel": "several columns"}
+
+
 # Edges
 
 
@@ -178,6 +263,25 @@ def _check_edges(graph: ArrayGraph, count: int) -> NDArray[np.int64]:
         row, column = divmod(int(np.argmax(outside)), 2)
         raise bad(path, f"{name} is {edges[row, column]}", row=row, column=column, allowed=f"0 to {count - 1}, the nodes")
     return np.ascontiguousarray(edges, dtype=np.int64)
+
+
+def _check_edge_values(graph: ArrayGraph, part: str) -> NDArray[np.float32] | None:
+    """Returns weights (E,) or features (E, K) of edges as float32, all finite."""
+    values, name, edges = getattr(graph, part), graph.name_of(part), len(graph.edges)
+    if values is None:
+        return None
+    shape, wanted = values.shape, f"({edges},)" if part == "edge_weight" else f"({edges}, features)"
+    if values.ndim != (1 if part == "edge_weight" else 2) or len(values) != edges or 0 in shape[1:]:
+        raise bad(graph.path, f"{name} has shape {shape}", allowed=f"{wanted}, one row per edge")
+    if not is_number(values.dtype):
+        raise bad(graph.path, f"{name} is {values.dtype}", allowed="bool, integers or floats")
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused below
+        converted: NDArray[np.float32] = values.astype(np.float32)
+    finite = np.isfinite(converted).all(axis=tuple(range(1, values.ndim)))
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise bad(graph.path, f"{name} is {short(values[row].tolist())}", row=row, allowed="finite float32 numbers")
+    return converted
 
 
 # Masks

@@ -33,7 +33,7 @@ def download(known: KnownGraph, root: Path, cache: Path) -> Path:
     try:
         write_npz(cache / known.file, graph)
     except OSError as error:
-        what = f"the downloaded graph cannot be kept ({error.strerror})"
+        what = f"the downloaded graph {error.strerror}"
         raise bad(cache / known.file, what, allowed="a folder that can be written, by XDG_CACHE_HOME") from error
     return cache / known.file
 

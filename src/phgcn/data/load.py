@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
 
-from .check import UNLABELLED, ArrayGraph, Features, GraphFileError, bad, check_graph
+from .check import UNLABELLED, Array, ArrayGraph, Features, GraphFileError, bad, check_graph
+from .columns import Columns
+from .labels import TASKS
 from .names import GRAPHS, KnownGraph, known_graph, similar_names
 from .npz import read_npz, write_npz
+from .summary import summarise_graph
 from .tables import SUFFIXES, read_tables, table_pair
 
 if TYPE_CHECKING:
@@ -33,7 +36,13 @@ NameOrPath = str | Path | tuple[str | Path, str | Path]
 
 
 def load_graph(
-    name_or_path: NameOrPath, root: str | Path | None = None, *, directed: bool = False, max_gb: float | None = None
+    name_or_path: NameOrPath,
+    root: str | Path | None = None,
+    *,
+    directed: bool = False,
+    max_gb: float | None = None,
+    task: str | None = None,
+    columns: Columns | None = None,
 ) -> Data:
     r"""Loads a graph known by name, or one of your own.
 
@@ -50,18 +59,40 @@ def load_graph(
             of self-loops and duplicates. (default: :obj:`False`)
         max_gb (float, optional): Refuses an ``.npz`` file that unpacks to more gigabytes than this. (default: :obj:`None`,
             ``$PHGCN_MAX_GB``, else half of the machine's memory)
+        task (str, optional): What labels are read for: ``"classification"``, ``"regression"`` or ``"multilabel"``. (default:
+            :obj:`None`, what they look like)
+        columns (Columns, optional): Which columns of tables are what; ``label=None`` reads no labels, of other files too.
+            (default: :obj:`None`, ``id``, ``label``, ``source``, ``target``, and features)
 
     Returns:
-        ``x`` (float32; sparse CSR where few features are not zero), ``y`` (int64, -1 for an unlabelled node),
-        ``edge_index``, ``num_nodes``, ``num_classes``, ``name``, ``node_id`` and ``classes`` (lists of names, numbers as text
-        where the file has none), and, where the file has public splits, ``train_mask``, ``val_mask`` and ``test_mask`` of
-        shape :math:`(N, K)`.
+        ``x`` (float32, NaN for a missing number of a table; sparse CSR where few features are not zero), ``y`` (see
+        :mod:`phgcn.data.labels`; int64 and -1 for an unlabelled node if the task is classification), ``edge_index``,
+        ``num_nodes``, ``num_classes``, ``name``, ``task`` and ``task_reason``, ``node_id`` and ``classes`` (lists of names,
+        numbers as text where the file has none), ``summary`` and ``notes`` (see :func:`phgcn.data.describe_graph`).  Where the
+        file has them: ``edge_weight`` :math:`(E,)`, ``edge_attr`` :math:`(E, K)` (means, where several rows are one edge),
+        ``feature_names``, ``feature_columns`` and ``feature_levels`` (the columns of a table, and the categories of those that
+        hold names), ``edge_table`` (the same of edges), ``train_mask``, ``val_mask`` and ``test_mask`` of shape :math:`(N, K)`.
 
     Raises:
         GraphFileError: The file is missing, damaged or wrong; one line names file, row and column.
     """
-    name, graph = _read(name_or_path, root, max_gb)
+    if task not in (None, *TASKS):
+        raise ValueError(f"task is {task!r}; allowed: {', '.join(TASKS)}")
+    name, graph = _read(name_or_path, root, ReadOptions(max_gb, task, columns or Columns()))
     return to_data(graph, name, directed=directed)
+
+
+class ReadOptions(NamedTuple):
+    """How a graph is read, see :func:`load_graph`."""
+
+    max_gb: float | None = None
+    task: str | None = None
+    columns: Columns = Columns()
+
+    @property
+    def labels(self) -> bool:
+        """Whether labels are read."""
+        return self.columns.label is not None
 
 
 def save_graph(data: Data, path: str | Path) -> None:
@@ -101,40 +132,41 @@ def graph_file(known: KnownGraph, root: str | Path | None = None) -> Path | None
     return None
 
 
-def _read(name_or_path: NameOrPath, root: str | Path | None, max_gb: float | None) -> tuple[str, ArrayGraph]:
+def _read(name_or_path: NameOrPath, root: str | Path | None, options: ReadOptions) -> tuple[str, ArrayGraph]:
     """Reads a graph; returns its name and arrays."""
     if not isinstance(name_or_path, (str, os.PathLike)) and not (isinstance(name_or_path, tuple) and len(name_or_path) == 2):
         raise ValueError(f"name_or_path is {name_or_path!r}; allowed: a name, a path, or a tuple of two paths")
     if isinstance(name_or_path, tuple):
         edges, nodes = (Path(path) for path in name_or_path)
-        return nodes.stem, read_tables(edges, nodes)
+        return nodes.stem, read_tables(edges, nodes, options.columns, options.task)
     known = known_graph(str(name_or_path))
     if known:
-        return known.name, read_known(known, root, max_gb)
+        return known.name, read_known(known, root, options)
     path = Path(name_or_path)
     if not path.exists():
         raise _missing(path)
-    return _name_of(path), read_file(path, max_gb)
+    return _name_of(path), read_file(path, options)
 
 
-def read_known(known: KnownGraph, root: str | Path | None = None, max_gb: float | None = None) -> ArrayGraph:
+def read_known(known: KnownGraph, root: str | Path | None = None, options: ReadOptions = ReadOptions()) -> ArrayGraph:  # noqa: B008
     """Reads the arrays of a known graph, downloading it first if no file is here."""
     from .download import download
 
-    return read_npz(graph_file(known, root) or download(known, graph_root(root), user_cache()), max_gb)
+    path = graph_file(known, root) or download(known, graph_root(root), user_cache())
+    return read_npz(path, options.max_gb, options.task, options.labels)
 
 
-def read_file(path: Path, max_gb: float | None = None) -> ArrayGraph:
+def read_file(path: Path, options: ReadOptions = ReadOptions()) -> ArrayGraph:  # noqa: B008
     """Reads the arrays of a graph file or folder; the end of its name tells the format."""
     suffix = path.suffix.lower()
     if path.is_dir() or suffix in SUFFIXES:
-        return read_tables(*table_pair(path))
+        return read_tables(*table_pair(path), options.columns, options.task)
     if suffix == ".npz":
-        return read_npz(path, max_gb)
+        return read_npz(path, options.max_gb, options.task, options.labels)
     if suffix in SAVED:
         from .saved import read_saved
 
-        return read_saved(path)
+        return read_saved(path, options.task, options.labels)
     raise bad(path, f"files of kind {suffix!r} are not read", allowed=FORMATS)
 
 
@@ -160,27 +192,61 @@ def _missing(path: Path) -> GraphFileError:
 def to_data(graph: ArrayGraph, name: str, *, directed: bool = False) -> Data:
     """Converts arrays to a ``Data``; see :func:`load_graph` for its attributes."""
     from torch_geometric.data import Data
-    from torch_geometric.utils import remove_self_loops, to_undirected
 
     count = graph.features.shape[0]
-    edge_index = torch.from_numpy(np.ascontiguousarray(graph.edges.T))
-    if not directed:
-        edge_index = to_undirected(remove_self_loops(edge_index)[0], num_nodes=count)
-    data = Data(x=features_tensor(graph.features), y=torch.from_numpy(graph.labels), edge_index=edge_index)
+    edge_index, edge_values = _edge_tensors(graph, directed)
+    data = Data(x=features_tensor(graph.features), y=torch.from_numpy(graph.labels), edge_index=edge_index, **edge_values)
     for mask, rows in graph.masks.items():
         data[mask.removesuffix("s")] = torch.from_numpy(np.ascontiguousarray(rows.T))
-    classes = graph.classes or [str(number) for number in range(int(graph.labels.max(initial=UNLABELLED)) + 1)]
+    classes = graph.classes or [str(number) for number in range(_count_classes(graph.labels))]
     data.num_nodes, data.num_classes, data.name = count, len(classes), name
     data.node_id = graph.ids or [str(number) for number in range(count)]
     data.classes = classes
+    data.task, data.task_reason, data.notes = graph.task, graph.reason, graph.notes
+    data.summary = summarise_graph(graph, edge_index, directed)
+    names: dict[str, Any] = {
+        "feature_names": graph.feature_names,
+        "feature_columns": graph.feature_columns,
+        "feature_levels": graph.levels,
+        "edge_table": {"columns": graph.edge_columns, "levels": graph.edge_levels} if graph.edge_columns else None,
+    }
+    for name, value in names.items():
+        if value:
+            data[name] = value
     return data
 
 
+def _count_classes(labels: Array) -> int:
+    """Counts classes by the largest number, or the columns of several labels per node; numbers have none."""
+    if labels.ndim == 2:
+        return int(labels.shape[1])
+    return int(labels.max(initial=UNLABELLED)) + 1 if labels.dtype.kind == "i" else 0
+
+
+def _edge_tensors(graph: ArrayGraph, directed: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    """Returns the edges (2, E), and their weights and features where there are any: of edges made undirected their means."""
+    from torch_geometric.utils import to_undirected
+
+    edge_index = torch.from_numpy(np.ascontiguousarray(graph.edges.T))
+    present = {"edge_weight": graph.edge_weight, "edge_attr": graph.edge_attr}
+    values = {name: torch.from_numpy(array) for name, array in present.items() if array is not None}
+    if directed:
+        return edge_index, values
+    kept, count = edge_index[0] != edge_index[1], graph.features.shape[0]
+    if not values:
+        return to_undirected(edge_index[:, kept], num_nodes=count), {}
+    given = [value[kept] for value in values.values()]
+    edge_index, means = to_undirected(edge_index[:, kept], given, num_nodes=count, reduce="mean")
+    return edge_index, dict(zip(values, means, strict=True))
+
+
 def features_tensor(features: Features) -> Tensor:
-    """Converts features (N, F) to a dense tensor, or to a sparse CSR one where that is faster to multiply by a matrix."""
+    """Converts features (N, F) to a dense tensor, or to a sparse CSR one where that is faster to multiply by a matrix and no
+    number is missing."""
     rows, columns = features.shape
     stored = features.nnz if sparse.issparse(features) else int(np.count_nonzero(features))
-    if columns < MIN_SPARSE_FEATURES or stored > MAX_SPARSE_DENSITY * rows * columns:
+    gaps = bool(np.isnan(features.data if sparse.issparse(features) else features).any())
+    if columns < MIN_SPARSE_FEATURES or stored > MAX_SPARSE_DENSITY * rows * columns or gaps:
         dense = features.toarray() if sparse.issparse(features) else features
         return torch.from_numpy(np.ascontiguousarray(dense))
     return csr_tensor(features)

@@ -2,9 +2,11 @@ r"""Reads and writes graphs as ``.npz`` files without pickles: the format of ``d
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import struct
+import warnings
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,11 +16,21 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from ..files import replacing
 from .check import MASKS, UNLABELLED, Array, ArrayGraph, Features, GraphFileError, bad, check_graph, is_number, short
 
 CSR = ("features_indptr", "features_indices", "features_shape")
-KEYS = (*CSR, "features_data", "node_features", "node_labels", "edges", *MASKS, "unlabelled_nodes", "node_ids", "class_names")
-NAMES = {"labels": "node_labels", "ids": "node_ids", "classes": "class_names"}
+KEYS = (
+    *CSR, "features_data", "node_features", "node_labels", "edges", *MASKS, "unlabelled_nodes", "node_ids", "class_names",
+    "feature_names", "edge_weights", "edge_features",
+)  # fmt: skip
+NAMES = {
+    "labels": "node_labels", "ids": "node_ids", "classes": "class_names", "edge_weight": "edge_weights",
+    "edge_attr": "edge_features",
+}  # fmt: skip
+
+CLOSE = 0.75
+"""How similar an unknown key is to a known one, from 0 to 1, that is taken for a slip of the pen."""
 
 DAMAGE = (
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, NotImplementedError, MemoryError, OverflowError,
@@ -33,16 +45,30 @@ MEMORY_SHARE = 0.5
 """Share of the machine's memory that a file may unpack to, unless told otherwise."""
 
 
-def read_npz(path: Path, max_gb: float | None = None) -> ArrayGraph:
-    """Reads and checks the graph in an ``.npz`` file; refuses one that unpacks to more than ``max_gb``."""
-    arrays = _read_arrays(path, size_limit(max_gb))
+def read_npz(path: Path, max_gb: float | None = None, task: str | None = None, labels: bool = True) -> ArrayGraph:
+    """Reads and checks the graph in an ``.npz`` file.
+
+    Args:
+        path (Path): The file.
+        max_gb (float, optional): Refuses a file that unpacks to more gigabytes. (default: :obj:`None`, see
+            :func:`size_limit`)
+        task (str, optional): What labels are for. (default: :obj:`None`, what their type and shape say)
+        labels (bool, optional): Whether there must be labels; without, nodes have none. (default: :obj:`True`)
+    """
+    arrays, notes = _read_arrays(path, size_limit(max_gb), labels)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
     features, features_name = _find_features(path, arrays)
-    labels = _mark_unlabelled(path, arrays["node_labels"], arrays.get("unlabelled_nodes"))
+    y = arrays["node_labels"] if labels else np.full(features.shape[:1], UNLABELLED)
+    if labels and task == "regression" and y.dtype.kind in "iu":
+        y = y.astype(np.float64)
     graph = ArrayGraph(
-        path, features, labels, arrays["edges"],
+        path, features, _mark_unlabelled(path, y, arrays.get("unlabelled_nodes")) if labels else y, arrays["edges"],
         {name: arrays[name] for name in MASKS if name in arrays},
         _strings(path, arrays, "node_ids"), _strings(path, arrays, "class_names"),
-        {**NAMES, "features": features_name},
+        {**NAMES, "features": features_name}, task if labels else "classification",
+        edge_weight=arrays.get("edge_weights"), edge_attr=arrays.get("edge_features"),
+        feature_names=_strings(path, arrays, "feature_names"), notes=notes,
     )  # fmt: skip
     return check_graph(graph)
 
@@ -83,20 +109,21 @@ def _check_header(path: Path, archive: Any, key: str) -> None:
         raise bad(path, f"{key} has shape {short(shape)} but {stored} bytes", allowed="as many numbers as its shape says")
 
 
-def _read_arrays(path: Path, limit: float) -> dict[str, Array]:
-    """Reads all arrays of the file; refuses pickled ones and unknown keys."""
+def _read_arrays(path: Path, limit: float, labels: bool) -> tuple[dict[str, Array], list[str]]:
+    """Reads the arrays of the file that have a known key, refuses pickled ones, and says which keys are not read."""
     try:
         archive = np.load(path, allow_pickle=False)
     except DAMAGE as error:
         raise bad(path, f"this is no .npz file, or a damaged one ({_reason(error)})") from None
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise bad(path, "this is a single array", allowed="an .npz file with several")
-    arrays = {}
+    arrays, unknown = {}, [key for key in archive.files if key not in KEYS]
     with archive:
         _check_size(path, archive, limit)
         for key in archive.files:
-            if key not in KEYS:
-                raise bad(path, f"key {short(key)} is not known", allowed=", ".join(KEYS))
+            if key in unknown:
+                _refuse_slip(path, key)
+                continue
             try:
                 _check_header(path, archive, key)
                 arrays[key] = archive[key]
@@ -106,10 +133,17 @@ def _read_arrays(path: Path, limit: float) -> dict[str, Array]:
                 if "allow_pickle" in str(error):
                     raise bad(path, f"{key} holds pickled objects", allowed="plain arrays") from None
                 raise bad(path, f"{key} is damaged ({_reason(error)})") from None
-    for key in ("node_labels", "edges"):
+    for key in ("node_labels", "edges") if labels else ("edges",):
         if key not in arrays:
             raise bad(path, f"key {key} is missing", allowed=", ".join(KEYS))
-    return arrays
+    return arrays, [f"{path.name}: keys left out, as they are not known: {short(', '.join(unknown))}"] if unknown else []
+
+
+def _refuse_slip(path: Path, key: str) -> None:
+    """Refuses an unknown key that is spelled nearly like a known one."""
+    similar = difflib.get_close_matches(key.lower(), KEYS, n=1, cutoff=CLOSE)
+    if similar:
+        raise bad(path, f"key {short(key)} is not known (did you mean {similar[0]}?)", allowed=", ".join(KEYS))
 
 
 def _reason(error: Exception) -> str:
@@ -183,24 +217,25 @@ def _refuse_duplicates(path: Path, matrix: sparse.csr_matrix) -> None:
 
 
 def _mark_unlabelled(path: Path, labels: Array, unlabelled: Array | None) -> Array:
-    """Sets the labels of unlabelled nodes to -1; the file has any class there.  Labels of a wrong type are returned as they
-    are, for :func:`check_graph` to refuse."""
+    """Removes the labels of unlabelled nodes, where the file has any value.  Labels of a wrong type are returned as they are,
+    for :func:`check_graph` to refuse."""
     if labels.dtype.kind in "iu" and labels.ndim == 1:
         out_of_range = (labels < 0) | (labels > np.iinfo(np.int64).max)
         if out_of_range.any():
             row = int(np.argmax(out_of_range))
             allowed = "0, 1, 2, ...; nodes without a label are listed in unlabelled_nodes"
             raise bad(path, f"node_labels is {labels[row]}", row=row, allowed=allowed)
-        if unlabelled is None:
-            return labels
-        if unlabelled.ndim != 1 or unlabelled.dtype.kind not in "iu":
-            raise bad(path, f"unlabelled_nodes is {unlabelled.dtype} {unlabelled.shape}", allowed="integers, one dimension")
-        outside = (unlabelled < 0) | (unlabelled >= len(labels))
-        if outside.any():
-            row = int(np.argmax(outside))
-            raise bad(path, f"unlabelled_nodes is {unlabelled[row]}", row=row, allowed=f"0 to {len(labels) - 1}")
-        labels = labels.astype(np.int64)
-        labels[unlabelled.astype(np.int64)] = UNLABELLED
+    if unlabelled is None or not is_number(labels.dtype) or labels.ndim not in (1, 2):
+        return labels
+    if unlabelled.ndim != 1 or unlabelled.dtype.kind not in "iu":
+        raise bad(path, f"unlabelled_nodes is {unlabelled.dtype} {unlabelled.shape}", allowed="integers, one dimension")
+    outside = (unlabelled < 0) | (unlabelled >= len(labels))
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise bad(path, f"unlabelled_nodes is {unlabelled[row]}", row=row, allowed=f"0 to {len(labels) - 1}")
+    classes = labels.ndim == 1 and labels.dtype.kind in "iu"
+    labels = labels.astype(np.int64 if classes else np.float64)
+    labels[unlabelled.astype(np.int64)] = UNLABELLED if classes else np.nan
     return labels
 
 
@@ -215,8 +250,8 @@ def _strings(path: Path, arrays: dict[str, Array], key: str) -> list[str]:
 
 
 def write_npz(path: Path, graph: ArrayGraph) -> None:
-    """Writes a graph to a temporary file and renames that, so that no half-written file remains."""
-    arrays: dict[str, Any] = {"node_labels": np.maximum(graph.labels, 0), "edges": graph.edges, **graph.masks}
+    """Writes a graph, so that no half-written file remains."""
+    arrays: dict[str, Any] = {"edges": graph.edges, **graph.masks, **_label_arrays(graph.labels)}
     if sparse.issparse(graph.features):
         matrix = graph.features
         arrays["features_indptr"] = matrix.indptr.astype(np.int64)
@@ -226,18 +261,17 @@ def write_npz(path: Path, graph: ArrayGraph) -> None:
             arrays["features_data"] = matrix.data
     else:
         arrays["node_features"] = graph.features
-    unlabelled = np.flatnonzero(graph.labels == UNLABELLED)
-    if len(unlabelled):
-        arrays["unlabelled_nodes"] = unlabelled
-    if graph.ids:
-        arrays["node_ids"] = np.array(graph.ids, dtype=np.str_)
-    if graph.classes:
-        arrays["class_names"] = np.array(graph.classes, dtype=np.str_)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    names = {"node_ids": graph.ids, "class_names": graph.classes, "feature_names": graph.feature_names}
+    arrays |= {key: np.array(texts, dtype=np.str_) for key, texts in names.items() if texts}
+    values = {"edge_weights": graph.edge_weight, "edge_features": graph.edge_attr}
+    arrays |= {key: array for key, array in values.items() if array is not None}
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def _label_arrays(labels: Array) -> dict[str, Array]:
+    """Returns the labels as a file holds them: any class or number for nodes without a label, which are listed."""
+    missing = labels == UNLABELLED if labels.dtype.kind == "i" else np.isnan(labels)
+    unlabelled = np.flatnonzero(missing if labels.ndim == 1 else missing.any(axis=1))
+    kept = np.where(missing, 0, labels).astype(bool if labels.ndim == 2 else labels.dtype)
+    return {"node_labels": kept, **({"unlabelled_nodes": unlabelled} if len(unlabelled) else {})}

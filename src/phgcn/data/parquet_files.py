@@ -2,38 +2,45 @@ r"""Reads the edge and node tables of a graph from Parquet files, through pyarro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .cells import FeatureTable, one_column
 from .check import bad, short
-from .tables import EDGE_COLUMNS, NODE_COLUMNS, Edges, Nodes, feature_columns
+from .columns import Columns
+from .tables import Edges, Nodes, edge_header, node_header
 
 if TYPE_CHECKING:
     import pyarrow
 
 
-def read_edges(path: Path) -> Edges:
+def read_edges(path: Path, columns: Columns) -> Edges:
     """Reads the edge table."""
     table = _read_table(path)
-    feature_columns(path, table.column_names, EDGE_COLUMNS, None)
-    source, target = (_texts(path, table, name) for name in EDGE_COLUMNS)
-    return Edges(path, source, target, np.arange(table.num_rows))
+    names = table.column_names
+    places = edge_header(path, names, columns, None)
+    source, target = (_texts(path, table, names[place]) for place in (places.source, places.target))
+    features = _features(path, table, [names[place] for place in places.features], list(columns.edge_levels))
+    return Edges(path, source, target, features, np.arange(table.num_rows))
 
 
-def read_nodes(path: Path) -> Nodes:
+def read_nodes(path: Path, columns: Columns) -> Nodes:
     """Reads the node table."""
     table = _read_table(path)
-    names = feature_columns(path, table.column_names, NODE_COLUMNS, None)
+    names = table.column_names
+    places = node_header(path, names, columns, None)
     if table.num_rows == 0:
         raise bad(path, "there are no rows", allowed="at least one node")
-    features = np.empty((table.num_rows, len(names)), np.float32)
-    for column, name in enumerate(names):
-        features[:, column] = _numbers(path, table, name)
-    ids, labels = _texts(path, table, "id"), _texts(path, table, "label")
-    return Nodes(path, ids, labels, features, np.arange(table.num_rows))
+    ids, rows = _texts(path, table, names[places.id]), np.arange(table.num_rows)
+    labels = [""] * table.num_rows if places.label is None else _texts(path, table, names[places.label], decimals=True)
+    categorical = (*columns.categorical, *columns.levels)
+    features = _features(path, table, [names[place] for place in places.features], categorical)
+    splits = {names[place]: _texts(path, table, names[place]) for place in places.splits}
+    return Nodes(path, ids, labels, features, splits, rows, ".", places.left_out)
 
 
 def _read_table(path: Path) -> pyarrow.Table:
@@ -49,19 +56,21 @@ def _read_table(path: Path) -> pyarrow.Table:
         raise bad(path, f"this is no Parquet file, or a damaged one ({short(reason)})") from None
 
 
-def _texts(path: Path, table: pyarrow.Table, name: str) -> list[str]:
-    """Converts a column of ids or labels to text; an empty cell to an empty text."""
+def _texts(path: Path, table: pyarrow.Table, name: str, decimals: bool = False) -> list[str]:
+    """Converts a column of ids, labels or names to text; an empty cell to an empty text.  Floats must be whole numbers, which
+    pandas writes so where cells are empty, unless ``decimals`` are allowed."""
     import pyarrow
     from pyarrow import compute
 
     column = _decode(table[name])
-    if pyarrow.types.is_floating(column.type):  # pandas writes integers with empty cells as floats
+    if pyarrow.types.is_floating(column.type):
         column = compute.if_else(compute.is_nan(column), None, column)
         whole = compute.fill_null(compute.equal(compute.round(column), column), True)
-        if not compute.all(whole, min_count=0).as_py():
+        if compute.all(whole, min_count=0).as_py():
+            column = column.cast(pyarrow.int64())
+        elif not decimals:
             row = compute.index(whole, False).as_py()
             raise bad(path, f"{name} is {short(column[row].as_py())}", row=row, column=name, allowed="text or integers")
-        column = column.cast(pyarrow.int64())
     try:
         texts = column.cast(pyarrow.string()).fill_null("").to_pylist()
     except pyarrow.ArrowException:
@@ -81,21 +90,40 @@ def _decode(column: pyarrow.ChunkedArray) -> pyarrow.Array:
     return joined.dictionary_decode() if pyarrow.types.is_dictionary(joined.type) else joined
 
 
-def _numbers(path: Path, table: pyarrow.Table, name: str) -> NDArray[np.float32]:
-    """Converts a column of features to float32, (rows,); refuses empty cells and numbers that are not finite."""
+def _features(path: Path, table: pyarrow.Table, names: list[str], categorical: Sequence[str]) -> FeatureTable:
+    """Reads columns of features: of numbers, or of texts as the cells of a CSV file."""
+    number_names, numbers = [], []
+    texts: dict[str, list[str]] = {}
+    for name in names:
+        values = None if name in categorical else _numbers(path, table, name)
+        if values is None:
+            rows = np.arange(table.num_rows)
+            read = one_column(path, name, _texts(path, table, name, decimals=True), rows, categorical)
+            texts |= read.texts
+            values = read.numbers[:, 0] if read.number_names else None
+        if values is not None:
+            number_names.append(name)
+            numbers.append(values)
+    matrix = np.stack(numbers, axis=1) if numbers else np.empty((table.num_rows, 0), np.float32)
+    return FeatureTable(names, number_names, matrix, texts)
+
+
+def _numbers(path: Path, table: pyarrow.Table, name: str) -> NDArray[np.float32] | None:
+    """Converts a column of numbers to float32, (rows,), NaN for an empty cell; :obj:`None` if it is of texts."""
     import pyarrow
 
-    column, shown = _decode(table[name]), short(name)
-    is_number = (pyarrow.types.is_integer, pyarrow.types.is_floating, pyarrow.types.is_boolean)
-    if not any(test(column.type) for test in is_number):
-        raise bad(path, f"the feature is of type {column.type}", column=shown, allowed="bool, integers or floats")
-    if column.null_count:
-        row = column.is_null().to_pylist().index(True)
-        raise bad(path, "the feature is empty", row=row, column=shown, allowed="a number")
+    column, shown, types = _decode(table[name]), short(name), pyarrow.types
+    if types.is_string(column.type) or types.is_large_string(column.type) or types.is_null(column.type):
+        return None
+    if not any(test(column.type) for test in (types.is_integer, types.is_floating, types.is_boolean)):
+        raise bad(path, f"the feature is of type {column.type}", column=shown, allowed="bool, integers, floats or text")
+    if types.is_boolean(column.type):
+        column = column.cast(pyarrow.int8())
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused below
-        values: NDArray[np.float32] = column.to_numpy(zero_copy_only=False).astype(np.float32)
-    finite = np.isfinite(values)
-    if not finite.all():
-        row = int(np.argmin(finite))
+        wide = column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+        values: NDArray[np.float32] = wide.astype(np.float32)
+    infinite = np.isinf(values)
+    if infinite.any():
+        row = int(np.argmax(infinite))
         raise bad(path, f"the feature is {values[row]}", row=row, column=shown, allowed="finite float32 numbers")
     return values

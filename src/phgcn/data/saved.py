@@ -17,11 +17,18 @@ from .check import Array, ArrayGraph, Features, GraphFileError, bad, check_graph
 
 MASK_NAMES = {"train_masks": "train_mask", "val_masks": "val_mask", "test_masks": "test_mask"}
 NAMES = {"features": "x", "labels": "y", "edges": "edge_index", "ids": "node_id", **MASK_NAMES}
+OPTIONAL = ("edge_weight", "edge_attr", *MASK_NAMES.values())
 
 
-def read_saved(path: Path) -> ArrayGraph:
-    """Reads and checks the graph in a file written by :func:`torch.save`."""
-    return check_graph(from_mapping(path, _load(path)))
+def read_saved(path: Path, task: str | None = None, labels: bool = True) -> ArrayGraph:
+    """Reads and checks the graph in a file written by :func:`torch.save`; ``task`` and ``labels`` as in
+    :func:`phgcn.data.npz.read_npz`."""
+    content = _load(path)
+    if not labels:
+        content["y"] = torch.full((len(content["x"]) if isinstance(content.get("x"), Tensor) else 0,), -1)
+    graph = from_mapping(path, content)
+    graph.task = task if labels else "classification"
+    return check_graph(graph)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -58,9 +65,9 @@ def _load_error(path: Path, error: Exception) -> GraphFileError:
 def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
     """Converts the attributes of a PyG ``Data`` to arrays, not checked yet.  Other attributes than ours are left out."""
     tensors = {}
-    for name in ("x", "y", "edge_index", *MASK_NAMES.values()):
+    for name in ("x", "y", "edge_index", *OPTIONAL):
         value = content.get(name)
-        if value is None and name in MASK_NAMES.values():
+        if value is None and name in OPTIONAL:
             continue
         if value is None:
             raise bad(path, f"{name} is missing", allowed="x, y and edge_index")
@@ -72,10 +79,14 @@ def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
     edges = _dense(path, "edge_index", tensors["edge_index"])
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise bad(path, f"edge_index has shape {edges.shape}", allowed="(2, edges)")
+    weight, attr = tensors.get("edge_weight"), tensors.get("edge_attr")
     masks = {name: _split_rows(_dense(path, key, tensors[key])) for name, key in MASK_NAMES.items() if key in tensors}
     return ArrayGraph(
         path, _features(tensors["x"]), _dense(path, "y", tensors["y"]), edges.T, masks,
         _strings(path, content, "node_id"), _strings(path, content, "classes"), NAMES,
+        edge_weight=None if weight is None else _dense(path, "edge_weight", weight),
+        edge_attr=None if attr is None else _dense(path, "edge_attr", attr if attr.dim() != 1 else attr[:, None]),
+        feature_names=_strings(path, content, "feature_names"),
     )  # fmt: skip
 
 

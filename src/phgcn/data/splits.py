@@ -10,11 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .labels import labelled, task_of
+
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-Protocol = Literal["paper", "geom", "balanced", "official"]
-PROTOCOLS = ("paper", "geom", "balanced", "official")
+Protocol = Literal["paper", "geom", "balanced", "official", "final"]
+PROTOCOLS = ("paper", "geom", "balanced", "official", "final")
 MASKED = ("geom", "official")
 
 
@@ -42,13 +44,17 @@ def splits(
       the rest validate, so a class of one node is in training only, and of two in training and test.
     - ``"balanced"``: :math:`\mathrm{round}(0.6 N / C)` nodes of every class train, or all of a smaller class;
       :math:`\mathrm{round}(0.2 N)` of the rest validate and what remains tests.
+    - ``"final"``: as ``"paper"``, but what would test trains too, for a model that is used afterwards: no node tests.
     - ``"geom"``, ``"official"``: the graph's own public masks, in their order; ``seed`` has no effect.
+
+    Labels that are numbers, or several per node, count as one class: their nodes are split at random as a whole, by
+    ``"paper"`` or by masks.
 
     Unlabelled nodes are in no set, whatever the masks say, and count neither in :math:`N` nor in :math:`n`.  They, and nodes
     outside every mask, stay in the graph and take part in the aggregation.
 
     Args:
-        y (torch.Tensor): The class of each node, -1 for an unlabelled one.
+        y (torch.Tensor): The class of each node, -1 for an unlabelled one; or other labels, see :mod:`phgcn.data.labels`.
         protocol (str): One of the above.
         count (int, optional): The number of splits. (default: :obj:`10`)
         seed (int, optional): Split :math:`k` depends on the seed and on :math:`k`, not on ``count``. (default: :obj:`0`)
@@ -56,14 +62,21 @@ def splits(
             ``"official"``; see :func:`public_masks`. (default: :obj:`None`)
 
     Shapes:
-        - **y:** :math:`(N,)`, **masks:** :math:`(N, K)` each, or :math:`(N,)` for a single split
+        - **y:** :math:`(N,)`, or :math:`(N, C)` of several labels per node
+        - **masks:** :math:`(N, K)` each, or :math:`(N,)` for a single split
     """
     _check(y, protocol, count, seed)
+    y = _classes_to_split(y)
     if protocol in MASKED:
         return _from_masks(y, protocol, count, masks)
-    draw = _draw_paper if protocol == "paper" else _draw_balanced
+    draw = {"paper": _draw_paper, "balanced": _draw_balanced, "final": _draw_final}[protocol]
     labels = y.detach().cpu().numpy()
     return [_to_split(draw(labels, *_random_keys(seed, number, len(labels))), y, protocol) for number in range(count)]
+
+
+def _classes_to_split(y: Tensor) -> Tensor:
+    """Returns the classes that are split one by one, (N,), -1 for unlabelled nodes: one for all where there are none."""
+    return y if task_of(y) == "classification" else labelled(y).long() - 1
 
 
 def public_masks(data: Data) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -107,6 +120,12 @@ def _draw_paper(labels: Ints, keys: Keys, _: Keys) -> Ints:
     return np.where(labels < 0, NONE, role)
 
 
+def _draw_final(labels: Ints, keys: Keys, rest_keys: Keys) -> Ints:
+    """Draws the role of each node, (N,), for ``"final"``."""
+    role = _draw_paper(labels, keys, rest_keys)
+    return np.where(role == TEST, TRAIN, role)
+
+
 def _draw_balanced(labels: Ints, keys: Keys, rest_keys: Keys) -> Ints:
     """Draws the role of each node, (N,), for ``"balanced"``."""
     ranks, _ = _rank_in_class(labels, keys)
@@ -120,10 +139,10 @@ def _draw_balanced(labels: Ints, keys: Keys, rest_keys: Keys) -> Ints:
 
 
 def _to_split(role: Ints, y: Tensor, protocol: str) -> Split:
-    """Converts roles to masks; refuses an empty one."""
+    """Converts roles to masks; refuses an empty one, but for test nodes of ``"final"``."""
     parts = {name: torch.from_numpy(role == part).to(y.device) for name, part in ROLES.items()}
     for name, part in parts.items():
-        if not part.any():
+        if not part.any() and not (protocol == "final" and name == "test"):
             labelled = int((y >= 0).sum())
             raise ValueError(f"y has {labelled} labelled nodes, which leaves none to {name} under {protocol!r}; allowed: more")
     return Split(**parts)
@@ -154,9 +173,12 @@ def _from_masks(y: Tensor, protocol: str, count: int, masks: tuple[Tensor, Tenso
 def _check(y: Tensor, protocol: str, count: int, seed: int) -> None:
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol is {protocol!r}; allowed: {', '.join(map(repr, PROTOCOLS))}")
-    if not isinstance(y, Tensor) or y.dim() != 1 or y.is_floating_point() or y.dtype == torch.bool:
+    if not isinstance(y, Tensor) or y.dtype == torch.bool or y.dim() not in ((1, 2) if y.is_floating_point() else (1,)):
         shown = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f"y is {shown}; allowed: a tensor of integers, one class per node, -1 for none")
+        allowed = "a tensor of integers (N,), one class per node, -1 for none; of floats (N,) or (N, C), NaN for none"
+        raise ValueError(f"y is {shown}; allowed: {allowed}")
+    if protocol == "balanced" and task_of(y) != "classification":
+        raise ValueError(f"protocol is {protocol!r}; allowed for labels of {task_of(y)}: 'paper', 'geom', 'official'")
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ValueError(f"count is {count!r}; allowed: 1, 2, 3, ...")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:

@@ -1,6 +1,6 @@
 r"""Reads graphs from two tables: edges (``source``, ``target``) and nodes (``id``, ``label``, features), in CSV or Parquet.
 
-The readers of both formats return the same :class:`Edges` and :class:`Nodes`; here ids become numbers.
+The readers of both formats return the same :class:`Edges` and :class:`Nodes`; here ids become numbers, and features a matrix.
 """
 
 from __future__ import annotations
@@ -13,41 +13,56 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .check import UNLABELLED, Array, ArrayGraph, bad, check_graph, short
+from .cells import FeatureTable
+from .check import MASKS, Array, ArrayGraph, bad, check_graph, short
+from .columns import NO_COLUMN, Columns
+from .encode import encode
+from .labels import LabelColumn, read_labels
 
 SUFFIXES = (".csv", ".parquet")
-EDGE_COLUMNS = ("source", "target")
-NODE_COLUMNS = ("id", "label")
+WEIGHT = "weight"
+"""The column of the edge table that holds weights if none is named."""
+
+ROLES = {
+    "train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2,
+    "": 3, "none": 3,
+}  # fmt: skip
+"""What a cell of a split column means: an index into :data:`phgcn.data.check.MASKS`, or none of them."""
 
 
 @dataclass
 class Edges:
-    """The edge table: ids as written, (E,) each, and the row number of each edge in the file, for messages."""
+    """The edge table: ids as written, (E,) each, features other than the ends, and the row number of each edge in the file,
+    for messages."""
 
     path: Path
     source: list[str]
     target: list[str]
+    features: FeatureTable
     rows: Array
 
 
 @dataclass
 class Nodes:
-    """The node table: ids and labels as written, (N,) each, an empty label for an unlabelled node; features (N, F); and the
-    row number of each node in the file, for messages."""
+    """The node table: ids and labels as written, (N,) each, an empty label for an unlabelled node; features; the cells of
+    split columns; the row number of each node in the file, for messages; the decimal sign; and columns left out."""
 
     path: Path
     ids: list[str]
     labels: list[str]
-    features: Array
+    features: FeatureTable
+    splits: dict[str, list[str]]
     rows: Array
+    decimal: str
+    left_out: list[str]
 
 
 class TableReader(Protocol):
     """A module that reads tables of one format."""
 
-    def read_edges(self, path: Path) -> Edges: ...
+    def read_edges(self, path: Path, columns: Columns) -> Edges: ...
 
-    def read_nodes(self, path: Path) -> Nodes: ...
+    def read_nodes(self, path: Path, columns: Columns) -> Nodes: ...
 
 
 def table_pair(path: Path) -> tuple[Path, Path]:
@@ -71,14 +86,32 @@ def _in_folder(folder: Path, stem: str) -> Path:
     return files[0]
 
 
-def read_tables(edges_path: Path, nodes_path: Path) -> ArrayGraph:
-    """Reads and checks the graph in a pair of tables."""
-    nodes = _reader(nodes_path).read_nodes(nodes_path)
-    node_number = _number_ids(nodes)
-    edges = _reader(edges_path).read_edges(edges_path)
-    pairs = np.stack([_look_up(edges, name, node_number, nodes.path) for name in EDGE_COLUMNS], axis=1)
-    labels, classes = _number_labels(nodes)
-    return check_graph(ArrayGraph(nodes.path, nodes.features, labels, pairs, {}, nodes.ids, classes))
+def read_tables(edges_path: Path, nodes_path: Path, columns: Columns = Columns(), task: str | None = None) -> ArrayGraph:  # noqa: B008
+    """Reads and checks the graph in a pair of tables.
+
+    Args:
+        edges_path, nodes_path (Path): The tables.
+        columns (Columns): Which columns are what.
+        task (str, optional): What labels are read for. (default: :obj:`None`, what they look like)
+    """
+    nodes = _reader(nodes_path).read_nodes(nodes_path, columns)
+    node_number = _number_ids(nodes, columns.id)
+    edges = _reader(edges_path).read_edges(edges_path, columns)
+    ends = [
+        _look_up(edges, name, ids, node_number, nodes.path)
+        for name, ids in ((columns.source, edges.source), (columns.target, edges.target))
+    ]
+    labels = read_labels(LabelColumn(nodes.path, columns.label or "label", nodes.labels, nodes.rows, nodes.decimal), task)
+    encoded = encode(nodes.path, nodes.features, columns.levels)
+    graph = ArrayGraph(
+        nodes.path, encoded.matrix, labels.y, np.stack(ends, axis=1), _read_splits(nodes), nodes.ids, labels.classes,
+        {**dict.fromkeys(("labels",), columns.label or "label"), **dict.fromkeys(MASKS, "the split column")},
+    )  # fmt: skip
+    graph.may_miss, graph.feature_names, graph.feature_columns = True, encoded.names, nodes.features.names
+    graph.levels, graph.task, graph.reason = encoded.levels, labels.task, labels.reason
+    graph.notes = encoded.notes + _left_out(nodes)
+    _add_edge_features(graph, edges, columns)
+    return check_graph(graph)
 
 
 def _reader(path: Path) -> TableReader:
@@ -96,7 +129,7 @@ def _reader(path: Path) -> TableReader:
     raise bad(path, f"files of kind {path.suffix!r} are not read", allowed=", ".join(SUFFIXES))
 
 
-def _number_ids(nodes: Nodes) -> dict[str, int]:
+def _number_ids(nodes: Nodes, column: str) -> dict[str, int]:
     """Maps each id to its node number; refuses empty and duplicate ids."""
     node_number = dict(zip(nodes.ids, range(len(nodes.ids)), strict=True))
     if len(node_number) == len(nodes.ids) and "" not in node_number:
@@ -105,17 +138,16 @@ def _number_ids(nodes: Nodes) -> dict[str, int]:
     for node, id in enumerate(nodes.ids):
         row = int(nodes.rows[node])
         if not id:
-            raise bad(nodes.path, "the id is empty", row=row, column="id", allowed="anything else")
+            raise bad(nodes.path, "the id is empty", row=row, column=column, allowed="anything else")
         if id in seen:
             what = f"id {short(id)} is there already, in row {nodes.rows[seen[id]]}"
-            raise bad(nodes.path, what, row=row, column="id", allowed="each id once")
+            raise bad(nodes.path, what, row=row, column=column, allowed="each id once")
         seen[id] = node
     raise AssertionError("no id is empty or a duplicate")
 
 
-def _look_up(edges: Edges, column: str, node_number: dict[str, int], nodes_path: Path) -> NDArray[np.int64]:
+def _look_up(edges: Edges, column: str, ids: list[str], node_number: dict[str, int], nodes_path: Path) -> NDArray[np.int64]:
     """Converts the ids in a column of the edge table to node numbers, (E,)."""
-    ids: list[str] = getattr(edges, column)
     numbers = np.fromiter(map(node_number.get, ids, repeat(-1)), np.int64, count=len(ids))
     unknown = numbers < 0
     if unknown.any():
@@ -125,37 +157,136 @@ def _look_up(edges: Edges, column: str, node_number: dict[str, int], nodes_path:
     return numbers
 
 
-def _number_labels(nodes: Nodes) -> tuple[NDArray[np.int64], list[str]]:
-    """Converts labels to class numbers, (N,), and lists the class names: by number if all are integers, else by alphabet."""
-    names = set(nodes.labels) - {""}
-    for null in sorted(names & {"nan", "NaN", "NAN", "null", "NULL", "None"}):
-        row = int(nodes.rows[nodes.labels.index(null)])
-        raise bad(nodes.path, f"label is {null!r}", row=row, column="label", allowed="a name, or nothing if it is not known")
-    classes = sorted(names, key=lambda name: (int(name), name)) if all(map(_is_integer, names)) else sorted(names)
-    class_number = {name: number for number, name in enumerate(classes)} | {"": UNLABELLED}
-    return np.fromiter(map(class_number.__getitem__, nodes.labels), np.int64, count=len(nodes.labels)), classes
+def _add_edge_features(graph: ArrayGraph, edges: Edges, columns: Columns) -> None:
+    """Sets weights (E,) and features (E, K) of the edges, where the table has them; none may be missing."""
+    encoded = encode(edges.path, edges.features, columns.edge_levels)
+    matrix = encoded.matrix if isinstance(encoded.matrix, np.ndarray) else encoded.matrix.toarray()
+    missing = np.isnan(matrix)
+    if missing.any():
+        edge, column = divmod(int(np.argmax(missing)), matrix.shape[1])
+        row = int(edges.rows[edge])
+        raise bad(edges.path, "the cell is empty", row=row, column=short(encoded.names[column]), allowed="a number")
+    weight = _weight_column(edges.features.names, columns)
+    if weight in encoded.levels:
+        what = f"the weight is {short(encoded.levels[weight][0])}"
+        raise bad(edges.path, what, column=short(weight), allowed="numbers")
+    others = [index for index, name in enumerate(encoded.names) if name != weight]
+    if weight is not None:
+        graph.edge_weight = np.ascontiguousarray(matrix[:, encoded.names.index(weight)])
+    if others:
+        graph.edge_attr = np.ascontiguousarray(matrix[:, others])
+    graph.edge_columns = [name for name in edges.features.names if name != weight]
+    graph.edge_levels = encoded.levels
+    graph.notes += encoded.notes
 
 
-def _is_integer(name: str) -> bool:
-    """Tells whether a label is an integer; one of 20 characters or more is a name."""
-    return len(name) < 20 and name.isascii() and name.removeprefix("-").isdecimal()
+def _read_splits(nodes: Nodes) -> dict[str, Array]:
+    """Converts split columns to masks, one row per split."""
+    if not nodes.splits:
+        return {}
+    roles = []
+    for name, cells in nodes.splits.items():
+        for node, cell in enumerate(cells):
+            if cell.lower() not in ROLES:
+                what, row = f"the split is {short(cell)}", int(nodes.rows[node])
+                raise bad(nodes.path, what, row=row, column=short(name), allowed="train, val, test, or nothing")
+        roles.append([ROLES[cell.lower()] for cell in cells])
+    return {mask: np.array(roles) == role for role, mask in enumerate(MASKS)}
 
 
-def feature_columns(path: Path, header: list[str], needed: tuple[str, ...], row: int | None) -> list[str]:
-    """Checks a header and returns its columns other than the ``needed`` ones; ``row`` is that of the header, for messages."""
-    for index, name in enumerate(header):
-        if not name:
-            raise bad(path, "the column has no name", row=row, column=index + 1, allowed="a name for every column")
-        if name in header[:index]:
-            raise bad(path, f"column {short(name)} is there twice", row=row, column=short(name), allowed="each name once")
-    for name in needed:
-        if name not in header:
-            columns = short(", ".join(header))
-            raise bad(path, f"column {name!r} is missing; found: {columns}", row=row, column=name, allowed=", ".join(needed))
-    others = [name for name in header if name not in needed]
-    if needed == EDGE_COLUMNS and others:
-        what = f"column {short(others[0])} has no use: edges have no weights or other properties"
-        raise bad(path, what, row=row, column=others[0], allowed="source, target")
-    if needed == NODE_COLUMNS and not others:
+def _left_out(nodes: Nodes) -> list[str]:
+    """Says which columns are not read."""
+    if not nodes.left_out:
+        return []
+    return [f"columns left out: {short(', '.join(nodes.left_out))}"]
+
+
+# Headers
+
+
+@dataclass(frozen=True)
+class NodeHeader:
+    """The places of columns in the node table: ids, labels (:obj:`None` for none), features, splits; names of the rest."""
+
+    id: int
+    label: int | None
+    features: list[int]
+    splits: list[int]
+    left_out: list[str]
+
+
+def node_header(path: Path, header: list[str], columns: Columns, row: int | None) -> NodeHeader:
+    """Finds the columns of the node table; ``row`` is that of the header, for messages."""
+    others_matter = columns.features is None
+    _check_names(path, header, row, allow_unnamed=not others_matter)
+    ends = [name for name in (columns.id, columns.label) if name is not None]
+    wanted = [*ends, *columns.split]
+    _refuse_missing(path, header, wanted, row, "other names are given by --id, --label and --split-column")
+    if columns.features is None:
+        features = [name for name in header if name not in wanted]
+    else:
+        features = list(columns.features)
+        _refuse_missing(path, header, features, row, "all features; the names are those of --features, or of the run")
+    for name in (*columns.categorical, *columns.levels):
+        if name not in features:
+            raise bad(
+                path, f"column {short(name)} is no feature", row=row, column=short(name), allowed=short(", ".join(features))
+            )
+    if not features:
         raise bad(path, "there are no feature columns", row=row, allowed="at least one column beside id and label")
-    return others
+    left_out = [name for name in header if name not in (*wanted, *features)]
+    place = header.index
+    label = None if columns.label is None else place(columns.label)
+    return NodeHeader(
+        place(columns.id), label, [place(name) for name in features], [place(name) for name in columns.split], left_out
+    )
+
+
+@dataclass(frozen=True)
+class EdgeHeader:
+    """The places of columns in the edge table: the ends, and features with the weight among them."""
+
+    source: int
+    target: int
+    features: list[int]
+
+
+def edge_header(path: Path, header: list[str], columns: Columns, row: int | None) -> EdgeHeader:
+    """Finds the columns of the edge table; ``row`` is that of the header, for messages."""
+    _check_names(path, header, row, allow_unnamed=columns.edge_features is not None)
+    ends = [columns.source, columns.target]
+    _refuse_missing(path, header, ends, row, "other names are given by --source and --target")
+    weight = _weight_column(header, columns)
+    features = [*([] if weight is None else [weight]), *(columns.edge_features or ())]
+    _refuse_missing(path, header, features, row, "those of --edge-weight and --edge-features, or of the run")
+    others = [name for name in header if name not in (*ends, *features)]
+    if others and columns.edge_features is None:
+        allowed = "source, target, weight, and those that --edge-features names (`--edge-features none` leaves others out)"
+        raise bad(path, f"column {short(others[0])} has no use", row=row, column=others[0], allowed=allowed)
+    place = header.index
+    return EdgeHeader(place(ends[0]), place(ends[1]), [place(name) for name in dict.fromkeys(features)])
+
+
+def _weight_column(names: list[str], columns: Columns) -> str | None:
+    """Returns the name of the column of weights, :obj:`None` for none."""
+    if columns.edge_weight is None:
+        return WEIGHT if WEIGHT in names and WEIGHT not in (columns.edge_features or ()) else None
+    return None if columns.edge_weight == NO_COLUMN else columns.edge_weight
+
+
+def _check_names(path: Path, header: list[str], row: int | None, allow_unnamed: bool) -> None:
+    """Refuses a name that is there twice and, unless the columns to read are named, a column without one."""
+    for index, name in enumerate(header):
+        if not name and not allow_unnamed:
+            raise bad(path, "the column has no name", row=row, column=index + 1, allowed="a name for every column")
+        if name and name in header[:index]:
+            raise bad(path, f"column {short(name)} is there twice", row=row, column=short(name), allowed="each name once")
+
+
+def _refuse_missing(path: Path, header: list[str], wanted: list[str], row: int | None, hint: str) -> None:
+    """Names the columns that are wanted and not there."""
+    missing = [name for name in wanted if name not in header]
+    if missing:
+        what = f"column {missing[0]!r} is" if len(missing) == 1 else f"columns {', '.join(map(repr, missing))} are"
+        found = short(", ".join(header))
+        raise bad(path, f"{what} missing; found: {found}", row=row, column=missing[0], allowed=f"{', '.join(wanted)} ({hint})")

@@ -1,4 +1,5 @@
-r"""The custom ops of exact attention: the sum over all pairs of keys and queries of each graph, with its gradient.
+r"""The custom ops of exact attention: the sum over all pairs of keys and queries of each graph, with its gradient,
+and the gradient of that.
 
 There are two, with the same inputs: ``phgcn::exact`` for one graph launches what follows from shapes alone, so that it can be
 part of a CUDA graph; ``phgcn::exact_batch`` must look at the sizes of the graphs.
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from ..kernels.graphs import ALL_PAIRS
 from ..kernels.points import Gradients, OutputGradients, Points, Sums, empty_gradients
+from ..kernels.second_order import differentiate_twice
+from .reference import group_points, sum_pairs
 
 
 class ExactBackend(Protocol):
@@ -95,8 +98,24 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.set_materialize_grads(False)  # None, not zeros, where nothing depends on the normaliser
 
 
-def _no_second_backward(ctx: Any, *grads: Any) -> None:
-    raise RuntimeError("phgcn: second derivatives of exact attention are not implemented; use create_graph=False")
+def _setup_second(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs[:2], *inputs[5:10])
+    ctx.normalise, ctx.at_most, _ = inputs[10:]
+    ctx.set_materialize_grads(False)
+
+
+def _second_backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Differentiates the gradient: by autograd, twice, of the reference."""
+    grad, grad_norm, *points = ctx.saved_tensors
+    groups = group_points(Points(*points))
+
+    def forward(positions: Tensor, values: Tensor, queries: Tensor | None) -> tuple[Tensor, Tensor]:
+        wide = Points(positions, values.to(positions.dtype), queries, *points[3:])
+        out, norm = sum_pairs(wide, groups, ctx.normalise, ctx.at_most)
+        return out.to(values.dtype), norm
+
+    of_upstream, of_points = differentiate_twice(forward, points[:3], (grad, grad_norm), upstream)
+    return *of_upstream, *(None,) * 3, *of_points, *(None,) * 5
 
 
 def _define(name: str, tags: list[torch.Tag]) -> None:
@@ -117,7 +136,7 @@ def _define(name: str, tags: list[torch.Tag]) -> None:
         return of_positions, of_values, of_queries if points[2] is not None else None, *(None,) * 5
 
     torch.library.register_autograd(name, backward, setup_context=_setup_context)
-    torch.library.register_autograd(gradient, _no_second_backward)
+    torch.library.register_autograd(gradient, _second_backward, setup_context=_setup_second)
 
 
 _define("phgcn::exact", [])

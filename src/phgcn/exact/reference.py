@@ -18,7 +18,7 @@ def forward(points: Points, normalise: bool, at_most: int) -> Sums:
     """Returns output, normaliser and shifts; see :func:`phgcn.exact.ops.attend`."""
     groups = checked_groups(points)
     with torch.no_grad():
-        out, norm = _sums(points, groups, normalise, at_most)
+        out, norm = sum_pairs(points, groups, normalise, at_most)
         shift = _shifts(points, groups, at_most) if normalise and points.queries is not None else None
     return Sums(out.contiguous(), norm.contiguous(), shift)
 
@@ -26,18 +26,25 @@ def forward(points: Points, normalise: bool, at_most: int) -> Sums:
 def backward(upstream: OutputGradients, shift: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
     """Returns the gradients of positions, values and queries."""
     groups = checked_groups(points)
-    return differentiate(lambda p: _sums(p, groups, normalise, at_most), points, upstream)
+    return differentiate(lambda p: sum_pairs(p, groups, normalise, at_most), points, upstream)
 
 
 def checked_groups(points: Points) -> GraphGroups:
     """Checks all values, and groups points by graph."""
     check_values(*points[:3])
     check_graph_numbers(batch=points.batch, query_batch=points.query_batch)
+    return group_points(points)
+
+
+def group_points(points: Points) -> GraphGroups:
+    """Groups points by graph."""
     query_count = None if points.queries is None else len(points.queries)
     return group_by_graph(len(points.positions), points.batch, query_count, points.query_batch)
 
 
-def _sums(points: Points, groups: GraphGroups, normalise: bool, at_most: int) -> tuple[Tensor, Tensor]:
+def sum_pairs(points: Points, groups: GraphGroups, normalise: bool, at_most: int) -> tuple[Tensor, Tensor]:
+    """Returns output and normaliser; differentiable any number of times."""
+
     def cloud_sum(keys: Tensor, rows: Tensor, queries: Tensor | None) -> Tensor:
         shifted = normalise and queries is not None
         return exact_sum(keys if queries is None else queries, keys, rows, shifted)

@@ -104,6 +104,12 @@ class Kernel:
         compiled = self.compiled.get(real)
         return (compiled or self.compile(real))(*arguments)
 
+    def is_kept(self, real: str = "float32") -> bool:
+        """Tells whether the kernel is compiled already: in memory, or in the cache folder for this or another float type."""
+        code = self.function.__code__
+        index = f"{Path(code.co_filename).stem}.{self.function.__qualname__}-{code.co_firstlineno}.*.nbi"  # Numba's name for it
+        return real in self.compiled or any((cache_folder() / source_digest()).rglob(index))
+
     def compile(self, real: str = "float32") -> Any:
         """Compiles the kernel for a float type, or loads it from the cache folder."""
         # One process compiles, the others load what it keeps: two compilations of the same loops may round differently.

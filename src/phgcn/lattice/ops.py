@@ -120,7 +120,7 @@ def _backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None, *_: Any) 
 
 
 def _no_second_backward(ctx: Any, *grads: Any) -> None:
-    raise RuntimeError("phgcn: second derivatives of the filter are not implemented; use create_graph=False")
+    raise RuntimeError('phgcn: a lattice has no second derivatives; use method="exact", or create_graph=False')
 
 
 def _filter_vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:

@@ -6,6 +6,7 @@ from .eda_conv import EDAConv
 from .global_attention import GlobalAttention
 from .global_block import GlobalBlock
 from .global_gnn import GlobalGNN
+from .global_memory import GlobalMemory
 from .models import GAT, GATEDA, GCN, MLP, PHGCN
 from .phgcn_conv import PHGCNConv
 
@@ -23,6 +24,7 @@ __all__ = [
     "GlobalAttention",
     "GlobalBlock",
     "GlobalGNN",
+    "GlobalMemory",
     "PHGCNConv",
     "attention_statistics",
 ]

@@ -3,37 +3,69 @@ r"""What :class:`phgcn.nn.EDAConv` and :class:`phgcn.nn.PHGCNConv` share: projec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
-from torch_geometric.nn import Linear
+from torch_geometric.nn import Linear, MessagePassing
 from torch_geometric.nn.inits import glorot, ones, zeros
 
-from ..checks import check_choices, check_dropout, check_features, check_sizes
+from ..checks import check_choices, check_dropout, check_edge_features, check_features, check_sizes
+from ..distributed.boundary import PartEdges
 from ..functional import Backend, attend_neighbours
-from .edges import replace_self_loops, to_coo
+from ..structural.graph import Graph
+from .edges import EdgeTerms, replace_self_loops, to_coo
+from .graph_input import GraphInput
+from .messages import shows_messages
 
 EdgeWeights = tuple[Tensor, Tensor]
 """Edges (2, E) and the attention weights (E, heads) along them."""
 
 
-class DistanceConv(torch.nn.Module):
+class Nodes(NamedTuple):
+    r"""Nodes, projected: those that are attended to and, if they are others, those that attend.
+
+    Shapes:
+        - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`, **x:** the features of the targets
+        - **target_positions**, **target_values:** the same for targets of another kind, or :obj:`None`
+    """
+
+    x: Tensor
+    positions: Tensor
+    values: Tensor
+    target_positions: Tensor | None = None
+    target_values: Tensor | None = None
+
+    @property
+    def targets(self) -> tuple[Tensor, Tensor]:
+        """Positions and values of the nodes that attend."""
+        if self.target_positions is None or self.target_values is None:
+            return self.positions, self.values
+        return self.target_positions, self.target_values
+
+
+class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
     r"""Projects nodes to values :math:`\mathbf{f} = \mathbf{W} \mathbf{x}`, embeds these at positions
     :math:`\mathbf{p} = \mathbf{\Phi} \mathbf{f}`, and attends to neighbours by distance.  Args are those of
-    :class:`phgcn.nn.PHGCNConv`."""
+    :class:`phgcn.nn.PHGCNConv`.
+
+    As PyG's layers do where messages are fused with their sum, it computes messages one by one (:meth:`message`) only for those
+    who want to see them: explainers and hooks.
+    """
 
     paths = 1
     """How many outputs are concatenated: 1, or 2 with a global path."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, heads: int, concat: bool, dropout: float, add_self_loops: bool,
-        bias: bool, residual: bool, embedding_dim: int, backend: Backend,
+        self, in_channels: int | tuple[int, int], out_channels: int, heads: int, *, concat: bool, dropout: float,
+        add_self_loops: bool, edge_dim: int | None, bias: bool, residual: bool, embedding_dim: int, backend: Backend,
     ) -> None:  # fmt: skip
-        super().__init__()
-        check_sizes(in_channels, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
+        super().__init__(aggr="sum", node_dim=0)
+        sources, targets = in_channels if isinstance(in_channels, (tuple, list)) else (in_channels, in_channels)
+        for size in (sources, targets):
+            check_sizes(size, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
         check_dropout("dropout", dropout)
         check_choices("auto", backend)
         self.in_channels = in_channels
@@ -42,49 +74,113 @@ class DistanceConv(torch.nn.Module):
         self.concat = concat
         self.dropout = dropout
         self.add_self_loops = add_self_loops
+        self.edge_dim = edge_dim
         self.embedding_dim = embedding_dim
         self.backend = backend
         width = self.paths * heads * out_channels if concat else out_channels
-        self.lin = Linear(in_channels, heads * out_channels, bias=False, weight_initializer="glorot")
+        self.lin = _linear(sources, heads * out_channels)
+        self.lin_target = _linear(targets, heads * out_channels) if isinstance(in_channels, (tuple, list)) else None
+        self.lin_edge = None if edge_dim is None else _linear(edge_dim, heads)
         self.embedding = Parameter(torch.empty(heads, embedding_dim, out_channels))
-        self.res = Linear(in_channels, width, bias=False, weight_initializer="glorot") if residual else None
+        self.res = _linear(targets, width) if residual else None
         self.gates = Parameter(torch.empty(self.paths + 1)) if residual else None
         self.bias = Parameter(torch.empty(width)) if bias else None
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        self.lin.reset_parameters()
+        for linear in (self.lin, self.lin_target, self.lin_edge):
+            if linear is not None:
+                linear.reset_parameters()
         glorot(self.embedding)
         if self.res is not None:
             self.res.reset_parameters()
         ones(self.gates)
         zeros(self.bias)
 
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Which features of edges the layer takes."""
+        return ("edge_weight",) if self.lin_edge is None else ("edge_attr", "edge_weight")
+
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Computes the positions (N, heads, embedding_dim) and values (N, heads, out_channels) of nodes."""
-        check_features(x, self.lin.in_channels, self.lin.weight)
-        flat = self.lin(x)
+        return self._project(x, self.lin, "x")
+
+    def project_nodes(self, x: Any) -> Nodes:
+        """Projects nodes of one kind, or a pair of sources and targets."""
+        source, target = x if isinstance(x, tuple) else (x, x)
+        if source is target and self.lin_target is None:
+            return Nodes(target, *self.project(source))
+        if self.add_self_loops:
+            raise ValueError("add_self_loops is True; allowed for sources and targets of different kinds: False")
+        sources = self._project(source, self.lin, "x[0]")
+        lin_target = self.lin if self.lin_target is None else self.lin_target
+        return Nodes(target, *sources, *self._project(target, lin_target, "x[1]"))
+
+    def _project(self, x: Tensor, lin: Any, name: str) -> tuple[Tensor, Tensor]:
+        check_features(x, lin.in_channels, lin.weight, name)
+        flat = lin(x)
         return embed(flat, self.embedding), flat.view(-1, self.heads, self.out_channels)
 
     def attend_structural(
-        self, positions: Tensor, values: Tensor, edge_index: Any, decay: float | Tensor, return_weights: bool
+        self, nodes: Nodes, given: GraphInput, decay: float | Tensor, return_weights: bool
     ) -> tuple[Tensor, EdgeWeights | None]:
         """Computes the structural path (N, heads, out_channels) and, if asked for, the edges it used and their weights."""
-        edges, count = to_coo(edge_index, values), len(values)
-        # Returned edges must not show the spare node.
-        redirect = self.add_self_loops and not return_weights and (torch.compiler.is_compiling() or edges.is_cuda)
-        if redirect:
-            edges = torch.ops.phgcn.redirect_self_loops(edges, count)
-            positions, values = _append_node(positions), _append_node(values)
-        elif self.add_self_loops:
-            edges = replace_self_loops(edges, count)
-        mask = None
+        as_messages = shows_messages(self)
+        edges, graph = self._local_graph(nodes, given, return_weights or as_messages)
         if self.training and self.dropout > 0:
-            mask = F.dropout(values.new_ones(edges.size(1), self.heads), self.dropout)
-        out, weights = attend_neighbours(positions, values, edges, decay, mask, return_weights, self.backend)
-        if redirect:
-            out = out[:count]
-        return out, None if weights is None else (edges, weights)
+            ones = graph.values.new_ones(graph.edge_index.size(1), self.heads)
+            graph = graph._replace(edge_mask=F.dropout(ones, self.dropout))
+        out, weights = attend_neighbours(graph, decay, return_weights or as_messages, self.backend)
+        if as_messages and weights is not None:
+            alpha = weights if graph.edge_mask is None else weights * graph.edge_mask
+            out = self.propagate(graph.edge_index.long(), x=graph.values, alpha=alpha)
+        out = out[: nodes.targets[0].size(0)]
+        return out, (edges, weights) if return_weights and weights is not None else None
+
+    def message(self, x_j: Tensor, alpha: Tensor) -> Tensor:
+        """Weighs the values of the sources."""
+        return alpha.unsqueeze(-1) * x_j
+
+    def _local_graph(self, nodes: Nodes, given: GraphInput, show_edges: bool) -> tuple[Tensor, Graph]:
+        """Returns the edges with self-loops, and the graph to attend in: with sources and targets of different kinds as one
+        graph, targets first, and with a spare node at the end where self-loops are redirected, unless edges are shown."""
+        positions, values = nodes.positions, nodes.values
+        if isinstance(given.edge_index, PartEdges):
+            extended = given.edge_index.extend(torch.cat([positions, values], dim=-1))
+            positions, values = extended.split([positions.size(-1), values.size(-1)], dim=-1)
+            given = given._replace(edge_index=given.edge_index.edge_index)
+        if nodes.target_positions is not None:
+            sources, targets = positions.size(0), nodes.target_positions.size(0)
+            edges = to_coo(given.edge_index, nodes.target_positions, positions)
+            bias = self._edge_terms(given).sum()
+            values = F.pad(values, (0, 0, 0, 0, targets, 0))  # nothing attends to targets
+            joined = torch.ops.phgcn.join_kinds(edges, sources, targets)
+            return edges, Graph(torch.cat([nodes.target_positions, positions]), values, joined, None, bias)
+        edges, count = to_coo(given.edge_index, values), values.size(0)
+        terms = self._edge_terms(given)
+        if not self.add_self_loops:
+            return edges, Graph(positions, values, edges, None, terms.sum())
+        if not show_edges and (torch.compiler.is_compiling() or edges.is_cuda):
+            redirected = torch.ops.phgcn.redirect_self_loops(edges, count)
+            bias = terms.sum_with_loops(redirected[1, : edges.size(1)], count)
+            return edges, Graph(_append_node(positions), _append_node(values), redirected, None, bias)
+        if terms.sum() is not None:
+            terms = terms.select(edges[0] != edges[1])
+        edges = replace_self_loops(edges, count)
+        return edges, Graph(positions, values, edges, None, terms.sum_with_loops(edges[1, : edges.size(1) - count], count))
+
+    def _edge_terms(self, given: GraphInput) -> EdgeTerms:
+        """Computes what edges add to the exponents."""
+        features, weights = given.edge_attr, given.edge_weight
+        if features is not None and self.lin_edge is not None:
+            check_edge_features("edge_attr", features, given.edge_index, self.lin.weight)
+            features = self.lin_edge(features.unsqueeze(-1) if features.dim() == 1 else features)
+        if weights is not None:
+            check_edge_features("edge_weight", weights, given.edge_index, self.lin.weight)
+            # An edge of weight 0 has the least weight that there is.
+            weights = weights.clamp(min=torch.finfo(weights.dtype).tiny).log().unsqueeze(-1)
+        return EdgeTerms(features, weights)
 
     def combine(self, x: Tensor, paths: Sequence[Tensor]) -> Tensor:
         """Concatenates or averages heads and paths (N, heads, out_channels), then adds the residual and the bias."""
@@ -94,7 +190,7 @@ class DistanceConv(torch.nn.Module):
         out = joined.flatten(1) if self.concat else joined.mean(dim=1)
         if self.res is not None and self.gates is not None:
             out = out + _gate(self.res(x), self.gates[-1])
-        return out if self.bias is None else out + self.bias
+        return out if self.bias is None else out + self.bias.to(out.dtype)
 
     def recordable(self, nodes: int) -> bool:
         """Tells whether a pass over so many nodes can be captured into a CUDA graph: no kernel waits for the host."""
@@ -118,6 +214,10 @@ def embed(flat: Tensor, embedding: Tensor) -> Tensor:
     return F.linear(flat, blocks.view(heads * dim, -1)).view(-1, heads, dim)
 
 
+def _linear(in_channels: int, out_channels: int) -> Any:
+    return Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
+
+
 def _append_node(tensor: Tensor) -> Tensor:
     """Appends a row of 0 to (N, heads, width)."""
     return F.pad(tensor, (0, 0, 0, 0, 0, 1))
@@ -126,4 +226,4 @@ def _append_node(tensor: Tensor) -> Tensor:
 def _gate(path: Tensor, gate: Tensor) -> Tensor:
     """Multiplies a path by its learned weight, expanded to all channels: the gradient is then summed over nodes first, channel
     by channel.  torch's sum over a whole tensor at once depends on the number of threads."""
-    return path * gate.expand(path.size(-1))
+    return path * gate.to(path.dtype).expand(path.size(-1))

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ..checks import blame_inputs
 from ..functional import Backend
 from .decay import Decay
 from .distance_conv import DistanceConv, EdgeWeights
+from .graph_input import GraphInput, read_graph
 
 
 class EDAConv(DistanceConv):
@@ -22,10 +22,15 @@ class EDAConv(DistanceConv):
         {\sum_{k \in \mathcal{N}(i) \cup \{ i \}} \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_k \rVert)}, \qquad
         \mathbf{p}_i = \mathbf{\Phi} \mathbf{W} \mathbf{x}_i
 
+    With features :math:`\mathbf{e}_{ij}` and weights :math:`w_{ij}` of edges, :math:`\alpha_{ij} \propto w_{ij}
+    \exp(\mathbf{b}^{\top} \mathbf{e}_{ij} - \lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)`, with :math:`\mathbf{b}`
+    learned for each head.
+
     As :class:`torch_geometric.nn.GATConv`, which it can stand in for, it leaves the non-linearity to the model.
 
     Args:
-        in_channels (int): Size of each input sample, or :obj:`-1` to derive the size from the first input.
+        in_channels (int or tuple): Size of each input sample, or :obj:`-1` to derive the size from the first input. A tuple
+            gives the sizes of sources and targets of different kinds, each with a map :math:`\mathbf{W}` of its own.
         out_channels (int): Size of each output sample, of each head.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         concat (bool, optional): If set to :obj:`False`, the heads are averaged instead of concatenated.
@@ -34,6 +39,8 @@ class EDAConv(DistanceConv):
         add_self_loops (bool, optional): If set to :obj:`False`, nodes do not attend to themselves, unless a self-loop is
             among the edges. Otherwise each node has one self-loop, whether the edges have none or several.
             (default: :obj:`True`)
+        edge_dim (int, optional): Size of the features of edges, or :obj:`-1` to derive it from the first input: a learned
+            linear map of them is added to the exponents of the softmax among neighbours. (default: :obj:`None`, none)
         bias (bool, optional): If set to :obj:`False`, the layer will not learn an additive bias. (default: :obj:`True`)
         residual (bool, optional): If set to :obj:`True`, the layer adds a learned linear map of the node's own features to
             the output, and learns a weight for attention and for this map, from 1 on. (default: :obj:`False`)
@@ -44,30 +51,34 @@ class EDAConv(DistanceConv):
         backend (str, optional): As in :func:`phgcn.structural_attention`. (default: :obj:`"auto"`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO; edge indices :math:`(2, E)`
+        - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO, or a pair
+          :math:`((N_s, F_s), (N_t, F_t))`; edge indices :math:`(2, E)`; edge features :math:`(E, D)`; edge weights
+          :math:`(E,)`
         - **output:** node features :math:`(N, H \cdot F_{out})`, or :math:`(N, F_{out})` with ``concat=False``; with
           ``return_attention_weights=True``, :math:`((N, H \cdot F_{out}), ((2, E), (E, H)))`
     """
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int = 1,
+        *,
         concat: bool = True,
         dropout: float = 0.0,
         add_self_loops: bool = True,
+        edge_dim: int | None = None,
         bias: bool = True,
         residual: bool = False,
-        *,
         embedding_dim: int = 4,
         decay_local: float = 1.0,
         learn_decay: bool = False,
         backend: Backend = "auto",
     ) -> None:
         super().__init__(
-            in_channels, out_channels, heads, concat, dropout, add_self_loops, bias, residual, embedding_dim, backend
-        )
+            in_channels, out_channels, heads, concat=concat, dropout=dropout, add_self_loops=add_self_loops,
+            edge_dim=edge_dim, bias=bias, residual=residual, embedding_dim=embedding_dim, backend=backend,
+        )  # fmt: skip
         self.decay_local = Decay("decay_local", decay_local, heads, learn_decay)
         self.reset_parameters()
 
@@ -76,22 +87,33 @@ class EDAConv(DistanceConv):
         self.decay_local.reset_parameters()
 
     def forward(
-        self, x: Tensor, edge_index: Any, *, return_attention_weights: bool | None = None
+        self,
+        x: Any,
+        edge_index: Any = None,
+        edge_attr: Tensor | None = None,
+        *,
+        edge_weight: Tensor | None = None,
+        return_attention_weights: bool | None = None,
     ) -> Tensor | tuple[Tensor, EdgeWeights]:
         r"""Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor): The node features.
-            edge_index (torch.Tensor): The edges: sources and targets, as a tensor or :class:`torch_geometric.EdgeIndex`, or
-                the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose values are not used. An edge that
-                occurs twice counts twice.
+            x (torch.Tensor or tuple or Data): The node features, or a pair of those of sources and targets; or a PyG
+                :class:`~torch_geometric.data.Data` or :class:`~torch_geometric.data.Batch`, which holds all that follows.
+            edge_index (torch.Tensor, optional): The edges: sources and targets, as a tensor or
+                :class:`torch_geometric.EdgeIndex`, or the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose
+                values are not used. An edge that occurs twice counts twice. (default: :obj:`None`, those of the object)
+            edge_attr (torch.Tensor, optional): The features of the edges, for a layer with ``edge_dim``. A self-loop that is
+                added has the mean features of the edges to its node. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges, not negative: factors of :math:`e^{-\lambda
+                \lVert \mathbf{p}_i - \mathbf{p}_j \rVert}` among neighbours. A self-loop that is added has weight 1.
+                (default: :obj:`None`, all 1)
             return_attention_weights (bool, optional): If set to :obj:`True`, also returns the edges that were used,
                 self-loops included, and their attention weights, before dropout. (default: :obj:`None`)
         """
-        with blame_inputs(edge_index, x=x):
-            positions, values = self.project(x)
-            structural, weights = self.attend_structural(
-                positions, values, edge_index, self.decay_local(), bool(return_attention_weights)
-            )
-        out = self.combine(x, [structural])
+        given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight), self.takes)
+        with given.blame():
+            nodes = self.project_nodes(given.x)
+            structural, weights = self.attend_structural(nodes, given, self.decay_local(), bool(return_attention_weights))
+        out = self.combine(nodes.x, [structural])
         return out if weights is None else (out, weights)

@@ -2,7 +2,7 @@ r"""Global attention as a module: over points, and as the attention of a transfo
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,11 @@ from ..functional import Backend, Method, global_attention
 from ..tolerance import describe_tolerance, make_tolerance
 from .decay import Decay
 from .distance_conv import embed
+from .global_memory import GlobalMemory, gather_keys
+from .graph_input import GraphInput, read_graph
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class GlobalAttention(torch.nn.Module):
@@ -32,7 +37,8 @@ class GlobalAttention(torch.nn.Module):
     :math:`\mathbf{p}_i`.
 
     Args:
-        in_channels (int): Size of each key and value, or :obj:`-1` to derive the size from the first input.
+        in_channels (int or tuple): Size of each key and value, or :obj:`-1` to derive the size from the first input. A tuple,
+            as for PyG's bipartite layers, gives also the size of each query, as ``query_channels`` does.
         out_channels (int): Size of each output sample, of each head.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         concat (bool, optional): If set to :obj:`False`, the heads are averaged instead of concatenated.
@@ -51,6 +57,8 @@ class GlobalAttention(torch.nn.Module):
         tolerance (float, optional): With ``method="auto"``, the largest error that global attention may have, as in
             :func:`phgcn.global_attention`; the method is chosen anew when the embeddings have moved, see
             :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
+        process_group (ProcessGroup, optional): Processes that share the nodes out among them, as ``group`` in
+            :func:`phgcn.global_attention`. (default: :obj:`None`, this process alone)
 
     Shapes:
         - **input:** points :math:`(N, F_{in})`, or sequences :math:`(B, L, F_{in})`, each attending in itself
@@ -59,7 +67,7 @@ class GlobalAttention(torch.nn.Module):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int = 1,
         concat: bool = True,
@@ -73,12 +81,17 @@ class GlobalAttention(torch.nn.Module):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
+        self.in_channels = in_channels
+        if isinstance(in_channels, (tuple, list)):
+            if query_channels is not None:
+                raise ValueError(f"query_channels is {query_channels} beside in_channels {in_channels}; allowed: None")
+            in_channels, query_channels = in_channels
         check_sizes(in_channels, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
         check_dropout("dropout", dropout)
         check_choices(method, backend)
-        self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
         self.concat = concat
@@ -86,6 +99,7 @@ class GlobalAttention(torch.nn.Module):
         self.embedding_dim = embedding_dim
         self.method = method
         self.tolerance = make_tolerance(tolerance, method, heads)
+        self.process_group = process_group
         self.backend = backend
         self.lin = Linear(in_channels, heads * out_channels, bias=False, weight_initializer="glorot")
         self.embedding = Parameter(torch.empty(heads, embedding_dim, out_channels))
@@ -107,47 +121,64 @@ class GlobalAttention(torch.nn.Module):
 
     def forward(
         self,
-        query: Tensor,
+        query: Any,
         key: Tensor | None = None,
         value: Tensor | None = None,
         *,
-        batch: Tensor | None = None,
+        batch: Any = None,
         query_batch: Tensor | None = None,
+        memory: GlobalMemory | None = None,
+        n_id: Tensor | None = None,
     ) -> Tensor:
         r"""Runs the forward pass of the module.
 
         Args:
-            query (torch.Tensor): The points that attend.
+            query (torch.Tensor or tuple or Data): The points that attend; or a pair of sources and targets, as PyG's bipartite
+                layers take it: the second attends to the first; or a PyG :class:`~torch_geometric.data.Data` or
+                :class:`~torch_geometric.data.Batch`, which holds ``batch`` and, for a memory, ``n_id``.
             key (torch.Tensor, optional): The points that are attended to. (default: :obj:`None`, the queries)
             value (torch.Tensor, optional): What is gathered from the keys. (default: :obj:`None`, the keys)
-            batch (torch.Tensor, optional): The cloud of each key, in any order; attention never crosses clouds. Sequences
-                have none. (default: :obj:`None`, one cloud)
+            batch (torch.Tensor or tuple, optional): The cloud of each key, in any order, for a pair a pair of them; attention
+                never crosses clouds. Sequences have none. (default: :obj:`None`, one cloud)
             query_batch (torch.Tensor, optional): The cloud of each query, if keys are given. (default: :obj:`None`)
+            memory (GlobalMemory, optional): All nodes of a large graph, of which the queries are a part: they attend to all of
+                them. (default: :obj:`None`)
+            n_id (torch.Tensor, optional): The numbers of the queries in the large graph. (default: :obj:`None`)
         """
+        given = read_graph(GraphInput(query, batch=batch, n_id=n_id), () if memory is None else ("n_id",), needs_edges=False)
+        query, batch, n_id = given.x, given.batch, given.n_id
+        if isinstance(query, tuple):
+            if key is not None or query_batch is not None:
+                raise ValueError("key or query_batch is given beside a pair of sources and targets; allowed: None")
+            key, query = query
+            batch, query_batch = (None, None) if batch is None else batch
+        if memory is not None and (key is not None or value is not None):
+            raise ValueError("key or value is given beside a memory; allowed: None, as the memory has them")
         points = _flatten(query, key, value, batch, query_batch)
         with blame_inputs(query=query, key=key, value=value):
-            out = self._attend(points)
+            out = self._attend(points, memory, n_id)
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         if self.bias is not None:
-            out = out + self.bias
+            out = out + self.bias.to(out.dtype)
         return out.view(*query.shape[:-1], -1)
 
-    def _attend(self, points: _Points) -> Tensor:
+    def _attend(self, points: _Points, memory: GlobalMemory | None, n_id: Tensor | None) -> Tensor:
         """Projects and attends; returns (M, heads, out_channels)."""
         query, key, value, batch, query_batch = points
         projected = self._project("query", query) if key is None else self._project("key", key)
-        positions = embed(projected, self.embedding)
         values = projected if value is None else self._project("value", value)
-        queries = None
+        values = values.view(-1, self.heads, self.out_channels)
+        keys = gather_keys(embed(projected, self.embedding), values, batch, memory, n_id)
+        queries = keys.queries
         if self.lin_query is not None:
             check_features(query, self.lin_query.in_channels, self.lin_query.weight, "query")
-            queries = self.lin_query(query).view(-1, self.heads, self.embedding_dim)
+            queries = self.lin_query(query).view(-1, self.heads, self.embedding_dim).to(keys.positions.dtype)
             query_batch = batch if key is None else query_batch
         elif key is not None:
             queries = embed(self._project("query", query), self.embedding)
-        return global_attention(
-            positions,
-            drop_targets(values.view(-1, self.heads, self.out_channels), self.dropout, self.training),
+        out = global_attention(
+            keys.positions,
+            drop_targets(keys.values, self.dropout, self.training),
             decay=self.decay(),
             batch=batch,
             queries=queries,
@@ -155,7 +186,9 @@ class GlobalAttention(torch.nn.Module):
             method=self.method,
             backend=self.backend,
             tolerance=self.tolerance,
+            group=self.process_group,
         )
+        return out.to(values.dtype)
 
     def _project(self, name: str, x: Tensor) -> Tensor:
         """Checks an input and maps it to (N, heads * out_channels)."""
@@ -196,7 +229,7 @@ def _flatten(
     if batch is not None or query_batch is not None:
         raise ValueError(f"batch is given though query has shape {tuple(query.shape)}; allowed: points (N, C) with batch")
     for name, tensor in (("key", key), ("value", value)):
-        if tensor is not None and (tensor.dim() != 3 or len(tensor) != len(query)):
+        if tensor is not None and (tensor.dim() != 3 or tensor.size(0) != query.size(0)):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}; allowed: ({len(query)}, L, C), as query has")
     flat_key, flat_value = (None if tensor is None else tensor.flatten(0, 1) for tensor in (key, value))
     if key is None:

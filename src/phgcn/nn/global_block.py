@@ -3,7 +3,7 @@ r"""Global attention behind a gate: a block that can be put into any network and
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,11 @@ from ..functional import Backend, Method, choose_method, global_attention
 from ..tolerance import describe_tolerance, make_tolerance
 from .decay import Decay
 from .global_attention import drop_targets
+from .global_memory import GlobalMemory, gather_keys
+from .graph_input import GraphInput, read_graph
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class GlobalBlock(torch.nn.Module):
@@ -47,6 +52,8 @@ class GlobalBlock(torch.nn.Module):
         tolerance (float, optional): With ``method="auto"``, the largest error that global attention may have, as in
             :func:`phgcn.global_attention`; the method is chosen anew when the embeddings have moved, see
             :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
+        process_group (ProcessGroup, optional): Processes that share the nodes out among them, as ``group`` in
+            :func:`phgcn.global_attention`. (default: :obj:`None`, this process alone)
 
     Shapes:
         - **input:** node features :math:`(N, C)`; the graph of each node :math:`(N,)`, in any order
@@ -65,6 +72,7 @@ class GlobalBlock(torch.nn.Module):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         check_positive(channels=channels, heads=heads, embedding_dim=embedding_dim)
@@ -78,6 +86,7 @@ class GlobalBlock(torch.nn.Module):
         self.dropout = dropout
         self.method = method
         self.tolerance = make_tolerance(tolerance, method, heads)
+        self.process_group = process_group
         self.backend = backend
         self.lin_position = Linear(channels, heads * embedding_dim, bias=False, weight_initializer="glorot")
         self.lin_value = Linear(channels, channels, bias=False, weight_initializer="glorot")
@@ -92,38 +101,56 @@ class GlobalBlock(torch.nn.Module):
             module.reset_parameters()
         zeros(self.gate)
 
-    def forward(self, x: Tensor, batch: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Any,
+        batch: Tensor | None = None,
+        *,
+        memory: GlobalMemory | None = None,
+        n_id: Tensor | None = None,
+    ) -> Tensor:
         r"""Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor): The node features.
+            x (torch.Tensor or Data): The node features; or a PyG :class:`~torch_geometric.data.Data` or
+                :class:`~torch_geometric.data.Batch`, which holds ``batch`` and, for a memory, ``n_id``.
             batch (torch.Tensor, optional): The graph of each node, in any order; attention never crosses graphs.
                 (default: :obj:`None`, one graph)
+            memory (GlobalMemory, optional): All nodes of a large graph, of which ``x`` is a part; of ``channels / heads``
+                channels. (default: :obj:`None`)
+            n_id (torch.Tensor, optional): The numbers of the nodes in the large graph. (default: :obj:`None`)
         """
-        return x + self.update(x, batch)
+        given = read_graph(GraphInput(x, batch=batch, n_id=n_id), () if memory is None else ("n_id",), needs_edges=False)
+        features: Tensor = given.x
+        return features + self.update(features, given.batch, memory, given.n_id)
 
-    def update(self, x: Tensor, batch: Tensor | None = None) -> Tensor:
+    def update(
+        self, x: Tensor, batch: Tensor | None = None, memory: GlobalMemory | None = None, n_id: Tensor | None = None
+    ) -> Tensor:
         """Computes what :meth:`forward` adds to ``x``."""
         check_features(x, self.channels, self.gate)
         normed = F.layer_norm(x, (self.channels,))
         values = self.lin_value(normed).view(-1, self.heads, self.channels // self.heads)
+        keys = gather_keys(self._embed(normed), values, batch, memory, n_id)
         attend: Any = partial(
             global_attention,
-            self._embed(normed),
-            drop_targets(values, self.dropout, self.training),
+            keys.positions,
+            drop_targets(keys.values, self.dropout, self.training),
             decay=self.decay(),
             batch=batch,
+            queries=keys.queries,
             method=self.method,
             backend=self.backend,
             tolerance=self.tolerance,
+            group=self.process_group,
         )
         with blame_inputs(x=x):
             out, mass = attend(return_mass=True) if self.mass else (attend(), None)
-        gathered = F.dropout(out.flatten(1), self.dropout, self.training)
+        gathered = F.dropout(out.to(values.dtype).flatten(1), self.dropout, self.training)
         if mass is not None:
             gathered = torch.cat([gathered, mass.to(gathered.dtype)], dim=1)
-        update: Tensor = self.gate * self.lin_out(gathered)
-        return update
+        projected: Tensor = self.lin_out(gathered)
+        return self.gate.to(projected.dtype) * projected
 
     def positions(self, x: Tensor) -> Tensor:
         r"""Computes the embeddings :math:`\mathbf{P} \mathbf{z}_i` that distances are taken between, :math:`(N, H, D)`."""
@@ -134,9 +161,10 @@ class GlobalBlock(torch.nn.Module):
         return positions
 
     def recordable(self, nodes: int) -> bool:
-        """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot."""
+        """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot, nor can
+        several processes."""
         method = choose_method(self.method, nodes * nodes, self.embedding_dim, "cuda")
-        return self.backend in ("auto", "triton") and method == "exact"
+        return self.backend in ("auto", "triton") and method == "exact" and self.process_group is None
 
     def __repr__(self) -> str:
         rest = (", mass=True" if self.mass else "") + describe_tolerance(self.tolerance)

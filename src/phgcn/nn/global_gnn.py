@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -12,14 +12,20 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn import Linear
 
-from ..checks import blame_inputs, check_choice, check_dropout, check_features, check_sizes
+from ..checks import check_choice, check_dropout, check_features, check_sizes
+from ..distributed.norm import synchronise_norms
 from ..functional import Backend, Method
 from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .decay import Decay
 from .global_block import GlobalBlock
+from .global_memory import GlobalMemory
+from .graph_input import GraphInput, read_graph
 from .local_block import NORMS, LocalBlock
-from .local_conv import Local, local_recordable, make_local, prepare_edges
+from .local_conv import Local, LocalEdges, edge_features, local_recordable, make_local, prepare_edges
 from .models import drop_features
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 BODIES = ("residual", "polynomial")
 JUMPS = ("last", "sum", "cat")
@@ -44,16 +50,16 @@ class GlobalGNN(torch.nn.Module):
         hidden_channels (int): Size of each hidden sample, all heads together.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of local layers. (default: :obj:`2`)
-        local (str or class, optional): The local layer: PyG's ``"gcn"``, ``"sage"``, ``"gat"`` or ``"gin"``; ``"eda"``, which
-            is :class:`phgcn.nn.EDAConv`; ``"none"``, a linear map of each node alone; or any layer's class, called with the
-            sizes of input and output. (default: :obj:`"gcn"`)
+        local (str or class, optional): The local layer: PyG's ``"gcn"``, ``"sage"``, ``"gat"`` or ``"gin"``; ``"sgc"``, GCN's
+            sum over neighbours without weights; ``"eda"``, which is :class:`phgcn.nn.EDAConv`; ``"none"``, a linear map of each
+            node alone; or any layer's class, called with the sizes of input and output. (default: :obj:`"gcn"`)
         body (str, optional): ``"residual"``, the layers above; or ``"polynomial"``, those of `"Polynormer"
             <https://arxiv.org/abs/2403.01232>`_ (:class:`phgcn.nn.local_block.LocalBlock`), whose outputs are summed.
             (default: :obj:`"residual"`)
         norm (str, optional): ``"batch"``, ``"layer"`` (over the channels of each node), or :obj:`None`.
             (default: :obj:`"batch"`)
         jk (str, optional): What follows the layers gets: ``"last"``, the output of the last, in a polynomial body the sum; the
-            ``"sum"`` of all; or all concatenated, ``"cat"``. (default: :obj:`"last"`)
+            ``"sum"`` of all and of what the first layer gets; or all these concatenated, ``"cat"``. (default: :obj:`"last"`)
         global_layers (int, optional): Number of global blocks at the top; with ``global_at="each"``, any positive number
             stands for one in each layer. (default: :obj:`0`)
         global_at (str, optional): ``"top"``, after the local layers; or ``"each"``, in each layer, added before its norm.
@@ -62,11 +68,15 @@ class GlobalGNN(torch.nn.Module):
             (default: :obj:`0.5`)
         global_dropout (float, optional): Dropout probability in global attention. (default: :obj:`0.0`)
         input_dropout (float, optional): Dropout probability of the input features. (default: :obj:`0.0`)
+        edge_dim (int, optional): Size of the features of edges, for the local layers ``"gat"`` and ``"eda"``.
+            (default: :obj:`None`)
         residual (bool, optional): If set to :obj:`False`, :math:`\mathbf{W} \mathbf{x}` is left out. (default: :obj:`True`)
         heads (int, optional): Number of heads of global attention, and of the local layers ``"gat"`` and ``"eda"``, each with
             ``hidden_channels / heads`` channels. (default: :obj:`4`)
         embedding_dim, decay, learn_decay, mass, method, backend, tolerance (optional): As in :class:`phgcn.nn.GlobalBlock`;
             a tolerance of 0 is none.
+        process_group (ProcessGroup, optional): As in :class:`phgcn.nn.GlobalBlock`; batch norms are then over the nodes of all
+            processes, and ``edge_index`` may be a :class:`phgcn.distributed.PartEdges`. (default: :obj:`None`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO; edge indices :math:`(2, E)`, or
@@ -93,6 +103,7 @@ class GlobalGNN(torch.nn.Module):
         global_dropout: float = 0.0,
         *,
         input_dropout: float = 0.0,
+        edge_dim: int | None = None,
         residual: bool = True,
         heads: int = 4,
         embedding_dim: int = 4,
@@ -102,6 +113,7 @@ class GlobalGNN(torch.nn.Module):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         sizes = {"hidden_channels": hidden_channels, "out_channels": out_channels, "num_layers": num_layers, "heads": heads}
@@ -129,15 +141,19 @@ class GlobalGNN(torch.nn.Module):
         self.use_global = True
 
         self.lin_in = Linear(in_channels, hidden_channels)
-        convs = (make_local(local, hidden_channels, heads, backend) for _ in range(num_layers))
+        convs = (make_local(local, hidden_channels, heads, backend, edge_dim) for _ in range(num_layers))
         layers = [LocalBlock(hidden_channels, conv, residual, norm, dropout, body == "polynomial") for conv in convs]
         self.local_blocks = torch.nn.ModuleList(layers)
-        width = num_layers * hidden_channels if jk == "cat" else hidden_channels
+        width = (num_layers + 1) * hidden_channels if jk == "cat" else hidden_channels
         self.lin_out = Linear(width, out_channels)
         channels = [hidden_channels] * num_layers * min(1, global_layers) if global_at == "each" else [width] * global_layers
         attention = heads, embedding_dim, decay, learn_decay, mass, global_dropout, method, backend, tolerance or None
+        self.process_group = process_group
         with torch.random.fork_rng(devices=[]):
-            self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention) for size in channels])
+            self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention, process_group) for size in channels])
+        self.memories = torch.nn.ModuleList()
+        if process_group is not None:
+            synchronise_norms(self, process_group)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -148,47 +164,87 @@ class GlobalGNN(torch.nn.Module):
             for block in self.global_blocks:
                 cast(GlobalBlock, block).reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Any, batch: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Any,
+        edge_index: Any = None,
+        batch: Tensor | None = None,
+        *,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        n_id: Tensor | None = None,
+    ) -> Tensor:
         r"""Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor): The node features.
-            edge_index (torch.Tensor): The edges: sources and targets, as a tensor or :class:`torch_geometric.EdgeIndex`, or
-                the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose values are not used.
+            x (torch.Tensor or Data): The node features; or a PyG :class:`~torch_geometric.data.Data` or
+                :class:`~torch_geometric.data.Batch`, which holds all that follows.
+            edge_index (torch.Tensor, optional): The edges: sources and targets, as a tensor or
+                :class:`torch_geometric.EdgeIndex`, or the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose
+                values are not used. (default: :obj:`None`, those of the object)
             batch (torch.Tensor, optional): The graph of each node, in any order; attention never crosses graphs.
                 (default: :obj:`None`, one graph)
+            edge_attr (torch.Tensor, optional): The features of the edges, for the local layers ``"gat"`` and ``"eda"`` with
+                ``edge_dim``, or a class that takes them. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges, for the local layers ``"gcn"``, ``"sgc"`` and
+                ``"eda"``, or a class that takes them. (default: :obj:`None`)
+            n_id (torch.Tensor, optional): The numbers of the nodes in the graph of :meth:`remember`. (default: :obj:`None`,
+                ``x`` is the whole graph)
         """
-        with blame_inputs(edge_index, x=x):
-            check_features(x, self.lin_in.in_channels, self.lin_in.weight)
-            edges = prepare_edges(self._first_conv(), edge_index, x, self.backend)
-            x = self.lin_in(drop_features(x, self.input_dropout, self.training))
-            x = self._apply_body(F.dropout(x, self.dropout, self.training), edges, batch)
+        takes = (*self.takes, *(("n_id",) if len(self.memories) > 0 else ()))
+        given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch, n_id), takes)
+        with given.blame():
+            check_features(given.x, self.lin_in.in_channels, self.lin_in.weight)
+            edges = prepare_edges(self._first_conv(), given, self.backend)
+            hidden = self.lin_in(drop_features(given.x, self.input_dropout, self.training))
+            hidden = self._apply_body(F.dropout(hidden, self.dropout, self.training), edges, given)
             if self.global_at == "top":
-                for block in self._active_blocks():
-                    x = block(x, batch)
-        out: Tensor = self.lin_out(x)
+                for block, memory in self._active_blocks(given):
+                    hidden = block(hidden, given.batch, memory=memory, n_id=given.n_id)
+        out: Tensor = self.lin_out(hidden)
         return out
 
-    def _apply_body(self, x: Tensor, edges: Any, batch: Tensor | None) -> Tensor:
-        """Applies the local layers and joins their outputs."""
-        blocks = self._active_blocks() if self.global_at == "each" else []
+    def _apply_body(self, x: Tensor, edges: LocalEdges, given: GraphInput) -> Tensor:
+        """Applies the local layers and joins their outputs, and but for ``"last"`` their input."""
+        blocks = self._active_blocks(given) if self.global_at == "each" else []
         summed = self.jk == "sum" or self.body == "polynomial"
-        outputs: list[Tensor] = []
-        for layer, block in zip_longest(self.local_blocks, blocks):
-            x = layer(x, edges, None if block is None else block.update(x, batch))
+        outputs = [] if self.jk == "last" else [x]
+        for layer, active in zip_longest(self.local_blocks, blocks):
+            update = None if active is None else active[0].update(x, given.batch, active[1], given.n_id)
+            x = layer(x, edges, update)
             if self.jk == "cat":
                 outputs.append(x)
             else:
                 outputs = [outputs[0] + x if summed and outputs else x]
         return torch.cat(outputs, dim=1) if self.jk == "cat" else outputs[0]
 
+    def remember(self, num_nodes: int) -> None:
+        r"""Gives each global block a :class:`phgcn.nn.GlobalMemory` of all nodes of one graph, to train on parts of it: called
+        with ``n_id``, the network attends to the whole graph, called without to the nodes given.
+
+        Args:
+            num_nodes (int): Number of nodes of the whole graph.
+        """
+        blocks: list[Any] = list(self.global_blocks)
+        memories = [GlobalMemory(num_nodes, b.channels // b.heads, b.heads, b.embedding_dim) for b in blocks]
+        self.memories = torch.nn.ModuleList(memories).to(self.lin_out.weight)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Which features of edges the model takes."""
+        return edge_features(self._first_conv())
+
     def _first_conv(self) -> Any:
         """Returns a local layer, from which can be told how all of them take edges."""
         return cast(LocalBlock, self.local_blocks[0]).conv
 
-    def _active_blocks(self) -> list[Any]:
-        """Returns the global blocks, or none while they are switched off."""
-        return list(self.global_blocks) if self.use_global else []
+    def _active_blocks(self, given: GraphInput) -> list[tuple[Any, Any]]:
+        """Returns the global blocks with their memories, or :obj:`None` for a call with the whole graph; none while they are
+        switched off."""
+        if not self.use_global:
+            return []
+        memories = [None] * len(self.global_blocks) if given.n_id is None else self.memories
+        return list(zip(self.global_blocks, memories, strict=True))
 
     def set_global(self, on: bool) -> None:
         """Switches global attention on or off, to train the local network first."""
@@ -205,17 +261,23 @@ class GlobalGNN(torch.nn.Module):
     def recordable(self, x: Tensor) -> bool:
         r"""Tells whether a pass over ``x`` can be captured into a CUDA graph, in which no kernel may wait for the host.
 
-        So it is for dense features, the local layers ``"gcn"``, ``"sage"``, ``"gin"``, ``"eda"`` and ``"none"``, and global
-        attention that is summed exactly.
+        So it is for dense features, the local layers ``"gcn"``, ``"sgc"``, ``"sage"``, ``"gin"``, ``"eda"`` and ``"none"``, and
+        global attention that is summed exactly.
         """
         if not x.is_cuda or x.layout != torch.strided:
             return False
         local = local_recordable(self._first_conv(), len(x), self.backend)
-        return local and all(block.recordable(len(x)) for block in self._active_blocks())
+        return local and all(block.recordable(len(x)) for block, _ in self._active_blocks(GraphInput(x)))
 
     @torch.no_grad()
     def global_statistics(
-        self, x: Tensor, edge_index: Any, batch: Tensor | None = None, samples: int = 512, seed: int = 0
+        self,
+        x: Tensor,
+        edge_index: Any,
+        batch: Tensor | None = None,
+        samples: int = 512,
+        seed: int = 0,
+        **edge_values: Tensor,
     ) -> list[Statistics]:
         r"""Tells whether global attention is used: for each global block, the statistics of
         :func:`phgcn.nn.attention_statistics`, its ``layer`` (from 0) and the size of its ``gate`` (root mean square).
@@ -224,15 +286,18 @@ class GlobalGNN(torch.nn.Module):
             x, edge_index, batch: As in :meth:`forward`.
             samples (int, optional): How many nodes are looked at. (default: :obj:`512`)
             seed (int, optional): Which nodes. (default: :obj:`0`)
+            **edge_values (optional): ``edge_attr`` and ``edge_weight``, as in :meth:`forward`.
         """
-        blocks = self._active_blocks()
+        blocks = [block for block, _ in self._active_blocks(GraphInput(x))]
         if not blocks:
             return []
-        inputs = first_inputs([block.lin_position for block in blocks], self, (x, edge_index, batch))
+        inputs = first_inputs([block.lin_position for block in blocks], self, (x, edge_index, batch), edge_values)
         found = []
         for layer, (block, normed) in enumerate(zip(blocks, inputs, strict=True)):
             positions = block.lin_position(normed).view(-1, block.heads, block.embedding_dim)
-            statistics = attention_statistics(positions, block.decay(), batch=batch, samples=samples, seed=seed)
+            statistics = attention_statistics(
+                positions, block.decay(), batch=batch, samples=samples, seed=seed, group=self.process_group
+            )
             found.append({"layer": layer, **statistics, "gate": float(block.gate.square().mean().sqrt())})
         return found
 

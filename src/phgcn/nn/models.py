@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -13,12 +13,20 @@ from torch_geometric.nn import GATConv, GCNConv, Linear
 from torch_geometric.nn.resolver import normalization_resolver
 
 from ..checks import check_dropout, check_sizes
+from ..distributed.boundary import PartEdges
+from ..distributed.norm import synchronise_norms
 from ..functional import Backend, Method
+from ..kernels.backend import choose_backend
 from .activation import make_activation
 from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .eda_conv import EDAConv
 from .edges import to_coo
+from .graph_input import GraphInput, read_graph
+from .local_conv import part_adjacency
 from .phgcn_conv import PHGCNConv
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class NodeModel(torch.nn.Module):
@@ -39,6 +47,8 @@ class NodeModel(torch.nn.Module):
             (default: :obj:`None`)
         residual (bool, optional): If set to :obj:`True`, each layer adds a learned linear map of its input to its output.
             (default: :obj:`False`)
+        edge_dim (int, optional): Size of the features of edges, for :class:`PHGCN`, :class:`GATEDA` and :class:`GAT`.
+            (default: :obj:`None`)
         **settings (optional): Those of the layers of :class:`PHGCN` and :class:`GATEDA`, by the names they have there.
 
     Shapes:
@@ -51,6 +61,8 @@ class NodeModel(torch.nn.Module):
     paths = 1
     init_conv: Callable[..., Any]
     """Makes the layer for an input of ``in_channels``; the ``last`` one leads to ``out_channels``."""
+    edge_values: tuple[str, ...] = ()
+    """Which features of edges the layers take: ``"edge_attr"`` if ``edge_dim`` is given, ``"edge_weight"``."""
 
     def __init__(
         self,
@@ -64,9 +76,12 @@ class NodeModel(torch.nn.Module):
         *,
         norm: str | None = None,
         residual: bool = False,
+        edge_dim: int | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
+        if edge_dim is not None and "edge_attr" not in self.edge_values:
+            raise ValueError(f"edge_dim is {edge_dim}; allowed for {type(self).__name__}: None, as it has no use for them")
         sizes = {"hidden_channels": hidden_channels, "out_channels": out_channels, "num_layers": num_layers, "heads": heads}
         check_sizes(in_channels, **sizes)
         check_dropout("dropout", dropout)
@@ -79,6 +94,7 @@ class NodeModel(torch.nn.Module):
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.residual = residual
+        self.edge_dim = edge_dim
         width = self.paths * heads * hidden_channels
         inputs = [in_channels] + [width] * (num_layers - 1)
         convs = [self.init_conv(size, last=i == num_layers - 1, **settings) for i, size in enumerate(inputs)]
@@ -87,10 +103,18 @@ class NodeModel(torch.nn.Module):
         self.norms = torch.nn.ModuleList(norms)
         self.activation = make_activation(self.act)
 
-    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
+    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None, **edge_values: Tensor) -> Tensor:
         """Calls a layer with what it takes of the model's input; by default, with edges in the format of PyG's layers."""
-        out: Tensor = conv(x, to_coo(edge_index, x).long())
+        if isinstance(edge_index, PartEdges):
+            extended: Tensor = conv(edge_index.extend(x), edge_index.edge_index)
+            return extended[: x.size(0)]
+        out: Tensor = conv(x, to_coo(edge_index, x).long(), **edge_values)
         return out
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Which features of edges the model takes."""
+        return tuple(name for name in self.edge_values if name != "edge_attr" or self.edge_dim is not None)
 
     def recordable(self, x: Tensor) -> bool:
         r"""Tells whether a pass over ``x`` can be captured into a CUDA graph, in which no kernel may wait for the host.
@@ -109,19 +133,35 @@ class NodeModel(torch.nn.Module):
             if hasattr(layer, "reset_parameters"):
                 layer.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Any, batch: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Any,
+        edge_index: Any = None,
+        batch: Tensor | None = None,
+        *,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
         r"""Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor): The node features.
-            edge_index (torch.Tensor): The edges.
+            x (torch.Tensor or Data): The node features; or a PyG :class:`~torch_geometric.data.Data` or
+                :class:`~torch_geometric.data.Batch`, which holds all that follows.
+            edge_index (torch.Tensor, optional): The edges. (default: :obj:`None`, those of the object)
             batch (torch.Tensor, optional): The graph of each node. (default: :obj:`None`, one graph)
+            edge_attr (torch.Tensor, optional): The features of the edges, for a model with ``edge_dim``. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges, for :class:`PHGCN`, :class:`GATEDA` and
+                :class:`GCN`. (default: :obj:`None`)
         """
+        given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch), self.takes)
+        values = {name: getattr(given, name) for name in self.takes if getattr(given, name) is not None}
+        hidden: Tensor = given.x
         for i, conv in enumerate(self.convs):
-            x = self.apply_conv(conv, drop_features(x, self.dropout, self.training), edge_index, batch)
+            hidden = drop_features(hidden, self.dropout, self.training)
+            hidden = self.apply_conv(conv, hidden, given.edge_index, given.batch, **values)
             if i < self.num_layers - 1:
-                x = self.activation(_normalise(self.norms[i], x, batch))
-        return x
+                hidden = self.activation(_normalise(self.norms[i], hidden, given.batch))
+        return hidden
 
     def __repr__(self) -> str:
         return (
@@ -135,10 +175,12 @@ class PHGCN(NodeModel):
     <https://arxiv.org/abs/2003.00635>`_ paper, of :class:`phgcn.nn.PHGCNConv`.
 
     Args: As :class:`NodeModel`; then ``embedding_dim``, ``decay_local``, ``decay_global``, ``learn_decay``, ``method``,
-    ``backend`` and ``tolerance`` (none where it is 0) as the layer.
+    ``backend``, ``tolerance`` (none where it is 0) and ``process_group`` as the layer; with a group, batch norms are over the
+    nodes of all processes.
     """
 
     paths = 2
+    edge_values = ("edge_attr", "edge_weight")
 
     def __init__(
         self,
@@ -152,6 +194,7 @@ class PHGCN(NodeModel):
         *,
         norm: str | None = None,
         residual: bool = False,
+        edge_dim: int | None = None,
         embedding_dim: int = 4,
         decay_local: float = 1.0,
         decay_global: float = 10.0,
@@ -159,26 +202,36 @@ class PHGCN(NodeModel):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(
             in_channels, hidden_channels, out_channels, num_layers, heads, dropout, attention_dropout,
-            norm=norm, residual=residual, embedding_dim=embedding_dim, decay_local=decay_local, decay_global=decay_global,
-            learn_decay=learn_decay, method=method, backend=backend, tolerance=tolerance or None,
+            norm=norm, residual=residual, edge_dim=edge_dim, embedding_dim=embedding_dim, decay_local=decay_local,
+            decay_global=decay_global, learn_decay=learn_decay, method=method, backend=backend, tolerance=tolerance or None,
+            process_group=process_group,
         )  # fmt: skip
+        self.process_group = process_group
+        if process_group is not None:
+            synchronise_norms(self, process_group)
 
     def init_conv(self, in_channels: int, last: bool, **settings: Any) -> Any:
         # The non-linearity is left to the model, which may have a norm before it.
-        return PHGCNConv(
-            in_channels, *_head_shape(self, last), self.attention_dropout, residual=self.residual, act=None, **settings
-        )
+        settings |= {"dropout": self.attention_dropout, "residual": self.residual, "edge_dim": self.edge_dim, "act": None}
+        return PHGCNConv(in_channels, **_head_shape(self, last), **settings)
 
-    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
-        out: Tensor = conv(x, edge_index, batch=batch)
+    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None, **edge_values: Tensor) -> Tensor:
+        out: Tensor = conv(x, edge_index, batch=batch, **edge_values)
         return out
 
     @torch.no_grad()
     def global_statistics(
-        self, x: Tensor, edge_index: Any, batch: Tensor | None = None, samples: int = 512, seed: int = 0
+        self,
+        x: Tensor,
+        edge_index: Any,
+        batch: Tensor | None = None,
+        samples: int = 512,
+        seed: int = 0,
+        **edge_values: Tensor,
     ) -> list[Statistics]:
         r"""Tells whether global attention is used: for each layer, its number (``layer``, from 0) and the statistics of
         :func:`phgcn.nn.attention_statistics`.
@@ -187,12 +240,16 @@ class PHGCN(NodeModel):
             x, edge_index, batch: As in :meth:`forward`.
             samples (int, optional): How many nodes are looked at. (default: :obj:`512`)
             seed (int, optional): Which nodes. (default: :obj:`0`)
+            **edge_values (optional): ``edge_attr`` and ``edge_weight``, as in :meth:`forward`.
         """
         convs: list[Any] = list(self.convs)
         found = []
-        for layer, (conv, features) in enumerate(zip(convs, first_inputs(convs, self, (x, edge_index, batch)), strict=True)):
+        inputs = first_inputs(convs, self, (x, edge_index, batch), edge_values)
+        for layer, (conv, features) in enumerate(zip(convs, inputs, strict=True)):
             positions, _ = conv.project(features)
-            statistics = attention_statistics(positions, conv.decay_global(), batch=batch, samples=samples, seed=seed)
+            statistics = attention_statistics(
+                positions, conv.decay_global(), batch=batch, samples=samples, seed=seed, group=self.process_group
+            )
             found.append({"layer": layer, **statistics})
         return found
 
@@ -203,6 +260,8 @@ class GATEDA(NodeModel):
     Args: As :class:`NodeModel`; then ``embedding_dim``, ``decay_local``, ``learn_decay`` and ``backend`` as the layer.
     """
 
+    edge_values = ("edge_attr", "edge_weight")
+
     def __init__(
         self,
         in_channels: int,
@@ -215,6 +274,7 @@ class GATEDA(NodeModel):
         *,
         norm: str | None = None,
         residual: bool = False,
+        edge_dim: int | None = None,
         embedding_dim: int = 4,
         decay_local: float = 1.0,
         learn_decay: bool = False,
@@ -222,13 +282,13 @@ class GATEDA(NodeModel):
     ) -> None:
         super().__init__(
             in_channels, hidden_channels, out_channels, num_layers, heads, dropout, attention_dropout,
-            norm=norm, residual=residual, embedding_dim=embedding_dim, decay_local=decay_local, learn_decay=learn_decay,
-            backend=backend,
+            norm=norm, residual=residual, edge_dim=edge_dim, embedding_dim=embedding_dim, decay_local=decay_local,
+            learn_decay=learn_decay, backend=backend,
         )  # fmt: skip
 
     def init_conv(self, in_channels: int, last: bool, **settings: Any) -> Any:
-        settings |= {"residual": self.residual}
-        return EDAConv(in_channels, *_head_shape(self, last), self.attention_dropout, **settings)
+        settings |= {"residual": self.residual, "dropout": self.attention_dropout, "edge_dim": self.edge_dim}
+        return EDAConv(in_channels, **_head_shape(self, last), **settings)
 
 
 class GAT(NodeModel):
@@ -238,8 +298,11 @@ class GAT(NodeModel):
     Args: As :class:`NodeModel`.
     """
 
+    edge_values = ("edge_attr",)
+
     def init_conv(self, in_channels: int, last: bool) -> Any:
-        return GATConv(in_channels, *_head_shape(self, last), dropout=self.attention_dropout, residual=self.residual)
+        settings = {"dropout": self.attention_dropout, "residual": self.residual, "edge_dim": self.edge_dim}
+        return GATConv(in_channels, **_head_shape(self, last), **settings)
 
 
 class GCN(NodeModel):
@@ -250,9 +313,16 @@ class GCN(NodeModel):
     """
 
     act = "relu"
+    edge_values = ("edge_weight",)
 
     def init_conv(self, in_channels: int, last: bool) -> Any:
         return ResidualGCNConv(in_channels, _width(self, last), self.residual)
+
+    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None, **edge_values: Tensor) -> Tensor:
+        if isinstance(edge_index, PartEdges):
+            out: Tensor = conv.forward_part(x, edge_index)
+            return out
+        return super().apply_conv(conv, x, edge_index, batch, **edge_values)
 
 
 class ResidualGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
@@ -268,8 +338,14 @@ class ResidualGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
         if res is not None:
             res.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Any) -> Tensor:
-        out: Tensor = super().forward(x, edge_index)
+    def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        out: Tensor = super().forward(x, edge_index, edge_weight)
+        return out if self.res is None else out + self.res(x)
+
+    def forward_part(self, x: Tensor, edges: PartEdges) -> Tensor:
+        """Runs the forward pass for the nodes of this rank: PyG's own would take the degrees of boundary nodes as 0."""
+        adjacency = part_adjacency(edges, False, choose_backend("auto", x.device))
+        out: Tensor = adjacency.normalised_sum(edges.extend(self.lin(x)))[: x.size(0)] + self.bias
         return out if self.res is None else out + self.res(x)
 
 
@@ -287,7 +363,7 @@ class MLP(NodeModel):
             raise ValueError("residual is True; allowed for MLP: False, as its layers see the node alone already")
         return Linear(in_channels, _width(self, last), weight_initializer="glorot", bias_initializer="zeros")
 
-    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
+    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None, **edge_values: Tensor) -> Tensor:
         out: Tensor = conv(x)
         return out
 
@@ -310,9 +386,9 @@ def _width(model: NodeModel, last: bool) -> int:
     return model.out_channels if last else model.heads * model.hidden_channels
 
 
-def _head_shape(model: NodeModel, last: bool) -> tuple[int, int, bool]:
+def _head_shape(model: NodeModel, last: bool) -> dict[str, Any]:
     """Returns the channels of a head, the number of heads, and whether they are concatenated."""
-    return (model.out_channels if last else model.hidden_channels), model.heads, not last
+    return {"out_channels": model.out_channels if last else model.hidden_channels, "heads": model.heads, "concat": not last}
 
 
 def _normalise(norm: torch.nn.Module, x: Tensor, batch: Tensor | None) -> Tensor:

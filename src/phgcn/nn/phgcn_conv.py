@@ -2,19 +2,23 @@ r"""The paper's layer: attention to neighbours and to every node, side by side."
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ..checks import blame_inputs, check_choices
+from ..checks import check_choices
 from ..functional import Backend, Method, choose_method, global_attention
 from ..tolerance import describe_tolerance, make_tolerance
 from .activation import Activation, make_activation
 from .decay import Decay
 from .distance_conv import DistanceConv, EdgeWeights
 from .global_attention import drop_targets
+from .graph_input import GraphInput, read_graph
 from .top_attention import top_attention
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class PHGCNConv(DistanceConv):
@@ -31,11 +35,14 @@ class PHGCNConv(DistanceConv):
     .. math::
         e_{ij} = -\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert, \qquad \mathbf{p}_i = \mathbf{\Phi} \mathbf{W} \mathbf{x}_i
 
-    with :math:`\lambda` of each path. The output has :math:`2 H F_{out}` channels: first those of all heads of the structural
-    path, then those of all heads of the global path.
+    with :math:`\lambda` of each path; features and weights of edges are taken on the structural path as in
+    :class:`phgcn.nn.EDAConv`. With sources and targets of different kinds, the global path is among the targets. The output
+    has :math:`2 H F_{out}` channels: first those of all heads of the structural path, then those of all heads of the global
+    path.
 
     Args:
-        in_channels (int): Size of each input sample, or :obj:`-1` to derive the size from the first input.
+        in_channels (int or tuple): Size of each input sample, or :obj:`-1` to derive the size from the first input. A tuple
+            gives the sizes of sources and targets of different kinds, each with a map :math:`\mathbf{W}` of its own.
         out_channels (int): Size of each output sample, of each head and path.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         concat (bool, optional): If set to :obj:`False`, for output layers, heads and paths are averaged instead of
@@ -46,6 +53,8 @@ class PHGCNConv(DistanceConv):
         add_self_loops (bool, optional): If set to :obj:`False`, nodes do not attend to themselves on the structural path,
             unless a self-loop is among the edges. Otherwise each node has one self-loop, whether the edges have none or
             several. On the global path, a node is always among its own targets. (default: :obj:`True`)
+        edge_dim (int, optional): Size of the features of edges, or :obj:`-1` to derive it from the first input: a learned
+            linear map of them is added to the exponents of the softmax among neighbours. (default: :obj:`None`, none)
         bias (bool, optional): If set to :obj:`False`, the layer will not learn an additive bias; it is added before
             :math:`\sigma`. (default: :obj:`True`)
         residual (bool, optional): If set to :obj:`True`, the layer adds a learned linear map of the node's own features to
@@ -64,9 +73,13 @@ class PHGCNConv(DistanceConv):
         tolerance (float, optional): With ``method="auto"``, the largest error that global attention may have, as in
             :func:`phgcn.global_attention`; the method is chosen anew when the embeddings have moved, see
             :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
+        process_group (ProcessGroup, optional): Processes that share the nodes out among them, as ``group`` in
+            :func:`phgcn.global_attention`. (default: :obj:`None`, this process alone)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO; edge indices :math:`(2, E)`
+        - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO, or a pair
+          :math:`((N_s, F_s), (N_t, F_t))`; edge indices :math:`(2, E)`; edge features :math:`(E, D)`; edge weights
+          :math:`(E,)`
         - **output:** node features :math:`(N, 2 H F_{out})`, or :math:`(N, F_{out})` with ``concat=False``; with
           ``return_attention_weights=True``, :math:`((N, 2 H F_{out}), ((2, E), (E, H)))`
     """
@@ -75,15 +88,16 @@ class PHGCNConv(DistanceConv):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int = 1,
+        *,
         concat: bool = True,
         dropout: float = 0.0,
         add_self_loops: bool = True,
+        edge_dim: int | None = None,
         bias: bool = True,
         residual: bool = False,
-        *,
         embedding_dim: int = 4,
         decay_local: float = 1.0,
         decay_global: float = 10.0,
@@ -92,13 +106,16 @@ class PHGCNConv(DistanceConv):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(
-            in_channels, out_channels, heads, concat, dropout, add_self_loops, bias, residual, embedding_dim, backend
-        )
+            in_channels, out_channels, heads, concat=concat, dropout=dropout, add_self_loops=add_self_loops,
+            edge_dim=edge_dim, bias=bias, residual=residual, embedding_dim=embedding_dim, backend=backend,
+        )  # fmt: skip
         check_choices(method, backend)
         self.method = method
         self.tolerance = make_tolerance(tolerance, method, heads)
+        self.process_group = process_group
         self.decay_local = Decay("decay_local", decay_local, heads, learn_decay)
         self.decay_global = Decay("decay_global", decay_global, heads, learn_decay)
         self.act = None if act is None else make_activation(act)
@@ -111,40 +128,49 @@ class PHGCNConv(DistanceConv):
 
     def forward(
         self,
-        x: Tensor,
-        edge_index: Any,
+        x: Any,
+        edge_index: Any = None,
+        edge_attr: Tensor | None = None,
         *,
+        edge_weight: Tensor | None = None,
         batch: Tensor | None = None,
         return_attention_weights: bool | None = None,
     ) -> Tensor | tuple[Tensor, EdgeWeights]:
         r"""Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor): The node features.
-            edge_index (torch.Tensor): The edges: sources and targets, as a tensor or :class:`torch_geometric.EdgeIndex`, or
-                the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose values are not used. An edge that
-                occurs twice counts twice.
-            batch (torch.Tensor, optional): The graph of each node, in any order; global attention never crosses graphs.
-                (default: :obj:`None`, one graph)
+            x (torch.Tensor or tuple or Data): The node features, or a pair of those of sources and targets; or a PyG
+                :class:`~torch_geometric.data.Data` or :class:`~torch_geometric.data.Batch`, which holds all that follows.
+            edge_index (torch.Tensor, optional): The edges: sources and targets, as a tensor or
+                :class:`torch_geometric.EdgeIndex`, or the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose
+                values are not used. An edge that occurs twice counts twice. (default: :obj:`None`, those of the object)
+            edge_attr (torch.Tensor, optional): The features of the edges, for a layer with ``edge_dim``. A self-loop that is
+                added has the mean features of the edges to its node. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges, not negative: factors of :math:`e^{-\lambda
+                \lVert \mathbf{p}_i - \mathbf{p}_j \rVert}` among neighbours. A self-loop that is added has weight 1.
+                (default: :obj:`None`, all 1)
+            batch (torch.Tensor, optional): The graph of each node, of a pair that of each target, in any order; global
+                attention never crosses graphs. (default: :obj:`None`, one graph)
             return_attention_weights (bool, optional): If set to :obj:`True`, also returns the edges that were used,
                 self-loops included, and the attention weights of the structural path, before dropout. For the global path
                 see :meth:`top_attention`. (default: :obj:`None`)
         """
-        with blame_inputs(edge_index, x=x):
-            positions, values = self.project(x)
-            structural, weights = self.attend_structural(
-                positions, values, edge_index, self.decay_local(), bool(return_attention_weights)
-            )
+        given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch), self.takes)
+        with given.blame():
+            nodes = self.project_nodes(given.x)
+            structural, weights = self.attend_structural(nodes, given, self.decay_local(), bool(return_attention_weights))
+            positions, values = nodes.targets
             everywhere = global_attention(
                 positions,
                 drop_targets(values, self.dropout, self.training),
                 decay=self.decay_global(),
-                batch=batch,
+                batch=given.batch,
                 method=self.method,
                 backend=self.backend,
                 tolerance=self.tolerance,
+                group=self.process_group,
             )
-        out = self.combine(x, [structural, everywhere])
+        out = self.combine(nodes.x, [structural, everywhere])
         if self.concat and self.act is not None:
             out = self.act(out)
         return out if weights is None else (out, weights)
@@ -154,8 +180,9 @@ class PHGCNConv(DistanceConv):
 
     def recordable(self, nodes: int) -> bool:
         """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot, as the host
-        must read the number of its vertices."""
-        return super().recordable(nodes) and choose_method(self.method, nodes * nodes, self.embedding_dim, "cuda") == "exact"
+        must read the number of its vertices, nor can several processes."""
+        alone = self.process_group is None and super().recordable(nodes)
+        return alone and choose_method(self.method, nodes * nodes, self.embedding_dim, "cuda") == "exact"
 
     @torch.no_grad()
     def top_attention(

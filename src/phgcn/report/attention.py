@@ -2,18 +2,19 @@ r"""Draws what one node attends to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
-from ..text import printable
-from .style import class_colour, colours, headline, legend, panels
+from .fonts import label
+from .node_colours import colour_nodes
+from .style import headline, legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STRONGEST = 10
-"""Targets drawn per head."""
+"""Targets drawn per head, besides the node itself."""
 
 HeadTargets = list[tuple[int, float]]
 """Targets of one head and their attention weights, strongest first."""
@@ -27,7 +28,7 @@ def strongest_neighbours(edges: Tensor, weights: Tensor, node: int) -> list[Head
     """
     incoming = edges[1] == node
     sources, weight = edges[0, incoming], weights[incoming]
-    order = weight.argsort(dim=0, descending=True)[:STRONGEST]
+    order = weight.argsort(dim=0, descending=True)[: STRONGEST + 1]  # the node itself may be one of them
     return [[(int(sources[edge]), float(weight[edge, head])) for edge in order[:, head]] for head in range(weights.size(1))]
 
 
@@ -41,30 +42,47 @@ def strongest_anywhere(targets: Tensor, weights: Tensor) -> list[HeadTargets]:
     return [[(node, weight) for node, weight in zip(*row, strict=True) if node >= 0] for row in rows]
 
 
+class DrawnNode(NamedTuple):
+    """The node whose attention is drawn, and those with an edge to it."""
+
+    number: int
+    neighbours: set[int]
+
+
 def draw_attention(
-    heads: list[HeadTargets], y: Tensor, ids: list[str], names: list[str], neighbours: set[int], title: str
+    heads: list[HeadTargets], node: DrawnNode, y: Tensor, ids: list[str], names: list[str], title: str
 ) -> Figure:
-    """Draws the weights of the strongest targets as bars, one panel per head, coloured by class; neighbours in bold."""
+    """Draws the weights of the strongest targets as bars, one panel per head, coloured by label; neighbours in bold.
+
+    The node's own weight, often most of all, is a number in the title: as a bar it would make all others invisible.
+    """
     figure, axes = panels(len(heads), height=2.6)
-    palette = colours(len(names))
+    painted, entries = colour_nodes(y, names)
     for head, (axis, targets) in enumerate(zip(axes, heads, strict=True)):
-        nodes, weights = [node for node, _ in targets], [weight for _, weight in targets]
-        bars = range(len(targets))
-        axis.barh(bars, weights, color=[class_colour(palette, int(y[node])) for node in nodes])
-        axis.set_yticks(bars, [printable(ids[node]) for node in nodes], fontsize=7)
-        for text, node in zip(axis.get_yticklabels(), nodes, strict=True):
-            text.set_fontweight("bold" if node in neighbours else "normal")
+        own = sum(weight for target, weight in targets if target == node.number)
+        others = [(target, weight) for target, weight in targets if target != node.number][:STRONGEST]
+        targets_drawn, weights = [target for target, _ in others], [weight for _, weight in others]
+        bars = range(len(others))
+        axis.barh(bars, weights, color=[painted[target] for target in targets_drawn])
+        axis.set_yticks(bars, [label(ids[target]) for target in targets_drawn], fontsize=7)
+        for text, target in zip(axis.get_yticklabels(), targets_drawn, strict=True):
+            text.set_fontweight("bold" if target in node.neighbours else "normal")
         axis.invert_yaxis()
-        axis.set_title(f"head {head}: {100 * sum(weights):.0f} % of all attention", fontsize=9)
+        axis.set_title(f"head {head}: itself {_percent(own)}, these {_percent(sum(weights))}", fontsize=9)
         axis.tick_params(axis="x", labelsize=7)
-    legend(figure, names, palette)
+    legend(figure, entries)
     headline(figure, title)
     return figure
 
 
+def _percent(share: float) -> str:
+    """Formats a share so that a small one is not 0."""
+    return f"{100 * share:.0f} %" if share >= 0.1 or share == 0 else f"{100 * share:.2g} %"
+
+
 def neighbours_of(node: int, edge_index: Tensor) -> set[int]:
-    """Returns the nodes with an edge to this one, and the node itself."""
-    return {node, *edge_index[0, edge_index[1] == node].tolist()}
+    """Returns the nodes with an edge to this one."""
+    return {*edge_index[0, edge_index[1] == node].tolist()}
 
 
 def pick_node(wanted: str | None, ids: list[str], test: Tensor) -> int:

@@ -11,35 +11,23 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
-from ..nn.models import NodeModel
-from .style import COLOURS, class_colour, colours, headline, legend, panels
+from .node_colours import colour_nodes
+from .style import COLOURS, headline, legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_DOTS = 20_000
-"""Nodes drawn; of a larger graph, so many at random."""
+MAX_DOTS = 10_000
+"""Nodes drawn as dots; more become a density, in which none hides another."""
+
+CELLS = 200
+"""Cells of a density along each axis."""
 
 SOURCES = 300
 """Nodes whose distances to all others are drawn."""
 
 Floats = NDArray[np.float64]
-
-
-@torch.no_grad()
-def layer_input(model: NodeModel, layer: int, x: Tensor, edge_index: Tensor) -> Tensor:
-    """Runs the model and returns the input of one of its layers, (N, channels)."""
-    convs = model.convs
-    if not 0 <= layer < len(convs):
-        raise ValueError(f"layer is {layer}; allowed: 0 to {len(convs) - 1}")
-    inputs: list[Tensor] = []
-    hook = convs[layer].register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
-    try:
-        model(x, edge_index)
-    finally:
-        hook.remove()
-    return inputs[0]
 
 
 def plane(points: Floats) -> tuple[Floats, float]:
@@ -61,33 +49,63 @@ def plane(points: Floats) -> tuple[Floats, float]:
 
 
 def draw_embeddings(positions: Tensor, y: Tensor, names: list[str], title: str) -> Figure:
-    r"""Draws every node at its position, one panel per head, coloured by class.
+    r"""Draws every node at its position, one panel per head, coloured by its label.
 
     Shapes:
-        - **positions:** :math:`(N, H, D)`, **y:** :math:`(N,)`, -1 for an unlabelled node
+        - **positions:** :math:`(N, H, D)`, **y:** the labels of any task, :math:`(N,)` or :math:`(N, C)`
     """
     figure, axes = panels(positions.size(1))
-    palette = colours(len(names))
+    nodes, entries = colour_nodes(y, names)
     for head, axis in enumerate(axes):
-        draw_positions(axis, positions[:, head], y, palette, f"head {head}")
-    legend(figure, names, palette)
+        draw_positions(axis, positions[:, head], nodes, f"head {head}")
+    legend(figure, entries)
     headline(figure, title)
     return figure
 
 
-def draw_positions(axis: Axes, points: Tensor, y: Tensor, palette: list[str], title: str) -> None:
-    r"""Draws every node at its position, coloured by class.
+def draw_positions(axis: Axes, points: Tensor, colours: list[str], title: str) -> None:
+    r"""Draws every node at its position in its colour; as a density where there are too many for dots.
+
+    Both axes have one scale, as attention follows distances.
 
     Shapes:
-        - **points:** :math:`(N, D)`, **y:** :math:`(N,)`, -1 for an unlabelled node
+        - **points:** :math:`(N, D)`
     """
-    shown = np.random.default_rng(0).permutation(len(y))[:MAX_DOTS]  # in random order: no class lies on top
-    dots = [class_colour(palette, label) for label in y[torch.from_numpy(shown)].tolist()]
     flat, share = plane(points.double().numpy())
-    horizontal, vertical = flat[shown].T
-    axis.scatter(horizontal, vertical, c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
+    if len(flat) > MAX_DOTS:
+        draw_density(axis, flat, colours)
+        title += f", density of {len(flat):,} nodes"
+    else:
+        shown = np.random.default_rng(0).permutation(len(flat))  # in random order: no class lies on top
+        dots = [colours[node] for node in shown]
+        axis.scatter(flat[shown, 0], flat[shown, 1], c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
+    if points.size(1) > 1:
+        axis.set_aspect("equal", adjustable="datalim")
     axis.set_title(title + (f", {100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)
     axis.tick_params(labelsize=7)
+
+
+def draw_density(axis: Axes, points: Floats, colours: list[str]) -> None:
+    r"""Draws a grid of cells, each in the mean colour of its nodes, the denser (by its logarithm) the less transparent.
+
+    Shapes:
+        - **points:** :math:`(N, 2)`
+    """
+    from matplotlib.colors import to_rgb
+
+    low, high = points.min(axis=0), points.max(axis=0)
+    width = np.where(high > low, high - low, 1.0)
+    column, row = np.minimum((points - low) / width * CELLS, CELLS - 1).astype(np.int64).T
+    cell = row * CELLS + column
+    palette = {colour: to_rgb(colour) for colour in set(colours)}
+    parts = np.array([palette[colour] for colour in colours])
+    count = np.bincount(cell, minlength=CELLS**2)
+    image = np.zeros((CELLS**2, 4))
+    for part in range(3):
+        image[:, part] = np.bincount(cell, parts[:, part], CELLS**2) / np.maximum(count, 1)
+    image[:, 3] = np.log1p(count) / np.log1p(count.max())
+    extent = (low[0], low[0] + width[0], low[1], low[1] + width[1])
+    axis.imshow(image.reshape(CELLS, CELLS, 4), origin="lower", extent=extent, interpolation="nearest", aspect="auto")
 
 
 def hops(edge_index: Tensor, nodes: int, sources: NDArray[np.int64]) -> Floats:

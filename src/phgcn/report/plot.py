@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
 from ..train import graph as graphs
-from ..train.prediction import choose_trial
-from ..train.run import Run, prepare
-from .attention import STRONGEST, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
+from ..train.prediction import choose_trial, logits, trial_inputs
+from ..train.run import Run, Trial, edge_values, prepare
+from .attention import STRONGEST, DrawnNode, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
 from .curves import draw_curves
 from .embeddings import draw_distances, draw_embeddings
-from .layers import has_embedding, view_layer
+from .layers import LayerView, view_layers
+from .predictions import draw_predictions
 from .style import FORMATS, save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def plot(
@@ -26,12 +33,12 @@ def plot(
     layer: int = 0,
     kind: str = "png",
 ) -> list[Path]:
-    """Draws a run: learning curves and, for models with an embedding, the embedding of a layer by class, its distances
-    against those in the graph, and what one node attends to.
+    """Draws a run: learning curves, predictions for test nodes beside the truth and, for models with an embedding, the
+    embedding of a layer by label, its distances against those in the graph, and what one node attends to.
 
     Args:
         run (Run): A run with at least one trained split.
-        load (callable): Loads the run's graph; called only if a figure needs it.
+        load (callable): Loads the run's graph.
         out (str or Path): A folder.
         split (int, optional): The split whose model is drawn. (default: :obj:`None`, the best on validation nodes)
         node (str, optional): The id of the node whose attention is drawn. (default: :obj:`None`, a test node)
@@ -41,30 +48,58 @@ def plot(
     Returns:
         The files.
     """
-    out = Path(out)
     if kind not in FORMATS:
         raise ValueError(f"format is {kind!r}; allowed: {', '.join(FORMATS)}")
-    trial = choose_trial(run, split)
-    files = [save(draw_curves(run), out / f"curves.{kind}")]
-    model = run.model(trial)
-    if not has_embedding(model):
-        return files
-    data = load()
-    x = graphs.scale_features(data.x, run.plan.settings.normalise)
-    names, ids = graphs.class_names(data), graphs.node_names(data)
-    view = view_layer(model, layer, x, data.edge_index)
-    about = f"{run.plan.model} on {data.name}, {trial.name}, layer {layer}"
-    files.append(save(draw_embeddings(view.positions, data.y, names, f"Embeddings: {about}"), out / f"embeddings.{kind}"))
-    files.append(save(draw_distances(view.positions, data.edge_index, f"Distances: {about}"), out / f"distances.{kind}"))
-    chosen = pick_node(node, ids, prepare(run.plan, data)[trial.split].test)
-    neighbours = neighbours_of(chosen, data.edge_index)
+    trial, data = choose_trial(run, split), load()
+    task = prepare(run.plan, data)[trial.split]
+    scored = (task.test if len(task.test) else task.val).cpu()
+    number = pick_node(node, graphs.node_names(data), scored)  # before anything is drawn
+    view = _choose_view(run, trial, data, layer)
+    figures = {"curves": draw_curves(run), **_draw_predictions(run, trial, data, scored)}
+    if view is not None:
+        about = f"{run.plan.model} on {data.name}, {trial.name}, {view.name.replace('-', ' ')}"
+        figures |= _draw_layer(view, data, about)
+        figures |= _draw_attention(view, DrawnNode(number, neighbours_of(number, data.edge_index)), data, about)
+    return [save(figure, Path(out) / f"{name}.{kind}") for name, figure in figures.items()]
+
+
+def _choose_view(run: Run, trial: Trial, data: Data, layer: int) -> LayerView | None:
+    """Returns what one layer with an embedding shows, or of ``global-gnn`` one global block; none if there is none."""
+    model, values = run.model(trial).to(run.plan.device), edge_values(run.plan, data)
+    views = view_layers(model, trial_inputs(run, trial, data), values)
+    views = [view for view in views if view.positions is not None and not view.name.startswith("local")]
+    if views and not 0 <= layer < len(views):
+        blocks = ", the blocks of global attention" if views[0].name.startswith("global") else ""
+        raise ValueError(f"layer is {layer}; allowed: 0 to {len(views) - 1}{blocks}")
+    return views[layer] if views else None
+
+
+def _draw_predictions(run: Run, trial: Trial, data: Data, nodes: Tensor) -> dict[str, Figure]:
+    predicted = run.kind(trial).predict(logits(run, trial, data)[nodes])
+    title = f"{run.plan.model} on {data.name}, {trial.name}: {len(nodes):,} nodes that were not trained on"
+    name, figure = draw_predictions(run.plan.task, predicted, data.y[nodes], graphs.class_names(data), title)
+    return {name: figure}
+
+
+def _draw_layer(view: LayerView, data: Data, about: str) -> dict[str, Figure]:
+    assert view.positions is not None
+    return {
+        "embeddings": draw_embeddings(view.positions, data.y, graphs.class_names(data), f"Embeddings: {about}"),
+        "distances": draw_distances(view.positions, data.edge_index, f"Distances: {about}"),
+    }
+
+
+def _draw_attention(view: LayerView, node: DrawnNode, data: Data, about: str) -> dict[str, Figure]:
+    """Draws what a node attends to: of its neighbours, and of all nodes, where the layer does so."""
+    ids, figures = graphs.node_names(data), {}
     strongest = {}
     if view.edges is not None and view.weights is not None:
-        strongest["attention-neighbours"] = strongest_neighbours(view.edges, view.weights, chosen)
+        strongest["attention-neighbours"] = strongest_neighbours(view.edges, view.weights, node.number)
     if view.decay is not None:
-        strongest["attention-global"] = strongest_anywhere(*view.strongest(chosen, STRONGEST))
+        targets, weights = view.strongest(STRONGEST + 1, torch.tensor([node.number]))
+        strongest["attention-global"] = strongest_anywhere(targets[0], weights[0])
     for name, heads in strongest.items():
         whom = "to neighbours" if name == "attention-neighbours" else "to all nodes (neighbours in bold)"
-        figure = draw_attention(heads, data.y, ids, names, neighbours, f"Attention {whom} of node {ids[chosen]}: {about}")
-        files.append(save(figure, out / f"{name}.{kind}"))
-    return files
+        title = f"Attention {whom} of node {ids[node.number]}: {about}"
+        figures[name] = draw_attention(heads, node, data.y, ids, graphs.class_names(data), title)
+    return figures

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..files import replacing
-from ..text import printable
+from .fonts import label, use_fonts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,11 +31,6 @@ def colours(count: int) -> list[str]:
     return [to_hex(colormaps["turbo"](number / (count - 1))) for number in range(count)]
 
 
-def class_colour(palette: list[str], label: int) -> str:
-    """Returns the colour of a class; grey for an unlabelled node, whose label is -1."""
-    return palette[label] if label >= 0 else UNLABELLED_COLOUR
-
-
 def panels(count: int, columns: int = 4, width: float = PANEL, height: float = PANEL) -> tuple[Figure, list[Axes]]:
     """Makes a figure of ``count`` panels, ``columns`` to a row, of ``width`` x ``height`` inches each; opens no window."""
     try:
@@ -53,20 +48,17 @@ def panels(count: int, columns: int = 4, width: float = PANEL, height: float = P
     return figure, grid[:count]
 
 
-def legend(figure: Figure, names: list[str], dots: list[str]) -> None:
-    """Adds one legend of the classes, below the panels."""
+def legend(figure: Figure, entries: list[tuple[str, str]]) -> None:
+    """Adds one legend below the panels, of names and their colours."""
     from matplotlib.lines import Line2D
 
-    marks = [
-        Line2D([], [], marker="o", linestyle="", color=colour, label=printable(name))
-        for name, colour in zip(names, dots, strict=True)
-    ]
-    figure.legend(handles=marks, loc="outside lower center", ncols=min(len(names), 8), frameon=False)
+    marks = [Line2D([], [], marker="o", linestyle="", color=colour, label=label(name)) for name, colour in entries]
+    figure.legend(handles=marks, loc="outside lower center", ncols=min(max(len(entries), 1), 8), frameon=False)
 
 
 def headline(figure: Figure, text: str) -> None:
     """Adds a title over all panels, wrapped to their width."""
-    figure.suptitle(textwrap.fill(printable(text), int(LETTERS * figure.get_figwidth())), fontsize=11)
+    figure.suptitle(textwrap.fill(label(text), int(LETTERS * figure.get_figwidth())), fontsize=11)
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -74,6 +66,7 @@ def save(figure: Figure, path: Path) -> Path:
     file_format = path.suffix[1:]
     if file_format not in FORMATS:
         raise ValueError(f"format is {file_format!r}; allowed: {', '.join(FORMATS)}")
+    use_fonts(figure)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=130, format=file_format)
     return path

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from ..files import write_json, write_text
 from ..report.embeddings import draw_hops, draw_positions
+from ..report.node_colours import colour_nodes
 from ..report.style import colours, headline, legend, panels, save
 from ..train.graph import class_names
 from .arrays import Floats
@@ -92,16 +93,18 @@ def draw(drawn: Sequence[Picture]) -> Figure:
     columns = [(picture, head) for picture in drawn for head in range(picture.positions.size(1))]
     figure, axes = panels(2 * len(columns), columns=len(columns), width=3.3, height=3.1)
     most = max((class_names(picture.data) for picture in drawn), key=len)
-    palette = colours(len(most))
     for number, (picture, head) in enumerate(columns):
         points = picture.positions[:, head]
         draw_positions(
-            axes[number], points, picture.data.y, palette, f"{picture.data.name}, head {head}, split {picture.split}"
+            axes[number],
+            points,
+            colour_nodes(picture.data.y, most).nodes,
+            f"{picture.data.name}, head {head}, split {picture.split}",
         )
         pairs = np.isfinite(picture.steps) & (picture.steps > 0)
         far, near = torch.cdist(points, points).numpy()[pairs], picture.steps[pairs].astype(int)
         draw_hops(axes[len(columns) + number], near, far, f"{picture.data.name}, head {head}")
-    legend(figure, [f"class {name}" for name in most], palette)
+    legend(figure, [(f"class {name}", colour) for name, colour in zip(most, colours(len(most)), strict=True)])
     headline(
         figure, "Embeddings of the first layer: nodes by class, and edges between nodes against the distance of embeddings"
     )

@@ -15,12 +15,14 @@ class Graph(NamedTuple):
         - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **values:** :math:`(N, H, C)`
         - **edge_index:** :math:`(2, E)`: sources, then targets
         - **edge_mask:** :math:`(E, H)`, factors of the weights after the softmax; or :obj:`None`
+        - **edge_bias:** :math:`(E, H)`, added to the exponents of the softmax; or :obj:`None`
     """
 
     positions: Tensor
     values: Tensor
     edge_index: Tensor
     edge_mask: Tensor | None = None
+    edge_bias: Tensor | None = None
 
 
 class SortedEdges(NamedTuple):
@@ -42,8 +44,8 @@ class Attention(NamedTuple):
 
     Shapes:
         - **out:** :math:`(N, H, C)`
-        - **norm:** :math:`(2, N, H)`: the distance of the nearest source, infinite for a node without edges; then one over
-          the sum of the weights relative to the nearest's, 0 for a node without edges
+        - **norm:** :math:`(2, N, H)`: the distance of the nearest source, less its bias, infinite for a node without edges;
+          then one over the sum of the weights relative to the nearest's, 0 for a node without edges
         - **by_target:** the edges sorted by target
     """
 
@@ -58,3 +60,22 @@ def empty_attention(graph: Graph) -> Attention:
     start, other, edge = (graph.edge_index.new_empty(n, dtype=torch.int32) for n in (count + 1, edges, edges))
     norm = graph.positions.new_empty(2, count, heads)
     return Attention(graph.values.new_empty(graph.values.shape), norm, SortedEdges(start, other, edge))
+
+
+class Gradients(NamedTuple):
+    """The gradients of :class:`Graph`; of the bias :obj:`None` where there is none."""
+
+    positions: Tensor
+    values: Tensor
+    edge_bias: Tensor | None
+
+    def as_outputs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns them as an op must: three tensors, the last empty without a bias."""
+        bias = self.positions.new_empty(0) if self.edge_bias is None else self.edge_bias
+        return self.positions, self.values, bias
+
+
+def empty_gradients(graph: Graph) -> Gradients:
+    """Allocates the gradients."""
+    bias = None if graph.edge_bias is None else graph.positions.new_empty(graph.edge_bias.shape)
+    return Gradients(graph.positions.new_empty(graph.positions.shape), graph.values.new_empty(graph.values.shape), bias)

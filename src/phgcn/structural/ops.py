@@ -1,4 +1,4 @@
-r"""The custom op of attention to neighbours, with its gradient.
+r"""The custom op of attention to neighbours, with its gradient, and the gradient of that.
 
 A backend is a module ``phgcn.structural.<name>``; it checks the values it is given, as looking at them outside of the op would
 break a compiled graph.
@@ -12,7 +12,9 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from .graph import Attention, Graph, SortedEdges, empty_attention
+from ..kernels.second_order import differentiate_twice
+from . import reference
+from .graph import Attention, Gradients, Graph, SortedEdges, empty_attention, empty_gradients
 
 
 class StructuralBackend(Protocol):
@@ -22,35 +24,30 @@ class StructuralBackend(Protocol):
         """Returns the output, and what the backward pass needs."""
         ...
 
-    def backward(self, grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Returns the gradients of positions and values."""
+    def backward(self, grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
+        """Returns the gradients of positions, values and bias."""
         ...
 
 
-def attend(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None, backend: str) -> Tensor:
+def attend(graph: Graph, backend: str) -> Tensor:
     r"""Sums the values of each node's neighbours, weighted by a softmax of their distances.
 
     Args:
-        positions (torch.Tensor): Positions in units of :math:`1/\lambda`.
-        values (torch.Tensor): What is attended to.
-        edge_index (torch.Tensor): Sources, then targets, of the edges.
-        edge_mask (torch.Tensor, optional): Factors of the weights after the softmax.
+        graph (Graph): Positions in units of :math:`1/\lambda`, values and edges.
         backend (str): ``"reference"``, ``"numba"`` or ``"triton"``.
 
     Shapes:
-        - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`
-        - **edge_index:** :math:`(2, E)`, **edge_mask:** :math:`(E, H)`
         - **output:** :math:`(N, H, C)`
     """
-    out: Tensor = torch.ops.phgcn.structural(positions, values, edge_index, edge_mask, backend)[0]
+    out: Tensor = torch.ops.phgcn.structural(*graph, backend)[0]
     return out
 
 
-_INPUTS = "Tensor positions, Tensor values, Tensor edge_index, Tensor? edge_mask, str backend"
+_INPUTS = "Tensor positions, Tensor values, Tensor edge_index, Tensor? edge_mask, Tensor? edge_bias, str backend"
 _ATTENTION = "Tensor out, Tensor norm, Tensor start, Tensor source, Tensor edge"
 _DEVICES = ("cpu", "cuda")
 torch.library.define("phgcn::structural", f"({_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
-torch.library.define("phgcn::structural_backward", f"(Tensor grad, {_ATTENTION}, {_INPUTS}) -> (Tensor, Tensor)")
+torch.library.define("phgcn::structural_backward", f"(Tensor grad, {_ATTENTION}, {_INPUTS}) -> (Tensor, Tensor, Tensor)")
 
 
 @torch.library.impl("phgcn::structural", _DEVICES)
@@ -61,19 +58,19 @@ def structural(*inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _structural_fake(*inputs: Any) -> tuple[Tensor, ...]:
-    return _as_outputs(empty_attention(Graph(*inputs[:4])))
+    return _as_outputs(empty_attention(Graph(*inputs[:5])))
 
 
 @torch.library.impl("phgcn::structural_backward", _DEVICES)
-def structural_backward(grad: Tensor, out: Tensor, norm: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of positions and values."""
-    attention, graph, backend = Attention(out, norm, SortedEdges(*rest[:3])), Graph(*rest[3:7]), rest[7]
-    return _backend(backend).backward(grad, attention, graph)
+def structural_backward(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the gradients of positions, values and bias (empty without a bias)."""
+    out, norm, *edges = rest[:5]
+    attention, graph, backend = Attention(out, norm, SortedEdges(*edges)), Graph(*rest[5:10]), rest[10]
+    return _backend(backend).backward(grad, attention, graph).as_outputs()
 
 
-def _structural_backward_fake(grad: Tensor, out: Tensor, norm: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    positions, values = rest[3:5]
-    return positions.new_empty(positions.shape), values.new_empty(values.shape)
+def _structural_backward_fake(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return empty_gradients(Graph(*rest[5:10])).as_outputs()
 
 
 def _backend(name: str) -> StructuralBackend:
@@ -91,15 +88,30 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    grads = torch.ops.phgcn.structural_backward(grad, *ctx.saved_tensors, ctx.backend)
-    return *grads, None, None, None
+    saved = ctx.saved_tensors
+    of_positions, of_values, of_bias = torch.ops.phgcn.structural_backward(grad, *saved, ctx.backend)
+    return of_positions, of_values, None, None, None if saved[9] is None else of_bias, None
 
 
-def _no_second_backward(ctx: Any, *grads: Any) -> None:
-    raise RuntimeError("phgcn: second derivatives of structural attention are not implemented; use create_graph=False")
+def _setup_second(ctx: Any, inputs: Any, output: Any) -> None:
+    grad, *rest = inputs
+    ctx.save_for_backward(grad, *rest[5:10])
+    ctx.set_materialize_grads(False)
+
+
+def _second_backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Differentiates the gradient: by autograd, twice, of the reference."""
+    grad, positions, values, edge_index, edge_mask, edge_bias = ctx.saved_tensors
+
+    def forward(positions: Tensor, values: Tensor, edge_bias: Tensor | None) -> tuple[Tensor, ...]:
+        graph = Graph(positions, values.to(positions.dtype), edge_index, edge_mask, edge_bias)
+        return (reference.attend(graph)[0].to(values.dtype),)
+
+    (of_grad,), of_inputs = differentiate_twice(forward, (positions, values, edge_bias), (grad,), upstream)
+    return of_grad, *(None,) * 5, *of_inputs[:2], None, None, of_inputs[2], None
 
 
 torch.library.register_fake("phgcn::structural", _structural_fake)
 torch.library.register_fake("phgcn::structural_backward", _structural_backward_fake)
 torch.library.register_autograd("phgcn::structural", _backward, setup_context=_setup_context)
-torch.library.register_autograd("phgcn::structural_backward", _no_second_backward)
+torch.library.register_autograd("phgcn::structural_backward", _second_backward, setup_context=_setup_second)

@@ -1,9 +1,11 @@
 r"""Attention to neighbours in plain torch, edge by edge: the specification of every backend.
 
-With distances :math:`r_{ij} = \lVert p_i - p_j \rVert` in units of :math:`1/\lambda` and masks :math:`m_{ij}`,
+With distances :math:`r_{ij} = \lVert p_i - p_j \rVert` in units of :math:`1/\lambda`, biases :math:`b_{ij}` and masks
+:math:`m_{ij}` of the edges,
 
 .. math::
-    y_i = \sum_{j \to i} \alpha_{ij} m_{ij} f_j, \qquad \alpha_{ij} = \frac{e^{-r_{ij}}}{\sum_{k \to i} e^{-r_{ik}}}.
+    y_i = \sum_{j \to i} \alpha_{ij} m_{ij} f_j, \qquad
+    \alpha_{ij} = \frac{e^{b_{ij} - r_{ij}}}{\sum_{k \to i} e^{b_{ik} - r_{ik}}}.
 
 Let :math:`\bar y_i` be the gradient of :math:`y_i`.  That of :math:`r_{ij}`, over :math:`r_{ij}`, is the *slope* of an edge,
 
@@ -12,7 +14,8 @@ Let :math:`\bar y_i` be the gradient of :math:`y_i`.  That of :math:`r_{ij}`, ov
 
 and 0 where :math:`r_{ij} = 0`: the gradient of :math:`p_i` is the sum of :math:`s_{ij} (p_i - p_j)` over the edges to :math:`i`
 (:func:`target_gradients`) less that over the edges from it (:func:`source_gradients`), and that of :math:`f_j` the sum of
-:math:`\alpha_{ij} m_{ij} \bar y_i` over the edges from :math:`j`.
+:math:`\alpha_{ij} m_{ij} \bar y_i` over the edges from :math:`j`.  The gradient of :math:`b_{ij}` is
+:math:`-s_{ij} r_{ij}`, taken before the division by :math:`r_{ij}`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_edge_values
-from .graph import Attention, Graph, SortedEdges
+from .graph import Attention, Gradients, Graph, SortedEdges
 
 
 def forward(graph: Graph) -> Attention:
@@ -32,26 +35,27 @@ def forward(graph: Graph) -> Attention:
     return Attention(*attend(graph), by_target)
 
 
-def backward(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of positions and values."""
-    slope, weight, at_target = target_gradients(grad, attention, graph)
+def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
+    """Returns the gradients of positions, values and bias."""
+    slope, weight, at_target, grad_bias = target_gradients(grad, attention, graph)
     at_source, grad_values = source_gradients(grad, slope, weight, graph)
-    return at_target - at_source, grad_values
+    return Gradients(at_target - at_source, grad_values, None if graph.edge_bias is None else grad_bias)
 
 
-def attention_weights(positions: Tensor, edge_index: Tensor) -> Tensor:
-    r"""Computes the softmax over the edges of each target of :math:`-\lVert p_i - p_j \rVert`; differentiable.
+def attention_weights(positions: Tensor, edge_index: Tensor, edge_bias: Tensor | None = None) -> Tensor:
+    r"""Computes the softmax over the edges of each target of :math:`b_{ij} - \lVert p_i - p_j \rVert`; differentiable.
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **edge_index:** :math:`(2, E)`
-        - **output:** :math:`(E, H)`, in the order of ``edge_index``
+        - **edge_bias**, **output:** :math:`(E, H)`, in the order of ``edge_index``
     """
-    return _softmax(positions, edge_index)[0]
+    return _softmax(positions, edge_index, edge_bias)[0]
 
 
 def attend(graph: Graph) -> tuple[Tensor, Tensor]:
-    r"""Sums the values of each target's sources; returns the output, :math:`(N, H, C)`, and the norm, :math:`(2, N, H)`."""
-    weight, norm = _softmax(graph.positions, graph.edge_index)
+    r"""Sums the values of each target's sources; returns the output, :math:`(N, H, C)`, and the norm, :math:`(2, N, H)`.
+    Differentiable any number of times."""
+    weight, norm = _softmax(graph.positions, graph.edge_index, graph.edge_bias)
     if graph.edge_mask is not None:
         weight = weight * graph.edge_mask
     source, target = graph.edge_index.long()
@@ -59,20 +63,22 @@ def attend(graph: Graph) -> tuple[Tensor, Tensor]:
     return out.index_add(0, target, weight.unsqueeze(-1) * graph.values[source]), norm
 
 
-def target_gradients(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Computes the edges' slopes and masked weights, both :math:`(E, H)`, and the targets' share of the gradient of positions,
-    :math:`(N, H, D)`."""
+def target_gradients(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Computes the edges' slopes and masked weights, both :math:`(E, H)`, the targets' share of the gradient of positions,
+    :math:`(N, H, D)`, and the gradient of the bias, :math:`(E, H)`."""
     source, target = graph.edge_index.long()
     difference = graph.positions[target] - graph.positions[source]
     distance = _norm(difference)
     nearest, inverse_sum = attention.norm
-    weight = torch.exp(nearest[target] - distance) * inverse_sum[target]
+    bias = 0.0 if graph.edge_bias is None else graph.edge_bias
+    weight = torch.exp(nearest[target] - distance + bias) * inverse_sum[target]
     mask = 1.0 if graph.edge_mask is None else graph.edge_mask
     mean, product = (grad * attention.out).sum(dim=-1), (grad[target] * graph.values[source]).sum(dim=-1)
     apart = distance > 0
-    slope = weight * (mean[target] - mask * product) * torch.where(apart, 1 / torch.where(apart, distance, 1.0), 0.0)
+    grad_distance = weight * (mean[target] - mask * product)
+    slope = grad_distance * torch.where(apart, 1 / torch.where(apart, distance, 1.0), 0.0)
     zeros = torch.zeros_like(graph.positions, memory_format=torch.contiguous_format)
-    return slope, weight * mask, zeros.index_add(0, target, slope.unsqueeze(-1) * difference)
+    return slope, weight * mask, zeros.index_add(0, target, slope.unsqueeze(-1) * difference), -grad_distance
 
 
 def source_gradients(grad: Tensor, slope: Tensor, weight: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -109,10 +115,12 @@ def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
     return torch.zeros_like(values).index_add(0, node, values[source[: len(node)].long()])
 
 
-def _softmax(positions: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+def _softmax(positions: Tensor, edge_index: Tensor, edge_bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Returns the weights of the edges and the norm of :class:`Attention`."""
     source, target = edge_index.long()
     distance = _norm(positions[target] - positions[source])
+    if edge_bias is not None:
+        distance = distance - edge_bias
     count, heads = positions.shape[:2]
     nearest = distance.new_full((count, heads), float("inf"))
     nearest = nearest.scatter_reduce(0, target.unsqueeze(1).expand(-1, heads), distance.detach(), "amin")

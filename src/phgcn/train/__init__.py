@@ -2,13 +2,15 @@ r"""Training: settings, the loop, runs that can be continued, predictions, and t
 
 from .graph import find
 from .loop import Task, Training, TrainingError
-from .prediction import evaluate, predict
+from .prediction import evaluate, evaluate_other, predict
 from .run import EpochProgress, Plan, Run
 from .settings import Resolved, Settings, resolve
 from .suited import Suited, suit_settings
+from .tasks import TASKS, TaskKind, find_task
 from .tuning import TrialReport, tune
 
 __all__ = [
+    "TASKS",
     "EpochProgress",
     "Plan",
     "Resolved",
@@ -16,11 +18,14 @@ __all__ = [
     "Settings",
     "Suited",
     "Task",
+    "TaskKind",
     "Training",
     "TrainingError",
     "TrialReport",
     "evaluate",
+    "evaluate_other",
     "find",
+    "find_task",
     "predict",
     "resolve",
     "suit_settings",

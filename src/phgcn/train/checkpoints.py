@@ -71,8 +71,12 @@ class Checkpoints:
         self.saved_epoch = training.state.epoch
 
     def restore(self) -> None:
-        """Continues from the latest checkpoint that is whole, if there is any; removes damaged ones, with a warning."""
-        files = checkpoint_files(self.folder, self.name)
+        """Continues from the latest checkpoint that is whole, if there is any; removes damaged ones, with a warning.
+
+        A trial that was finished and has more epochs now continues from its last state.
+        """
+        last = last_state(self.folder, self.name)
+        files = [last] * last.is_file() + checkpoint_files(self.folder, self.name)
         while files:
             try:
                 self.training.load(files[-1])
@@ -81,7 +85,7 @@ class Checkpoints:
                 if not files:
                     raise ValueError(f"{error}; remove the file to train {self.name} from the start") from None
                 warnings.warn(f"{error}; training continues from {files[-1].name}", stacklevel=2)
-                damaged.unlink()
+                damaged.unlink(missing_ok=True)
             else:
                 self.saved_epoch = self.training.state.epoch
                 return
@@ -107,12 +111,17 @@ class Checkpoints:
         self.training.state.checkpoint_seconds += self.schedule.timed(lambda: self.training.save(path))
         self.saved_epoch = epoch
         for file in checkpoint_files(self.folder, self.name)[:-2]:
-            file.unlink()
+            file.unlink(missing_ok=True)  # another process of the same training may have been quicker
 
 
 def checkpoint_files(folder: Path, name: str) -> list[Path]:
     """Lists the checkpoints of a trial by epoch: up to two, or three if a process was killed between writing and removing."""
     return sorted(folder.glob(f"{name}.state-*.safetensors"))
+
+
+def last_state(folder: Path, name: str) -> Path:
+    """Returns the file with the state of a finished trial after its last epoch."""
+    return folder / f"last-{name}.safetensors"
 
 
 class DelayedInterrupt:

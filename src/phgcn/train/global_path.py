@@ -6,7 +6,7 @@ heads of ``decay``, ``spread``, ``effective_nodes`` and ``self_share``, and ``ga
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -33,7 +33,9 @@ def switch_global(model: Module, on: bool) -> None:
 
 
 @torch.no_grad()
-def global_statistics(model: Module, inputs: Sequence[Tensor]) -> list[dict[str, Any]]:
+def global_statistics(
+    model: Module, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor] | None = None
+) -> list[dict[str, Any]]:
     """Returns the statistics of each layer's global path, its number as ``layer``; none where a model has no such path.
 
     A path that is switched off is switched on, as its gates tell the same.
@@ -44,7 +46,7 @@ def global_statistics(model: Module, inputs: Sequence[Tensor]) -> list[dict[str,
     if hasattr(model, "set_global"):
         switch_global(model, True)
     model.eval()
-    return [{"layer": number, **layer} for number, layer in enumerate(measure(*inputs[:2]))]
+    return [{"layer": number, **layer} for number, layer in enumerate(measure(*inputs[:2], **(edge_values or {})))]
 
 
 def sample_rows(epoch: int, statistics: list[dict[str, Any]]) -> list[tuple[float, ...]]:

@@ -10,22 +10,56 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from ..data import load_graph
+from ..data import Columns, load_graph
+from ..data.encode import indicator_names
+from ..data.labels import task_of
 from ..data.names import known_graph, metric_of
+from ..distributed.launch import place_among_processes
+from ..distributed.part_files import is_partition, read_for_process, read_manifest
+from .settings import Settings
+from .tasks import find_task
 
 MAX_DENSE_BYTES = 2**32
 """Features on a GPU are stored dense up to this size."""
 
 
-def find(source: str, directed: bool = False) -> tuple[str, Data]:
-    """Loads a graph by name or path; returns how to find it again from any folder, and the graph."""
-    data = load_graph(source, directed=directed)
+def find(source: str, directed: bool = False, task: str | None = None, columns: Columns | None = None) -> tuple[str, Data]:
+    """Loads a graph by name or path, as :func:`phgcn.data.load_graph`; returns how to find it again from any folder, and the
+    graph."""
+    if is_partition(source):
+        check_direction(source, directed)
+        return str(Path(source).resolve()), read_for_process(source, *place_among_processes())
+    data = load_graph(source, directed=directed, task=task, columns=columns)
     return (source if known_graph(source) else str(Path(source).resolve())), data
 
 
+def check_direction(folder: str | Path, directed: bool) -> None:
+    """Refuses parts that were made of edges in another direction."""
+    made = read_manifest(folder)["graph"]["directed"]
+    if made != directed:
+        raise ValueError(f"{folder}: its parts were made with directed {made}; allowed: the same")
+
+
+def count_edges(data: Data) -> int:
+    """Returns how many edges a graph has; of a part, the whole graph."""
+    return int(data.description["edges"] if "description" in data else data.edge_index.size(1))
+
+
 def default_metric(data: Data) -> str:
-    """Returns the name of the metric that is usual for the graph."""
-    return metric_of(str(data.name))
+    """Returns the name of the metric that is usual for the graph, or else for its task."""
+    usual, metrics = metric_of(str(data.name)), find_task(task_of(data.y)).metrics
+    return usual if usual in metrics else metrics[0]
+
+
+def check_task(data: Data, task: str) -> None:
+    """Refuses a graph whose labels are not for this task, or teach nothing."""
+    own = task_of(data.y)
+    if own != task:
+        raise ValueError(f"{data.name}: task is {task}, but the labels are those of {own}; allowed: {own}")
+    try:
+        find_task(task).check(data.y)
+    except ValueError as error:
+        raise ValueError(f"{data.name}: {error}") from None
 
 
 def class_names(data: Data) -> list[str]:
@@ -36,6 +70,91 @@ def class_names(data: Data) -> list[str]:
 def node_names(data: Data) -> list[str]:
     """Returns the ids of the nodes, as the graph's file has them."""
     return list(data.node_id)
+
+
+def notes(data: Data) -> list[str]:
+    """Returns what is worth telling about the file of a graph."""
+    return list(data.notes) if "notes" in data else []
+
+
+# Features and classes by name
+
+
+def needs_fit(data: Data, settings: Settings) -> bool:
+    """Tells whether features are prepared by what the training nodes show: to be scaled, or those of a table, in which, or in
+    the next one, numbers may be missing."""
+    return settings.scaling != "none" or "feature_columns" in data
+
+
+def indicators(data: Data) -> Tensor:
+    """Tells which features say whether a node has a category, (F,)."""
+    levels = data.feature_levels if "feature_levels" in data else {}
+    names = {name for column, values in levels.items() for name in indicator_names(column, values)}
+    known = data.feature_names if names else [""] * data.x.size(1)
+    return torch.tensor([name in names for name in known], dtype=torch.bool)
+
+
+def match_features(data: Data, about: dict[str, Any]) -> None:
+    """Puts features in the order that a run takes them in, by their names; by their number where one side has no names.
+
+    Args:
+        data (torch_geometric.data.Data): A graph, changed in place.
+        about (dict): What :func:`describe` said of the run's graph.
+    """
+    names, wanted = data.feature_names if "feature_names" in data else None, about.get("feature_names")
+    if names is None or wanted is None:
+        if data.x.size(1) != about["features"]:
+            allowed = f"{about['features']}, as the run was trained on"
+            raise ValueError(f"{data.name}: the graph has {data.x.size(1)} features; allowed: {allowed}")
+        return
+    missing = [name for name in wanted if name not in set(names)]
+    if missing:
+        listed = ", ".join(missing[:5]) + (f" and {len(missing) - 5} others" if len(missing) > 5 else "")
+        raise ValueError(f"{data.name}: features are missing that the run was trained on: {listed}")
+    if names != wanted:
+        place = {name: index for index, name in enumerate(names)}
+        order = torch.tensor([place[name] for name in wanted])
+        sparse = data.x.layout != torch.strided
+        data.x = data.x.to_sparse_coo().index_select(1, order).to_sparse_csr() if sparse else data.x[:, order]
+        data.feature_names = list(wanted)
+
+
+def match_edges(data: Data, about: dict[str, Any], taken: tuple[str, ...]) -> None:
+    """Leaves out weights and features of edges that a run was trained without; refuses a graph that lacks those it reads.
+
+    Args:
+        data (torch_geometric.data.Data): A graph, changed in place.
+        about (dict): What :func:`describe` said of the run's graph.
+        taken (tuple of str): Which of ``edge_attr`` and ``edge_weight`` the run's model reads.
+    """
+    trained = {"edge_attr": about.get("edge_features", 0), "edge_weight": int(about.get("edge_weights", False))}
+    for name, count in trained.items():
+        present = (data[name].size(1) if data[name].dim() == 2 else 1) if name in data else 0
+        if count == 0 and present:
+            del data[name]
+        elif count != present and name in taken:
+            what = "features" if name == "edge_attr" else "weights"
+            raise ValueError(f"{data.name}: edges have {present} {what}; allowed: {count}, as the run was trained on")
+
+
+def match_classes(data: Data, classes: list[str]) -> None:
+    """Numbers the classes of a graph as a run does, by their names; refuses one that the run does not know."""
+    if list(data.classes) == classes or not classes:
+        return
+    unknown = [name for name in data.classes if name not in classes]
+    if unknown:
+        raise ValueError(f"{data.name}: the run knows no class {unknown[0]!r}; allowed: {', '.join(classes)}")
+    place = torch.tensor([classes.index(name) for name in data.classes], dtype=torch.int64)
+    if data.y.dim() == 1:
+        data.y = torch.where(data.y >= 0, place[data.y.clamp(min=0)], data.y) if len(place) else data.y
+    else:
+        y = torch.zeros(len(data.y), len(classes)) + 0 * data.y.sum(dim=1, keepdim=True)  # NaN stays in its rows
+        y[:, place] = data.y
+        data.y = y
+    data.classes, data.num_classes = list(classes), len(classes)
+
+
+# On a device
 
 
 def scale_features(x: Tensor, normalise: bool) -> Tensor:
@@ -65,23 +184,33 @@ def features_on_device(x: Tensor, normalise: bool, device: str | torch.device) -
 
 
 def describe(data: Data) -> dict[str, Any]:
-    """Returns what a run stores about its graph, to recognise it later."""
+    """Returns what a run stores about its graph, to recognise it later; of a part, about the whole."""
+    if "description" in data:
+        return dict(data.description)
+    names = ("feature_names", "feature_columns", "feature_levels", "edge_table")
     return {
         "name": str(data.name),
         "nodes": data.num_nodes,
         "edges": int(data.edge_index.size(1)),
         "features": data.x.size(1),
+        "edge_features": data.edge_attr.size(1) if "edge_attr" in data else 0,
+        "edge_weights": "edge_weight" in data,
         "classes": class_names(data),
         "digest": digest(data),
+        **{name: data[name] for name in names if name in data},
     }
 
 
 def digest(data: Data) -> str:
-    """Returns a hash of features, labels and edges."""
+    """Returns a hash of features, labels, and edges with their weights and features; of a part, that of the whole
+    graph."""
+    if "description" in data:
+        return str(data.description["digest"])
     x = data.x
     parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
     state = hashlib.sha256()
-    for part in (*parts, data.y, data.edge_index):
+    values = [data[name] for name in ("edge_weight", "edge_attr") if name in data]
+    for part in (*parts, data.y, data.edge_index, *values):
         state.update(f"{part.dtype}{tuple(part.shape)}".encode())
         state.update(part.contiguous().numpy().tobytes())
     return state.hexdigest()[:16]

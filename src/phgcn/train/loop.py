@@ -19,16 +19,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from ..files import read_tensors, write_tensors
 from ..nn.models import NodeModel
 from . import recipe
+from .features import FeatureTransform
 from .global_path import ATTENTION, global_statistics, sample_rows, switch_global
-from .metrics import metric
+from .metrics import goodness
 from .recording import record
 from .settings import Settings
+from .tasks import Classification, TaskKind
 
 CURVES = ("train_loss", "val_loss", "val_metric", "seconds")
 
@@ -42,10 +43,12 @@ class Task:
     """A graph on its device, and the nodes to train, validate and test on.
 
     Shapes:
-        - **x:** :math:`(N, F)`, dense or sparse, **edge_index:** :math:`(2, E)`, **y:** :math:`(N,)`
+        - **x:** :math:`(N, F)`, dense or sparse, **edge_index:** :math:`(2, E)`, **y:** :math:`(N,)`, or :math:`(N, C)` of
+          several labels per node, as ``kind`` takes them
         - **train**, **val**, **test:** node indices, :math:`(N_{train},)` and so on
         - **edge_inputs:** what the model takes after ``edge_index``, e.g. the relation of each edge, :math:`(E,)`; a tensor of
           :math:`E` rows is taken as one row per edge
+        - **edge_values:** ``edge_attr`` :math:`(E, K)` and ``edge_weight`` :math:`(E,)`, those that the model takes
     """
 
     x: Tensor
@@ -57,6 +60,9 @@ class Task:
     classes: int
     metric: str = "accuracy"
     edge_inputs: tuple[Tensor, ...] = ()
+    kind: TaskKind = field(default_factory=Classification)
+    edge_values: dict[str, Tensor] = field(default_factory=dict)
+    transform: FeatureTransform | None = None  # what prepared x, where something did
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -202,7 +208,7 @@ class Training:
             return
         epoch = self.state.epoch + 1
         if epoch == self.state.phase_start + 1 or epoch % self.sample_every == 0:
-            self.state.attention += sample_rows(epoch, global_statistics(self.model, self.task.inputs))
+            self.state.attention += sample_rows(epoch, self._statistics())
 
     def _run_epoch(self) -> tuple[Tensor, Tensor]:
         """Runs :meth:`_step_and_evaluate`: as a CUDA graph if it can be recorded, and its kernels have been compiled."""
@@ -223,30 +229,41 @@ class Training:
         train_loss = self._step()
         logits = self._logits()
         val_logits = logits[self.task.val]
-        scores = [train_loss, cross_entropy(val_logits, self.val_y), metric(self.task.metric, val_logits, self.val_y)]
+        kind = self.task.kind
+        scores = [train_loss, kind.loss(val_logits, self.val_y), kind.metric(self.task.metric, val_logits, self.val_y)]
         return logits, torch.stack([score.double() for score in scores])
 
     def _step(self) -> Tensor:
         self.model.train()
         self.optimiser.zero_grad()
-        logits = self._forward(recipe.drop_inputs(self.task.inputs, self.settings))
-        loss = cross_entropy(logits[self.task.train], self.train_y, label_smoothing=self.settings.label_smoothing)
+        logits = self._forward(*self._dropped_inputs())
+        loss = self.task.kind.loss(logits[self.task.train], self.train_y, self.settings.label_smoothing)
         loss.backward()
+        self._join_gradients()
         if self.settings.clip_norm:
             clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimiser.step()
         return loss.detach()
 
+    def _join_gradients(self) -> None:
+        """Called between the backward pass and the step: a training over several processes adds up their gradients."""
+
+    def _dropped_inputs(self) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+        """Returns the arguments of a training step, of which nodes and edges are left out as the settings say."""
+        inputs, values = self.task.inputs, self.task.edge_values
+        dropped = recipe.drop_inputs((*inputs, *values.values()), self.settings)
+        return dropped[: len(inputs)], dict(zip(values, dropped[len(inputs) :], strict=True))
+
     @torch.no_grad()
     def _logits(self) -> Tensor:
         self.model.eval()
-        return self._forward(self.task.inputs)
+        return self._forward(self.task.inputs, self.task.edge_values)
 
-    def _forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+    def _forward(self, inputs: tuple[Tensor, ...], edge_values: dict[str, Tensor]) -> Tensor:
         """Computes the logits, in float32 with ``amp`` too."""
         try:
             with recipe.autocast(self.settings, self.task.x.device):
-                out: Tensor = self.model(*inputs)
+                out: Tensor = self.model(*inputs, **edge_values)
         except ValueError as error:
             if not self._input_accepted:
                 raise
@@ -263,10 +280,10 @@ class Training:
         state = self.state
         best_loss = state.by_loss is None or val_loss < state.by_loss.val_loss
         top = state.by_metric
-        best_metric = top is None or _metric_order(val_metric, val_loss) > _metric_order(top.val_metric, top.val_loss)
+        best_metric = top is None or self._order(val_metric, val_loss) > self._order(top.val_metric, top.val_loss)
         if not (best_loss or best_metric):
             return
-        test_metric = float(metric(self.task.metric, logits[self.task.test], self.test_y))
+        test_metric = float(self.task.kind.metric(self.task.metric, logits[self.task.test], self.test_y))
         best = BestEpoch(state.epoch + 1, val_loss, val_metric, test_metric)
         if best_loss:
             state.by_loss = best
@@ -275,10 +292,17 @@ class Training:
         if best is self.best:
             state.best_weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
+    def _order(self, val_metric: float, val_loss: float) -> tuple[float, float]:
+        """Returns what orders epochs by metric, ties by the smaller loss."""
+        return goodness(self.task.metric, val_metric), -val_loss
+
     def global_attention(self) -> list[dict[str, Any]]:
         """Returns the statistics of the global path with the best weights, which it loads: for a training that is done."""
         self.model.load_state_dict(self.state.best_weights)
-        return global_statistics(self.model, self.task.inputs)
+        return self._statistics()
+
+    def _statistics(self) -> list[dict[str, Any]]:
+        return global_statistics(self.model, self.task.inputs, self.task.edge_values)
 
     # Checkpoints
 
@@ -288,7 +312,7 @@ class Training:
         tensors |= {f"best.{name}": value for name, value in self.state.best_weights.items()}
         for name, parameter in self.model.named_parameters():
             tensors |= {f"adam.{name}.{key}": value for key, value in self.optimiser.state[parameter].items()}
-        tensors |= {f"random.{name}": value for name, value in _random_states(self.task.x.device).items()}
+        tensors |= self._random_tensors()
         tensors["curves"] = torch.tensor(self.state.curves, dtype=torch.float64)
         tensors["attention"] = torch.tensor(self.state.attention, dtype=torch.float64).reshape(-1, len(ATTENTION))
         about = {
@@ -300,7 +324,18 @@ class Training:
             "epoch": self.state.epoch,
             "shapes": {name: list(value.shape) for name, value in tensors.items()},
         }
+        self._write(path, tensors, about)
+
+    def _write(self, path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         write_tensors(path, tensors, about)
+
+    def _random_tensors(self) -> dict[str, Tensor]:
+        """Returns the states of the random number generators: ``random.*``, and ``random-R.*`` of other processes."""
+        return {f"random.{name}": value for name, value in random_states(self.task.x.device).items()}
+
+    def _restore_random(self, tensors: dict[str, Tensor]) -> None:
+        """Sets the random number generators to what :meth:`_random_tensors` returned."""
+        set_random_states(with_prefix(tensors, "random."), self.task.x.device)
 
     def _check(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Checks that a checkpoint is complete, that its tensors have the shapes of the model's, and that curves and best
@@ -314,7 +349,8 @@ class Training:
             if f"adam.{name}.step" in shapes:  # a parameter that has had no gradient yet has no state
                 wanted |= {f"adam.{name}.{key}": list(parameter.shape) for key in ("exp_avg", "exp_avg_sq")}
                 wanted[f"adam.{name}.step"] = []
-        wanted |= {f"random.{name}": list(value.shape) for name, value in _random_states(self.task.x.device).items()}
+        wanted |= {f"random.{name}": list(value.shape) for name, value in random_states(self.task.x.device).items()}
+        wanted |= {name: shape for name, shape in shapes.items() if name.startswith("random-")}  # of other processes
         wanted["curves"] = [about["epoch"], len(CURVES)]
         wanted["attention"] = [shapes["attention"][0], len(ATTENTION)]
         for name in {**wanted, **shapes}:
@@ -330,7 +366,7 @@ class Training:
         tensors, about = read_tensors(path)
 
         def part(prefix: str) -> dict[str, Tensor]:
-            return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+            return with_prefix(tensors, prefix)
 
         try:
             self._check(tensors, about)
@@ -348,16 +384,16 @@ class Training:
             raise ValueError(f"{path}: not a checkpoint of this training ({str(error).splitlines()[0]})") from None
         if self.settings.local_epochs:
             switch_global(self.model, not self.state.global_off)
-        _set_random_states(part("random."), self.task.x.device)
+        self._restore_random(tensors)
         self._replay, self._compiled = None, False  # a recorded epoch would update the optimiser's old tensors
 
 
-def _metric_order(val_metric: float, val_loss: float) -> tuple[float, float]:
-    """Returns what orders epochs by metric, ties by the smaller loss; a metric that is NaN, as of no nodes, is the smallest."""
-    return (-math.inf if math.isnan(val_metric) else val_metric), -val_loss
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Returns the tensors whose names begin so, under the rest of their names."""
+    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _random_states(device: torch.device) -> dict[str, Tensor]:
+def random_states(device: torch.device) -> dict[str, Tensor]:
     """Returns the states of torch's random number generators that a training on ``device`` uses."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
@@ -365,7 +401,7 @@ def _random_states(device: torch.device) -> dict[str, Tensor]:
     return states
 
 
-def _set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
+def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -1,7 +1,8 @@
-r"""Evaluates a trained run, and predicts the classes of the nodes of the same or another graph."""
+r"""Evaluates a trained run, and predicts for the nodes of the same or another graph."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..data.labels import labelled
 from ..files import write_csv
 from ..text import without_formula
 from . import graph as graphs
 from .global_path import global_statistics, summarise
-from .metrics import confusion, mean_and_deviation, metric
+from .metrics import goodness, mean_and_deviation
 from .recipe import autocast
-from .run import Run, Trial, edges, prepare
+from .run import Run, Trial, edge_values, edges, prepare, taken_edge_values
+from .tasks import find_task
 
 
 @torch.no_grad()
@@ -25,56 +28,92 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
     Shapes:
         - **output:** :math:`(N, C)`, on the CPU
     """
-    features = run.about["graph"]["features"]
-    if data.x.size(1) != features:
-        raise ValueError(
-            f"{data.name}: the graph has {data.x.size(1)} features; allowed: {features}, as {run.folder} was trained on"
-        )
-    x = graphs.features_on_device(data.x, run.plan.settings.normalise, run.plan.device)
-    with autocast(run.plan.settings, x.device):
-        out: Tensor = run.model(trial).to(run.plan.device)(x, *edges(run.plan, data))
+    inputs = trial_inputs(run, trial, data)
+    with autocast(run.plan.settings, inputs[0].device):
+        out: Tensor = run.model(trial).to(run.plan.device)(*inputs, **edge_values(run.plan, data))
     return out.float().cpu() if run.plan.settings.amp else out.cpu()
 
 
+def trial_inputs(run: Run, trial: Trial, data: Data) -> tuple[Tensor, ...]:
+    """Returns what a trial's model takes of a graph, on the run's device: the features as it was trained on them, the edges."""
+    graphs.match_features(data, run.about["graph"])
+    graphs.match_edges(data, run.about["graph"], taken_edge_values(run.plan))
+    x = run.transform(trial).apply(data.x)
+    return (graphs.features_on_device(x, run.plan.settings.normalise, run.plan.device), *edges(run.plan, data))
+
+
 def evaluate(run: Run, data: Data) -> dict[str, Any]:
-    """Computes the metrics of a finished run again from its weights, the confusion matrix of its test nodes, and what its
-    global path attends to."""
-    result = run.result()
-    tasks = prepare(run.plan, data)
-    names = graphs.class_names(data)
-    table = torch.zeros(len(names), len(names), dtype=torch.int64)
-    rows: list[dict[str, Any]] = []
+    """Computes the metrics of a finished run again from its weights: of each split, the task's other metrics and details of
+    all test nodes, such as the confusion matrix, and what the global path attends to."""
+    recorded, tasks = run.result(), prepare(run.plan, data)
+    rows, predicted, wanted = [], [], []
     for trial in run.plan.trials():
-        out, task = logits(run, trial, data), tasks[trial.split]
-        test, y = task.test.cpu(), data.y
-        table += confusion(out[test].argmax(dim=1), y[test], len(names))
-        metrics = {
-            part: float(metric(run.plan.metric, out[nodes], y[nodes]))
-            for part, nodes in (("train", task.train.cpu()), ("val", task.val.cpu()), ("test", test))
-        }
-        attention = global_statistics(run.model(trial).to(run.plan.device), task.inputs)
-        rows.append({"split": trial.split, "repeat": trial.repeat, **metrics, "global_attention": attention})
-    mean, deviation = mean_and_deviation([row["test"] for row in rows])
+        task = tasks[trial.split]
+        parts = {"train": task.train.cpu(), "val": task.val.cpu(), "test": task.test.cpu()}
+        row, answers = _score_trial(run, trial, data, parts)
+        row["global_attention"] = global_statistics(run.model(trial).to(run.plan.device), task.inputs, task.edge_values)
+        rows.append(row)
+        predicted.append(answers)
+        wanted.append(data.y[parts["test"]])
+    as_recorded = all(row["test"] == trial["test"] for row, trial in zip(rows, recorded["splits"], strict=True))
     return {
-        "run": str(run.folder),
-        "graph": result["graph"],
-        "model": run.plan.model,
-        "metric": run.plan.metric,
-        "test": {"mean": mean, "std": deviation},
-        "as_recorded": all(row["test"] == trial["test"] for row, trial in zip(rows, result["splits"], strict=True)),
-        "splits": rows,
+        **_summary(run, data, rows, torch.cat(predicted), torch.cat(wanted)),
+        "as_recorded": as_recorded,
         "global_path": summarise([row["global_attention"] for row in rows], int(data.num_nodes)),
-        "classes": names,
-        "confusion": table.tolist(),
-        "per_class": [_class_scores(table, number, name) for number, name in enumerate(names)],
     }
 
 
-def _class_scores(table: Tensor, number: int, name: str) -> dict[str, Any]:
-    """Computes recall and precision of one class from the confusion matrix; None if no node has, or was given, the class."""
-    hits, nodes, predicted = (int(count) for count in (table[number, number], table[number].sum(), table[:, number].sum()))
-    recall, precision = hits / nodes if nodes else None, hits / predicted if predicted else None
-    return {"class": name, "nodes": nodes, "recall": recall, "precision": precision}
+def evaluate_other(run: Run, data: Data) -> dict[str, Any]:
+    """Scores another graph than the run was trained on: all of its labelled nodes, by the model of each split.
+
+    Args:
+        run (Run): A finished run.
+        data (torch_geometric.data.Data): A graph that :meth:`Run.read` gave.
+    """
+    run.result()  # raises if the run has not ended
+    nodes = labelled(data.y).nonzero().flatten()
+    if not len(nodes):
+        raise ValueError(f"{data.name}: no node has a label; allowed: a graph with labels")
+    scored = [_score_trial(run, trial, data, {"test": nodes}) for trial in run.plan.trials()]
+    predicted = torch.cat([answers for _, answers in scored])
+    return {
+        **_summary(run, data, [row for row, _ in scored], predicted, torch.cat([data.y[nodes]] * len(scored))),
+        "as_recorded": None,
+        "global_path": None,
+        "nodes": len(nodes),
+    }
+
+
+def _score_trial(run: Run, trial: Trial, data: Data, parts: Mapping[str, Tensor]) -> tuple[dict[str, Any], Tensor]:
+    """Scores the model of a trial on parts of the nodes; returns a row of the result, and the predictions for ``test``."""
+    out, kind = logits(run, trial, data), run.kind(trial)
+    row = {name: float(kind.metric(run.plan.metric, out[nodes], data.y[nodes])) for name, nodes in parts.items()}
+    test = parts["test"]
+    scores = kind.scores(out[test], data.y[test])
+    return {"split": trial.split, "repeat": trial.repeat, **row, "scores": scores}, kind.predict(out[test])
+
+
+def _summary(run: Run, data: Data, rows: list[dict[str, Any]], predicted: Tensor, y: Tensor) -> dict[str, Any]:
+    """Returns what evaluations have in common: means over trials, and details of all predictions for test nodes."""
+
+    def spread(values: list[float]) -> dict[str, float]:
+        mean, deviation = mean_and_deviation(values)
+        return {"mean": mean, "std": deviation}
+
+    kind, names = find_task(run.plan.task), run.about["graph"]["classes"]
+    return {
+        "run": str(run.folder),
+        "graph": str(data.name),
+        "model": run.plan.model,
+        "task": run.plan.task,
+        "metric": run.plan.metric,
+        "test": spread([row["test"] for row in rows]),
+        "scores": {name: spread([row["scores"][name] for row in rows]) for name in kind.metrics},
+        "splits": rows,
+        "classes": names,
+        "notes": graphs.notes(data),
+        **kind.details(predicted, y, names),
+    }
 
 
 def choose_trial(run: Run, split: int | None = None) -> Trial:
@@ -86,12 +125,17 @@ def choose_trial(run: Run, split: int | None = None) -> Trial:
         raise ValueError(f"{run.folder}: nothing is trained yet; `phgcn train ... --out {run.folder} --resume` does that")
     results = {trial: run.trial_result(trial) for trial in trials}
     if run.plan.settings.select == "metric":
-        return max(trials, key=lambda trial: (results[trial]["val_metric"], -results[trial]["val_loss"]))
+        return max(trials, key=lambda trial: (_goodness(run, results[trial]), -results[trial]["val_loss"]))
     return min(trials, key=lambda trial: results[trial]["val_loss"])
 
 
+def _goodness(run: Run, result: dict[str, Any]) -> float:
+    return goodness(run.plan.metric, result["val_metric"])
+
+
 def predict(run: Run, source: str, path: str | Path, split: int | None = None, spreadsheet: bool = False) -> dict[str, Any]:
-    """Writes a CSV with the predicted class and the probability of every class, one row per node of a graph.
+    """Writes a CSV with the prediction for every node of a graph, one row each: a class or labels with the probability of
+    every class, or a number.
 
     Args:
         run (Run): A run with at least one trained split.
@@ -102,15 +146,13 @@ def predict(run: Run, source: str, path: str | Path, split: int | None = None, s
             else they are written as they are, to be joined with other tables. (default: :obj:`False`)
     """
     trial = choose_trial(run, split)
-    _, data = graphs.find(source, run.plan.directed)
-    probabilities = logits(run, trial, data).double().softmax(dim=1)
-    names = run.about["graph"]["classes"]
-    best = probabilities.argmax(dim=1).tolist()
-    heading = ["id", "label", *(f"probability_{name}" for name in names)]
+    data = run.read(source, labels=False)
+    table = run.kind(trial).table(logits(run, trial, data), run.about["graph"]["classes"])
     written = without_formula if spreadsheet else str
-    ids, labels = [written(node) for node in graphs.node_names(data)], [written(name) for name in names]
-    rows = zip(ids, best, probabilities.tolist(), strict=True)
-    write_csv(path, heading, ([node, labels[label], *(f"{value:.6g}" for value in row)] for node, label, row in rows))
-    counts = {name: best.count(number) for number, name in enumerate(names)}
-    return {"run": str(run.folder), "graph": str(data.name), "nodes": len(best), "split": trial.split,
-            "file": str(path), "predicted": counts}  # fmt: skip
+    ids = [written(node) for node in graphs.node_names(data)]
+    if table.heading[0] == "label":
+        for row in table.rows:
+            row[0] = written(row[0])
+    write_csv(path, ["id", *table.heading], ([node, *row] for node, row in zip(ids, table.rows, strict=True)))
+    return {"run": str(run.folder), "graph": str(data.name), "nodes": len(ids), "split": trial.split,
+            "file": str(path), "predicted": table.summary, "notes": graphs.notes(data)}  # fmt: skip

@@ -50,6 +50,7 @@ def run_result(plan: Plan, about: dict[str, Any], rows: list[dict[str, Any]]) ->
         "source": plan.source,
         "model": plan.model,
         "protocol": plan.protocol,
+        "task": plan.task,
         "metric": plan.metric,
         "config": about["settings"],
         "seed": plan.seed,

@@ -8,6 +8,7 @@ r"""A run: one model trained on several splits of one graph, and the folder that
     RUN/split-00.csv                its curves
     RUN/attention-split-00.csv      samples of what its global path attends to, if the model has one
     RUN/split-00.state-000042.safetensors   the latest two checkpoints, until the split is trained
+    RUN/last-split-00.safetensors   its state after the last epoch, for more epochs
     RUN/result.json                 the result, written last
 
 With several trainings per split the files are called ``split-00-repeat-0`` and so on.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from ..data import PROTOCOLS, public_masks, splits
+from ..data import PROTOCOLS, Columns, public_masks, splits
 from ..data.splits import Protocol
 from ..devices import check_device
 from ..files import read_json, read_tensors, remove_leftovers, write_csv, write_json, write_tensors, write_text
@@ -34,18 +35,24 @@ from ..provenance import provenance, versions
 from ..registry import find_model
 from . import graph as graphs
 from . import settings as config
-from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files
+from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
+from .features import FeatureTransform, fit_features
 from .global_path import ATTENTION, switch_global
 from .loop import CURVES, Task, Training, TrainingError
-from .metrics import METRICS
 from .recipe import check_amp
 from .result import run_result, split_result
 from .settings import Settings
+from .tasks import TaskKind, find_task
 
 FORMAT = 1
+ADDED = ("task", "columns")
+"""Fields of :class:`Plan` that runs of earlier versions do not have; their defaults are what those did."""
 
 SAMPLE_EVERY = 25
 """Epochs between two samples of the global path: one costs about a forward pass, so that all cost about a hundredth."""
+
+KEPT = "prepared."
+"""The names of tensors in a file of weights that are no weights, but what was fitted to the training nodes, begin so."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +66,12 @@ class Plan:
         splits (int): How many splits. (default: :obj:`10`)
         repeats (int): Trainings per split, each from its own random weights. (default: :obj:`1`)
         seed (int): What splits, weights and dropout follow from. (default: :obj:`0`)
-        metric (str): ``"accuracy"`` or ``"roc_auc"``. (default: :obj:`"accuracy"`)
+        metric (str): What predictions are scored by, one of the task's. (default: :obj:`"accuracy"`)
         directed (bool): Whether edges keep their direction. (default: :obj:`False`)
         device (str): Where it is computed. (default: :obj:`"cpu"`)
         settings (Settings): Those of the model and its training.
+        task (str): What is predicted, a name of :data:`phgcn.train.tasks.TASKS`. (default: :obj:`"classification"`)
+        columns (Columns): Which columns of the graph's tables are what.
     """
 
     source: str
@@ -75,10 +84,13 @@ class Plan:
     directed: bool = False
     device: str = "cpu"
     settings: Settings = field(default_factory=Settings)
+    task: str = "classification"
+    columns: Columns = field(default_factory=Columns)
 
     def __post_init__(self) -> None:
         find_model(self.model)
-        for name, value, allowed in (("protocol", self.protocol, PROTOCOLS), ("metric", self.metric, METRICS)):
+        metrics = find_task(self.task).metrics
+        for name, value, allowed in (("protocol", self.protocol, PROTOCOLS), ("metric", self.metric, metrics)):
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
         for name, count in (("splits", self.splits), ("repeats", self.repeats)):
@@ -161,8 +173,13 @@ class Run:
         return cls(folder, plan, about)
 
     @classmethod
-    def open(cls, folder: str | Path) -> Run:
-        """The run in a folder, finished or not."""
+    def open(cls, folder: str | Path, device: str | None = None) -> Run:
+        """The run in a folder, finished or not.
+
+        Args:
+            folder (str or Path): The folder.
+            device (str, optional): Where to compute. (default: :obj:`None`, where the run was trained)
+        """
         folder = Path(folder)
         if not (folder / "run.json").is_file():
             raise ValueError(f"{folder}: no run here (run.json is missing); `phgcn train ... --out {folder}` makes one")
@@ -170,9 +187,12 @@ class Run:
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ValueError(f"{folder / 'run.json'}: not a run of this version of phgcn")
         try:
-            given = {entry.name: about[entry.name] for entry in fields(Plan)}
+            given = {entry.name: about[entry.name] for entry in fields(Plan) if entry.name not in ADDED or entry.name in about}
             source = str(folder / "run.json")
-            given["settings"] = config.change(Settings(), about["settings"], given["model"], source)
+            settings = config.change(Settings(), about["settings"], given["model"], source)
+            given["columns"] = Columns(**given.get("columns", {}))
+            given["device"] = device or given["device"]
+            given["settings"] = replace(settings, amp=settings.amp and given["device"].startswith("cuda"))
             return cls(folder, Plan(**given), about)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{folder / 'run.json'}: not a run ({error})") from None
@@ -195,11 +215,68 @@ class Run:
 
     def data(self, source: str | None = None) -> Data:
         """The graph that the run was trained on, refused if it has changed since."""
-        _, data = graphs.find(source or self.plan.source, self.plan.directed)
-        found, kept = graphs.digest(data), self.about["graph"]["digest"]
-        if found != kept:
+        data = self.read(source or self.plan.source)
+        if not self.is_own(data):
             raise ValueError(f"{self.plan.source}: the graph has changed since {self.folder} was trained on it")
         return data
+
+    def is_own(self, data: Data) -> bool:
+        """Whether a graph is the one that the run was trained on."""
+        return bool(graphs.digest(data) == self.about["graph"]["digest"])
+
+    def read(self, source: str, labels: bool = True) -> Data:
+        """Reads any graph as this run takes it: columns by their names, categories and classes by theirs.
+
+        Args:
+            source (str): A known name or a path.
+            labels (bool, optional): Whether labels are read, which must be there then. (default: :obj:`True`)
+        """
+        about, columns = self.about["graph"], self.plan.columns
+        if "feature_columns" in about:
+            levels = about.get("feature_levels", {})
+            columns = replace(columns, features=about["feature_columns"], categorical=(), levels=levels)
+        if "edge_table" in about:
+            columns = replace(columns, edge_features=about["edge_table"]["columns"], edge_levels=about["edge_table"]["levels"])
+        if not labels:
+            columns = replace(columns, label=None, split=())
+        _, data = graphs.find(source, self.plan.directed, self.plan.task if labels else None, columns)
+        graphs.match_features(data, about)
+        graphs.match_edges(data, about, taken_edge_values(self.plan))
+        if labels:
+            graphs.match_classes(data, about["classes"])
+        return data
+
+    def extend(self, epochs: int | None = None, patience: int | None = None) -> None:
+        """Gives the run more epochs, or more patience; :meth:`train` then continues each split after its last epoch.
+
+        Under a constant learning rate the result has the bits of a run that was begun so.  A rate that falls over all epochs
+        begins to fall anew from where the longer schedule has it.
+
+        Args:
+            epochs (int, optional): How many epochs each split may have in all. (default: :obj:`None`, as before)
+            patience (int, optional): Epochs without a better one before training stops. (default: :obj:`None`, as before)
+        """
+        before = self.plan.settings
+        wanted = {"epochs": epochs, "patience": patience}
+        changes = {key: value for key, value in wanted.items() if value is not None}
+        for key, value in changes.items():
+            if value < getattr(before, key):
+                raise ValueError(f"{key} is {value}; allowed: {getattr(before, key)} or more, as {self.folder} was begun with")
+        settings = config.change(before, changes, self.plan.model, "the extension")
+        with self.locked():
+            finished = [trial for trial in self.plan.trials() if self.finished(trial)]
+            for trial in finished:
+                last = last_state(self.folder, trial.name)
+                if not last.is_file():
+                    raise ValueError(f"{self.folder}: {trial.name} cannot have more epochs, as {last} is missing")
+            # Killed between any two of these steps, the run is one that is not finished, with its old plan or the new one.
+            (self.folder / "result.json").unlink(missing_ok=True)
+            for trial in finished:
+                self._weights(trial).unlink()
+            self.plan = replace(self.plan, settings=settings)
+            self.about["settings"] = config.used(settings, self.plan.model)
+            write_text(self.folder / "config.toml", config.as_toml(settings, self.plan.model, f"extended: {changes}"))
+            write_json(self.folder / "run.json", self.about)
 
     def finished(self, trial: Trial) -> bool:
         return self._weights(trial).is_file()
@@ -209,9 +286,12 @@ class Run:
 
     def model(self, trial: Trial) -> NodeModel:
         """The trained model of a trial, for predicting; without its global path if its best epoch was a local one."""
-        about, names = self.about["graph"], self.about["graph"]["classes"]
-        model = build_model(self.plan, about["features"], len(names), about["nodes"])
-        weights, result = read_tensors(self._weights(trial))
+        about, kind = self.about["graph"], find_task(self.plan.task)
+        features = self.transform(trial).width
+        edge_dim = about.get("edge_features", 0)
+        model = build_model(self.plan, features, kind.out_channels(len(about["classes"])), about["nodes"], edge_dim=edge_dim)
+        tensors, result = read_tensors(self._weights(trial))
+        weights = {name: value for name, value in tensors.items() if not name.startswith(KEPT)}
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
@@ -219,6 +299,19 @@ class Run:
         if result["best_epoch"] <= result.get("local_epochs", 0):
             switch_global(model, False)
         return model.eval()
+
+    def kind(self, trial: Trial) -> TaskKind:
+        """The task of a trial, with what was fitted to its training nodes."""
+        return find_task(self.plan.task).restored(self._kept(trial, "task."))
+
+    def transform(self, trial: Trial) -> FeatureTransform:
+        """What the features were prepared by, fitted to the training nodes of a trial."""
+        return FeatureTransform.restored(self._kept(trial, "features."), self.about["graph"]["features"])
+
+    def _kept(self, trial: Trial, part: str) -> dict[str, Tensor]:
+        """Returns what was fitted to the training nodes of a trial, by name."""
+        tensors, start = read_tensors(self._weights(trial))[0], KEPT + part
+        return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
     def result(self) -> dict[str, Any]:
         """The result of a finished run."""
@@ -261,10 +354,10 @@ class Run:
             training = start(self.plan, task, SAMPLE_EVERY)
             checkpoints = Checkpoints(self.folder, trial.name, training, schedule)
             checkpoints.restore()
-            log = _curve_log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard)
+            log = curve_log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard)
             with DelayedInterrupt(checkpoints.outdated) as interrupt, log as log_row:
                 while not training.done:
-                    row = _epoch(training, trial)
+                    row = run_epoch(training, trial)
                     try:
                         checkpoints.save_if_due()
                         log_row(training.state.epoch, row)
@@ -273,18 +366,26 @@ class Run:
                     except KeyboardInterrupt:
                         checkpoints.save()
                         raise
-                self._write_trial(trial, training)
+                training.save(last_state(self.folder, trial.name))  # before the result, which loads the best weights
+                self.write_trial(trial, training, split_result(trial, training))
 
-    def _write_trial(self, trial: Trial, training: Training) -> None:
+    def write_trial(self, trial: Trial, training: Training, result: dict[str, Any]) -> None:
         """Writes the curves, then the weights, which make the trial count as finished."""
         rows = [(number, *row) for number, row in enumerate(training.state.curves, start=1)]
         write_csv(self.folder / f"{trial.name}.csv", ("epoch", *CURVES), rows)
         if training.state.attention:
             write_csv(self.folder / f"attention-{trial.name}.csv", ATTENTION, training.state.attention)
-        write_tensors(self._weights(trial), training.state.best_weights, split_result(trial, training))
+        parts = {"task": training.task.kind, "features": training.task.transform}
+        kept = {
+            f"{KEPT}{part}.{name}": value
+            for part, fitted in parts.items()
+            if fitted is not None
+            for name, value in fitted.tensors().items()
+        }
+        write_tensors(self._weights(trial), training.state.best_weights | kept, result)
 
 
-def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
+def run_epoch(training: Training, trial: Trial) -> tuple[float, ...]:
     """Trains for one epoch; an error names the trial."""
     try:
         return training.epoch()
@@ -293,15 +394,27 @@ def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
 
 
 def prepare(plan: Plan, data: Data) -> list[Task]:
-    """Prepares the task of every split, on the plan's device."""
-    x = graphs.features_on_device(data.x, plan.settings.normalise, plan.device)
+    """Prepares the task of every split, on the plan's device; splits share features unless these are fitted to each."""
+    graphs.check_task(data, plan.task)
+    fit, shared = graphs.needs_fit(data, plan.settings), None
     y, (edge_index, *edge_inputs) = data.y.to(plan.device), edges(plan, data)
-    tasks = []
+    classes, values, tasks = len(graphs.class_names(data)), edge_values(plan, data), []
     for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
         train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in (split.train, split.val, split.test))
-        classes = len(graphs.class_names(data))
-        tasks.append(Task(x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs)))
+        kind = find_task(plan.task).fitted(y[train], classes, plan.settings)
+        transform = fit_features(data.x, train.cpu(), plan.settings.scaling, graphs.indicators(data)) if fit else None
+        if transform is None or transform.changes_nothing:
+            shared = x = _on_device(plan, data.x) if shared is None else shared
+        else:
+            x = _on_device(plan, transform.apply(data.x))
+        tasks.append(
+            Task(x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs), kind, values, transform)
+        )
     return tasks
+
+
+def _on_device(plan: Plan, x: Tensor) -> Tensor:
+    return graphs.features_on_device(x, plan.settings.normalise, plan.device)
 
 
 def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
@@ -310,15 +423,35 @@ def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
     return tuple(tensor.to(plan.device) for tensor in inputs)
 
 
-def build_model(plan: Plan, features: int, classes: int, nodes: int, **more: Any) -> NodeModel:
-    """Builds the plan's model, with random weights; ``more`` are arguments of its class that are no settings."""
-    entry = find_model(plan.model)
+def edge_values(plan: Plan, data: Data) -> dict[str, Tensor]:
+    """Returns the weights and features of edges that the plan's model takes, by the names of its arguments."""
+    return {name: data[name].to(plan.device) for name in taken_edge_values(plan) if name in data}
+
+
+def taken_edge_values(plan: Plan) -> tuple[str, ...]:
+    """Returns which of ``edge_attr`` and ``edge_weight`` the plan's model takes."""
+    return find_model(plan.model).edge_values_of(config.used(plan.settings, plan.model))
+
+
+def build_model(plan: Plan, features: int, outputs: int, nodes: int, edge_dim: int = 0, **more: Any) -> NodeModel:
+    """Builds the plan's model, with random weights.
+
+    Args:
+        plan (Plan): Model and settings.
+        features, outputs (int): Its input and output channels.
+        nodes (int): The nodes of the graph, for models of one graph alone.
+        edge_dim (int, optional): How many features edges have, for models that take them. (default: :obj:`0`)
+        **more (optional): Arguments of its class that are no settings.
+    """
+    entry, used = find_model(plan.model), config.used(plan.settings, plan.model)
     arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed) | more
+    if edge_dim and "edge_attr" in entry.edge_values_of(used):
+        arguments["edge_dim"] = edge_dim
     if entry.takes_num_nodes:
         arguments["num_nodes"] = nodes
     if arguments.get("norm") == "none":
         arguments["norm"] = None
-    model: NodeModel = entry.model_class()(features, out_channels=classes, **arguments)
+    model: NodeModel = entry.model_class()(features, out_channels=outputs, **arguments)
     return model
 
 
@@ -333,12 +466,14 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
 
 def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
     """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs."""
-    model = build_model(plan, task.x.size(1), task.classes, task.x.size(0))
+    outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
+    edge_dim = 0 if attributes is None else attributes.size(1)
+    model = build_model(plan, task.x.size(1), outputs, task.x.size(0), edge_dim=edge_dim)
     return Training(model.to(plan.device), task, plan.settings, sample_every)
 
 
 @contextmanager
-def _curve_log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int, tuple[float, ...]], None]]:
+def curve_log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int, tuple[float, ...]], None]]:
     """Yields a function that writes a row of the curves for TensorBoard; it does nothing unless ``wanted``.
 
     Rows after ``epoch``, which a killed process may have left, are dropped.

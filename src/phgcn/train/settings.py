@@ -70,12 +70,16 @@ class Settings:
     )
     heads: int = _count(8, "attention heads; GCN and MLP have hidden layers of heads x hidden_channels")
     num_layers: int = _count(2, "layers, the output layer included; of GlobalGNN those between its first and last linear map")
-    local: str = _choice("gcn", "the layer that reads neighbours; none is an MLP", ("gcn", "sage", "gat", "gin", "eda", "none"))
+    local: str = _choice(
+        "gcn", "the layer that reads neighbours; none is an MLP", ("gcn", "sgc", "sage", "gat", "gin", "eda", "none")
+    )
     body: str = _choice(
         "residual", "how local layers are joined: added, or multiplied as in Polynormer", ("residual", "polynomial")
     )
     jk: str = _choice(
-        "last", "which layers the output reads: the last, the sum of all, or all side by side", ("last", "sum", "cat")
+        "last",
+        "which layers the output reads: the last, the sum of all and of their input, or all these side by side",
+        ("last", "sum", "cat"),
     )
     global_layers: int = _count_from_0(
         0, "global attention blocks, each behind a gate that starts at 0; 0 is the local network alone"
@@ -107,6 +111,11 @@ class Settings:
     neighbourhood: str = _choice(
         "computed", "neighbours in latent space: ours, or those that Geom-GCN published", ("computed", "published")
     )
+    scaling: str = _choice(
+        "none",
+        "features by training nodes: as they are, to mean 0 and deviation 1, or to the range from 0 to 1",
+        ("none", "standard", "range"),
+    )
     normalise: bool = _switch(False, "divide each node's features by the sum of their absolute values")
     learning_rate: float = _positive(0.005, "Adam's learning rate, the largest of the schedule")
     schedule: str = _choice(
@@ -115,6 +124,9 @@ class Settings:
     warmup: int = _count_from_0(0, "epochs in which the learning rate rises linearly from 0")
     weight_decay: float = _not_negative(5e-4, "Adam's weight decay; never of gates, decays and norms of GlobalGNN")
     clip_norm: float = _not_negative(0.0, "upper bound of the norm of all gradients; 0 is none")
+    class_weights: str = _choice(
+        "none", "weight of classes in the loss: all equal, or the more the fewer training nodes they have", ("none", "balanced")
+    )
     label_smoothing: float = _share(0.0, "share of each training label that is spread over all classes")
     edge_dropout: float = _share(0.0, "share of edges left out of each training step, at random")
     node_dropout: float = _share(0.0, "share of nodes whose features are left out of each training step, at random")
@@ -134,8 +146,8 @@ class Settings:
 
 
 _TRAINING = (
-    "normalise", "learning_rate", "schedule", "warmup", "weight_decay", "clip_norm", "label_smoothing", "edge_dropout",
-    "node_dropout", "amp", "epochs", "patience", "select",
+    "scaling", "normalise", "learning_rate", "schedule", "warmup", "weight_decay", "clip_norm", "class_weights",
+    "label_smoothing", "edge_dropout", "node_dropout", "amp", "epochs", "patience", "select",
 )  # fmt: skip
 """Settings of every training, whatever the model."""
 
@@ -284,11 +296,12 @@ def _parse(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def as_toml(settings: Settings, model: str, heading: str) -> str:
-    """Returns the text of a file with these settings, each with its meaning beside it."""
+def as_toml(settings: Settings, model: str, heading: str, without: Sequence[str] = ()) -> str:
+    """Returns the text of a file with these settings but those ``without``, each with its meaning beside it."""
     lines = [f"# {line}".rstrip() for line in heading.splitlines()]
     rows = [("model", _toml(model), "")]
-    rows += [(key, _toml(value), _FIELDS[key].metadata["meaning"]) for key, value in used(settings, model).items()]
+    values = {key: value for key, value in used(settings, model).items() if key not in without}
+    rows += [(key, _toml(value), _FIELDS[key].metadata["meaning"]) for key, value in values.items()]
     width = max(len(f"{key} = {value}") for key, value, _ in rows)
     lines += [f"{f'{key} = {value}':{width}}  # {meaning}" if meaning else f"{key} = {value}" for key, value, meaning in rows]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 r"""Settings of ``global-gnn`` for a graph that nobody has tuned: a rule of a few lines, by size, features and metric.
 
-A first rule: it was tried on validation nodes of texas, wisconsin, chameleon-filtered and cora, where GCN with its defaults was
-better.  Labels are not looked at, so that no split's test nodes have a say.
+Tried on validation nodes of ten graphs beside GCN and MLP with their defaults: ``benchmarks/suited.py``.  Labels are not looked
+at, so that no split's test nodes have a say.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch_geometric.data import Data
+
+from ..data.summary import is_uneven
 
 BASE: dict[str, Any] = {
     "hidden_channels": 128, "num_layers": 3, "local": "gcn", "norm": "batch", "residual": True, "dropout": 0.5,
@@ -37,8 +39,9 @@ def suit_settings(data: Data, metric: str) -> Suited:
         data (torch_geometric.data.Data): The graph.
         metric (str): What its predictions are judged by.
     """
-    nodes, features = data.x.shape
-    kind = "few" if features <= FEW_FEATURES else "word" if _filled(data.x) < WORD_SHARE else "dense"
+    nodes, features = int(data.num_nodes), data.x.size(1)
+    filled = data.description["filled"] if "description" in data else share_filled(data.x)
+    kind = "few" if features <= FEW_FEATURES else "word" if filled < WORD_SHARE else "dense"
     changes: dict[str, Any] = {}
     if nodes < FEW_NODES:  # too few to learn what neighbours mean: a map of its own for the node itself, shallow, narrow
         changes = {"local": "sage", "num_layers": 2, "norm": "layer", "hidden_channels": 64, "learning_rate": 0.01}
@@ -47,12 +50,16 @@ def suit_settings(data: Data, metric: str) -> Suited:
         changes |= {"epochs": 1000, "patience": 200}
     elif kind == "dense":
         changes = {"weight_decay": 0.0}
-    else:  # many words, each in few nodes: overfits at once
-        changes = {"input_dropout": 0.5, "norm": "layer"}
+    else:  # many words, each in few nodes: little is learned at once, and the node's own are kept apart from its neighbours'
+        changes = {"local": "sgc", "num_layers": 4, "jk": "cat", "norm": "none", "residual": False, "hidden_channels": 64}
+        changes |= {"input_dropout": 0.5, "learning_rate": 0.01, "normalise": True}
+    if "feature_columns" in data and is_uneven(data):  # a table whose columns are in different units
+        changes |= {"scaling": "standard"}
+        kind = f"{kind} uneven"
     return Suited(BASE | changes, f"suited to {nodes:,} nodes, {features:,} {kind} features and {metric}")
 
 
-def _filled(x: torch.Tensor) -> float:
+def share_filled(x: torch.Tensor) -> float:
     """Returns the share of features that are not 0."""
     values = x if x.layout == torch.strided else x.values()
     return float(values.count_nonzero()) / (x.size(0) * x.size(1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 from torch_geometric.data import Data
 
+from ..data.labels import without_labels
 from ..files import write_json, write_text
 from ..provenance import provenance
 from . import graph as graphs
@@ -65,6 +66,12 @@ class TrialReport:
     ended: int
 
 
+def check_trials(trials: int) -> None:
+    """Refuses a study without trials."""
+    if trials < 1:
+        raise ValueError(f"trials is {trials}; allowed: 1 or more")
+
+
 def space(model: str, also: list[str]) -> dict[str, Suggest]:
     """Returns the settings to vary: the paper's three (both dropouts counting as one), and others on request."""
     allowed = config.keys(model)
@@ -84,6 +91,7 @@ def tune(
     also: list[str],
     report: Callable[[TrialReport], None] = lambda report: None,
     command: str | None = None,
+    without: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Runs trials until the study has ``trials`` of them, and writes ``config.toml`` and ``tune.json`` beside it.
 
@@ -96,13 +104,14 @@ def tune(
         report (callable): Called after every trial. (default: nothing)
         command (str, optional): How to repeat the search, for the heading of ``config.toml``. (default: :obj:`None`,
             ``phgcn tune``)
+        without (list of str): Settings that ``config.toml`` leaves open, as those of a search need not be those of a training.
+            (default: none)
     """
-    if trials < 1:
-        raise ValueError(f"trials is {trials}; allowed: 1 or more")
+    check_trials(trials)
     folder, varied = Path(folder), space(plan.model, also)
     study = _study(folder, plan, data, varied)
     command = command or _command(plan, data, varied)
-    search = _Search(folder, study, plan, data, varied, command, provenance(plan.seed, plan.device))
+    search = _Search(folder, study, plan, data, varied, command, provenance(plan.seed, plan.device), without)
     tasks = [without_test(task) for task in prepare(plan, data)]
 
     def objective(trial: optuna.Trial) -> float:
@@ -132,10 +141,8 @@ def _settings(plan: Plan, suggested: dict[str, Any]) -> config.Settings:
 
 
 def without_test(task: Task) -> Task:
-    """Removes the test nodes from a task: their labels become -1, and no node is a test node."""
-    y = task.y.clone()
-    y[task.test] = -1
-    return replace(task, y=y, test=task.test[:0])
+    """Removes the test nodes from a task: they have no labels any more, and no node is a test node."""
+    return replace(task, y=without_labels(task.y, task.test), test=task.test[:0])
 
 
 def _study(folder: Path, plan: Plan, data: Data, varied: dict[str, Suggest]) -> optuna.Study:
@@ -203,9 +210,27 @@ def _same_study(folder: Path, study: optuna.Study, about: dict[str, Any]) -> Non
     if kept is None:
         study.set_user_attr("about", about)
         return
-    for key, value in about.items():
-        if kept.get(key) != value:
-            raise ValueError(f"{folder}: the study there has {key} {kept.get(key)!r}, not {value!r}; choose another --out")
+    if differing := list(_differences(_flat(kept), _flat(about))):
+        raise ValueError(f"{folder}: the study there has {'; '.join(differing)}; choose another --out")
+
+
+def _differences(kept: dict[str, Any], about: dict[str, Any]) -> Iterator[str]:
+    """Says in what a study differs from what is asked for now; keys that only one version of phgcn writes do not count."""
+    for key in (key for key in {**kept, **about} if key != "varied"):
+        if key in kept and key in about:
+            if kept[key] != about[key]:
+                yield f"{key} {kept[key]!r}, not {about[key]!r}"
+        elif key in about["varied"]:
+            yield f"{key} fixed, not varied"
+        elif key in kept["varied"]:
+            yield f"{key} varied, not fixed"
+
+
+def _flat(about: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a study is about with a key for each setting and for each column of the graph's tables."""
+    flat = {key: value for key, value in about.items() if key not in ("fixed", "columns")}
+    flat |= about["fixed"]
+    return flat | {f"column {key}": value for key, value in about.get("columns", {}).items()}
 
 
 def _mean_loss(plan: Plan, tasks: list[Task], trial: optuna.Trial) -> float:
@@ -261,6 +286,7 @@ class _Search:
     varied: dict[str, Suggest]
     command: str
     origin: dict[str, Any]  # provenance of this process
+    without: Sequence[str]  # settings that are not written
 
     def write(self) -> dict[str, Any]:
         """Writes ``tune.json``, all trials, and ``config.toml``, the settings of the best one."""
@@ -278,7 +304,8 @@ class _Search:
         if (val_loss := _best(self.study)) is not None:
             best = self.study.best_trial
             settings = _settings(plan, best.params)
-            write_text(self.folder / "config.toml", config.as_toml(settings, plan.model, self._heading(len(rows), val_loss)))
+            heading = self._heading(len(rows), val_loss)
+            write_text(self.folder / "config.toml", config.as_toml(settings, plan.model, heading, self.without))
             result["best"] = {"number": best.number, "val_loss": val_loss, "settings": config.used(settings, plan.model)}
             result["config"] = str(self.folder / "config.toml")
         write_json(self.folder / "tune.json", result)

@@ -24,7 +24,7 @@ from ..narrow import narrow_step, used_levels
 from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Separable
-from .blur import StencilRows, blur, blur_levels, direct_rows, pass_rows
+from .blur import StencilRows, blur_levels, blur_passes, direct_rows
 from .copies import Copies
 from .index import Corners, Level, coarsen, index, lay_out, planned_vertices
 from .join import join_clouds
@@ -270,7 +270,7 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
         table = blur_levels(splat(rows, grads, cloud.first_query, *located), lattice.levels, *stencils)
         slope = slice_gradients(table, table, rows.shape[1], *located, rows, grads, cloud.first_query, into.rows)
         if cloud.attends_to_itself:
-            products = _self_products(cloud, rows, grads)
+            products = self_products(rows, grads, cloud.copies.sum(rows), cloud.copies.sum(grads))
             self_term -= self_gradients(lattice.frame, _self_tables(scheme, cloud), finest, *products, slope)
         _add_positions(cloud, slope, 0.5**finest * lattice.frame.matrix, into)
     _add_sum(grads, fitted.constant, into.rows)
@@ -285,13 +285,14 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
             near_field(near.swapped(), grads, into.rows, (rows,), (grads,), into.keys)
 
 
-def _self_products(cloud: Cloud, rows: np.ndarray, grads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def self_products(
+    rows: np.ndarray, grads: np.ndarray, copies_rows: np.ndarray, copies_grads: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns rows and gradients whose products the derivative of the self term is multiplied by: of a pair of copies, either
-    point gets half."""
-    if not cloud.copies.exist:
+    point gets half.  What copies sum to is the rows themselves where there are none."""
+    if copies_rows is rows:
         return rows, grads
-    half = rows.dtype.type(0.5)
-    return half * np.hstack([cloud.copies.sum(rows), rows]), np.hstack([grads, cloud.copies.sum(grads)])
+    return rows.dtype.type(0.5) * np.hstack([copies_rows, rows]), np.hstack([grads, copies_grads])
 
 
 def _finest_level(cloud: Cloud, scheme: MultiScale) -> int:
@@ -342,7 +343,7 @@ def separable(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Separable
     spacing, weights, scale = separable_weights(scheme, cloud.points.shape[1])
     lattice = _lattice(cloud, 0, 0, spacing, (len(weights) - 1,), NO_GAP)
     located = lattice.simplices, lattice.corners, lattice.levels[0]
-    table = _passes(splat(rows, rows[:0, :0], 0, *located), lattice, weights, scale, 1)
+    table = blur_passes(splat(rows, rows[:0, :0], 0, *located), lattice.levels[0], weights, scale, 1)
     slice_rows(table, *located, cloud.first_query, out)
 
 
@@ -352,21 +353,10 @@ def separable_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme:
     spacing, weights, scale = separable_weights(scheme, cloud.points.shape[1])
     lattice = _lattice(cloud, 0, 0, spacing, (len(weights) - 1,), NO_GAP)
     located = lattice.simplices, lattice.corners, lattice.levels[0]
-    values = _passes(splat(rows, rows[:0, :0], 0, *located), lattice, weights, scale, 1)
-    blurred = _passes(splat(rows[:0, :0], grads, cloud.first_query, *located), lattice, weights, scale, -1)
+    values = blur_passes(splat(rows, rows[:0, :0], 0, *located), lattice.levels[0], weights, scale, 1)
+    blurred = blur_passes(splat(rows[:0, :0], grads, cloud.first_query, *located), lattice.levels[0], weights, scale, -1)
     slope = slice_gradients(values, blurred, 0, *located, rows, grads, cloud.first_query, into.rows)
     _add_positions(cloud, slope, lattice.frame.matrix, into)
-
-
-def _passes(table: np.ndarray, lattice: Lattice, weights: np.ndarray, scale: float, order: int) -> np.ndarray:
-    """Blurs along one direction after the other, in ascending or descending order; scales the sum."""
-    dim, spare = lattice.frame.w.shape[1], np.empty_like(table)
-    directions = range(dim + 1)[::order]
-    for direction in directions:
-        factor = scale if direction == directions[-1] else 1.0
-        blur(table, lattice.levels[0], pass_rows(dim, len(weights) - 1, direction), factor * weights, spare)
-        table, spare = spare, table
-    return table
 
 
 def separable_rows(points: np.ndarray, values: np.ndarray, spacing: float, weights: np.ndarray) -> np.ndarray:

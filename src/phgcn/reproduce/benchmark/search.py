@@ -176,10 +176,10 @@ def _next_path(study: Study, content: dict[str, Any]) -> dict[str, Any] | None:
     """Returns GlobalGNN's best body with the next global path, once half of the budget went into bodies."""
     if study.model != OURS:
         return None
-    trials = content["trials"]
-    half = len(ended(trials)) >= study.trials / 2 or sum(trial["seconds"] for trial in trials) >= study.limit / 2
+    alone = [trial for trial in content["trials"] if trial["settings"]["global_layers"] == 0]
+    half = len(ended(alone)) >= study.trials / 2 or sum(trial["seconds"] for trial in alone) >= study.limit / 2
     bodies = [trial["settings"] for trial in ranked_trials(content) if trial["settings"]["global_layers"] == 0]
-    tried = [trial["settings"] for trial in ended(trials)]
+    tried = [trial["settings"] for trial in ended(content["trials"])]
     left = ({**body, **path} for body in bodies for path in PATHS if {**body, **path} not in tried)
     return next(left, None) if half else None
 

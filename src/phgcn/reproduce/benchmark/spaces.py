@@ -78,7 +78,7 @@ _STRONG: Space = {
 }
 
 SPACES: dict[str, Space] = {
-    OURS: {"local": ("gcn", "sage", "gat", "none"), **_STRONG},  # of its body; the global path is one of PATHS
+    OURS: {"local": ("gcn", "sgc", "sage", "gat", "none"), **_STRONG},  # of its body; the global path is one of PATHS
     "strong-gcn": _STRONG,
     "strong-sage": _STRONG,
     "strong-gat": _STRONG,
@@ -136,6 +136,8 @@ _WEBKB = {"num_layers": 2, "hidden_channels": 64, "norm": "none", "residual": Tr
           "weight_decay": 5e-3}  # fmt: skip
 _WORDS = {"num_layers": 2, "hidden_channels": 64, "norm": "none", "residual": True, "jk": "sum", "input_dropout": 0.5,
           "dropout": 0.5, "learning_rate": 0.01, "weight_decay": 5e-4, "normalise": True}  # fmt: skip
+_WORDS_FAR = {"num_layers": 8, "hidden_channels": 64, "norm": "none", "residual": False, "jk": "sum", "input_dropout": 0.5,
+              "dropout": 0.5, "learning_rate": 0.01, "weight_decay": 5e-4, "normalise": True}  # fmt: skip
 _WORDS_ALONE = {"num_layers": 2, "hidden_channels": 64, "norm": "layer", "residual": False, "jk": "sum", "input_dropout": 0.2,
                 "dropout": 0.7, "learning_rate": 0.002, "weight_decay": 1e-3, "normalise": True}  # fmt: skip
 _BODIES = [_WEBKB, _MINESWEEPER, _SQUIRREL, _CITATION, _CHAMELEON]
@@ -171,12 +173,14 @@ def _recipes(common: dict[str, Any], *rows: tuple[Any, ...]) -> list[dict[str, A
 
 
 RECIPES: dict[str, list[dict[str, Any]]] = {
-    # The body of each strong baseline, and two for features of words: propagation joined with the node's own, and none.
+    # The body of each strong baseline, and three for features of words: propagation joined with the node's own, near or far
+    # without weights, and none.
     OURS: [
         {**_PLAIN, "local": local, **body}
         for local, body in (
             ("sage", _WEBKB),
             ("gcn", _WORDS),
+            ("sgc", _WORDS_FAR),
             ("none", _WORDS_ALONE),
             ("gcn", _MINESWEEPER),
             ("gcn", _SQUIRREL),

@@ -50,7 +50,9 @@ class GeomGCN(NodeModel):
     def init_conv(self, in_channels: int, last: bool) -> torch.nn.Module:
         return GeomGCNConv(in_channels, self.out_channels if last else self.hidden_channels, concat=not last)
 
-    def apply_conv(self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None) -> Tensor:
+    def apply_conv(
+        self, conv: torch.nn.Module, x: Tensor, edge_index: Any, batch: Tensor | None, **edge_values: Tensor
+    ) -> Tensor:
         assert isinstance(conv, GeomGCNConv)
         return conv.aggregate(x, edge_index)
 

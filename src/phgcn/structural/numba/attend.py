@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...checks import check_edge_values
 from ...kernels.numba import as_array
-from ..graph import Attention, Graph
+from ..graph import Attention, Gradients, Graph
 from .edges import run_nodes, sort_edges
 from .kernels import attend, source_gradients, target_gradients
 
@@ -23,30 +23,34 @@ def forward(graph: Graph) -> Attention:
     check_edge_values(*graph)
     source, target = graph.edge_index
     by_target = sort_edges(target, source, len(graph.positions))
-    positions, values, mask = _heads_last(graph.positions), as_array(graph.values), _mask_rows(graph)
+    positions, values = _heads_last(graph.positions), as_array(graph.values)
+    mask, bias = _edge_rows(graph.edge_mask, graph), _edge_rows(graph.edge_bias, graph)
     out, norm = np.empty_like(values), np.empty((2, *values.shape[:2]), values.dtype)
     start, *edges = map(as_array, by_target)
-    run_nodes(attend, start, positions, values, start, *edges, mask, out, norm[0], norm[1])
+    run_nodes(attend, start, positions, values, start, *edges, mask, bias, out, norm[0], norm[1])
     return Attention(torch.from_numpy(out), torch.from_numpy(norm), by_target)
 
 
-def backward(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of positions and values."""
+def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
+    """Returns the gradients of positions, values and bias."""
     source, target = graph.edge_index
     by_source = sort_edges(source, target, len(graph.positions))
-    positions, mask = _heads_last(graph.positions), _mask_rows(graph)
+    positions = _heads_last(graph.positions)
+    mask, bias = _edge_rows(graph.edge_mask, graph), _edge_rows(graph.edge_bias, graph)
     values, grad_out, out = (as_array(t) for t in (graph.values, grad, attention.out))
     nearest, inverse_sum = as_array(attention.norm)
     edge_rows = as_array(graph.values.new_empty(2 * graph.edge_index.size(1), values.shape[1]))
-    grad_positions, grad_values = np.empty_like(positions), np.empty_like(values)
+    grad_positions, grad_values, grad_bias = np.empty_like(positions), np.empty_like(values), np.empty_like(bias)
     start, *edges = map(as_array, attention.by_target)
     run_nodes(
-        target_gradients, start, positions, values, grad_out, out, nearest, inverse_sum, start, *edges, mask,
-        edge_rows, grad_positions,
+        target_gradients, start, positions, values, grad_out, out, nearest, inverse_sum, start, *edges, mask, bias,
+        edge_rows, grad_positions, grad_bias,
     )  # fmt: skip
     start, *edges = map(as_array, by_source)
     run_nodes(source_gradients, start, positions, grad_out, start, *edges, edge_rows, grad_positions, grad_values)
-    return torch.from_numpy(grad_positions).transpose(1, 2).contiguous(), torch.from_numpy(grad_values)
+    of_positions = torch.from_numpy(grad_positions).transpose(1, 2).contiguous()
+    of_bias = None if graph.edge_bias is None else torch.from_numpy(grad_bias)
+    return Gradients(of_positions, torch.from_numpy(grad_values), of_bias)
 
 
 def _heads_last(positions: Tensor) -> np.ndarray:
@@ -54,7 +58,6 @@ def _heads_last(positions: Tensor) -> np.ndarray:
     return as_array(positions.transpose(1, 2))
 
 
-def _mask_rows(graph: Graph) -> np.ndarray:
-    """Returns the mask, (E, H); without a mask, an array without rows."""
-    mask = graph.positions.new_empty(0, graph.positions.size(1)) if graph.edge_mask is None else graph.edge_mask
-    return as_array(mask)
+def _edge_rows(rows: Tensor | None, graph: Graph) -> np.ndarray:
+    """Returns a mask or bias of the edges, (E, H); without one, an array without rows."""
+    return as_array(graph.positions.new_empty(0, graph.positions.size(1)) if rows is None else rows)

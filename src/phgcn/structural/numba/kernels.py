@@ -24,17 +24,17 @@ SCALE = 1 / BLOCK
 
 
 @kernel(
-    "int64, int64, real[:, :, ::1], real[:, :, ::1], int32[::1], int32[::1], int32[::1], real[:, ::1], "
+    "int64, int64, real[:, :, ::1], real[:, :, ::1], int32[::1], int32[::1], int32[::1], real[:, ::1], real[:, ::1], "
     "real[:, :, ::1], real[:, ::1], real[:, ::1]"
 )
-def attend(begin, end, positions, values, start, source, edge, mask, out, nearest, inverse_sum):
+def attend(begin, end, positions, values, start, source, edge, mask, bias, out, nearest, inverse_sum):
     r"""Sums the values of each target's sources.
 
     Args:
         begin, end: The range of targets.
         positions, values: Those of all nodes, :math:`(N, D, H)` and :math:`(N, H, C)`.
         start, source, edge: The edges sorted by target.
-        mask: Factors of the weights, :math:`(E, H)`, or no rows.
+        mask, bias: Factors of the weights, and what is added to the exponents, :math:`(E, H)`, or no rows.
         out: Receives the sums over the normaliser, :math:`(N, H, C)`.
         nearest, inverse_sum: Receive the norm, both :math:`(N, H)`.
     """
@@ -57,6 +57,10 @@ def attend(begin, end, positions, values, start, source, edge, mask, out, neares
                 square_distances(weight, e + 1, positions, i, np.int64(source[lead + e]))
                 for h in range(heads):
                     weight[e + 1, h] = math.sqrt(weight[e + 1, h])
+                if bias.shape[0] > 0:
+                    for h in range(heads):
+                        weight[e + 1, h] -= bias[np.int64(edge[lead + e]), h]
+                for h in range(heads):
                     nearest[i, h] = min(nearest[i, h], weight[e + 1, h])
             for e in range(count + 1):
                 for h in range(heads):
@@ -88,12 +92,14 @@ def attend(begin, end, positions, values, start, source, edge, mask, out, neares
 
 @kernel(
     "int64, int64, real[:, :, ::1], real[:, :, ::1], real[:, :, ::1], real[:, :, ::1], real[:, ::1], real[:, ::1], "
-    "int32[::1], int32[::1], int32[::1], real[:, ::1], real[:, ::1], real[:, :, ::1]"
+    "int32[::1], int32[::1], int32[::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, :, ::1], real[:, ::1]"
 )
 def target_gradients(
-    begin, end, positions, values, grad, out, nearest, inverse_sum, start, source, edge, mask, edge_rows, grad_positions
-):
-    r"""Computes slopes and masked weights of the edges, and the targets' share of the gradient of positions.
+    begin, end, positions, values, grad, out, nearest, inverse_sum, start, source, edge, mask, bias, edge_rows,
+    grad_positions, grad_bias,
+):  # fmt: skip
+    r"""Computes slopes and masked weights of the edges, the targets' share of the gradient of positions, and the gradient of
+    the bias.
 
     Rows :math:`2e` and :math:`2e + 1` of ``edge_rows``, :math:`(2E, H)`, are those of column ``e`` of ``edge_index``: side by
     side, as they are written and read together, in any order.  Formulas are in :mod:`phgcn.structural.reference`.
@@ -114,6 +120,9 @@ def target_gradients(
                 square_distances(inverse_distance, e, positions, i, j)
                 for h in range(heads):
                     weight[e, h] = nearest[i, h]
+                if bias.shape[0] > 0:
+                    for h in range(heads):
+                        weight[e, h] += bias[np.int64(edge[lead + e]), h]
                 if mask.shape[0] > 0:
                     for h in range(heads):
                         factor[e, h] = mask[np.int64(edge[lead + e]), h]
@@ -130,6 +139,9 @@ def target_gradients(
                     w = weight[e, h] * inverse_sum[i, h]
                     edge_rows[weight_row, h] = w * factor[e, h]
                     edge_rows[slope_row, h] = w * product[e, h] * inverse_distance[e, h]
+                if bias.shape[0] > 0:
+                    for h in range(heads):
+                        grad_bias[at, h] = -weight[e, h] * inverse_sum[i, h] * product[e, h]
                 add_differences(sums, edge_rows, slope_row, positions, i, np.int64(source[lead + e]))
             add(flat_total, 0, flat_sums)
         assign(flat_grad, i, flat_total)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...checks import MAX_EDGES, check_edge_values
 from ...kernels.triton import capturing, cdiv, device_of, power_of_2
-from ..graph import Attention, Graph
+from ..graph import Attention, Gradients, Graph, empty_gradients
 from .check import flag_bad_values
 from .edges import sort_edges
 from .kernels import Sizes, attend, source_gradients, target_gradients
@@ -26,43 +26,43 @@ def forward(graph: Graph) -> Attention:
     """
     if len(graph.positions) == 0 or graph.edge_index.size(1) > MAX_EDGES:
         check_edge_values(*graph)
-    positions, values, edge_index, mask = _contiguous(graph)
+    positions, values, edge_index, *edge_rows = contiguous = _contiguous(graph)
     count, heads, _ = values.shape
     with device_of(values):
-        flags = flag_bad_values(positions, values, edge_index, mask)
+        flags = flag_bad_values(contiguous)
         by_target = sort_edges(edge_index[1], edge_index[0], count)
         out, norm = torch.empty_like(values), positions.new_empty(2, count, heads)
         sizes, warps = choose_sizes(positions, values)
         if count > 0:
             grid = count, cdiv(heads, sizes.tile_heads)
-            attend[grid](positions, values, *by_target, mask, out, *norm, SIZES=sizes, num_warps=warps)
+            attend[grid](positions, values, *by_target, *edge_rows, out, *norm, SIZES=sizes, num_warps=warps)
         if not capturing(values) and any(flags.tolist()):
             check_edge_values(*graph)
     return Attention(out, norm, by_target)
 
 
-def backward(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of positions and values."""
-    positions, values, edge_index, mask = _contiguous(graph)
+def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
+    """Returns the gradients of positions, values and bias."""
+    positions, values, edge_index, *edge_rows = contiguous = _contiguous(graph)
     grad, (nearest, inverse_sum) = grad.contiguous(), attention.norm
     count, heads, _ = values.shape
-    grad_positions, grad_values = torch.empty_like(positions), torch.empty_like(values)
+    gradients = empty_gradients(contiguous)
     if count == 0:
-        return grad_positions, grad_values
+        return gradients
     sizes, warps = choose_sizes(positions, values)
     grid = count, cdiv(heads, sizes.tile_heads)
     mean = positions.new_empty(count, heads)
     with device_of(values):
         by_source = sort_edges(edge_index[0], edge_index[1], count)
         target_gradients[grid](
-            positions, values, grad, attention.out, nearest, inverse_sum, *attention.by_target, mask, mean, grad_positions,
-            SIZES=sizes, num_warps=warps,
+            positions, values, grad, attention.out, nearest, inverse_sum, *attention.by_target, *edge_rows, mean,
+            gradients.positions, gradients.edge_bias, SIZES=sizes, num_warps=warps,
         )  # fmt: skip
         source_gradients[grid](
-            positions, values, grad, nearest, inverse_sum, mean, *by_source, mask, grad_positions, grad_values,
-            SIZES=sizes, num_warps=warps,
+            positions, values, grad, nearest, inverse_sum, mean, *by_source, *edge_rows,
+            gradients.positions, gradients.values, SIZES=sizes, num_warps=warps,
         )  # fmt: skip
-    return grad_positions, grad_values
+    return gradients
 
 
 def choose_sizes(positions: Tensor, values: Tensor) -> tuple[Sizes, int]:
@@ -80,5 +80,5 @@ def choose_sizes(positions: Tensor, values: Tensor) -> tuple[Sizes, int]:
 
 def _contiguous(graph: Graph) -> Graph:
     """Returns the same graph with all tensors contiguous."""
-    mask = None if graph.edge_mask is None else graph.edge_mask.contiguous()
-    return Graph(graph.positions.contiguous(), graph.values.contiguous(), graph.edge_index.contiguous(), mask)
+    mask, bias = (None if rows is None else rows.contiguous() for rows in (graph.edge_mask, graph.edge_bias))
+    return Graph(graph.positions.contiguous(), graph.values.contiguous(), graph.edge_index.contiguous(), mask, bias)

@@ -6,29 +6,34 @@ import torch
 from torch import Tensor
 
 from ...kernels.triton import cdiv, tl, triton
+from ..graph import Graph
 
 MAX_PROGRAMS = 512
 BLOCK = 4096
 
 
-def flag_bad_values(positions: Tensor, values: Tensor, edge_index: Tensor, edge_mask: Tensor | None) -> Tensor:
+def flag_bad_values(graph: Graph) -> Tensor:
     """Returns some flags, not all 0 if a number is not finite or an edge leads to no node."""
-    sizes = [0 if t is None else t.numel() for t in (positions, values, edge_mask, edge_index)]
+    positions, values, edge_index, edge_mask, edge_bias = graph
+    tensors = positions, values, edge_mask, edge_bias, edge_index
+    sizes = [0 if t is None else t.numel() for t in tensors]
     programs = max(1, min(MAX_PROGRAMS, cdiv(max(sizes), BLOCK)))
     flags = edge_index.new_empty(programs, dtype=torch.int32)
-    fill_flags[(programs,)](positions, values, edge_mask, edge_index, flags, *sizes, len(positions), BLOCK=BLOCK)
+    fill_flags[(programs,)](*tensors, flags, *sizes, len(positions), BLOCK=BLOCK)
     return flags
 
 
 @triton.jit
 def fill_flags(
-    positions, values, edge_mask, edge_index, flags, position_size, value_size, mask_size, index_size, count,
-    BLOCK: tl.constexpr,
+    positions, values, edge_mask, edge_bias, edge_index, flags, position_size, value_size, mask_size, bias_size, index_size,
+    count, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Looks at a share of every tensor, and writes one flag for each program."""
     bad = _any_infinite(positions, position_size, BLOCK) + _any_infinite(values, value_size, BLOCK)
     if edge_mask is not None:
         bad += _any_infinite(edge_mask, mask_size, BLOCK)
+    if edge_bias is not None:
+        bad += _any_infinite(edge_bias, bias_size, BLOCK)
     outside = tl.zeros((BLOCK,), tl.int32)
     for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, index_size, tl.num_programs(0) * BLOCK):
         at = lead + tl.arange(0, BLOCK)

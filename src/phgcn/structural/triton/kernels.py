@@ -1,9 +1,9 @@
 r"""The kernels of attention to neighbours, each for one node and some heads.
 
 A program goes through its node's edges, a tile of (edges, heads, numbers) at a time.  All sizes are known when a kernel is
-compiled: only then are rows read 16 bytes at a time.  ``edge_mask`` may be :obj:`None`.  Values, outputs and their gradients
-may be of a half type; everything is computed in the type of positions, but sums of tiles are added up in float64: in float32,
-those of a hub's million edges are off in the fourth digit.
+compiled: only then are rows read 16 bytes at a time.  ``edge_mask`` and ``edge_bias`` may be :obj:`None`.  Values, outputs and
+their gradients may be of a half type; everything is computed in the type of positions, but sums of tiles are added up in
+float64: in float32, those of a hub's million edges are off in the fourth digit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
 
 @triton.jit
 def attend(
-    positions, values, start, source, edge, edge_mask, out, nearest, inverse_sum, SIZES: tl.constexpr
+    positions, values, start, source, edge, edge_mask, edge_bias, out, nearest, inverse_sum, SIZES: tl.constexpr
 ):  # fmt: skip
     """Sums the values of one target's sources.
 
@@ -53,14 +53,17 @@ def attend(
         # Divided by the number of edges, so that sums of the largest values do not overflow.
         f = _gather_channels(values, j, valid, first, SIZES).to(real) * (1.0 / SIZES.tile_edges)
         difference = position[None, :, :] - _gather_coordinates(positions, j, valid, first, SIZES)
-        r = tl.where(valid[:, None], tl.sqrt(tl.sum(difference * difference, axis=2)), float("inf"))
+        r = tl.sqrt(tl.sum(difference * difference, axis=2))
+        if edge_bias is not None:
+            r -= _gather_scalars(edge_bias, _load_edges(edge, a, valid), valid, h, SIZES)
+        r = tl.where(valid[:, None], r, float("inf"))
         near_before = near
         near = tl.minimum(near, tl.min(r, axis=0))
         scale = tl.exp(near - near_before)
         w = tl.exp(near[None, :] - r)
         weight_sum = weight_sum * scale + tl.sum(w, axis=0).to(tl.float64)
         if edge_mask is not None:
-            w *= _gather_scalars(edge_mask, tl.load(edge + a, mask=valid, other=0).to(tl.int64), valid, h, SIZES)
+            w *= _gather_scalars(edge_mask, _load_edges(edge, a, valid), valid, h, SIZES)
         sums = sums * scale[:, None] + tl.sum(w[:, :, None] * f, axis=0).to(tl.float64)
     factor = tl.where(weight_sum > 0, 1 / tl.where(weight_sum > 0, weight_sum, 1.0), 0.0)
     _store_channels(out, i, h, (sums * (factor * SIZES.tile_edges)[:, None]).to(real), SIZES)
@@ -70,11 +73,11 @@ def attend(
 
 @triton.jit
 def target_gradients(
-    positions, values, grad, out, nearest, inverse_sum, start, source, edge, edge_mask, mean, grad_positions,
-    SIZES: tl.constexpr,
+    positions, values, grad, out, nearest, inverse_sum, start, source, edge, edge_mask, edge_bias, mean, grad_positions,
+    grad_bias, SIZES: tl.constexpr,
 ):  # fmt: skip
-    r"""Computes one target's share of the gradient of its position, and :math:`\langle \bar y_i, y_i \rangle` into ``mean``;
-    formulas are in :mod:`phgcn.structural.reference`."""
+    r"""Computes one target's share of the gradient of its position, the gradient of the bias of its edges, and
+    :math:`\langle \bar y_i, y_i \rangle` into ``mean``; formulas are in :mod:`phgcn.structural.reference`."""
     i = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * SIZES.tile_heads
     h = first + tl.arange(0, SIZES.tile_heads)
@@ -98,17 +101,23 @@ def target_gradients(
         inverse_distance = _invert_distance(square, SIZES)
         product = tl.sum(g[None, :, :] * f, axis=2)
         if edge_mask is not None:
-            product *= _gather_scalars(edge_mask, tl.load(edge + a, mask=valid, other=0).to(tl.int64), valid, h, SIZES)
-        w = tl.exp(near[None, :] - square * inverse_distance) * factor[None, :]
-        slope = tl.where(valid[:, None], w * (mean_i[None, :] - product) * inverse_distance, 0.0)
+            product *= _gather_scalars(edge_mask, _load_edges(edge, a, valid), valid, h, SIZES)
+        exponent = near[None, :] - square * inverse_distance
+        if edge_bias is not None:
+            exponent += _gather_scalars(edge_bias, _load_edges(edge, a, valid), valid, h, SIZES)
+        grad_distance = tl.exp(exponent) * factor[None, :] * (mean_i[None, :] - product)
+        if edge_bias is not None:
+            place = grad_bias + (_load_edges(edge, a, valid) * SIZES.heads)[:, None] + h[None, :]
+            tl.store(place, -grad_distance, mask=valid[:, None] & (h < SIZES.heads)[None, :])
+        slope = tl.where(valid[:, None], grad_distance * inverse_distance, 0.0)
         sums += tl.sum(slope[:, :, None] * difference, axis=0).to(tl.float64)
     _store_coordinates(grad_positions, i, h, sums.to(real), SIZES)
 
 
 @triton.jit
 def source_gradients(
-    positions, values, grad, nearest, inverse_sum, mean, start, target, edge, edge_mask, grad_positions, grad_values,
-    SIZES: tl.constexpr,
+    positions, values, grad, nearest, inverse_sum, mean, start, target, edge, edge_mask, edge_bias, grad_positions,
+    grad_values, SIZES: tl.constexpr,
 ):  # fmt: skip
     """Computes the gradient of one source's values, and adds the source's share to the gradient of its position.
 
@@ -132,11 +141,14 @@ def source_gradients(
         square = tl.sum(difference * difference, axis=2)
         inverse_distance = _invert_distance(square, SIZES)
         near = _gather_scalars(nearest, i, valid, h, SIZES)
-        w = tl.exp(near - square * inverse_distance) * _gather_scalars(inverse_sum, i, valid, h, SIZES)
+        exponent = near - square * inverse_distance
+        if edge_bias is not None:
+            exponent += _gather_scalars(edge_bias, _load_edges(edge, a, valid), valid, h, SIZES)
+        w = tl.exp(exponent) * _gather_scalars(inverse_sum, i, valid, h, SIZES)
         w = tl.where(valid[:, None], w, 0.0)
         masked = w
         if edge_mask is not None:
-            masked = w * _gather_scalars(edge_mask, tl.load(edge + a, mask=valid, other=0).to(tl.int64), valid, h, SIZES)
+            masked = w * _gather_scalars(edge_mask, _load_edges(edge, a, valid), valid, h, SIZES)
         product = tl.sum(g * f[None, :, :], axis=2)
         sums += tl.sum(masked[:, :, None] * g, axis=0).to(tl.float64)
         slope = (w * _gather_scalars(mean, i, valid, h, SIZES) - masked * product) * inverse_distance
@@ -229,6 +241,12 @@ def _gather_rows(rows, node, valid, first, WIDTH: tl.constexpr, TILE: tl.constex
         mask = mask & (x % TILE < WIDTH)[None, :]
     tile = tl.load(rows + (node * (SIZES.heads * WIDTH))[:, None] + at[None, :], mask=mask, other=0.0)
     return tl.reshape(tile, (SIZES.tile_edges, SIZES.tile_heads, TILE))
+
+
+@triton.jit
+def _load_edges(edge, a, valid):
+    """Loads the columns of ``edge_index`` that sorted edges came from."""
+    return tl.load(edge + a, mask=valid, other=0).to(tl.int64)
 
 
 @triton.jit

@@ -1,0 +1,75 @@
+r"""Options that say how a graph is read, shared by the commands that begin with one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from ..data import Columns
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _option(flag: str, text: str) -> Any:
+    return Annotated[str | None, typer.Option(flag, help=text, show_default=False)]
+
+
+OPTIONS = {
+    "task": _option("--task", "classification, regression or multilabel. \\[default: by the labels]"),
+    "id": _option("--id", "The column of node ids. \\[default: id]"),
+    "label": _option("--label", "The column of labels. \\[default: label]"),
+    "features": _option("--features", "The columns of features, separated by commas. \\[default: all others]"),
+    "categorical": _option("--categorical", "Features that are names, though they look like numbers."),
+    "split": _option("--split-column", "Columns that say train, val or test, one for each split; the protocol is official."),
+    "source": _option("--source", "The column where edges begin. \\[default: source]"),
+    "target": _option("--target", "The column where edges end. \\[default: target]"),
+    "edge_weight": _option("--edge-weight", "The column of edge weights, or none. \\[default: weight, if there is one]"),
+    "edge_features": _option("--edge-features", "The columns of edge features, or none; others are left out."),
+}
+LISTS = ("features", "categorical", "split", "edge_features")
+
+
+class Reading(NamedTuple):
+    """How a graph is read: the options that were given, by the fields of :class:`phgcn.data.Columns`, and ``task``."""
+
+    given: dict[str, str]
+
+    @property
+    def task(self) -> str | None:
+        return self.given.get("task")
+
+    def columns(self) -> Columns:
+        """Returns which columns are what."""
+        from ..data.columns import NO_COLUMN, Columns
+
+        names: dict[str, Any] = {key: value for key, value in self.given.items() if key != "task"}
+        for key in LISTS:
+            if key in names:
+                names[key] = [] if names[key] == NO_COLUMN else [name.strip() for name in names[key].split(",") if name.strip()]
+        return Columns(**names)
+
+
+def reads_graph(command: Command) -> Command:
+    """Gives a command the options above; it gets them as one argument, ``reading``."""
+    signature = inspect.signature(command)
+    hints = get_type_hints(command, include_extras=True)
+    own = [entry for name, entry in signature.parameters.items() if name != "reading"]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in OPTIONS]
+    annotations = {**{entry.name: hints[entry.name] for entry in own}, **OPTIONS}
+
+    @wraps(command)
+    def call(*arguments: Any, **options: Any) -> Any:
+        given = {name: options.pop(name) for name in OPTIONS}
+        return command(
+            *arguments, **options, reading=Reading({key: value for key, value in given.items() if value is not None})
+        )
+
+    parameters = [entry.replace(annotation=annotations[entry.name]) for entry in (*own, *added)]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = annotations
+    return call  # type: ignore[return-value]

@@ -1,0 +1,185 @@
+r"""Labels: what they say about the task, and how a column of text becomes numbers.
+
+A graph's labels ``y`` are classes (int64, :math:`(N,)`, -1 for a node without one), numbers (float32, :math:`(N,)`, NaN for
+none), or any number of labels per node (float32 of 0 and 1, :math:`(N, C)`, a row of NaN for a node about which nothing is
+known).  The type and the shape tell the task, :func:`task_of`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .check import UNLABELLED, Array, GraphFileError, bad, short
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TASKS = ("classification", "regression", "multilabel")
+
+SEPARATORS = (";", "|")
+"""What stands between the labels of one node, ``a;b``."""
+
+MANY_NUMBERS = 50
+NODES_PER_NUMBER = 10
+"""Labels that are whole numbers are taken for amounts, not classes, if there are more than ``MANY_NUMBERS`` different ones and
+fewer than ``NODES_PER_NUMBER`` nodes for each."""
+
+NULLS = ("nan", "NaN", "NAN", "null", "NULL", "None")
+
+
+def task_of(y: Tensor) -> str:
+    """Returns the task that labels are for, by their type and shape."""
+    if y.dim() == 2:
+        return "multilabel"
+    return "regression" if y.is_floating_point() else "classification"
+
+
+def labelled(y: Tensor) -> Tensor:
+    r"""Tells which nodes have a label.
+
+    Shapes:
+        - **y:** :math:`(N,)` or :math:`(N, C)`, **output:** :math:`(N,)`, bool
+    """
+    if not y.is_floating_point():
+        return y >= 0
+    return ~y.isnan() if y.dim() == 1 else ~y.isnan().any(dim=1)
+
+
+def without_labels(y: Tensor, nodes: Tensor) -> Tensor:
+    """Returns a copy of the labels in which some nodes, given by their indices, have none."""
+    hidden = y.clone()
+    hidden[nodes] = math.nan if y.is_floating_point() else UNLABELLED
+    return hidden
+
+
+# From text
+
+
+class Labels(NamedTuple):
+    """Labels that were read: for which task, the numbers, the names of classes, and what made the choice of the task."""
+
+    task: str
+    y: Array
+    classes: list[str]
+    reason: str
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """A column of labels as written, an empty text for a node without one; where it is, for messages; and the sign between
+    whole numbers and decimals."""
+
+    path: Path
+    name: str
+    texts: list[str]
+    rows: Array
+    decimal: str = "."
+
+    def error(self, text: str, allowed: str) -> GraphFileError:
+        """Makes the error about the first node that has this label."""
+        row = int(self.rows[self.texts.index(text)])
+        return bad(self.path, f"{self.name} is {short(text)}", row=row, column=self.name, allowed=allowed)
+
+    def number(self, text: str) -> float | None:
+        """Returns the number that a text is; :obj:`None` if it is none, or not a finite one."""
+        try:
+            value = float(text.replace(self.decimal, "."))
+        except ValueError:
+            return None
+        return value if math.isfinite(value) else None
+
+
+def read_labels(column: LabelColumn, task: str | None = None) -> Labels:
+    """Reads a column of labels for a task; by default for the one that the labels look like."""
+    if task not in (None, *TASKS):
+        raise ValueError(f"task is {task!r}; allowed: {', '.join(TASKS)}")
+    names = [name for name in dict.fromkeys(column.texts) if name]  # by their first node
+    for name in names:
+        if name in NULLS:
+            raise column.error(name, "a name, or nothing if it is not known")
+    chosen, reason = _choose_task(column, names) if task is None else (task, "as asked for")
+    y, classes = _READERS[chosen](column, names)
+    return Labels(chosen, y, classes, reason)
+
+
+def _choose_task(column: LabelColumn, names: list[str]) -> tuple[str, str]:
+    """Returns the task that labels look like, and what they look like."""
+    if not names:
+        return "classification", "no node has a label"
+    several = next((name for name in names if _separator(name)), None)
+    if several:
+        return "multilabel", f"labels like {short(several)} are several of one node"
+    decimals = [name for name in names if column.number(name) is not None and not _is_whole(column, name)]
+    if 2 * len(decimals) > len(names):
+        return "regression", "labels are numbers with decimals"
+    whole = all(_is_whole(column, name) for name in names)
+    count = sum(text != "" for text in column.texts)
+    if whole and len(names) > MANY_NUMBERS and count < NODES_PER_NUMBER * len(names):
+        return "regression", f"labels are {len(names):,} different whole numbers"
+    return "classification", "labels are whole numbers" if whole else "labels are names"
+
+
+def _is_whole(column: LabelColumn, name: str) -> bool:
+    value = column.number(name)
+    return value is not None and value == int(value)
+
+
+def _separator(name: str) -> str:
+    """Returns the sign between several labels; an empty text if there is none."""
+    return next((sign for sign in SEPARATORS if sign in name), "")
+
+
+def _read_classes(column: LabelColumn, names: list[str]) -> tuple[Array, list[str]]:
+    """Numbers the classes, by number if all are integers, else by alphabet."""
+    classes = sorted(names, key=lambda name: (int(name), name)) if all(map(_is_integer, names)) else sorted(names)
+    class_number = {name: number for number, name in enumerate(classes)} | {"": UNLABELLED}
+    return np.fromiter(map(class_number.__getitem__, column.texts), np.int64, count=len(column.texts)), classes
+
+
+def _is_integer(name: str) -> bool:
+    """Tells whether a label is an integer; one of 20 characters or more is a name."""
+    return len(name) < 20 and name.isascii() and name.removeprefix("-").isdecimal()
+
+
+def _read_numbers(column: LabelColumn, names: list[str]) -> tuple[Array, list[str]]:
+    """Reads one number per node."""
+    value_of = {"": math.nan}
+    for text in names:
+        value = column.number(text)
+        if value is None or abs(value) > np.finfo(np.float32).max:
+            raise column.error(text, "a finite number, or nothing; or --task classification")
+        value_of[text] = value
+    return np.fromiter(map(value_of.__getitem__, column.texts), np.float32, count=len(column.texts)), []
+
+
+def _read_sets(column: LabelColumn, names: list[str]) -> tuple[Array, list[str]]:
+    """Reads any number of labels per node; a lone ``;`` is a node that has none of them."""
+    parts_of = {text: _split_names(text) for text in names}
+    classes = sorted({part for parts in parts_of.values() for part in parts})
+    class_number = {name: number for number, name in enumerate(classes)}
+    y: NDArray[np.float32] = np.full((len(column.texts), len(classes)), np.nan, np.float32)
+    for node, text in enumerate(column.texts):
+        if text:
+            y[node] = 0
+            y[node, [class_number[part] for part in parts_of[text]]] = 1
+    return y, classes
+
+
+def _split_names(text: str) -> list[str]:
+    separator = _separator(text)
+    parts = [part.strip() for part in text.split(separator)] if separator else [text]
+    return [part for part in parts if part]
+
+
+_READERS: dict[str, Callable[[LabelColumn, list[str]], tuple[Array, list[str]]]] = {
+    "classification": _read_classes,
+    "regression": _read_numbers,
+    "multilabel": _read_sets,
+}

@@ -1,0 +1,59 @@
+r"""Compiles the CPU kernels ahead of their first use, and tells beforehand how long that takes."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from . import numba as compiled
+
+ROOMS = ("kernels", "exact.numba", "structural.numba", "lattice.numba")
+"""Packages with kernels, those that each needs before it."""
+
+SECONDS = 1.0
+"""What a kernel takes to compile, on average over all of them, on two cores: ``phgcn doctor --warm`` measures it."""
+
+
+class Compilation(NamedTuple):
+    """Kernels to compile for one float type."""
+
+    kernels: list[compiled.Kernel]
+    real: str = "float32"
+
+    @property
+    def seconds(self) -> float:
+        """An estimate of the time that compiling takes; kernels that are kept take none."""
+        return SECONDS * sum(not kernel.is_kept(self.real) for kernel in self.kernels)
+
+    def run(self, report: Callable[[int], None] = lambda done: None) -> None:
+        """Compiles the kernels, or loads them; calls ``report`` with the number of those that are ready after each."""
+        for done, kernel in enumerate(self.kernels, start=1):
+            kernel.compile(self.real)
+            report(done)
+
+
+def find_missing(rooms: Sequence[str] = ROOMS) -> Compilation:
+    """Finds the float32 kernels of some packages that are neither in memory nor in the cache folder."""
+    return Compilation([kernel for kernel in kernels_in(rooms) if not kernel.is_kept("float32")])
+
+
+def kernels_in(rooms: Sequence[str]) -> list[compiled.Kernel]:
+    """Lists the kernels that are defined in packages of :mod:`phgcn`, such as ``"exact.numba"``."""
+    package = __name__.split(".")[0]
+    return [kernel for room in rooms for module in _modules(f"{package}.{room}") for kernel in _kernels_of(module)]
+
+
+def _modules(package: str) -> Iterator[str]:
+    """Yields the names of a package's modules; Triton's are left out, which need not be installed."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        if "triton" not in module.name and not module.ispkg:
+            yield module.name
+
+
+def _kernels_of(module: str) -> Iterator[compiled.Kernel]:
+    """Yields the kernels that a module defines, not those that it imports."""
+    for entry in vars(importlib.import_module(module)).values():
+        if isinstance(entry, compiled.Kernel) and entry.function.__module__ == module:
+            yield entry

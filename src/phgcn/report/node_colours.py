@@ -1,0 +1,76 @@
+r"""The colours of nodes by what they are labelled with, and what the legend says about them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..data.labels import labelled, task_of
+from .style import UNLABELLED_COLOUR, colours
+
+UNLABELLED = "no label"
+SEVERAL, SEVERAL_COLOUR = "several labels", "#000000"
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of nodes below the numbers that the legend of a regression shows."""
+
+
+class NodeColours(NamedTuple):
+    """One colour per node, and the legend: names and their colours."""
+
+    nodes: list[str]
+    legend: list[tuple[str, str]]
+
+
+def colour_nodes(y: Tensor, names: list[str]) -> NodeColours:
+    r"""Colours nodes by class, by number, or by their only label; those without a label are grey.
+
+    Args:
+        y (torch.Tensor): The labels, of any task (see :mod:`phgcn.train.tasks`).
+        names (list of str): The names of the classes or labels.
+
+    Shapes:
+        - **y:** :math:`(N,)` or, with several labels per node, :math:`(N, C)`
+    """
+    paint = {"classification": _by_class, "regression": _by_number, "multilabel": _by_label}[task_of(y)]
+    known = labelled(y)
+    nodes, legend = paint(y, known, names)
+    if not bool(known.all()):
+        legend.append((UNLABELLED, UNLABELLED_COLOUR))
+    return NodeColours(nodes, legend)
+
+
+def _by_class(y: Tensor, known: Tensor, names: list[str]) -> NodeColours:
+    palette = colours(len(names))
+    nodes = [palette[number] if number >= 0 else UNLABELLED_COLOUR for number in y.tolist()]
+    return NodeColours(nodes, list(zip(names, palette, strict=True)))
+
+
+def _by_number(y: Tensor, known: Tensor, names: list[str]) -> NodeColours:
+    """Colours by rank, so that a few far numbers do not make all others one colour."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    values: NDArray[np.float64] = y[known].double().numpy()
+    ordered = np.sort(values)
+
+    def paint(value: float) -> str:
+        rank = (np.searchsorted(ordered, value) + np.searchsorted(ordered, value, side="right") - 1) / 2
+        return to_hex(colormaps["viridis"](rank / max(len(ordered) - 1, 1)))
+
+    nodes = [paint(value) if has else UNLABELLED_COLOUR for value, has in zip(y.tolist(), known.tolist(), strict=True)]
+    marks = np.quantile(values, QUANTILES, method="nearest") if len(values) else ()
+    return NodeColours(nodes, [(f"{mark:.3g}", paint(mark)) for mark in marks])
+
+
+def _by_label(y: Tensor, known: Tensor, names: list[str]) -> NodeColours:
+    palette, only = colours(len(names)), y.nan_to_num().argmax(dim=1).tolist()
+    counts = y.nan_to_num().sum(dim=1).tolist()
+    nodes = [
+        palette[number] if count == 1 else SEVERAL_COLOUR if count > 1 else UNLABELLED_COLOUR
+        for number, count in zip(only, counts, strict=True)
+    ]
+    legend = list(zip(names, palette, strict=True))
+    return NodeColours(nodes, [*legend, (SEVERAL, SEVERAL_COLOUR)] if max(counts, default=0) > 1 else legend)

@@ -1,0 +1,95 @@
+r"""Draws how good predictions are: a confusion matrix, predicted against true numbers, or the scores of each label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from ..train.metrics import confusion
+from .embeddings import MAX_DOTS, draw_density
+from .fonts import label
+from .style import COLOURS, headline, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_COUNTS = 20
+"""Classes up to which a confusion matrix has its counts written in it, and every class its name."""
+
+
+def draw_predictions(task: str, predicted: Tensor, y: Tensor, names: list[str], title: str) -> tuple[str, Figure]:
+    r"""Draws predictions beside the truth; returns what the file is called, and the figure.
+
+    Args:
+        task (str): The name of the task, which decides what is drawn.
+        predicted (torch.Tensor): What :meth:`phgcn.train.tasks.TaskKind.predict` returned for some nodes.
+        y (torch.Tensor): The labels of the same nodes, none of them missing.
+        names (list of str): The names of the classes or labels.
+        title (str): What stands above.
+
+    Shapes:
+        - **predicted**, **y:** :math:`(N,)`, or with several labels per node :math:`(N, C)`
+    """
+    name, draw = DRAWN[task]
+    figure = draw(predicted, y, names)
+    headline(figure, title)
+    return name, figure
+
+
+def draw_confusion(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
+    """Draws how many nodes of each class (row) were given each class (column), shaded by the share of the row."""
+    counts = confusion(predicted, y, len(names)).numpy()
+    size = min(12.0, max(3.6, 0.45 * len(names) + 2.0))
+    figure, (axis,) = panels(1, width=size + 1, height=size)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    if len(names) <= MOST_COUNTS:
+        for (row, column), count in np.ndenumerate(counts):
+            colour = "white" if shares[row, column] > 0.6 else "black"
+            axis.text(column, row, f"{count}", ha="center", va="center", fontsize=8, color=colour)
+        texts = [label(name) for name in names]
+        axis.set_xticks(range(len(names)), texts, rotation=45, ha="right", fontsize=8)
+        axis.set_yticks(range(len(names)), texts, fontsize=8)
+    axis.set(xlabel="predicted class", ylabel="class")
+    return figure
+
+
+def draw_numbers(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
+    """Draws predicted against true numbers, and the line on which they are equal; a density where there are many."""
+    figure, (axis,) = panels(1, width=4.4, height=4.4)
+    points = np.c_[y.double().numpy(), predicted.double().numpy()]
+    if len(points) > MAX_DOTS:
+        draw_density(axis, points, [COLOURS[0]] * len(points))
+    else:
+        axis.scatter(points[:, 0], points[:, 1], s=8, linewidths=0, alpha=0.6, color=COLOURS[0], rasterized=True)
+    ends = [points.min(), points.max()]
+    axis.plot(ends, ends, color="#999999", linewidth=0.9)
+    axis.set(xlabel="true", ylabel="predicted")
+    return figure
+
+
+def draw_labels(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
+    """Draws precision and recall of each label as bars."""
+    figure, (axis,) = panels(1, width=5.0, height=max(2.4, 0.3 * len(names) + 1.2))
+    wanted, given = y > 0.5, predicted.bool()
+    hits = (wanted & given).sum(dim=0).double()
+    places = np.arange(len(names))
+    for shift, colour, name, total in ((-0.2, COLOURS[0], "precision", given), (0.2, COLOURS[1], "recall", wanted)):
+        scores = hits / total.sum(dim=0).clamp(min=1)
+        axis.barh(places + shift, scores.numpy(), height=0.36, color=colour, label=name)
+    axis.set_yticks(places, [label(name) for name in names], fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1)
+    axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
+DRAWN: dict[str, tuple[str, Callable[[Tensor, Tensor, list[str]], Figure]]] = {
+    "classification": ("confusion", draw_confusion),
+    "regression": ("predicted", draw_numbers),
+    "multilabel": ("labels", draw_labels),
+}
+"""By task: the name of the file, and what is drawn."""

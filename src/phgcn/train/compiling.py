@@ -1,0 +1,31 @@
+r"""Which kernels a training needs, so that they can be compiled before its first epoch."""
+
+from __future__ import annotations
+
+from ..calls import choose_method
+from ..kernels.warm import Compilation, find_missing
+from . import settings as config
+from .run import Plan
+
+NEIGHBOURS = ("local", "decay_local")
+"""A model with one of these settings reads neighbours through kernels of its own."""
+
+
+def missing_kernels(plan: Plan, nodes: int) -> Compilation:
+    """Finds the CPU kernels that a training of the plan on a graph of so many nodes needs and that are not compiled yet."""
+    return find_missing(_rooms(plan, nodes))
+
+
+def _rooms(plan: Plan, nodes: int) -> list[str]:
+    """Lists the packages whose kernels are called; none on other devices, which compile at the first call."""
+    settings = config.used(plan.settings, plan.model)
+    if plan.device != "cpu":
+        return []
+    rooms = ["structural.numba"] if any(key in settings for key in NEIGHBOURS) else []
+    if "method" in settings and settings.get("global_layers", 1):
+        method = choose_method(settings["method"], nodes * nodes, settings["embedding_dim"], "cpu")
+        if method == "exact" or settings["tolerance"]:
+            rooms.append("exact.numba")
+        if method != "exact" or settings["tolerance"]:
+            rooms.append("lattice.numba")
+    return ["kernels", *rooms] if rooms else []
