@@ -105,6 +105,17 @@ def test_categories_become_columns_of_0_and_1_and_gaps_are_kept(tmp_path):
     assert data.summary["missing_values"] == 2 and data.summary["columns_with_gaps"] == 1
 
 
+def test_gaps_survive_a_file_of_arrays_and_are_mistakes_in_others(tmp_path):
+    data = graph(tmp_path, NODES)
+    save_graph(data, tmp_path / "own.npz")
+    again = load_graph(tmp_path / "own.npz")
+    assert torch.equal(again.x.nan_to_num(-1), data.x.nan_to_num(-1)) and again.feature_names == data.feature_names
+    arrays = dict(np.load(tmp_path / "own.npz"))
+    np.savez(tmp_path / "odd.npz", **{key: array for key, array in arrays.items() if key != "features_may_miss"})
+    with pytest.raises(GraphFileError, match="node_features is nan"):
+        load_graph(tmp_path / "odd.npz")
+
+
 def test_numbers_are_names_where_that_is_said(tmp_path):
     nodes = [["id", "label", "zip"], ["a", "x", "10"], ["b", "y", "20"], ["c", "x", "10"]]
     data = graph(tmp_path, nodes, columns=Columns(categorical=["zip"]))
