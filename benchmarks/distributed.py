@@ -3,9 +3,9 @@ r"""Global attention over two processes of one thread each, against one process 
     python benchmarks/distributed.py              # about two minutes, on a machine that has nothing else to do
     python benchmarks/distributed.py --quick      # a small cloud, to see that it works
 
-A round is a forward and a backward pass.  It takes as long as the slowest rank; of several rounds the fastest counts.  Bytes are
-those that the loopback device sends in a round, headers and all, beside the formula of ``docs/distributed.md``; memory is the
-most that a pass adds to what a process has before.  Writes ``benchmarks/results/distributed.json``.
+A round is a forward and a backward pass.  It takes as long as the slowest rank; of several rounds the fastest counts.  Bytes
+are those that the loopback device sends in a round, headers and all, beside the formula of ``docs/distributed.md``; memory is
+the most that a pass adds to what a process has before.  Writes ``benchmarks/results/distributed.json``.
 """
 
 from __future__ import annotations
