@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import explore_tables
 import geom_tables
 import gpu_tables
 import result_tables
@@ -75,6 +76,7 @@ TABLES = {
     # The filter on the CPU
     "headline": Table(README, _of(BENCH, "accuracy", "lattice"), tables.headline),
     "accuracy": Table(LATTICE, _of(BENCH, "accuracy"), tables.accuracy_tables),
+    "hostile": Table(LATTICE, _of(BENCH, "hostile", "hostile_before"), tables.hostile_table),
     "coincident": Table(LATTICE, _of(BENCH, "coincident"), tables.coincident_table),
     "trained": Table(LATTICE, _of(BENCH, "trained"), tables.trained_table),
     "cpu-crossing": Table(PERFORMANCE, _of(BENCH, "crossing"), tables.crossing_summary),
@@ -106,6 +108,8 @@ TABLES = {
     "training-loop": Table("docs/commands.md", _of(BENCH, "training"), tables.training_loop),
     "sparse-features": Table("docs/data.md", _of(BENCH, "sparse_features"), tables.sparse_features),
     "graph-files": Table("docs/data.md", _of(BENCH, "graph_files"), tables.graph_files),
+    "explorer-marks": Table("docs/explorer.md", _of(BENCH, "explore"), explore_tables.marks),
+    "explorer-libraries": Table("docs/explorer.md", _of(BENCH, "explore"), explore_tables.libraries),
     # The paper's experiments
     "graphs": Table(
         README,
@@ -116,6 +120,7 @@ TABLES = {
     "methods": Table("docs/results.md", _of(RESULTS, "table-differences"), result_tables.methods),
     "split-overlap": Table("docs/results.md", _of(BENCH, "split_overlap"), result_tables.split_overlap),
     "within-class": Table("docs/experiments.md", _of(BENCH, "within_class"), result_tables.within_class),
+    "memory": Table("docs/layers.md", _of(BENCH, "memory"), result_tables.memory),
     "motif": Table("docs/experiments.md", _of(RESULTS, "motif"), motif_table),
     "embeddings": Table("docs/experiments.md", _of(RESULTS, "embeddings"), embeddings_table),
     "scaling": Table("docs/experiments.md", _of(RESULTS, "scaling"), result_tables.scaling),

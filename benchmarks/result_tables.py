@@ -5,6 +5,8 @@ Not run by itself: ``benchmarks/documents.py`` writes them into the documents.  
 
 from __future__ import annotations
 
+import statistics
+
 from tables import origin, table
 
 TITLES = {
@@ -252,3 +254,12 @@ def scaling(content: dict) -> list[str]:
 
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def memory(measured: dict) -> list[str]:
+    """Test accuracy of training on the whole graph and on parts of it."""
+    rows = []
+    for way in measured["test"]:
+        accuracies = [100 * row["test"] for row in measured["rows"] if row["way"] == way]
+        rows.append([way, f"{statistics.mean(accuracies):.1f} ± {statistics.stdev(accuracies):.1f}"])
+    return table(["trained on", f"test accuracy, {measured['splits']} splits, {measured['steps']} steps each"], rows)

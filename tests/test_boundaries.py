@@ -27,8 +27,11 @@ FORBIDDEN = {
     "data": {"nn", "functional", "lattice", "train", "report", "cli"},
     "train": {"report", "cli"},
     "report": {"cli"},
+    "explore": {"cli"},
     "cli": set(),
 }
+for rooms in (rooms for name, rooms in FORBIDDEN.items() if name not in ("explore", "cli")):
+    rooms.add("explore")
 
 
 def module_name(path: Path, root: Path) -> str:

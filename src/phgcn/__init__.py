@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import data, functional, lattice, nn, train
     from .accuracy import attention_error
+    from .estimators import NodeClassifier, NodeRegressor
     from .functional import explain_method, global_attention, permutohedral_filter, structural_attention
 
 __version__ = "0.1.0"
@@ -19,6 +20,8 @@ __version__ = "0.1.0"
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [
+    "NodeClassifier",
+    "NodeRegressor",
     "attention_error",
     "data",
     "explain_method",
@@ -33,6 +36,7 @@ __all__ = [
 
 # Loaded on first use: torch, Numba and PyG take seconds to import, and `phgcn --help` needs none of them.
 _MODULES = ("data", "functional", "lattice", "nn", "train")
+_HOMES = {"attention_error": "accuracy", "NodeClassifier": "estimators", "NodeRegressor": "estimators"}
 
 
 def __getattr__(name: str) -> Any:
@@ -41,8 +45,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         found: Any = importlib.import_module(f".{name}", __name__)
     else:
-        module = "accuracy" if name == "attention_error" else "functional"
-        found = getattr(importlib.import_module(f".{module}", __name__), name)
+        found = getattr(importlib.import_module(f".{_HOMES.get(name, 'functional')}", __name__), name)
     globals()[name] = found
     return found
 

@@ -74,14 +74,20 @@ def _filling(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="phgcn-") as folder:
         temporary = Path(folder) / "content"
         yield temporary
+        sys.stdout.flush()  # what was printed before comes first
         with temporary.open("rb") as content:
             if str(path) == STANDARD_OUTPUT:
-                sys.stdout.flush()
                 shutil.copyfileobj(content, sys.stdout.buffer)
                 sys.stdout.buffer.flush()
             else:
-                with path.open("wb") as stream:
+                with os.fdopen(_open_stream(str(path)), "wb") as stream:
                     shutil.copyfileobj(content, stream)
+
+
+def _open_stream(path: str) -> int:
+    """Opens what is no regular file for writing; of a file that is open already, at the place where it is."""
+    number = {"/dev/stdout": "1", "/dev/stderr": "2"}.get(path) or path.removeprefix("/proc/self/fd/").removeprefix("/dev/fd/")
+    return os.dup(int(number)) if number.isdecimal() else os.open(path, os.O_WRONLY)
 
 
 def is_stream(path: str | Path) -> bool:

@@ -135,7 +135,7 @@ _GLOBAL_GNN = (
 
 
 _BOTH = ("edge_attr", "edge_weight")
-_OF_LOCAL = {"gcn": ("edge_weight",), "gat": ("edge_attr",), "eda": _BOTH}
+_OF_LOCAL = {"gcn": ("edge_weight",), "sgc": ("edge_weight",), "gat": ("edge_attr",), "eda": _BOTH}
 
 
 def _values_of_local(settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -147,3 +147,9 @@ def test_public_masks_of_a_graph_without_any_are_none():
     from torch_geometric.data import Data
 
     assert public_masks(Data(x=torch.ones(2, 1))) is None
+
+
+def test_final_trains_on_what_would_test():
+    paper, final = (splits(TEXAS, protocol, count=1)[0] for protocol in ("paper", "final"))
+    assert torch.equal(final.train, paper.train | paper.test) and torch.equal(final.val, paper.val)
+    assert not final.test.any()

@@ -20,7 +20,7 @@ NOT_MEASURED = {
     ("docs/layers.md", "argument"): "the constants of a formula",
 }
 """Tables with such numbers that no measurement gave: document and first heading."""
-OF_THE_CODE = {"settings", "rooms", "walk-cpu", "walk-gpu"}
+OF_THE_CODE = {"settings", "rooms", "walk-cpu", "walk-gpu", "works-with"}
 """Blocks between marks that another test compares with the code."""
 
 

@@ -7,7 +7,8 @@ from graphs import random_graph
 from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, Linear, SAGEConv, SGConv
 
 from phgcn.nn import EDAConv
-from phgcn.nn.local_conv import apply_local, make_local, prepare_edges
+from phgcn.nn.graph_input import GraphInput
+from phgcn.nn.local_conv import LocalEdges, apply_local, make_local, prepare_edges
 
 CUDA = torch.cuda.is_available()
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not CUDA, reason="needs a GPU"))]
@@ -19,10 +20,14 @@ PYG = {
 }
 
 
+def edges_for(conv, x, edge_index, backend="auto"):
+    return prepare_edges(conv, GraphInput(x, edge_index), backend)
+
+
 def run(conv, x, edges):
     """The output, and the gradients of features and parameters."""
     x = x.clone().requires_grad_()
-    out = apply_local(conv, x, edges)
+    out = apply_local(conv, x, edges) if isinstance(edges, LocalEdges) else conv(x, edges)
     return [out.detach(), *torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])]
 
 
@@ -34,7 +39,7 @@ def test_a_layer_is_PyGs_and_takes_its_weights(name, device):
     pyg, local = PYG[name]().to(device), make_local(name, 8, 2, "auto").to(device)
     local.load_state_dict(pyg.state_dict())
     assert isinstance(local, type(pyg))
-    for got, want in zip(run(local, x, prepare_edges(local, edge_index, x, "auto")), run(pyg, x, edge_index), strict=True):
+    for got, want in zip(run(local, x, edges_for(local, x, edge_index)), run(pyg, x, edge_index), strict=True):
         assert relative(got.cpu(), want.cpu()) < 1e-5
 
 
@@ -43,7 +48,7 @@ def test_propagation_is_one_step_of_SGConv():
     sgc, local = SGConv(8, 8, K=1, bias=False).double(), make_local("sgc", 8, 2, "auto")
     torch.nn.init.eye_(sgc.lin.weight)
     assert not list(local.parameters())
-    assert relative(apply_local(local, x, prepare_edges(local, edge_index, x, "auto")), sgc(x, edge_index)) < 1e-12
+    assert relative(apply_local(local, x, edges_for(local, x, edge_index)), sgc(x, edge_index)) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["gcn", "sgc", "sage", "gin"])
@@ -53,7 +58,7 @@ def test_backends_agree(name):
     for backend in ("reference", "numba", "triton"):
         device = "cuda" if CUDA and backend == "triton" else "cpu"
         conv, x, edge_index = (thing.to(device) for thing in (conv, x, edge_index))
-        results.append([t.cpu() for t in run(conv, x, prepare_edges(conv, edge_index, x, backend))])
+        results.append([t.cpu() for t in run(conv, x, edges_for(conv, x, edge_index, backend))])
     for other in results[1:]:
         assert all(relative(a, b) < 1e-12 for a, b in zip(other, results[0], strict=True))
 
@@ -63,9 +68,9 @@ def test_half_types_are_summed_in_float32(name):
     nodes = 600  # more neighbours than bfloat16 can count
     edge_index = torch.stack([torch.arange(nodes), torch.zeros(nodes, dtype=torch.long)])
     conv, x = make_local(name, 8, 2, "auto"), torch.ones(nodes, 8)
-    want = apply_local(conv, x, prepare_edges(conv, edge_index, x, "auto"))
+    want = apply_local(conv, x, edges_for(conv, x, edge_index))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        half = apply_local(conv, x.bfloat16(), prepare_edges(conv, edge_index, x, "auto"))
+        half = apply_local(conv, x.bfloat16(), edges_for(conv, x, edge_index))
     assert relative(half, want) < 0.02
 
 

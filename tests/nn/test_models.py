@@ -11,6 +11,7 @@ from torch_geometric.nn import GATConv, GCNConv
 from phgcn import nn
 from phgcn.nn import MODELS, EDAConv, PHGCNConv
 from phgcn.nn.models import NodeModel, drop_features
+from phgcn.registry import find_model
 from phgcn.reproduce.benchmark import rivals as benchmark
 from phgcn.reproduce.geom_gcn import GeomGCN
 
@@ -41,7 +42,8 @@ def test_the_models_have_one_signature(name):
     assert list(parameters)[:10] == [*common, "norm", "residual"]
     defaults = [parameters[key].default for key in ("num_layers", "heads", "dropout", "attention_dropout", "norm", "residual")]
     assert defaults == [2, 8, 0.5, 0.0, None, False]
-    assert list(inspect.signature(MODELS[name].forward).parameters) == ["self", "x", "edge_index", "batch"]
+    wanted = ["self", "x", "edge_index", "batch", "edge_attr", "edge_weight"]
+    assert list(inspect.signature(MODELS[name].forward).parameters) == wanted
 
 
 @every_model
@@ -196,3 +198,24 @@ def test_the_models_learn(name):
 def test_bad_settings_are_refused_by_name(name, settings, message):
     with pytest.raises(ValueError, match=message):
         MODELS[name](5, 4, 3, **settings)
+
+
+@every_model
+def test_a_model_reads_the_features_of_edges_that_its_entry_names(name):
+    x, edge_index = random_graph(dtype=torch.float32)
+    weight = torch.rand(edge_index.size(1)) + 0.5
+    takes = find_model(name).edge_values_of({})
+    model = _model(name, 5, 4, 3, **({"edge_dim": 2} if "edge_attr" in takes else {})).eval()
+    assert model.takes == takes
+    values = {"edge_attr": torch.randn(len(weight), 2), "edge_weight": weight}
+    given = {key: values[key] for key in takes}
+    changed = {key: value.flip(0) for key, value in given.items()}
+    assert not takes or not torch.allclose(model(x, edge_index, **given), model(x, edge_index, **changed), atol=1e-4)
+    for key in set(values) - set(takes):
+        with pytest.raises(ValueError, match=f"{key} is given; allowed: None"):
+            model(x, edge_index, **{key: values[key]})
+
+
+def test_a_model_without_use_for_features_of_edges_refuses_their_size():
+    with pytest.raises(ValueError, match="edge_dim is 2; allowed for MLP: None"):
+        _model("mlp", 5, 4, 3, edge_dim=2)

@@ -18,20 +18,22 @@ def graph(nodes, edges, seed=0):
     return index
 
 
-def dense_weights(positions, edge_index, decay):
-    """The softmax as a dense (targets, sources, heads) matrix of how often each edge occurs times its exponential."""
-    nodes = len(positions)
-    occurs = torch.zeros(nodes, nodes, dtype=positions.dtype)
-    occurs.index_put_((edge_index[1], edge_index[0]), torch.ones((), dtype=positions.dtype), accumulate=True)
+def dense_weights(positions, edge_index, decay, bias=None):
+    """The softmax as a dense (targets, sources, heads) matrix of how often each edge occurs, times the exponential of its bias,
+    times that of its distance."""
+    nodes, heads = positions.shape[:2]
+    factor = torch.ones(edge_index.size(1), heads, dtype=positions.dtype) if bias is None else bias.exp()
+    occurs = torch.zeros(nodes, nodes, heads, dtype=positions.dtype)
+    occurs = occurs.index_put((edge_index[1], edge_index[0]), factor, accumulate=True)
     square = (positions.unsqueeze(1) - positions.unsqueeze(0)).square().sum(dim=-1)
     distance = torch.where(square > 0, square.clamp_min(1e-300).sqrt(), 0.0)
-    weight = occurs.unsqueeze(-1) * torch.exp(-decay * distance)
+    weight = occurs * torch.exp(-decay * distance)
     total = weight.sum(dim=1, keepdim=True)
     return weight / torch.where(total > 0, total, 1.0)
 
 
-def dense(positions, values, edge_index, decay):
-    return torch.einsum("ijh,jhc->ihc", dense_weights(positions, edge_index, decay), values)
+def dense(positions, values, edge_index, decay, bias=None):
+    return torch.einsum("ijh,jhc->ihc", dense_weights(positions, edge_index, decay, bias), values)
 
 
 class StructuralCase:
@@ -77,11 +79,36 @@ class StructuralCase:
         positions, values = normal(nodes, heads, 3, seed=1).requires_grad_(), normal(nodes, heads, 2, seed=2).requires_grad_()
         decay = torch.linspace(0.7, 1.3, heads, dtype=torch.float64).requires_grad_()
         edge_index, mask = graph(nodes, edges), normal(edges, heads, seed=3).abs()
+        bias = normal(edges, heads, seed=4).requires_grad_()
 
-        def itself(positions, values, decay):
-            return structural_attention(positions, values, edge_index, decay, edge_mask=mask, backend=self.backend)
+        def itself(positions, values, decay, bias=None):
+            given = {"edge_mask": mask, "edge_bias": bias, "backend": self.backend}
+            return structural_attention(positions, values, edge_index, decay, **given)
 
         assert torch.autograd.gradcheck(itself, (positions, values, decay))
+        assert torch.autograd.gradcheck(itself, (positions, values, decay, bias), fast_mode=True)
+
+    def test_a_bias_is_added_to_the_exponents(self):
+        edge_index, nodes, count = graph(self.nodes, self.edges), self.nodes, self.edges
+        inputs = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(nodes, 3, 2), (nodes, 3, 4)])]
+        bias = (3 * normal(count, 3, seed=4)).requires_grad_()
+        got = structural_attention(*inputs, edge_index, 1.5, edge_bias=bias, backend=self.backend)
+        want = dense(*inputs, edge_index, 1.5, bias)
+        cotangent = normal(*want.shape, seed=5)
+        grads, wants = (torch.autograd.grad(out, (*inputs, bias), cotangent) for out in (got, want))
+        for a, b in zip((got, *grads), (want, *wants), strict=True):
+            assert relative(a, b) < 1e-12
+        shared = structural_attention(*inputs, edge_index, edge_bias=bias[:, 0], backend=self.backend)
+        assert relative(shared, dense(*inputs, edge_index, 1.0, bias[:, :1].expand(-1, 3))) < 1e-12
+
+    def test_a_bias_may_be_large(self):
+        """The nearest source with the least bias, and so on: exponents are relative to the largest."""
+        positions, values = normal(4, 1, 2, seed=1), normal(4, 1, 3, seed=2)
+        edge_index = torch.tensor([[0, 1, 2], [3, 3, 3]])
+        bias = torch.tensor([[-2000.0], [5000.0], [5001.0]], dtype=torch.float64)
+        got = structural_attention(positions, values, edge_index, edge_bias=bias, backend=self.backend)
+        relieved = structural_attention(positions, values, edge_index[:, 1:], edge_bias=bias[1:] - 5000, backend=self.backend)
+        torch.testing.assert_close(got, relieved, rtol=1e-9, atol=1e-9)
 
     def test_a_mask_multiplies_the_weights(self):
         positions, values, edge_index = normal(9, 3, 2, seed=1), normal(9, 3, 4, seed=2), graph(9, 30)
@@ -173,7 +200,8 @@ class KernelCase(StructuralCase):
     """Edges to one node, and the error of their sum; one running sum of float32 numbers is off by 7e-4 (20,000: 3e-5)."""
 
     def test_what_is_kept_for_the_gradient_is_that_of_the_reference(self):
-        inputs = normal(self.nodes, 3, 2, seed=1), normal(self.nodes, 3, 5, seed=2), graph(self.nodes, self.edges), None
+        bias = normal(self.edges, 3, seed=3)
+        inputs = normal(self.nodes, 3, 2, seed=1), normal(self.nodes, 3, 5, seed=2), graph(self.nodes, self.edges), None, bias
         got, want = (torch.ops.phgcn.structural(*move(inputs, backend), backend) for backend in (self.backend, "reference"))
         for a, b in zip(got, want, strict=True):
             torch.testing.assert_close(a.cpu(), b, rtol=1e-12, atol=1e-14)

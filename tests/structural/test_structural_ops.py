@@ -3,21 +3,22 @@ import shutil
 import pytest
 import torch
 from clouds import BACKENDS, normal
-from structural_case import graph
+from structural_case import dense, graph
 
 from phgcn import structural_attention
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("with_rows", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_ops_keep_the_rules_of_torch(backend, masked):
-    edge_index, mask = graph(9, 30), normal(30, 2, seed=3).abs() if masked else None
-    given = normal(9, 2, 3, seed=1).requires_grad_(), normal(9, 2, 4, seed=2).requires_grad_(), edge_index, mask, backend
+def test_ops_keep_the_rules_of_torch(backend, with_rows):
+    edge_rows = (normal(30, 2, seed=3).abs(), normal(30, 2, seed=4).requires_grad_()) if with_rows else (None, None)
+    nodes = normal(9, 2, 3, seed=1).requires_grad_(), normal(9, 2, 4, seed=2).requires_grad_()
+    given = *nodes, graph(9, 30), *edge_rows, backend
     torch.library.opcheck(torch.ops.phgcn.structural.default, given)
     with torch.no_grad():
         kept = torch.ops.phgcn.structural(*given)
-    given = given[0].detach(), given[1].detach(), *given[2:]
-    torch.library.opcheck(torch.ops.phgcn.structural_backward.default, (torch.ones_like(kept[0]), *kept, *given))
+    grad = torch.ones_like(kept[0]).requires_grad_()
+    torch.library.opcheck(torch.ops.phgcn.structural_backward.default, (grad, *kept, *given))
 
 
 def forward_and_grads(call, nodes=30):
@@ -61,12 +62,26 @@ def test_a_compiled_graph_takes_graphs_of_any_size():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_second_derivative_is_refused(backend):
-    positions, values = normal(9, 2, seed=1).requires_grad_(), normal(9, 2, seed=2)
-    out = structural_attention(positions, values, graph(9, 30), backend=backend)
-    (grad,) = torch.autograd.grad(out.square().sum(), positions, create_graph=True)
-    with pytest.raises(RuntimeError, match="second derivatives of structural attention"):
-        torch.autograd.grad(grad.sum(), positions)
+def test_second_derivatives_are_the_true_ones(backend):
+    inputs = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(7, 2, 3), (7, 2, 2), (20, 2)])]
+    edge_index, mask = graph(7, 20), normal(20, 2, seed=3).abs()
+
+    def attend(positions, values, bias):
+        return structural_attention(positions, values, edge_index, 1.3, edge_mask=mask, edge_bias=bias, backend=backend)
+
+    assert torch.autograd.gradgradcheck(attend, inputs, fast_mode=True)
+
+
+def test_a_third_derivative_is_that_of_the_dense_matrix():
+    edge_index, values = graph(7, 20), normal(7, 1, 2, seed=2)
+    found = []
+    for attend in (structural_attention, dense):
+        x = normal(7, 1, 3, seed=1).requires_grad_()
+        out = attend(x, values, edge_index, 1.0)
+        for _ in range(3):
+            (out,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        found.append(out.detach())
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
 def test_a_mask_gets_no_gradient():
@@ -110,6 +125,9 @@ def with_entry(tensor, place, value):
         ({"edge_mask": torch.ones(3, 2)}, r"edge_mask has shape \(3, 2\); allowed: \(2,\) or \(2, 2\)"),
         ({"edge_mask": torch.ones(2, 2, dtype=torch.long)}, "edge_mask is torch.int64; allowed: a floating type or bool"),
         ({"edge_mask": [1, 1]}, "edge_mask is a list; allowed: a tensor"),
+        ({"edge_bias": torch.ones(3, 2)}, r"edge_bias has shape \(3, 2\); allowed: \(2,\) or \(2, 2\)"),
+        ({"edge_bias": torch.ones(2) > 0}, "edge_bias is torch.bool; allowed: a floating type"),
+        ({"edge_bias": torch.tensor([1.0, NAN])}, r"edge_bias\[1, 0\] is nan; allowed: finite numbers"),
         ({"edge_mask": torch.tensor([1.0, NAN])}, r"edge_mask\[1, 0\] is nan; allowed: finite numbers"),
         ({"edge_index": torch.zeros(2, 1, dtype=torch.long, device="meta")}, "edge_index is on meta; allowed: cpu"),
         ({"positions": with_entry(normal(4, 2, 3), (2, 1, 0), NAN)}, r"positions\[2, 1, 0\] is nan; allowed: finite numbers"),

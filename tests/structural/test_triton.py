@@ -69,15 +69,16 @@ def on_cuda(*given, backend="auto", **named):
     return tuple(t.cpu() for t in out) if isinstance(out, tuple) else out.cpu()
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_ops_keep_the_rules_of_torch(masked):
-    edge_index, mask = graph(5, 9).to(DEVICE), normal(9, 2, seed=3).abs().to(DEVICE) if masked else None
+@pytest.mark.parametrize("with_rows", [False, True])
+def test_ops_keep_the_rules_of_torch(with_rows):
+    edge_index = graph(5, 9).to(DEVICE)
+    edge_rows = [normal(9, 2, seed=seed).abs().to(DEVICE) if with_rows else None for seed in (5, 6)]
     inputs = [normal(5, 2, w, seed=w).to(DEVICE).requires_grad_() for w in (3, 4)]
-    given = *inputs, edge_index, mask, "triton"
+    given = *inputs, edge_index, *edge_rows, "triton"
     torch.library.opcheck(torch.ops.phgcn.structural.default, given)
     with torch.no_grad():
         kept = torch.ops.phgcn.structural(*given)
-    given = *(t.detach() for t in inputs), edge_index, mask, "triton"
+    given = *(t.detach() for t in inputs), edge_index, *edge_rows, "triton"
     torch.library.opcheck(torch.ops.phgcn.structural_backward.default, (torch.ones_like(kept[0]), *kept, *given))
 
 
@@ -90,15 +91,16 @@ def test_ops_keep_the_rules_of_torch(masked):
         ("values", (3, 0, 2, float("nan")), r"values\[3, 0, 2\] is nan; allowed: finite numbers"),
         ("positions", (2, 1, 0, float("-inf")), r"positions\[2, 1, 0\] is -inf; allowed: finite numbers"),
         ("mask", (1, 0, float("inf")), r"edge_mask\[1, 0\] is inf; allowed: finite numbers"),
+        ("bias", (0, 1, float("nan")), r"edge_bias\[0, 1\] is nan; allowed: finite numbers"),
     ],
 )
 def test_broken_input_is_named(place, bad, message):
-    edges, mask = torch.tensor([[0, 1], [2, 3]]), torch.ones(2, 2)
-    given = {"positions": normal(4, 2, 3), "values": normal(4, 2, 3), "edges": edges, "mask": mask}
+    rows = {"edges": torch.tensor([[0, 1], [2, 3]]), "mask": torch.ones(2, 2), "bias": torch.zeros(2, 2)}
+    given = {"positions": normal(4, 2, 3), "values": normal(4, 2, 3), **rows}
     given[place][bad[:-1]] = bad[-1]
-    positions, values, edges, mask = (given[name].to(DEVICE) for name in ("positions", "values", "edges", "mask"))
+    positions, values, edges, mask, bias = (tensor.to(DEVICE) for tensor in given.values())
     with pytest.raises(ValueError, match=message):
-        structural_attention(positions, values, edges, edge_mask=mask, backend="triton")
+        structural_attention(positions, values, edges, edge_mask=mask, edge_bias=bias, backend="triton")
 
 
 def test_no_edge_fits_a_graph_without_nodes():
@@ -169,8 +171,8 @@ with compiled_only() as compiled:
     for heads, channels, dim, dtype in shapes:
         positions = torch.zeros(90, heads, dim, dtype=torch.promote_types(dtype, torch.float32))
         values, edges = torch.zeros(90, heads, channels, dtype=dtype), torch.zeros(2, 500, dtype=torch.long)
-        for mask in (None, torch.zeros(500, heads, dtype=positions.dtype)):
-            graph = Graph(positions, values, edges, mask)
+        for rows in (None, torch.zeros(500, heads, dtype=positions.dtype)):
+            graph = Graph(positions, values, edges, rows, rows)
             triton.forward(graph)
             triton.backward(values, empty_attention(graph), graph)
         by_target = empty_attention(graph).by_target

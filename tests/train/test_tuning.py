@@ -7,7 +7,7 @@ from small_graphs import small_graph
 
 from phgcn.data import save_graph
 from phgcn.train import Plan, Settings, find, resolve, tune, tuning
-from phgcn.train.run import prepare
+from phgcn.train.prepare import prepare
 from phgcn.train.tuning import space, without_test
 
 optuna = pytest.importorskip("optuna")
@@ -89,8 +89,11 @@ def test_another_study_is_not_mixed_in(study_plan, tmp_path):
     tune(tmp_path / "study", plan, data, 1, [])
     with pytest.raises(ValueError, match="the study there has model 'mlp', not 'gcn'"):
         tune(tmp_path / "study", replace(plan, model="gcn"), data, 2, [])
-    with pytest.raises(ValueError, match="the study there has fixed"):
+    with pytest.raises(ValueError, match="the study there has weight_decay fixed, not varied; choose another --out"):
         tune(tmp_path / "study", plan, data, 2, ["weight_decay"])
+    other = replace(plan, seed=3, settings=replace(plan.settings, patience=7))
+    with pytest.raises(ValueError, match="the study there has seed 0, not 3; patience 100, not 7; choose another --out"):
+        tune(tmp_path / "study", other, data, 2, [])
 
 
 def test_settings_that_diverge_are_cut_short(study_plan, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import typer
 
 from ..reproduce.cli import embed, reproduce  # registers the models of Geom-GCN too
 from ..text import printable
-from . import about, partition, training, using
+from . import about, exploring, partition, reporting, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -61,6 +61,9 @@ app.command("evaluate")(using.evaluate)
 app.command("predict")(using.predict)
 app.command("tune", cls=training.ListsModels)(training.tune)
 app.command("plot")(using.plot)
+app.command("export")(reporting.export)
+app.command("compare")(reporting.compare)
+app.command("explore")(exploring.explore)
 app.command("partition")(partition.partition)
 app.command("embed")(embed.embed)
 app.command("graphs")(about.graphs)
@@ -84,7 +87,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _ignore_warnings() -> None:
     """Hides what is not for the user of a command: that torch and PyG are about to change for those who call them."""
-    for message in ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled"):
+    # The last one is part of what commands say about a graph.
+    sparse = ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled")
+    for message in (*sparse, ".*: keys left out, as they are not known"):
         warnings.filterwarnings("ignore", message=message)
     for category in (FutureWarning, DeprecationWarning):
         warnings.filterwarnings("ignore", category=category, module=r"(?!phgcn\b)")

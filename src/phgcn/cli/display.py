@@ -3,6 +3,8 @@ r"""What commands print: progress on stderr, results on stdout, as tables or as 
 from __future__ import annotations
 
 import json
+import math
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -122,6 +124,11 @@ class Display:
 # Results
 
 
+def number(value: float) -> str:
+    """Formats a number of any size for a person: four digits after the point, or after the first digits if it is large."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.5g}" if abs(value) >= 10 else f"{value:.4f}"
+
+
 def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     """Prints the scores of a run, per split and on average, and whether its global path is used."""
     from ..train.global_path import describe_global_path
@@ -134,7 +141,9 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     unit = " %" if scale == 100 else ""
 
     def score(value: float) -> str:
-        return f"{scale * value:.2f}" if scale > 1 else f"{value:.4g}" if abs(value) >= 1 else f"{value:.4f}"
+        if math.isnan(value):  # without test nodes, as in the protocol final
+            return "-"
+        return f"{scale * value:.2f}" if scale > 1 else number(value)
 
     title = f"{result['model']} on {result['graph']}, protocol {result['protocol']}, {result['metric']}{unit}"
     chosen, other = ("metric", "loss") if result["config"]["select"] == "metric" else ("loss", "metric")
@@ -154,13 +163,24 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     ]  # fmt: skip
     out = console()
     out.print(table(title, headings, rows))
-    for key, label in (("test", "test"), (f"test_at_best_val_{other}", f"test at best validation {other}")):
+    shown = [("test", "test"), (f"test_at_best_val_{other}", f"test at best validation {other}")]
+    if math.isnan(result["test"]["mean"]):
+        shown = [("val_metric", "no test nodes; validation")]
+    for key, label in shown:
         out.print(f"{label}: {score(result[key]['mean'])} ± {score(result[key]['std'])}{unit}", highlight=False)
     out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
     seconds = (
         f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
     )
     out.print(f"{seconds}; written to {escape(str(folder))}", highlight=False, soft_wrap=True)
+    command = f"phgcn explore {shlex.quote(str(folder))}"
+    out.print(f"to see what it attends to, in a browser: {escape(command)}", highlight=False, soft_wrap=True)
+
+
+def say_notes(notes: Sequence[str]) -> None:
+    """Prints what is worth telling about the file of a graph to stderr."""
+    for note in notes:
+        print(printable(note), file=sys.stderr)
 
 
 def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
@@ -168,6 +188,7 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
+    say_notes(result["notes"])
     out = console()
     for shown in (*_detail_tables(result), *_global_attention(result)):
         out.print(shown, highlight=False, soft_wrap=isinstance(shown, str))
@@ -175,10 +196,10 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
         out.print(_attention_error_table(result["attention_error"]))
     others = {name: spread for name, spread in result["scores"].items() if name != result["metric"]}
     for name, spread in others.items():
-        out.print(f"{name}: {spread['mean']:.4g} ± {spread['std']:.4g}", highlight=False)
+        out.print(f"{name}: {number(spread['mean'])} ± {number(spread['std'])}", highlight=False)
     mean, deviation, models = result["test"]["mean"], result["test"]["std"], len(result["splits"])
     out.print(
-        f"test {result['metric']}: {mean:.4f} ± {deviation:.4f} over {models} models, {_where_scored(result)}",
+        f"test {result['metric']}: {number(mean)} ± {number(deviation)} over {models} models, {_where_scored(result)}",
         highlight=False,
         soft_wrap=True,
     )
@@ -201,7 +222,7 @@ def _detail_tables(result: dict[str, Any]) -> list[Table]:
         scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
         tables.append(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
     if "errors" in result:
-        errors = [(name, f"{value:.4g}") for name, value in result["errors"].items()]
+        errors = [(name, number(value)) for name, value in result["errors"].items()]
         tables.append(table("Absolute errors of test nodes of all splits", ("", "error"), errors))
     return tables
 
@@ -242,6 +263,7 @@ def show_predictions(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
+    say_notes(result["notes"])
     counts = ", ".join(f"{name}: {count:.6g}" for name, count in result["predicted"].items())
     text = f"{result['nodes']} nodes of {result['graph']} by the model of split {result['split']} ({counts})"
     if result["file"] == STANDARD_OUTPUT:  # taken by the predictions
@@ -261,6 +283,34 @@ def show_tuning(result: dict[str, Any], as_json: bool) -> None:
     out.print(table(title, ("setting", "value", "varied"), rows))
     command = f"phgcn train {escape(result['source'])} --config {written}"
     out.print(f"written to {written}, for: {command}", highlight=False, soft_wrap=True)
+
+
+def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
+    """Prints the scores of runs side by side, and their differences from the best one."""
+    from ..train.metrics import find_metric
+
+    if as_json:
+        print_json(compared)
+        return
+    scale = find_metric(compared["metric"]).scale
+    unit = " %" if scale == 100 else ""
+
+    def spread(values: dict[str, float | None]) -> str:
+        shown = (value for value in (values["mean"], values["std"]) if value is not None)
+        return " ± ".join(f"{scale * value:.2f}" if scale > 1 else number(value) for value in shown)
+
+    rows = []
+    for place, row in enumerate(compared["runs"]):
+        wins = "" if row["wins"] is None or place == 0 else f"{row['wins']} of {len(row['tests'])}"
+        difference = "" if place == 0 else spread(row["difference"])
+        rows.append((row["run"], row["model"], spread(row["test"]), difference, wins, duration(row["seconds"])))
+    headings = ("run", "model", f"test{unit}", "difference", "better in", "time")
+    out = console()
+    out.print(table(f"Runs on {compared['graph']}, {compared['metric']}{unit}, the best first", headings, rows, numbers_from=2))
+    if not compared["paired"]:
+        out.print("protocols, seeds or numbers of splits differ: runs are not compared split by split", highlight=False)
+    if "file" in compared:
+        out.print(f"written to {escape(compared['file'])}", highlight=False, soft_wrap=True)
 
 
 def show_files(files: Sequence[Path], as_json: bool) -> None:

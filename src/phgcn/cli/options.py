@@ -37,3 +37,4 @@ Division = Annotated[
 Split = Annotated[
     int | None, typer.Option("--split", help="Whose model. \\[default: the one with the smallest validation loss]")
 ]
+MovedGraph = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]

@@ -10,13 +10,15 @@ import typer
 from typer.core import TyperCommand
 
 from ..registry import DEFAULT_MODEL, find_model, model_names
+from ..text import printable
 from . import options
 from .reading import Reading, reads_graph
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from ..train.run import Plan, Run
+    from ..train.plan import Plan
+    from ..train.run import Run
     from ..train.settings import Resolved
 
 TIMEOUT = 300.0
@@ -30,7 +32,7 @@ Model = Annotated[
 Protocol = Annotated[
     str | None,
     typer.Option(
-        "--protocol", help="How nodes are split: paper, geom, balanced, official. \\[default: paper]", show_default=False
+        "--protocol", help="How nodes are split: paper, geom, balanced, official, final. \\[default: paper]", show_default=False
     ),
 ]
 
@@ -165,15 +167,18 @@ def _open(
 
 def _describe(plan: Plan, data: Data) -> str:
     """Says what is in the graph, and what of it the model does not read."""
-    from ..data import describe_graph
-    from ..train.run import taken_edge_values
+    from ..data import describe_graph, known_graph
+    from ..data.summary import is_uneven
+    from ..train.prepare import taken_edge_values
 
     lines, names = describe_graph(data), {"edge_weight": "edge weights", "edge_attr": "edge features"}
     for key, name in names.items():
         if key in data and key not in taken_edge_values(plan):
             local = "; --set local=eda does" if plan.model == DEFAULT_MODEL else ""
             lines.append(f"{plan.model} does not read {name} with these settings{local}")
-    return "\n".join(lines)
+    if plan.settings.scaling == "none" and not known_graph(str(data.name)) and is_uneven(data):
+        lines.append("columns of features differ much in size: --set scaling=standard may help")
+    return "\n".join(map(printable, lines))
 
 
 def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
@@ -211,6 +216,8 @@ def _plan(
         wanted["model"] = read(config)[0] or wanted["model"]
     find_model(wanted["model"])  # before the graph is loaded
     source, data = find(graph, directed, reading.task, reading.columns())
+    if given := [key for key in reading.given if key != "task"]:
+        _refuse_columns(data, given[0])
     check_task(data, data.task)
     wanted |= {"metric": wanted.get("metric", default_metric(data)), "task": data.task, "columns": reading.columns()}
     suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
@@ -220,6 +227,13 @@ def _plan(
     plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
     splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
     return plan, data, resolved
+
+
+def _refuse_columns(data: Data, key: str) -> None:
+    """Refuses an option that names a column of a graph that is not in tables."""
+    if "feature_columns" not in data:
+        flag = "split-column" if key == "split" else key.replace("_", "-")
+        raise ValueError(f"--{flag} is given for {data.name}, which has no columns; allowed: for CSV and Parquet files")
 
 
 EXTENDED = ("epochs", "patience")
@@ -303,6 +317,7 @@ def tune(
     """
     from ..train import tune as search
     from ..train.compiling import missing_kernels
+    from ..train.tuning import check_trials, space
     from .display import show_tuning
     from .progress import TuningDisplay
 
@@ -311,6 +326,8 @@ def tune(
     if reading.given.get("split"):
         asked = {"protocol": "official", **asked, "splits": len(reading.columns().split)}
     plan, data, _ = _plan(graph, asked, config, changes or [], directed, device, reading)
+    check_trials(trials)
+    space(plan.model, also or [])
     folder = out or Path("tune") / f"{data.name}-{plan.model}-{plan.protocol}"
     with TuningDisplay(trials) as display:
         display.say(_describe(plan, data))

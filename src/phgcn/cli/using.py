@@ -9,8 +9,6 @@ import typer
 
 from . import options
 
-MovedGraph = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]
-
 
 def evaluate(
     run: options.RunFolder,
@@ -94,25 +92,31 @@ def plot(
     ] = None,
     layer: Annotated[int, typer.Option(help="The layer whose embeddings are drawn, from 0.")] = 0,
     kind: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
-    graph: MovedGraph = None,
+    graph: options.MovedGraph = None,
     device: options.RunDevice = None,
     as_json: options.Json = False,
 ) -> None:
-    """Draw learning curves, embeddings, distances and the attention of a node.
+    """Draw learning curves, predictions beside the truth, embeddings, distances and the attention of a node.
 
     Embeddings of more than two dimensions are projected on their principal axes. Models without an embedding (gat, gcn,
-    mlp) get learning curves alone.
+    mlp) get learning curves and predictions. Of the folder of a search, made by `phgcn tune`, its history is drawn.
 
     Examples:
 
     - `phgcn plot runs/texas`
 
+    - `phgcn plot tune/texas`
+
     - `phgcn plot runs/texas --node 17 --format svg -o figures`
     """
     from ..report import plot as plot_run
+    from ..report.history import is_study, plot_study
     from ..train import Run
     from .display import show_files
 
+    if is_study(run):
+        show_files(plot_study(run, out or run / "plots", kind), as_json)
+        return
     opened = Run.open(run, device)
     files = plot_run(opened, lambda: opened.data(graph), out or run / "plots", split, node, layer, kind)
     show_files(files, as_json)

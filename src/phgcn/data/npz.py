@@ -6,6 +6,7 @@ import difflib
 import math
 import os
 import struct
+import warnings
 import zipfile
 import zlib
 from pathlib import Path
@@ -55,6 +56,8 @@ def read_npz(path: Path, max_gb: float | None = None, task: str | None = None, l
         labels (bool, optional): Whether there must be labels; without, nodes have none. (default: :obj:`True`)
     """
     arrays, notes = _read_arrays(path, size_limit(max_gb), labels)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
     features, features_name = _find_features(path, arrays)
     y = arrays["node_labels"] if labels else np.full(features.shape[:1], UNLABELLED)
     if labels and task == "regression" and y.dtype.kind in "iu":

@@ -15,8 +15,8 @@ from .labels import labelled, task_of
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-Protocol = Literal["paper", "geom", "balanced", "official"]
-PROTOCOLS = ("paper", "geom", "balanced", "official")
+Protocol = Literal["paper", "geom", "balanced", "official", "final"]
+PROTOCOLS = ("paper", "geom", "balanced", "official", "final")
 MASKED = ("geom", "official")
 
 
@@ -44,6 +44,7 @@ def splits(
       the rest validate, so a class of one node is in training only, and of two in training and test.
     - ``"balanced"``: :math:`\mathrm{round}(0.6 N / C)` nodes of every class train, or all of a smaller class;
       :math:`\mathrm{round}(0.2 N)` of the rest validate and what remains tests.
+    - ``"final"``: as ``"paper"``, but what would test trains too, for a model that is used afterwards: no node tests.
     - ``"geom"``, ``"official"``: the graph's own public masks, in their order; ``seed`` has no effect.
 
     Labels that are numbers, or several per node, count as one class: their nodes are split at random as a whole, by
@@ -68,7 +69,7 @@ def splits(
     y = _classes_to_split(y)
     if protocol in MASKED:
         return _from_masks(y, protocol, count, masks)
-    draw = _draw_paper if protocol == "paper" else _draw_balanced
+    draw = {"paper": _draw_paper, "balanced": _draw_balanced, "final": _draw_final}[protocol]
     labels = y.detach().cpu().numpy()
     return [_to_split(draw(labels, *_random_keys(seed, number, len(labels))), y, protocol) for number in range(count)]
 
@@ -119,6 +120,12 @@ def _draw_paper(labels: Ints, keys: Keys, _: Keys) -> Ints:
     return np.where(labels < 0, NONE, role)
 
 
+def _draw_final(labels: Ints, keys: Keys, rest_keys: Keys) -> Ints:
+    """Draws the role of each node, (N,), for ``"final"``."""
+    role = _draw_paper(labels, keys, rest_keys)
+    return np.where(role == TEST, TRAIN, role)
+
+
 def _draw_balanced(labels: Ints, keys: Keys, rest_keys: Keys) -> Ints:
     """Draws the role of each node, (N,), for ``"balanced"``."""
     ranks, _ = _rank_in_class(labels, keys)
@@ -132,10 +139,10 @@ def _draw_balanced(labels: Ints, keys: Keys, rest_keys: Keys) -> Ints:
 
 
 def _to_split(role: Ints, y: Tensor, protocol: str) -> Split:
-    """Converts roles to masks; refuses an empty one."""
+    """Converts roles to masks; refuses an empty one, but for test nodes of ``"final"``."""
     parts = {name: torch.from_numpy(role == part).to(y.device) for name, part in ROLES.items()}
     for name, part in parts.items():
-        if not part.any():
+        if not part.any() and not (protocol == "final" and name == "test"):
             labelled = int((y >= 0).sum())
             raise ValueError(f"y has {labelled} labelled nodes, which leaves none to {name} under {protocol!r}; allowed: more")
     return Split(**parts)

@@ -6,15 +6,17 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from .check import Array, ArrayGraph
+from .encode import indicator_names
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
-UNEVEN = 100
-"""Columns of features whose deviations differ by more than this factor are worth scaling."""
+UNEVEN = 10
+"""Columns of features whose sizes differ by more than this factor are worth scaling."""
 
 MANY_CLASSES = 10
 """Classes that are listed one by one; of more only the number is said."""
@@ -107,7 +109,7 @@ def describe_graph(data: Data) -> list[str]:
     if counts["missing_values"]:
         columns = f"{counts['columns_with_gaps']:,} column{'s' * (counts['columns_with_gaps'] > 1)}"
         parts.append(f"{counts['missing_values']:,} missing values in {columns}")
-    return [f"graph {data.name}: {', '.join(parts)}", _describe_labels(data), *data.notes, *_scale_hint(data)]
+    return [f"graph {data.name}: {', '.join(parts)}", _describe_labels(data), *data.notes]
 
 
 def _describe_labels(data: Data) -> str:
@@ -138,21 +140,18 @@ def _describe_sizes(what: str, names: list[str], sizes: list[int]) -> str:
     return f"{len(sizes)} {what}" + (f" ({listed})" if listed else "")
 
 
-def _scale_hint(data: Data) -> list[str]:
-    """Suggests to scale features, if dense columns are of very different size."""
-    if is_uneven(data.x):
-        return [f"features differ in scale by more than {UNEVEN}: --set scaling=standard may help"]
-    return []
+def is_uneven(data: Data) -> bool:
+    """Tells whether columns of numbers differ in size from each other or from 1 by more than :data:`UNEVEN`.
 
-
-def is_uneven(x: Tensor) -> bool:
-    """Tells whether the deviations of dense columns (N, F) differ by more than :data:`UNEVEN`; constant ones do not count."""
-    if x.is_sparse_csr or len(x) < 2:
+    The size is the larger of the mean and the deviation; columns of 0 do not count.  Sparse features are words, which are even.
+    """
+    if data.x.is_sparse_csr or len(data.x) < 2:
         return False
-    known = ~x.isnan()
-    count = known.sum(dim=0).clamp(min=1)
-    filled = x.nan_to_num(0.0)
-    mean = filled.sum(dim=0) / count
-    deviations = (((filled - mean) * known).square().sum(dim=0) / count).sqrt()
-    varied = deviations[deviations > 0]
-    return len(varied) > 1 and float(varied.max()) > UNEVEN * float(varied.min())
+    levels = data.feature_levels if "feature_levels" in data else {}
+    indicators = {name for column, names in levels.items() for name in indicator_names(column, names)}
+    names = data.feature_names if "feature_names" in data else [""] * data.x.size(1)
+    x = data.x[:, [index for index, name in enumerate(names) if name not in indicators]]
+    mean = x.nanmean(dim=0)
+    sizes = torch.maximum(mean.abs(), (x - mean).square().nanmean(dim=0).sqrt())
+    sizes = torch.cat([sizes[sizes > 0], torch.ones(1)])
+    return float(sizes.max()) > UNEVEN * float(sizes.min())

@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ..checks import blame_inputs
 from ..functional import Backend
 from .decay import Decay
 from .distance_conv import DistanceConv, EdgeWeights
@@ -113,7 +112,7 @@ class EDAConv(DistanceConv):
                 self-loops included, and their attention weights, before dropout. (default: :obj:`None`)
         """
         given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight), self.takes)
-        with blame_inputs(given.edge_index, **given.named_features()):
+        with given.blame():
             nodes = self.project_nodes(given.x)
             structural, weights = self.attend_structural(nodes, given, self.decay_local(), bool(return_attention_weights))
         out = self.combine(nodes.x, [structural])

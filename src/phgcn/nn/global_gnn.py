@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn import Linear
 
-from ..checks import blame_inputs, check_choice, check_dropout, check_features, check_sizes
+from ..checks import check_choice, check_dropout, check_features, check_sizes
 from ..distributed.norm import synchronise_norms
 from ..functional import Backend, Method
 from .attention_statistics import Statistics, attention_statistics, first_inputs
@@ -186,14 +186,14 @@ class GlobalGNN(torch.nn.Module):
                 (default: :obj:`None`, one graph)
             edge_attr (torch.Tensor, optional): The features of the edges, for the local layers ``"gat"`` and ``"eda"`` with
                 ``edge_dim``, or a class that takes them. (default: :obj:`None`)
-            edge_weight (torch.Tensor, optional): The weights of the edges, for the local layers ``"gcn"`` and ``"eda"``, or a
-                class that takes them. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges, for the local layers ``"gcn"``, ``"sgc"`` and
+                ``"eda"``, or a class that takes them. (default: :obj:`None`)
             n_id (torch.Tensor, optional): The numbers of the nodes in the graph of :meth:`remember`. (default: :obj:`None`,
                 ``x`` is the whole graph)
         """
         takes = (*self.takes, *(("n_id",) if len(self.memories) > 0 else ()))
         given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch, n_id), takes)
-        with blame_inputs(given.edge_index, **given.named_features()):
+        with given.blame():
             check_features(given.x, self.lin_in.in_channels, self.lin_in.weight)
             edges = prepare_edges(self._first_conv(), given, self.backend)
             hidden = self.lin_in(drop_features(given.x, self.input_dropout, self.training))

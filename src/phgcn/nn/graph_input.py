@@ -9,6 +9,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
+from ..checks import blame_inputs
+
 EDGE_FEATURES = ("edge_attr", "edge_weight")
 OPTIONAL = (*EDGE_FEATURES, "n_id")
 
@@ -30,10 +32,12 @@ class GraphInput(NamedTuple):
     batch: Tensor | None = None
     n_id: Tensor | None = None
 
-    def named_features(self) -> dict[str, Any]:
-        """Returns the features of nodes and edges by name, as errors name them."""
-        nodes = {"x[1]": self.x[1], "x[0]": self.x[0]} if isinstance(self.x, tuple) else {"x": self.x}
-        return {**nodes, "edge_attr": self.edge_attr, "edge_weight": self.edge_weight}
+    def blame(self) -> blame_inputs:
+        """Returns a context for what a layer computes of these inputs, in which errors name the one that is the cause."""
+        edge_features = {"edge_attr": self.edge_attr, "edge_weight": self.edge_weight}
+        if isinstance(self.x, tuple):  # the numbers of nodes of two kinds have been checked before they are joined
+            return blame_inputs(None, **{"x[0]": self.x[0], "x[1]": self.x[1]}, **edge_features)
+        return blame_inputs(self.edge_index, x=self.x, **edge_features)
 
 
 def read_graph(given: GraphInput, takes: Collection[str] = (), needs_edges: bool = True) -> GraphInput:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, Linear, MessagePassing, SAGEConv
+from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, LGConv, Linear, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from ..checks import HALF_TYPES, check_choice, check_edge_features, check_multiple, check_node_numbers
@@ -91,14 +91,18 @@ class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
         return edge_index.normalised_sum(x)
 
 
-class Propagation(torch.nn.Module):
-    r"""GCN's sum over neighbours without weights, :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}
-    \mathbf{X}`, one step of PyG's :class:`~torch_geometric.nn.SGConv`, of an :class:`Adjacency` without self-loops."""
+class SortedLGConv(LGConv):  # type: ignore[misc]  # PyG ships no types
+    """The sum of :class:`SortedGCNConv` without weights to learn, one step of PyG's :class:`~torch_geometric.nn.SGConv`."""
 
     self_loops = False
 
-    def forward(self, x: Tensor, edges: Adjacency) -> Tensor:
-        return edges.normalised_sum(x)
+    def __init__(self) -> None:
+        super().__init__(normalize=False)
+
+    def propagate(self, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
+        if isinstance(edge_index, PlainEdges):
+            return _propagate_plainly(self, edge_index, x)
+        return edge_index.normalised_sum(x)
 
 
 class SortedSAGEConv(SAGEConv):  # type: ignore[misc]  # PyG ships no types
@@ -132,7 +136,8 @@ def _propagate_plainly(conv: Any, edges: PlainEdges, x: Any) -> Tensor:
     return out
 
 
-SORTED = SortedGCNConv, Propagation, SortedSAGEConv, SortedGINConv
+NORMALISED = SortedGCNConv, SortedLGConv
+SORTED = *NORMALISED, SortedSAGEConv, SortedGINConv
 WITH_EDGE_FEATURES = ("gat", "eda")
 WITHOUT_HEADS: dict[str, Any] = {"gcn": SortedGCNConv, "sage": SortedSAGEConv, "gin": SortedGINConv, "none": Linear}
 
@@ -146,7 +151,7 @@ def make_local(local: Local, channels: int, heads: int, backend: Backend, edge_d
         return local(channels, channels)
     check_choice("local", local, LOCAL, "or a layer's class")
     if local == "sgc":
-        return Propagation()
+        return SortedLGConv()
     if local in WITHOUT_HEADS:
         return WITHOUT_HEADS[local](channels, channels)
     check_multiple("hidden_channels", channels, "heads", heads)
@@ -167,7 +172,7 @@ class LocalEdges(NamedTuple):
 def edge_features(conv: Any) -> tuple[str, ...]:
     """Returns which features of edges a local layer takes: of a layer given as a class, what its call takes."""
     if isinstance(conv, (Linear, *SORTED)):
-        return ("edge_weight",) if isinstance(conv, SortedGCNConv) else ()
+        return ("edge_weight",) if isinstance(conv, NORMALISED) else ()
     if isinstance(conv, DistanceConv):
         return conv.takes
     takes = inspect.signature(conv.forward).parameters
@@ -192,9 +197,9 @@ def prepare_edges(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
 
 
 def _plain_edges(conv: Any, edges: Tensor, weight: Tensor | None, x: Tensor) -> PlainEdges:
-    """Returns checked edges, for GCN with self-loops and normalised weights."""
+    """Returns checked edges, for GCN and SGC with self-loops and normalised weights."""
     check_node_numbers(edges, x.size(0))
-    if isinstance(conv, SortedGCNConv):
+    if isinstance(conv, NORMALISED):
         return PlainEdges(*gcn_norm(edges.long(), weight, x.size(0), dtype=x.dtype))
     return PlainEdges(edges.long())
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..checks import blame_inputs, check_choices
+from ..checks import check_choices
 from ..functional import Backend, Method, choose_method, global_attention
 from ..tolerance import describe_tolerance, make_tolerance
 from .activation import Activation, make_activation
@@ -156,7 +156,7 @@ class PHGCNConv(DistanceConv):
                 see :meth:`top_attention`. (default: :obj:`None`)
         """
         given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch), self.takes)
-        with blame_inputs(given.edge_index, **given.named_features()):
+        with given.blame():
             nodes = self.project_nodes(given.x)
             structural, weights = self.attend_structural(nodes, given, self.decay_local(), bool(return_attention_weights))
             positions, values = nodes.targets

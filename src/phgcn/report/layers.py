@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
+from ..nn.distance_conv import DistanceConv
 from ..nn.global_block import GlobalBlock
 from ..nn.top_attention import top_attention
 
@@ -31,6 +32,11 @@ class LayerView(NamedTuple):
     weights: Tensor | None
     decay: float | Tensor | None
 
+    def to_cpu(self) -> LayerView:
+        """Returns the same with all tensors on the CPU."""
+        moved: dict[str, Any] = {name: part.cpu() for name, part in self._asdict().items() if isinstance(part, Tensor)}
+        return self._replace(**moved)
+
     def strongest(self, count: int, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns the targets of nodes (default: all) on the global path, and their weights, both (M, H, count)."""
         assert self.decay is not None and self.positions is not None
@@ -43,14 +49,14 @@ def view_layers(model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, 
 
     A layer that is switched off, as global attention may be, is left out.
     """
-    layers = list(_attention_layers(model))
+    layers = list(attention_layers(model))
     calls = _record_calls([_hooked(layer) for _, layer in layers], model, inputs, edge_values or {})
     views = [_view(name, layer, *calls[_hooked(layer)]) for name, layer in layers if _hooked(layer) in calls]
-    return [LayerView(view.name, *(part.cpu() if isinstance(part, Tensor) else part for part in view[1:])) for view in views]
+    return [view.to_cpu() for view in views]
 
 
-def _attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the layers with attention and their names."""
+def attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the layers with attention and their names, as :func:`view_layers` calls them."""
     parts = (
         ("layer", getattr(model, "convs", ())),
         ("local", [block.conv for block in getattr(model, "local_blocks", ())]),
@@ -58,7 +64,7 @@ def _attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
     )
     for kind, layers in parts:
         for number, layer in enumerate(layers):
-            if isinstance(layer, (GATConv, GlobalBlock)) or hasattr(layer, "project"):
+            if isinstance(layer, (GATConv, DistanceConv, GlobalBlock)):
                 yield f"{kind}-{number}", layer
 
 
@@ -98,6 +104,6 @@ def _view(name: str, layer: Any, arguments: tuple[Any, ...], options: dict[str, 
     training = layer.training
     _, (edges, weights) = layer.eval()(*arguments, **{**options, "return_attention_weights": True})
     layer.train(training)
-    positions = layer.project(arguments[0])[0] if hasattr(layer, "project") else None
+    positions = layer.project(arguments[0])[0] if isinstance(layer, DistanceConv) else None
     decay = layer.decay_global() if hasattr(layer, "decay_global") else None
     return LayerView(name, positions, edges, weights, decay)

@@ -152,6 +152,11 @@ class Trial:
         return self.folder / f"{self.name}.json"
 
     @property
+    def weights(self) -> Path:
+        """The weights of the trained network."""
+        return self.folder / f"{self.name}.weights.safetensors"
+
+    @property
     def asked(self) -> dict[str, Any]:
         return {"case": asdict(self.case), "trial": self.number, **self.effort.of_one_trial()}
 
@@ -249,6 +254,7 @@ def run_trial(trial: Trial, report: Report = lambda text, share: None) -> None:
             load(checkpoint, trial, state)
         train(trial, state, checkpoint, report)
         made = {**provenance(trial.number, trial.device), "seconds": state.seconds}
+        write_tensors(trial.weights, {name: tensor.cpu() for name, tensor in state.model.state_dict().items()}, trial.asked)
         write_json(trial.file, {"asked": trial.asked, "iterations": state.iterations, **state.tests, "made": made})
         checkpoint.unlink(missing_ok=True)
 

@@ -72,6 +72,11 @@ def node_names(data: Data) -> list[str]:
     return list(data.node_id)
 
 
+def notes(data: Data) -> list[str]:
+    """Returns what is worth telling about the file of a graph."""
+    return list(data.notes) if "notes" in data else []
+
+
 # Features and classes by name
 
 
@@ -112,6 +117,24 @@ def match_features(data: Data, about: dict[str, Any]) -> None:
         sparse = data.x.layout != torch.strided
         data.x = data.x.to_sparse_coo().index_select(1, order).to_sparse_csr() if sparse else data.x[:, order]
         data.feature_names = list(wanted)
+
+
+def match_edges(data: Data, about: dict[str, Any], taken: tuple[str, ...]) -> None:
+    """Leaves out weights and features of edges that a run was trained without; refuses a graph that lacks those it reads.
+
+    Args:
+        data (torch_geometric.data.Data): A graph, changed in place.
+        about (dict): What :func:`describe` said of the run's graph.
+        taken (tuple of str): Which of ``edge_attr`` and ``edge_weight`` the run's model reads.
+    """
+    trained = {"edge_attr": about.get("edge_features", 0), "edge_weight": int(about.get("edge_weights", False))}
+    for name, count in trained.items():
+        present = (data[name].size(1) if data[name].dim() == 2 else 1) if name in data else 0
+        if count == 0 and present:
+            del data[name]
+        elif count != present and name in taken:
+            what = "features" if name == "edge_attr" else "weights"
+            raise ValueError(f"{data.name}: edges have {present} {what}; allowed: {count}, as the run was trained on")
 
 
 def match_classes(data: Data, classes: list[str]) -> None:
@@ -171,6 +194,7 @@ def describe(data: Data) -> dict[str, Any]:
         "edges": int(data.edge_index.size(1)),
         "features": data.x.size(1),
         "edge_features": data.edge_attr.size(1) if "edge_attr" in data else 0,
+        "edge_weights": "edge_weight" in data,
         "classes": class_names(data),
         "digest": digest(data),
         **{name: data[name] for name in names if name in data},

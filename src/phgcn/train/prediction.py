@@ -16,8 +16,10 @@ from ..text import without_formula
 from . import graph as graphs
 from .global_path import global_statistics, summarise
 from .metrics import goodness, mean_and_deviation
+from .plan import Trial
+from .prepare import edge_values, edges, prepare, taken_edge_values
 from .recipe import autocast
-from .run import Run, Trial, edge_values, edges, prepare, taken_edge_values
+from .run import Run
 from .tasks import find_task
 
 
@@ -37,16 +39,9 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
 def trial_inputs(run: Run, trial: Trial, data: Data) -> tuple[Tensor, ...]:
     """Returns what a trial's model takes of a graph, on the run's device: the features as it was trained on them, the edges."""
     graphs.match_features(data, run.about["graph"])
-    _check_edge_features(run, data)
+    graphs.match_edges(data, run.about["graph"], taken_edge_values(run.plan))
     x = run.transform(trial).apply(data.x)
     return (graphs.features_on_device(x, run.plan.settings.normalise, run.plan.device), *edges(run.plan, data))
-
-
-def _check_edge_features(run: Run, data: Data) -> None:
-    """Refuses a graph without the weights or features of edges that the model was trained with."""
-    trained, given = run.about["graph"].get("edge_features", 0), data.edge_attr.size(1) if "edge_attr" in data else 0
-    if trained != given and "edge_attr" in taken_edge_values(run.plan):
-        raise ValueError(f"{data.name}: edges have {given} features; allowed: {trained}, as {run.folder} was trained on")
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:
@@ -118,6 +113,7 @@ def _summary(run: Run, data: Data, rows: list[dict[str, Any]], predicted: Tensor
         "scores": {name: spread([row["scores"][name] for row in rows]) for name in kind.metrics},
         "splits": rows,
         "classes": names,
+        "notes": graphs.notes(data),
         **kind.details(predicted, y, names),
     }
 
@@ -161,4 +157,4 @@ def predict(run: Run, source: str, path: str | Path, split: int | None = None, s
             row[0] = written(row[0])
     write_csv(path, ["id", *table.heading], ([node, *row] for node, row in zip(ids, table.rows, strict=True)))
     return {"run": str(run.folder), "graph": str(data.name), "nodes": len(ids), "split": trial.split,
-            "file": str(path), "predicted": table.summary}  # fmt: skip
+            "file": str(path), "predicted": table.summary, "notes": graphs.notes(data)}  # fmt: skip

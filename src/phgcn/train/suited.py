@@ -53,7 +53,7 @@ def suit_settings(data: Data, metric: str) -> Suited:
     else:  # many words, each in few nodes: little is learned at once, and the node's own are kept apart from its neighbours'
         changes = {"local": "sgc", "num_layers": 4, "jk": "cat", "norm": "none", "residual": False, "hidden_channels": 64}
         changes |= {"input_dropout": 0.5, "learning_rate": 0.01, "normalise": True}
-    if "feature_columns" in data and is_uneven(data.x):  # a table whose columns are in different units
+    if "feature_columns" in data and is_uneven(data):  # a table whose columns are in different units
         changes |= {"scaling": "standard"}
         kind = f"{kind} uneven"
     return Suited(BASE | changes, f"suited to {nodes:,} nodes, {features:,} {kind} features and {metric}")

@@ -24,7 +24,8 @@ from ..provenance import provenance
 from . import graph as graphs
 from . import settings as config
 from .loop import Task, TrainingError
-from .run import Plan, prepare, seeded, start
+from .plan import Plan
+from .prepare import prepare, seeded, start
 
 if TYPE_CHECKING:
     import optuna
@@ -66,6 +67,12 @@ class TrialReport:
     ended: int
 
 
+def check_trials(trials: int) -> None:
+    """Refuses a study without trials."""
+    if trials < 1:
+        raise ValueError(f"trials is {trials}; allowed: 1 or more")
+
+
 def space(model: str, also: list[str]) -> dict[str, Suggest]:
     """Returns the settings to vary: the paper's three (both dropouts counting as one), and others on request."""
     allowed = config.keys(model)
@@ -101,8 +108,7 @@ def tune(
         without (list of str): Settings that ``config.toml`` leaves open, as those of a search need not be those of a training.
             (default: none)
     """
-    if trials < 1:
-        raise ValueError(f"trials is {trials}; allowed: 1 or more")
+    check_trials(trials)
     folder, varied = Path(folder), space(plan.model, also)
     study = _study(folder, plan, data, varied)
     command = command or _command(plan, data, varied)
@@ -205,17 +211,27 @@ def _same_study(folder: Path, study: optuna.Study, about: dict[str, Any]) -> Non
     if kept is None:
         study.set_user_attr("about", about)
         return
-    earlier, now = _flat(kept), _flat(about)
-    # A key that an earlier version did not write has its default.
-    differing = [f"{key} {earlier[key]!r}, not {now.get(key)!r}" for key in earlier if earlier[key] != now.get(key)]
-    if differing:
+    if differing := list(_differences(_flat(kept), _flat(about))):
         raise ValueError(f"{folder}: the study there has {'; '.join(differing)}; choose another --out")
+
+
+def _differences(kept: dict[str, Any], about: dict[str, Any]) -> Iterator[str]:
+    """Says in what a study differs from what is asked for now; keys that only one version of phgcn writes do not count."""
+    for key in (key for key in {**kept, **about} if key != "varied"):
+        if key in kept and key in about:
+            if kept[key] != about[key]:
+                yield f"{key} {kept[key]!r}, not {about[key]!r}"
+        elif key in about["varied"]:
+            yield f"{key} fixed, not varied"
+        elif key in kept["varied"]:
+            yield f"{key} varied, not fixed"
 
 
 def _flat(about: dict[str, Any]) -> dict[str, Any]:
     """Returns what a study is about with a key for each setting and for each column of the graph's tables."""
     flat = {key: value for key, value in about.items() if key not in ("fixed", "columns")}
-    return flat | about["fixed"] | {f"column {key}": value for key, value in about.get("columns", {}).items()}
+    flat |= about["fixed"]
+    return flat | {f"column {key}": value for key, value in about.get("columns", {}).items()}
 
 
 def _mean_loss(plan: Plan, tasks: list[Task], trial: optuna.Trial) -> float:

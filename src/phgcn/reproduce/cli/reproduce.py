@@ -49,7 +49,8 @@ def motif(
 ) -> None:
     """Train networks to say which motif is frequent: only those with global attention can.
 
-    Writes motif.json, motif.md and the figures motif and motif-graphs as PNG and SVG. Results do not depend on the number of
+    Writes motif.json, motif.md, the figures motif and motif-graphs as PNG and SVG, and explore.html, a page that shows what a
+    network attends to. Results do not depend on the number of
     processes. Several commands, with other cases or devices, can work into one folder at once.
 
     Examples:
@@ -59,6 +60,7 @@ def motif(
     - `phgcn reproduce motif --out results/motif --cases 'phgcn-100-*' --device cuda --jobs 4`
     """
     from .. import motif as experiment
+    from ..motif_page import write_motif_page
     from ..motif_report import HEADINGS, KINDS, rows
 
     standard = experiment.quick_plan() if quick else experiment.full_plan()
@@ -68,11 +70,15 @@ def motif(
         content = experiment.run(plan, out, display.update, only=chosen, jobs=jobs or default_jobs(device), device=device)
     names = ["motif.json", "motif.md", *(f"{name}.{kind}" for name in ("motif", "motif-graphs") for kind in KINDS)]
     files = [str(out / name) for name in names] if content["curves"] else []
+    page = write_motif_page(plan, out)
+    files += [str(page)] if page else []
     if as_json:
         print_json({"files": files, **content})
     else:
         console().print(table("Which motif is frequent?", HEADINGS, rows(content)))
         _say_rest(content, files)
+        if page:
+            print(f"what a network attends to: open {page} in a browser")
     raise typer.Exit(1 if content["failures"] else 0)
 
 

@@ -1,0 +1,81 @@
+r"""``phgcn export`` and ``phgcn compare``: what trained models know, and how good they are side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import options
+
+
+def export(
+    run: options.RunFolder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file: .csv, .parquet or .npz.")],
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="Positions of every node, per layer and head.")] = False,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="What nodes attend to: neighbours, and the strongest of all nodes.")
+    ] = False,
+    predictions: Annotated[bool, typer.Option("--predictions", help="What `phgcn predict` writes.")] = False,
+    top: Annotated[int, typer.Option(help="Targets of global attention per node and head.")] = 10,
+    node: Annotated[
+        list[str] | None, typer.Option(help="The id of a node whose attention is written. May be repeated. \\[default: all]")
+    ] = None,
+    split: options.Split = None,
+    graph: options.MovedGraph = None,
+    device: options.RunDevice = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write embeddings, attention and predictions of a trained model to a file.
+
+    As CSV or Parquet one table each: with several parts, `-o out.csv` becomes `out-embeddings.csv` and so on. An npz file
+    holds all parts as arrays. Global attention to all nodes is computed exactly, in time that grows with the square of their
+    number; `--node` asks for some.
+
+    Examples:
+
+    - `phgcn export runs/texas --embeddings -o embeddings.csv`
+
+    - `phgcn export runs/texas --attention --node 17 --top 5 -o attention.csv`
+
+    - `phgcn export runs/texas --embeddings --attention --predictions -o texas.npz`
+    """
+    from ..report.export import Export
+    from ..report.export import export as write
+    from ..train import Run
+    from .display import show_files
+
+    wanted = {"embeddings": embeddings, "attention": attention, "predictions": predictions}
+    parts = [name for name, given in wanted.items() if given]
+    if not parts:
+        raise ValueError("there is nothing to export; allowed: --embeddings, --attention, --predictions")
+    opened = Run.open(run, device)
+    show_files(write(Export(opened, opened.data(graph), split, top, node), parts, out), as_json)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs on one graph.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also draw it: a .png, .svg or .pdf file.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Compare finished runs on one graph, the best first.
+
+    Runs with the same protocol, seed and number of splits are compared split by split: how large the difference from the
+    best one is, and how often they are better.
+
+    Examples:
+
+    - `phgcn compare runs/texas runs/texas-mlp`
+
+    - `phgcn compare runs/texas* -o comparison.png`
+    """
+    from ..report.compare import compare as compare_runs
+    from ..report.compare import plot_comparison
+    from ..train import Run
+    from .display import show_comparison
+
+    compared = compare_runs([Run.open(folder) for folder in runs])
+    if out is not None:
+        compared["file"] = str(plot_comparison(compared, out))
+    show_comparison(compared, as_json)

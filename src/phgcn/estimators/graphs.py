@@ -1,0 +1,147 @@
+r"""Graphs as users of notebooks have them: a name or path, PyG's ``Data``, or features and edges as arrays or pandas frames."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch_geometric.data import Data
+
+from ..data import Columns, GraphFileError, load_graph
+from ..data.check import check_graph
+from ..data.load import to_data
+from ..data.saved import from_mapping
+
+GraphLike = Any
+"""A name or path (see :func:`phgcn.data.load_graph`), a ``Data`` with ``x`` and ``edge_index``, or a tuple of features and
+edges: arrays, tensors, or frames of pandas."""
+
+ID, LABEL, SOURCE, TARGET = "id", "label", "source", "target"
+"""Columns of tables by default."""
+
+ALLOWED = "a name, a path, a Data of PyG with x and edge_index, or a tuple (features, edges) of arrays or pandas frames"
+
+
+Read = Callable[[str], Data]
+"""Reads a graph by its name or path."""
+
+
+def to_graph(graph: GraphLike, read: Read, directed: bool = False) -> Data:
+    """Converts a graph to a ``Data`` with the attributes of :func:`phgcn.data.load_graph`.
+
+    Args:
+        graph: A graph in one of the forms of :data:`GraphLike`.
+        read (callable): Reads what is given by name or path, and tables that frames are written to.
+        directed (bool, optional): Keeps the direction of edges of tensors and arrays. (default: :obj:`False`)
+    """
+    if isinstance(graph, (str, Path)):
+        return read(str(graph))
+    if isinstance(graph, Data):
+        return _from_parts(graph.to_dict(), directed)
+    if not isinstance(graph, (tuple, list)) or len(graph) != 2:
+        raise ValueError(f"graph is a {type(graph).__name__}; allowed: {ALLOWED}")
+    features, edges = graph
+    if _is_frame(features) or _is_frame(edges):
+        return _from_frames(features, edges, read)
+    return _from_parts({"x": _features(features), "edge_index": _edges(edges)}, directed)
+
+
+def read_to_train(source: str, directed: bool, labels: bool) -> Data:
+    """Reads a graph to train on; without labels, a column ``label`` of a table is left out of the features too."""
+    if labels:
+        return load_graph(source, directed=directed)
+    data = load_graph(source, directed=directed, columns=Columns(label=None))
+    if "feature_columns" in data and LABEL in data.feature_columns:
+        kept = [name for name in data.feature_columns if name != LABEL]
+        data = load_graph(source, directed=directed, columns=Columns(label=None, features=kept))
+    return data
+
+
+def _is_frame(table: Any) -> bool:
+    """Tells whether a table is a frame of pandas, without importing it."""
+    return hasattr(table, "to_csv") and hasattr(table, "columns")
+
+
+# Tensors and arrays
+
+
+def _from_parts(parts: dict[str, Any], directed: bool) -> Data:
+    """Makes a graph of tensors by name, checked as one from a file; without ``y`` no node has a label."""
+    if parts.get("x") is None or parts.get("edge_index") is None:
+        raise ValueError(f"graph has no {'x' if parts.get('x') is None else 'edge_index'}; allowed: {ALLOWED}")
+    if parts.get("y") is None:
+        parts["y"] = torch.full((len(parts["x"]),), -1)
+    name = parts.get("name")
+    try:
+        return to_data(
+            check_graph(from_mapping(Path("graph"), parts)), name if isinstance(name, str) else "graph", directed=directed
+        )
+    except GraphFileError as error:
+        raise ValueError(str(error)) from None
+
+
+def _features(features: Any) -> torch.Tensor:
+    if isinstance(features, torch.Tensor):
+        return features
+    if sparse.issparse(features):
+        matrix = features.tocoo()
+        index = torch.from_numpy(np.stack([matrix.row, matrix.col]).astype(np.int64))
+        return torch.sparse_coo_tensor(
+            index, torch.from_numpy(matrix.data.astype(np.float32)), matrix.shape, check_invariants=False
+        )
+    return torch.from_numpy(np.ascontiguousarray(np.asarray(features, dtype=np.float32)))
+
+
+def _edges(edges: Any) -> torch.Tensor:
+    """Returns edges (2, E); pairs (E, 2) are turned, unless there are two of them."""
+    index = edges if isinstance(edges, torch.Tensor) else torch.from_numpy(np.asarray(edges, dtype=np.int64).copy())
+    return index.T if index.dim() == 2 and index.size(1) == 2 and index.size(0) != 2 else index
+
+
+# Frames
+
+
+def _from_frames(features: Any, edges: Any, read: Read) -> Data:
+    """Makes a graph of frames as of tables in a folder: ids, categories, gaps and mistakes are those of files."""
+    nodes = _node_frame(features)
+    with tempfile.TemporaryDirectory(prefix="phgcn-") as folder:
+        nodes.to_csv(Path(folder) / "nodes.csv", index=False)
+        _edge_frame(edges, nodes).to_csv(Path(folder) / "edges.csv", index=False)
+        try:
+            data = read(folder)
+        except GraphFileError as error:
+            text = str(error).replace(f"{folder}/nodes.csv", "the frame of nodes")
+            raise ValueError(text.replace(f"{folder}/edges.csv", "the frame of edges")) from None
+    data.name = "graph"
+    return data
+
+
+def _node_frame(features: Any) -> Any:
+    """Returns the frame of nodes with their ids as a column: the column ``id`` if there is one, else the index."""
+    import pandas as pd
+
+    frame = features if _is_frame(features) else pd.DataFrame(np.asarray(features)).rename(columns=lambda number: f"f{number}")
+    frame = frame.rename(columns=str)
+    if ID in frame.columns:
+        return frame
+    ids = pd.Series(frame.index.map(str), name=ID, index=frame.index)
+    return pd.concat([ids, frame], axis=1)
+
+
+def _edge_frame(edges: Any, nodes: Any) -> Any:
+    """Returns the frame of edges between ids; of an array, whose numbers are places in the frame of nodes, with these ids."""
+    import pandas as pd
+
+    if _is_frame(edges):
+        named = {SOURCE, TARGET} <= set(edges.columns)
+        first, second = edges.columns[:2]
+        return edges if named else edges.rename(columns={first: SOURCE, second: TARGET})
+    index, ids = _edges(edges).numpy(), nodes[ID].to_numpy()
+    if index.size and not 0 <= int(index.min()) <= int(index.max()) < len(ids):
+        raise ValueError(f"edges has {int(index.max() if index.min() >= 0 else index.min())}; allowed: 0 to {len(ids) - 1}")
+    return pd.DataFrame({SOURCE: ids[index[0]], TARGET: ids[index[1]]})

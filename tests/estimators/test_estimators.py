@@ -1,0 +1,175 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from small_graphs import small_graph, write_tables
+
+import phgcn
+from phgcn.cli import app
+from phgcn.estimators import NodeClassifier, NodeRegressor
+from phgcn.nn.top_attention import top_attention
+from phgcn.report.layers import view_layers
+from phgcn.train.prediction import trial_inputs
+
+QUICK = {"epochs": 30, "hidden_channels": 8, "heads": 2}
+NAMES = np.array(["blue", "green", "red"])
+
+
+@pytest.fixture(scope="module")
+def data():
+    return small_graph()
+
+
+@pytest.fixture(scope="module")
+def held_back(data):
+    """Names of classes, some of them unknown to the classifier."""
+    labels = NAMES[data.y.numpy()].astype(object)
+    labels[::4] = None
+    return labels
+
+
+@pytest.fixture(scope="module")
+def classifier(data, held_back):
+    return phgcn.NodeClassifier(**QUICK).fit((data.x.numpy(), data.edge_index.numpy()), held_back)
+
+
+def test_a_classifier_predicts_the_names_it_was_given(classifier, data, held_back):
+    assert classifier.classes_.tolist() == ["blue", "green", "red"] and classifier.n_features_in_ == 5
+    predicted, shares = classifier.predict(), classifier.predict_proba()
+    assert predicted.shape == (60,) and shares.shape == (60, 3)
+    np.testing.assert_array_equal(classifier.classes_[shares.argmax(axis=1)], predicted)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    truth = NAMES[data.y.numpy()]
+    unseen = np.array([label is None for label in held_back])
+    assert (predicted[unseen] == truth[unseen]).mean() > 0.7
+    honest = np.where(unseen, truth, None)
+    assert classifier.score(y=honest) == pytest.approx((predicted[unseen] == truth[unseen]).mean())
+    assert 0 < classifier.validation_score_ <= 1
+
+
+def test_it_predicts_for_another_graph(classifier):
+    new = small_graph(nodes=30, seed=3)
+    predicted = classifier.predict((new.x, new.edge_index))
+    assert (predicted == NAMES[new.y.numpy()]).mean() > 0.5
+    assert classifier.score((new.x, new.edge_index), NAMES[new.y.numpy()]) == (predicted == NAMES[new.y.numpy()]).mean()
+    with pytest.raises(ValueError, match="4 features; allowed: 5"):
+        classifier.predict((new.x[:, :4], new.edge_index))
+
+
+def test_training_is_that_of_the_library_and_follows_the_seed(classifier, data, held_back):
+    again = NodeClassifier(**QUICK).fit((data.x, data.edge_index), held_back)
+    np.testing.assert_array_equal(again.predict_proba(), classifier.predict_proba())
+    other = NodeClassifier(seed=1, **QUICK).fit((data.x, data.edge_index), held_back)
+    assert not np.array_equal(other.predict_proba(), classifier.predict_proba())
+    assert (classifier.run_.folder / "result.json").is_file() and classifier.run_.plan.settings.epochs == 30
+
+
+def test_embeddings_and_attention_are_those_of_the_layers(classifier, data):
+    run, trial = classifier.run_, classifier.run_.plan.trials()[0]
+    view = view_layers(run.model(trial), trial_inputs(run, trial, classifier.graph_))[-1]
+    np.testing.assert_array_equal(classifier.embed(), view.positions.numpy())
+    found = [target for target in classifier.attention(7, k=3) if (target.path, target.head) == ("global", 1)]
+    targets, weights = top_attention(view.positions, view.decay, 3, torch.tensor([7]))
+    assert [target.target for target in found] == [str(number) for number in targets[0, 1].tolist()]
+    assert [target.weight for target in found] == pytest.approx(weights[0, 1].tolist())
+    assert classifier.attention("7", k=3) == classifier.attention(7, k=3)
+
+
+def test_saved_and_loaded_it_is_the_same_and_a_run_for_the_commands(classifier, tmp_path, capsys):
+    folder = classifier.save(tmp_path / "saved")
+    loaded = NodeClassifier.load(folder)
+    np.testing.assert_array_equal(loaded.predict_proba(), classifier.predict_proba())
+    assert loaded.get_params() == classifier.get_params() and loaded.classes_.tolist() == classifier.classes_.tolist()
+    assert app.run(["predict", str(folder), str(folder / "graph.npz"), "-o", str(tmp_path / "out.csv")]) == 0
+    rows = [line.split(",")[1] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    assert rows == classifier.predict().tolist()
+    capsys.readouterr()
+    assert app.run(["export", str(folder), "--embeddings", "-o", str(tmp_path / "out.npz"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == [str(tmp_path / "out.npz")]
+    with pytest.raises(ValueError, match="is there already; allowed"):
+        classifier.save(folder)
+    with pytest.raises(ValueError, match=r"holds a NodeClassifier; allowed: NodeClassifier\.load"):
+        NodeRegressor.load(folder)
+    with pytest.raises(ValueError, match=r"no estimator here \(estimator.json is missing\)"):
+        NodeClassifier.load(tmp_path)
+
+
+def test_parameters_are_those_of_scikit_learn(classifier, data):
+    params = NodeClassifier(model="mlp", epochs=3).get_params()
+    assert params == {"model": "mlp", "seed": 0, "device": "cpu", "directed": False, "epochs": 3}
+    assert NodeClassifier().set_params(epochs=7, seed=2).get_params()["epochs"] == 7
+    assert repr(NodeClassifier(model="mlp", epochs=3)) == "NodeClassifier(model='mlp', epochs=3)"
+    base = pytest.importorskip("sklearn.base")
+    copy = base.clone(classifier)
+    assert copy.get_params() == classifier.get_params() and not hasattr(copy, "run_")
+
+
+def test_a_regressor_predicts_numbers(data):
+    truth = (data.x[:, 0] + 2 * data.x[:, 1]).numpy()
+    y = truth.copy()
+    y[::4] = np.nan
+    regressor = phgcn.NodeRegressor(model="mlp", epochs=100, dropout=0.0, learning_rate=0.02).fit((data.x, data.edge_index), y)
+    held_back = np.where(np.arange(60) % 4 == 0, truth, np.nan)
+    assert regressor.predict().shape == (60,) and regressor.score(y=held_back) > 0.7
+    assert regressor.validation_score_ > 0.7
+
+
+def test_several_labels_per_node(data):
+    y = np.stack([data.x[:, 0] > 0, data.x[:, 1] > 0], axis=1).astype(float)
+    classifier = NodeClassifier(model="mlp", epochs=60, dropout=0.0, learning_rate=0.02).fit((data.x, data.edge_index), y)
+    assert classifier.predict().shape == (60, 2) and (classifier.predict() == (y > 0)).mean() > 0.9
+    assert classifier.predict_proba().shape == (60, 2)
+
+
+@pytest.mark.parametrize("form", ["data", "path"])
+def test_graphs_with_labels_need_no_y(form, data, tmp_path):
+    graph = data if form == "data" else write_tables(data, tmp_path / "small")
+    classifier = NodeClassifier(model="mlp", epochs=20).fit(graph)
+    assert classifier.classes_.tolist() == ["blue", "green", "red"] and classifier.predict(graph).shape == (60,)
+
+
+def test_frames_of_pandas_are_taken_with_their_ids(data):
+    pd = pytest.importorskip("pandas")
+    nodes = pd.DataFrame(data.x.numpy(), index=data.node_id, columns=[f"f{k}" for k in range(5)])
+    edges = pd.DataFrame({"from": [f"n{a}" for a in data.edge_index[0]], "to": [f"n{b}" for b in data.edge_index[1]]})
+    y = pd.Series(NAMES[data.y.numpy()], index=data.node_id).sample(45, random_state=0)  # others have none, in any order
+    classifier = NodeClassifier(**QUICK).fit((nodes, edges), y)
+    assert classifier.graph_.node_id == data.node_id and torch.equal(classifier.graph_.edge_index, data.edge_index)
+    torch.testing.assert_close(classifier.graph_.x, data.x)
+    unseen = [node for node in data.node_id if node not in y.index]
+    held_back = pd.Series(NAMES[data.y.numpy()], index=data.node_id)[unseen]
+    predicted = pd.Series(classifier.predict(), index=data.node_id)[unseen]
+    share = (predicted == held_back).mean()
+    assert classifier.score(y=held_back) == pytest.approx(share) and share > 0.5
+    assert {target.target for target in classifier.attention("n3")} <= set(data.node_id)
+    with pytest.raises(ValueError, match=r"the frame of edges, row .*'nobody'"):
+        classifier.predict((nodes, edges.replace("n3", "nobody")))
+    with pytest.raises(ValueError, match="y has the node 'nobody'; allowed: ids of nodes, such as 'n0'"):
+        NodeClassifier().fit((nodes, edges), pd.Series(["a"], index=["nobody"]))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda d: NodeClassifier(colour=3), "parameter is 'colour'; allowed: model, seed"),
+        (lambda d: NodeClassifier(heads=0).fit(d), "NodeClassifier: heads is 0; allowed"),
+        (lambda d: NodeClassifier(model="gin").fit(d), "model is 'gin'; allowed: phgcn"),
+        (lambda d: NodeClassifier().fit(d, ["a", "b"] + [None] * 58), "2 labelled nodes, which leaves none to val"),
+        (lambda d: NodeClassifier().predict(), "this NodeClassifier is not fitted; allowed: after fit or load"),
+        (lambda d: NodeClassifier().fit(d, [1, 2]), "y has 2 entries; allowed: 60, one per node"),
+        (
+            lambda d: NodeClassifier().fit(d, np.linspace(0, 1, 60)),
+            "y is numbers with decimals; allowed: classes",
+        ),
+        (lambda d: NodeClassifier().fit(d, np.zeros(60, int)), "all labels are the same class"),
+        (lambda d: NodeRegressor().fit(d), "labels are those of classification; allowed for NodeRegressor: regression"),
+        (lambda d: NodeRegressor().fit(d, ["a"] * 60), "y is not all numbers; allowed"),
+        (lambda d: NodeClassifier().fit(3), "graph is a int; allowed: a name"),
+        (lambda d: NodeClassifier().fit((d.x, torch.tensor([[0], [99]])), d.y), "99"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(call, said, data):
+    with pytest.raises(ValueError, match=said) as raised:
+        call(data)
+    assert "\n" not in str(raised.value)
