@@ -23,7 +23,7 @@ from ..lattice.levels import CANDIDATES, CELL_DIMENSIONS, FLOOR, finest_level
 from ..lattice.narrow import narrow_step, used_levels
 from ..lattice.numba.blur import StencilRows, blur, blur_passes, direct_rows
 from ..lattice.numba.copies import Copies
-from ..lattice.numba.filter import GAP, NO_GAP, CloudGradients
+from ..lattice.numba.filter import GAP, NO_GAP, CloudGradients, self_products
 from ..lattice.numba.index import Corners, Level, Vertices, coarsen, index, lay_out, merge, planned_vertices
 from ..lattice.numba.keys import Keys
 from ..lattice.numba.locate import (
@@ -357,7 +357,7 @@ def multiscale_gradients(
             blurred = yield from _splat_and_blur((none, grads, cloud.first_query), located, levels, stencils, ranks)
         slope = slice_gradients(values, blurred, column, *located, rows, grads, cloud.first_query, into.rows)
         if cloud.to_itself:
-            products = _self_products(cloud, rows, grads, *summed)
+            products = self_products(rows, grads, *summed)
             self_term -= self_gradients(frame, tables, cloud.finest, *products, slope)
         _add_positions(cloud, slope, 0.5**cloud.finest * frame.matrix, into)
     yield from _add_sum(grads, fitted.constant, into.rows)
@@ -375,13 +375,6 @@ def _add_sum(rows: Array, factor: float, out: Array) -> Steps[None]:
 def _copy_sums(cloud: RankCloud, rows: Array, grads: Array) -> Steps[tuple[Array, Array]]:
     """Sums rows and gradients over copies."""
     return (yield from cloud.copies.sum(rows)), (yield from cloud.copies.sum(grads))
-
-
-def _self_products(cloud: RankCloud, rows: Array, grads: Array, row_sums: Array, grad_sums: Array) -> tuple[Array, Array]:
-    """As in :mod:`phgcn.lattice.numba.filter`: of a pair of copies, either point gets half of the derivative."""
-    if not cloud.copies.exist:
-        return rows, grads
-    return rows.dtype.type(0.5) * np.hstack([row_sums, rows]), np.hstack([grads, grad_sums])
 
 
 def _weights(cloud: RankCloud, scheme: MultiScale) -> tuple[MultiScaleWeights, Stencils, Array]:
