@@ -172,7 +172,7 @@ def _agree_on_level(cloud: RankCloud, box: Coordinates, mean: Array, scheme: Mul
     """Chooses the finest level as a single process does, from the counts of all ranks' points in cells."""
     if scheme.near_field is not None:
         return scheme.near_field
-    fitted, exact = multiscale_weights(scheme, cloud.dim), cloud.points.astype(np.float64)
+    fitted, nowhere = multiscale_weights(scheme, cloud.dim), np.empty((0, 0))
     pairs: dict[float, float] = {}
     candidates: dict[float, float] = {}
     axes = [(np.arange(cloud.dim), pairs, float(scheme.pairs))]
@@ -180,10 +180,10 @@ def _agree_on_level(cloud: RankCloud, box: Coordinates, mean: Array, scheme: Mul
         axes.append((np.sort(np.argsort(box.low - box.high, kind="stable")[:CELL_DIMENSIONS]), candidates, float(CANDIDATES)))
     for axis, estimates, enough in axes:
         for radius in fitted.radius[1:]:
-            grid = pair_grid(Coordinates(exact[:, axis], box.low[axis], box.high[axis]), mean[axis], radius, cloud.dim)
+            grid = pair_grid(Coordinates(nowhere, box.low[axis], box.high[axis]), mean[axis], radius, cloud.dim)
             sure = sure_pairs(grid, cloud.count, cloud.to_itself, enough)
             if sure is None:
-                sure = yield from _count_pairs(cloud, exact[:, axis], grid)
+                sure = yield from _count_pairs(cloud, cloud.points[:, axis].astype(np.float64), grid)
             estimates[radius] = sure
     return finest_level(
         scheme, fitted, pairs.__getitem__, candidates.__getitem__ if cloud.dim > CELL_DIMENSIONS else None
