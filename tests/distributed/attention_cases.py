@@ -22,6 +22,8 @@ class Case(NamedTuple):
             last one.
         dtype (str): The type.
         limit (int, optional): Up to how many pairs ``"auto"`` is exact.
+        copies (bool): Whether positions are whole numbers, so that many points have the same place.
+        far (float): How many times farther queries lie than keys.
     """
 
     method: str
@@ -34,6 +36,8 @@ class Case(NamedTuple):
     dtype: str = "float64"
     backend: str = "auto"
     limit: int | None = None
+    copies: bool = False
+    far: float = 1.0
 
 
 class Cloud(NamedTuple):
@@ -59,10 +63,11 @@ def make_cloud(case: Case) -> Cloud:
         drawn = (torch.rand(count, generator=generator) ** 2 * case.graphs).long().clamp(max=case.graphs - 1)
         return 5 * drawn if case.graphs > 1 else None
 
+    positions = case.spread * normal(case.keys, heads, dim)
     return Cloud(
-        case.spread * normal(case.keys, heads, dim),
+        positions.round() if case.copies else positions,
         normal(case.keys, heads, channels) + 3,
-        case.spread * normal(case.queries, heads, dim) if case.queries else None,
+        case.far * case.spread * normal(case.queries, heads, dim) if case.queries else None,
         ids(case.keys),
         ids(case.queries) if case.queries else None,
         normal(targets, heads, channels),

@@ -291,6 +291,19 @@ def test_pan_and_zoom_move_the_dots(one):
     assert shown.evaluate("explorer.sides[0].plot.ranges()[0].reduce((low, high) => high - low)") < 0.95 * width
 
 
+def test_while_a_large_picture_is_dragged_some_nodes_are_drawn(one):
+    read = """most => {
+      const { plot } = explorer.sides[0];
+      const drawn = [];
+      const { drawElements } = plot.dots.gl;
+      plot.dots.gl.drawElements = (kind, count, type, start) => drawn.push([count, start]);
+      plot.drawDots(most);
+      plot.dots.gl.drawElements = drawElements;
+      return drawn;
+    }"""
+    assert one.evaluate(read, 10) == [[10, 4 * (NODES - 10)]] and one.evaluate(read, 10**6) == [[NODES, 0]]
+
+
 def test_the_page_is_used_by_keyboard_alone(one):
     shown = one
     press = shown.page.keyboard.press

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..lattice.coefficients import MultiScaleWeights, multiscale_weights, separable_weights
-from ..lattice.levels import FLOOR, finest_level
+from ..lattice.levels import CANDIDATES, CELL_DIMENSIONS, finest_level
+from ..lattice.narrow import narrow_step, used_levels
 from ..lattice.numba.blur import StencilRows, blur, blur_passes, direct_rows
-from ..lattice.numba.filter import GAP, NO_GAP, CloudGradients
+from ..lattice.numba.filter import GAP, NO_GAP, CloudGradients, self_products
 from ..lattice.numba.index import Corners, Level, Vertices, coarsen, index, lay_out, merge, planned_vertices
 from ..lattice.numba.keys import Keys
 from ..lattice.numba.locate import (
@@ -33,12 +34,14 @@ from ..lattice.numba.locate import (
     self_gradients,
     self_weights,
 )
-from ..lattice.numba.near import cell_counts, pair_grid, pairs_in_cells, sure_pairs
+from ..lattice.numba.near import cell_counts, pair_grid, pairs_in_cells, sure_pairs, widest
 from ..lattice.numba.plan import CloudPlan
 from ..lattice.numba.slice import add_coarser, add_position_gradients, add_self_term, slice_gradients, slice_rows
 from ..lattice.numba.splat import splat, splat_coarser
 from ..lattice.scheme import MultiScale, Scheme, Separable
 from .collectives import Ranks
+from .copies import RankCopies, find_copies
+from .far import add_far, add_far_gradients
 from .lockstep import Array, Fill, Gather, Steps, Sum
 
 Stencils = list[tuple[StencilRows, Array]]
@@ -81,6 +84,8 @@ class RankCloud:
         self.points, self.to_itself, self.counts, self.plan = points, to_itself, counts, plan
         self.first_query = 0 if to_itself else key_count
         self.finest = 0
+        self.scheme: Scheme | None = None  # of a narrow cloud its own
+        self.copies: RankCopies | None = None
         self.is_one_point = False
         self.placed: list[Placed] = []
         self.frames: list[Frame] = []  # kept within the forward pass
@@ -89,13 +94,14 @@ class RankCloud:
     def dim(self) -> int:
         return int(self.points.shape[1])
 
-    def frame(self, number: int, spacing: float, hops: tuple[int, ...]) -> Frame:
+    def frame(self, number: int) -> Frame:
         """Lays one of the lattices over all ranks' points."""
         if self.frames:
             return self.frames[number]
-        mapped, matrix = _map(self.points, spacing, hops, number)
+        assert self.scheme is not None
+        mapped, matrix = _map(self.points, self.scheme, number)
         low, high = self.placed[number].extent
-        return lay_frame(mapped._replace(low=low, high=high), matrix, hops)
+        return lay_frame(mapped._replace(low=low, high=high), matrix, _spacing_and_hops(self.scheme, self.dim)[1])
 
     def levels(self, number: int, frame: Frame, hops: tuple[int, ...], gap: int) -> list[Level]:
         """Lays out the vertices of the finest level and of all coarser ones."""
@@ -110,13 +116,10 @@ class RankCloud:
 
 def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
     """Agrees on the extent, the finest level and the vertices of a cloud, and locates this rank's points."""
-    spacing, hops = _spacing_and_hops(scheme, cloud.dim)
-    numbers = range(scheme.lattices if isinstance(scheme, MultiScale) else 1)
-    mapped = [_map(cloud.points, spacing, hops, number) for number in numbers]
-    box = _box(cloud.points)
-    extents = np.stack([*box, *(edge for coordinates, _ in mapped for edge in (coordinates.low, coordinates.high))])
-    parts = yield Gather(extents, [len(extents)] * ranks.size)
-    all_extents = np.stack(parts)
+    cloud.scheme, box = scheme, _box(cloud.points)
+    mapped, edges = _map_all(cloud)
+    parts = yield Gather(np.concatenate([box, edges]), [len(box) + len(edges)] * ranks.size)
+    all_extents, all_edges = np.stack(parts), np.stack(parts)[:, len(box) :]
     low, high = all_extents[:, 0].min(axis=0), all_extents[:, 1].max(axis=0)
     cloud.is_one_point = cloud.to_itself and bool((low == high).all())
     if cloud.is_one_point:
@@ -124,9 +127,18 @@ def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
     if isinstance(scheme, MultiScale):
         total = cloud.counts[0] + (0 if cloud.to_itself else cloud.counts[1])
         mean = all_extents[:, 2].sum(axis=0) / total
-        cloud.finest = yield from _agree_on_level(cloud, (low, high), mean, scheme)
+        kappa = yield from _agree_on_level(cloud, (low, high), mean, scheme)
+        if kappa == 0:
+            kappa = -narrow_step(scheme, low, high)
+        cloud.scheme, cloud.finest = used_levels(scheme, cloud.dim, kappa)
+        if kappa < 0:
+            mapped, edges = _map_all(cloud)
+            all_edges = np.stack((yield Gather(edges, [len(edges)] * ranks.size)))
+        if cloud.to_itself:
+            cloud.copies = yield from find_copies(cloud.points)
+    hops = _spacing_and_hops(cloud.scheme, cloud.dim)[1]
     for number, (local, matrix) in enumerate(mapped):
-        extent = all_extents[:, 3 + 2 * number].min(axis=0), all_extents[:, 4 + 2 * number].max(axis=0)
+        extent = all_edges[:, 2 * number].min(axis=0), all_edges[:, 2 * number + 1].max(axis=0)
         frame = lay_frame(local._replace(low=extent[0], high=extent[1]), matrix, hops)
         cloud.frames.append(frame)
         yield from _place(cloud, frame, extent, number, ranks)
@@ -134,17 +146,33 @@ def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
 
 def _agree_on_level(cloud: RankCloud, box: tuple[Array, Array], mean: Array, scheme: MultiScale) -> Steps[int]:
     """Chooses the finest level as a single process does, from the counts of all ranks' points in cells."""
-    fitted, total = multiscale_weights(scheme, cloud.dim), sum(cloud.counts[:1] if cloud.to_itself else cloud.counts)
+    fitted, exact = multiscale_weights(scheme, cloud.dim), cloud.points.astype(np.float64)
+    if scheme.near_field is not None:
+        return scheme.near_field
+    points = Coordinates(exact, *box)
+    pairs = yield from _count_pairs(cloud, points, mean, fitted.radius[1:], scheme.pairs)
+    if cloud.dim <= CELL_DIMENSIONS:
+        return finest_level(scheme, fitted, pairs.__getitem__)
+    cells = widest(points)
+    mean = widest(Coordinates(mean[None], *box)).w[0]
+    candidates = yield from _count_pairs(cloud, cells, mean, fitted.radius[1:], CANDIDATES)
+    return finest_level(scheme, fitted, pairs.__getitem__, candidates.__getitem__)
+
+
+def _count_pairs(
+    cloud: RankCloud, points: Coordinates, mean: Array, radii: tuple[float, ...], enough: float
+) -> Steps[dict[float, float]]:
+    """Estimates how many pairs each radius has, from the cells of all ranks' points; ``points`` have the extent of all."""
+    total = sum(cloud.counts[:1] if cloud.to_itself else cloud.counts)
     estimates: dict[float, float] = {}
     counted: list[tuple[float, Array]] = []
-    nowhere = _nowhere(cloud.dim)
-    for radius in fitted.radius[1:] if scheme.near_field is None else ():
-        grid = pair_grid(nowhere._replace(low=box[0], high=box[1]), mean, radius)
-        sure = sure_pairs(grid, total, cloud.to_itself, scheme.pairs)
+    for radius in radii:
+        grid = pair_grid(points, mean, radius, cloud.dim)
+        sure = sure_pairs(grid, total, cloud.to_itself, enough)
         if sure is not None:
             estimates[radius] = sure
             continue
-        key, keys, queries = cell_counts(cloud.points.astype(np.float64), cloud.first_query, grid)
+        key, keys, queries = cell_counts(points.w, cloud.first_query, grid)
         if not cloud.to_itself and cloud.first_query == 0:  # no keys on this rank: all its points are queries
             keys, queries = queries, keys
         counted.append((radius, np.stack([key.view(np.float64), keys, queries], axis=1)))
@@ -153,7 +181,7 @@ def _agree_on_level(cloud: RankCloud, box: tuple[Array, Array], mean: Array, sch
         _, cell = np.unique(rows[:, 0].copy().view(np.uint64), return_inverse=True)
         of_keys, of_queries = (np.bincount(cell, rows[:, column]) for column in (1, 2))
         estimates[radius] = pairs_in_cells(of_keys, of_queries, cloud.to_itself)
-    return finest_level(scheme, fitted, estimates.__getitem__)
+    return estimates
 
 
 def _place(cloud: RankCloud, frame: Frame, extent: tuple[Array, Array], number: int, ranks: Ranks) -> Steps[None]:
@@ -191,9 +219,19 @@ def _spacing_and_hops(scheme: Scheme, dim: int) -> tuple[float, tuple[int, ...]]
     return spacing, (len(weights) - 1,)
 
 
-def _map(points: Array, spacing: float, hops: tuple[int, ...], number: int) -> tuple[Coordinates, Array]:
+def _map_all(cloud: RankCloud) -> tuple[list[tuple[Coordinates, Array]], Array]:
+    """Maps the points of this rank to all lattices; returns the lowest and the highest coordinates in each, too."""
+    scheme = cloud.scheme
+    assert scheme is not None
+    numbers = range(scheme.lattices if isinstance(scheme, MultiScale) else 1)
+    mapped = [_map(cloud.points, scheme, number) for number in numbers]
+    return mapped, np.stack([edge for coordinates, _ in mapped for edge in (coordinates.low, coordinates.high)])
+
+
+def _map(points: Array, scheme: Scheme, number: int) -> tuple[Coordinates, Array]:
     """Maps points to Kuhn coordinates; returns the matrix too.  Without points the extent is that of none."""
-    matrix, shift = kuhn_map(points.shape[1], spacing, hops, number)
+    origin_level = scheme.origin_level if isinstance(scheme, MultiScale) else 0
+    matrix, shift = kuhn_map(points.shape[1], *_spacing_and_hops(scheme, points.shape[1]), number, origin_level)
     return (map_points(points, matrix, shift) if len(points) > 0 else _nowhere(points.shape[1])), matrix
 
 
@@ -213,16 +251,15 @@ def _nowhere(dim: int) -> Coordinates:
 
 def filter_cloud(cloud: RankCloud, rows: Array, out: Array, scheme: Scheme, ranks: Ranks) -> Steps[None]:
     """Filters the rows of a cloud's keys; adds to ``out``, (M, W), all but the near field."""
-    if not cloud.to_itself:  # the lower bound of the denominator, times the mean of all keys' values
-        total = yield Sum(rows.sum(axis=0, dtype=np.float64))
-        out += (FLOOR / cloud.counts[0] * total).astype(rows.dtype)
+    if not cloud.to_itself:
+        yield from add_far(cloud, rows, out, ranks)
     yield from lay_lattices(cloud, scheme, ranks)
     if cloud.is_one_point:
         out += yield Sum(rows.sum(axis=0, dtype=np.float64))
     elif isinstance(scheme, Separable):
         yield from separable(cloud, rows, out, scheme)
     else:
-        yield from multiscale(cloud, rows, out, scheme, ranks)
+        yield from multiscale(cloud, rows, out, ranks)
 
 
 def filter_cloud_gradients(
@@ -230,40 +267,42 @@ def filter_cloud_gradients(
 ) -> Steps[None]:
     """Adds the gradients of :func:`filter_cloud`; the cloud is laid out by it."""
     if not cloud.to_itself:
-        total = yield Sum(grads.sum(axis=0, dtype=np.float64))
-        into.rows[:] += (FLOOR / cloud.counts[0] * total).astype(rows.dtype)
+        yield from add_far_gradients(cloud, rows, grads, into, ranks)
     if cloud.is_one_point:
         into.rows[:] += yield Sum(grads.sum(axis=0, dtype=np.float64))
     elif isinstance(scheme, Separable):
         yield from separable_gradients(cloud, rows, grads, into, scheme)
     else:
-        yield from multiscale_gradients(cloud, rows, grads, into, scheme, ranks)
+        yield from multiscale_gradients(cloud, rows, grads, into, ranks)
 
 
-def multiscale(cloud: RankCloud, rows: Array, out: Array, scheme: MultiScale, ranks: Ranks) -> Steps[None]:
+def multiscale(cloud: RankCloud, rows: Array, out: Array, ranks: Ranks) -> Steps[None]:
     """As :func:`phgcn.lattice.numba.filter.multiscale`: nested lattices and the exact self term."""
-    fitted, stencils, tables = _weights(cloud, scheme)
+    scheme, fitted, stencils, tables = _weights(cloud)
     self_term = np.full(len(cloud.points), fitted.self_target(cloud.finest))
     for number, placed in enumerate(cloud.placed):
-        frame = cloud.frame(number, scheme.spacing, scheme.hops)
+        frame = cloud.frame(number)
         levels = cloud.levels(number, frame, scheme.hops, GAP)
         located = placed.simplices, placed.corners, levels[0]
         table = yield from blur_levels((yield Sum(splat(rows, rows[:0, :0], 0, *located))), levels, stencils, ranks)
         slice_rows(table, *located, cloud.first_query, out)
         if cloud.to_itself:
             self_term -= self_weights(frame, tables, cloud.finest)
-    if cloud.to_itself:
-        add_self_term(self_term, rows, out)
+    if fitted.constant > 0:
+        out += (fitted.constant * (yield Sum(rows.sum(axis=0, dtype=np.float64)))).astype(rows.dtype)
+    if cloud.copies is not None:
+        add_self_term(self_term, (yield from cloud.copies.sum(rows)), out)
 
 
-def multiscale_gradients(
-    cloud: RankCloud, rows: Array, grads: Array, into: CloudGradients, scheme: MultiScale, ranks: Ranks
-) -> Steps[None]:
+def multiscale_gradients(cloud: RankCloud, rows: Array, grads: Array, into: CloudGradients, ranks: Ranks) -> Steps[None]:
     """Adds the gradients of :func:`multiscale`."""
-    fitted, stencils, tables = _weights(cloud, scheme)
+    scheme, fitted, stencils, tables = _weights(cloud)
+    copies_rows, copies_grads = rows, grads
+    if cloud.copies is not None:
+        copies_rows, copies_grads = (yield from cloud.copies.sum(rows)), (yield from cloud.copies.sum(grads))
     self_term = np.full(len(cloud.points), fitted.self_target(cloud.finest))
     for number, placed in enumerate(cloud.placed):
-        frame = cloud.frame(number, scheme.spacing, scheme.hops)
+        frame = cloud.frame(number)
         levels = cloud.levels(number, frame, scheme.hops, GAP)
         located = placed.simplices, placed.corners, levels[0]
         # Rows and gradients go one after the other, not side by side as on one process: half the memory for tables.
@@ -272,20 +311,25 @@ def multiscale_gradients(
         blurred = yield from blur_levels((yield Sum(splatted)), levels, stencils, ranks)
         slope = slice_gradients(values, blurred, 0, *located, rows, grads, cloud.first_query, into.rows)
         if cloud.to_itself:
-            self_term -= self_gradients(frame, tables, cloud.finest, rows, grads, slope)
+            products = self_products(rows, grads, copies_rows, copies_grads)
+            self_term -= self_gradients(frame, tables, cloud.finest, *products, slope)
         _add_positions(cloud, slope, 0.5**cloud.finest * frame.matrix, into)
+    if fitted.constant > 0:
+        into.rows[:] += (fitted.constant * (yield Sum(grads.sum(axis=0, dtype=np.float64)))).astype(rows.dtype)
     if cloud.to_itself:
-        add_self_term(self_term, grads, into.rows)
+        add_self_term(self_term, copies_grads, into.rows)
 
 
-def _weights(cloud: RankCloud, scheme: MultiScale) -> tuple[MultiScaleWeights, Stencils, Array]:
-    """Returns the fitted weights; stencils of the levels used with their weights; and those of the self term."""
+def _weights(cloud: RankCloud) -> tuple[MultiScale, MultiScaleWeights, Stencils, Array]:
+    """Returns the scheme; its weights; stencils of the levels used with their weights; and those of the self term."""
+    scheme = cloud.scheme
+    assert isinstance(scheme, MultiScale)
     fitted, levels = multiscale_weights(scheme, cloud.dim), slice(cloud.finest, None)
     stencils = [
         (direct_rows(cloud.dim, hops), weights / scheme.lattices)
         for hops, weights in zip(scheme.hops[levels], fitted.weights[levels], strict=True)
     ]
-    return fitted, stencils, fitted.simplex_tables(cloud.dim) / scheme.lattices
+    return scheme, fitted, stencils, fitted.simplex_tables(cloud.dim) / scheme.lattices
 
 
 def blur_levels(table: Array, levels: list[Level], stencils: Stencils, ranks: Ranks) -> Steps[Array]:
@@ -323,9 +367,8 @@ def _add_positions(cloud: RankCloud, slope: Array, matrix: Array, into: CloudGra
 
 def separable(cloud: RankCloud, rows: Array, out: Array, scheme: Separable) -> Steps[None]:
     """As :func:`phgcn.lattice.numba.filter.separable`."""
-    spacing, weights, scale = separable_weights(scheme, cloud.dim)
-    frame = cloud.frame(0, spacing, (len(weights) - 1,))
-    (level,) = cloud.levels(0, frame, (len(weights) - 1,), NO_GAP)
+    _, weights, scale = separable_weights(scheme, cloud.dim)
+    (level,) = cloud.levels(0, cloud.frame(0), (len(weights) - 1,), NO_GAP)
     located = cloud.placed[0].simplices, cloud.placed[0].corners, level
     summed = yield Sum(splat(rows, rows[:0, :0], 0, *located))
     slice_rows(blur_passes(summed, level, weights, scale, 1), *located, cloud.first_query, out)
@@ -333,9 +376,8 @@ def separable(cloud: RankCloud, rows: Array, out: Array, scheme: Separable) -> S
 
 def separable_gradients(cloud: RankCloud, rows: Array, grads: Array, into: CloudGradients, scheme: Separable) -> Steps[None]:
     """As :func:`phgcn.lattice.numba.filter.separable_gradients`."""
-    spacing, weights, scale = separable_weights(scheme, cloud.dim)
-    frame = cloud.frame(0, spacing, (len(weights) - 1,))
-    (level,) = cloud.levels(0, frame, (len(weights) - 1,), NO_GAP)
+    _, weights, scale = separable_weights(scheme, cloud.dim)
+    (level,) = cloud.levels(0, cloud.frame(0), (len(weights) - 1,), NO_GAP)
     located = cloud.placed[0].simplices, cloud.placed[0].corners, level
     of_rows, of_grads = splat(rows, rows[:0, :0], 0, *located), splat(rows[:0, :0], grads, cloud.first_query, *located)
     summed = yield Sum(np.stack([of_rows, of_grads]))
@@ -343,4 +385,4 @@ def separable_gradients(cloud: RankCloud, rows: Array, grads: Array, into: Cloud
         blur_passes(*some) for some in ((summed[0], level, weights, scale, 1), (summed[1], level, weights, scale, -1))
     )
     slope = slice_gradients(values, blurred, 0, *located, rows, grads, cloud.first_query, into.rows)
-    _add_positions(cloud, slope, frame.matrix, into)
+    _add_positions(cloud, slope, cloud.frame(0).matrix, into)

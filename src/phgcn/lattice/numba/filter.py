@@ -270,7 +270,7 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
         table = blur_levels(splat(rows, grads, cloud.first_query, *located), lattice.levels, *stencils)
         slope = slice_gradients(table, table, rows.shape[1], *located, rows, grads, cloud.first_query, into.rows)
         if cloud.attends_to_itself:
-            products = _self_products(cloud, rows, grads)
+            products = self_products(rows, grads, cloud.copies.sum(rows), cloud.copies.sum(grads))
             self_term -= self_gradients(lattice.frame, _self_tables(scheme, cloud), finest, *products, slope)
         _add_positions(cloud, slope, 0.5**finest * lattice.frame.matrix, into)
     _add_sum(grads, fitted.constant, into.rows)
@@ -285,13 +285,14 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
             near_field(near.swapped(), grads, into.rows, (rows,), (grads,), into.keys)
 
 
-def _self_products(cloud: Cloud, rows: np.ndarray, grads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def self_products(
+    rows: np.ndarray, grads: np.ndarray, copies_rows: np.ndarray, copies_grads: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns rows and gradients whose products the derivative of the self term is multiplied by: of a pair of copies, either
-    point gets half."""
-    if not cloud.copies.exist:
+    point gets half.  What copies sum to is the rows themselves where there are none."""
+    if copies_rows is rows:
         return rows, grads
-    half = rows.dtype.type(0.5)
-    return half * np.hstack([cloud.copies.sum(rows), rows]), np.hstack([grads, cloud.copies.sum(grads)])
+    return rows.dtype.type(0.5) * np.hstack([copies_rows, rows]), np.hstack([grads, copies_grads])
 
 
 def _finest_level(cloud: Cloud, scheme: MultiScale) -> int:
