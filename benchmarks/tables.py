@@ -143,8 +143,7 @@ def hostile_table(after: dict, before: dict) -> list[str]:
         "",
         *table(["D", "exact", *heads], far),
         "",
-        f"Time per doubling of the points, largest, and the time of {after['growth']['rows'][0]['sizes'][-1]:,} points, on a "
-        "machine that was busy:",
+        f"Time per doubling of the points, largest, and CPU seconds of {after['growth']['rows'][0]['sizes'][-1]:,} points:",
         "",
         *table(["cloud", "before", "now"], growth),
     ]

@@ -230,6 +230,8 @@ def test_edge_values_survive_a_file_of_arrays(tmp_path):
         (["1", "2", "1"], "classification", "labels are whole numbers"),
         (["1.0", "2.0", "1.0"], "classification", "labels are whole numbers"),
         (["0.5", "1.25", "", "7"], "regression", "labels are numbers with decimals"),
+        (["0.5", "1", "2", "3"], "regression", "labels are numbers with decimals"),
+        (["v1.5", "v2", "1.5"], "classification", "labels are names"),
         ([str(1000 + 3 * number) for number in range(60)], "regression", "labels are 60 different whole numbers"),
         (["a;b", "b", ";", ""], "multilabel", "labels like 'a;b' are several of one node"),
         (["x|y", "z"], "multilabel", "labels like 'x|y' are several of one node"),

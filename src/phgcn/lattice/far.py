@@ -5,7 +5,7 @@ from far, keys look alike: with the ball of centre :math:`c` and radius :math:`R
 distance :math:`d` from :math:`c` gets of every key, besides what the lattice gives,
 
 .. math::
-    \epsilon(d) = e^{-d} \big( e^{g} - 1 \big), \qquad g = \min(\max(d - R - b, 0), 5), \qquad b = \max(2, R)
+    \epsilon(d) = e^{-d} \big( e^{g} - 1 \big), \qquad g = \min(\max(d - R - b, 0), 9), \qquad b = \max(2, R)
 
 It begins at a distance of :math:`b` from the ball, and soon outweighs the lattice: the output goes smoothly to the mean of the
 values.  For keys that are spread widely it begins where no lattice reaches, and changes nothing.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-BEGIN, MOST = 2.0, 5.0
+BEGIN, MOST = 2.0, 9.0
 """Distance from the ball where the weight begins, at least, and the largest :math:`g`, in units of 1/λ."""
 
 
