@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import distributed_tables
 import explore_tables
 import geom_tables
 import gpu_tables
@@ -32,6 +33,7 @@ BENCH, RESULTS = "benchmarks/results", "docs/results"
 README, LATTICE, PERFORMANCE = "README.md", "docs/lattice.md", "docs/performance.md"
 CPU_NOTES, GPU_NOTES, HISTORY = (f"docs/engineering/{name}.md" for name in ("cpu", "gpu", "history"))
 BEFORE_AFTER = "docs/engineering/before-after.md"
+DISTRIBUTED = "docs/distributed.md"
 RIVALS, WHEN = "docs/benchmark.md", "docs/when-to-use.md"
 
 
@@ -104,6 +106,9 @@ TABLES = {
     "gpu-exact": Table(GPU_NOTES, _of(BENCH, "gpu_exact"), gpu_tables.exact),
     "gpu-crossing-all": Table(GPU_NOTES, _of(BENCH, "gpu_crossing"), gpu_tables.crossing),
     "gpu-launches": Table(HISTORY, _of(BENCH, "gpu_launches"), gpu_tables.launches),
+    # Over processes
+    "distributed-speed": Table(DISTRIBUTED, _of(BENCH, "distributed"), distributed_tables.speed),
+    "distributed-model": Table(DISTRIBUTED, _of(BENCH, "distributed", "gpu_large", "gpu_stages"), distributed_tables.model),
     # Training and files
     "training-loop": Table("docs/commands.md", _of(BENCH, "training"), tables.training_loop),
     "sparse-features": Table("docs/data.md", _of(BENCH, "sparse_features"), tables.sparse_features),

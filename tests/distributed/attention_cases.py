@@ -22,8 +22,9 @@ class Case(NamedTuple):
             last one.
         dtype (str): The type.
         limit (int, optional): Up to how many pairs ``"auto"`` is exact.
-        copies (bool): Whether positions are whole numbers, so that many points have the same place.
-        far (float): How many times farther queries lie than keys.
+        dim (int): The dimension.
+        copies (bool): Whether many points lie in the same places.
+        away (float): How far queries are from the keys.
     """
 
     method: str
@@ -36,8 +37,9 @@ class Case(NamedTuple):
     dtype: str = "float64"
     backend: str = "auto"
     limit: int | None = None
+    dim: int = 3
     copies: bool = False
-    far: float = 1.0
+    away: float = 0.0
 
 
 class Cloud(NamedTuple):
@@ -52,7 +54,7 @@ class Cloud(NamedTuple):
 
 def make_cloud(case: Case) -> Cloud:
     generator = torch.Generator().manual_seed(7)
-    dtype, heads, dim, channels = getattr(torch, case.dtype), case.heads, 3, 4
+    dtype, heads, dim, channels = getattr(torch, case.dtype), case.heads, case.dim, 4
     targets = case.queries or case.keys
 
     def normal(*shape: int) -> Tensor:
@@ -64,10 +66,12 @@ def make_cloud(case: Case) -> Cloud:
         return 5 * drawn if case.graphs > 1 else None
 
     positions = case.spread * normal(case.keys, heads, dim)
+    if case.copies:
+        positions[::2] = positions[torch.randint(0, 9, (len(positions[::2]),), generator=generator)]
     return Cloud(
-        positions.round() if case.copies else positions,
+        positions,
         normal(case.keys, heads, channels) + 3,
-        case.far * case.spread * normal(case.queries, heads, dim) if case.queries else None,
+        case.spread * normal(case.queries, heads, dim) + case.away if case.queries else None,
         ids(case.keys),
         ids(case.queries) if case.queries else None,
         normal(targets, heads, channels),

@@ -7,7 +7,7 @@ import torch
 from small_graphs import small_graph
 
 from phgcn.train import Plan, Settings, TrainingError
-from phgcn.train.run import prepare, seeded, start
+from phgcn.train.prepare import prepare, seeded, start
 
 SETTINGS = Settings(hidden_channels=4, heads=2, epochs=12, learning_rate=0.02)
 PLAN = Plan("small", model="phgcn", splits=1, settings=SETTINGS)
@@ -168,6 +168,15 @@ def test_a_recorded_recipe_is_the_same_as_one_that_is_not(monkeypatch, tmp_path)
     assert not eager.recorded and curves(recorded) == curves(eager) == curves(second)
     for name, value in recorded.state.best_weights.items():
         assert torch.equal(value, eager.state.best_weights[name]) and torch.equal(value, second.state.best_weights[name])
+
+
+def test_epochs_with_weights_of_edges_are_not_recorded(monkeypatch):
+    task = prepare(PLAN, small_graph())[0]
+    monkeypatch.setattr("phgcn.train.loop.record", lambda work, device: work)  # as on a GPU
+    monkeypatch.setattr("phgcn.nn.PHGCN.recordable", lambda self, x: True)
+    assert trained(PLAN, task, epochs=3).recorded
+    weighted = replace(task, edge_values={"edge_weight": torch.ones(task.edge_index.size(1))})
+    assert not trained(PLAN, weighted, epochs=3).recorded
 
 
 @on_gpu
