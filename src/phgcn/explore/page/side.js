@@ -128,6 +128,7 @@ class SideView {
     await this.reproject();
     this.refocus(false);
     this.summarise();
+    this.root.dataset.shown = `${view.name}, head ${this.head()}`; // for those who wait for it
   }
 
   /** Unpacks the attention to neighbours of a head, where it is stored. @returns {Promise<EdgeWeights | null>} */
