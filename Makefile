@@ -11,10 +11,14 @@ endif
 # Threads that wait by spinning are slow beside other programs.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-slow lint bench tables fit figures clean
+.PHONY: demo docs test test-slow test-all lint bench tables fit figures gallery surface clean
 
 demo: $(VENV)/.ready-demo
 	$(BIN)/phgcn reproduce motif --quick --out demo
+
+docs: $(VENV)/.ready-docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build
+	@echo open docs/_build/index.html
 
 test: $(VENV)/.ready-test lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
