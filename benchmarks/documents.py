@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import explore_tables
 import geom_tables
 import gpu_tables
 import result_tables
@@ -106,6 +107,8 @@ TABLES = {
     "training-loop": Table("docs/commands.md", _of(BENCH, "training"), tables.training_loop),
     "sparse-features": Table("docs/data.md", _of(BENCH, "sparse_features"), tables.sparse_features),
     "graph-files": Table("docs/data.md", _of(BENCH, "graph_files"), tables.graph_files),
+    "explorer-marks": Table("docs/explorer.md", _of(BENCH, "explore"), explore_tables.marks),
+    "explorer-libraries": Table("docs/explorer.md", _of(BENCH, "explore"), explore_tables.libraries),
     # The paper's experiments
     "graphs": Table(
         README,

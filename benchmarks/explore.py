@@ -61,7 +61,7 @@ def measure_page(path: Path, picture: Path | None = None) -> dict[str, Any]:
         frames = page.evaluate(PAN, FRAMES)
         clicks = [click for node in range(CLICKS) if (click := click_node(page, node * 97 + 11)) is not None]
         if picture:
-            page.screenshot(path=str(picture))
+            photograph(page, picture)
     return {
         "picture_ms": times["picture"],
         "axes_ms": times["axes"],
@@ -71,6 +71,17 @@ def measure_page(path: Path, picture: Path | None = None) -> dict[str, Any]:
         "frame_ms": statistics.median(frames),
         "load": common.provenance()["load"],
     }
+
+
+def photograph(page: Any, path: Path) -> None:
+    """Writes a picture of the last layer with a node in focus, for docs/explorer.md."""
+    page.set_viewport_size({"width": 1200, "height": 800})
+    page.locator("select.view").first.select_option("layer 1")
+    page.wait_for_timeout(3000)
+    click_node(page, 11)
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(300)
+    page.screenshot(path=str(path))
 
 
 def click_node(page: Any, node: int) -> float | None:

@@ -21,6 +21,9 @@ from phgcn.explore.page import SCRIPTS, library_text
 POINTS, FRAMES = 100_000, 15
 CHROMIUM = which("chromium") or which("chromium-browser") or which("google-chrome")
 
+EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+"""Allows the style element without text, to which a script can add rules."""
+
 CLOUD = f"""
 let draws = 0; // calls that draw with WebGL
 const count = (object, name) => {{
@@ -139,6 +142,7 @@ def measure(folder: Path) -> dict[str, Any]:
         rows.append({
             "name": name, "bytes": len(library.encode()), "packed_bytes": packed, "points": POINTS,
             "webgl_without_eval": strict.get("draws", 0) > 0, "webgl_with_eval": loose.get("draws", 0) > 0, **times,
+            "blocked_styles": strict["blocked_styles"],
             "frame_ms": statistics.median(loose["frames"]) if "frames" in loose else None,
         })  # fmt: skip
         print(rows[-1], flush=True)
@@ -146,17 +150,22 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def draw(path: Path, library: str, script: str, may_eval: bool) -> dict[str, Any]:
-    """Draws and pans under a policy with or without leave to make code of text; returns times, or the error."""
+    """Draws and pans under a policy with leave to make code of text and styles in the page, or without; returns times, or the
+    error, and how many styles were blocked."""
     digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (library, script))
     scripts = [*(f"'sha256-{digest}'" for digest in digests), *(["'unsafe-eval'"] if may_eval else [])]
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {' '.join(scripts)}"
+    styles = "'unsafe-inline'" if may_eval else EMPTY_STYLE
+    policy = f"default-src 'none'; style-src {styles}; img-src data: blob:; script-src {' '.join(scripts)}"
     head = f'<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
     path.write_text(f'{head}<body><div id="plot"></div><script>{library}</script><script>{script}</script>', encoding="utf-8")
     errors: list[str] = []
+    blocked: list[str] = []
     with started() as browser:
         page = browser.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)[:200]))
+        page.on("console", lambda message: blocked.append(message.text) if "inline style violates" in message.text else None)
         page.goto(path.as_uri())
         page.wait_for_selector("body[data-result]", state="attached", timeout=120_000)
         result: dict[str, Any] = json.loads(page.get_attribute("body", "data-result"))
+    result["blocked_styles"] = len(blocked)
     return {**result, "error": errors[0]} if errors and "error" not in result else result

@@ -17,7 +17,7 @@ for name, layer in {"GlobalAttention": GlobalAttention(16, 4, heads=4), "GlobalB
     for p in layer.parameters():
         torch.nn.init.normal_(p)  # the gate starts at 0, where attention would not show
     memory = GlobalMemory(nodes, 4, heads=4)
-    whole, out = layer(data), torch.zeros(nodes, 16)
+    whole, out = layer(data).detach(), torch.zeros(nodes, 16)
     for _ in range(2):  # once to fill the memory, then to read it
         for part in loader:
             out[part.n_id] = layer(part, memory=memory).detach()
@@ -29,7 +29,7 @@ model = GlobalGNN(16, 32, 3, global_layers=2)
 model.remember(nodes)  # a memory for each of its blocks
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 losses = []
-for _ in range(30):
+for _ in range(12):
     for part in loader:
         optimizer.zero_grad()
         loss = F.cross_entropy(model(part), part.y)

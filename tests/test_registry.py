@@ -102,3 +102,10 @@ def test_the_classes_by_name_are_those_of_the_registry(toy):
     register(ModelEntry("plain", "Plain", Toy, ("dropout",)))
     assert nn.MODELS["plain"] is Toy and nn.MODELS["phgcn"] is nn.PHGCN
     assert list(nn.MODELS) == [name for name in model_names() if not find_model(name).fixed]
+
+
+@pytest.mark.parametrize("local", ["gcn", "sgc", "sage", "gat", "gin", "eda", "none"])
+def test_global_gnn_reads_the_features_of_edges_that_its_local_layer_reads(local):
+    takes = find_model("global-gnn").edge_values_of({"local": local})
+    model = nn.MODELS["global-gnn"](5, 8, 2, local=local, **({"edge_dim": 3} if "edge_attr" in takes else {}))
+    assert model.takes == takes

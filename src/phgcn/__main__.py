@@ -1,4 +1,4 @@
-r"""``python -m phgcn`` is the command ``phgcn``."""
+r"""``python -m phgcn``: the command ``phgcn``, which ``torchrun`` starts so."""
 
 from phgcn.cli import main
 

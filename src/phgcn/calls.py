@@ -93,9 +93,14 @@ def run_call(call: AttentionCall, normalise: bool, with_mass: bool) -> tuple[Ten
             sums = [Sums(out, norm)]
             if by_size:
                 sums.append(exact.attend(points, normalise, inputs.backend, at_most=limit))
+    return user_sums(sums, call, inputs, with_mass)
+
+
+def user_sums(sums: list[Sums], call: AttentionCall, inputs: OpInputs, with_mass: bool) -> tuple[Tensor, Tensor | None]:
+    """Adds up what the ops returned; returns output and mass in the types and shapes of the user's."""
     out = sums[0].out if len(sums) == 1 else sums[0].out + sums[1].out
-    mass = user_output(_log_mass(sums), positions.dtype, inputs.with_heads) if with_mass else None
-    return user_output(out, values.dtype, inputs.with_heads), mass
+    mass = user_output(_log_mass(sums), call.positions.dtype, inputs.with_heads) if with_mass else None
+    return user_output(out, call.values.dtype, inputs.with_heads), mass
 
 
 def _is_exporting() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -27,6 +27,9 @@ from .structural import ops as structural
 from .structural.graph import Graph
 from .structural.reference import attention_weights
 from .tolerance import Tolerance, choose_within
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = [
     "EXACT_PAIRS",
@@ -56,6 +59,7 @@ def global_attention(
     method: Method = "auto",
     backend: Backend = "auto",
     tolerance: float | Tolerance | None = None,
+    group: ProcessGroup | None = None,
     return_mass: Literal[False] = False,
 ) -> Tensor: ...
 
@@ -72,6 +76,7 @@ def global_attention(
     method: Method = "auto",
     backend: Backend = "auto",
     tolerance: float | Tolerance | None = None,
+    group: ProcessGroup | None = None,
     return_mass: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 
@@ -87,6 +92,7 @@ def global_attention(
     method: Method = "auto",
     backend: Backend = "auto",
     tolerance: float | Tolerance | None = None,
+    group: ProcessGroup | None = None,
     return_mass: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     r"""Softmax attention of every point to every other of its graph, by Euclidean distance.
@@ -113,6 +119,9 @@ def global_attention(
         tolerance (float or Tolerance, optional): With ``method="auto"``, takes the cheapest method whose error on these points,
             measured by :func:`attention_error`, is at most this; exact where no other is. A number is measured against in
             every call, a :class:`phgcn.tolerance.Tolerance` when the cloud has changed. (default: :obj:`None`)
+        group (ProcessGroup, optional): Processes of :mod:`torch.distributed` that share the points out among them, in any
+            numbers: a point attends to all points of its graph on all of them.  Every process of the group must make the call;
+            see ``docs/distributed.md``. (default: :obj:`None`, this process alone)
         return_mass (bool, optional): If :obj:`True`, also returns the *mass*, the log of the denominator,
             :math:`m_i = \log \sum_j \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)`: how many points are close to
             a query. It comes from the same pass and has a gradient. (default: :obj:`False`)
@@ -134,6 +143,11 @@ def global_attention(
     call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)
     for calls in _observers:
         calls.append(call)
+    if group is not None:
+        from .distributed.attention import attend_over_ranks
+
+        out, mass = attend_over_ranks(call, tolerance, return_mass, group)
+        return out if mass is None else (out, mass)
     if tolerance is not None:
         call = choose_within(call, tolerance)
     out, mass = run_call(call, True, return_mass)

@@ -46,6 +46,8 @@ class ModelEntry:
             of other models does not. (default: none)
         edge_values (tuple of str or callable, optional): Which of ``"edge_attr"`` and ``"edge_weight"`` its forward pass takes,
             or a function of the settings that tells; with ``edge_attr`` the class takes ``edge_dim``. (default: none)
+        over_ranks (bool, optional): Whether the class takes a :class:`phgcn.distributed.PartEdges` in place of ``edge_index``,
+            so that several processes can train it on one graph. (default: :obj:`False`)
         takes_num_nodes (bool, optional): Whether the class takes ``num_nodes``, as a model of one graph alone does.
             (default: :obj:`False`)
     """
@@ -58,6 +60,7 @@ class ModelEntry:
     prepare_edges: str | PrepareEdges | None = None
     edge_settings: tuple[str, ...] = ()
     training_settings: tuple[str, ...] = ()
+    over_ranks: bool = False
     takes_num_nodes: bool = False
     edge_values: tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]] = ()
 
@@ -132,7 +135,7 @@ _GLOBAL_GNN = (
 
 
 _BOTH = ("edge_attr", "edge_weight")
-_OF_LOCAL = {"gcn": ("edge_weight",), "gat": ("edge_attr",), "eda": _BOTH}
+_OF_LOCAL = {"gcn": ("edge_weight",), "sgc": ("edge_weight",), "gat": ("edge_attr",), "eda": _BOTH}
 
 
 def _values_of_local(settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -147,9 +150,9 @@ def _own_channel(entry: ModelEntry) -> ModelEntry:
     return replace(entry, name=name, title=title, settings=without, fixed={"residual": True})
 
 
-_PHGCN = ModelEntry("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL), edge_values=_BOTH)
-_EDA = ModelEntry("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA, edge_values=_BOTH)
-_GCN = ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual"), edge_values=("edge_weight",))
+_PHGCN = ModelEntry("phgcn", "PH-GCN", "phgcn.nn.models:PHGCN", (*_GAT_EDA, *_GLOBAL), edge_values=_BOTH, over_ranks=True)
+_EDA = ModelEntry("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA, edge_values=_BOTH, over_ranks=True)
+_GCN = ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual"), edge_values=("edge_weight",), over_ranks=True)
 
 
 for _entry in (
@@ -158,14 +161,15 @@ for _entry in (
     _EDA,
     _own_channel(_EDA),
     ModelEntry(
-        "gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout"), edge_values=("edge_attr",)
+        "gat", "GAT", "phgcn.nn.models:GAT", (*_STACK, "residual", "attention_dropout"), edge_values=("edge_attr",),
+        over_ranks=True,
     ),
     _GCN,
     _own_channel(_GCN),
-    ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK),
+    ModelEntry("mlp", "MLP", "phgcn.nn.models:MLP", _STACK, over_ranks=True),
     ModelEntry(
         "global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN, training_settings=("local_epochs",),
-        edge_values=_values_of_local,
+        edge_values=_values_of_local, over_ranks=True,
     ),
 ):  # fmt: skip
     register(_entry)

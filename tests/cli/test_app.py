@@ -14,7 +14,20 @@ from small_graphs import small_graph, write_tables
 from phgcn.cli import app
 from phgcn.data import save_graph
 
-COMMANDS = ("train", "evaluate", "predict", "tune", "plot", "export", "compare", "embed", "graphs", "doctor", "reproduce")
+COMMANDS = (
+    "train",
+    "evaluate",
+    "predict",
+    "tune",
+    "plot",
+    "explore",
+    "export",
+    "compare",
+    "embed",
+    "graphs",
+    "doctor",
+    "reproduce",
+)
 EXPERIMENTS = ("table", "motif", "scaling", "embeddings", "benchmark", "when")
 QUICK = ("--splits", "1", "--set", "epochs=2", "--set", "heads=2")
 

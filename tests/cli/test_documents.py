@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import shlex
@@ -25,15 +26,20 @@ def blocks(document):
 @pytest.mark.parametrize(
     ("document", "least"),
     [
-        ("tutorial.md", 8),
         ("own-graphs.md", 10),
+        pytest.param("explorer.md", 5, marks=pytest.mark.skipif(not NAMED, reason="PHGCN_DATA holds no texas and cornell")),
         pytest.param("commands.md", 10, marks=pytest.mark.skipif(not NAMED, reason="PHGCN_DATA holds no texas and cornell")),
     ],
 )
 def test_every_command_of_a_document_runs(document, least, tmp_path, monkeypatch, capsys):
-    for package in ("optuna", "matplotlib"):
-        pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
+    assert run_document(document, capsys) >= least
+
+
+def run_document(document, capsys):
+    """Runs the blocks of a document one after the other, in the current folder; returns the number of commands."""
+    for package in ("optuna", "matplotlib", "plotly"):
+        pytest.importorskip(package)
     ran = 0
     for language, text in blocks(document):
         if language == "python":
@@ -45,16 +51,29 @@ def test_every_command_of_a_document_runs(document, least, tmp_path, monkeypatch
             assert words[0] == "phgcn"
             assert app.run(words[1:]) == 0, f"{line}\n{capsys.readouterr().err}"
             ran += 1
-    assert ran >= least
+    return ran
 
 
-def test_the_tutorial_leaves_what_it_says(tmp_path, monkeypatch):
+def test_the_tutorial_runs_and_global_attention_wins(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    first = next(text for language, text in blocks("tutorial.md") if language == "python")
-    exec(compile(first, "tutorial.md", "exec"), {"__name__": "__main__"})
+    assert run_document("tutorial.md", capsys) >= 12
+    scores = {model: json.loads(Path("runs", model, "result.json").read_text())["test"]["mean"] for model in MODELS}
+    assert scores["phgcn"] > 0.8 and all(scores["phgcn"] > scores[other] + 0.2 for other in ("mlp", "gcn", "gat")), scores
+    assert json.loads(Path("runs/phgcn/run.json").read_text())["settings"]["epochs"] == 90
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    ids = [line.split(",")[0] for line in (tmp_path / "friends" / "nodes.csv").read_text().splitlines()]
-    assert set(re.findall(r"person-\d+", text)) <= set(ids)
+    ids = [line.split(",")[0] for line in Path("songs/nodes.csv").read_text().splitlines()]
+    assert set(re.findall(r"(?:song|cover)-\d+", text)) <= set(ids)
+    attended = [line.split(",")[4] for line in Path("attention.csv").read_text().splitlines() if line.startswith("global")]
+    assert "song-17" in attended
+    drawn = {path.name for path in Path("runs/phgcn/plots").iterdir()} | {
+        path.name for path in Path("tune/songs/plots").iterdir()
+    }
+    assert set(re.findall(r"`([a-z-]+\.png)`", text)) | {"history.png"} == drawn
+    assert "'song-17'" in capsys.readouterr().out.splitlines()[-1]
+    assert "epochs" not in Path("tune/songs/config.toml").read_text().replace("# epochs", "")
+
+
+MODELS = ("phgcn", "mlp", "gcn", "gat")
 
 
 def settings_table():

@@ -253,9 +253,20 @@ def test_edge_weights_and_features_reach_the_model(tmp_path, capsys):
     assert answer(capsys, "evaluate", tmp_path / "both")["as_recorded"]
     code, _, err = said(capsys, "train", graph, *options, "--model", "gcn", "--out", tmp_path / "gcn")
     assert code == 0 and "gcn does not read edge features with these settings" in err and "edge weights, 2 edge features" in err
-    write(graph / "edges.csv", [row[:3] for row in edges])
-    code, _, err = said(capsys, "predict", tmp_path / "both", graph, "-o", "-")
-    assert code == 2 and "column 'kind' is missing" in err
+    for without, line in ((3, "column 'kind' is missing"), (2, "edges have 0 weights; allowed: 1")):
+        write(graph / "edges.csv", [[*row[:without], *row[without + 1 :]] for row in edges])
+        code, _, err = said(capsys, "predict", tmp_path / "both", graph, "-o", "-")
+        assert code == 2 and line in err
+    write(graph / "edges.csv", edges)
+    assert said(capsys, "predict", tmp_path / "no weights", graph, "-o", "-")[0] == 0, "weights that it does not know"
+
+
+def test_columns_of_a_graph_without_any_are_refused(tmp_path, capsys):
+    import numpy as np
+
+    np.savez(tmp_path / "own.npz", node_features=np.ones((9, 1)), edges=np.array([[0, 1]]), node_labels=np.arange(9) % 2)
+    code, _, err = said(capsys, "train", tmp_path / "own.npz", "--split-column", "part", "--out", tmp_path / "run")
+    assert code == 2 and "--split-column is given for own, which has no columns; allowed: for CSV and Parquet files" in err
 
 
 # Where answers go

@@ -43,6 +43,7 @@ def photograph():
 
     def write(shown, name):
         if SCREENSHOTS:
+            shown.evaluate("scrollTo(0, 0)")
             shown.page.screenshot(path=str(Path(SCREENSHOTS) / f"{name}.png"))
 
     return write

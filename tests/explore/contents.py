@@ -7,7 +7,7 @@ import torch
 from small_graphs import small_graph
 
 from phgcn.explore import Column, Content, Side, View, gather_graph, gather_views
-from phgcn.explore.gather import output_view, prediction_columns, split_column
+from phgcn.explore.gather import prediction_columns, split_column
 from phgcn.nn import PHGCN, GlobalGNN
 
 NODES = 60
@@ -24,14 +24,14 @@ def model(kind: str = "phgcn", dim: int = 3) -> torch.nn.Module:
 @torch.no_grad()
 def side(network: torch.nn.Module, data, title: str = "model") -> Side:
     inputs = data.x, data.edge_index
-    scores = network(*inputs)
+    output = network(*inputs)
     number = torch.arange(NODES)
     columns = [
-        *prediction_columns(scores, data.y, data.classes),
+        *prediction_columns(output.argmax(dim=1), output.softmax(dim=1), data.y, data.classes),
         split_column(number[:36], number[36:48], number[48:], NODES),
     ]
     curves = {"epoch": [1.0, 2.0, 3.0], "train_loss": [3.0, 2.0, 1.0], "val_metric": [0.1, 0.2, 0.3]}
-    return Side(title, [*gather_views(network, inputs), output_view(scores)], columns, {"model": title}, curves, 3)
+    return Side(title, gather_views(network, inputs, output), columns, {"model": title}, curves, 3)
 
 
 def content(*networks: torch.nn.Module) -> Content:

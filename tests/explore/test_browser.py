@@ -13,7 +13,9 @@ from contents import NODES, content, model, plain_content
 from small_graphs import small_graph
 
 from phgcn.explore import Column, write_page
-from phgcn.report.embeddings import hops, layer_input
+from phgcn.nn.attention_statistics import first_inputs
+from phgcn.report.embeddings import hops
+from phgcn.report.layers import view_layers
 
 HOSTILE = [
     "<script>window.hacked = 1</script>",
@@ -96,9 +98,9 @@ def pixel(shown, node, side=0):
 
 def strongest(network, data, layer, head, node, count=50):
     """What the layer itself says that a node attends to."""
-    conv = network.convs[layer]
-    hidden = layer_input(network, layer, data.x, data.edge_index)
-    targets, weights = conv.top_attention(hidden, k=count, nodes=torch.tensor([node]))
+    convs = network.convs
+    (hidden,) = first_inputs([convs[layer]], network, (data.x, data.edge_index))
+    targets, weights = convs[layer].top_attention(hidden, k=count, nodes=torch.tensor([node]))
     return {f"n{target}": weight for target, weight in zip(targets[0, head].tolist(), weights[0, head].tolist(), strict=True)}
 
 
@@ -130,8 +132,7 @@ def test_a_click_shows_the_exact_attention_of_every_layer_and_head(data, one):
 def test_neighbours_have_the_local_attention_of_the_layer(data, one):
     shown, network = one, model()
     shown.click_node(7)
-    hidden = layer_input(network, 0, data.x, data.edge_index)
-    _, (edges, weights) = network.convs[0](hidden, data.edge_index, return_attention_weights=True)
+    _, (edges, weights) = network.convs[0](data.x, data.edge_index, return_attention_weights=True)
     into = edges[1] == 7
     expected = {f"n{source}": weight for source, weight in zip(edges[0, into].tolist(), weights[into, 0].tolist(), strict=True)}
     listed = dict(shown.listed("neighbours"))
@@ -139,13 +140,17 @@ def test_neighbours_have_the_local_attention_of_the_layer(data, one):
     assert all(listed[name] == pytest.approx(weight, abs=1e-4) for name, weight in expected.items())
 
 
-def test_a_block_of_global_attention_is_shown_as_it_is(data, two):
-    from phgcn.report.layers import view_layer
+def test_attention_that_is_stored_by_edge_is_read(one):
+    edges = "{ starts: [0, 1, 4], sources: [1, 0, 1, 0], weights: [1, 0.25, 0.5, 0.25] }"
+    assert one.evaluate(f"[...readNeighbours({edges}, 1)]") == [[0, 0.5], [1, 0.5]]
 
+
+def test_a_block_of_global_attention_is_shown_as_it_is(data, two):
     shown = two
     shown.click_node(7, side=1)
-    targets, weights = view_layer(model("global-gnn"), 0, data.x, data.edge_index).strongest(7, 50)
-    expected = {f"n{target}": weight for target, weight in zip(targets[0].tolist(), weights[0].tolist(), strict=True)}
+    (view,) = view_layers(model("global-gnn"), (data.x, data.edge_index))
+    targets, weights = (part[0, 0].tolist() for part in view.strongest(50, torch.tensor([7])))
+    expected = {f"n{target}": weight for target, weight in zip(targets, weights, strict=True)}
     close(shown.listed(side=1), expected)
     assert "Gate 0" in shown.text(".about", side=1) and "no attention to neighbours" in shown.text(".neighbours", side=1)
     assert shown.text(".node .big") == "n7", "the same node on the other side"

@@ -6,9 +6,10 @@ from small_graphs import small_graph, write_tables
 
 from phgcn.cli import app
 from phgcn.explore import Column, Content, Side, View, explore_runs, gather_graph, gather_views
-from phgcn.explore.gather import MAX_COLUMNS
-from phgcn.nn import GATEDA, GlobalGNN
-from phgcn.report.layers import view_layer
+from phgcn.explore.gather import MAX_COLUMNS, prediction_columns
+from phgcn.explore.runs import gather_side
+from phgcn.nn import GAT, MLP, PHGCN, GlobalGNN
+from phgcn.report.layers import view_layers
 from phgcn.train import Plan, Run, Settings, find
 
 
@@ -29,27 +30,76 @@ def test_of_a_wide_table_the_first_columns_are_taken_and_of_sparse_features_none
     assert [column.name for column in gather_graph(data).columns] == ["class", "degree"]
 
 
+def views_of(network, data, **edge_values):
+    network.eval()
+    with torch.no_grad():
+        output = network(data.x, data.edge_index, **edge_values)
+    return gather_views(network, (data.x, data.edge_index), output, edge_values)
+
+
 @pytest.mark.parametrize("place", ["top", "each"])
 def test_views_are_the_embeddings_that_attention_uses(place):
     data = small_graph()
-    network = GlobalGNN(5, 8, 3, local="eda", global_layers=1, global_at=place, heads=2, decay=3.0).eval()
-    views = gather_views(network, (data.x, data.edge_index))
+    network = GlobalGNN(5, 8, 3, local="eda", global_layers=1, global_at=place, heads=2, decay=3.0)
+    views = views_of(network, data)
     blocks = len(network.global_blocks)
-    assert [view.decay_global is not None for view in views] == [True] * blocks + [False] * 2
-    for number in range(blocks):
-        positions = view_layer(network, number, data.x, data.edge_index).positions.detach().numpy()
-        assert views[number].positions == pytest.approx(positions) and views[number].decay_global == pytest.approx([3.0, 3.0])
-    assert views[-1].decay_local == [1.0, 1.0]
+    names = [*(f"global {number}" for number in range(blocks)), "local 0", "local 1", "output"]
+    assert [view.name for view in views] == names
+    shown = {view.name: view for view in view_layers(network, (data.x, data.edge_index))}
+    for view in views[:blocks]:
+        assert view.positions == pytest.approx(shown[view.name.replace(" ", "-")].positions.numpy())
+        assert view.decay_global == pytest.approx([3.0, 3.0]) and view.decay_local is None
+    assert views[-2].decay_local == [1.0, 1.0] and views[-2].decay_global is None and views[-2].edge_attention is None
+    assert views[-1].positions.shape == (60, 1, 3)
 
 
-def test_a_model_of_neighbours_alone_has_local_views_and_another_none():
+def by_edge(attention):
+    targets = np.repeat(np.arange(len(attention.starts) - 1), np.diff(attention.starts))
+    return {(source, target): row for source, target, row in zip(attention.sources, targets, attention.weights, strict=True)}
+
+
+def test_attention_that_is_not_by_distance_is_stored_by_edge():
     data = small_graph()
-    views = gather_views(GATEDA(5, 4, 3, heads=2).eval(), (data.x, data.edge_index))
-    assert [(view.name, view.decay_global, view.decay_local) for view in views] == [
-        ("layer 0", None, [1.0, 1.0]),
-        ("layer 1", None, [1.0, 1.0]),
-    ]
-    assert gather_views(torch.nn.Linear(5, 3), (data.x,)) == []
+    network = GAT(5, 4, 3, heads=2)
+    first, second, _ = views_of(network, data)
+    shown = view_layers(network, (data.x, data.edge_index))
+    for view, layer in zip((first, second), shown, strict=True):
+        stored = by_edge(view.edge_attention)
+        assert len(stored) == layer.edges.size(1) and view.decay_local is None and "no embedding" in view.note
+        for (source, target), row in zip(layer.edges.T.tolist(), layer.weights, strict=True):
+            assert stored[source, target] == pytest.approx(row.numpy(), abs=1e-5)
+    assert first.positions.shape == (60, 2, 3), "at the model's output"
+
+
+def test_weights_of_edges_change_attention_to_neighbours():
+    data = small_graph()
+    network = PHGCN(5, 4, 3, heads=2)
+    assert views_of(network, data)[0].decay_local == [1.0, 1.0]
+    weighted = views_of(network, data, edge_weight=torch.rand(data.edge_index.size(1)) + 0.1)[0]
+    assert weighted.decay_local is None and weighted.edge_attention.weights.shape == (data.edge_index.size(1) + 60, 2)
+
+
+def test_a_model_without_attention_has_its_output_alone():
+    data = small_graph()
+    network = MLP(5, 4, 3)
+    assert [view.name for view in views_of(network, data)] == ["output"]
+
+
+def test_numbers_and_several_labels_are_columns():
+    data = small_graph(nodes=4)
+    data.y = torch.tensor([1.5, 2.5, torch.nan, 0.0])
+    columns = {column.name: column.values.tolist() for column in gather_graph(data).columns}
+    assert columns["label"][:2] == [1.5, 2.5] and np.isnan(columns["label"][2]) and "class" not in columns
+    said = {
+        column.name: column.values.tolist()
+        for column in prediction_columns(torch.tensor([1.0, 4.5, 1.0, 0.0]), None, data.y, [])
+    }
+    assert said["prediction"] == [1.0, 4.5, 1.0, 0.0] and said["error"][:2] == [0.5, 2.0] and np.isnan(said["error"][2])
+    data.y, data.classes = torch.tensor([[1.0, 0.0], [0.0, 1.0], [torch.nan, torch.nan], [1.0, 1.0]]), ["a", "b"]
+    columns = {column.name: column.values.tolist() for column in gather_graph(data).columns}
+    assert columns["label a"] == [1, 0, -1, 1] and columns["label b"] == [0, 1, -1, 1]
+    (first, second) = prediction_columns(data.y.nan_to_num().bool(), data.y, data.y, ["a", "b"])
+    assert (first.name, first.values.tolist(), second.categories) == ("predicted a", [1, 0, 0, 1], ["no", "yes"])
 
 
 def content_with(**changes):
@@ -100,8 +150,29 @@ def test_the_command_writes_the_page_of_every_model(runs, tmp_path, capsys):
     assert app.run(["explore", str(folder), str(runs["gcn"].folder), "-o", str(out), "--json"]) == 0
     result = capsys.readouterr().out
     assert '"phgcn, split-0' in result and '"gcn, split-0' in result and out.stat().st_size < 3e6
+    assert app.run(["explore", str(folder), "-o", "-", "--json"]) == 2
+    assert "allowed: one of them" in capsys.readouterr().err
     result = explore_runs([runs["global-gnn"]], out, [0, 1])
     assert result["sides"] == ["global-gnn, split-00", "global-gnn, split-01"] and result["bytes"] == out.stat().st_size
+
+
+def test_the_page_of_numbers_that_are_predicted(tmp_path):
+    pytest.importorskip("plotly")
+    data = small_graph()
+    data.y = data.x[:, 0].clone()
+    plan = Plan(
+        "small",
+        model="global-gnn",
+        splits=1,
+        task="regression",
+        metric="mae",
+        settings=Settings(hidden_channels=4, heads=2, epochs=2),
+    )
+    run = Run.create(tmp_path / "run", plan, data)
+    run.train(data)
+    side = gather_side(run, run.plan.trials()[0], data)
+    assert [column.name for column in side.columns] == ["prediction", "error", "split"] and side.columns[0].categories is None
+    assert "test mae" in side.facts and np.isfinite(side.columns[1].values).all()
 
 
 def test_what_cannot_be_shown_side_by_side_is_refused(runs, tmp_path, capsys):
@@ -126,6 +197,8 @@ def test_training_ends_by_saying_the_command(runs, capsys, tmp_path):
 
 
 def test_a_block_that_the_best_epoch_did_without_is_shown_and_said_to_be():
-    data = small_graph()
-    (view,) = gather_views(model("global-gnn"), (data.x, data.edge_index), used=False)
+    data, network = small_graph(), model("global-gnn")
+    with torch.no_grad():
+        output = network(data.x, data.edge_index)
+    view = gather_views(network, (data.x, data.edge_index), output, used=False)[0]
     assert "the predictions do without this block" in view.note

@@ -73,10 +73,9 @@ def test_lazy_sizes_vectors_and_returned_weights(layer):
     assert edges.shape == (2, len(alpha))
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_compiled_as_eager(layer):
+def test_compiled_as_eager():
     x, edge_index = random_graph()  # with self-loops, which a compiled graph redirects
-    conv = make(layer, 5, 4, heads=2, edge_dim=3)
+    conv = make("PHGCNConv", 5, 4, heads=2, edge_dim=3)
     torch._dynamo.reset()
     compiled = torch.compile(conv, fullgraph=True, backend="aot_eager")
     given = normal(60, 3, seed=1), normal(60, seed=2).abs()

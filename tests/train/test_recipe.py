@@ -100,6 +100,14 @@ def test_dropped_edges_take_their_inputs_with_them():
     assert torch.equal(left[0], values) and torch.equal(left[1], values + 1000)
 
 
+def test_dropped_edges_take_their_weights_with_them():
+    task = replace(TASK, edge_values={"edge_weight": torch.arange(TASK.edge_index.size(1)).float()})
+    training = Training(Switchable(5, 3), task, replace(SETTINGS, edge_dropout=0.5))
+    (_, edges), values = training._dropped_inputs()
+    kept = values["edge_weight"].long()
+    assert 0 < len(kept) < TASK.edge_index.size(1) and torch.equal(TASK.edge_index[:, kept], edges)
+
+
 def test_nothing_is_dropped_by_default_and_no_random_number_is_drawn():
     before = torch.get_rng_state()
     assert all(a is b for a, b in zip(drop_inputs(TASK.inputs, SETTINGS), TASK.inputs, strict=True))
@@ -124,7 +132,7 @@ def test_labels_are_smoothed_in_training_and_not_in_validation():
     plain, smooth = begun(), begun(label_smoothing=0.4)
     for training in (plain, smooth):
         with seeded(2, TASK):
-            logits = training._forward(TASK.inputs)[TASK.train].detach()  # the same dropout as in the step
+            logits = training._forward(TASK.inputs, TASK.edge_values)[TASK.train].detach()  # the same dropout as in the step
         with seeded(2, TASK):
             row = training.epoch()
         log_p = logits.log_softmax(dim=1)

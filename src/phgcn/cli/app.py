@@ -14,7 +14,7 @@ import typer
 
 from ..reproduce.cli import embed, reproduce  # registers the models of Geom-GCN too
 from ..text import printable
-from . import about, exploring, reporting, training, using
+from . import about, exploring, partition, reporting, training, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -66,6 +66,7 @@ app.command("plot")(using.plot)
 app.command("export")(reporting.export)
 app.command("compare")(reporting.compare)
 app.command("explore")(exploring.explore)
+app.command("partition")(partition.partition)
 app.command("embed")(embed.embed)
 app.command("graphs")(about.graphs)
 app.command("doctor")(about.doctor)
@@ -117,7 +118,8 @@ def _failed(error: Exception) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    print(f"phgcn: {printable(text)}", file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0" or code == EXIT_FAILURE:  # what all processes of torchrun find, one of them says
+        print(f"phgcn: {printable(text)}", file=sys.stderr)
     return code
 
 

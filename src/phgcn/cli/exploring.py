@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..text import printable
 from . import options
 
 Other = Annotated[Path | None, typer.Argument(metavar="RUN2", help="A second run on the same graph, shown beside the first.")]
@@ -21,15 +22,18 @@ Splits = Annotated[
 def explore(
     run: options.RunFolder,
     other: Other = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The HTML file. \\[default: RUN/explore.html]")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The HTML file, - for standard output. \\[default: RUN/explore.html]")
+    ] = None,
     splits: Splits = None,
-    graph: Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")] = None,
+    graph: options.MovedGraph = None,
+    device: options.RunDevice = None,
     as_json: options.Json = False,
 ) -> None:
     """Write one page, to be opened in a browser, that shows what a network attends to.
 
     The page needs no server and no network. It holds the embedding of every layer and head, and computes the exact attention
-    of a node when it is clicked. Models without attention by distance (gat, gcn, mlp) are shown by their output alone.
+    of a node when it is clicked. Layers without an embedding (gat, gcn, mlp) are shown by the model's output.
 
     Examples:
 
@@ -40,14 +44,18 @@ def explore(
     - `phgcn explore runs/texas --split 0 --split 1 -o splits.html`
     """
     from ..explore import explore_runs
+    from ..files import STANDARD_OUTPUT
     from ..train import Run
     from .display import print_json
 
-    runs = [Run.open(folder) for folder in (run, other) if folder is not None]
+    printed = str(out) == STANDARD_OUTPUT
+    if as_json and printed:
+        raise ValueError("--json and --out - are given, which both print to standard output; allowed: one of them")
+    runs = [Run.open(folder, device) for folder in (run, other) if folder is not None]
     result = explore_runs(runs, out or run / "explore.html", splits or (), graph)
     if as_json:
         print_json(result)
-        return
-    size = result["bytes"] / 1e6
-    print(f"{', '.join(result['sides'])} on {result['graph']}, {result['nodes']:,} nodes, {size:.1f} MB")
-    print(f"written to {result['file']}: open it in a browser")
+    elif not printed:
+        size = result["bytes"] / 1e6
+        print(f"{', '.join(result['sides'])} on {printable(result['graph'])}, {result['nodes']:,} nodes, {size:.1f} MB")
+        print(f"written to {result['file']}: open it in a browser")

@@ -27,6 +27,13 @@ Metric = Annotated[
         show_default=False,
     ),
 ]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds that a process waits for the others before it gives up.")]
+Division = Annotated[
+    str,
+    typer.Option(
+        "--division", help="How nodes are shared out among processes: contiguous, metis, or auto, metis where it is installed."
+    ),
+]
 Split = Annotated[
     int | None, typer.Option("--split", help="Whose model. \\[default: the one with the smallest validation loss]")
 ]

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ..train.run import Plan, Run
     from ..train.settings import Resolved
 
+TIMEOUT = 300.0
+"""Seconds that a process waits for the others."""
+
 DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "repeats": 1, "seed": 0}
 
 Model = Annotated[
@@ -69,6 +72,8 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard, into RUN/tensorboard.")
     ] = False,
+    division: options.Division = "auto",
+    timeout: options.Timeout = TIMEOUT,
     as_json: options.Json = False,
     *,
     reading: Reading,
@@ -80,6 +85,9 @@ def train(
     loss or the best validation metric (`--set select=...`), and whether global attention is used. Writes weights, curves,
     settings and `result.json` into a folder. A run that was cut off continues with `--resume`, to the same result; a finished
     one with `--resume` and more epochs or patience.
+
+    Started by `torchrun`, several processes train on one graph, each with some of its nodes; `--division` and `--timeout` are
+    for them.
 
     Examples:
 
@@ -94,11 +102,13 @@ def train(
     - `phgcn train houses/ --task regression --id house --label price --features area,rooms,city`
 
     - `phgcn train my-graph/ --model gat --splits 3 --set heads=4 --set learning_rate=0.01`
+
+    - `torchrun --nproc-per-node=4 -m phgcn train my-graph/ --out runs/my-graph`
     """
-    from ..train import Run, find
+    from ..distributed.launch import joined_group, launched
     from ..train.compiling import missing_kernels
-    from ..train.settings import Resolved, keys
     from .display import show_result
+    from .over_ranks import train_on_ranks
     from .progress import TrainingDisplay
 
     options_given = {
@@ -110,16 +120,18 @@ def train(
         changes.append(f"neighbourhood={neighbourhood}")
     if reading.given.get("split"):
         asked = {"protocol": "official", "splits": len(reading.columns().split), **asked}
-    if resume:
-        found = out or _default_folder(str(find(graph, directed, reading.task, reading.columns())[1].name), asked)
-        run, data = _continued(found, graph, asked, config, changes, reading)
-        resolved = Resolved(run.plan.settings, dict.fromkeys(keys(run.plan.model), str(run.folder / "run.json")))
-    else:
-        plan, data, resolved = _plan(graph, asked, config, changes, directed, device, reading)
-        run = Run.create(out or _default_folder(str(data.name), asked), plan, data, _heading(plan, data, resolved))
+    if launched():
+
+        def open_run(lead: bool) -> tuple[Run, Data, str]:
+            changed = (config, changes) if lead else (None, [])
+            return _open(graph, out, resume or not lead, asked, *changed, directed, device, reading)
+
+        with joined_group(device, timeout) as ranks:
+            train_on_ranks(open_run, ranks, division, tensorboard, as_json)
+        return
+    run, data, heading = _open(graph, out, resume, asked, config, changes, directed, device, reading)
     with TrainingDisplay(run.plan) as display:
-        display.say(_describe(run.plan, data))
-        display.say(_heading(run.plan, data, resolved))
+        display.say(heading)
         try:
             display.compile(missing_kernels(run.plan, int(data.num_nodes)))
             result = run.train(data, display.on_epoch, tensorboard)
@@ -128,6 +140,28 @@ def train(
             display.say(f"the same command with --out {run.folder} --resume continues")
             raise
     show_result(result, run.folder, as_json)
+
+
+def _open(
+    graph: str, out: Path | None, resume: bool, asked: dict[str, Any], config: Path | None, changes: list[str],
+    directed: bool, device: str, reading: Reading,
+) -> tuple[Run, Data, str]:  # fmt: skip
+    """Opens the run that is there, or makes one; returns its graph, and what is said before training."""
+    from ..distributed.launch import launched
+    from ..train import Run, find
+    from ..train.over_ranks import check_plan
+    from ..train.settings import Resolved, keys
+
+    if resume:
+        found = out or _default_folder(str(find(graph, directed, reading.task, reading.columns())[1].name), asked)
+        run, data = _continued(found, graph, asked, config, changes, reading)
+        resolved = Resolved(run.plan.settings, dict.fromkeys(keys(run.plan.model), str(run.folder / "run.json")))
+    else:
+        plan, data, resolved = _plan(graph, asked, config, changes, directed, device, reading)
+        if launched():
+            check_plan(plan)  # before a folder is made
+        run = Run.create(out or _default_folder(str(data.name), asked), plan, data, _heading(plan, data, resolved))
+    return run, data, f"{_describe(run.plan, data)}\n{_heading(run.plan, data, resolved)}"
 
 
 def _describe(plan: Plan, data: Data) -> str:
@@ -181,6 +215,8 @@ def _plan(
         wanted["model"] = read(config)[0] or wanted["model"]
     find_model(wanted["model"])  # before the graph is loaded
     source, data = find(graph, directed, reading.task, reading.columns())
+    if given := [key for key in reading.given if key != "task"]:
+        _refuse_columns(data, given[0])
     check_task(data, data.task)
     wanted |= {"metric": wanted.get("metric", default_metric(data)), "task": data.task, "columns": reading.columns()}
     suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
@@ -190,6 +226,13 @@ def _plan(
     plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
     splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
     return plan, data, resolved
+
+
+def _refuse_columns(data: Data, key: str) -> None:
+    """Refuses an option that names a column of a graph that is not in tables."""
+    if "feature_columns" not in data:
+        flag = "split-column" if key == "split" else key.replace("_", "-")
+        raise ValueError(f"--{flag} is given for {data.name}, which has no columns; allowed: for CSV and Parquet files")
 
 
 EXTENDED = ("epochs", "patience")

@@ -97,7 +97,9 @@ def _is_missing(value: Any) -> bool:
 def _number_classes(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Returns the classes in order, and the number of each value.  Whole floats, as pandas makes of integers with gaps, are
     integers."""
-    plain = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values.tolist()]
+    plain = values.tolist()
+    if all(isinstance(value, float) and value.is_integer() for value in plain):
+        plain = [int(value) for value in plain]
     kinds = {type(value).__name__ for value in plain}
     if len(kinds) > 1:
         raise ValueError(f"y mixes {' and '.join(sorted(kinds))}; allowed: labels of one type")

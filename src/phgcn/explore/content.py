@@ -28,6 +28,21 @@ class Column:
 
 
 @dataclass(frozen=True)
+class EdgeAttention:
+    r"""Attention to neighbours that does not follow from distances alone, by edge.
+
+    Args:
+        starts (numpy.ndarray): :math:`(N + 1,)`; what node ``i`` attends to is ``sources[starts[i]:starts[i + 1]]``.
+        sources (numpy.ndarray): :math:`(E,)`.
+        weights (numpy.ndarray): float32 :math:`(E, H)`.
+    """
+
+    starts: Array
+    sources: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
 class View:
     r"""The nodes in the embedding of one layer, and what decides attention there.
 
@@ -37,6 +52,8 @@ class View:
         decay_global (list of float, optional): The coefficient of attention to all nodes, one per head.
             (default: :obj:`None`, the layer has no such attention)
         decay_local (list of float, optional): The same of attention to neighbours. (default: :obj:`None`)
+        edge_attention (EdgeAttention, optional): Attention to neighbours, where it has no such coefficient.
+            (default: :obj:`None`)
         self_loops (bool, optional): Whether a node is among its own neighbours. (default: :obj:`True`)
         note (str, optional): What a reader should know of it. (default: none)
     """
@@ -45,6 +62,7 @@ class View:
     positions: Array
     decay_global: Sequence[float] | None = None
     decay_local: Sequence[float] | None = None
+    edge_attention: EdgeAttention | None = None
     self_loops: bool = True
     note: str = ""
 
@@ -121,6 +139,9 @@ def _check_view(view: View, nodes: int) -> None:
     for name, decay in (("decay_global", view.decay_global), ("decay_local", view.decay_local)):
         if decay is not None and len(decay) != heads:
             raise ValueError(f"{name} of {view.name!r} has {len(decay)} entries; allowed: {heads}, one per head")
+
+    if view.edge_attention is not None:
+        _check_length(f"edge_attention of {view.name!r}", view.edge_attention.starts, nodes + 1)
 
 
 def _check_length(name: str, values: Array, length: int) -> None:

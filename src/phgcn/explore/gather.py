@@ -2,23 +2,21 @@ r"""Gathers what a page shows from a graph and a model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import softmax
 
-from ..nn.attention_statistics import first_inputs
-from ..nn.distance_conv import DistanceConv
 from ..nn.global_block import GlobalBlock
-from .content import Array, Column, View
+from ..report.layers import LayerView, attention_layers, view_layers
+from .content import Array, Column, EdgeAttention, View
 
 MAX_COLUMNS = 64
 """Columns of the nodes' table that nodes can be coloured by; of a wider table, so many from the left."""
-
-UNLABELLED = "unlabelled"
 
 
 class GraphParts(NamedTuple):
@@ -42,13 +40,18 @@ def gather_graph(data: Data) -> GraphParts:
 
 
 def _label_columns(data: Data) -> list[Column]:
-    """Returns the classes of a graph whose nodes have one each; numbers where labels are real; else nothing."""
-    labels = data.y.cpu()
-    if labels.dim() != 1:
-        return []
+    """Returns the classes, the numbers, or of several labels per node which of them it has."""
+    labels, names = data.y.cpu(), [str(name) for name in data.classes]
+    if labels.dim() == 2:
+        return [_answer_column(f"label {name}", labels[:, number]) for number, name in enumerate(names[:MAX_COLUMNS])]
     if labels.is_floating_point():
         return [Column("label", labels.float().numpy())]
-    return [Column("class", labels.numpy().astype(np.int32), [str(name) for name in data.classes])]
+    return [Column("class", labels.numpy().astype(np.int32), names)]
+
+
+def _answer_column(name: str, answers: Tensor) -> Column:
+    """Returns whether something holds, from 0, 1 and NaN, (N,)."""
+    return Column(name, answers.float().nan_to_num(nan=-1).numpy().astype(np.int32), ["no", "yes"])
 
 
 def _feature_columns(data: Data) -> list[Column]:
@@ -62,44 +65,68 @@ def _feature_columns(data: Data) -> list[Column]:
 
 
 @torch.no_grad()
-def gather_views(model: Any, inputs: Sequence[Any], used: bool = True) -> list[View]:
-    r"""Runs a model once and returns the embedding of each layer in which distances decide attention.
+def gather_views(
+    model: Any, inputs: Sequence[Tensor], output: Tensor, edge_values: Mapping[str, Tensor] | None = None, used: bool = True
+) -> list[View]:
+    r"""Runs a model once and returns a view of each layer with attention, those with attention to all nodes first; then one of
+    the model's output, which has a coordinate for each class.
 
-    These are the layers :class:`phgcn.nn.PHGCNConv` and :class:`phgcn.nn.EDAConv` and the blocks
-    :class:`phgcn.nn.GlobalBlock`, wherever they are in the model; layers with attention to all nodes come first.
+    A layer without an embedding, as :class:`~torch_geometric.nn.GATConv`, is shown with the nodes at the model's output.
 
     Args:
         model (torch.nn.Module): The model.
-        inputs (list): What it is called with.
+        inputs (list of torch.Tensor): What it is called with.
+        output (torch.Tensor): Its output, :math:`(N, C)`.
+        edge_values (dict, optional): What it is called with by name. (default: :obj:`None`)
         used (bool, optional): Whether the model's global path was switched on in the epoch that counts.
             (default: :obj:`True`)
     """
-    layers: dict[str, Any] = {
-        name: module for name, module in model.named_modules() if isinstance(module, (DistanceConv, GlobalBlock))
-    }
-    if not layers:
-        return []
-    # A block's positions follow from its normalised input, which its map of positions is called with.
-    called = [layer.lin_position if isinstance(layer, GlobalBlock) else layer for layer in layers.values()]
-    hidden = first_inputs(called, model, inputs)
-    views = [_view(name, layer, x, used) for (name, layer), x in zip(layers.items(), hidden, strict=True)]
-    return sorted(views, key=lambda view: view.decay_global is None)
+    layers = dict(attention_layers(model))
+    shown = view_layers(model, inputs, edge_values)
+    views = [_view(layers[view.name], view, output, used) for view in shown]
+    last = View("output", _array(output.unsqueeze(1)), note="The model's output: one coordinate for each class or number.")
+    return [*sorted(views, key=lambda view: view.decay_global is None), last]
 
 
-def _view(name: str, layer: Any, hidden: Tensor, used: bool) -> View:
-    """Returns the view of one layer, of its input (N, C)."""
-    number = next((part for part in name.split(".") if part.isdigit()), "0")
+def _view(layer: Any, shown: LayerView, output: Tensor, used: bool) -> View:
+    """Returns the view of one layer."""
+    name, notes = shown.name.replace("-", " "), []
+    heads = layer.heads
     if isinstance(layer, GlobalBlock):
-        positions = layer.lin_position(hidden).view(-1, layer.heads, layer.embedding_dim)
         gate = float(layer.gate.square().mean().sqrt())
-        note = f"Gate {gate:.2g} (root mean square): how much of what is gathered is added."
+        notes.append(f"Gate {gate:.2g} (root mean square): how much of what is gathered is added.")
         if not used:
-            note += " The epoch that counts was a local one: the predictions do without this block."
-        return View(f"global block {number}", _array(positions), _per_head(layer.decay(), layer.heads), note=note)
-    positions, _ = layer.project(hidden)
-    local = _per_head(layer.decay_local(), layer.heads)
-    everywhere = _per_head(layer.decay_global(), layer.heads) if hasattr(layer, "decay_global") else None
-    return View(f"layer {number}", _array(positions), everywhere, local, layer.add_self_loops)
+            notes.append("The epoch that counts was a local one: the predictions do without this block.")
+    if shown.positions is None:
+        notes.append("The layer has no embedding: the nodes are shown at the model's output.")
+    positions = output.unsqueeze(1).expand(-1, heads, -1) if shown.positions is None else shown.positions
+    decay_local = _per_head(layer.decay_local(), heads) if hasattr(layer, "decay_local") else None
+    by_edge = None
+    if shown.edges is not None and not (decay_local and _by_distance(shown, decay_local)):
+        decay_local, by_edge = None, _edge_attention(shown, len(output))
+    decay_global = None if shown.decay is None else _per_head(shown.decay, heads)
+    self_loops = bool(getattr(layer, "add_self_loops", True))
+    return View(name, _array(positions), decay_global, decay_local, by_edge, self_loops, " ".join(notes))
+
+
+def _by_distance(shown: LayerView, decay: Sequence[float]) -> bool:
+    """Tells whether attention to neighbours follows from distances alone, so that a page can compute it: not where edges have
+    weights or features."""
+    assert shown.edges is not None and shown.weights is not None and shown.positions is not None
+    source, target = shown.edges
+    distances = (shown.positions[source] - shown.positions[target]).double().norm(dim=-1)
+    weights = softmax(-torch.tensor(decay, dtype=torch.float64) * distances, target, num_nodes=len(shown.positions))
+    return bool(torch.allclose(weights, shown.weights.double(), atol=1e-5))
+
+
+def _edge_attention(shown: LayerView, nodes: int) -> EdgeAttention:
+    """Sorts the edges of a layer by target; weights are rounded to 2⁻¹⁶, which compresses better."""
+    assert shown.edges is not None and shown.weights is not None
+    sources, targets = shown.edges.numpy()
+    order = np.argsort(targets, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(targets, minlength=nodes))]).astype(np.int32)
+    weights = np.round(shown.weights.float().numpy() * 2**16) / np.float32(2**16)
+    return EdgeAttention(starts, sources[order].astype(np.int32), weights[order].astype(np.float32))
 
 
 def _per_head(decay: float | Tensor, heads: int) -> list[float]:
@@ -111,19 +138,25 @@ def _array(positions: Tensor) -> Array:
     return positions.float().cpu().contiguous().numpy()
 
 
-def output_view(scores: Tensor) -> View:
-    """Returns the nodes in the space of the model's output, (N, C), which every model has; attention is none there."""
-    return View("output", _array(scores.unsqueeze(1)), note="The model's output: one coordinate for each class.")
+def prediction_columns(predicted: Tensor, probabilities: Tensor | None, y: Tensor, classes: Sequence[str]) -> list[Column]:
+    """Returns what a model predicts as columns, and how it differs from the labels.
 
-
-def prediction_columns(scores: Tensor, labels: Tensor, classes: Sequence[str]) -> list[Column]:
-    """Returns prediction, whether it is right, and confidence, from class scores (N, C) and labels (N,), -1 for none."""
-    confidence, predicted = scores.double().softmax(dim=1).max(dim=1)
-    right = (predicted == labels.cpu()).long().masked_fill(labels.cpu() < 0, -1)
+    Args:
+        predicted (torch.Tensor): Classes or numbers :math:`(N,)`, or which labels hold :math:`(N, C)`.
+        probabilities (torch.Tensor, optional): Those of the classes, :math:`(N, C)`.
+        y (torch.Tensor): The labels, as a graph has them.
+        classes (list of str): The names of the classes.
+    """
+    if predicted.dim() == 2:
+        return [_answer_column(f"predicted {name}", predicted[:, number]) for number, name in enumerate(classes[:MAX_COLUMNS])]
+    if probabilities is None:
+        error = (predicted - y).abs().float()
+        return [Column("prediction", predicted.float().numpy()), Column("error", error.numpy())]
+    right = (predicted == y).long().masked_fill(y < 0, -1)
     return [
         Column("prediction", predicted.numpy().astype(np.int32), list(classes)),
         Column("correctness", right.numpy().astype(np.int32), ["wrong", "right"]),
-        Column("confidence", confidence.float().numpy()),
+        Column("confidence", probabilities.max(dim=1).values.float().numpy()),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .content import Array, Column, Content, Side
+from .content import Array, Column, Content, EdgeAttention, Side
 
 TYPES = {"f4": np.float32, "i4": np.int32}
 """The types of numbers that a page reads, little-endian."""
@@ -37,28 +37,30 @@ class Packed:
     def __init__(self, content: Content) -> None:
         self.parts: dict[str, str] = {}
         self.kinds: dict[str, str] = {}
+        self.names: dict[tuple[str, str], str] = {}
         numbered = all(name == str(number) for number, name in enumerate(content.ids))
         self.header: dict[str, Any] = {
             "title": content.title,
             "nodes": len(content.ids),
             "edges": len(content.sources),
             "numbered": numbered,  # ids are 0, 1, 2, ...: the page makes them itself
-            "batch": content.batch is not None,
+            "starts": self._add("starts", content.starts),
+            "sources": self._add("sources", content.sources),
+            "batch": None if content.batch is None else self._add("batch", content.batch),
             "columns": [self._column(column, f"column-{number}") for number, column in enumerate(content.columns)],
             "sides": [self._side(side, f"side-{number}") for number, side in enumerate(content.sides)],
             "arrays": self.kinds,
         }
         if not numbered:
             self.parts["ids"] = pack_bytes(json.dumps(list(content.ids)).encode())
-        self._add("starts", content.starts)
-        self._add("sources", content.sources)
-        if content.batch is not None:
-            self._add("batch", content.batch)
         self.parts["header"] = pack_bytes(json.dumps(self.header).encode())
 
     def _add(self, name: str, values: Array) -> str:
-        self.kinds[name], self.parts[name] = pack_array(values)
-        return name
+        """Packs an array; returns its name, or that of an equal one that is there already."""
+        kind, text = pack_array(values)
+        stored = self.names.setdefault((kind, text), name)
+        self.kinds[stored], self.parts[stored] = kind, text
+        return stored
 
     def _column(self, column: Column, name: str) -> dict[str, Any]:
         categories = None if column.categories is None else list(column.categories)
@@ -71,8 +73,18 @@ class Packed:
             arrays = [self._add(f"{name}-view-{number}-head-{head}", view.positions[:, head]) for head in range(heads)]
             decays = {"decayGlobal": view.decay_global, "decayLocal": view.decay_local}
             about = {"name": view.name, "dim": dim, "arrays": arrays, "selfLoops": view.self_loops, "note": view.note}
-            views.append({**about, **{key: None if decay is None else list(decay) for key, decay in decays.items()}})
+            about |= {key: None if decay is None else list(decay) for key, decay in decays.items()}
+            views.append({**about, "edges": self._edges(view.edge_attention, f"{name}-view-{number}")})
         columns = [self._column(column, f"{name}-column-{number}") for number, column in enumerate(side.columns)]
         curves = {key: list(values) for key, values in side.curves.items()}
         about = {"title": side.title, "facts": list(side.facts.items()), "bestEpoch": side.best_epoch}
         return {**about, "views": views, "columns": columns, "curves": curves}
+
+    def _edges(self, attention: EdgeAttention | None, name: str) -> dict[str, Any] | None:
+        if attention is None:
+            return None
+        weights = [
+            self._add(f"{name}-weights-{head}", attention.weights[:, head]) for head in range(attention.weights.shape[1])
+        ]
+        starts, sources = self._add(f"{name}-starts", attention.starts), self._add(f"{name}-sources", attention.sources)
+        return {"starts": starts, "sources": sources, "weights": weights}

@@ -12,10 +12,10 @@ from torch_geometric.data import Data
 from ..report.curves import read_curves
 from ..train import graph as graphs
 from ..train.global_path import switch_global
-from ..train.prediction import choose_trial, logits
-from ..train.run import Run, Trial, edges, prepare
+from ..train.prediction import choose_trial, logits, trial_inputs
+from ..train.run import Run, Trial, edge_values, prepare
 from .content import Content, Side
-from .gather import gather_graph, gather_views, output_view, prediction_columns, split_column
+from .gather import gather_graph, gather_views, prediction_columns, split_column
 from .page import write_page
 
 
@@ -64,16 +64,15 @@ def _choose(runs: Sequence[Run], splits: Sequence[int]) -> list[tuple[Run, Trial
 @torch.no_grad()
 def gather_side(run: Run, trial: Trial, data: Data) -> Side:
     """Gathers what one trained model shows."""
-    task, result = prepare(run.plan, data)[trial.split], run.trial_result(trial)
-    scores = logits(run, trial, data)
+    task, result, kind = prepare(run.plan, data)[trial.split], run.trial_result(trial), run.kind(trial)
+    output = logits(run, trial, data)
     model = run.model(trial).to(run.plan.device)
     used = getattr(model, "use_global", True)
     if hasattr(model, "set_global"):
         switch_global(model, True)
-    x = graphs.features_on_device(data.x, run.plan.settings.normalise, run.plan.device)
-    views = [*gather_views(model, (x, *edges(run.plan, data)), used), output_view(scores)]
+    views = gather_views(model, trial_inputs(run, trial, data), output, edge_values(run.plan, data), used)
     columns = [
-        *prediction_columns(scores, data.y, graphs.class_names(data)),
+        *prediction_columns(kind.predict(output), kind.probabilities(output), data.y, graphs.class_names(data)),
         split_column(task.train, task.val, task.test, int(data.num_nodes)),
     ]
     facts = {

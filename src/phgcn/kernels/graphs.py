@@ -67,12 +67,12 @@ def group_by_graph(count: int, batch: Tensor | None, query_count: int | None, qu
             graphs = len(numbers)
             index = None if index is None else np.searchsorted(numbers, index)
             query_index = None if query_index is None else np.searchsorted(numbers, query_index)
-    keys = _sort_by_graph(count, index, graphs)
-    queries = keys if query_count is None else _sort_by_graph(query_count, query_index, graphs)
+    keys = sort_by_graph(count, index, graphs)
+    queries = keys if query_count is None else sort_by_graph(query_count, query_index, graphs)
     return GraphGroups(*keys, *queries)
 
 
-def _sort_by_graph(count: int, batch: Ints | None, graphs: int) -> tuple[Ints, Ints]:
+def sort_by_graph(count: int, batch: Ints | None, graphs: int) -> tuple[Ints, Ints]:
     """Returns the order and the start of each graph, as :class:`GraphGroups` has them.  Without a batch, graph 0 has all."""
     if batch is None:
         return np.arange(count), np.array([0] + [count] * graphs)

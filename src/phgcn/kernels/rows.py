@@ -59,11 +59,13 @@ class Packed(NamedTuple):
     centres: Centres
 
 
-def pack_points(points: Points, groups: GraphGroups, normalise: bool) -> Packed:
-    """Packs positions, values and queries; centres the values and scales them if ``normalise``."""
+def pack_points(points: Points, groups: GraphGroups, normalise: bool, centres: Centres | None = None) -> Packed:
+    """Packs positions, values and queries; centres the values, around ``centres`` if given, and scales them if
+    ``normalise``."""
     keys = _pack_positions(points.positions, groups.key_order)
     values = as_array(points.values)
-    centres = find_centres(values, groups, points.queries is None) if normalise else _no_centres(values)
+    if centres is None:
+        centres = find_centres(values, groups, points.queries is None) if normalise else _no_centres(values)
     rows = np.empty((values.shape[1], len(values), row_width(values.shape[2] + normalise)), values.dtype)
     run_rows(pack, len(values), GRAIN, values, groups.key_order, centres.mean, centres.key_graph, rows)
     queries = keys if points.queries is None else _pack_positions(points.queries, groups.query_order)

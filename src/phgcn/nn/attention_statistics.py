@@ -3,14 +3,18 @@ r"""Whether global attention is used: how wide embeddings are spread, and to how
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..checks import check_decay, check_index
+from ..distributed.statistics import describe_over_ranks
 from ..exact.reference import distances
 from .top_attention import PAIRS
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 Statistics = dict[str, Any]
 """Numbers by name, those of heads as lists, ready for JSON."""
@@ -18,7 +22,13 @@ Statistics = dict[str, Any]
 
 @torch.no_grad()
 def attention_statistics(
-    positions: Tensor, decay: float | Tensor, *, batch: Tensor | None = None, samples: int = 512, seed: int = 0
+    positions: Tensor,
+    decay: float | Tensor,
+    *,
+    batch: Tensor | None = None,
+    samples: int = 512,
+    seed: int = 0,
+    group: ProcessGroup | None = None,
 ) -> Statistics:
     r"""Describes the global attention of each head, exactly for a sample of nodes.
 
@@ -31,6 +41,8 @@ def attention_statistics(
         batch (torch.Tensor, optional): The graph of each node. (default: :obj:`None`, one graph)
         samples (int, optional): How many nodes are looked at; all, if there are no more. (default: :obj:`512`)
         seed (int, optional): Which nodes are looked at. (default: :obj:`0`)
+        group (ProcessGroup, optional): Processes that share the nodes out among them; all get the same statistics, of all
+            nodes. (default: :obj:`None`, this process alone)
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, **decay:** a number or :math:`(H,)`, **batch:** :math:`(N,)`
@@ -52,11 +64,14 @@ def attention_statistics(
         raise ValueError(f"samples is {samples!r}; allowed: a positive integer")
     count, heads, _ = positions.shape
     decays = torch.as_tensor(decay, dtype=torch.float64, device=positions.device).expand(heads)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    nodes = order[:samples].sort().values.to(positions.device)
     # For each head and node: the squared distance to the mean, the effective nodes, the share on itself.
-    rows = [_describe(positions[:, head].double(), decays[head], nodes, batch) for head in range(heads)]
-    described = torch.stack(rows) if count > 0 else positions.new_full((heads, 1, 3), torch.nan)
+    if group is not None:
+        described = describe_over_ranks(positions, decays, batch, samples, seed, group)
+    else:
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+        nodes = order[:samples].sort().values.to(positions.device)
+        rows = [_describe(positions[:, head].double(), decays[head], nodes, batch) for head in range(heads)]
+        described = torch.stack(rows) if count > 0 else positions.new_full((heads, 1, 3), torch.nan)
     distance = described[..., 0].mean(dim=1).sqrt()
     effective, share = described[..., 1:].double().quantile(0.5, dim=1).T
     return {

@@ -13,6 +13,7 @@ from torch_geometric.nn import Linear, MessagePassing
 from torch_geometric.nn.inits import glorot, ones, zeros
 
 from ..checks import check_choices, check_dropout, check_edge_features, check_features, check_sizes
+from ..distributed.boundary import PartEdges
 from ..functional import Backend, attend_neighbours
 from ..structural.graph import Graph
 from .edges import EdgeTerms, replace_self_loops, to_coo
@@ -145,6 +146,10 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         """Returns the edges with self-loops, and the graph to attend in: with sources and targets of different kinds as one
         graph, targets first, and with a spare node at the end where self-loops are redirected, unless edges are shown."""
         positions, values = nodes.positions, nodes.values
+        if isinstance(given.edge_index, PartEdges):
+            extended = given.edge_index.extend(torch.cat([positions, values], dim=-1))
+            positions, values = extended.split([positions.size(-1), values.size(-1)], dim=-1)
+            given = given._replace(edge_index=given.edge_index.edge_index)
         if nodes.target_positions is not None:
             sources, targets = positions.size(0), nodes.target_positions.size(0)
             edges = to_coo(given.edge_index, nodes.target_positions, positions)

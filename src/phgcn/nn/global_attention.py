@@ -2,7 +2,7 @@ r"""Global attention as a module: over points, and as the attention of a transfo
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,9 @@ from .decay import Decay
 from .distance_conv import embed
 from .global_memory import GlobalMemory, gather_keys
 from .graph_input import GraphInput, read_graph
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class GlobalAttention(torch.nn.Module):
@@ -54,6 +57,8 @@ class GlobalAttention(torch.nn.Module):
         tolerance (float, optional): With ``method="auto"``, the largest error that global attention may have, as in
             :func:`phgcn.global_attention`; the method is chosen anew when the embeddings have moved, see
             :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
+        process_group (ProcessGroup, optional): Processes that share the nodes out among them, as ``group`` in
+            :func:`phgcn.global_attention`. (default: :obj:`None`, this process alone)
 
     Shapes:
         - **input:** points :math:`(N, F_{in})`, or sequences :math:`(B, L, F_{in})`, each attending in itself
@@ -76,6 +81,7 @@ class GlobalAttention(torch.nn.Module):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         self.in_channels = in_channels
@@ -93,6 +99,7 @@ class GlobalAttention(torch.nn.Module):
         self.embedding_dim = embedding_dim
         self.method = method
         self.tolerance = make_tolerance(tolerance, method, heads)
+        self.process_group = process_group
         self.backend = backend
         self.lin = Linear(in_channels, heads * out_channels, bias=False, weight_initializer="glorot")
         self.embedding = Parameter(torch.empty(heads, embedding_dim, out_channels))
@@ -179,6 +186,7 @@ class GlobalAttention(torch.nn.Module):
             method=self.method,
             backend=self.backend,
             tolerance=self.tolerance,
+            group=self.process_group,
         )
         return out.to(values.dtype)
 

@@ -3,7 +3,7 @@ r"""Global attention behind a gate: a block that can be put into any network and
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,9 @@ from .decay import Decay
 from .global_attention import drop_targets
 from .global_memory import GlobalMemory, gather_keys
 from .graph_input import GraphInput, read_graph
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class GlobalBlock(torch.nn.Module):
@@ -49,6 +52,8 @@ class GlobalBlock(torch.nn.Module):
         tolerance (float, optional): With ``method="auto"``, the largest error that global attention may have, as in
             :func:`phgcn.global_attention`; the method is chosen anew when the embeddings have moved, see
             :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
+        process_group (ProcessGroup, optional): Processes that share the nodes out among them, as ``group`` in
+            :func:`phgcn.global_attention`. (default: :obj:`None`, this process alone)
 
     Shapes:
         - **input:** node features :math:`(N, C)`; the graph of each node :math:`(N,)`, in any order
@@ -67,6 +72,7 @@ class GlobalBlock(torch.nn.Module):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         check_positive(channels=channels, heads=heads, embedding_dim=embedding_dim)
@@ -80,6 +86,7 @@ class GlobalBlock(torch.nn.Module):
         self.dropout = dropout
         self.method = method
         self.tolerance = make_tolerance(tolerance, method, heads)
+        self.process_group = process_group
         self.backend = backend
         self.lin_position = Linear(channels, heads * embedding_dim, bias=False, weight_initializer="glorot")
         self.lin_value = Linear(channels, channels, bias=False, weight_initializer="glorot")
@@ -135,6 +142,7 @@ class GlobalBlock(torch.nn.Module):
             method=self.method,
             backend=self.backend,
             tolerance=self.tolerance,
+            group=self.process_group,
         )
         with blame_inputs(x=x):
             out, mass = attend(return_mass=True) if self.mass else (attend(), None)
@@ -153,9 +161,10 @@ class GlobalBlock(torch.nn.Module):
         return positions
 
     def recordable(self, nodes: int) -> bool:
-        """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot."""
+        """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot, nor can
+        several processes."""
         method = choose_method(self.method, nodes * nodes, self.embedding_dim, "cuda")
-        return self.backend in ("auto", "triton") and method == "exact"
+        return self.backend in ("auto", "triton") and method == "exact" and self.process_group is None
 
     def __repr__(self) -> str:
         rest = (", mass=True" if self.mass else "") + describe_tolerance(self.tolerance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from torch.nn import Parameter
 from torch_geometric.nn import Linear
 
 from ..checks import check_choice, check_dropout, check_features, check_sizes
+from ..distributed.norm import synchronise_norms
 from ..functional import Backend, Method
 from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .decay import Decay
@@ -22,6 +23,9 @@ from .graph_input import GraphInput, read_graph
 from .local_block import NORMS, LocalBlock
 from .local_conv import Local, LocalEdges, edge_features, local_recordable, make_local, prepare_edges
 from .models import drop_features
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 BODIES = ("residual", "polynomial")
 JUMPS = ("last", "sum", "cat")
@@ -71,6 +75,8 @@ class GlobalGNN(torch.nn.Module):
             ``hidden_channels / heads`` channels. (default: :obj:`4`)
         embedding_dim, decay, learn_decay, mass, method, backend, tolerance (optional): As in :class:`phgcn.nn.GlobalBlock`;
             a tolerance of 0 is none.
+        process_group (ProcessGroup, optional): As in :class:`phgcn.nn.GlobalBlock`; batch norms are then over the nodes of all
+            processes, and ``edge_index`` may be a :class:`phgcn.distributed.PartEdges`. (default: :obj:`None`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO; edge indices :math:`(2, E)`, or
@@ -107,6 +113,7 @@ class GlobalGNN(torch.nn.Module):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         sizes = {"hidden_channels": hidden_channels, "out_channels": out_channels, "num_layers": num_layers, "heads": heads}
@@ -141,9 +148,12 @@ class GlobalGNN(torch.nn.Module):
         self.lin_out = Linear(width, out_channels)
         channels = [hidden_channels] * num_layers * min(1, global_layers) if global_at == "each" else [width] * global_layers
         attention = heads, embedding_dim, decay, learn_decay, mass, global_dropout, method, backend, tolerance or None
+        self.process_group = process_group
         with torch.random.fork_rng(devices=[]):
-            self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention) for size in channels])
+            self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention, process_group) for size in channels])
         self.memories = torch.nn.ModuleList()
+        if process_group is not None:
+            synchronise_norms(self, process_group)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -285,7 +295,9 @@ class GlobalGNN(torch.nn.Module):
         found = []
         for layer, (block, normed) in enumerate(zip(blocks, inputs, strict=True)):
             positions = block.lin_position(normed).view(-1, block.heads, block.embedding_dim)
-            statistics = attention_statistics(positions, block.decay(), batch=batch, samples=samples, seed=seed)
+            statistics = attention_statistics(
+                positions, block.decay(), batch=batch, samples=samples, seed=seed, group=self.process_group
+            )
             found.append({"layer": layer, **statistics, "gate": float(block.gate.square().mean().sqrt())})
         return found
 

@@ -18,6 +18,7 @@ from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, LGConv, Linear, M
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from ..checks import HALF_TYPES, check_choice, check_edge_features, check_multiple, check_node_numbers
+from ..distributed.boundary import PartEdges
 from ..functional import Backend
 from ..kernels.backend import choose_backend
 from ..structural.sums import Neighbours, sort_neighbours, sum_neighbours
@@ -38,6 +39,8 @@ class Adjacency(NamedTuple):
 
     neighbours: Neighbours
     backend: str
+    degrees: Tensor | None = None
+    """The number of sources of each node, (N, 1), where not all edges are here."""
 
     def sum(self, x: Tensor) -> Tensor:
         r"""Sums the features of each node's sources: the product with the matrix, :math:`(N, C)`."""
@@ -53,7 +56,8 @@ class Adjacency(NamedTuple):
 
     def degree(self, x: Tensor) -> Tensor:
         r"""Counts the sources of each node, :math:`(N, 1)`, in the type of ``x`` or, as half types do not hold it, float32."""
-        return self.neighbours.start.diff().unsqueeze(1).to(torch.float32 if x.dtype in HALF_TYPES else x.dtype)
+        degrees = self.neighbours.start.diff().unsqueeze(1) if self.degrees is None else self.degrees
+        return degrees.to(torch.float32 if x.dtype in HALF_TYPES else x.dtype)
 
 
 class PlainEdges(NamedTuple):
@@ -62,6 +66,13 @@ class PlainEdges(NamedTuple):
 
     edge_index: Tensor
     weight: Tensor | None = None
+
+
+def part_adjacency(edges: PartEdges, self_loops: bool, backend: str) -> Adjacency:
+    """Sorts the edges of one rank's nodes, boundary nodes behind them; their degrees come from the ranks that they lie on."""
+    neighbours = sort_neighbours(edges.edge_index, edges.nodes + sum(edges.receive), self_loops, backend)
+    degrees = neighbours.start.diff()[: edges.nodes].unsqueeze(1)
+    return Adjacency(neighbours, backend, edges.extend(degrees.double()))
 
 
 class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
@@ -154,6 +165,8 @@ class LocalEdges(NamedTuple):
 
     index: Any
     features: dict[str, Tensor]
+    part: PartEdges | None = None
+    """Where given, the layer gets the features of boundary nodes too, and only the rows of this rank's nodes are kept."""
 
 
 def edge_features(conv: Any) -> tuple[str, ...]:
@@ -169,6 +182,8 @@ def edge_features(conv: Any) -> tuple[str, ...]:
 
 def prepare_edges(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
     """Converts edges of any format to what a local layer takes, and checks them."""
+    if isinstance(given.edge_index, PartEdges):
+        return _prepare_part(conv, given, backend)
     features = {name: getattr(given, name) for name in EDGE_FEATURES if getattr(given, name) is not None}
     for name, rows in features.items():
         check_edge_features(name, rows, given.edge_index, given.x)
@@ -189,8 +204,24 @@ def _plain_edges(conv: Any, edges: Tensor, weight: Tensor | None, x: Tensor) -> 
     return PlainEdges(edges.long())
 
 
+def _prepare_part(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
+    """Prepares the edges of one rank's nodes."""
+    edges = given.edge_index
+    if given.edge_weight is not None or given.edge_attr is not None:
+        raise ValueError("edge_weight or edge_attr is given; allowed with the edges of a part of a graph: None")
+    if isinstance(conv, SORTED):
+        chosen = choose_backend(backend, given.x.device)
+        return LocalEdges(part_adjacency(edges, conv.self_loops, chosen), {}, edges)
+    if isinstance(conv, DistanceConv):
+        return LocalEdges(edges, {})
+    return LocalEdges(edges.edge_index, {}, edges)
+
+
 def apply_local(conv: Any, x: Tensor, edges: LocalEdges) -> Tensor:
     """Calls a local layer with what :func:`prepare_edges` returned."""
+    if edges.part is not None and not isinstance(conv, Linear):
+        extended: Tensor = conv(edges.part.extend(x), edges.index)
+        return extended[: x.size(0)]
     out: Tensor = conv(x) if isinstance(conv, Linear) else conv(x, edges.index, **edges.features)
     return out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +13,20 @@ from torch_geometric.nn import GATConv, GCNConv, Linear
 from torch_geometric.nn.resolver import normalization_resolver
 
 from ..checks import check_dropout, check_sizes
+from ..distributed.boundary import PartEdges
+from ..distributed.norm import synchronise_norms
 from ..functional import Backend, Method
+from ..kernels.backend import choose_backend
 from .activation import make_activation
 from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .graph_input import GraphInput, read_graph
+from .local_conv import part_adjacency
 from .phgcn_conv import PHGCNConv
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class NodeModel(torch.nn.Module):
@@ -98,6 +105,9 @@ class NodeModel(torch.nn.Module):
 
     def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None, **edge_values: Tensor) -> Tensor:
         """Calls a layer with what it takes of the model's input; by default, with edges in the format of PyG's layers."""
+        if isinstance(edge_index, PartEdges):
+            extended: Tensor = conv(edge_index.extend(x), edge_index.edge_index)
+            return extended[: x.size(0)]
         out: Tensor = conv(x, to_coo(edge_index, x).long(), **edge_values)
         return out
 
@@ -165,7 +175,8 @@ class PHGCN(NodeModel):
     <https://arxiv.org/abs/2003.00635>`_ paper, of :class:`phgcn.nn.PHGCNConv`.
 
     Args: As :class:`NodeModel`; then ``embedding_dim``, ``decay_local``, ``decay_global``, ``learn_decay``, ``method``,
-    ``backend`` and ``tolerance`` (none where it is 0) as the layer.
+    ``backend``, ``tolerance`` (none where it is 0) and ``process_group`` as the layer; with a group, batch norms are over the
+    nodes of all processes.
     """
 
     paths = 2
@@ -191,12 +202,17 @@ class PHGCN(NodeModel):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(
             in_channels, hidden_channels, out_channels, num_layers, heads, dropout, attention_dropout,
             norm=norm, residual=residual, edge_dim=edge_dim, embedding_dim=embedding_dim, decay_local=decay_local,
             decay_global=decay_global, learn_decay=learn_decay, method=method, backend=backend, tolerance=tolerance or None,
+            process_group=process_group,
         )  # fmt: skip
+        self.process_group = process_group
+        if process_group is not None:
+            synchronise_norms(self, process_group)
 
     def init_conv(self, in_channels: int, last: bool, **settings: Any) -> Any:
         # The non-linearity is left to the model, which may have a norm before it.
@@ -231,7 +247,9 @@ class PHGCN(NodeModel):
         inputs = first_inputs(convs, self, (x, edge_index, batch), edge_values)
         for layer, (conv, features) in enumerate(zip(convs, inputs, strict=True)):
             positions, _ = conv.project(features)
-            statistics = attention_statistics(positions, conv.decay_global(), batch=batch, samples=samples, seed=seed)
+            statistics = attention_statistics(
+                positions, conv.decay_global(), batch=batch, samples=samples, seed=seed, group=self.process_group
+            )
             found.append({"layer": layer, **statistics})
         return found
 
@@ -300,6 +318,12 @@ class GCN(NodeModel):
     def init_conv(self, in_channels: int, last: bool) -> Any:
         return ResidualGCNConv(in_channels, _width(self, last), self.residual)
 
+    def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None, **edge_values: Tensor) -> Tensor:
+        if isinstance(edge_index, PartEdges):
+            out: Tensor = conv.forward_part(x, edge_index)
+            return out
+        return super().apply_conv(conv, x, edge_index, batch, **edge_values)
+
 
 class ResidualGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
     """PyG's layer, which has no residual, with one."""
@@ -316,6 +340,12 @@ class ResidualGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         out: Tensor = super().forward(x, edge_index, edge_weight)
+        return out if self.res is None else out + self.res(x)
+
+    def forward_part(self, x: Tensor, edges: PartEdges) -> Tensor:
+        """Runs the forward pass for the nodes of this rank: PyG's own would take the degrees of boundary nodes as 0."""
+        adjacency = part_adjacency(edges, False, choose_backend("auto", x.device))
+        out: Tensor = adjacency.normalised_sum(edges.extend(self.lin(x)))[: x.size(0)] + self.bias
         return out if self.res is None else out + self.res(x)
 
 

@@ -2,7 +2,7 @@ r"""The paper's layer: attention to neighbours and to every node, side by side."
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from .distance_conv import DistanceConv, EdgeWeights
 from .global_attention import drop_targets
 from .graph_input import GraphInput, read_graph
 from .top_attention import top_attention
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class PHGCNConv(DistanceConv):
@@ -70,6 +73,8 @@ class PHGCNConv(DistanceConv):
         tolerance (float, optional): With ``method="auto"``, the largest error that global attention may have, as in
             :func:`phgcn.global_attention`; the method is chosen anew when the embeddings have moved, see
             :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
+        process_group (ProcessGroup, optional): Processes that share the nodes out among them, as ``group`` in
+            :func:`phgcn.global_attention`. (default: :obj:`None`, this process alone)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO, or a pair
@@ -101,6 +106,7 @@ class PHGCNConv(DistanceConv):
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(
             in_channels, out_channels, heads, concat=concat, dropout=dropout, add_self_loops=add_self_loops,
@@ -109,6 +115,7 @@ class PHGCNConv(DistanceConv):
         check_choices(method, backend)
         self.method = method
         self.tolerance = make_tolerance(tolerance, method, heads)
+        self.process_group = process_group
         self.decay_local = Decay("decay_local", decay_local, heads, learn_decay)
         self.decay_global = Decay("decay_global", decay_global, heads, learn_decay)
         self.act = None if act is None else make_activation(act)
@@ -161,6 +168,7 @@ class PHGCNConv(DistanceConv):
                 method=self.method,
                 backend=self.backend,
                 tolerance=self.tolerance,
+                group=self.process_group,
             )
         out = self.combine(nodes.x, [structural, everywhere])
         if self.concat and self.act is not None:
@@ -172,8 +180,9 @@ class PHGCNConv(DistanceConv):
 
     def recordable(self, nodes: int) -> bool:
         """Tells whether a pass over so many nodes can be captured into a CUDA graph: a lattice cannot, as the host
-        must read the number of its vertices."""
-        return super().recordable(nodes) and choose_method(self.method, nodes * nodes, self.embedding_dim, "cuda") == "exact"
+        must read the number of its vertices, nor can several processes."""
+        alone = self.process_group is None and super().recordable(nodes)
+        return alone and choose_method(self.method, nodes * nodes, self.embedding_dim, "cuda") == "exact"
 
     @torch.no_grad()
     def top_attention(

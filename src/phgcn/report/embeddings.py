@@ -78,7 +78,7 @@ def draw_positions(axis: Axes, points: Tensor, colours: list[str], title: str) -
     else:
         shown = np.random.default_rng(0).permutation(len(flat))  # in random order: no class lies on top
         dots = [colours[node] for node in shown]
-        axis.scatter(*flat[shown].T, c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
+        axis.scatter(flat[shown, 0], flat[shown, 1], c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
     if points.size(1) > 1:
         axis.set_aspect("equal", adjustable="datalim")
     axis.set_title(title + (f", {100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)

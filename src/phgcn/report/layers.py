@@ -32,6 +32,11 @@ class LayerView(NamedTuple):
     weights: Tensor | None
     decay: float | Tensor | None
 
+    def to_cpu(self) -> LayerView:
+        """Returns the same with all tensors on the CPU."""
+        moved: dict[str, Any] = {name: part.cpu() for name, part in self._asdict().items() if isinstance(part, Tensor)}
+        return self._replace(**moved)
+
     def strongest(self, count: int, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns the targets of nodes (default: all) on the global path, and their weights, both (M, H, count)."""
         assert self.decay is not None and self.positions is not None
@@ -44,14 +49,14 @@ def view_layers(model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, 
 
     A layer that is switched off, as global attention may be, is left out.
     """
-    layers = list(_attention_layers(model))
+    layers = list(attention_layers(model))
     calls = _record_calls([_hooked(layer) for _, layer in layers], model, inputs, edge_values or {})
     views = [_view(name, layer, *calls[_hooked(layer)]) for name, layer in layers if _hooked(layer) in calls]
-    return [LayerView(view.name, *(part.cpu() if isinstance(part, Tensor) else part for part in view[1:])) for view in views]
+    return [view.to_cpu() for view in views]
 
 
-def _attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the layers with attention and their names."""
+def attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the layers with attention and their names, as :func:`view_layers` calls them."""
     parts = (
         ("layer", getattr(model, "convs", ())),
         ("local", [block.conv for block in getattr(model, "local_blocks", ())]),

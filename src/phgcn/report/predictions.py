@@ -64,7 +64,7 @@ def draw_numbers(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
     if len(points) > MAX_DOTS:
         draw_density(axis, points, [COLOURS[0]] * len(points))
     else:
-        axis.scatter(*points.T, s=8, linewidths=0, alpha=0.6, color=COLOURS[0], rasterized=True)
+        axis.scatter(points[:, 0], points[:, 1], s=8, linewidths=0, alpha=0.6, color=COLOURS[0], rasterized=True)
     ends = [points.min(), points.max()]
     axis.plot(ends, ends, color="#999999", linewidth=0.9)
     axis.set(xlabel="true", ylabel="predicted")

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..explore import Column, Content, Side, gather_graph, gather_views, write_page
-from ..explore.gather import output_view, prediction_columns
+from ..explore.gather import prediction_columns
 from ..files import read_tensors
 from .motif import Plan, Trial, start
 from .motif_graphs import COLOURS, motif_graphs
@@ -41,13 +41,14 @@ def motif_content(trial: Trial) -> Content:
     model.load_state_dict(read_tensors(trial.weights)[0])
     data = chains(trial)
     inputs = data.x, data.edge_index, data.batch
-    scores: Tensor = model(*inputs)
+    output: Tensor = model(*inputs)
+    said = prediction_columns(output.argmax(dim=1), output.softmax(dim=1), data.y, LABELS)
     result = trial.result() or {}
     ids, starts, sources, columns = gather_graph(data)
     side = Side(
         f"{trial.case.title}, trial {trial.number}",
-        [*gather_views(model, inputs), output_view(scores)],
-        [_of_red_nodes(column, data.y) for column in prediction_columns(scores, data.y, LABELS)],
+        gather_views(model, inputs, output),
+        [_of_red_nodes(column, data.y) for column in said],
         {
             "accuracy in the end": f"{result['accuracy'][-1]:.3f}",
             "chains": str(GRAPHS),

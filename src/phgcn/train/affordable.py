@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch_geometric.data import Data
 
+from .graph import count_edges
 from .suited import Suited
 
 SPLITS = 10
@@ -43,7 +44,7 @@ def afford(data: Data, device: str) -> Affordable:
         data (torch_geometric.data.Data): The graph.
         device (str): Where it is trained; there are no bounds but on the CPU.
     """
-    nodes, edges = int(data.num_nodes), int(data.edge_index.size(1))
+    nodes, edges = int(data.num_nodes), count_edges(data)
     reason = f"limited for {nodes:,} nodes and {edges:,} edges on {device}"
     if device != "cpu" or nodes + edges < 300_000:
         return Affordable(SPLITS, {}, "")

@@ -85,7 +85,7 @@ class Checkpoints:
                 if not files:
                     raise ValueError(f"{error}; remove the file to train {self.name} from the start") from None
                 warnings.warn(f"{error}; training continues from {files[-1].name}", stacklevel=2)
-                damaged.unlink()
+                damaged.unlink(missing_ok=True)
             else:
                 self.saved_epoch = self.training.state.epoch
                 return
@@ -111,7 +111,7 @@ class Checkpoints:
         self.training.state.checkpoint_seconds += self.schedule.timed(lambda: self.training.save(path))
         self.saved_epoch = epoch
         for file in checkpoint_files(self.folder, self.name)[:-2]:
-            file.unlink()
+            file.unlink(missing_ok=True)  # another process of the same training may have been quicker
 
 
 def checkpoint_files(folder: Path, name: str) -> list[Path]:

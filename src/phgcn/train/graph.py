@@ -14,6 +14,8 @@ from ..data import Columns, load_graph
 from ..data.encode import indicator_names
 from ..data.labels import task_of
 from ..data.names import known_graph, metric_of
+from ..distributed.launch import place_among_processes
+from ..distributed.part_files import is_partition, read_for_process, read_manifest
 from .settings import Settings
 from .tasks import find_task
 
@@ -24,8 +26,23 @@ MAX_DENSE_BYTES = 2**32
 def find(source: str, directed: bool = False, task: str | None = None, columns: Columns | None = None) -> tuple[str, Data]:
     """Loads a graph by name or path, as :func:`phgcn.data.load_graph`; returns how to find it again from any folder, and the
     graph."""
+    if is_partition(source):
+        check_direction(source, directed)
+        return str(Path(source).resolve()), read_for_process(source, *place_among_processes())
     data = load_graph(source, directed=directed, task=task, columns=columns)
     return (source if known_graph(source) else str(Path(source).resolve())), data
+
+
+def check_direction(folder: str | Path, directed: bool) -> None:
+    """Refuses parts that were made of edges in another direction."""
+    made = read_manifest(folder)["graph"]["directed"]
+    if made != directed:
+        raise ValueError(f"{folder}: its parts were made with directed {made}; allowed: the same")
+
+
+def count_edges(data: Data) -> int:
+    """Returns how many edges a graph has; of a part, the whole graph."""
+    return int(data.description["edges"] if "description" in data else data.edge_index.size(1))
 
 
 def default_metric(data: Data) -> str:
@@ -102,6 +119,24 @@ def match_features(data: Data, about: dict[str, Any]) -> None:
         data.feature_names = list(wanted)
 
 
+def match_edges(data: Data, about: dict[str, Any], taken: tuple[str, ...]) -> None:
+    """Leaves out weights and features of edges that a run was trained without; refuses a graph that lacks those it reads.
+
+    Args:
+        data (torch_geometric.data.Data): A graph, changed in place.
+        about (dict): What :func:`describe` said of the run's graph.
+        taken (tuple of str): Which of ``edge_attr`` and ``edge_weight`` the run's model reads.
+    """
+    trained = {"edge_attr": about.get("edge_features", 0), "edge_weight": int(about.get("edge_weights", False))}
+    for name, count in trained.items():
+        present = (data[name].size(1) if data[name].dim() == 2 else 1) if name in data else 0
+        if count == 0 and present:
+            del data[name]
+        elif count != present and name in taken:
+            what = "features" if name == "edge_attr" else "weights"
+            raise ValueError(f"{data.name}: edges have {present} {what}; allowed: {count}, as the run was trained on")
+
+
 def match_classes(data: Data, classes: list[str]) -> None:
     """Numbers the classes of a graph as a run does, by their names; refuses one that the run does not know."""
     if list(data.classes) == classes or not classes:
@@ -149,7 +184,9 @@ def features_on_device(x: Tensor, normalise: bool, device: str | torch.device) -
 
 
 def describe(data: Data) -> dict[str, Any]:
-    """Returns what a run stores about its graph, to recognise it later."""
+    """Returns what a run stores about its graph, to recognise it later; of a part, about the whole."""
+    if "description" in data:
+        return dict(data.description)
     names = ("feature_names", "feature_columns", "feature_levels", "edge_table")
     return {
         "name": str(data.name),
@@ -157,6 +194,7 @@ def describe(data: Data) -> dict[str, Any]:
         "edges": int(data.edge_index.size(1)),
         "features": data.x.size(1),
         "edge_features": data.edge_attr.size(1) if "edge_attr" in data else 0,
+        "edge_weights": "edge_weight" in data,
         "classes": class_names(data),
         "digest": digest(data),
         **{name: data[name] for name in names if name in data},
@@ -164,7 +202,10 @@ def describe(data: Data) -> dict[str, Any]:
 
 
 def digest(data: Data) -> str:
-    """Returns a hash of features, labels, and edges with their weights and features."""
+    """Returns a hash of features, labels, and edges with their weights and features; of a part, that of the whole
+    graph."""
+    if "description" in data:
+        return str(data.description["digest"])
     x = data.x
     parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
     state = hashlib.sha256()

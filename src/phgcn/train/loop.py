@@ -239,10 +239,14 @@ class Training:
         logits = self._forward(*self._dropped_inputs())
         loss = self.task.kind.loss(logits[self.task.train], self.train_y, self.settings.label_smoothing)
         loss.backward()
+        self._join_gradients()
         if self.settings.clip_norm:
             clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimiser.step()
         return loss.detach()
+
+    def _join_gradients(self) -> None:
+        """Called between the backward pass and the step: a training over several processes adds up their gradients."""
 
     def _dropped_inputs(self) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """Returns the arguments of a training step, of which nodes and edges are left out as the settings say."""
@@ -308,7 +312,7 @@ class Training:
         tensors |= {f"best.{name}": value for name, value in self.state.best_weights.items()}
         for name, parameter in self.model.named_parameters():
             tensors |= {f"adam.{name}.{key}": value for key, value in self.optimiser.state[parameter].items()}
-        tensors |= {f"random.{name}": value for name, value in _random_states(self.task.x.device).items()}
+        tensors |= self._random_tensors()
         tensors["curves"] = torch.tensor(self.state.curves, dtype=torch.float64)
         tensors["attention"] = torch.tensor(self.state.attention, dtype=torch.float64).reshape(-1, len(ATTENTION))
         about = {
@@ -320,7 +324,18 @@ class Training:
             "epoch": self.state.epoch,
             "shapes": {name: list(value.shape) for name, value in tensors.items()},
         }
+        self._write(path, tensors, about)
+
+    def _write(self, path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         write_tensors(path, tensors, about)
+
+    def _random_tensors(self) -> dict[str, Tensor]:
+        """Returns the states of the random number generators: ``random.*``, and ``random-R.*`` of other processes."""
+        return {f"random.{name}": value for name, value in random_states(self.task.x.device).items()}
+
+    def _restore_random(self, tensors: dict[str, Tensor]) -> None:
+        """Sets the random number generators to what :meth:`_random_tensors` returned."""
+        set_random_states(with_prefix(tensors, "random."), self.task.x.device)
 
     def _check(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Checks that a checkpoint is complete, that its tensors have the shapes of the model's, and that curves and best
@@ -334,7 +349,8 @@ class Training:
             if f"adam.{name}.step" in shapes:  # a parameter that has had no gradient yet has no state
                 wanted |= {f"adam.{name}.{key}": list(parameter.shape) for key in ("exp_avg", "exp_avg_sq")}
                 wanted[f"adam.{name}.step"] = []
-        wanted |= {f"random.{name}": list(value.shape) for name, value in _random_states(self.task.x.device).items()}
+        wanted |= {f"random.{name}": list(value.shape) for name, value in random_states(self.task.x.device).items()}
+        wanted |= {name: shape for name, shape in shapes.items() if name.startswith("random-")}  # of other processes
         wanted["curves"] = [about["epoch"], len(CURVES)]
         wanted["attention"] = [shapes["attention"][0], len(ATTENTION)]
         for name in {**wanted, **shapes}:
@@ -350,7 +366,7 @@ class Training:
         tensors, about = read_tensors(path)
 
         def part(prefix: str) -> dict[str, Tensor]:
-            return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+            return with_prefix(tensors, prefix)
 
         try:
             self._check(tensors, about)
@@ -368,11 +384,16 @@ class Training:
             raise ValueError(f"{path}: not a checkpoint of this training ({str(error).splitlines()[0]})") from None
         if self.settings.local_epochs:
             switch_global(self.model, not self.state.global_off)
-        _set_random_states(part("random."), self.task.x.device)
+        self._restore_random(tensors)
         self._replay, self._compiled = None, False  # a recorded epoch would update the optimiser's old tensors
 
 
-def _random_states(device: torch.device) -> dict[str, Tensor]:
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Returns the tensors whose names begin so, under the rest of their names."""
+    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
     """Returns the states of torch's random number generators that a training on ``device`` uses."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
@@ -380,7 +401,7 @@ def _random_states(device: torch.device) -> dict[str, Tensor]:
     return states
 
 
-def _set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
+def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -37,16 +37,9 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
 def trial_inputs(run: Run, trial: Trial, data: Data) -> tuple[Tensor, ...]:
     """Returns what a trial's model takes of a graph, on the run's device: the features as it was trained on them, the edges."""
     graphs.match_features(data, run.about["graph"])
-    _check_edge_features(run, data)
+    graphs.match_edges(data, run.about["graph"], taken_edge_values(run.plan))
     x = run.transform(trial).apply(data.x)
     return (graphs.features_on_device(x, run.plan.settings.normalise, run.plan.device), *edges(run.plan, data))
-
-
-def _check_edge_features(run: Run, data: Data) -> None:
-    """Refuses a graph without the weights or features of edges that the model was trained with."""
-    trained, given = run.about["graph"].get("edge_features", 0), data.edge_attr.size(1) if "edge_attr" in data else 0
-    if trained != given and "edge_attr" in taken_edge_values(run.plan):
-        raise ValueError(f"{data.name}: edges have {given} features; allowed: {trained}, as {run.folder} was trained on")
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.functional import dropout
 
+from ..distributed.boundary import PartEdges
 from .settings import Settings
 
 # The optimiser
@@ -98,9 +99,9 @@ def drop_inputs(inputs: Sequence[Tensor], settings: Settings) -> tuple[Tensor, .
     if settings.node_dropout:
         x = drop_nodes(x, settings.node_dropout)
     if settings.edge_dropout:
-        edges = edge_index.size(1)
-        keep = (torch.rand(edges, device=edge_index.device) >= settings.edge_dropout).nonzero().flatten()
-        edge_index = edge_index[:, keep]
+        edges, device = (edge_index.edge_index if isinstance(edge_index, PartEdges) else edge_index).size(1), x.device
+        keep = (torch.rand(edges, device=device) >= settings.edge_dropout).nonzero().flatten()
+        edge_index = edge_index.select(keep) if isinstance(edge_index, PartEdges) else edge_index[:, keep]
         others = [tensor[keep] if len(tensor) == edges else tensor for tensor in others]
     return (x, edge_index, *others)
 

@@ -241,6 +241,7 @@ class Run:
             columns = replace(columns, label=None, split=())
         _, data = graphs.find(source, self.plan.directed, self.plan.task if labels else None, columns)
         graphs.match_features(data, about)
+        graphs.match_edges(data, about, taken_edge_values(self.plan))
         if labels:
             graphs.match_classes(data, about["classes"])
         return data
@@ -353,10 +354,10 @@ class Run:
             training = start(self.plan, task, SAMPLE_EVERY)
             checkpoints = Checkpoints(self.folder, trial.name, training, schedule)
             checkpoints.restore()
-            log = _curve_log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard)
+            log = curve_log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard)
             with DelayedInterrupt(checkpoints.outdated) as interrupt, log as log_row:
                 while not training.done:
-                    row = _epoch(training, trial)
+                    row = run_epoch(training, trial)
                     try:
                         checkpoints.save_if_due()
                         log_row(training.state.epoch, row)
@@ -365,15 +366,15 @@ class Run:
                     except KeyboardInterrupt:
                         checkpoints.save()
                         raise
-                self._write_trial(trial, training)
+                training.save(last_state(self.folder, trial.name))  # before the result, which loads the best weights
+                self.write_trial(trial, training, split_result(trial, training))
 
-    def _write_trial(self, trial: Trial, training: Training) -> None:
-        """Writes the curves and the last state, then the weights, which make the trial count as finished."""
+    def write_trial(self, trial: Trial, training: Training, result: dict[str, Any]) -> None:
+        """Writes the curves, then the weights, which make the trial count as finished."""
         rows = [(number, *row) for number, row in enumerate(training.state.curves, start=1)]
         write_csv(self.folder / f"{trial.name}.csv", ("epoch", *CURVES), rows)
         if training.state.attention:
             write_csv(self.folder / f"attention-{trial.name}.csv", ATTENTION, training.state.attention)
-        training.save(last_state(self.folder, trial.name))  # before the result, which loads the best weights
         parts = {"task": training.task.kind, "features": training.task.transform}
         kept = {
             f"{KEPT}{part}.{name}": value
@@ -381,10 +382,10 @@ class Run:
             if fitted is not None
             for name, value in fitted.tensors().items()
         }
-        write_tensors(self._weights(trial), training.state.best_weights | kept, split_result(trial, training))
+        write_tensors(self._weights(trial), training.state.best_weights | kept, result)
 
 
-def _epoch(training: Training, trial: Trial) -> tuple[float, ...]:
+def run_epoch(training: Training, trial: Trial) -> tuple[float, ...]:
     """Trains for one epoch; an error names the trial."""
     try:
         return training.epoch()
@@ -472,7 +473,7 @@ def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
 
 
 @contextmanager
-def _curve_log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int, tuple[float, ...]], None]]:
+def curve_log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int, tuple[float, ...]], None]]:
     """Yields a function that writes a row of the curves for TensorBoard; it does nothing unless ``wanted``.
 
     Rows after ``epoch``, which a killed process may have left, are dropped.

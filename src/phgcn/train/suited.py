@@ -39,8 +39,9 @@ def suit_settings(data: Data, metric: str) -> Suited:
         data (torch_geometric.data.Data): The graph.
         metric (str): What its predictions are judged by.
     """
-    nodes, features = data.x.shape
-    kind = "few" if features <= FEW_FEATURES else "word" if _filled(data.x) < WORD_SHARE else "dense"
+    nodes, features = int(data.num_nodes), data.x.size(1)
+    filled = data.description["filled"] if "description" in data else share_filled(data.x)
+    kind = "few" if features <= FEW_FEATURES else "word" if filled < WORD_SHARE else "dense"
     changes: dict[str, Any] = {}
     if nodes < FEW_NODES:  # too few to learn what neighbours mean: a map of its own for the node itself, shallow, narrow
         changes = {"local": "sage", "num_layers": 2, "norm": "layer", "hidden_channels": 64, "learning_rate": 0.01}
@@ -58,7 +59,7 @@ def suit_settings(data: Data, metric: str) -> Suited:
     return Suited(BASE | changes, f"suited to {nodes:,} nodes, {features:,} {kind} features and {metric}")
 
 
-def _filled(x: torch.Tensor) -> float:
+def share_filled(x: torch.Tensor) -> float:
     """Returns the share of features that are not 0."""
     values = x if x.layout == torch.strided else x.values()
     return float(values.count_nonzero()) / (x.size(0) * x.size(1))

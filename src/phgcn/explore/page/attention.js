@@ -86,6 +86,24 @@ function attendNeighbours(points, graph, node, decay, selfLoop) {
   return weights;
 }
 
+/** Attention to neighbours, by edge: what node i attends to is sources[starts[i]] to sources[starts[i + 1] - 1].
+ * @typedef {{starts: Int32Array, sources: Int32Array, weights: Float32Array}} EdgeWeights
+ */
+
+/**
+ * Reads the attention of a node to its neighbours.
+ * @param {EdgeWeights} edges
+ * @param {number} node
+ * @returns {Map<number, number>} The weight by node.
+ */
+function readNeighbours({ starts, sources, weights }, node) {
+  const read = new Map();
+  for (let place = starts[node]; place < starts[node + 1]; place++) {
+    read.set(sources[place], (read.get(sources[place]) || 0) + weights[place]);
+  }
+  return read;
+}
+
 /**
  * Finds the nodes with the largest weights, strongest first; equal ones by number. Nodes of weight 0 are left out.
  * @param {Float32Array} weights

@@ -121,8 +121,24 @@ function lookOfGroups(groups, hidden, order) {
 }
 
 /**
- * Makes nodes look like the attention of one of them: colour and size by the logarithm of the weight over the largest to another
- * node, the strongest on top.
+ * Finds the weights at both ends of the colours: the largest to another node, and the least, or a ten-thousandth of the largest.
+ * @param {Float32Array} weights
+ * @param {number} node
+ * @returns {[number, number]}
+ */
+function weightRange(weights, node) {
+  let [low, high] = [Infinity, 0];
+  for (let other = 0; other < weights.length; other++) {
+    const weight = weights[other];
+    if (other === node || weight <= 0) continue; // 0: in another graph, or too far for a number
+    if (weight > high) high = weight;
+    if (weight < low) low = weight;
+  }
+  return [Math.max(Math.min(low, high), WEAKEST * high), high];
+}
+
+/**
+ * Makes nodes look like the attention of one of them: colour and size by the logarithm of the weight, the strongest on top.
  * @param {Float32Array} weights
  * @param {number} node
  * @param {Uint8Array} hidden
@@ -130,24 +146,21 @@ function lookOfGroups(groups, hidden, order) {
  */
 function lookOfWeights(weights, node, hidden) {
   const count = weights.length;
-  let largest = 0;
-  for (let other = 0; other < count; other++) if (other !== node && weights[other] > largest) largest = weights[other];
+  const [low, high] = weightRange(weights, node);
+  const decades = Math.log(high / low);
   const steps = 64;
-  const table = Array.from({ length: steps }, (_, step) => [...channels(SCALE[Math.floor((step * SCALE.length) / steps)]), 60 + (195 * step) / (steps - 1)]);
+  const table = Array.from({ length: steps }, (_, step) => [
+    ...channels(SCALE[Math.floor((step * SCALE.length) / steps)]), 60 + (195 * step) / (steps - 1)]);
   const colours = new Uint8Array(4 * count);
   const sizes = new Float32Array(count);
   const level = new Uint8Array(count);
   const ends = new Uint32Array(steps + 1);
   const size = dotSize(count);
   for (let other = 0; other < count; other++) {
-    const share = largest > 0 ? Math.min(weights[other] / largest, 1) : 0;
-    const height = share > WEAKEST ? 1 - Math.log(share) / Math.log(WEAKEST) : 0;
+    const weight = weights[other];
+    const height = weight <= low ? 0 : decades > 0 ? Math.min(1, Math.log(weight / low) / decades) : 1;
     level[other] = Math.min(steps - 1, Math.floor(height * steps));
-    const [red, green, blue, opacity] = table[level[other]];
-    colours[4 * other] = red;
-    colours[4 * other + 1] = green;
-    colours[4 * other + 2] = blue;
-    colours[4 * other + 3] = opacity;
+    colours.set(table[level[other]], 4 * other);
     sizes[other] = size * (0.6 + height * height);
     if (!hidden[other]) ends[level[other] + 1] += 1;
   }
@@ -169,4 +182,9 @@ function percent(share) {
   if (!Number.isFinite(share)) return "–";
   if (share > 0 && share < 0.0001) return "< 0.01 %";
   return share >= 0.0995 || share === 0 ? `${Math.round(100 * share)} %` : `${Number((100 * share).toPrecision(2))} %`;
+}
+
+/** Writes a weight, which may be tiny, as percent. @param {number} weight */
+function weightText(weight) {
+  return weight >= 0.0995 ? percent(weight) : weight < 1e-9 ? "0 %" : `${Number((100 * weight).toPrecision(2))} %`;
 }

@@ -40,8 +40,8 @@ class Explorer {
       this.classes = await read(named.array);
       this.classNames = named.categories || [];
     }
-    [this.graph.starts, this.graph.sources] = [await read("starts"), await read("sources")];
-    if (header.batch) this.graph.batch = await read("batch");
+    [this.graph.starts, this.graph.sources] = [await read(header.starts), await read(header.sources)];
+    if (header.batch) this.graph.batch = await read(header.batch);
     this.ids = await readIds(header);
     const place = /** @type {HTMLElement} */ (document.getElementById("sides"));
     place.classList.toggle("two", header.sides.length > 1);

@@ -87,7 +87,7 @@ function reachRows(side, focus) {
   const rows = [
     ["λ", `${brief(side.decay() || 0)}`],
     ["effective nodes", brief(Math.exp(focus.entropy))],
-    ["attention to itself", percent(reach.itself)],
+    ["attention to itself", weightText(reach.itself)],
   ];
   if (Number.isFinite(reach.own)) rows.push(["to its own class", percent(reach.own)]);
   reach.within.forEach((share, hop) => rows.push([hop ? `within ${hop + 1} edges` : "to itself and neighbours", percent(share)]));
@@ -114,7 +114,7 @@ function globalList(side, focus) {
  * @param {number} weight
  */
 function weightCell(weight) {
-  const bar = make("span", { className: "weight", textContent: percent(weight), title: weight.toPrecision(7) });
+  const bar = make("span", { className: "weight", textContent: weightText(weight), title: weight.toPrecision(7) });
   bar.dataset.weight = String(weight);
   bar.style.setProperty("--share", `${Math.min(100, 100 * weight)}%`);
   return bar;
@@ -137,7 +137,7 @@ function neighbourList(side, focus) {
     local ? weightCell(local.get(target) || 0) : "–",
     focus.weights ? weightCell(focus.weights[target]) : "–"]);
   const notes = [];
-  if (!local) notes.push("This layer has no attention to neighbours by distance.");
+  if (!local) notes.push("This layer has no attention to neighbours.");
   if (listed.length > LISTED) notes.push(`${listed.length - LISTED} more.`);
   return [makeTable(["node", "class", "local", "global"], rows), make("p", { className: "note", textContent: notes.join(" ") })];
 }

@@ -22,6 +22,7 @@ class SideView {
     /** @type {Group[]} */ this.groups = [];
     /** @type {Set<string>} Labels that the legend hides. */ this.off = new Set();
     /** @type {Points} */ this.points = { values: new Float32Array(), dim: 1 };
+    /** @type {EdgeWeights | null} Attention to neighbours, where it is stored. */ this.edges = null;
     /** @type {Focus | null} */ this.focus = null;
     /** Counts what makes computations outdated. */ this.version = 0;
     this.coloured = 0;
@@ -96,7 +97,7 @@ class SideView {
   /** What nodes can be coloured by: what the model says first, the columns of the nodes' table last. */
   colourNames() {
     const names = this.columns.map((column) => column.name);
-    const first = ["class", "prediction", "correctness", "confidence", "split", "degree"].filter((name) => names.includes(name));
+    const first = ["class", "label", "prediction", "correctness", "confidence", "error", "split", "degree"].filter((name) => names.includes(name));
     const computed = this.view().decayGlobal ? [ENTROPY] : [];
     return [...first, ...computed, ...names.filter((name) => !first.includes(name))];
   }
@@ -119,12 +120,32 @@ class SideView {
     const view = this.view();
     const name = view.arrays[this.head()];
     const values = /** @type {Float32Array} */ (await readArray(explorer.header, name));
-    if (view.arrays[this.head()] !== name) return; // another one was chosen meanwhile
+    const edges = await this.readEdges();
+    if (this.view() !== view || view.arrays[this.head()] !== name) return; // another one was chosen meanwhile
     this.points = { values, dim: view.dim };
+    this.edges = edges;
     this.find(".about").textContent = printable(view.note, 300);
     await this.reproject();
     this.refocus(false);
     this.summarise();
+  }
+
+  /** Unpacks the attention to neighbours of a head, where it is stored. @returns {Promise<EdgeWeights | null>} */
+  async readEdges() {
+    const { edges } = this.view();
+    if (!edges) return null;
+    const names = [edges.starts, edges.sources, edges.weights[this.head()]];
+    const [starts, sources, weights] = await Promise.all(names.map((name) => readArray(this.explorer.header, name)));
+    return { starts: /** @type {Int32Array} */ (starts), sources: /** @type {Int32Array} */ (sources), weights: /** @type {Float32Array} */ (weights) };
+  }
+
+  /** The attention of a node to its neighbours; null where the layer has none. @param {number} node */
+  neighbourWeights(node) {
+    const { decayLocal, selfLoops } = this.view();
+    if (this.edges) return readNeighbours(this.edges, node);
+    if (!decayLocal) return null;
+    const decay = decayLocal[this.head()] * this.explorer.sharpness;
+    return attendNeighbours(this.points, this.explorer.graph, node, decay, selfLoops);
   }
 
   /** Changes the axes that are drawn. */
@@ -212,22 +233,22 @@ class SideView {
     showNode(this);
     const scale = this.find(".scale");
     scale.hidden = !this.focus || !this.focus.weights;
-    scale.textContent = "Colour and size of a node: the weight of attention to it, from dark (a ten-thousandth of the largest to another node, or less) to yellow.";
+    if (!this.focus || !this.focus.weights) return;
+    const [low, high] = weightRange(this.focus.weights, this.focus.node);
+    scale.textContent = `Colour and size: attention to the node, from dark (${weightText(low)} or less) to yellow (${weightText(high)}).`;
   }
 
   /** Computes the attention of a node. @param {number} node @returns {Focus} */
   look(node) {
     const { graph, classes, classNames, header } = this.explorer;
-    const [decay, view] = [this.decay(), this.view()];
+    const decay = this.decay();
     const hops = new Int32Array(header.nodes);
     const reached = countHops(graph, node, hops);
     const neighbours = [...new Set(graph.sources.subarray(graph.starts[node], graph.starts[node + 1]))];
     const weights = decay === null ? null : new Float32Array(header.nodes);
     const entropy = weights && decay !== null ? attend(this.points, graph.batch, node, decay, weights) : NaN;
-    const local = view.decayLocal
-      ? attendNeighbours(this.points, graph, node, view.decayLocal[this.head()] * this.explorer.sharpness, view.selfLoops) : null;
     return {
-      node, weights, entropy, hops, neighbours, local,
+      node, weights, entropy, hops, neighbours, local: this.neighbourWeights(node),
       targets: weights ? strongest(weights, LISTED + 1) : [],
       reach: weights ? reachOf(weights, reached, hops, classes, classNames.length, node) : null,
     };

@@ -38,7 +38,7 @@ function shareCell(share) {
  */
 function showConfusion(side) {
   const { explorer } = side;
-  const prediction = side.column("prediction");
+  const prediction = side.column("prediction"); // of categories, so not where numbers are predicted
   const section = /** @type {HTMLElement} */ (side.root.querySelector(".confusion"));
   section.hidden = !explorer.classes || !prediction;
   if (!explorer.classes || !prediction) return;

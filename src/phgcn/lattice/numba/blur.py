@@ -19,6 +19,9 @@ GRAIN = 2**20
 """Products that a thread adds at least."""
 
 
+ALL = slice(None)
+
+
 class StencilRows(NamedTuple):
     r"""A stencil whose offsets are grouped into *rows* that share all but the last coordinate, which has no gaps within a row.
 
@@ -33,13 +36,22 @@ class StencilRows(NamedTuple):
     orbit: np.ndarray
 
 
-def blur(table: np.ndarray, level: Level, rows: StencilRows, weights: np.ndarray, out: np.ndarray) -> None:
+def blur(
+    table: np.ndarray, level: Level, rows: StencilRows, weights: np.ndarray, out: np.ndarray, segments: slice = ALL
+) -> None:
     r"""Sums, for every vertex, the rows of the touched vertices at the offsets of a stencil, weighted by orbit, into ``out``.
 
     Shapes:
-        - **table**, **out:** rows of all sites of the level, :math:`(\text{sites}, C)`
+        - **table**, **out:** rows of all sites of the level, :math:`(\text{sites}, C)`; of ``out`` only the sites of
+          ``segments`` are written
     """
-    run_rows(blur_segments, len(level.first), *_blur_arguments(table, level, rows, weights), out)
+    first, last, _ = segments.indices(len(level.first))
+    grain, *arguments = _blur_arguments(table, level, rows, weights)
+
+    def blur_some(begin: int, end: int, *rest: Any) -> None:
+        blur_segments(first + begin, first + end, *rest)
+
+    run_rows(blur_some, last - first, grain, *arguments, out)
 
 
 def blur_levels(table: np.ndarray, levels: list[Level], stencils: list[StencilRows], weights: list[np.ndarray]) -> np.ndarray:
@@ -58,6 +70,18 @@ def blur_levels(table: np.ndarray, levels: list[Level], stencils: list[StencilRo
     for number in range(len(levels) - 1, 0, -1):
         add_coarser(blurred[number - 1], levels[number - 1], blurred[number], levels[number])
     return blurred[0]
+
+
+def blur_passes(table: np.ndarray, level: Level, weights: np.ndarray, scale: float, order: int) -> np.ndarray:
+    """Blurs along one of the lattice's directions after the other, in ascending or descending order; scales the sum.
+    ``table`` is overwritten."""
+    dim, spare = level.vertices.coordinate.shape[1], np.empty_like(table)
+    directions = range(dim + 1)[::order]
+    for direction in directions:
+        factor = scale if direction == directions[-1] else 1.0
+        blur(table, level, pass_rows(dim, len(weights) - 1, direction), factor * weights, spare)
+        table, spare = spare, table
+    return table
 
 
 def _blur_arguments(table: np.ndarray, level: Level, rows: StencilRows, weights: np.ndarray) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from ..levels import FLOOR, finest_level
 from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Separable
-from .blur import StencilRows, blur, blur_levels, direct_rows, pass_rows
+from .blur import StencilRows, blur_levels, blur_passes, direct_rows
 from .index import Corners, Level, coarsen, index, lay_out, planned_vertices
 from .join import join_clouds
 from .locate import (
@@ -279,7 +279,7 @@ def separable(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Separable
     spacing, weights, scale = separable_weights(scheme, cloud.points.shape[1])
     lattice = _lattice(cloud, 0, 0, spacing, (len(weights) - 1,), NO_GAP)
     located = lattice.simplices, lattice.corners, lattice.levels[0]
-    table = _passes(splat(rows, rows[:0, :0], 0, *located), lattice, weights, scale, 1)
+    table = blur_passes(splat(rows, rows[:0, :0], 0, *located), lattice.levels[0], weights, scale, 1)
     slice_rows(table, *located, cloud.first_query, out)
 
 
@@ -289,21 +289,10 @@ def separable_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme:
     spacing, weights, scale = separable_weights(scheme, cloud.points.shape[1])
     lattice = _lattice(cloud, 0, 0, spacing, (len(weights) - 1,), NO_GAP)
     located = lattice.simplices, lattice.corners, lattice.levels[0]
-    values = _passes(splat(rows, rows[:0, :0], 0, *located), lattice, weights, scale, 1)
-    blurred = _passes(splat(rows[:0, :0], grads, cloud.first_query, *located), lattice, weights, scale, -1)
+    values = blur_passes(splat(rows, rows[:0, :0], 0, *located), lattice.levels[0], weights, scale, 1)
+    blurred = blur_passes(splat(rows[:0, :0], grads, cloud.first_query, *located), lattice.levels[0], weights, scale, -1)
     slope = slice_gradients(values, blurred, 0, *located, rows, grads, cloud.first_query, into.rows)
     _add_positions(cloud, slope, lattice.frame.matrix, into)
-
-
-def _passes(table: np.ndarray, lattice: Lattice, weights: np.ndarray, scale: float, order: int) -> np.ndarray:
-    """Blurs along one direction after the other, in ascending or descending order; scales the sum."""
-    dim, spare = lattice.frame.w.shape[1], np.empty_like(table)
-    directions = range(dim + 1)[::order]
-    for direction in directions:
-        factor = scale if direction == directions[-1] else 1.0
-        blur(table, lattice.levels[0], pass_rows(dim, len(weights) - 1, direction), factor * weights, spare)
-        table, spare = spare, table
-    return table
 
 
 def separable_rows(points: np.ndarray, values: np.ndarray, spacing: float, weights: np.ndarray) -> np.ndarray:

@@ -103,11 +103,11 @@ def kuhn_coordinates(
     """Maps points (P, D) to Kuhn coordinates of level 0; ``hops`` are those of all levels, ``starts`` the first points of
     joined clouds, if any."""
     dim, coarsest = points.shape[1], 2 ** (len(hops) - 1)
-    matrix = kuhn_matrix(dim).numpy() / spacing
-    w, low, high = map_points(points, matrix, origin(dim, lattice).numpy() * coarsest)
+    matrix, shift = kuhn_map(dim, spacing, hops, lattice)
+    mapped = map_points(points, matrix, shift)
     if len(starts) == 0:
-        base = (np.floor(low / coarsest) - max(hops) - MARGIN) * coarsest
-        return Frame(w, base, high - base, matrix, max(hops), NOT_JOINED)
+        return lay_frame(mapped, matrix, hops)
+    w = mapped.w
     # As each cloud alone: coordinates count from its own base.
     low, high = np.minimum.reduceat(w, starts), np.maximum.reduceat(w, starts)
     base = (np.floor(low / coarsest) - max(hops) - MARGIN) * coarsest
@@ -116,6 +116,18 @@ def kuhn_coordinates(
     extent = (high - base).max(axis=0)
     extent[0] = apart[-1] + (high - base)[-1, 0]
     return Frame(w - np.repeat(base, sizes, axis=0), np.zeros(dim), extent, matrix, max(hops), np.repeat(apart, sizes))
+
+
+def kuhn_map(dim: int, spacing: float, hops: tuple[int, ...], lattice: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the matrix (D, D) and the shift (D,) that lead from positions to Kuhn coordinates of level 0."""
+    return kuhn_matrix(dim).numpy() / spacing, origin(dim, lattice).numpy() * 2 ** (len(hops) - 1)
+
+
+def lay_frame(mapped: Coordinates, matrix: np.ndarray, hops: tuple[int, ...]) -> Frame:
+    """Lays a lattice over the extent of Kuhn coordinates, which may be that of more points than are there."""
+    coarsest = 2 ** (len(hops) - 1)
+    base = (np.floor(mapped.low / coarsest) - max(hops) - MARGIN) * coarsest
+    return Frame(mapped.w, base, mapped.high - base, matrix, max(hops), NOT_JOINED)
 
 
 def cube_keys(w: np.ndarray, base: np.ndarray, scale: float, keys: Keys) -> np.ndarray:

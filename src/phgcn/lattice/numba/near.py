@@ -160,25 +160,58 @@ def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: flo
     The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut into :math:`2^D` parts.
     Where the pairs are surely more than ``enough``, or surely not, they are not counted.
     """
-    count, dim = points.w.shape
-    if first_query == 0 and count - 1 <= enough < math.inf:  # few enough wherever they lie
-        return float(count - 1)
-    side = mean_pairs_cell(dim, radius)
-    corner = points.w.mean(axis=0) - side / 2
+    grid = pair_grid(points, points.w.mean(axis=0), radius)
+    sure = sure_pairs(grid, len(points.w), first_query == 0, enough)
+    return pairs_in_cells(*cell_counts(points.w, first_query, grid)[1:], first_query == 0) if sure is None else sure
+
+
+class PairGrid(NamedTuple):
+    """Cells with the volume of a ball: their side, a corner of one, and the first and the last cell of all points, (D,)."""
+
+    side: float
+    corner: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def pair_grid(points: Coordinates, mean: np.ndarray, radius: float) -> PairGrid:
+    """Lays cells over points whose mean is in the middle of one; of ``points`` only the extent is looked at."""
+    side = mean_pairs_cell(len(mean), radius)
+    corner = mean - side / 2
     low, high = (np.floor((edge - corner) / side) for edge in (points.low, points.high))
-    if first_query == 0:
-        cells = np.prod(high - low + 1)
-        if count / cells > enough + 1:  # however they are spread
-            return float(count / cells - 1)
-    base = low - 1
-    keys: Keys = choose_keys(high - base + 1)
-    key, index = sort_keys(cube_keys(points.w, corner + base * side, 1 / side, keys), keys.bits)
+    return PairGrid(side, corner, low, high)
+
+
+def sure_pairs(grid: PairGrid, count: int, to_itself: bool, enough: float) -> float | None:
+    """Returns a number of pairs of ``count`` points that attend to themselves where it is surely above ``enough``, or surely
+    not; else :obj:`None`."""
+    if not to_itself:
+        return None
+    if count - 1 <= enough < math.inf:  # few enough wherever they lie
+        return float(count - 1)
+    cells = np.prod(grid.high - grid.low + 1)
+    return float(count / cells - 1) if count / cells > enough + 1 else None  # however they are spread
+
+
+def cell_counts(w: np.ndarray, first_query: int, grid: PairGrid) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts the points (P, D) of each cell: its key, uint64, and its keys and queries, float64, (B,); without queries all
+    points are keys."""
+    base = grid.low - 1
+    keys: Keys = choose_keys(grid.high - base + 1)
+    key, index = sort_keys(cube_keys(w, grid.corner + base * grid.side, 1 / grid.side, keys), keys.bits)
     start = run_starts(key)
     size = np.diff(start).astype(np.float64)
     if first_query == 0:
-        return float((size * (size - 1)).sum() / count)
+        return key[start[:-1]], size, np.zeros_like(size)
     of_keys = np.add.reduceat((index < first_query).astype(np.float64), start[:-1])
-    return float((of_keys * (size - of_keys)).sum() / (count - first_query))
+    return key[start[:-1]], of_keys, size - of_keys
+
+
+def pairs_in_cells(keys: np.ndarray, queries: np.ndarray, to_itself: bool) -> float:
+    """Returns how many keys of its own cell a query has on average, itself left out, from the counts of :func:`cell_counts`."""
+    if to_itself:
+        return float((keys * (keys - 1)).sum() / keys.sum())
+    return float((keys * queries).sum() / queries.sum())
 
 
 # Kernels

@@ -1,0 +1,55 @@
+r"""``phgcn partition``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import options
+
+
+def partition(
+    graph: options.Graph,
+    parts: Annotated[int, typer.Option("--parts", help="How many parts: as many as there will be processes.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder of the parts.")],
+    division: options.Division = "auto",
+    directed: options.Directed = False,
+    as_json: options.Json = False,
+) -> None:
+    """Divide a graph into parts that the processes of a training read alone.
+
+    Each part is memory-mapped by one process, so that none ever holds the whole graph. Train with as many processes as there
+    are parts, or with one.
+
+    Examples:
+
+    - `phgcn partition my-graph/ --parts 8 --out parts`
+
+    - `torchrun --nproc-per-node=8 -m phgcn train parts --out runs/my-graph`
+    """
+    from ..distributed.part_files import write_parts
+    from ..distributed.partition import divide_graph
+    from ..train import find
+    from ..train.graph import describe
+    from ..train.suited import share_filled
+    from .display import console, print_json, table
+
+    _, data = find(graph, directed)
+    nodes = int(data.num_nodes)
+    if not 1 <= parts <= max(nodes, 1):
+        raise ValueError(f"parts is {parts}; allowed: 1 to {nodes}, the number of nodes")
+    divided = divide_graph(data.edge_index, nodes, parts, division)
+    description = {**describe(data), "directed": directed, "filled": share_filled(data.x)}
+    manifest = write_parts(out, data, description, divided, parts)
+    sizes = divided.owner.bincount(minlength=parts).tolist()
+    if as_json:
+        print_json(
+            {**{key: manifest[key] for key in ("parts", "division", "cut", "graph")}, "nodes": sizes, "folder": str(out)}
+        )
+        return
+    rows = [(f"{number}", f"{size:,}") for number, size in enumerate(sizes)]
+    shown = console()
+    shown.print(table(f"{data.name} in {parts} parts, {divided.method}", ("part", "nodes"), rows))
+    shown.print(f"{100 * divided.cut:.1f} % of the edges are cut; written to {out}", highlight=False, soft_wrap=True)

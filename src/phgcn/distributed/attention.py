@@ -1,0 +1,192 @@
+r"""Global attention of points that lie on several ranks: agrees on the call, chooses the method, runs it.
+
+On the CPU a lattice goes by vertices (:mod:`phgcn.distributed.filter`).  The GPU backend and the reference have no stages that
+ranks could meet between: there every rank gathers the points of all, filters them, and keeps its own rows.  That is exact, and
+no faster than one process.  Exact sums go by chunks of keys on every backend (:mod:`phgcn.distributed.exact`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from ..calls import AttentionCall, OpInputs, choose_method, exact_limit, op_inputs, run_call, user_sums
+from ..checks import (
+    FLOAT_TYPES,
+    check_choices,
+    check_coordinates,
+    check_graph_numbers,
+    check_points,
+    check_values,
+    refuse_transforms,
+)
+from ..kernels.points import Points, Sums
+from ..lattice.limits import position_limit
+from ..lattice.scheme import MAX_DIMENSION, Scheme, decode, encode
+from .agreement import agree, require_equal
+from .collectives import Ranks, gather_rows
+from .exact import exact_over_ranks
+from .filter import filter_over_ranks
+from .graphs import RankGraphs, find_rank_graphs, points_of_graphs
+
+DEVICES = ("cpu", "cuda")
+BACKENDS = ("reference", "numba", "triton")
+SAME = (
+    "device", "positions' type", "values' type", "dimensions", "heads", "channels", "with heads", "queries", "batch", "method",
+    "backend",
+)  # fmt: skip
+OWN = ("keys", "queries", "far")
+
+
+class _Checked(NamedTuple):
+    """What the check of this rank's arguments leaves."""
+
+    inputs: OpInputs
+    points: Points
+
+
+def attend_over_ranks(
+    call: AttentionCall, tolerance: object, with_mass: bool, group: ProcessGroup
+) -> tuple[Tensor, Tensor | None]:
+    """Computes :func:`phgcn.global_attention` with a group; returns output and mass."""
+    ranks = Ranks(group)
+    checked: list[_Checked] = []
+
+    def check() -> list[int]:
+        checked.append(_check(call, tolerance, ranks))
+        return _numbers(call, *checked[0])
+
+    rows = agree(ranks, check, (*SAME, *OWN))
+    require_equal(rows, SAME, _show)
+    inputs, points = checked[0]
+    counts = [(row[len(SAME)], row[len(SAME) + 1]) for row in rows]
+    far = any(row[-1] for row in rows)
+    keys, queries = (sum(numbers) for numbers in zip(*counts, strict=True))
+    dim, device = points.positions.size(2), points.positions.device.type
+    chosen = choose_method(call.method, keys * queries, dim, device, call.lattice)
+    limit = exact_limit(dim, device) if call.method == "auto" and call.batch is not None else -1
+    if chosen != "exact" and inputs.backend != "numba":
+        return _attend_gathered(call, counts, with_mass, ranks)
+    with refuse_transforms(*points[:3]):
+        if chosen == "exact":
+            sums = [exact_over_ranks(_with_queries(points), [k for k, _ in counts], ranks, inputs.backend)]
+        else:
+            graphs = find_rank_graphs(points, counts, ranks)
+            sums = _filter(points, graphs, decode(encode(chosen), dim), limit, far, ranks)
+    return user_sums(sums, call, inputs, with_mass)
+
+
+def _filter(points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far: bool, ranks: Ranks) -> list[Sums]:
+    """Filters graphs of more than ``limit`` pairs, and sums the others exactly."""
+    bound = position_limit(points.positions.size(2), scheme)
+    filtered = graphs.pairs > limit
+    if far:
+        agree(ranks, lambda: _check_coordinates(points, graphs, filtered, bound), ())
+    sums = [filter_over_ranks(points, graphs, scheme, limit, ranks)]
+    if not filtered.all():
+        small, _, query = points_of_graphs(points, ~filtered, graphs)
+        found = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, "numba")
+        sums.append(Sums(*(None if t is None else _put_rows(t, query, len(points.targets)) for t in found)))  # type: ignore[arg-type]
+    return sums
+
+
+def _put_rows(rows: Tensor, places: Tensor, count: int) -> Tensor:
+    """Returns ``count`` rows of 0 with the given ones at their places."""
+    return rows.new_zeros(count, *rows.shape[1:]).index_copy(0, places, rows)
+
+
+def _attend_gathered(
+    call: AttentionCall, counts: list[tuple[int, int]], with_mass: bool, ranks: Ranks
+) -> tuple[Tensor, Tensor | None]:
+    """Attends with the points of all ranks, on each of them, and returns the rows of this rank's queries."""
+    key_counts, query_counts = ([int(number) for number in numbers] for numbers in zip(*counts, strict=True))
+
+    def gathered(tensor: Tensor | None, numbers: list[int]) -> Any:
+        if tensor is None:
+            return None
+        return gather_rows(tensor, ranks, numbers) if tensor.is_floating_point() else torch.cat(ranks.gather(tensor, numbers))
+
+    everything = call._replace(
+        positions=gathered(call.positions, key_counts), values=gathered(call.values, key_counts),
+        batch=gathered(call.batch, key_counts), queries=gathered(call.queries, query_counts),
+        query_batch=gathered(call.query_batch, query_counts),
+    )  # fmt: skip
+    out, mass = run_call(everything, True, with_mass)
+    begin = sum(query_counts[: ranks.rank])
+    mine = slice(begin, begin + query_counts[ranks.rank])
+    return out[mine], None if mass is None else mass[mine]
+
+
+def _with_queries(points: Points) -> Points:
+    """Returns points with their queries, which are the keys themselves where there are none."""
+    return points if points.queries is not None else points._replace(queries=points.positions, query_batch=points.batch)
+
+
+# The agreement
+
+
+def _check(call: AttentionCall, tolerance: object, ranks: Ranks) -> _Checked:
+    """Checks this rank's arguments, as a single process does, and that the group can exchange them."""
+    check_points(call.positions, call.values, call.batch, call.queries, call.query_batch)
+    check_choices(call.method, call.backend)
+    if tolerance is not None:
+        raise ValueError(f"tolerance is {tolerance!r}; allowed with a group: None, as errors are measured on one process")
+    device = call.positions.device.type
+    if device not in ranks.devices:
+        raise ValueError(f"positions are on {call.positions.device}; allowed with this group: {', '.join(ranks.devices)}")
+    inputs = op_inputs(call.positions, call.values, call.queries, call.decay, call.backend)
+    points = Points(inputs.positions, inputs.values, inputs.queries, call.batch, call.query_batch)
+    check_values(*(None if tensor is None else tensor.detach() for tensor in points[:3]))  # type: ignore[arg-type]
+    check_graph_numbers(batch=call.batch, query_batch=call.query_batch)
+    return _Checked(inputs, points)
+
+
+def _numbers(call: AttentionCall, inputs: OpInputs, points: Points) -> list[int]:
+    """Returns what must be the same on all ranks, :data:`SAME`, then what may differ, :data:`OWN`."""
+    dim, far = points.positions.size(2), False
+    method = encode(call.lattice if call.method == "auto" else call.method)
+    if method != "exact" and dim <= MAX_DIMENSION:
+        limit = position_limit(dim, decode(method, dim))
+        given = [t.detach() for t in (points.positions, points.queries) if t is not None and t.numel() > 0]
+        far = any(float(t.abs().max()) > limit for t in given)
+    return [
+        DEVICES.index(points.positions.device.type),
+        FLOAT_TYPES.index(call.positions.dtype),
+        FLOAT_TYPES.index(call.values.dtype),
+        dim,
+        inputs.heads,
+        points.values.size(2),
+        inputs.with_heads,
+        call.queries is not None,
+        call.batch is not None,
+        zlib.crc32(encode(call.method).encode()),
+        BACKENDS.index(inputs.backend),
+        len(points.positions),
+        len(points.targets),
+        far,
+    ]
+
+
+def _show(name: str, number: int) -> str:
+    """Turns a number of the agreement into text."""
+    if name == "method":
+        return f"another one (checksum {number:08x})"
+    words: dict[str, tuple[object, ...]] = {
+        "device": DEVICES, "positions' type": FLOAT_TYPES, "values' type": FLOAT_TYPES, "backend": BACKENDS,
+        "queries": ("not given", "given"), "batch": ("not given", "given"), "with heads": (False, True),
+    }  # fmt: skip
+    return str(words[name][number]) if name in words else str(number)
+
+
+def _check_coordinates(points: Points, graphs: RankGraphs, filtered: np.ndarray[Any, Any], limit: float) -> list[int]:
+    """Checks the coordinates of this rank's points in graphs that go through a lattice."""
+    few, key, query = points_of_graphs(points, filtered, graphs)
+    check_coordinates("positions", points.positions, limit, key)
+    if points.queries is not None and few.queries is not None:
+        check_coordinates("queries", points.queries, limit, query)
+    return []

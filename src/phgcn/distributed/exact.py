@@ -1,0 +1,109 @@
+r"""Exact attention over ranks: the keys of all ranks come by in chunks of bounded size, and each is attended to by the op.
+
+The softmax over all keys is put together from those over chunks.  With :math:`y_c` a chunk's output, :math:`n_c` its normaliser
+and :math:`s_c` its shift, two chunks make
+
+.. math::
+    s = \min(s_1, s_2), \qquad n = n_1 e^{s - s_1} + n_2 e^{s - s_2}, \qquad y = y_1 + \frac{n_2 e^{s - s_2}}{n} (y_2 - y_1)
+
+On the way back the chunks come by again.  The gradient of a key is summed over the ranks whose queries attend to it, and goes
+to the key's own rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels.graphs import ALL_PAIRS
+from ..kernels.points import Points, Sums
+from .collectives import Ranks
+
+CHUNK = 2**16
+"""Keys of all ranks and heads that are held at a time, at most."""
+
+
+def exact_over_ranks(points: Points, counts: list[int], ranks: Ranks, backend: str) -> Sums:
+    """Attends to the keys of all ranks; returns normalised sums with their normalisers and shifts, differentiable.
+
+    Args:
+        points (Points): The keys and queries of this rank; queries are always given.
+        counts (list of int): How many keys each rank has.
+        ranks (Ranks): The processes.
+        backend (str): Of the op.
+    """
+    out, norm, shift = _Exact.apply(*points, counts, ranks, backend)  # type: ignore[no-untyped-call]
+    return Sums(out, norm, shift)
+
+
+def chunks(counts: list[int], size: int) -> Iterator[list[range]]:
+    """Yields which rows each rank gives, at most ``size`` at a time, until all have given all."""
+    for begin in range(0, max(counts, default=0), size):
+        yield [range(min(begin, count), min(begin + size, count)) for count in counts]
+
+
+def _key_chunks(points: Points, counts: list[int], ranks: Ranks) -> Iterator[tuple[Points, list[int]]]:
+    """Yields the keys of all ranks, chunk by chunk, as points for this rank's queries, and how many of them each rank gave."""
+    assert points.queries is not None
+    heads, dim = points.positions.shape[1:]
+    table = torch.cat([points.positions, points.values.to(points.positions.dtype)], dim=2)
+    for given in chunks(counts, max(1, CHUNK // (ranks.size * heads))):
+        mine, sizes = given[ranks.rank], [len(rows) for rows in given]
+        rows = torch.cat(ranks.gather(table[mine.start : mine.stop], sizes))
+        batch = None
+        if points.batch is not None:
+            batch = torch.cat(ranks.gather(points.batch[mine.start : mine.stop].long(), sizes))
+        positions, values = rows[..., :dim].contiguous(), rows[..., dim:].contiguous().to(points.values.dtype)
+        yield Points(positions, values, points.queries, batch, points.query_batch), sizes
+
+
+class _Exact(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        points, (counts, ranks, backend) = Points(*inputs[:5]), inputs[5:]
+        assert points.queries is not None
+        shape = points.queries.shape[:2]
+        out, norm = points.values.new_zeros(*shape, points.values.size(2)), points.positions.new_zeros(shape)
+        shift = torch.full_like(norm, torch.inf)
+        for chunk, _ in _key_chunks(points, counts, ranks):
+            op = torch.ops.phgcn.exact if chunk.batch is None else torch.ops.phgcn.exact_batch
+            other, other_norm, other_shift = op(*chunk, True, ALL_PAIRS, backend)
+            other_shift = other_shift.masked_fill(other_norm == 0, torch.inf)  # a query without keys in this chunk
+            least = torch.minimum(shift, other_shift)
+            norm = norm * _rescale(least, shift)
+            other_norm = other_norm * _rescale(least, other_shift)
+            total = norm + other_norm
+            share = torch.where(total > 0, other_norm / torch.where(total > 0, total, 1), 0).unsqueeze(-1)
+            out = out + share.to(out.dtype) * (other - out)
+            norm, shift = total, least
+        shift = shift.masked_fill(shift.isinf(), 0)
+        ctx.save_for_backward(out, norm, shift, *points)
+        ctx.options = counts, ranks, backend
+        ctx.mark_non_differentiable(shift)
+        ctx.set_materialize_grads(False)  # None, not zeros, where nothing depends on the normaliser
+        return out, norm, shift
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        out, norm, shift, *saved = ctx.saved_tensors
+        points, (counts, ranks, backend), dim = Points(*saved), ctx.options, saved[0].size(2)
+        assert points.queries is not None
+        upstream = torch.zeros_like(out) if grads[0] is None else grads[0], grads[1], out, norm
+        of_queries = torch.zeros_like(points.queries)
+        parts = [points.positions.new_zeros(0, points.positions.size(1), dim + points.values.size(2))]
+        for chunk, sizes in _key_chunks(points, counts, ranks):
+            op = torch.ops.phgcn.exact_backward if chunk.batch is None else torch.ops.phgcn.exact_batch_backward
+            of_positions, of_values, of_here = op(*upstream, shift, *chunk, True, ALL_PAIRS, backend)
+            of_queries += of_here
+            of_keys = torch.cat([of_positions, of_values.to(of_positions.dtype)], dim=2)
+            parts.append(ranks.sum_to_owners(of_keys, sizes))
+        of_keys = torch.cat(parts)
+        return of_keys[..., :dim], of_keys[..., dim:].to(points.values.dtype), of_queries, *(None,) * 5
+
+
+def _rescale(least: Tensor, shift: Tensor) -> Tensor:
+    """Returns what a normaliser of another shift is multiplied by; 0 where there were no keys yet."""
+    return torch.where(shift.isinf(), 0, torch.exp(torch.where(shift.isinf(), 0, least - shift)))

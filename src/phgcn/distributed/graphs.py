@@ -1,0 +1,85 @@
+r"""Graphs whose points lie on several ranks: numbered alike on all of them, with the points that each rank has of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..kernels.graphs import GraphGroups, sort_by_graph
+from ..kernels.points import Points
+from .collectives import Ranks
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RankGraphs:
+    r"""The graphs of a call on all ranks.
+
+    Args:
+        groups (GraphGroups): The points of this rank by graph; a graph may have none here.
+        keys, queries (np.ndarray): How many keys and queries each rank has of each graph, int64, :math:`(P, G)`.
+    """
+
+    groups: GraphGroups
+    keys: Ints
+    queries: Ints
+
+    @property
+    def pairs(self) -> Ints:
+        """How many pairs of keys and queries each graph has, :math:`(G,)`."""
+        pairs: Ints = self.keys.sum(axis=0) * self.queries.sum(axis=0)
+        return pairs
+
+
+def find_rank_graphs(points: Points, counts: list[tuple[int, int]], ranks: Ranks) -> RankGraphs:
+    """Numbers the graphs of all ranks in the order of their ids.
+
+    Args:
+        points (Points): The points of this rank, on the CPU or a GPU.
+        counts (list): How many keys and queries each rank has.
+        ranks (Ranks): The processes.
+    """
+    to_itself = points.queries is None
+    if points.batch is None:
+        keys, queries = (np.array(numbers, np.int64)[:, None] for numbers in zip(*counts, strict=True))
+        of_keys, of_queries = (sort_by_graph(number, None, 1) for number in counts[ranks.rank])
+        return RankGraphs(GraphGroups(*of_keys, *(of_keys if to_itself else of_queries)), keys, keys if to_itself else queries)
+    key_ids = points.batch.cpu().numpy().astype(np.int64)
+    query_ids = key_ids if points.query_batch is None else points.query_batch.cpu().numpy().astype(np.int64)
+    ids = np.unique(np.concatenate([key_ids, query_ids]))
+    here = np.stack([ids, *(_count(ids, some) for some in (key_ids, query_ids))], axis=1)
+    parts = [part.cpu().numpy() for part in ranks.gather(torch.from_numpy(here).to(points.batch.device))]
+    all_ids = np.unique(np.concatenate([part[:, 0] for part in parts]))
+    keys, queries = (np.zeros((ranks.size, len(all_ids)), np.int64) for _ in range(2))
+    for rank, part in enumerate(parts):
+        places = np.searchsorted(all_ids, part[:, 0])
+        keys[rank, places], queries[rank, places] = part[:, 1], part[:, 2]
+    of_keys = sort_by_graph(len(key_ids), np.searchsorted(all_ids, key_ids), len(all_ids))
+    of_queries = of_keys if to_itself else sort_by_graph(len(query_ids), np.searchsorted(all_ids, query_ids), len(all_ids))
+    return RankGraphs(GraphGroups(*of_keys, *of_queries), keys, queries)
+
+
+def _count(ids: Ints, numbers: Ints) -> Ints:
+    """Counts how often each of the sorted ids occurs."""
+    return np.bincount(np.searchsorted(ids, numbers), minlength=len(ids)).astype(np.int64)
+
+
+def points_of_graphs(points: Points, wanted: NDArray[np.bool_], graphs: RankGraphs) -> tuple[Points, Tensor, Tensor]:
+    """Selects the points of some graphs; returns them, their queries always given, and the numbers of keys and queries."""
+    groups, device = graphs.groups, points.positions.device
+
+    def numbers(order: Ints, start: Ints) -> Tensor:
+        chosen = np.repeat(wanted, np.diff(start))
+        return torch.from_numpy(np.sort(order[chosen])).to(device)
+
+    key, query = numbers(groups.key_order, groups.key_start), numbers(groups.query_order, groups.query_start)
+    query_batch = points.batch if points.queries is None else points.query_batch
+    return Points(
+        points.positions[key], points.values[key], points.targets[query],
+        None if points.batch is None else points.batch[key], None if query_batch is None else query_batch[query],
+    ), key, query  # fmt: skip

@@ -1,0 +1,134 @@
+r"""The near field over ranks: pairs of points, of which the sources come by in chunks of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from ..lattice.coefficients import multiscale_weights
+from ..lattice.numba.filter import CloudGradients
+from ..lattice.numba.locate import double_precision
+from ..lattice.numba.near import NearField, find_cells, near_field
+from ..lattice.scheme import MultiScale
+from .collectives import Ranks
+from .exact import chunks
+from .lattice import RankCloud
+from .lockstep import Array
+
+CHUNK = 2**16
+"""Sources of all ranks and clouds that are held at a time, at most."""
+
+
+def add_near_fields(
+    clouds: Sequence[RankCloud], rows: Array, summed: Array, sources: Array, ranks: Ranks, scheme: MultiScale
+) -> None:
+    """Adds the near fields of clouds to summed rows (H, M, W).
+
+    Args:
+        clouds (sequence of RankCloud): The clouds.
+        rows (np.ndarray): The rows of this rank's keys, (H, N, W).
+        summed (np.ndarray): Where the near field is added.
+        sources (np.ndarray): How many keys each rank has of each graph, (P, G).
+        ranks (Ranks): The processes.
+        scheme (MultiScale): The lattices.
+    """
+    near = [cloud for cloud in clouds if _has_near_field(cloud)]
+    tables = [[_keys(cloud), rows[cloud.head, cloud.key_slice]] for cloud in near]
+    for cloud, (position, row) in _sweep(near, tables, sources, ranks):
+        targets, out = _targets(cloud), summed[cloud.head, cloud.query_slice]
+        if len(targets) > 0:
+            near_field(_cells(targets, position, cloud, scheme), row, out)
+
+
+def add_near_gradients(
+    clouds: Sequence[tuple[RankCloud, Array, Array, CloudGradients]],
+    keys: Array,
+    queries: Array,
+    ranks: Ranks,
+    scheme: MultiScale,
+) -> None:
+    """Adds the gradients of near fields.
+
+    Args:
+        clouds (sequence): Clouds, the rows of their keys, the gradients of their queries, and where gradients are added.
+        keys, queries (np.ndarray): How many each rank has of each graph, (P, G).
+        ranks (Ranks): The processes.
+        scheme (MultiScale): The lattices.
+    """
+    near = [some for some in clouds if _has_near_field(some[0])]
+    given = {id(cloud): (rows, grads, into) for cloud, rows, grads, into in near}
+    to_itself = bool(near) and near[0][0].to_itself
+    tables = [[_keys(cloud), rows, *([grads] if to_itself else [])] for cloud, rows, grads, _ in near]
+    for cloud, (position, row, *grad) in _sweep([cloud for cloud, *_ in near], tables, keys, ranks):
+        rows, grads, into = given[id(cloud)]
+        targets = _targets(cloud)
+        if len(targets) == 0:
+            continue
+        cells = _cells(targets, position, cloud, scheme)
+        if to_itself:
+            near_field(cells, grad[0], into.rows, (grads, rows), (row, grad[0]), into.keys)
+        else:
+            near_field(cells, target_rows=(grads,), source_rows=(row,), grad=into.queries)
+    if to_itself:
+        return
+    tables = [[_targets(cloud), grads] for cloud, _, grads, _ in near]
+    for cloud, (position, grad_row) in _sweep([cloud for cloud, *_ in near], tables, queries, ranks):
+        rows, _, into = given[id(cloud)]
+        if len(rows) > 0:
+            cells = _cells(_keys(cloud), position, cloud, scheme)
+            near_field(cells, grad_row, into.rows, (rows,), (grad_row,), into.keys)
+
+
+def _has_near_field(cloud: RankCloud) -> bool:
+    return cloud.finest > 0 and not cloud.is_one_point
+
+
+def _keys(cloud: RankCloud) -> Array:
+    return cloud.points if cloud.to_itself else cloud.points[: cloud.first_query]
+
+
+def _targets(cloud: RankCloud) -> Array:
+    return cloud.points[cloud.first_query :]
+
+
+def _cells(targets: Array, sources: Array, cloud: RankCloud, scheme: MultiScale) -> NearField:
+    """Sorts targets of this rank and sources of all ranks into cells."""
+    points = np.concatenate([sources, targets])
+    fitted = multiscale_weights(scheme, cloud.dim)
+    return find_cells(points, double_precision(points), len(sources), fitted, cloud.finest)
+
+
+def _sweep(
+    clouds: Sequence[RankCloud], tables: Sequence[list[Array]], counts: Array, ranks: Ranks
+) -> Iterator[tuple[RankCloud, list[Array]]]:
+    """Yields the sources of each cloud that the ranks hold, some at a time, as the tables that each rank has of them.
+
+    Each rank lays its tables side by side, and the clouds one after the other; chunks are cut from that.
+    """
+    if not clouds:
+        return
+    sizes = np.stack([counts[:, cloud.graph] for cloud in clouds], axis=1)  # (P, clouds)
+    first = np.concatenate([np.zeros((ranks.size, 1), np.int64), np.cumsum(sizes, axis=1)], axis=1)
+    widths = np.cumsum([0] + [table.shape[1] for table in tables[0]])
+    for given in chunks(first[:, -1].tolist(), max(1, CHUNK // ranks.size)):
+        mine = given[ranks.rank]
+        parts = [_rows_of(table, mine, begin) for table, begin in zip(tables, first[ranks.rank], strict=False)]
+        packed = torch.from_numpy(np.concatenate(parts))
+        arrived = [part.numpy() for part in ranks.gather(packed, [len(rows) for rows in given])]
+        for number, cloud in enumerate(clouds):
+            here = [
+                part[max(begin - rows.start, 0) : max(end - rows.start, 0)]
+                for part, rows, begin, end in zip(arrived, given, first[:, number], first[:, number + 1], strict=True)
+            ]
+            sources = np.concatenate(here)
+            if len(sources) > 0:
+                yield cloud, [np.ascontiguousarray(sources[:, a:b]) for a, b in pairwise(widths)]
+
+
+def _rows_of(table: list[Array], wanted: range, begin: int) -> Array:
+    """Returns, of the tables of a cloud that begins at ``begin``, the rows in a range, side by side."""
+    low, high = (min(max(edge - begin, 0), len(table[0])) for edge in (wanted.start, wanted.stop))
+    return np.concatenate([part[low:high] for part in table], axis=1)

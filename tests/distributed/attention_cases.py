@@ -1,0 +1,150 @@
+"""Global attention of a cloud that is shared out among ranks, and of the whole, with all gradients."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import phgcn
+from phgcn import calls
+
+
+class Case(NamedTuple):
+    """A cloud, and how it is shared out.
+
+    Args:
+        method (str): The method.
+        spread (float): How sparse the cloud is.
+        keys, queries (int): How many; without queries the keys attend to themselves.
+        graphs (int): Of how many graphs; their ids are not consecutive.
+        heads (int): How many heads.
+        share (str): ``"random"``: uneven parts. ``"last"``: all on the last rank. ``"apart"``: keys on rank 0, queries on the
+            last one.
+        dtype (str): The type.
+        limit (int, optional): Up to how many pairs ``"auto"`` is exact.
+    """
+
+    method: str
+    spread: float = 2.0
+    keys: int = 500
+    queries: int = 0
+    graphs: int = 1
+    heads: int = 2
+    share: str = "random"
+    dtype: str = "float64"
+    backend: str = "auto"
+    limit: int | None = None
+
+
+class Cloud(NamedTuple):
+    positions: Tensor
+    values: Tensor
+    queries: Tensor | None
+    batch: Tensor | None
+    query_batch: Tensor | None
+    weights: Tensor  # of the outputs in the loss
+    mass_weights: Tensor
+
+
+def make_cloud(case: Case) -> Cloud:
+    generator = torch.Generator().manual_seed(7)
+    dtype, heads, dim, channels = getattr(torch, case.dtype), case.heads, 3, 4
+    targets = case.queries or case.keys
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    def ids(count: int) -> Tensor | None:
+        # The first graph has half of the points, the last has no keys.
+        drawn = (torch.rand(count, generator=generator) ** 2 * case.graphs).long().clamp(max=case.graphs - 1)
+        return 5 * drawn if case.graphs > 1 else None
+
+    return Cloud(
+        case.spread * normal(case.keys, heads, dim),
+        normal(case.keys, heads, channels) + 3,
+        case.spread * normal(case.queries, heads, dim) if case.queries else None,
+        ids(case.keys),
+        ids(case.queries) if case.queries else None,
+        normal(targets, heads, channels),
+        normal(targets, heads),
+    )
+
+
+def owners(case: Case, count: int, size: int, queries: bool) -> Tensor:
+    """The rank of each point."""
+    if case.share == "random":
+        draw = torch.rand(count, generator=torch.Generator().manual_seed(3 + queries))
+        return (size * draw**2).long()  # most on rank 0
+    return torch.full((count,), size - 1 if case.share == "last" or queries else 0)
+
+
+def attend(case: Case, cloud: Cloud, group: Any = None) -> dict[str, Tensor]:
+    """Output, mass and all gradients."""
+    inputs = {"positions": cloud.positions, "values": cloud.values, "queries": cloud.queries}
+    leaves = {name: t.clone().requires_grad_() for name, t in inputs.items() if t is not None}
+    leaves["decay"] = torch.full((case.heads,), 1.3, dtype=cloud.positions.dtype).requires_grad_()
+    before = calls.EXACT_PAIRS["cpu"]
+    calls.EXACT_PAIRS["cpu"] = before if case.limit is None else case.limit
+    try:
+        out, mass = phgcn.global_attention(
+            **leaves, batch=cloud.batch, query_batch=cloud.query_batch, method=case.method, backend=case.backend, group=group,
+            return_mass=True,
+        )  # fmt: skip
+    finally:
+        calls.EXACT_PAIRS["cpu"] = before
+    finite = mass.masked_fill(mass.isinf(), 0)
+    ((out * cloud.weights).sum() + (finite * cloud.mass_weights).sum()).backward()
+    return {"out": out.detach(), "mass": finite.detach(), **{f"grad {name}": leaf.grad for name, leaf in leaves.items()}}
+
+
+def attend_on_rank(group: Any, case: Case) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """The same for the points of this rank; also which keys and queries these are."""
+    import torch.distributed as dist
+
+    cloud, rank, size = make_cloud(case), dist.get_rank(group), dist.get_world_size(group)
+    keys = (owners(case, case.keys, size, False) == rank).nonzero().flatten()
+    queries = (owners(case, case.queries, size, True) == rank).nonzero().flatten() if case.queries else keys
+    index = (keys, keys, queries, keys, queries, queries, queries)
+    here = Cloud(*(None if t is None else t[some] for t, some in zip(cloud, index, strict=True)))
+    return attend(case, here, group), keys, queries
+
+
+def attend_wrongly(group: Any, how: str) -> None:
+    """Calls with arguments that do not fit together."""
+    import torch.distributed as dist
+
+    rank, method = dist.get_rank(group), "lattice"
+    positions, values, decay = torch.randn(20, 3), torch.randn(20, 4), 1.0
+    if how == "width" and rank == 1:
+        values = torch.randn(20, 5)
+    elif how == "dimensions" and rank == 1:
+        positions = torch.randn(20, 2)
+    elif how == "type" and rank == 1:
+        positions, values = positions.double(), values.double()
+    elif how == "method" and rank == 1:
+        method = "exact"
+    elif how == "not finite" and rank == 1:
+        values[3, 1] = torch.nan
+    elif how == "too far" and rank == 1:
+        positions[7, 0] = 1e20
+    elif how == "decay" and rank == 1:
+        decay = -1.0
+    elif how == "device":
+        positions, values = positions.to("meta"), values.to("meta")
+    phgcn.global_attention(positions, values, decay=decay, method=method, group=group)
+
+
+def leave_waiting(group: Any, seconds: float) -> str:
+    """Rank 0 attends while the others do not; returns the error that it gets."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+
+    impatient = dist.new_group(list(range(dist.get_world_size(group))), timeout=timedelta(seconds=seconds))
+    if dist.get_rank(group) > 0:
+        return ""
+    try:
+        phgcn.global_attention(torch.randn(20, 3), torch.randn(20, 4), group=impatient)
+    except phgcn.distributed.RankError as error:
+        return str(error)
+    return "no error"

@@ -1,0 +1,147 @@
+"""A training over ranks is that of one process, and its folder is too."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rank_pool import free_port
+from run_folders import outcome
+from training_cases import make_plan
+
+from phgcn.cli.app import run as command
+from phgcn.files import read_tensors
+from phgcn.train import Run, find
+from phgcn.train.prediction import evaluate
+from phgcn.train.settings import as_toml
+
+# With a batch norm, a bias before it has a gradient of 0 but for rounding, which Adam makes steps of: no two orders of a sum
+# train alike.  tests/distributed/test_models.py has batch norms, in float64.
+SMALL = {"hidden_channels": 16, "heads": 2, "dropout": 0.0, "learning_rate": 0.01}
+TEXAS = make_plan("texas", "global-gnn", 8, **SMALL, norm="layer", global_layers=1, local="sage", residual=True)
+CORA = make_plan("cora", "phgcn", 2, **SMALL | {"hidden_channels": 4}, decay_global=1.0)
+WITH_DROPOUT = make_plan("texas", "global-gnn", 8, **SMALL | {"dropout": 0.5}, global_layers=1)
+
+
+def losses(folder):
+    """Training and validation losses of each epoch."""
+    with open(folder / "split-00.csv") as file:
+        return torch.tensor([[float(row["train_loss"]), float(row["val_loss"])] for row in csv.DictReader(file)])
+
+
+@pytest.fixture(scope="module")
+def texas(tmp_path_factory):
+    """The folder of a run on texas by one process."""
+    folder = tmp_path_factory.mktemp("one") / "texas"
+    data = find("texas")[1]
+    Run.create(folder, TEXAS, data).train(data)
+    return folder
+
+
+def test_texas_with_two_ranks_equals_one(pool, texas, tmp_path):
+    assert pool.run("training_cases:train", 2, folder=str(tmp_path / "run"), plan=TEXAS) == ["done", "done"]
+    torch.testing.assert_close(losses(tmp_path / "run"), losses(texas), rtol=0, atol=1e-4)
+    # The folder is that of one process: files, what evaluate finds, and numbers.
+    assert {file.name for file in (tmp_path / "run").iterdir()} == {file.name for file in texas.iterdir()}
+    run = Run.open(tmp_path / "run")
+    assert evaluate(run, run.data())["as_recorded"]
+    ours, theirs = run.result(), Run.open(texas).result()
+    assert ours["test"] == theirs["test"]
+    assert ours["global_path"]["effective_nodes"] == pytest.approx(theirs["global_path"]["effective_nodes"], rel=1e-3)
+
+
+def test_cora_with_two_ranks_equals_one(pool, tmp_path):
+    data = find("cora")[1]
+    Run.create(tmp_path / "one", CORA, data).train(data)
+    pool.run("training_cases:train", 2, folder=str(tmp_path / "two"), plan=CORA)
+    torch.testing.assert_close(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=0, atol=1e-4)
+
+
+def test_an_interrupted_run_goes_on_with_the_same_bits(pool, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    pool.run("training_cases:train", 2, folder=str(whole), plan=WITH_DROPOUT)
+    stopped = pool.run("training_cases:train", 2, folder=str(cut), plan=WITH_DROPOUT, interrupt=4)
+    assert stopped == ["interrupted", "interrupted"]
+    (checkpoint,) = cut.glob("*.state-*.safetensors")
+    states = read_tensors(checkpoint)[0]
+    assert not torch.equal(states["random.cpu"], states["random-1.cpu"])  # dropout differs by rank
+    pool.run("training_cases:train", 2, folder=str(cut), plan=WITH_DROPOUT)
+    assert outcome(cut) == outcome(whole)
+
+
+def test_an_interrupted_run_goes_on_with_another_number_of_ranks(pool, texas, tmp_path):
+    for place, sizes in enumerate(((3, 1), (2, 4))):
+        folder = tmp_path / str(place)
+        pool.run("training_cases:train", sizes[0], folder=str(folder), plan=TEXAS, interrupt=3)
+        if sizes[1] == 1:  # a plain process, not a group of one
+            Run.open(folder).train(find("texas")[1])
+        else:
+            pool.run("training_cases:train", sizes[1], folder=str(folder), plan=TEXAS)
+        torch.testing.assert_close(losses(folder), losses(texas), rtol=0, atol=1e-4)
+
+
+def test_ranks_train_on_parts_that_they_read_alone(pool, texas, tmp_path, capsys):
+    assert command(["partition", "texas", "--parts", "2", "--division", "contiguous", "--out", str(tmp_path / "parts")]) == 0
+    assert "of the edges are cut; written to" in capsys.readouterr().out
+    pool.run("training_cases:train", 2, folder=str(tmp_path / "run"), plan=TEXAS, parts=str(tmp_path / "parts"))
+    torch.testing.assert_close(losses(tmp_path / "run"), losses(texas), rtol=0, atol=1e-4)
+    assert Run.open(tmp_path / "run").about["graph"]["digest"] == Run.open(texas).about["graph"]["digest"]
+
+
+def test_a_model_that_needs_the_whole_graph_is_refused(monkeypatch, tmp_path, capsys):
+    for key, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}.items():
+        monkeypatch.setenv(key, value)
+    assert command(["train", "texas", "--model", "h2gcn", "--splits", "1", "--out", str(tmp_path / "run")]) == 2
+    assert "model is 'h2gcn'; allowed for several processes: phgcn," in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def torchrun(*arguments):
+    """Starts ``phgcn train`` in two processes."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PHGCN_DATA": os.environ.get("PHGCN_DATA", "")}
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "phgcn", "train"]
+    return subprocess.Popen(
+        [*start, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def rank_process(launcher, rank):
+    """Finds the process of a rank among the children of torchrun."""
+    for entry in Path("/proc").iterdir():
+        try:
+            is_child = entry.name.isdigit() and int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == launcher
+            if is_child and f"\0RANK={rank}\0".encode() in b"\0" + (entry / "environ").read_bytes():
+                return int(entry.name)
+        except OSError:
+            continue
+    return None
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes in /proc")
+def test_a_killed_rank_ends_all_and_resume_goes_on(pool, tmp_path):
+    """Through torchrun: kill -9 of one rank after a checkpoint, one clear line, then --resume to the bits of a whole run."""
+    folder = tmp_path / "run"
+    plan = make_plan("texas", "global-gnn", 150, **SMALL | {"dropout": 0.5}, global_layers=1)
+    config = tmp_path / "config.toml"
+    config.write_text(as_toml(plan.settings, plan.model, "a test"))
+    options = ["--splits=1", "--division=contiguous", f"--out={folder}"]
+    first = torchrun("texas", "--model=global-gnn", f"--config={config}", *options)
+    deadline = time.monotonic() + 100
+    while not list(folder.glob("*.state-*.safetensors")) and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(rank_process(first.pid, 1), signal.SIGKILL)
+    _, said = first.communicate(timeout=60)
+    assert first.returncode != 0
+    lines = [line for line in said.splitlines() if line.startswith("phgcn: ")]
+    assert len(lines) == 1 and "another process ended, or did not answer within the timeout" in lines[0]
+    assert not (folder / "result.json").exists()
+    second = torchrun("texas", f"--out={folder}", "--resume", "--division=contiguous")
+    _, said = second.communicate(timeout=100)
+    assert second.returncode == 0, said
+    pool.run("training_cases:train", 2, folder=str(tmp_path / "whole"), plan=plan)
+    assert outcome(folder)[1:] == outcome(tmp_path / "whole")[1:]
