@@ -19,6 +19,7 @@ from typing import Any
 
 import phgcn
 
+PACKAGE = Path(phgcn.__file__).parent
 LIST = Path(__file__).resolve().with_suffix(".txt")
 REPRODUCE = ("phgcn.reproduce.geom_gcn", "phgcn.reproduce.embed")
 """The public parts of a package that is a set of experiments otherwise."""
@@ -53,9 +54,9 @@ def signature(function: Any) -> str:
 def members(owner: type) -> Iterator[tuple[str, Any]]:
     """The public methods and properties that a class has from this library, inherited ones too."""
     for name, member in inspect.getmembers(owner):
-        function = member.fget if isinstance(member, property) else member
-        ours = str(getattr(function, "__module__", "")).startswith("phgcn")
-        if ours and callable(function) and not name.startswith("_"):
+        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        code = getattr(function, "__code__", None)  # PyG makes methods at run time, which are in no file of ours
+        if code and Path(code.co_filename).is_relative_to(PACKAGE) and not name.startswith("_"):
             yield name, member
 
 
