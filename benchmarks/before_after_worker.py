@@ -124,7 +124,7 @@ def epochs(device: str, graph: str, checkpoints: bool, seconds: float) -> Timed:
     """Epochs of PH-GCN as ``phgcn train`` runs them, in a folder with checkpoints or in none: the mean over some seconds."""
     from phgcn.data import load_graph
     from phgcn.train import Plan, Run, Settings
-    from phgcn.train.run import prepare, seeded, start
+    from phgcn.train.prepare import prepare, seeded, start
 
     data = load_graph(graph)
     plan = Plan(graph, model="phgcn", splits=1, device=device, settings=Settings(epochs=10**6, patience=10**6))

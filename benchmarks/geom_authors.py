@@ -25,7 +25,7 @@ from phgcn.registry import model_names
 from phgcn.train import Plan, find, resolve
 from phgcn.train.loop import Task
 from phgcn.train.metrics import accuracy, mean_and_deviation
-from phgcn.train.run import prepare, seeded, start
+from phgcn.train.prepare import prepare, seeded, start
 from phgcn.train.settings import used
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "results" / "geom-gcn" / "authors.json"

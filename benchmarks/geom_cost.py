@@ -46,7 +46,7 @@ def embed(graph: str, method: str) -> dict:
 def train(graph: str) -> dict:
     """Trains PH-GCN on one split."""
     from phgcn.train import Plan, find, resolve
-    from phgcn.train.run import prepare, start
+    from phgcn.train.prepare import prepare, start
 
     source, data = find(graph)
     plan = Plan(source, "phgcn", "geom", 1, settings=resolve("phgcn", str(data.name))[0])

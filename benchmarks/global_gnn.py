@@ -23,7 +23,7 @@ import phgcn.reproduce  # noqa: F401, registers SGFormer
 from phgcn.train import Plan, Settings, Training, find
 from phgcn.train import settings as config
 from phgcn.train.graph import default_metric
-from phgcn.train.run import prepare, seeded, start
+from phgcn.train.prepare import prepare, seeded, start
 from phgcn.train.suited import suit_settings
 
 MARK = 2.0

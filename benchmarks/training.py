@@ -32,7 +32,7 @@ from phgcn.cli.display import TrainingDisplay
 from phgcn.registry import model_names
 from phgcn.train import Plan, Settings, Task, Training, find
 from phgcn.train.checkpoints import SHARE
-from phgcn.train.run import prepare, seeded, start
+from phgcn.train.prepare import prepare, seeded, start
 
 MARK, HELP_MARK = 1.10, 1.0
 HELP_RUNS = 5

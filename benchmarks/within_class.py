@@ -19,7 +19,7 @@ from phgcn.functional import global_attention
 from phgcn.nn import PHGCNConv
 from phgcn.nn.graph_input import GraphInput
 from phgcn.train import Plan, Task, resolve
-from phgcn.train.run import prepare, seeded, start
+from phgcn.train.prepare import prepare, seeded, start
 
 GRAPHS = ("cornell", "texas", "wisconsin")
 SPLITS = 10

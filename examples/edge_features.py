@@ -3,7 +3,7 @@
 import torch
 from torch_geometric.data import Data
 
-from phgcn.nn import EDAConv, GlobalGNN, PHGCNConv
+from phgcn.nn import PHGCN, EDAConv, GlobalGNN, PHGCNConv
 
 
 def make_graph(nodes=200):
@@ -37,6 +37,7 @@ layers = {
     "PHGCNConv": lambda edge_dim: PHGCNConv(1, 8, heads=2, edge_dim=edge_dim),
     "EDAConv": lambda edge_dim: EDAConv(1, 8, heads=2, edge_dim=edge_dim),
     "GlobalGNN": lambda edge_dim: GlobalGNN(1, 16, 8, local="eda", edge_dim=edge_dim, num_layers=1, dropout=0.0, norm=None),
+    "PHGCN": lambda edge_dim: PHGCN(1, 8, 16, heads=2, dropout=0.0, edge_dim=edge_dim),
 }
 for name, make in layers.items():
     plain = train(make(None), data)

@@ -25,14 +25,14 @@ class GraphModel(torch.nn.Module):
 
 
 def make_graphs(count):
-    """Rings and stars of random sizes with a number at each node: is it a ring, and how large is the largest number?"""
+    """Rings and stars of random sizes with a number at each node: is it a ring, and how far are its numbers apart?"""
     graphs = []
     for _ in range(count):
         nodes, ring = int(torch.randint(6, 20, ())), bool(torch.rand(()) < 0.5)
         here = torch.arange(nodes)
         ends = torch.stack([here, (here + 1) % nodes]) if ring else torch.stack([here[1:], torch.zeros_like(here[1:])])
-        x = torch.rand(nodes, 1)
-        graphs.append(Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], dim=1), ring=int(ring), largest=float(x.max())))
+        x = torch.rand(()) * torch.randn(nodes, 1)
+        graphs.append(Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], dim=1), ring=int(ring), spread=float(x.std())))
     return graphs
 
 
@@ -53,13 +53,13 @@ def outputs(model, graphs):
 
 
 torch.manual_seed(0)
-known, new = make_graphs(256), make_graphs(128)
+known, new = make_graphs(160), make_graphs(100)
 
 classifier = train(GraphModel(1, 2), known, lambda out, batch: F.cross_entropy(out, batch.ring))
 out, batch = outputs(classifier, new)
 print(f"ring or star: accuracy {float((out.argmax(dim=1) == batch.ring).float().mean()):.3f}")
 
-regressor = train(GraphModel(1, 1), known, lambda out, batch: F.mse_loss(out[:, 0], batch.largest), epochs=20)
+regressor = train(GraphModel(1, 1), known, lambda out, batch: F.mse_loss(out[:, 0], batch.spread), epochs=20)
 out, batch = outputs(regressor, new)
-error = float((out[:, 0] - batch.largest).abs().mean())
-print(f"largest number: error {error:.3f}, that of the mean {float((batch.largest - batch.largest.mean()).abs().mean()):.3f}")
+error = float((out[:, 0] - batch.spread).abs().mean())
+print(f"spread of numbers: error {error:.3f}, that of the mean {float((batch.spread - batch.spread.mean()).abs().mean()):.3f}")

@@ -13,7 +13,7 @@ def make_graph(nodes=300, groups=6):
     """People of some groups, who know each other within a group; their features tell the group, with noise."""
     group = torch.arange(nodes) % groups
     x = F.one_hot(group, groups) + 0.7 * torch.randn(nodes, groups)
-    pairs = torch.randint(nodes, (2, 12 * nodes))
+    pairs = torch.randint(nodes, (2, 30 * nodes))
     pairs = pairs[:, (group[pairs[0]] == group[pairs[1]]) & (pairs[0] < pairs[1])].unique(dim=1)
     return Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], dim=1))
 
@@ -34,7 +34,7 @@ split = RandomLinkSplit(num_val=0.0, num_test=0.2, is_undirected=True, add_negat
 train, _, test = split(make_graph())
 model = GlobalGNN(train.num_features, 32, 16, norm="layer", dropout=0.2, global_layers=1)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-for _ in range(60):
+for _ in range(80):
     optimizer.zero_grad()
     scores = score(model(train.x, train.edge_index), train.edge_label_index)
     F.binary_cross_entropy_with_logits(scores, train.edge_label).backward()

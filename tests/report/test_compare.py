@@ -54,6 +54,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         compare([run])
     with pytest.raises(ValueError, match=r"b: graph is .*; allowed: .*, as of"):
         compare([run, other])
+    with pytest.raises(ValueError, match="d: has no test nodes; allowed: runs of other protocols than paper"):
+        compare([run, finished(tmp_path / "d", [float("nan")])])
     with pytest.raises(ValueError, match="c: metric is f1; allowed: accuracy"):
         compare([run, finished(tmp_path / "c", [0.8], metric="f1")])
 

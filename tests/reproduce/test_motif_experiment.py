@@ -119,7 +119,10 @@ def test_a_trial_that_was_cut_off_continues_to_the_same_bits(tmp_path):
     motif.run_trial(trial, lambda text, share: told.append(text))
     assert trained(trial) == whole
     assert [text.split(",")[0] for text in told] == ["iteration 4", "iteration 5", "iteration 6"]
-    assert {path.name for path in (tmp_path / "two").iterdir() if path.suffix != ".lock"} == {trial.file.name}
+    assert {path.name for path in (tmp_path / "two").iterdir() if path.suffix != ".lock"} == {
+        trial.file.name,
+        trial.weights.name,
+    }
 
 
 def test_trials_differ_in_weights_and_graphs(tmp_path):

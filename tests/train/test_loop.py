@@ -7,7 +7,7 @@ import torch
 from small_graphs import small_graph
 
 from phgcn.train import Plan, Settings, TrainingError
-from phgcn.train.run import prepare, seeded, start
+from phgcn.train.prepare import prepare, seeded, start
 
 SETTINGS = Settings(hidden_channels=4, heads=2, epochs=12, learning_rate=0.02)
 PLAN = Plan("small", model="phgcn", splits=1, settings=SETTINGS)

@@ -10,7 +10,7 @@ from switchable import Switchable
 from phgcn.nn import MLP
 from phgcn.train import Plan, Settings, Training
 from phgcn.train.global_path import ATTENTION, describe_global_path, global_statistics, head_medians, sample_rows, summarise
-from phgcn.train.run import prepare, seeded
+from phgcn.train.prepare import prepare, seeded
 
 SETTINGS = Settings(epochs=16, learning_rate=0.05, local_epochs=6)
 TASK = prepare(Plan("small", model="mlp", splits=1), small_graph())[0]

@@ -9,8 +9,8 @@ from switchable import Switchable
 
 from phgcn.nn import PHGCN
 from phgcn.train import Plan, Settings, Training
+from phgcn.train.prepare import prepare, seeded
 from phgcn.train.recipe import check_amp, drop_inputs, drop_nodes, fixed_shapes, learning_rate, make_optimiser, parameter_groups
-from phgcn.train.run import prepare, seeded
 
 CPU = torch.device("cpu")
 SETTINGS = Settings(hidden_channels=4, heads=2, epochs=12, learning_rate=0.02)

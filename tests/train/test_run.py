@@ -9,9 +9,9 @@ from small_graphs import small_graph
 
 from phgcn.data import save_graph
 from phgcn.train import Plan, Run, Settings, evaluate, find, predict
-from phgcn.train import run as runs
 from phgcn.train.checkpoints import CheckpointSchedule
 from phgcn.train.graph import scale_features
+from phgcn.train.prepare import build_model, prepare, seeded, start
 
 SETTINGS = Settings(hidden_channels=4, heads=2, epochs=3)
 
@@ -172,7 +172,7 @@ def test_evaluation_gives_what_was_recorded(given, tmp_path):
     result = run.train(data)
     found = evaluate(Run.open(tmp_path / "run"), data)
     assert found["as_recorded"] and found["test"] == result["test"]
-    tests = sum(int(task.test.numel()) for task in runs.prepare(plan, data))
+    tests = sum(int(task.test.numel()) for task in prepare(plan, data))
     assert sum(map(sum, found["confusion"])) == tests
     hits = sum(found["confusion"][k][k] for k in range(3))
     assert hits / tests == pytest.approx(found["test"]["mean"])
@@ -218,20 +218,18 @@ def test_normalised_rows_sum_to_one(sparse):
 
 
 def test_a_variant_is_its_model_with_settings_fixed():
-    plain, own = (
-        runs.build_model(Plan("small", model=name, settings=SETTINGS), 5, 3, 60) for name in ("phgcn", "phgcn-residual")
-    )
+    plain, own = (build_model(Plan("small", model=name, settings=SETTINGS), 5, 3, 60) for name in ("phgcn", "phgcn-residual"))
     assert type(plain) is type(own) and not plain.residual and own.residual
 
 
 @pytest.mark.parametrize("method", ["exact", "lattice", "lattice-fine", "separable"])
 def test_the_method_that_is_named_is_used_on_small_graphs_too(method):
-    task = runs.prepare(Plan("small", settings=SETTINGS), small_graph())[0]
+    task = prepare(Plan("small", settings=SETTINGS), small_graph())[0]
     said = []
     for name in (method, "exact"):
         plan = Plan("small", settings=replace(SETTINGS, method=name))
-        with runs.seeded(0, task):
-            said.append(runs.start(plan, task)._logits())
+        with seeded(0, task):
+            said.append(start(plan, task)._logits())
     assert torch.equal(*said) == (method == "exact")
 
 

@@ -7,7 +7,7 @@ from small_graphs import small_graph
 from phgcn.registry import DEFAULT_MODEL
 from phgcn.train import Plan, suit_settings
 from phgcn.train import settings as config
-from phgcn.train.run import prepare, seeded, start
+from phgcn.train.prepare import prepare, seeded, start
 from phgcn.train.settings import Settings, keys, resolve
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from phgcn.train import TASKS, Plan, Run, Settings, evaluate, find_task
 from phgcn.train.metrics import METRICS, goodness, metric
-from phgcn.train.run import prepare, seeded, start
+from phgcn.train.prepare import prepare, seeded, start
 from phgcn.train.tuning import without_test
 
 RANDOM = torch.Generator().manual_seed(0)

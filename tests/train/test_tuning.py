@@ -7,7 +7,7 @@ from small_graphs import small_graph
 
 from phgcn.data import save_graph
 from phgcn.train import Plan, Settings, find, resolve, tune, tuning
-from phgcn.train.run import prepare
+from phgcn.train.prepare import prepare
 from phgcn.train.tuning import space, without_test
 
 optuna = pytest.importorskip("optuna")

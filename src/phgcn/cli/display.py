@@ -3,6 +3,7 @@ r"""What commands print: progress on stderr, results on stdout, as tables or as 
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 import time
@@ -140,6 +141,8 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     unit = " %" if scale == 100 else ""
 
     def score(value: float) -> str:
+        if math.isnan(value):  # without test nodes, as in the protocol final
+            return "-"
         return f"{scale * value:.2f}" if scale > 1 else number(value)
 
     title = f"{result['model']} on {result['graph']}, protocol {result['protocol']}, {result['metric']}{unit}"
@@ -160,7 +163,10 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     ]  # fmt: skip
     out = console()
     out.print(table(title, headings, rows))
-    for key, label in (("test", "test"), (f"test_at_best_val_{other}", f"test at best validation {other}")):
+    shown = [("test", "test"), (f"test_at_best_val_{other}", f"test at best validation {other}")]
+    if math.isnan(result["test"]["mean"]):
+        shown = [("val_metric", "no test nodes; validation")]
+    for key, label in shown:
         out.print(f"{label}: {score(result[key]['mean'])} ± {score(result[key]['std'])}{unit}", highlight=False)
     out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
     seconds = (
@@ -281,16 +287,17 @@ def show_tuning(result: dict[str, Any], as_json: bool) -> None:
 
 def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
     """Prints the scores of runs side by side, and their differences from the best one."""
+    from ..train.metrics import find_metric
+
     if as_json:
         print_json(compared)
         return
-    scale, unit = (100, " %") if compared["metric"] == "accuracy" else (1, "")
-    digits = 2 if scale > 1 else 4
+    scale = find_metric(compared["metric"]).scale
+    unit = " %" if scale == 100 else ""
 
     def spread(values: dict[str, float | None]) -> str:
-        mean, deviation = values["mean"], values["std"]
-        assert mean is not None
-        return f"{scale * mean:.{digits}f}" + ("" if deviation is None else f" ± {scale * deviation:.{digits}f}")
+        shown = (value for value in (values["mean"], values["std"]) if value is not None)
+        return " ± ".join(f"{scale * value:.2f}" if scale > 1 else number(value) for value in shown)
 
     rows = []
     for place, row in enumerate(compared["runs"]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .display import Display, duration
 
 if TYPE_CHECKING:
-    from ..train.run import EpochProgress, Plan
+    from ..train.plan import EpochProgress, Plan
     from ..train.tuning import TrialReport
 
 MEASURED = 3

@@ -17,7 +17,8 @@ from .reading import Reading, reads_graph
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from ..train.run import Plan, Run
+    from ..train.plan import Plan
+    from ..train.run import Run
     from ..train.settings import Resolved
 
 TIMEOUT = 300.0
@@ -168,7 +169,7 @@ def _describe(plan: Plan, data: Data) -> str:
     """Says what is in the graph, and what of it the model does not read."""
     from ..data import describe_graph, known_graph
     from ..data.summary import is_uneven
-    from ..train.run import taken_edge_values
+    from ..train.prepare import taken_edge_values
 
     lines, names = describe_graph(data), {"edge_weight": "edge weights", "edge_attr": "edge features"}
     for key, name in names.items():

@@ -20,8 +20,9 @@ from ..files import read_json, write_json
 from ..registry import DEFAULT_MODEL
 from ..report.export import Export
 from ..train.affordable import afford
+from ..train.plan import OnEpoch, Plan
 from ..train.prediction import logits
-from ..train.run import OnEpoch, Plan, Run
+from ..train.run import Run
 from ..train.settings import Settings, change, resolve
 from ..train.suited import suit_settings
 from ..train.tasks import TaskKind, find_task

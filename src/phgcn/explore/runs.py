@@ -12,8 +12,10 @@ from torch_geometric.data import Data
 from ..report.curves import read_curves
 from ..train import graph as graphs
 from ..train.global_path import switch_global
+from ..train.plan import Trial
 from ..train.prediction import choose_trial, logits, trial_inputs
-from ..train.run import Run, Trial, edge_values, prepare
+from ..train.prepare import edge_values, prepare
+from ..train.run import Run
 from .content import Content, Side
 from .gather import gather_graph, gather_views, prediction_columns, split_column
 from .page import write_page

@@ -2,6 +2,7 @@ r"""Compares finished runs on one graph: scores side by side and, where they sha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ def compare(runs: Sequence[Run]) -> dict[str, Any]:
     _check_comparable(runs)
     metric = runs[0].plan.metric
     rows = [_row(run) for run in runs]
+    _refuse_without_tests(rows)
     rows.sort(key=lambda row: -goodness(metric, row["test"]["mean"]))
     paired = len({_splits_of(run) for run in runs}) == 1
     for row in rows:
@@ -55,6 +57,12 @@ def _check_comparable(runs: Sequence[Run]) -> None:
         ):
             if value != wanted:
                 raise ValueError(f"{run.folder}: {name} is {value}; allowed: {wanted}, as of {first.folder}")
+
+
+def _refuse_without_tests(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        if math.isnan(row["test"]["mean"]):
+            raise ValueError(f"{row['run']}: has no test nodes; allowed: runs of other protocols than {row['protocol']}")
 
 
 def _splits_of(run: Run) -> tuple[object, ...]:

@@ -17,8 +17,10 @@ from torch_geometric.data import Data
 
 from ..files import replacing, write_csv
 from ..train import graph as graphs
+from ..train.plan import Trial
 from ..train.prediction import choose_trial, logits, trial_inputs
-from ..train.run import Run, Trial, edge_values
+from ..train.prepare import edge_values
+from ..train.run import Run
 from .layers import LayerView, view_layers
 
 PARTS = ("embeddings", "attention", "predictions")

@@ -11,8 +11,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..train import graph as graphs
+from ..train.plan import Trial
 from ..train.prediction import choose_trial, logits, trial_inputs
-from ..train.run import Run, Trial, edge_values, prepare
+from ..train.prepare import edge_values, prepare
+from ..train.run import Run
 from .attention import STRONGEST, DrawnNode, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
 from .curves import draw_curves
 from .embeddings import draw_distances, draw_embeddings

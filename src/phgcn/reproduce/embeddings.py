@@ -27,8 +27,9 @@ from ..provenance import provenance
 from ..report.embeddings import hops
 from ..train import Plan, Run, Settings, find
 from ..train import graph as graphs
+from ..train.plan import Trial
 from ..train.prediction import choose_trial
-from ..train.run import Trial, build_model, prepare, seeded
+from ..train.prepare import build_model, prepare, seeded
 from . import embeddings_report
 from .arrays import Floats, Ints
 from .clustering import clustering, correlation

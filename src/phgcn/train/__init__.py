@@ -2,8 +2,9 @@ r"""Training: settings, the loop, runs that can be continued, predictions, and t
 
 from .graph import find
 from .loop import Task, Training, TrainingError
+from .plan import EpochProgress, Plan
 from .prediction import evaluate, evaluate_other, predict
-from .run import EpochProgress, Plan, Run
+from .run import Run
 from .settings import Resolved, Settings, resolve
 from .suited import Suited, suit_settings
 from .tasks import TASKS, TaskKind, find_task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..calls import choose_method
 from ..kernels.warm import Compilation, find_missing
 from . import settings as config
-from .run import Plan
+from .plan import Plan
 
 NEIGHBOURS = ("local", "decay_local")
 """A model with one of these settings reads neighbours through kernels of its own."""

@@ -30,8 +30,10 @@ from ..registry import find_model, model_names
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
 from .graph import needs_fit
 from .loop import Task, Training, random_states, set_random_states, with_prefix
+from .plan import EpochProgress, OnEpoch, Plan, Trial
+from .prepare import build_model, prepare, seeded
 from .result import run_result, split_result
-from .run import SAMPLE_EVERY, EpochProgress, OnEpoch, Plan, Run, Trial, build_model, curve_log, prepare, run_epoch, seeded
+from .run import SAMPLE_EVERY, Run, curve_log, run_epoch
 from .settings import Settings
 
 

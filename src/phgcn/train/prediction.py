@@ -16,8 +16,10 @@ from ..text import without_formula
 from . import graph as graphs
 from .global_path import global_statistics, summarise
 from .metrics import goodness, mean_and_deviation
+from .plan import Trial
+from .prepare import edge_values, edges, prepare, taken_edge_values
 from .recipe import autocast
-from .run import Run, Trial, edge_values, edges, prepare, taken_edge_values
+from .run import Run
 from .tasks import find_task
 
 

@@ -11,7 +11,7 @@ from .loop import CURVES, Training
 from .metrics import mean_and_deviation
 
 if TYPE_CHECKING:
-    from .run import Plan, Trial
+    from .plan import Plan, Trial
 
 
 def split_result(trial: Trial, training: Training) -> dict[str, Any]:

@@ -18,28 +18,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from ..data import PROTOCOLS, Columns, public_masks, splits
-from ..data.splits import Protocol
-from ..devices import check_device
+from ..data import Columns
 from ..files import read_json, read_tensors, remove_leftovers, write_csv, write_json, write_tensors, write_text
 from ..nn.models import NodeModel
 from ..provenance import provenance, versions
-from ..registry import find_model
 from . import graph as graphs
 from . import settings as config
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
-from .features import FeatureTransform, fit_features
+from .features import FeatureTransform
 from .global_path import ATTENTION, switch_global
 from .loop import CURVES, Task, Training, TrainingError
-from .recipe import check_amp
+from .plan import EpochProgress, OnEpoch, Plan, Trial
+from .prepare import build_model, prepare, seeded, start, taken_edge_values
 from .result import run_result, split_result
 from .settings import Settings
 from .tasks import TaskKind, find_task
@@ -53,94 +50,6 @@ SAMPLE_EVERY = 25
 
 KEPT = "prepared."
 """The names of tensors in a file of weights that are no weights, but what was fitted to the training nodes, begin so."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run is asked to do.
-
-    Args:
-        source (str): The graph's name or the path of its file.
-        model (str): The model's name. (default: :obj:`"phgcn"`)
-        protocol (str): How nodes are split. (default: :obj:`"paper"`)
-        splits (int): How many splits. (default: :obj:`10`)
-        repeats (int): Trainings per split, each from its own random weights. (default: :obj:`1`)
-        seed (int): What splits, weights and dropout follow from. (default: :obj:`0`)
-        metric (str): What predictions are scored by, one of the task's. (default: :obj:`"accuracy"`)
-        directed (bool): Whether edges keep their direction. (default: :obj:`False`)
-        device (str): Where it is computed. (default: :obj:`"cpu"`)
-        settings (Settings): Those of the model and its training.
-        task (str): What is predicted, a name of :data:`phgcn.train.tasks.TASKS`. (default: :obj:`"classification"`)
-        columns (Columns): Which columns of the graph's tables are what.
-    """
-
-    source: str
-    model: str = "phgcn"
-    protocol: Protocol = "paper"
-    splits: int = 10
-    repeats: int = 1
-    seed: int = 0
-    metric: str = "accuracy"
-    directed: bool = False
-    device: str = "cpu"
-    settings: Settings = field(default_factory=Settings)
-    task: str = "classification"
-    columns: Columns = field(default_factory=Columns)
-
-    def __post_init__(self) -> None:
-        find_model(self.model)
-        metrics = find_task(self.task).metrics
-        for name, value, allowed in (("protocol", self.protocol, PROTOCOLS), ("metric", self.metric, metrics)):
-            if value not in allowed:
-                raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
-        for name, count in (("splits", self.splits), ("repeats", self.repeats)):
-            if not 1 <= count <= 1000:
-                raise ValueError(f"{name} is {count}; allowed: 1 to 1000")
-        if not 0 <= self.seed < 2**31:
-            raise ValueError(f"seed is {self.seed}; allowed: 0 to {2**31 - 1}")
-        check_device(self.device)
-        check_amp(self.settings, self.device)
-
-    def trials(self) -> list[Trial]:
-        return [Trial(split, repeat, self) for split in range(self.splits) for repeat in range(self.repeats)]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One training of a run."""
-
-    split: int
-    repeat: int
-    plan: Plan
-
-    @property
-    def name(self) -> str:
-        return f"split-{self.split:02d}" + (f"-repeat-{self.repeat}" if self.plan.repeats > 1 else "")
-
-    @property
-    def seed(self) -> int:
-        """Its own, whatever the number of splits and repeats."""
-        return 1000 * (1000 * self.plan.seed + self.split) + self.repeat
-
-
-@dataclass(frozen=True)
-class EpochProgress:
-    """The progress of a run after an epoch.
-
-    Args:
-        trial (Trial): The trial in training.
-        epoch (int): How many of its epochs are complete.
-        row (tuple of float): The epoch's losses, metric and seconds, as :data:`phgcn.train.loop.CURVES` names them.
-        best_loss (float): The smallest validation loss so far.
-    """
-
-    trial: Trial
-    epoch: int
-    row: tuple[float, ...]
-    best_loss: float
-
-
-OnEpoch = Callable[[EpochProgress], None]
 
 
 class Run:
@@ -391,85 +300,6 @@ def run_epoch(training: Training, trial: Trial) -> tuple[float, ...]:
         return training.epoch()
     except TrainingError as error:
         raise TrainingError(f"{trial.name}: {error}") from None
-
-
-def prepare(plan: Plan, data: Data) -> list[Task]:
-    """Prepares the task of every split, on the plan's device; splits share features unless these are fitted to each."""
-    graphs.check_task(data, plan.task)
-    fit, shared = graphs.needs_fit(data, plan.settings), None
-    y, (edge_index, *edge_inputs) = data.y.to(plan.device), edges(plan, data)
-    classes, values, tasks = len(graphs.class_names(data)), edge_values(plan, data), []
-    for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
-        train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in (split.train, split.val, split.test))
-        kind = find_task(plan.task).fitted(y[train], classes, plan.settings)
-        transform = fit_features(data.x, train.cpu(), plan.settings.scaling, graphs.indicators(data)) if fit else None
-        if transform is None or transform.changes_nothing:
-            shared = x = _on_device(plan, data.x) if shared is None else shared
-        else:
-            x = _on_device(plan, transform.apply(data.x))
-        tasks.append(
-            Task(x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs), kind, values, transform)
-        )
-    return tasks
-
-
-def _on_device(plan: Plan, x: Tensor) -> Tensor:
-    return graphs.features_on_device(x, plan.settings.normalise, plan.device)
-
-
-def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
-    """Computes what the plan's model takes after ``x``: the edges, then what else it takes of them."""
-    inputs = find_model(plan.model).inputs(data, config.used(plan.settings, plan.model), plan.seed)
-    return tuple(tensor.to(plan.device) for tensor in inputs)
-
-
-def edge_values(plan: Plan, data: Data) -> dict[str, Tensor]:
-    """Returns the weights and features of edges that the plan's model takes, by the names of its arguments."""
-    return {name: data[name].to(plan.device) for name in taken_edge_values(plan) if name in data}
-
-
-def taken_edge_values(plan: Plan) -> tuple[str, ...]:
-    """Returns which of ``edge_attr`` and ``edge_weight`` the plan's model takes."""
-    return find_model(plan.model).edge_values_of(config.used(plan.settings, plan.model))
-
-
-def build_model(plan: Plan, features: int, outputs: int, nodes: int, edge_dim: int = 0, **more: Any) -> NodeModel:
-    """Builds the plan's model, with random weights.
-
-    Args:
-        plan (Plan): Model and settings.
-        features, outputs (int): Its input and output channels.
-        nodes (int): The nodes of the graph, for models of one graph alone.
-        edge_dim (int, optional): How many features edges have, for models that take them. (default: :obj:`0`)
-        **more (optional): Arguments of its class that are no settings.
-    """
-    entry, used = find_model(plan.model), config.used(plan.settings, plan.model)
-    arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed) | more
-    if edge_dim and "edge_attr" in entry.edge_values_of(used):
-        arguments["edge_dim"] = edge_dim
-    if entry.takes_num_nodes:
-        arguments["num_nodes"] = nodes
-    if arguments.get("norm") == "none":
-        arguments["norm"] = None
-    model: NodeModel = entry.model_class()(features, out_channels=outputs, **arguments)
-    return model
-
-
-@contextmanager
-def seeded(seed: int, task: Task) -> Iterator[None]:
-    """Seeds torch's random number generators within the context, and restores them afterwards."""
-    devices = [task.x.device] if task.x.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
-        yield
-
-
-def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
-    """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs."""
-    outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
-    edge_dim = 0 if attributes is None else attributes.size(1)
-    model = build_model(plan, task.x.size(1), outputs, task.x.size(0), edge_dim=edge_dim)
-    return Training(model.to(plan.device), task, plan.settings, sample_every)
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from ..provenance import provenance
 from . import graph as graphs
 from . import settings as config
 from .loop import Task, TrainingError
-from .run import Plan, prepare, seeded, start
+from .plan import Plan
+from .prepare import prepare, seeded, start
 
 if TYPE_CHECKING:
     import optuna

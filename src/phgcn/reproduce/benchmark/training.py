@@ -16,7 +16,7 @@ from ...provenance import provenance
 from ...registry import find_model
 from ...train import Plan, Settings, Task, Training, find
 from ...train import settings as config
-from ...train.run import build_model, prepare, seeded
+from ...train.prepare import build_model, prepare, seeded
 from ...train.tuning import without_test
 from .spaces import FIXED, GRAPHS, SEED
 

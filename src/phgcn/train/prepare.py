@@ -1,0 +1,100 @@
+r"""From a plan and a graph to the tasks of its splits, the model, and a training before its first epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from ..data import public_masks, splits
+from ..nn.models import NodeModel
+from ..registry import find_model
+from . import graph as graphs
+from . import settings as config
+from .features import fit_features
+from .loop import Task, Training
+from .plan import Plan
+from .tasks import find_task
+
+
+def prepare(plan: Plan, data: Data) -> list[Task]:
+    """Prepares the task of every split, on the plan's device; splits share features unless these are fitted to each."""
+    graphs.check_task(data, plan.task)
+    fit, shared = graphs.needs_fit(data, plan.settings), None
+    y, (edge_index, *edge_inputs) = data.y.to(plan.device), edges(plan, data)
+    classes, values, tasks = len(graphs.class_names(data)), edge_values(plan, data), []
+    for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
+        train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in (split.train, split.val, split.test))
+        kind = find_task(plan.task).fitted(y[train], classes, plan.settings)
+        transform = fit_features(data.x, train.cpu(), plan.settings.scaling, graphs.indicators(data)) if fit else None
+        if transform is None or transform.changes_nothing:
+            shared = x = _on_device(plan, data.x) if shared is None else shared
+        else:
+            x = _on_device(plan, transform.apply(data.x))
+        tasks.append(
+            Task(x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs), kind, values, transform)
+        )
+    return tasks
+
+
+def _on_device(plan: Plan, x: Tensor) -> Tensor:
+    return graphs.features_on_device(x, plan.settings.normalise, plan.device)
+
+
+def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
+    """Computes what the plan's model takes after ``x``: the edges, then what else it takes of them."""
+    inputs = find_model(plan.model).inputs(data, config.used(plan.settings, plan.model), plan.seed)
+    return tuple(tensor.to(plan.device) for tensor in inputs)
+
+
+def edge_values(plan: Plan, data: Data) -> dict[str, Tensor]:
+    """Returns the weights and features of edges that the plan's model takes, by the names of its arguments."""
+    return {name: data[name].to(plan.device) for name in taken_edge_values(plan) if name in data}
+
+
+def taken_edge_values(plan: Plan) -> tuple[str, ...]:
+    """Returns which of ``edge_attr`` and ``edge_weight`` the plan's model takes."""
+    return find_model(plan.model).edge_values_of(config.used(plan.settings, plan.model))
+
+
+def build_model(plan: Plan, features: int, outputs: int, nodes: int, edge_dim: int = 0, **more: Any) -> NodeModel:
+    """Builds the plan's model, with random weights.
+
+    Args:
+        plan (Plan): Model and settings.
+        features, outputs (int): Its input and output channels.
+        nodes (int): The nodes of the graph, for models of one graph alone.
+        edge_dim (int, optional): How many features edges have, for models that take them. (default: :obj:`0`)
+        **more (optional): Arguments of its class that are no settings.
+    """
+    entry, used = find_model(plan.model), config.used(plan.settings, plan.model)
+    arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed) | more
+    if edge_dim and "edge_attr" in entry.edge_values_of(used):
+        arguments["edge_dim"] = edge_dim
+    if entry.takes_num_nodes:
+        arguments["num_nodes"] = nodes
+    if arguments.get("norm") == "none":
+        arguments["norm"] = None
+    model: NodeModel = entry.model_class()(features, out_channels=outputs, **arguments)
+    return model
+
+
+@contextmanager
+def seeded(seed: int, task: Task) -> Iterator[None]:
+    """Seeds torch's random number generators within the context, and restores them afterwards."""
+    devices = [task.x.device] if task.x.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
+    """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs."""
+    outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
+    edge_dim = 0 if attributes is None else attributes.size(1)
+    model = build_model(plan, task.x.size(1), outputs, task.x.size(0), edge_dim=edge_dim)
+    return Training(model.to(plan.device), task, plan.settings, sample_every)
