@@ -46,6 +46,14 @@ fit: $(VENV)/.ready-test
 
 figures: $(VENV)/.ready-test
 	$(BIN)/python docs/figures/draw_lattice.py
+	$(BIN)/python docs/figures/draw_layer.py
+	$(BIN)/python docs/figures/draw_architecture.py
+
+gallery: $(VENV)/.ready-test
+	$(BIN)/python docs/figures/draw_gallery.py
+
+surface: $(VENV)/.ready-test
+	$(BIN)/python docs/public_surface.py
 
 # Torch is installed first and pinned: a later requirement then finds it there.
 $(VENV)/.ready-%: pyproject.toml constraints.txt

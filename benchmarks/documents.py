@@ -64,6 +64,17 @@ def when_block(content: dict) -> list[str]:
     return [*figure, *when_report.table_lines(content)]
 
 
+def gallery_block(content: dict) -> list[str]:
+    """What each example is about, its picture, and what it printed."""
+    lines = []
+    for row in content["rows"]:
+        name = row["example"]
+        lines += [f"## {row['title']}", "", row["about"][0].upper() + row["about"][1:], "", f"![{row['title']}](figures/gallery-{name}.png)", ""]
+        lines += [f"[{name}.py](../examples/{name}.py) took {row['processor_seconds']} processor seconds, imports included, and printed:", ""]
+        lines += ["```", *row["printed"].splitlines(), "```", ""]
+    return [*lines, f"Made by `make gallery`, {content['provenance']['date'][:10]}."]
+
+
 def table_page(rows: list[dict], tests: dict) -> str:
     return table_report.markdown({"rows": rows, **tests}, quick=False)
 
@@ -111,10 +122,11 @@ TABLES = {
     "explorer-libraries": Table("docs/explorer.md", _of(BENCH, "explore"), explore_tables.libraries),
     # The paper's experiments
     "graphs": Table(
-        README,
+        "docs/results.md",
         (*_of(RESULTS, "table", "table-differences"), *_of(BENCH, "split_overlap")),
         result_tables.accuracies,
     ),
+    "gallery": Table("docs/gallery.md", _of(RESULTS, "gallery"), gallery_block),
     "own-channel": Table("docs/results.md", _of(RESULTS, "table-differences"), result_tables.own_channel),
     "methods": Table("docs/results.md", _of(RESULTS, "table-differences"), result_tables.methods),
     "split-overlap": Table("docs/results.md", _of(BENCH, "split_overlap"), result_tables.split_overlap),
