@@ -75,6 +75,18 @@ def gallery_block(content: dict) -> list[str]:
     return [*lines, f"Made by `make gallery`, {content['provenance']['date'][:10]}."]
 
 
+def versions_table(content: dict) -> list[str]:
+    """What a short subset of the tests gave on each set of versions."""
+    headings = ("session", "Python", "torch", "PyG", "Numba", "NumPy", "passed", "failed", "skipped", "date")
+    rows = []
+    for row in content["rows"]:
+        failed = row["failures"] + row["errors"]
+        passed = row["tests"] - failed - row["skipped"]
+        versions = [row[name] for name in ("python", "torch", "torch_geometric", "numba", "numpy")]
+        rows.append((f"`{row['session']}`", *versions, passed, failed, row["skipped"], row["date"]))
+    return [*tables.table(headings, rows), "", f"Tests: {', '.join(f'`{name}`' for name in content['tests'])}."]
+
+
 def table_page(rows: list[dict], tests: dict) -> str:
     return table_report.markdown({"rows": rows, **tests}, quick=False)
 
@@ -116,6 +128,7 @@ TABLES = {
     "gpu-launches": Table(HISTORY, _of(BENCH, "gpu_launches"), gpu_tables.launches),
     # Training and files
     "training-loop": Table("docs/commands.md", _of(BENCH, "training"), tables.training_loop),
+    "versions": Table("docs/versions.md", _of(BENCH, "versions"), versions_table),
     "sparse-features": Table("docs/data.md", _of(BENCH, "sparse_features"), tables.sparse_features),
     "graph-files": Table("docs/data.md", _of(BENCH, "graph_files"), tables.graph_files),
     "explorer-marks": Table("docs/explorer.md", _of(BENCH, "explore"), explore_tables.marks),
