@@ -69,8 +69,18 @@ def gallery_block(content: dict) -> list[str]:
     lines = []
     for row in content["rows"]:
         name = row["example"]
-        lines += [f"## {row['title']}", "", row["about"][0].upper() + row["about"][1:], "", f"![{row['title']}](figures/gallery-{name}.png)", ""]
-        lines += [f"[{name}.py](../examples/{name}.py) took {row['processor_seconds']} processor seconds, imports included, and printed:", ""]
+        lines += [
+            f"## {row['title']}",
+            "",
+            row["about"][0].upper() + row["about"][1:],
+            "",
+            f"![{row['title']}](figures/gallery-{name}.png)",
+            "",
+        ]
+        lines += [
+            f"[{name}.py](../examples/{name}.py) took {row['processor_seconds']} processor seconds, imports included, and printed:",
+            "",
+        ]
         lines += ["```", *row["printed"].splitlines(), "```", ""]
     return [*lines, f"Made by `make gallery`, {content['provenance']['date'][:10]}."]
 
@@ -83,7 +93,7 @@ def versions_table(content: dict) -> list[str]:
         failed = row["failures"] + row["errors"]
         passed = row["tests"] - failed - row["skipped"]
         versions = [row[name] for name in ("python", "torch", "torch_geometric", "numba", "numpy")]
-        rows.append((f"`{row['session']}`", *versions, passed, failed, row["skipped"], row["date"]))
+        rows.append((f"`{row['session']}`", *versions, *map(str, (passed, failed, row["skipped"])), row["date"]))
     return [*tables.table(headings, rows), "", f"Tests: {', '.join(f'`{name}`' for name in content['tests'])}."]
 
 

@@ -38,5 +38,9 @@ low, high = error.interval.tolist()
 print(f"{count:,} points in {DIM} dimensions, each attends to all others, {CHANNELS} channels:")
 print(f"  lattice   {lattice:8.2f} s   (the first call, with compiling: {first:.1f} s)")
 print(f"  exact     {exact:8.0f} s   (reckoned from {len(rows)} of the points)")
-print(f"  error     {float(error.deviation):8.3f}     of how far exact attention is from a plain average; 95 %: {low:.3f} to {high:.3f}")
-print(f"What you see: the same attention {exact / lattice:,.0f} times as fast, measured on 512 of these very points against the exact sum.")
+print(
+    f"  error     {float(error.deviation):8.3f}     of how far exact attention is from a plain average; 95 %: {low:.3f} to {high:.3f}"
+)
+print(
+    f"What you see: the same attention {exact / lattice:,.0f} times as fast, measured on 512 of these very points against the exact sum."
+)

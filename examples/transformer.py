@@ -17,7 +17,9 @@ class Block(torch.nn.Module):
         super().__init__()
         self.norm1, self.norm2 = torch.nn.LayerNorm(channels), torch.nn.LayerNorm(channels)
         # query_channels: queries get a map of their own, so that a token can attend to one unlike itself
-        self.attention = GlobalAttention(channels, channels // 4, heads=4, query_channels=channels, decay=1.0) if attends else None
+        self.attention = (
+            GlobalAttention(channels, channels // 4, heads=4, query_channels=channels, decay=1.0) if attends else None
+        )
         self.mlp = torch.nn.Sequential(torch.nn.Linear(channels, 64), torch.nn.GELU(), torch.nn.Linear(64, channels))
 
     def forward(self, x):

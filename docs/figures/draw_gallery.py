@@ -41,7 +41,13 @@ def run(name: str) -> dict[str, object]:
     seconds = processor_seconds() - begin
     Image.open(picture).convert("RGB").quantize(200).save(picture, optimize=True)  # few colours: a third of the bytes
     about = (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").partition(": ")[2]
-    return {"example": name, "title": TITLES[name], "about": about, "printed": done.stdout, "processor_seconds": round(seconds, 1)}
+    return {
+        "example": name,
+        "title": TITLES[name],
+        "about": about,
+        "printed": done.stdout,
+        "processor_seconds": round(seconds, 1),
+    }
 
 
 def main() -> None:

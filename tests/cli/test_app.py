@@ -78,7 +78,8 @@ def test_without_a_command_the_help_is_shown(capsys):
 
 
 @pytest.mark.parametrize(
-    ("commit", "dirty", "shown"), [("", "", ""), ("abcdef0123", "0", " (commit abcdef0)"), ("ab", "1", " (commit ab, with changes)")]
+    ("commit", "dirty", "shown"),
+    [("", "", ""), ("abcdef0123", "0", " (commit abcdef0)"), ("ab", "1", " (commit ab, with changes)")],
 )
 def test_version_and_commit_are_printed(commit, dirty, shown, monkeypatch, capsys):
     import phgcn as package

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 MEASURED = re.compile(r"±|\d(?:x|\s?(?:ms|s|min|%|[KMG]i?B))(?!\w)|\d\.\d|\b(?:ms|GB|MiB)\b")
 """A number with a unit, a deviation or decimals, or a heading with a unit."""

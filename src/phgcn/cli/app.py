@@ -42,7 +42,9 @@ def _version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _phgcn(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print version and commit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print version and commit.")
+    ] = False,
     max_gb: Annotated[
         float | None,
         typer.Option(
