@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import distributed_tables
 import explore_tables
 import geom_tables
 import gpu_tables
@@ -32,6 +33,7 @@ BENCH, RESULTS = "benchmarks/results", "docs/results"
 README, LATTICE, PERFORMANCE = "README.md", "docs/lattice.md", "docs/performance.md"
 CPU_NOTES, GPU_NOTES, HISTORY = (f"docs/engineering/{name}.md" for name in ("cpu", "gpu", "history"))
 BEFORE_AFTER = "docs/engineering/before-after.md"
+DISTRIBUTED = "docs/distributed.md"
 RIVALS, WHEN = "docs/benchmark.md", "docs/when-to-use.md"
 
 
@@ -109,6 +111,7 @@ TABLES = {
     # The filter on the CPU
     "headline": Table(README, _of(BENCH, "accuracy", "lattice"), tables.headline),
     "accuracy": Table(LATTICE, _of(BENCH, "accuracy"), tables.accuracy_tables),
+    "hostile": Table(LATTICE, _of(BENCH, "hostile", "hostile_before"), tables.hostile_table),
     "coincident": Table(LATTICE, _of(BENCH, "coincident"), tables.coincident_table),
     "trained": Table(LATTICE, _of(BENCH, "trained"), tables.trained_table),
     "cpu-crossing": Table(PERFORMANCE, _of(BENCH, "crossing"), tables.crossing_summary),
@@ -136,6 +139,9 @@ TABLES = {
     "gpu-exact": Table(GPU_NOTES, _of(BENCH, "gpu_exact"), gpu_tables.exact),
     "gpu-crossing-all": Table(GPU_NOTES, _of(BENCH, "gpu_crossing"), gpu_tables.crossing),
     "gpu-launches": Table(HISTORY, _of(BENCH, "gpu_launches"), gpu_tables.launches),
+    # Over processes
+    "distributed-speed": Table(DISTRIBUTED, _of(BENCH, "distributed"), distributed_tables.speed),
+    "distributed-model": Table(DISTRIBUTED, _of(BENCH, "distributed", "gpu_large", "gpu_stages"), distributed_tables.model),
     # Training and files
     "training-loop": Table("docs/commands.md", _of(BENCH, "training"), tables.training_loop),
     "versions": Table("docs/versions.md", _of(BENCH, "versions"), versions_table),

@@ -35,20 +35,6 @@ MARKS = {
 CLICKS, FRAMES = 20, 20
 LARGE, LARGE_HEADS, LARGE_DIM, LARGE_EDGES = 250_000, 4, 4, 1_000_000
 
-PAN = """async (frames) => {
-  const { plot } = explorer.sides[0];
-  const times = [];
-  for (let frame = 0; frame < frames; frame++) {
-    const begin = performance.now();
-    await plot.move(0.01, 0);
-    plot.dots.gl.finish();
-    await new Promise((resume) => requestAnimationFrame(resume));
-    times.push(performance.now() - begin);
-  }
-  await plot.reset();
-  return times;
-}"""
-
 
 def measure_page(path: Path, picture: Path | None = None) -> dict[str, Any]:
     """Opens a page, clicks nodes with the mouse, and pans; returns medians in milliseconds."""
@@ -58,7 +44,8 @@ def measure_page(path: Path, picture: Path | None = None) -> dict[str, Any]:
         page.wait_for_selector("html[data-ready]", state="attached", timeout=120_000)
         times = page.evaluate("explorer.times")
         page.wait_for_timeout(2000)  # averages by class are computed
-        frames = page.evaluate(PAN, FRAMES)
+        frames = [drag(page, frame) for frame in range(FRAMES)]
+        page.mouse.up()
         clicks = [click for node in range(CLICKS) if (click := click_node(page, node * 97 + 11)) is not None]
         if picture:
             photograph(page, picture)
@@ -71,6 +58,19 @@ def measure_page(path: Path, picture: Path | None = None) -> dict[str, Any]:
         "frame_ms": statistics.median(frames),
         "load": common.provenance()["load"],
     }
+
+
+def drag(page: Any, frame: int) -> float:
+    """Drags the picture by some pixels and waits until it is drawn; returns milliseconds, some of which are Playwright's."""
+    box = page.locator(".plot").first.bounding_box()
+    if frame == 0:
+        page.mouse.move(box["x"] + 200, box["y"] + 200)
+        page.mouse.down()
+    begin = time.perf_counter()
+    page.mouse.move(box["x"] + 202 + 2 * frame, box["y"] + 201 + frame)
+    page.evaluate("() => new Promise((resume) => requestAnimationFrame(() => setTimeout(resume)))")
+    page.evaluate("explorer.sides[0].plot.dots.gl.finish()")
+    return 1000 * (time.perf_counter() - begin)
 
 
 def photograph(page: Any, path: Path) -> None:

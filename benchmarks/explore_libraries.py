@@ -85,7 +85,7 @@ async function start() {
   dots.setLook({ colours, sizes: new Float32Array(x.length).fill(4), shapes: new Uint8Array(x.length), order });
 }
 const frame = { left: 48, top: 8, width: 844, height: 652 };
-const pan = (number) => dots.draw(frame, [[0.01 * number, 3 + 0.01 * number], [0, 3]], 1);
+const pan = (number) => dots.draw(frame, [[0.01 * number, 3 + 0.01 * number], [0, 3]], 1, Infinity);
 """
 RUN = f"""
 (async () => {{

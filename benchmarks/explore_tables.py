@@ -18,7 +18,7 @@ def marks(measured: dict) -> list[str]:
             got = f"{page[key]:.1f}" if key == "megabytes" else f"{page[key]:.0f}"
             rows.append([about, MEANT[key], f"under {mark['mark']} {UNITS[key]}", f"{got} {UNITS[key]}", _yes(mark["reached"])])
         others = [("first picture", "picture_ms")] * (part == "large")
-        for meaning, key in [*others, ("axes and tools", "axes_ms"), ("a frame of panning (median)", "frame_ms")]:
+        for meaning, key in [*others, ("axes and tools", "axes_ms"), ("a frame while it is dragged (median)", "frame_ms")]:
             rows.append([about, meaning, "", f"{page[key]:.0f} ms", ""])
         rows.append([about, "written in", "", f"{page['write_s']:.1f} s", ""])
     load = "; ".join(f"{part} at {origin(measured[part])}, load {measured[part]['load']}" for part in ("pubmed", "large"))

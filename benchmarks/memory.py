@@ -68,6 +68,7 @@ def train(data: Data, way: str, seed: int) -> dict:
 
 
 def main() -> None:
+    about = common.provenance()  # of the code that runs, whatever is committed meanwhile
     graph = load_graph(GRAPH)
     x = graph.x.to_dense() if graph.x.layout != torch.strided else graph.x
     rows = []
@@ -80,7 +81,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     means = {way: statistics.mean(row["test"] for row in rows if row["way"] == way) for way in WAYS}
     settings = {"graph": GRAPH, "parts": PARTS, "epochs": EPOCHS, "steps": PARTS * EPOCHS, "splits": SPLITS}
-    found = {"provenance": common.provenance(), **settings, "test": means, "rows": rows}
+    found = {"provenance": about, **settings, "test": means, "rows": rows}
     common.write_json(common.RESULTS / "memory.json", found)
 
 

@@ -52,9 +52,9 @@ def other_pages(app: Sphinx, index: str) -> list[str]:
 def constant_docstring(name: str, meaning: object) -> list[str]:
     """The lines under a constant's assignment, in whichever module of the library that is."""
     for module in sorted(module for module in sys.modules if module.startswith("phgcn.")):
-        if getattr(sys.modules[module], name, None) is meaning:
-            if lines := ModuleAnalyzer.for_module(module).find_attr_docs().get(("", name)):
-                return lines
+        lines = ModuleAnalyzer.for_module(module).find_attr_docs().get(("", name))
+        if lines and getattr(sys.modules[module], name, None) is meaning:
+            return lines
     raise ValueError(f"{name} has no docstring under its assignment; every public name has one")
 
 

@@ -191,7 +191,7 @@ def test_a_full_disk_leaves_nothing_half_written_and_the_run_can_go_on(graph, tm
     assert found.returncode == 1 and found.stdout == ""
     line = found.stderr.splitlines()[-1]
     assert "cannot be written" in line and "File too large" in line and "Traceback" not in found.stderr
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.toml", "run.json", "split-00.csv"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.toml", "run.json"}
     assert said(capsys, "train", graph, "--out", tmp_path / "run", "--resume")[0] == 0
 
 

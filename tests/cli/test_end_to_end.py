@@ -65,7 +65,7 @@ def test_a_real_graph_from_training_to_pictures(name, tmp_path):
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 184
     found = phgcn("plot", run, "-o", tmp_path / "plots")
     assert found.returncode == 0, found.stderr
-    names = {"curves", "embeddings", "distances", "attention-neighbours", "attention-global"}
+    names = {"curves", "confusion", "embeddings", "distances", "attention-neighbours", "attention-global"}
     assert {path.stem for path in (tmp_path / "plots").iterdir()} == names
     assert all(is_drawn(path) for path in (tmp_path / "plots").iterdir())
 
@@ -105,7 +105,7 @@ def test_each_command_on_a_table_of_ones_own(graph, tmp_path, capsys):
     assert right > 15, "the classes of a new graph, by features of the same kind"
     assert len(evaluation["splits"][0]["global_attention"]) == 1 and evaluation["global_path"] == result["global_path"]
     files = answer(capsys, "plot", run, "--node", "n7")["files"]
-    names = {"curves", "embeddings", "distances", "attention-global"}
+    names = {"curves", "confusion", "embeddings", "distances", "attention-global"}
     assert {Path(file).stem for file in files} == names and all(Path(file).stat().st_size > 5000 for file in files)
     for command in (["evaluate", run], ["predict", run, new, "-o", tmp_path / "again.csv"], ["plot", run]):
         call(*command)

@@ -105,6 +105,17 @@ def test_categories_become_columns_of_0_and_1_and_gaps_are_kept(tmp_path):
     assert data.summary["missing_values"] == 2 and data.summary["columns_with_gaps"] == 1
 
 
+def test_gaps_survive_a_file_of_arrays_and_are_mistakes_in_others(tmp_path):
+    data = graph(tmp_path, NODES)
+    save_graph(data, tmp_path / "own.npz")
+    again = load_graph(tmp_path / "own.npz")
+    assert torch.equal(again.x.nan_to_num(-1), data.x.nan_to_num(-1)) and again.feature_names == data.feature_names
+    arrays = dict(np.load(tmp_path / "own.npz"))
+    np.savez(tmp_path / "odd.npz", **{key: array for key, array in arrays.items() if key != "features_may_miss"})
+    with pytest.raises(GraphFileError, match="node_features is nan"):
+        load_graph(tmp_path / "odd.npz")
+
+
 def test_numbers_are_names_where_that_is_said(tmp_path):
     nodes = [["id", "label", "zip"], ["a", "x", "10"], ["b", "y", "20"], ["c", "x", "10"]]
     data = graph(tmp_path, nodes, columns=Columns(categorical=["zip"]))
@@ -219,6 +230,8 @@ def test_edge_values_survive_a_file_of_arrays(tmp_path):
         (["1", "2", "1"], "classification", "labels are whole numbers"),
         (["1.0", "2.0", "1.0"], "classification", "labels are whole numbers"),
         (["0.5", "1.25", "", "7"], "regression", "labels are numbers with decimals"),
+        (["0.5", "1", "2", "3"], "regression", "labels are numbers with decimals"),
+        (["v1.5", "v2", "1.5"], "classification", "labels are names"),
         ([str(1000 + 3 * number) for number in range(60)], "regression", "labels are 60 different whole numbers"),
         (["a;b", "b", ";", ""], "multilabel", "labels like 'a;b' are several of one node"),
         (["x|y", "z"], "multilabel", "labels like 'x|y' are several of one node"),

@@ -22,6 +22,9 @@ class Case(NamedTuple):
             last one.
         dtype (str): The type.
         limit (int, optional): Up to how many pairs ``"auto"`` is exact.
+        dim (int): The dimension.
+        copies (bool): Whether many points lie in the same places.
+        away (float): How far queries are from the keys.
     """
 
     method: str
@@ -34,6 +37,9 @@ class Case(NamedTuple):
     dtype: str = "float64"
     backend: str = "auto"
     limit: int | None = None
+    dim: int = 3
+    copies: bool = False
+    away: float = 0.0
 
 
 class Cloud(NamedTuple):
@@ -48,7 +54,7 @@ class Cloud(NamedTuple):
 
 def make_cloud(case: Case) -> Cloud:
     generator = torch.Generator().manual_seed(7)
-    dtype, heads, dim, channels = getattr(torch, case.dtype), case.heads, 3, 4
+    dtype, heads, dim, channels = getattr(torch, case.dtype), case.heads, case.dim, 4
     targets = case.queries or case.keys
 
     def normal(*shape: int) -> Tensor:
@@ -59,10 +65,13 @@ def make_cloud(case: Case) -> Cloud:
         drawn = (torch.rand(count, generator=generator) ** 2 * case.graphs).long().clamp(max=case.graphs - 1)
         return 5 * drawn if case.graphs > 1 else None
 
+    positions = case.spread * normal(case.keys, heads, dim)
+    if case.copies:
+        positions[::2] = positions[torch.randint(0, 9, (len(positions[::2]),), generator=generator)]
     return Cloud(
-        case.spread * normal(case.keys, heads, dim),
+        positions,
         normal(case.keys, heads, channels) + 3,
-        case.spread * normal(case.queries, heads, dim) if case.queries else None,
+        case.spread * normal(case.queries, heads, dim) + case.away if case.queries else None,
         ids(case.keys),
         ids(case.queries) if case.queries else None,
         normal(targets, heads, channels),

@@ -7,6 +7,7 @@ from small_graphs import small_graph, write_tables
 
 import phgcn
 from phgcn.cli import app
+from phgcn.data import load_graph
 from phgcn.estimators import NodeClassifier, NodeRegressor
 from phgcn.nn.top_attention import top_attention
 from phgcn.report.layers import view_layers
@@ -173,3 +174,17 @@ def test_mistakes_are_said_in_one_line(call, said, data):
     with pytest.raises(ValueError, match=said) as raised:
         call(data)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("form", ["path", "data"])
+def test_a_table_with_gaps_and_categories_survives_saving(form, tmp_path):
+    folder = tmp_path / "table"
+    folder.mkdir()
+    rows = [f"n{k},{k * 1.5},{'' if k % 5 == 0 else k},{'Oslo' if k % 2 else 'Rome'}" for k in range(30)]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,size,city", *rows]))
+    (folder / "edges.csv").write_text("source,target\n" + "".join(f"n{k},n{(k + 1) % 30}\n" for k in range(30)))
+    graph = str(folder) if form == "path" else load_graph(folder)
+    regressor = NodeRegressor(model="mlp", epochs=3).fit(graph)
+    regressor.save(tmp_path / "kept")
+    again = NodeRegressor.load(tmp_path / "kept")
+    assert again.predict().tolist() == regressor.predict().tolist() and len(set(regressor.predict().tolist())) > 10

@@ -76,11 +76,16 @@ class Shown:
         x, y = self.evaluate("([side, node]) => explorer.sides[side].plot.placer()(node)", [side, node])
         self.page.mouse.click(box["x"] + x, box["y"] + y)
         self.settle()
-        for _ in range(100):
-            if not answered or self.evaluate("explorer.times.answers") > before:
+        if answered:
+            self.until("before => explorer.times.answers > before", before)
+
+    def until(self, condition: str, argument: Any = None) -> None:
+        """Waits until a condition holds; Playwright's own way makes code of text, which the page forbids."""
+        for _ in range(250):
+            if self.evaluate(condition, argument):
                 return
             self.page.wait_for_timeout(20)
-        raise AssertionError(f"a click on node {node} had no answer")
+        raise AssertionError(f"never: {condition}, {argument}")
 
     def settle(self) -> None:
         """Waits until what was done has been answered and drawn."""

@@ -121,7 +121,7 @@ def test_a_click_shows_the_exact_attention_of_every_layer_and_head(data, one):
         for head in range(2):
             shown.find("select.view").select_option(f"layer {layer}")
             shown.find("select.head").select_option(str(head))
-            shown.page.wait_for_timeout(50)
+            shown.page.wait_for_selector(f".side[data-shown='layer {layer}, head {head}']")
             close(shown.listed(), strongest(network, data, layer, head, 7))
     edges = hops(data.edge_index, NODES, np.array([7]))[0]
     for row in shown.find(".global tbody tr").all()[:5]:
@@ -279,16 +279,30 @@ def test_pan_and_zoom_move_the_dots(one):
     shown.page.mouse.move(*middle)
     shown.page.mouse.down()
     shown.page.mouse.move(middle[0] + 60, middle[1] + 40, steps=4)
+    shown.settle()
     during = shown.evaluate(read)
     shown.page.mouse.up()
+    shown.settle()
     after = shown.evaluate(read)
     assert during == pytest.approx([before[0] + 60, before[1] + 40], abs=2) and after == pytest.approx(during, abs=2)
     assert pixel(shown, 7) == dots, "the dot has moved with its place"
     assert shown.evaluate("explorer.node") is None, "a drag is no click"
     width = shown.evaluate("explorer.sides[0].plot.ranges()[0].reduce((low, high) => high - low)")
     shown.page.mouse.wheel(0, -300)
-    shown.page.wait_for_timeout(300)
-    assert shown.evaluate("explorer.sides[0].plot.ranges()[0].reduce((low, high) => high - low)") < 0.95 * width
+    shown.until("width => explorer.sides[0].plot.ranges()[0].reduce((low, high) => high - low) < 0.95 * width", width)
+
+
+def test_while_a_large_picture_is_dragged_some_nodes_are_drawn(one):
+    read = """most => {
+      const { plot } = explorer.sides[0];
+      const drawn = [];
+      const { drawElements } = plot.dots.gl;
+      plot.dots.gl.drawElements = (kind, count, type, start) => drawn.push([count, start]);
+      plot.drawDots(most);
+      plot.dots.gl.drawElements = drawElements;
+      return drawn;
+    }"""
+    assert one.evaluate(read, 10) == [[10, 4 * (NODES - 10)]] and one.evaluate(read, 10**6) == [[NODES, 0]]
 
 
 def test_the_page_is_used_by_keyboard_alone(one):
@@ -298,13 +312,16 @@ def test_the_page_is_used_by_keyboard_alone(one):
     assert shown.find("select.head").input_value() == "1"
     press(".")
     assert shown.find("select.view").input_value() == "layer 1" and shown.find("select.head").input_value() == "0"
+    shown.page.wait_for_selector(".side[data-shown='layer 1, head 0']")
     shown.find(".plot").focus()
     before = shown.evaluate("explorer.sides[0].plot.ranges()")
-    press("ArrowRight")
-    press("+")
+    for key in ("ArrowRight", "+"):
+        press(key)
+        shown.settle()
     moved = shown.evaluate("explorer.sides[0].plot.ranges()")
     assert moved[0][0] > before[0][0] and moved[0][1] - moved[0][0] == pytest.approx(0.8 * (before[0][1] - before[0][0]))
     press("0")
+    shown.settle()
     assert shown.evaluate("explorer.sides[0].plot.ranges()")[0] == pytest.approx(before[0])
     press("Enter")
     name = shown.text(".node .big")

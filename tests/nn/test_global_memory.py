@@ -1,5 +1,8 @@
 """GlobalMemory: parts of a graph attend to all of it."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from clouds import normal, relative
@@ -9,6 +12,7 @@ from torch_geometric.loader import RandomNodeLoader
 
 from phgcn.nn import GlobalAttention, GlobalBlock, GlobalGNN, GlobalMemory
 
+ROOT = Path(__file__).resolve().parents[2]
 NODES = 60
 
 
@@ -122,3 +126,10 @@ def test_GlobalGNN_remembers(place):
     data = Data(x=x[20:40], edge_index=edges, n_id=torch.arange(20, 40))
     assert relative(model(data), whole[20:40]) < 1e-12
     assert torch.equal(model(x, edges), whole)  # without n_id, the whole graph is what is given
+
+
+def test_on_pubmed_it_was_measured_within_one_point_of_the_whole_graph():
+    """By ``benchmarks/memory.py``, which takes too long for a test."""
+    measured = json.loads((ROOT / "benchmarks/results/memory.json").read_text())
+    assert measured["graph"] == "pubmed" and measured["splits"] >= 3
+    assert abs(measured["test"]["parts with memory"] - measured["test"]["whole graph"]) < 0.01

@@ -170,6 +170,15 @@ def test_a_recorded_recipe_is_the_same_as_one_that_is_not(monkeypatch, tmp_path)
         assert torch.equal(value, eager.state.best_weights[name]) and torch.equal(value, second.state.best_weights[name])
 
 
+def test_epochs_with_weights_of_edges_are_not_recorded(monkeypatch):
+    task = prepare(PLAN, small_graph())[0]
+    monkeypatch.setattr("phgcn.train.loop.record", lambda work, device: work)  # as on a GPU
+    monkeypatch.setattr("phgcn.nn.PHGCN.recordable", lambda self, x: True)
+    assert trained(PLAN, task, epochs=3).recorded
+    weighted = replace(task, edge_values={"edge_weight": torch.ones(task.edge_index.size(1))})
+    assert not trained(PLAN, weighted, epochs=3).recorded
+
+
 @on_gpu
 def test_dropped_edges_are_not_recorded():
     plan = on_gpu_plan("global-gnn", edge_dropout=0.3)

@@ -116,10 +116,11 @@ def _choose_task(column: LabelColumn, names: list[str]) -> tuple[str, str]:
     several = next((name for name in names if _separator(name)), None)
     if several:
         return "multilabel", f"labels like {short(several)} are several of one node"
-    decimals = [name for name in names if column.number(name) is not None and not _is_whole(column, name)]
-    if 2 * len(decimals) > len(names):
+    numbers = [name for name in names if column.number(name) is not None]
+    whole = all(_is_whole(column, name) for name in numbers)
+    if not whole and 2 * len(numbers) > len(names):  # a name among them is a mistake, which the reader names
         return "regression", "labels are numbers with decimals"
-    whole = all(_is_whole(column, name) for name in names)
+    whole = whole and len(numbers) == len(names)
     count = sum(text != "" for text in column.texts)
     if whole and len(names) > MANY_NUMBERS and count < NODES_PER_NUMBER * len(names):
         return "regression", f"labels are {len(names):,} different whole numbers"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .check import UNLABELLED, Array, ArrayGraph, Features, GraphFileError, bad, check_graph
 from .columns import Columns
-from .labels import TASKS
+from .labels import TASKS, task_of
 from .names import GRAPHS, KnownGraph, known_graph, similar_names
 from .npz import read_npz, write_npz
 from .summary import summarise_graph
@@ -108,7 +108,9 @@ def save_graph(data: Data, path: str | Path) -> None:
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"path is {str(path)!r}; allowed: a name that ends in .npz")
-    write_npz(path, check_graph(from_mapping(path, data.to_dict())))
+    graph = from_mapping(path, data.to_dict())
+    graph.task, graph.may_miss = task_of(data.y), "feature_columns" in data  # numbers may be missing in a table
+    write_npz(path, check_graph(graph))
 
 
 # Where graphs are
@@ -148,15 +150,16 @@ def _read(name_or_path: NameOrPath, root: str | Path | None, options: ReadOption
     return _name_of(path), read_file(path, options)
 
 
-def read_known(known: KnownGraph, root: str | Path | None = None, options: ReadOptions = ReadOptions()) -> ArrayGraph:  # noqa: B008
+def read_known(known: KnownGraph, root: str | Path | None = None, options: ReadOptions | None = None) -> ArrayGraph:
     """Reads the arrays of a known graph, downloading it first if no file is here."""
+    options = options or ReadOptions()
     from .download import download
 
     path = graph_file(known, root) or download(known, graph_root(root), user_cache())
     return read_npz(path, options.max_gb, options.task, options.labels)
 
 
-def read_file(path: Path, options: ReadOptions = ReadOptions()) -> ArrayGraph:  # noqa: B008
+def read_file(path: Path, options: ReadOptions) -> ArrayGraph:
     """Reads the arrays of a graph file or folder; the end of its name tells the format."""
     suffix = path.suffix.lower()
     if path.is_dir() or suffix in SUFFIXES:

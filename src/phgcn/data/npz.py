@@ -22,7 +22,7 @@ from .check import MASKS, UNLABELLED, Array, ArrayGraph, Features, GraphFileErro
 CSR = ("features_indptr", "features_indices", "features_shape")
 KEYS = (
     *CSR, "features_data", "node_features", "node_labels", "edges", *MASKS, "unlabelled_nodes", "node_ids", "class_names",
-    "feature_names", "edge_weights", "edge_features",
+    "feature_names", "features_may_miss", "edge_weights", "edge_features",
 )  # fmt: skip
 NAMES = {
     "labels": "node_labels", "ids": "node_ids", "classes": "class_names", "edge_weight": "edge_weights",
@@ -69,6 +69,7 @@ def read_npz(path: Path, max_gb: float | None = None, task: str | None = None, l
         {**NAMES, "features": features_name}, task if labels else "classification",
         edge_weight=arrays.get("edge_weights"), edge_attr=arrays.get("edge_features"),
         feature_names=_strings(path, arrays, "feature_names"), notes=notes,
+        may_miss="features_may_miss" in arrays and bool(arrays["features_may_miss"].any()),
     )  # fmt: skip
     return check_graph(graph)
 
@@ -263,7 +264,9 @@ def write_npz(path: Path, graph: ArrayGraph) -> None:
         arrays["node_features"] = graph.features
     names = {"node_ids": graph.ids, "class_names": graph.classes, "feature_names": graph.feature_names}
     arrays |= {key: np.array(texts, dtype=np.str_) for key, texts in names.items() if texts}
-    values = {"edge_weights": graph.edge_weight, "edge_features": graph.edge_attr}
+    numbers = graph.features.data if sparse.issparse(graph.features) else graph.features
+    gaps = np.array(True) if graph.may_miss and np.isnan(numbers).any() else None
+    values = {"edge_weights": graph.edge_weight, "edge_features": graph.edge_attr, "features_may_miss": gaps}
     arrays |= {key: array for key, array in values.items() if array is not None}
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)

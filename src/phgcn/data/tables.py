@@ -86,7 +86,7 @@ def _in_folder(folder: Path, stem: str) -> Path:
     return files[0]
 
 
-def read_tables(edges_path: Path, nodes_path: Path, columns: Columns = Columns(), task: str | None = None) -> ArrayGraph:  # noqa: B008
+def read_tables(edges_path: Path, nodes_path: Path, columns: Columns, task: str | None = None) -> ArrayGraph:
     """Reads and checks the graph in a pair of tables.
 
     Args:
@@ -97,19 +97,28 @@ def read_tables(edges_path: Path, nodes_path: Path, columns: Columns = Columns()
     nodes = _reader(nodes_path).read_nodes(nodes_path, columns)
     node_number = _number_ids(nodes, columns.id)
     edges = _reader(edges_path).read_edges(edges_path, columns)
-    ends = [
-        _look_up(edges, name, ids, node_number, nodes.path)
-        for name, ids in ((columns.source, edges.source), (columns.target, edges.target))
-    ]
-    labels = read_labels(LabelColumn(nodes.path, columns.label or "label", nodes.labels, nodes.rows, nodes.decimal), task)
+    named_ends = ((columns.source, edges.source), (columns.target, edges.target))
+    ends = [_look_up(edges, name, ids, node_number, nodes.path) for name, ids in named_ends]
+    label = columns.label or "label"
+    labels = read_labels(LabelColumn(nodes.path, label, nodes.labels, nodes.rows, nodes.decimal), task)
     encoded = encode(nodes.path, nodes.features, columns.levels)
     graph = ArrayGraph(
-        nodes.path, encoded.matrix, labels.y, np.stack(ends, axis=1), _read_splits(nodes), nodes.ids, labels.classes,
-        {**dict.fromkeys(("labels",), columns.label or "label"), **dict.fromkeys(MASKS, "the split column")},
-    )  # fmt: skip
-    graph.may_miss, graph.feature_names, graph.feature_columns = True, encoded.names, nodes.features.names
-    graph.levels, graph.task, graph.reason = encoded.levels, labels.task, labels.reason
-    graph.notes = encoded.notes + _left_out(nodes)
+        nodes.path,
+        encoded.matrix,
+        labels.y,
+        np.stack(ends, axis=1),
+        _read_splits(nodes),
+        nodes.ids,
+        labels.classes,
+        names={"labels": label, **dict.fromkeys(MASKS, "the split column")},
+        task=labels.task,
+        reason=labels.reason,
+        feature_names=encoded.names,
+        feature_columns=nodes.features.names,
+        levels=encoded.levels,
+        may_miss=True,
+        notes=encoded.notes + _left_out(nodes),
+    )
     _add_edge_features(graph, edges, columns)
     return check_graph(graph)
 

@@ -77,7 +77,7 @@ def _gradients(
     for cloud in clouds:
         k, q = (cloud.head, cloud.key_slice), (cloud.head, cloud.query_slice)
         given.append((cloud, packed.rows[k], grads[q], CloudGradients(of_keys[k], of_rows[k], of_queries[q])))
-    run_together([filter_cloud_gradients(*some, scheme, ranks) for some in given], ranks)
+    run_together([filter_cloud_gradients(*some, ranks) for some in given], ranks)
     if isinstance(scheme, MultiScale):
         add_near_gradients(given, graphs.keys, graphs.queries, ranks, scheme)
     return unpack_gradients(of_keys, of_rows, of_queries, points, graphs.groups, True)

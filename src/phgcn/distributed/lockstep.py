@@ -1,9 +1,9 @@
 r"""Runs what is done for many clouds in lockstep, so that what they exchange goes into few large collectives.
 
-The work for a cloud is a generator.  Where it needs the other ranks it yields a request, :class:`Sum`, :class:`Gather` or
-:class:`Fill`, and is sent the answer.  :func:`run_together` advances all generators to their next request, and answers all
-requests of a kind by one collective.  On every rank the same generators must yield the same kinds of requests in the same
-order.
+The work for a cloud is a generator.  Where it needs the other ranks it yields a request, :class:`Sum`, :class:`Gather`,
+:class:`Fill` or :class:`Exchange`, and is sent the answer.  :func:`run_together` advances all generators to their next request,
+and answers all requests of a kind by one collective.  On every rank the same generators must yield the same kinds of requests
+in the same order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,13 @@ class Fill(NamedTuple):
     bounds: Sequence[int]
 
 
-Request = Sum | Gather | Fill
+class Exchange(NamedTuple):
+    """Asks for what each rank has for this one, a list of arrays; ``parts`` are what this one has for each."""
+
+    parts: Sequence[Array]
+
+
+Request = Sum | Gather | Fill | Exchange
 Steps = Generator[Request, Any, Result]
 
 
@@ -66,7 +72,9 @@ def _answer(asked: dict[int, Request], ranks: Ranks) -> dict[int, Any]:
     sums = {number: request for number, request in asked.items() if isinstance(request, Sum)}
     gathers = {number: request for number, request in asked.items() if isinstance(request, Gather)}
     fills = {number: request for number, request in asked.items() if isinstance(request, Fill)}
-    answers = {**_sum_packed(sums, ranks), **_gather_packed(gathers, ranks), **_fill_packed(fills, ranks)}
+    exchanges = {number: request for number, request in asked.items() if isinstance(request, Exchange)}
+    answers: dict[int, Any] = {**_sum_packed(sums, ranks), **_gather_packed(gathers, ranks), **_fill_packed(fills, ranks)}
+    answers |= _exchange_packed(exchanges, ranks)
     return {number: answers[number] for number in asked}
 
 
@@ -122,3 +130,22 @@ def _fill_packed(requests: dict[int, Fill], ranks: Ranks) -> dict[int, Array]:
             if rank != ranks.rank:
                 array[bounds[rank] : bounds[rank + 1]] = part
     return {number: request.array for number, request in requests.items()}
+
+
+def _exchange_packed(requests: dict[int, Exchange], ranks: Ranks) -> dict[int, list[Array]]:
+    """Exchanges all arrays as bytes in one collective, after one of their sizes."""
+    if not requests:
+        return {}
+    parts = [[np.ascontiguousarray(part) for part in request.parts] for request in requests.values()]
+    sizes = torch.tensor([[part.nbytes for part in row] for row in parts])  # (requests, ranks)
+    arriving = ranks.gather_equal(sizes)[:, :, ranks.rank]  # (ranks, requests)
+    flat = [row[rank].reshape(-1).view(np.uint8) for rank in range(ranks.size) for row in parts]
+    packed = torch.from_numpy(np.concatenate(flat))
+    arrived = ranks.exchange(packed, sizes.sum(dim=0).tolist(), arriving.sum(dim=1).tolist()).numpy()
+    answers: dict[int, list[Array]] = {number: [] for number in requests}
+    begin = 0
+    for row in arriving.tolist():
+        for number, own, size in zip(requests, parts, row, strict=True):
+            answers[number].append(arrived[begin : begin + size].copy().view(own[0].dtype))
+            begin += size
+    return answers

@@ -36,9 +36,9 @@ def add_near_fields(
         scheme (MultiScale): The lattices.
     """
     near = [cloud for cloud in clouds if _has_near_field(cloud)]
-    tables = [[_keys(cloud), rows[cloud.head, cloud.key_slice]] for cloud in near]
+    tables = [[cloud.keys, rows[cloud.head, cloud.key_slice]] for cloud in near]
     for cloud, (position, row) in _sweep(near, tables, sources, ranks):
-        targets, out = _targets(cloud), summed[cloud.head, cloud.query_slice]
+        targets, out = cloud.queries, summed[cloud.head, cloud.query_slice]
         if len(targets) > 0:
             near_field(_cells(targets, position, cloud, scheme), row, out)
 
@@ -61,10 +61,10 @@ def add_near_gradients(
     near = [some for some in clouds if _has_near_field(some[0])]
     given = {id(cloud): (rows, grads, into) for cloud, rows, grads, into in near}
     to_itself = bool(near) and near[0][0].to_itself
-    tables = [[_keys(cloud), rows, *([grads] if to_itself else [])] for cloud, rows, grads, _ in near]
+    tables = [[cloud.keys, rows, *([grads] if to_itself else [])] for cloud, rows, grads, _ in near]
     for cloud, (position, row, *grad) in _sweep([cloud for cloud, *_ in near], tables, keys, ranks):
         rows, grads, into = given[id(cloud)]
-        targets = _targets(cloud)
+        targets = cloud.queries
         if len(targets) == 0:
             continue
         cells = _cells(targets, position, cloud, scheme)
@@ -74,24 +74,16 @@ def add_near_gradients(
             near_field(cells, target_rows=(grads,), source_rows=(row,), grad=into.queries)
     if to_itself:
         return
-    tables = [[_targets(cloud), grads] for cloud, _, grads, _ in near]
+    tables = [[cloud.queries, grads] for cloud, _, grads, _ in near]
     for cloud, (position, grad_row) in _sweep([cloud for cloud, *_ in near], tables, queries, ranks):
         rows, _, into = given[id(cloud)]
         if len(rows) > 0:
-            cells = _cells(_keys(cloud), position, cloud, scheme)
+            cells = _cells(cloud.keys, position, cloud, scheme)
             near_field(cells, grad_row, into.rows, (rows,), (grad_row,), into.keys)
 
 
 def _has_near_field(cloud: RankCloud) -> bool:
     return cloud.finest > 0 and not cloud.is_one_point
-
-
-def _keys(cloud: RankCloud) -> Array:
-    return cloud.points if cloud.to_itself else cloud.points[: cloud.first_query]
-
-
-def _targets(cloud: RankCloud) -> Array:
-    return cloud.points[cloud.first_query :]
 
 
 def _cells(targets: Array, sources: Array, cloud: RankCloud, scheme: MultiScale) -> NearField:

@@ -2,6 +2,7 @@ r"""Graphs as users of notebooks have them: a name or path, PyG's ``Data``, or f
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,8 @@ def to_graph(graph: GraphLike, read: Read, directed: bool = False) -> Data:
     if isinstance(graph, (str, Path)):
         return read(str(graph))
     if isinstance(graph, Data):
-        return _from_parts(graph.to_dict(), directed)
+        # A table that load_graph has read keeps its gaps, its columns and their categories.
+        return copy.copy(graph) if "feature_columns" in graph else _from_parts(graph.to_dict(), directed)
     if not isinstance(graph, (tuple, list)) or len(graph) != 2:
         raise ValueError(f"graph is a {type(graph).__name__}; allowed: {ALLOWED}")
     features, edges = graph

@@ -40,6 +40,22 @@ class MultiScaleFit(TypedDict):
     near: NearFieldFit
 
 
+class OctaveFit(TypedDict):
+    """Clouds of one octave of widths in ``coefficients.json``: a constant that every pair gets, weights per level and orbit."""
+
+    constant: float
+    weights: list[list[float]]
+
+
+class NarrowFit(TypedDict):
+    """The narrow clouds of a multi-scale scheme in ``coefficients.json``, octave by octave."""
+
+    dim: int
+    spacing: float
+    hops: list[int]
+    octaves: list[OctaveFit]
+
+
 class SeparableFit(TypedDict):
     """A separable scheme in ``coefficients.json``: weights by hop, scale of the plain sum, and the error of the fit."""
 
@@ -54,6 +70,7 @@ class Fits(TypedDict):
     """All of ``coefficients.json``."""
 
     multiscale: list[MultiScaleFit]
+    narrow: list[NarrowFit]
     separable: list[SeparableFit]
 
 
@@ -66,19 +83,21 @@ class MultiScaleWeights:
         radius: Radius :math:`\rho_\kappa` of the near field, per level.
         amplitude: Amplitudes :math:`A_{\kappa j}` of the near field, per level; empty for level 0, which has none.
         rate: Decay rate :math:`g` of the near field.
+        constant: What every pair gets besides, in narrow clouds.
     """
 
     weights: tuple[Floats, ...]
     radius: tuple[float, ...]
     amplitude: tuple[Floats, ...]
     rate: float
+    constant: float = 0.0
 
     def self_target(self, level: int) -> float:
         r"""Returns the weight of a point on itself that the levels from :math:`\kappa` on must add up to.
 
-        It is 1 minus what the near field adds at distance 0.
+        It is 1 minus what the near field adds at distance 0, and what every pair gets.
         """
-        return 1.0 if level == 0 else float(self.amplitude[level].sum())
+        return 1.0 - self.constant if level == 0 else float(self.amplitude[level].sum())
 
     def simplex_tables(self, dim: int) -> Floats:
         r"""Tabulates the stencil weight between two vertices of one simplex, for the self term.
@@ -94,6 +113,13 @@ class MultiScaleWeights:
                 key = (0,) * (dim + 1 - fewer) + (1,) * fewer
                 tables[level, steps] = weights[orbit_number[key]] if key in orbit_number else 0.0
         return tables
+
+
+class NarrowWeights(NamedTuple):
+    """The weights of narrow clouds of one octave: what every pair gets, and stencil weights of each level by orbit."""
+
+    constant: float
+    weights: tuple[Floats, ...]
 
 
 class SeparableWeights(NamedTuple):
@@ -145,7 +171,8 @@ def multiscale_weights(scheme: MultiScale, dim: int) -> MultiScaleWeights:
                     f"weights[{level}] has {len(weights)} entries; allowed: {len(orbits(dim, hops))}, one per orbit of "
                     f"{hops} hops in {dim} dimensions"
                 )
-        return MultiScaleWeights(tuple(np.array(w) for w in scheme.weights), radius, (np.empty(0),) * levels, 1.0)
+        own = tuple(np.array(w) for w in scheme.weights)
+        return MultiScaleWeights(own, radius, (np.empty(0),) * levels, 1.0, getattr(scheme, "constant", 0.0))
     fit = _multiscale_fit(dim, scheme.spacing, scheme.hops)
     amplitude = (np.empty(0), *(np.array(a) for a in fit["near"]["amplitude"]))
     return MultiScaleWeights(tuple(np.array(w) for w in fit["weights"]), radius, amplitude, fit["near"]["rate"])
@@ -160,6 +187,31 @@ def _multiscale_fit(dim: int, spacing: float, hops: tuple[int, ...]) -> MultiSca
     from .fit import fit_multiscale
 
     return fit_multiscale(dim, spacing, hops)
+
+
+def narrow_hops(dim: int, hops: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the hops of narrow clouds: their two coarsest levels have few vertices, and reach one hop further.
+
+    In more than four dimensions such stencils would be larger than most clouds.
+    """
+    return hops if dim > 4 else tuple(h + (level >= len(hops) - 2) for level, h in enumerate(hops))
+
+
+@lru_cache
+def narrow_weights(scheme: MultiScale, dim: int) -> tuple[NarrowWeights, ...]:
+    """Returns the weights of narrow clouds, octave by octave, fitted now if they are not in the file, which takes seconds."""
+    octaves = _narrow_fit(dim, scheme.spacing, scheme.hops)["octaves"]
+    return tuple(NarrowWeights(fit["constant"], tuple(np.array(w) for w in fit["weights"])) for fit in octaves)
+
+
+@lru_cache
+def _narrow_fit(dim: int, spacing: float, hops: tuple[int, ...]) -> NarrowFit:
+    for fit in _read_fits()["narrow"]:
+        if (fit["dim"], fit["spacing"], tuple(fit["hops"])) == (dim, spacing, hops):
+            return fit
+    from .fit import fit_narrow
+
+    return fit_narrow(dim, spacing, hops)
 
 
 @lru_cache

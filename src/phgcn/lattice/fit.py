@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,8 +22,20 @@ import torch
 from scipy.optimize import minimize, nnls
 from torch import Tensor
 
-from .coefficients import FILE, Fits, Floats, MultiScaleFit, NearFieldFit, SeparableFit, near_radius
+from .coefficients import (
+    FILE,
+    Fits,
+    Floats,
+    MultiScaleFit,
+    NarrowFit,
+    NearFieldFit,
+    OctaveFit,
+    SeparableFit,
+    narrow_hops,
+    near_radius,
+)
 from .geometry import kuhn_matrix, locate
+from .narrow import widest_narrow
 from .scheme import MultiScale, named_scheme
 from .stencil import orbits
 
@@ -34,6 +47,9 @@ OFFSETS = ((0.5, 2.0), (0.5, 4.0), (0.7, 6.0), (1.0, 8.0), (1.5, 6.0), (2.0, 9.0
 
 BINS = 20
 """Bins of distance in which the mean over pairs is fitted."""
+
+OCTAVES = 9
+"""Octaves of narrow clouds that have weights of their own; beyond, the kernel is straight to a hundredth."""
 
 NEAR_TERMS = 5
 """Terms of the near field's sum."""
@@ -171,6 +187,66 @@ def fit_near_field(pair_weights: list[Floats], distances: Floats, spacing: float
     return {"rate": round(rate, 9), "amplitude": amplitude}
 
 
+def fit_narrow(dim: int, spacing: float, hops: tuple[int, ...], count: int = 2000, seed: int = 0) -> NarrowFit:
+    r"""Fits narrow clouds, octave by octave: a constant, and the levels' weights.
+
+    Magnified by :math:`2^m`, clouds of octave :math:`m` are as wide as those of octave 0, and their kernel is
+    :math:`e^{-r/2^m}`: all octaves share their pairs.  For arguments see :func:`fit_multiscale`.
+    """
+    matrix, reach = kuhn_matrix(dim).T / spacing, narrow_hops(dim, hops)
+    level_start = np.cumsum([1] + [len(orbits(dim, h)) for h in reach]).tolist()
+    pairs = []
+    for first, second, _, weight in sample_narrow_pairs(dim, count, seed):
+        w1, w2 = torch.as_tensor(first) @ matrix, torch.as_tensor(second) @ matrix
+        levels = [orbit_products(w1 / 2**k, w2 / 2**k, h) for k, h in enumerate(reach)]
+        pairs.append((np.concatenate([np.ones((count, 1)), *levels], axis=1), np.linalg.norm(first - second, axis=1), weight))
+    octaves: list[OctaveFit] = []
+    for octave in range(1, OCTAVES + 1):
+        equations = [_narrow_equations(a, r, np.exp(-r / 2**octave), weight) for a, r, weight in pairs]
+        # The same problem with as many equations as unknowns, which is quicker.
+        q, r = np.linalg.qr(np.concatenate([a for a, _ in equations]))
+        x, _ = nnls(r, q.T @ np.concatenate([b for _, b in equations]), maxiter=10000)
+        weights = [[float(f"{w:.6g}") for w in x[a:b]] for a, b in pairwise(level_start)]
+        octaves.append({"constant": round(float(x[0]), 9), "weights": weights})
+    return {"dim": dim, "spacing": spacing, "hops": list(hops), "octaves": octaves}
+
+
+def sample_narrow_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
+    """Draws pairs of clouds about as wide as the widest narrow ones: Gaussians, cubes, spheres, and two clusters."""
+    rng = np.random.default_rng(seed)
+    side = widest_narrow(dim) / math.sqrt(dim)
+
+    def unit_vectors() -> Floats:
+        direction: Floats = rng.standard_normal((count, dim))
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        return direction
+
+    groups = []
+    for width in (2.0, 1.4, 1.0, 0.7, 0.5):
+        x, ones = rng.uniform(0, 40, (count, dim)), np.ones(count)
+        groups.append(PairGroup(x, x + rng.standard_normal((count, dim)) * math.sqrt(2) * width * side / 7.4, ones, 2.0))
+        cube = rng.uniform(0, width * side, (2, count, dim))
+        groups.append(PairGroup(x + cube[0], x + cube[1], ones, 0.7))
+        sphere = width * side / 2 * np.stack([unit_vectors(), unit_vectors()])
+        groups.append(PairGroup(x + sphere[0], x + sphere[1], ones, 0.7))
+        step = rng.standard_normal((count, dim)) * 0.1 * side + unit_vectors() * width * side
+        groups.append(PairGroup(x, x + step, ones, 0.5))
+    return groups
+
+
+def _narrow_equations(products: Floats, distance: Floats, kernel: Floats, weight: float) -> tuple[Floats, Floats]:
+    """Makes one equation per pair, and one per bin of distance for the mean of its pairs, relative to how much the kernel
+    varies over the cloud: that is what attention adds to an average."""
+    scale = weight / (kernel.std() * math.sqrt(len(kernel)))
+    bins = np.argsort(np.argsort(distance)) * BINS // len(kernel)
+    share = math.sqrt(BINS / len(kernel))
+    means = np.stack([products[bins == b].sum(axis=0) for b in range(BINS)]) * share
+    return (
+        scale * np.concatenate([products, means]),
+        scale * np.concatenate([kernel, np.bincount(bins, kernel, BINS) * share]),
+    )
+
+
 def fit_separable(dim: int, spacing: float, hops: int, count: int = 1000, seed: int = 0) -> SeparableFit:
     """Fits the weights of a separable filter to exact attention over clouds of ``count`` points, through the filter itself,
     since vertices that no point touches are missing; and the scale of the plain sum to the exact sum."""
@@ -217,23 +293,32 @@ def fit_dimension(dim: int) -> Fits:
     wanted = sorted({(s.spacing, s.hops) for s in schemes if isinstance(s, MultiScale)})
     return {
         "multiscale": [fit_multiscale(dim, spacing, hops, 6000 if dim <= 8 else 2000) for spacing, hops in wanted],
+        "narrow": [fit_narrow(dim, spacing, hops) for spacing, hops in wanted] if dim <= 8 else [],
         "separable": [fit_separable_spacing(dim)] if dim <= 8 else [],
     }
+
+
+def write_fits(fits: Fits) -> None:
+    """Writes all fits, lists of numbers in one line each."""
+    text = re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda match: "[" + re.sub(r"\s+", " ", match[1]) + "]", json.dumps(fits, indent=1))
+    temporary = FILE.with_suffix(".tmp")
+    temporary.write_text(text + "\n")
+    temporary.replace(FILE)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dims", type=int, nargs="+", default=list(range(1, 17)), help="dimensions to fit (1 to 16)")
     for dim in parser.parse_args().dims:
-        fits: Fits = json.loads(FILE.read_text()) if FILE.exists() else {"multiscale": [], "separable": []}
+        fits: Fits = json.loads(FILE.read_text()) if FILE.exists() else {"multiscale": [], "narrow": [], "separable": []}
         new = fit_dimension(dim)
         multiscale = [fit for fit in fits["multiscale"] if fit["dim"] != dim] + new["multiscale"]
+        narrow = [fit for fit in fits["narrow"] if fit["dim"] != dim] + new["narrow"]
         separable = [fit for fit in fits["separable"] if fit["dim"] != dim] + new["separable"]
         fits["multiscale"] = sorted(multiscale, key=lambda fit: (fit["dim"], fit["spacing"], fit["hops"]))
+        fits["narrow"] = sorted(narrow, key=lambda fit: (fit["dim"], fit["spacing"], fit["hops"]))
         fits["separable"] = sorted(separable, key=lambda fit: (fit["dim"], fit["spacing"]))
-        temporary = FILE.with_suffix(".tmp")
-        temporary.write_text(json.dumps(fits, indent=1) + "\n")
-        temporary.replace(FILE)
+        write_fits(fits)
         print(f"D={dim}: fitted, written to {FILE}", flush=True)
 
 

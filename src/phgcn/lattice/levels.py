@@ -13,7 +13,19 @@ FLOOR = 1e-8
 all keys gets their mean instead of 0 / 0."""
 
 
-def finest_level(scheme: MultiScale, fitted: MultiScaleWeights, mean_pairs: Callable[[float], float]) -> int:
+CELL_DIMENSIONS = 4
+"""Coordinates that cells of the near field are laid over, at most, those of largest extent: each more triples the rows of cells
+around a point."""
+
+CANDIDATES = 512
+"""Keys that share a cell over these coordinates alone with a query, on average, at most: the near field looks at all of them,
+and in more dimensions few are near."""
+
+
+def finest_level(
+    scheme: MultiScale, fitted: MultiScaleWeights, mean_pairs: Callable[[float], float],
+    mean_candidates: Callable[[float], float] | None = None,
+) -> int:  # fmt: skip
     r"""Chooses the finest level :math:`\kappa` of a cloud: the coarsest whose near field has few enough pairs.
 
     The mean over all points decides: a collapsed cluster has many pairs and keeps the lattice, so the cost stays linear.
@@ -22,11 +34,17 @@ def finest_level(scheme: MultiScale, fitted: MultiScaleWeights, mean_pairs: Call
         scheme (MultiScale): The filter.
         fitted (MultiScaleWeights): Its weights.
         mean_pairs (Callable): Estimates how many keys a query has within a radius, on average.
+        mean_candidates (Callable, optional): Estimates how many keys share a cell over :data:`CELL_DIMENSIONS` coordinates
+            with a query; :obj:`None` where there are no others. (default: :obj:`None`)
     """
     if scheme.near_field is not None:
         return scheme.near_field
+
+    def is_cheap(radius: float) -> bool:
+        return mean_pairs(radius) <= scheme.pairs and (mean_candidates is None or mean_candidates(radius) <= CANDIDATES)
+
     level = 0
-    while level + 1 < len(scheme.hops) and mean_pairs(fitted.radius[level + 1]) <= scheme.pairs:
+    while level + 1 < len(scheme.hops) and is_cheap(fitted.radius[level + 1]):
         level += 1
     return level
 

@@ -63,6 +63,11 @@ class MultiScale:
             _require(self.near_field == 0, "near_field", self.near_field, "0 with weights of your own: no near field fits them")
         object.__setattr__(self, "text", _to_text(self))
 
+    @property
+    def origin_level(self) -> int:
+        """The level on which the lattice has the origin of :func:`phgcn.lattice.geometry.origin`: the coarsest."""
+        return len(self.hops) - 1
+
 
 @dataclass(frozen=True)
 class Separable:

@@ -83,7 +83,9 @@ def notes(data: Data) -> list[str]:
 def needs_fit(data: Data, settings: Settings) -> bool:
     """Tells whether features are prepared by what the training nodes show: to be scaled, or those of a table, in which, or in
     the next one, numbers may be missing."""
-    return settings.scaling != "none" or "feature_columns" in data
+    if settings.scaling != "none" or "feature_columns" in data:
+        return True
+    return data.x.layout == torch.strided and bool(data.x.isnan().any())
 
 
 def indicators(data: Data) -> Tensor:

@@ -213,12 +213,16 @@ class Training:
     def _run_epoch(self) -> tuple[Tensor, Tensor]:
         """Runs :meth:`_step_and_evaluate`: as a CUDA graph if it can be recorded, and its kernels have been compiled."""
         if self._replay is None:
-            if not (self._compiled and recipe.fixed_shapes(self.settings) and self.model.recordable(self.task.x)):
+            if not (self._compiled and self._recordable()):
                 result = self._step_and_evaluate()
                 self._compiled = True
                 return result
             self._replay = record(self._step_and_evaluate, self.task.x.device)
         return self._replay()
+
+    def _recordable(self) -> bool:
+        """Tells whether no kernel of an epoch waits for the host; with weights of edges, PyG's normalisation does."""
+        return not self.task.edge_values and recipe.fixed_shapes(self.settings) and self.model.recordable(self.task.x)
 
     def _step_and_evaluate(self) -> tuple[Tensor, Tensor]:
         """Makes one optimiser step and one evaluation, without reading from the device.

@@ -1,15 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from clouds import normal
 
 from phgcn import global_attention
-from phgcn.lattice import MultiScale
+from phgcn.lattice import MultiScale, levels
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.levels import mean_pairs_cell
+from phgcn.lattice.numba import filter
 from phgcn.lattice.numba import keys as numba_keys
 from phgcn.lattice.numba import near as numba_near
 from phgcn.lattice.numba.locate import double_precision
+from phgcn.lattice.reference.filter import choose_finest
 from phgcn.lattice.reference.near import mean_pairs, near_field
 from phgcn.lattice.scheme import named_scheme
 
@@ -60,6 +64,29 @@ def test_backends_choose_the_same_near_field(dim, spread):
     fixed = MultiScale(base.spacing, base.hops, near_field=want_level)
     got, want = (global_attention(points, values, decay=1.0, method=scheme, backend="numba") for scheme in (free, fixed))
     assert torch.equal(got, want)
+
+
+def test_cells_are_laid_over_the_widest_coordinates():
+    """Over the first four, all points would lie in one cell, and all pairs be looked at."""
+    points = normal(500, 6, seed=1).numpy() * 100
+    points[:, :4] = 0
+    fitted = multiscale_weights(named_scheme("lattice", 6), 6)
+    for given in (points, np.ascontiguousarray(points[:, ::-1])):
+        assert len(numba_near.find_cells(given, double_precision(given), 0, fitted, 1).target.key) > 450
+
+
+def test_backends_look_at_the_same_candidates(monkeypatch):
+    """In more dimensions than cells have, a crowd over the widest coordinates keeps the lattice."""
+    points, values = normal(300, 5, seed=1) * 4, normal(300, 2, seed=2)
+    points[:, 0] = 0.0
+    base = named_scheme("lattice", 5)
+    before = choose_finest(points, None, base)
+    for room in (levels, filter):
+        monkeypatch.setattr(room, "CANDIDATES", 5)
+    level = choose_finest(points, None, base)
+    assert 0 < level < before
+    free, fixed = (global_attention(points, values, decay=1.0, method=m) for m in (base, replace(base, near_field=level)))
+    assert torch.equal(free, fixed)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 5])

@@ -2,6 +2,7 @@
 
 import functools
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from phgcn.lattice.levels import finest_level
 from phgcn.lattice.ops import FilterCall
 from phgcn.lattice.reference.locate import kuhn_coordinates
 from phgcn.lattice.reference.near import mean_pairs
+from phgcn.lattice.scheme import named_scheme
 from phgcn.lattice.stencil import orbits
 
 pytest.importorskip("triton")
@@ -224,6 +226,26 @@ class LatticeCase:
         self.compare(scheme, (inputs, indices))
         asked = {**inputs, "queries": inputs["positions"][:9] + 0.01}
         self.compare(scheme, (asked, {**indices, "query_batch": indices["batch"][:9]}))
+
+    def test_copies_weigh_one_on_each_other(self):
+        inputs, indices = cloud(1, count=10, channels=2)
+        inputs["positions"] = inputs["positions"][torch.tensor([0, 1, 2, 3, 1, 0, 2, 7, 7, 9])]
+        inputs["positions"][7:9] = torch.tensor([0.0, -0.0], dtype=torch.float64).view(2, 1, 1)
+        self.compare(forced("lattice", 1, 4, lattices=2), (inputs, {"batch": indices["batch"] % 2}))
+
+    def test_far_queries_agree_with_the_reference(self):
+        inputs, indices = cloud(1, count=8, asked=5, channels=2, spread=0.5)
+        inputs["queries"] += torch.tensor([4.0, -9.0, 0.0, 14.0, -5.0], dtype=torch.float64).view(5, 1, 1)
+        self.compare(forced("lattice", 1, 4), (inputs, indices))
+
+    @pytest.mark.parametrize("asked", [0, 3])
+    def test_narrow_clouds_agree_with_the_reference_beside_others(self, asked):
+        inputs, indices = cloud(1, count=12, asked=asked, channels=2)
+        spread = torch.tensor([0.02, 3.0], dtype=torch.float64)
+        indices = {name: graph % 2 for name, graph in indices.items()}
+        for name, graph in zip(("positions", "queries"), indices.values(), strict=False):
+            inputs[name] = (inputs[name] * spread[graph].view(-1, 1, 1)).float().double()
+        self.compare(replace(named_scheme("lattice", 1), pairs=3), (inputs, indices))
 
     @pytest.mark.parametrize("scheme", [Separable(), MultiScale(0.125, (2,) * 4, pairs=2)])
     @pytest.mark.parametrize("asked", [0, 6])

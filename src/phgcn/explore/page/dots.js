@@ -104,9 +104,16 @@ class Dots {
     gl.vertexAttribPointer(place, width, type, name === "colour", 0, 0); // a colour from 0 to 255 is one from 0 to 1
   }
 
-  /** @param {Frame} frame @param {number[][]} ranges @param {number} ratio Pixels of the screen per pixel of the page. */
-  draw(frame, [[x0, x1], [y0, y1]], ratio) {
+  /**
+   * Draws the last nodes of the order.
+   * @param {Frame} frame
+   * @param {number[][]} ranges
+   * @param {number} ratio Pixels of the screen per pixel of the page.
+   * @param {number} most How many nodes are drawn at most.
+   */
+  draw(frame, [[x0, x1], [y0, y1]], ratio, most) {
     const { gl, canvas, program } = this;
+    const drawn = Math.min(this.count, most);
     const left = Math.round(frame.left * ratio);
     const bottom = Math.round(canvas.height - (frame.top + frame.height) * ratio);
     const [width, height] = [Math.round(frame.width * ratio), Math.round(frame.height * ratio)];
@@ -119,7 +126,7 @@ class Dots {
     gl.uniform2f(gl.getUniformLocation(program, "low"), x0, y0);
     gl.uniform2f(gl.getUniformLocation(program, "scale"), 2 / (x1 - x0), 2 / (y1 - y0));
     gl.uniform1f(gl.getUniformLocation(program, "ratio"), ratio);
-    gl.drawElements(gl.POINTS, this.count, gl.UNSIGNED_INT, 0);
+    gl.drawElements(gl.POINTS, drawn, gl.UNSIGNED_INT, 4 * (this.count - drawn)); // an index has four bytes
   }
 }
 
@@ -144,8 +151,8 @@ class PlainDots {
     this.look = look;
   }
 
-  /** @param {Frame} frame @param {number[][]} ranges @param {number} ratio */
-  draw(frame, [[x0, x1], [y0, y1]], ratio) {
+  /** @param {Frame} frame @param {number[][]} ranges @param {number} ratio @param {number} most */
+  draw(frame, [[x0, x1], [y0, y1]], ratio, most) {
     const { pen, canvas } = this;
     const { colours, sizes, order } = this.look;
     pen.setTransform(1, 0, 0, 1, 0, 0);
@@ -155,7 +162,7 @@ class PlainDots {
     pen.beginPath();
     pen.rect(frame.left, frame.top, frame.width, frame.height);
     pen.clip();
-    for (const node of order) {
+    for (const node of order.subarray(Math.max(0, order.length - most))) {
       const [red, green, blue, opacity] = colours.subarray(4 * node, 4 * node + 4);
       const [x, y] = [(this.x[node] - x0) / (x1 - x0), (this.y[node] - y0) / (y1 - y0)];
       if (x < 0 || x > 1 || y < 0 || y > 1) continue;

@@ -5,6 +5,9 @@
 const STILL = 4;
 const NEAR = 14;
 
+/** Nodes that are drawn while the picture is dragged; all of them follow when it comes to rest. */
+const MOVING = 50000;
+
 /** The room around the axes, in pixels. */
 const MARGIN = { l: 62, r: 8, t: 8, b: 40 };
 
@@ -61,14 +64,14 @@ class Plot {
     this.framed = true;
   }
 
-  /** Draws the dots as the axes are now. */
-  drawDots() {
+  /** Draws the dots as the axes are now. @param {number} most How many nodes are drawn at most. */
+  drawDots(most) {
     const { canvas } = this.dots;
     const ratio = window.devicePixelRatio || 1;
     const { width, height } = this.element.getBoundingClientRect();
     const size = [Math.round(ratio * width), Math.round(ratio * height)];
     if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
-    this.dots.draw(this.frame(), this.ranges(), ratio);
+    this.dots.draw(this.frame(), this.ranges(), ratio, most);
   }
 
   /** The layout as the library has completed it. */

@@ -128,6 +128,7 @@ class SideView {
     await this.reproject();
     this.refocus(false);
     this.summarise();
+    this.root.dataset.shown = `${view.name}, head ${this.head()}`; // for those who wait for it
   }
 
   /** Unpacks the attention to neighbours of a head, where it is stored. @returns {Promise<EdgeWeights | null>} */
@@ -203,9 +204,9 @@ class SideView {
     this.repaint();
   }
 
-  /** Draws the same dots and marks as the axes are now. */
-  repaint() {
-    this.plot.drawDots();
+  /** Draws the same dots and marks as the axes are now. @param {number} most How many dots at most. */
+  repaint(most = Infinity) {
+    this.plot.drawDots(most);
     this.overlay.draw();
   }
 
@@ -357,7 +358,8 @@ function connectPointer(side) {
 function connectLibrary(side) {
   const { plot, explorer } = side;
   const library = /** @type {any} */ (plot.element);
-  for (const name of ["plotly_relayouting", "plotly_relayout", "plotly_afterplot"]) library.on(name, () => side.repaint());
+  library.on("plotly_relayouting", () => side.repaint(MOVING));
+  for (const name of ["plotly_relayout", "plotly_afterplot"]) library.on(name, () => side.repaint());
   library.on("plotly_selected", (/** @type {any} */ event) => {
     if (!event || !(event.range || event.lassoPoints)) return;
     explorer.select(plot.inside(event), "drawn around");

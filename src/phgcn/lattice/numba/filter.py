@@ -18,11 +18,14 @@ from ...kernels.graphs import GraphGroups
 from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
 from ..coefficients import multiscale_weights, separable_weights
-from ..levels import FLOOR, finest_level
+from ..far import far_gradients, far_weight
+from ..levels import CANDIDATES, CELL_DIMENSIONS, FLOOR, finest_level
+from ..narrow import narrow_step, used_levels
 from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Separable
 from .blur import StencilRows, blur_levels, blur_passes, direct_rows
+from .copies import Copies
 from .index import Corners, Level, coarsen, index, lay_out, planned_vertices
 from .join import join_clouds
 from .locate import (
@@ -37,7 +40,7 @@ from .locate import (
     self_gradients,
     self_weights,
 )
-from .near import find_cells, mean_pairs, near_field
+from .near import find_cells, mean_pairs, near_field, widest
 from .plan import CloudPlan, plan_of_cloud, plan_shapes, zero_plan, zeros
 from .slice import add_position_gradients, add_self_term, slice_gradients, slice_rows
 from .splat import splat
@@ -63,7 +66,8 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
             separable(cloud, rows, sums, call.scheme)
         else:
             multiscale(cloud, rows, sums, call.scheme)
-        _add_floor(cloud, rows, sums, call)
+        if call.normalise and not cloud.attends_to_itself:
+            _add_far(cloud, rows, sums)
     return *unpack_output(summed, packed, points, groups, call.normalise), plan
 
 
@@ -83,7 +87,8 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
             separable_gradients(cloud, rows, cloud_grads, into, call.scheme)
         else:
             multiscale_gradients(cloud, rows, cloud_grads, into, call.scheme)
-        _add_floor(cloud, cloud_grads, into.rows, call)
+        if call.normalise and not cloud.attends_to_itself:
+            _add_far_gradients(cloud, rows, cloud_grads, into)
     return unpack_gradients(of_keys, of_rows, of_queries, points, groups, call.normalise)
 
 
@@ -124,6 +129,17 @@ class Cloud:
     @property
     def attends_to_itself(self) -> bool:
         return self.first_query == 0
+
+    @cached_property
+    def far(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The queries, and the lowest and the highest coordinates of the keys."""
+        keys, queries = self.points[: self.first_query], self.points[self.first_query :]
+        return torch.from_numpy(queries), torch.from_numpy(keys.min(axis=0)), torch.from_numpy(keys.max(axis=0))
+
+    @cached_property
+    def copies(self) -> Copies:
+        """Which points lie in the same place; known when they are located."""
+        return Copies(self.exact.w, planned_simplices(self.plan[0]))
 
     @cached_property
     def exact(self) -> Coordinates:
@@ -175,15 +191,40 @@ def _clouds(
             number += 1
 
 
-def _add_floor(cloud: Cloud, rows: np.ndarray, out: np.ndarray, call: FilterCall) -> None:
-    """Adds the lower bound of the denominator in cross-attention, times the mean of all keys' values."""
-    if call.normalise and not cloud.attends_to_itself:
-        out += (FLOOR / cloud.first_query * rows.sum(axis=0, dtype=np.float64)).astype(rows.dtype)
+def _add_far(cloud: Cloud, rows: np.ndarray, out: np.ndarray) -> None:
+    """Adds what queries in cross-attention get of all keys alike: the lower bound of the denominator, and far queries more."""
+    _add_sum(rows, FLOOR / cloud.first_query, out)
+    far = far_weight(*cloud.far).numpy()
+    if far.any():
+        out += (far[:, None] * rows.sum(axis=0, dtype=np.float64)).astype(rows.dtype)
 
 
-def _lattice(cloud: Cloud, number: int, finest: int, spacing: float, hops: tuple[int, ...], gap: int) -> Lattice:
+def _add_far_gradients(cloud: Cloud, rows: np.ndarray, grads: np.ndarray, into: CloudGradients) -> None:
+    """Adds the gradients of :func:`_add_far`; by einsum, which rounds the same for any number of threads."""
+    _add_sum(grads, FLOOR / cloud.first_query, into.rows)
+    far = far_weight(*cloud.far).numpy()
+    if not far.any():
+        return
+    into.rows[:] += np.einsum("i,ic->c", far, grads).astype(rows.dtype)
+    products = np.einsum("ic,c->i", grads, rows.sum(axis=0, dtype=np.float64))
+    of_queries, of_low, of_high = (t.numpy() for t in far_gradients(*cloud.far, torch.from_numpy(products)))
+    into.queries[:] += of_queries.astype(rows.dtype)
+    keys, coordinate = cloud.points[: cloud.first_query], np.arange(cloud.points.shape[1])
+    for place, of_edge in ((keys.argmin(axis=0), of_low), (keys.argmax(axis=0), of_high)):
+        np.add.at(into.keys, (place, coordinate), of_edge.sum(axis=0).astype(rows.dtype))
+
+
+def _add_sum(rows: np.ndarray, factor: float, out: np.ndarray) -> None:
+    """Adds the sum of all rows, times a factor, to each row of ``out``."""
+    if factor > 0:
+        out += (factor * rows.sum(axis=0, dtype=np.float64)).astype(rows.dtype)
+
+
+def _lattice(
+    cloud: Cloud, number: int, finest: int, spacing: float, hops: tuple[int, ...], gap: int, origin_level: int = 0
+) -> Lattice:
     """Lays a lattice over a cloud: fills in the plan, or reads it."""
-    frame, plan = kuhn_coordinates(cloud.points, spacing, hops, number, cloud.starts), cloud.plan[number]
+    frame, plan = kuhn_coordinates(cloud.points, spacing, hops, number, cloud.starts, origin_level), cloud.plan[number]
     if not cloud.planned:
         locate(frame, finest, plan)
         index(frame, planned_simplices(plan), finest, plan)
@@ -199,41 +240,42 @@ def _lattice(cloud: Cloud, number: int, finest: int, spacing: float, hops: tuple
 
 def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiScale) -> None:
     """Filters through nested lattices, adds the near field of the finest one used, and the exact self term."""
-    fitted, finest = multiscale_weights(scheme, cloud.points.shape[1]), _finest_level(cloud, scheme)
-    self_term, stencils = (
-        np.full(len(cloud.points), fitted.self_target(finest)),
-        _stencils(scheme, cloud.points.shape[1], finest),
-    )
+    dim = cloud.points.shape[1]
+    scheme, finest = used_levels(scheme, dim, _finest_level(cloud, scheme))
+    fitted, stencils = multiscale_weights(scheme, dim), _stencils(scheme, dim, finest)
+    self_term = np.full(len(cloud.points), fitted.self_target(finest))
     for number in range(scheme.lattices):
-        lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP)
+        lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP, scheme.origin_level)
         located = lattice.simplices, lattice.corners, lattice.levels[0]
         table = blur_levels(splat(rows, rows[:0, :0], 0, *located), lattice.levels, *stencils)
         slice_rows(table, *located, cloud.first_query, out)
         if cloud.attends_to_itself:
             self_term -= self_weights(lattice.frame, _self_tables(scheme, cloud), finest)
+    _add_sum(rows, fitted.constant, out)
     if finest > 0:
         near_field(find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts), rows, out)
     if cloud.attends_to_itself:
-        add_self_term(self_term, rows, out)
+        add_self_term(self_term, cloud.copies.sum(rows), out)
 
 
 def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: MultiScale) -> None:
     """Adds the gradients of :func:`multiscale`.  The filter is symmetric: gradients go through it as values do."""
-    fitted, finest = multiscale_weights(scheme, cloud.points.shape[1]), _finest_level(cloud, scheme)
-    self_term, stencils = (
-        np.full(len(cloud.points), fitted.self_target(finest)),
-        _stencils(scheme, cloud.points.shape[1], finest),
-    )
+    dim = cloud.points.shape[1]
+    scheme, finest = used_levels(scheme, dim, _finest_level(cloud, scheme))
+    fitted, stencils = multiscale_weights(scheme, dim), _stencils(scheme, dim, finest)
+    self_term = np.full(len(cloud.points), fitted.self_target(finest))
     for number in range(scheme.lattices):
-        lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP)
+        lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP, scheme.origin_level)
         located = lattice.simplices, lattice.corners, lattice.levels[0]
         table = blur_levels(splat(rows, grads, cloud.first_query, *located), lattice.levels, *stencils)
         slope = slice_gradients(table, table, rows.shape[1], *located, rows, grads, cloud.first_query, into.rows)
         if cloud.attends_to_itself:
-            self_term -= self_gradients(lattice.frame, _self_tables(scheme, cloud), finest, rows, grads, slope)
+            products = self_products(rows, grads, cloud.copies.sum(rows), cloud.copies.sum(grads))
+            self_term -= self_gradients(lattice.frame, _self_tables(scheme, cloud), finest, *products, slope)
         _add_positions(cloud, slope, 0.5**finest * lattice.frame.matrix, into)
+    _add_sum(grads, fitted.constant, into.rows)
     if cloud.attends_to_itself:
-        add_self_term(self_term, grads, into.rows)
+        add_self_term(self_term, cloud.copies.sum(grads), into.rows)
     if finest > 0:
         near = find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts)
         if cloud.attends_to_itself:
@@ -243,13 +285,35 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
             near_field(near.swapped(), grads, into.rows, (rows,), (grads,), into.keys)
 
 
+def self_products(
+    rows: np.ndarray, grads: np.ndarray, copies_rows: np.ndarray, copies_grads: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows and gradients whose products the derivative of the self term is multiplied by: of a pair of copies, either
+    point gets half.  What copies sum to is the rows themselves where there are none."""
+    if copies_rows is rows:
+        return rows, grads
+    return rows.dtype.type(0.5) * np.hstack([copies_rows, rows]), np.hstack([grads, copies_grads])
+
+
 def _finest_level(cloud: Cloud, scheme: MultiScale) -> int:
-    if cloud.planned:
-        return int(cloud.plan[0].sizes[0])
+    """Chooses the finest level of a cloud, or minus the step of a narrow one, and writes it into the plan, or reads it."""
+    sizes = cloud.plan[0].sizes
+    if not cloud.planned:
+        sizes[0] = _choose_finest(cloud, scheme)
+        if sizes[0] == 0:
+            sizes[0] = -narrow_step(scheme, cloud.exact.low, cloud.exact.high)
+    return int(sizes[0])
+
+
+def _choose_finest(cloud: Cloud, scheme: MultiScale) -> int:
     fitted = multiscale_weights(scheme, cloud.points.shape[1])
     if len(cloud.starts) > 0:
         return finest_level(scheme, fitted, lambda radius: 0.0)  # clouds are joined only if they have few points
-    return finest_level(scheme, fitted, lambda radius: mean_pairs(cloud.exact, cloud.first_query, radius, scheme.pairs))
+    dim, cells = cloud.points.shape[1], widest(cloud.exact)
+    return finest_level(
+        scheme, fitted, lambda radius: mean_pairs(cloud.exact, cloud.first_query, radius, scheme.pairs),
+        (lambda radius: mean_pairs(cells, cloud.first_query, radius, CANDIDATES, dim)) if dim > CELL_DIMENSIONS else None,
+    )  # fmt: skip
 
 
 def _self_tables(scheme: MultiScale, cloud: Cloud) -> np.ndarray:

@@ -39,6 +39,10 @@ class Coordinates(NamedTuple):
     low: np.ndarray
     high: np.ndarray
 
+    def take(self, axes: np.ndarray) -> Coordinates:
+        """Returns some of the coordinates of each point."""
+        return Coordinates(np.ascontiguousarray(self.w[:, axes]), self.low[axes], self.high[axes])
+
 
 class Frame(NamedTuple):
     r"""A lattice laid over a cloud: from where, and how far, the coordinates of its vertices count.
@@ -98,12 +102,13 @@ def double_precision(points: np.ndarray) -> Coordinates:
 
 
 def kuhn_coordinates(
-    points: np.ndarray, spacing: float, hops: tuple[int, ...], lattice: int, starts: np.ndarray = NOT_JOINED
-) -> Frame:
+    points: np.ndarray, spacing: float, hops: tuple[int, ...], lattice: int, starts: np.ndarray = NOT_JOINED,
+    origin_level: int | None = None,
+) -> Frame:  # fmt: skip
     """Maps points (P, D) to Kuhn coordinates of level 0; ``hops`` are those of all levels, ``starts`` the first points of
-    joined clouds, if any."""
+    joined clouds, if any; the level that has the lattice's origin is the coarsest if not given."""
     dim, coarsest = points.shape[1], 2 ** (len(hops) - 1)
-    matrix, shift = kuhn_map(dim, spacing, hops, lattice)
+    matrix, shift = kuhn_map(dim, spacing, hops, lattice, origin_level)
     mapped = map_points(points, matrix, shift)
     if len(starts) == 0:
         return lay_frame(mapped, matrix, hops)
@@ -118,9 +123,13 @@ def kuhn_coordinates(
     return Frame(w - np.repeat(base, sizes, axis=0), np.zeros(dim), extent, matrix, max(hops), np.repeat(apart, sizes))
 
 
-def kuhn_map(dim: int, spacing: float, hops: tuple[int, ...], lattice: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the matrix (D, D) and the shift (D,) that lead from positions to Kuhn coordinates of level 0."""
-    return kuhn_matrix(dim).numpy() / spacing, origin(dim, lattice).numpy() * 2 ** (len(hops) - 1)
+def kuhn_map(
+    dim: int, spacing: float, hops: tuple[int, ...], lattice: int, origin_level: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the matrix (D, D) and the shift (D,) that lead from positions to Kuhn coordinates of level 0; the level that has
+    the lattice's origin is the coarsest if not given."""
+    level = len(hops) - 1 if origin_level is None else origin_level
+    return kuhn_matrix(dim).numpy() / spacing, origin(dim, lattice).numpy() * 2**level
 
 
 def lay_frame(mapped: Coordinates, matrix: np.ndarray, hops: tuple[int, ...]) -> Frame:
@@ -147,7 +156,7 @@ def locate(frame: Frame, level: int, plan: CloudPlan) -> None:
     start = run_starts(key)
     plan.point[:] = point
     plan.cube_start[: len(start)] = start
-    plan.sizes[:2] = level, len(start) - 1
+    plan.sizes[1] = len(start) - 1
     run_rows(locate_tiles, -(-len(point) // TILE), TILES, frame.w, plan.point, frame.base, scale, plan.weight, plan.order)
 
 

@@ -21,13 +21,10 @@ from ...exact.numba.pairs import add_slopes, add_weighted_rows, coordinate_lines
 from ...kernels.numba import helper, kernel
 from ...kernels.threads import run_rows
 from ..coefficients import FADE_START, MultiScaleWeights
-from ..levels import mean_pairs_cell
+from ..levels import CELL_DIMENSIONS, mean_pairs_cell
 from .keys import Keys, choose_keys, wrap_keys
 from .locate import NOT_JOINED, Coordinates, cube_keys
 from .sorting import lower_bound, run_starts, sort_keys
-
-CELL_DIMENSIONS = 4
-"""Cells are laid over this many coordinates at most: every further one would triple the cells around a point."""
 
 CANDIDATES = 4096
 """Sources near a cell that are held at a time."""
@@ -88,7 +85,7 @@ def find_cells(
     """
     radius, dim = fitted.radius[level], min(points.shape[1], CELL_DIMENSIONS)
     w, base, extent, apart = count_cells(exact, radius, starts)
-    keys = wrap_keys(extent[:dim])
+    keys = wrap_keys(extent)
     prefix = np.array(list(itertools.product((-1, 0, 1), repeat=dim - 1)), np.int64).reshape(3 ** (dim - 1), -1)
     fade = 1 / (radius**2 * (1 - FADE_START**2))
     constants = np.array([radius**2, fade, fitted.rate, *fitted.amplitude[level]], points.dtype)
@@ -108,8 +105,9 @@ def find_cells(
 
 
 def count_cells(exact: Coordinates, radius: float, starts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns positions, where cells count from, how many there are in each coordinate, and, where clouds are joined, what is
-    added to the first coordinate of each point's cell."""
+    """Returns the coordinates that cells are laid over, where cells count from, how many there are in each coordinate, and,
+    where clouds are joined, what is added to the first coordinate of each point's cell."""
+    exact = widest(exact, starts)
     if len(starts) == 0:
         base = (np.floor(exact.low / radius) - 1) * radius
         return exact.w, base, (exact.high - exact.low) / radius + 4, starts
@@ -120,6 +118,19 @@ def count_cells(exact: Coordinates, radius: float, starts: np.ndarray) -> tuple[
     apart, highest = np.cumsum(width) - width, extent.max(axis=0)
     highest[0] = width.sum()
     return exact.w - np.repeat(base, sizes, axis=0), np.zeros(len(highest)), highest, np.repeat(apart, sizes)
+
+
+def widest(exact: Coordinates, starts: np.ndarray = NOT_JOINED) -> Coordinates:
+    """Returns the coordinates of largest extent, ascending, of each joined cloud its own."""
+    dim = exact.w.shape[1]
+    if dim <= CELL_DIMENSIONS:
+        return exact
+    if len(starts) == 0:
+        return exact.take(np.sort(np.argsort(exact.low - exact.high, kind="stable")[:CELL_DIMENSIONS]))
+    extent = np.maximum.reduceat(exact.w, starts) - np.minimum.reduceat(exact.w, starts)
+    axes = np.sort(np.argsort(-extent, axis=1, kind="stable")[:, :CELL_DIMENSIONS], axis=1)
+    w = np.take_along_axis(exact.w, np.repeat(axes, np.diff(starts, append=len(exact.w)), axis=0), axis=1)
+    return Coordinates(w, w.min(axis=0), w.max(axis=0))
 
 
 def near_field(near: NearField, rows=None, out=None, target_rows=(), source_rows=(), grad=None) -> None:
@@ -154,13 +165,14 @@ def take(index: np.ndarray, *tables: np.ndarray) -> np.ndarray:
     return out
 
 
-def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: float = math.inf) -> float:
+def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: float = math.inf, dim: int | None = None) -> float:
     """Estimates how many keys a query has within a radius, on average: those that share a cell with the volume of the ball.
 
     The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut into :math:`2^D` parts.
-    Where the pairs are surely more than ``enough``, or surely not, they are not counted.
+    Where the pairs are surely more than ``enough``, or surely not, they are not counted.  Where ``points`` have only some of
+    their coordinates, ``dim`` is the number of all.
     """
-    grid = pair_grid(points, points.w.mean(axis=0), radius)
+    grid = pair_grid(points, points.w.mean(axis=0), radius, dim)
     sure = sure_pairs(grid, len(points.w), first_query == 0, enough)
     return pairs_in_cells(*cell_counts(points.w, first_query, grid)[1:], first_query == 0) if sure is None else sure
 
@@ -174,9 +186,10 @@ class PairGrid(NamedTuple):
     high: np.ndarray
 
 
-def pair_grid(points: Coordinates, mean: np.ndarray, radius: float) -> PairGrid:
-    """Lays cells over points whose mean is in the middle of one; of ``points`` only the extent is looked at."""
-    side = mean_pairs_cell(len(mean), radius)
+def pair_grid(points: Coordinates, mean: np.ndarray, radius: float, dim: int | None = None) -> PairGrid:
+    """Lays cells over points whose mean is in the middle of one; of ``points`` only the extent is looked at.  Where they have
+    only some of their coordinates, ``dim`` is the number of all."""
+    side = mean_pairs_cell(dim or len(mean), radius)
     corner = mean - side / 2
     low, high = (np.floor((edge - corner) / side) for edge in (points.low, points.high))
     return PairGrid(side, corner, low, high)

@@ -28,7 +28,8 @@ class CloudPlan(NamedTuple):
     r"""The part of the plan of one cloud of :math:`P` points and one of its lattices; not all rows are used.
 
     Shapes:
-        - **sizes:** finest level, cubes :math:`Q`, corners :math:`E`, vertices :math:`V`; int64, :math:`(4,)`
+        - **sizes:** finest level or minus the step of a narrow cloud, cubes :math:`Q`, corners :math:`E`, vertices :math:`V`;
+          int64, :math:`(4,)`
         - **point**, **cube_start**, **order**, **weight:** see :class:`phgcn.lattice.numba.locate.Simplices`
         - **first_corner**, **corner**, **source**, **vertex_start**, **coordinate:** see :mod:`phgcn.lattice.numba.index`
     """

@@ -15,14 +15,16 @@ from ...kernels.graphs import ALL_PAIRS, GraphGroups, group_by_graph
 from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.reference import differentiate, sum_clouds
 from ..coefficients import multiscale_weights, separable_weights, stencil_weights
-from ..levels import FLOOR, finest_level
+from ..far import far_weight
+from ..levels import CELL_DIMENSIONS, FLOOR, finest_level
 from ..limits import check_limits
+from ..narrow import narrow_step, used_levels
 from ..ops import FilterCall
 from ..scheme import MultiScale, Separable
 from .blur import blur
 from .index import index
 from .locate import kuhn_coordinates, locate, self_weight
-from .near import mean_pairs, near_field
+from .near import cell_axes, mean_pairs, near_field
 from .slice import slice_rows
 from .splat import splat
 
@@ -77,20 +79,22 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, call: Filte
     else:
         out = multiscale(keys, rows, queries, call.scheme)
     if call.normalise and queries is not None:
-        out = out + FLOOR * rows.mean(dim=0)
+        at = torch.arange(keys.size(1), device=keys.device)
+        far = far_weight(queries, keys[keys.argmin(dim=0), at], keys[keys.argmax(dim=0), at])
+        out = out + FLOOR * rows.mean(dim=0) + (far.unsqueeze(-1) * rows.double().sum(dim=0)).to(rows.dtype)
     return out
 
 
 def multiscale(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: MultiScale) -> Tensor:
     """Filters through nested lattices, adds the near field of the finest one used, and the exact self term."""
-    dim, levels, count = keys.size(1), len(scheme.hops), len(keys)
-    fitted = multiscale_weights(scheme, dim)
-    finest = finest_level(scheme, fitted, lambda radius: mean_pairs(keys, queries, radius))
+    dim, count = keys.size(1), len(keys)
+    scheme, finest = used_levels(scheme, dim, choose_finest(keys, queries, scheme))
+    fitted, levels = multiscale_weights(scheme, dim), len(scheme.hops)
     points, first_query = (keys, 0) if queries is None else (torch.cat([keys, queries]), count)
     out = rows.new_zeros(len(points) - first_query, rows.size(1), dtype=torch.float64)
     self_share = out.new_zeros(len(out))
     for lattice in range(scheme.lattices):
-        w = kuhn_coordinates(points, scheme.spacing, levels, lattice)
+        w = kuhn_coordinates(points, scheme.spacing, scheme.origin_level + 1, lattice)
         for level in range(finest, levels):
             simplices = locate(w, level)
             vertices, weight = index(simplices), simplices.weight
@@ -99,11 +103,46 @@ def multiscale(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Multi
             out = out + slice_rows(table, vertices.corner[first_query:], weight[first_query:])
             self_share = self_share + self_weight(weight[first_query:], fitted, level)
     out, self_share = out / scheme.lattices, self_share / scheme.lattices
+    if fitted.constant > 0:
+        out = out + fitted.constant * rows.double().sum(dim=0)
     if finest > 0:
         out = out + near_field(keys if queries is None else queries, keys, rows, fitted, finest)
     if queries is None:
-        out = out + (fitted.self_target(finest) - self_share).unsqueeze(-1) * rows
+        out = out + self_term(keys, rows.double(), fitted.self_target(finest), self_share)
     return out.to(rows.dtype)
+
+
+def choose_finest(keys: Tensor, queries: Tensor | None, scheme: MultiScale) -> int:
+    """Chooses the finest level of a cloud, or minus the step of a narrow one."""
+    dim = keys.size(1)
+    axes = cell_axes(keys, queries)
+    level = finest_level(
+        scheme, multiscale_weights(scheme, dim), lambda radius: mean_pairs(keys, queries, radius),
+        (lambda radius: mean_pairs(keys, queries, radius, axes)) if dim > CELL_DIMENSIONS else None,
+    )  # fmt: skip
+    if level > 0:
+        return level
+    points = (keys if queries is None else torch.cat([keys, queries])).detach().double().cpu().numpy()
+    return -narrow_step(scheme, points.min(axis=0), points.max(axis=0))
+
+
+def self_term(keys: Tensor, rows: Tensor, target: float, share: Tensor) -> Tensor:
+    r"""Computes what makes the weight of a point on itself, and on points in the very same place, exactly 1.
+
+    With :math:`a_i` what the lattice gives a point of itself, and the target :math:`t`, it is
+    :math:`\sum_{p_j = p_i} (t - \tfrac12 (a_i + a_j)) f_j`.  The derivative of a pair in one place is then 0.
+
+    Shapes:
+        - **keys:** :math:`(N, D)`, **rows**, **output:** :math:`(N, C)`, **share:** :math:`a`, :math:`(N,)`
+    """
+    places, place = torch.unique(keys.detach(), dim=0, return_inverse=True)
+
+    def sum_copies(table: Tensor) -> Tensor:
+        return table.new_zeros(len(places), table.size(1)).index_add(0, place, table)[place]
+
+    share = share.unsqueeze(-1)
+    copies = sum_copies(rows)
+    return target * copies - (share * copies + sum_copies(share * rows)) / 2
 
 
 def separable(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Separable) -> Tensor:

@@ -15,15 +15,12 @@ from torch import Tensor
 
 from ..coefficients import FADE_START, MultiScaleWeights, multiscale_weights, separable_weights, stencil_weights
 from ..geometry import kuhn_matrix, origin
-from ..levels import mean_pairs_cell
+from ..levels import CELL_DIMENSIONS, mean_pairs_cell
 from ..scheme import MultiScale, Scheme, Separable
 from .stencils import MAX_ROW_LENGTH, Stencil, StencilRows, join_rows, make_stencil, widen
 
 MARGIN = 2
 """Free cells around all points and their stencils, so that no key borrows from another coordinate's bits."""
-
-CELL_DIMENSIONS = 4
-"""Coordinates that cells of the near field are laid over, at most: each more triples the rows of cells around a point."""
 
 CELL_FINER = 8
 """How many times narrower cells of the near field are along their last coordinate."""
@@ -52,6 +49,7 @@ class Constants:
             multiple of.  First the lattice, in Kuhn coordinates of level 0; with several levels, the cells of level 1
             that count pairs, the finest of such; then, for each level from 1 on, the cells of the near field.
         free (int): Free places that keys leave before the first vertex of every level, and behind the last.
+        constant (float): What every pair gets besides, in narrow clouds. (default: :obj:`0.0`)
     """
 
     levels: int
@@ -65,6 +63,7 @@ class Constants:
     pair_cells: Tensor
     grids: Tensor
     free: int
+    constant: float = 0.0
 
 
 @lru_cache(maxsize=64)
@@ -84,12 +83,12 @@ def _multiscale(scheme: MultiScale, dim: int, dtype: torch.dtype, device: torch.
     free, maps = max(scheme.hops) + MARGIN + 1, range(scheme.lattices)
     return Constants(
         levels, scheme.lattices,
-        lattice_map=tuple(_lattice_map(dim, scheme.spacing, n, 1 / scheme.lattices, per_level, device) for n in maps),
+        lattice_map=tuple(_lattice_map(dim, scheme, n, per_level, device) for n in maps),
         stencils=(make_stencil(*widen(stencils), dtype, device),), pass_rows=None,
         near=tuple(_near(fitted, level, dim, device) for level in range(levels)),
         cell_rows=_cell_rows(dim, device), cell_dimensions=min(dim, CELL_DIMENSIONS),
         pair_cells=_float64(pair_cells, device), grids=pack_grids(dim, levels, free, pair_cells, fitted.radius, device),
-        free=free,
+        free=free, constant=fitted.constant,
     )  # fmt: skip
 
 
@@ -102,16 +101,23 @@ def _separable(scheme: Separable, dim: int, dtype: torch.dtype, device: torch.de
     per_level = np.array([[1.0, 0.0, *[0.0] * (dim + 1)]])
     free = len(weights) + MARGIN
     return Constants(
-        levels=1, lattices=1, lattice_map=(_lattice_map(dim, spacing, 0, scale, per_level, device),),
+        levels=1, lattices=1,
+        lattice_map=(_pack_map(scale, kuhn_matrix(dim) / spacing, origin(dim), per_level, device),),
         stencils=tuple(stencils), pass_rows=join_rows(stencils), near=(),
         cell_rows=_cell_rows(dim, device), cell_dimensions=min(dim, CELL_DIMENSIONS), pair_cells=_float64([0.0], device),
         grids=pack_grids(dim, 1, free, (0.0,), (0.0,), device), free=free,
     )  # fmt: skip
 
 
-def _lattice_map(dim: int, spacing: float, lattice: int, factor: float, per_level: np.ndarray, device: torch.device) -> Tensor:
+def _lattice_map(dim: int, scheme: MultiScale, lattice: int, per_level: np.ndarray, device: torch.device) -> Tensor:
+    """Packs what locates points in one of the averaged lattices."""
+    # Whole steps of the coarsest level do not matter, and the layout of keys leaves room for no more than one.
+    shift = (origin(dim, lattice) * 2**scheme.origin_level) % 2 ** (len(per_level) - 1)
+    return _pack_map(1 / scheme.lattices, kuhn_matrix(dim) / scheme.spacing, shift, per_level, device)
+
+
+def _pack_map(factor: float, matrix: Tensor, shift: Tensor, per_level: np.ndarray, device: torch.device) -> Tensor:
     """Packs what locates points in one lattice; see :class:`Constants`."""
-    matrix, shift = kuhn_matrix(dim) / spacing, origin(dim, lattice) * 2 ** (len(per_level) - 1)
     parts = [np.array([factor]), matrix.numpy().ravel(), shift.numpy(), per_level.ravel()]
     return _float64(np.concatenate(parts), device)
 

@@ -17,18 +17,37 @@ from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.triton import device_of
 from ..levels import FLOOR
 from ..limits import position_limit
+from ..narrow import may_be_narrow, widest_narrow
 from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Scheme, Separable
 from .blur import SLAB, Neighbours, blur, neighbour_slabs
+from .bounds import widest_first
 from .clouds import Clouds, find_clouds
 from .constants import Constants, constants
+from .copies import add_copies, add_copies_gradients, flag_copies
+from .far import FarQueries
 from .index import MAX_ENTRIES, LevelCounts, Vertices, coarsen, finest_vertices, index, vertex_keys
 from .keys import KeyLayout, key_widths
 from .levels import choose_levels
 from .locate import locate
-from .near import near_field, near_gradients, near_level, sort_by_cell
-from .plan import COINCIDENT, FAR, FLAGS, NOT_FINITE, WIDTHS, Corners, Plan, Simplices, empty_plan, has_self_term, read_plan
+from .narrow import backward_parts, choose_steps, forward_parts, planned_steps
+from .near import CellPoints, NearLevel, near_field, near_gradients, near_level, sort_by_cell
+from .plan import (
+    COINCIDENT,
+    COPIES,
+    FAR,
+    FLAGS,
+    NARROW,
+    NOT_FINITE,
+    WIDTHS,
+    Corners,
+    Plan,
+    Simplices,
+    empty_plan,
+    has_self_term,
+    read_plan,
+)
 from .rows import Rows, gradient_rows, new_rows
 from .slice import Located, add_coarser, slice_gradients, slice_rows
 from .splat import PointRows, splat, sum_clouds
@@ -57,6 +76,8 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
         lattices = Lattices(plan, call.scheme, clouds)
         if lattices.flags[FAR] or lattices.flags[NOT_FINITE]:
             checked_groups(points, call)  # names the number
+        if any(steps := _narrow_steps(lattices, call.scheme)):
+            return forward_parts(forward, points, clouds, call, steps, keep_plan)
         cloud_rows = _cloud_rows(lattices, PointRows(values), call.normalise)
         blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
         added, target_count = None, out.size(0) * out.size(1)
@@ -66,11 +87,16 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
             if number == 0:
                 added = _near_sums(lattices, values, table, target_count)
             if number == len(keys) - 1:
-                slice_rows(table, lattice.points, values.data, cloud_rows, added, out, norm, call.normalise)
+                coincident = lattices.only_coincident
+                slice_rows(table, lattice.points, values.data, cloud_rows, added, out, norm, call.normalise, coincident)
             else:
                 sums = new_rows(table.data, target_count, table.channels, table.extras)
                 slice_rows(table, lattice.points, values.data, None, added, sums.data, sums.extra, False)
                 added = sums
+        if lattices.flags[COPIES]:
+            add_copies(clouds, plan, values, out, norm, call.normalise)
+        if call.normalise and not clouds.to_itself:
+            FarQueries(clouds, values).add(out, norm)
     return out, norm, plan.as_outputs() if keep_plan else []
 
 
@@ -82,8 +108,12 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
         grad_queries = None if queries is None else queries.new_zeros(queries.shape)
         return Gradients(positions.new_zeros(positions.shape), values.new_zeros(values.shape), grad_queries)
     with device_of(values):
+        if plan and isinstance(call.scheme, MultiScale) and any(steps := planned_steps(plan, clouds, call.scheme)):
+            return backward_parts(backward, upstream, points, clouds, call, steps)
         made = read_plan(plan) if plan else make_plan(clouds, call.scheme, True, torch.inf, None)[0]
         lattices = Lattices(made, call.scheme, clouds)
+        if not plan and any(steps := _narrow_steps(lattices, call.scheme)):
+            return backward_parts(backward, upstream, points, clouds, call, steps)
         # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
         several_parts = len(lattices.counts) > 1 or any(lattices.levels)
         make = torch.empty if all(filtered) and len(lattices.levels) <= 1 else torch.zeros
@@ -100,7 +130,14 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
             if number == 0:
                 _near_gradients(lattices, rows.values, grads, grad_values, grad_points)
             add, last = any(lattices.levels) or number > 0, number == len(lattices.counts) - 1
-            slice_gradients(table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points)
+            coincident = lattices.only_coincident
+            slice_gradients(
+                table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points, coincident
+            )
+        if lattices.flags[COPIES]:
+            add_copies_gradients(clouds, made, lattices.constants.lattice_map, rows, grad_values, grad_points)
+        if call.normalise and not clouds.to_itself:
+            FarQueries(clouds, rows.values).add_gradients(grads, grad_values, grad_points)
     grad_sources = grad_points[: clouds.sources].view(positions.shape)
     if queries is None:
         return Gradients(grad_sources, grad_values.to(values.dtype), None)
@@ -120,9 +157,11 @@ def list_clouds(points: Points, call: FilterCall, cloud: Tensor | None = None) -
         return filtered, find_clouds(points, graphs, filtered, cloud)
 
 
-def _flat(tensor: Tensor) -> Tensor:
-    """Returns one row per point and head."""
-    return tensor.contiguous().view(tensor.size(0) * tensor.size(1), tensor.size(2))
+def _narrow_steps(lattices: Lattices, scheme: Scheme) -> list[int]:
+    """Chooses the steps of narrow clouds; reads from the device only if the survey found some."""
+    if not lattices.flags[NARROW] or not isinstance(scheme, MultiScale):
+        return []
+    return choose_steps(lattices.plan, lattices.clouds, scheme)
 
 
 def _value_rows(values: Tensor, normalise: bool) -> Rows:
@@ -158,15 +197,18 @@ def make_plan(
         )
     made = _constants(scheme, clouds)
     fixed = getattr(scheme, "near_field", 0)  # the finest level, None where the data decide
+    narrow = widest_narrow(dim) if isinstance(scheme, MultiScale) and may_be_narrow(scheme, dim) else 0.0
     widths = key_widths(scheme, dim, clouds.position.device)
     self_rows = (1 + dim if with_slopes else 1) if has_self_term(scheme, clouds.to_itself) else 0
     level = torch.empty(count, dtype=torch.int32, device=clouds.position.device)
     while True:
         words = list(widths.words)
-        surveyed = survey(clouds, values, made, words, fixed or 0, limit)
+        surveyed = survey(clouds, values, made, words, fixed or 0, limit, narrow)
         grids, key_layouts = made.grids.size(0), layouts(surveyed.key_layout, words)
         if isinstance(scheme, MultiScale) and fixed is None and made.levels > 1:
             choose_levels(clouds, scheme.pairs, made, surveyed, key_layouts[1])
+        if self_rows > 0:
+            flag_copies(clouds, surveyed.facts[grids + COPIES : grids + COPIES + 1])
         simplices: list[Simplices] = []
         corners: list[Corners] = []
         keys: list[Tensor] = []
@@ -208,6 +250,11 @@ class Lattices:
         self.counts = [LevelCounts(facts[p : p + levels + 1], facts[p + levels + 1] > 0) for p in places]
         self.levels = self.counts[0].levels
         self.layouts = layouts(plan.key_layout, facts[-WIDTHS:])
+
+    @property
+    def only_coincident(self) -> bool:
+        """Whether what is summed of all points of a cloud is for clouds whose points coincide alone."""
+        return self.clouds.to_itself and self.constants.constant == 0
 
     def lattice(self, number: int, keys: Tensor | None = None) -> Lattice:
         """Gathers one of the averaged lattices; packs the keys of its vertices again where they are not given."""
@@ -311,10 +358,10 @@ def _near_sums(lattices: Lattices, values: Rows, table: Rows, count: int) -> Row
     sums = new_rows(table.data, count, table.channels, table.extras)
     if len(lattices.levels) > 1:  # else the near field writes all
         sums.data.zero_()
+    coordinates = widest_first(clouds)
     for level in filter(None, lattices.levels):
         near = near_level(lattices.constants, level, lattices.layouts[1 + level])
-        sources = sort_by_cell(near, clouds, lattices.plan.level, slice(0, clouds.sources))
-        targets = sources if clouds.to_itself else sort_by_cell(near, clouds, lattices.plan.level, clouds.queries)
+        sources, targets = _near_points(lattices, near, coordinates)
         near_field(targets, sources, values, near, sums)
     return sums
 
@@ -322,26 +369,39 @@ def _near_sums(lattices: Lattices, values: Rows, table: Rows, count: int) -> Row
 def _near_gradients(lattices: Lattices, values: Rows, grads: Rows, grad_values: Tensor, grad_points: Tensor) -> None:
     """Writes what near fields give to the gradients; see :func:`_near_sums`."""
     clouds, of_values = lattices.clouds, Rows(grad_values, values.count, values.channels)
+    if not any(lattices.levels):
+        return
+    coordinates = widest_first(clouds)
     for level in filter(None, lattices.levels):
         near = near_level(lattices.constants, level, lattices.layouts[1 + level])
-        sources = sort_by_cell(near, clouds, lattices.plan.level, slice(0, clouds.sources))
+        sources, queries = _near_points(lattices, near, coordinates)
         if clouds.to_itself:
             near_gradients(sources, sources, grads, values, near, of_values, grad_points)
             continue
-        queries = sort_by_cell(near, clouds, lattices.plan.level, clouds.queries)
         near_gradients(sources, queries, grads, values, near, of_values, grad_points[: clouds.sources])
         near_gradients(queries, sources, values, grads, near, None, grad_points[clouds.queries])
+    if coordinates is not None:
+        grad_points.copy_(torch.zeros_like(grad_points).scatter_(1, coordinates, grad_points))
+
+
+def _near_points(lattices: Lattices, near: NearLevel, coordinates: Tensor | None) -> tuple[CellPoints, CellPoints]:
+    """Sorts sources and targets by cell; where points attend to themselves, they are the same."""
+    clouds, level = lattices.clouds, lattices.plan.level
+    sources = sort_by_cell(near, clouds, level, slice(0, clouds.sources), coordinates)
+    return sources, sources if clouds.to_itself else sort_by_cell(near, clouds, level, clouds.queries, coordinates)
 
 
 def _cloud_rows(lattices: Lattices, rows: PointRows, normalise: bool) -> Rows | None:
-    """Sums the rows of each cloud where that is needed: all of it where points coincide, and the floor in cross-attention."""
-    clouds = lattices.clouds
-    if clouds.to_itself:
+    """Sums the rows of each cloud where that is needed: all of it where points coincide, the floor in cross-attention, and the
+    constant of narrow clouds."""
+    clouds, constant = lattices.clouds, lattices.constants.constant
+    if lattices.only_coincident:
         return sum_clouds(rows, clouds) if lattices.flags[COINCIDENT] else None
-    if not normalise:
+    if constant == 0 and not normalise:
         return None
     sums = sum_clouds(rows, clouds)
-    share = (FLOOR / clouds.sizes.source_count.clamp(min=1)).to(sums.data.dtype).unsqueeze(1)
+    floor = 0.0 if clouds.to_itself or not normalise else FLOOR
+    share = (constant + floor / clouds.sizes.source_count.clamp(min=1)).to(sums.data.dtype).unsqueeze(1)
     sums.main.mul_(share)
     sums.extra.mul_(share)
     return sums

@@ -78,9 +78,12 @@ def near_level(constants: Constants, level: int, layout: KeyLayout) -> NearLevel
     return NearLevel(level, constants.near[level], constants.cell_rows, constants.cell_dimensions, layout)
 
 
-def sort_by_cell(near: NearLevel, clouds: Clouds, level: Tensor, part: slice) -> CellPoints:
-    """Sorts some points by cell; ``level`` is the finest level of each of all points, int32."""
+def sort_by_cell(near: NearLevel, clouds: Clouds, level: Tensor, part: slice, coordinates: Tensor | None = None) -> CellPoints:
+    """Sorts some points by cell; ``level`` is the finest level of each of all points, int32, ``coordinates`` the order that
+    their coordinates are taken in (:func:`widest_first`), which distances do not depend on."""
     points, layout = clouds.position[part], near.layout
+    if coordinates is not None:
+        points = points.gather(1, coordinates[part])
     (count, dim), keys = points.shape, layout.new_keys(len(points))
     size = block_size(256, count)
     _pack_cells[(cdiv(count, size),)](

@@ -15,9 +15,9 @@ from torch import Tensor
 from ...kernels.points import Points
 from ..scheme import MultiScale, Scheme
 
-FAR, NOT_FINITE, COINCIDENT, FLAGS = range(4)
+FAR, NOT_FINITE, COINCIDENT, COPIES, NARROW, FLAGS = range(6)
 """Places of the flags among the facts, and their number: whether a position is beyond the limit, whether a value is not finite,
-and whether all points of some cloud coincide."""
+whether all points of some cloud coincide, whether some points have the same place, and whether some cloud is narrow."""
 
 WIDTHS = 3
 """Keys have three widths: those of the lattice, of the cells that count pairs, and of the near field's cells."""
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
     Shapes:
         - **host_facts:** the facts, then the widths of keys, int64 on the CPU, so that backward reads nothing from the device
         - **facts:** missing words of the keys of each grid, the flags, and for each lattice how many vertices there are before
-          each level and behind the last, and whether a run is long; int64, :math:`(Q + 3 + lattices (K+2),)`
+          each level and behind the last, and whether a run is long; int64, :math:`(Q + 5 + lattices (K+2),)`
         - **key_layout:** where the fields of each grid's keys are, int64, :math:`(Q, 4, 1+D)`
         - **cloud:** the cloud of each point, -1 where its graph is not filtered, int32, :math:`(P,)`
         - **level:** the finest level of each point's cloud, -1 where all points of the cloud coincide, -2 where its graph is

@@ -39,7 +39,7 @@ class Located(NamedTuple):
 
 def slice_rows(
     table: Rows, points: Located, values: Tensor, cloud_rows: Rows | None, added: Rows | None, out: Tensor, norm: Tensor | None,
-    normalise: bool,
+    normalise: bool, coincident: bool = False,
 ) -> None:  # fmt: skip
     r"""Sums what the vertices of each query's simplex hold, times its barycentric weights; adds the self term and what else
     there is.
@@ -48,11 +48,12 @@ def slice_rows(
         table (Rows): The blurred vertices, :math:`(V, C)`, with an extra column or none.
         points (Located): Where the points lie.
         values (torch.Tensor): The values of the sources, for the self term.
-        cloud_rows (Rows, optional): What all queries of a cloud get in addition, :math:`(clouds, C)`; where points attend to
-            themselves, only those of clouds whose points coincide.
+        cloud_rows (Rows, optional): What all queries of a cloud get in addition, :math:`(clouds, C)`; if ``coincident``, only
+            those of clouds whose points coincide.
         added (Rows, optional): What each query gets in addition, :math:`(M, C)`; not where ``norm`` is.
         out, norm (torch.Tensor): Take the sums, :math:`(M, C)`, and the extra column, if there is one.
         normalise (bool): Whether to divide by the extra column of the sum.
+        coincident (bool): See ``cloud_rows``.
     """
     clouds, channels = points.clouds, table.channels
     count = clouds.queries.stop - clouds.first_query
@@ -61,7 +62,7 @@ def slice_rows(
         table.data, points.vertex, points.simplices.weight, points.self_term, values, clouds.cloud, points.lattice_map,
         None if cloud_rows is None else cloud_rows.data, None if added is None else added.data, out, norm,
         table.count, clouds.count, clouds.first_query, count, channels,
-        CORNERS=clouds.position.size(1) + 1, EXTRA=table.extras > 0, TO_ITSELF=clouds.to_itself,
+        CORNERS=clouds.position.size(1) + 1, EXTRA=table.extras > 0, COINCIDENT=coincident,
         NORMALISE=normalise, BLOCK=size, WIDTH=width,
     )  # fmt: skip
 
@@ -70,7 +71,7 @@ def slice_rows(
 def _slice(
     table, vertex, weight, self_term, values, cloud, lattice_map, cloud_rows, added, out, norm,
     vertices, clouds, first_query, count, channels,
-    CORNERS: tl.constexpr, EXTRA: tl.constexpr, TO_ITSELF: tl.constexpr, NORMALISE: tl.constexpr,
+    CORNERS: tl.constexpr, EXTRA: tl.constexpr, COINCIDENT: tl.constexpr, NORMALISE: tl.constexpr,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -103,7 +104,7 @@ def _slice(
             total_extra += tl.load(added + count.to(tl.int64) * channels + i, mask=present, other=0.0)
     if cloud_rows is not None:
         gets = filtered
-        if TO_ITSELF:
+        if COINCIDENT:
             gets = filtered & (present == 0)
         total += tl.load(cloud_rows + of_cloud[:, None] * channels + c[None, :], mask=gets[:, None] & columns, other=0.0)
         if EXTRA:
@@ -116,8 +117,9 @@ def _slice(
 
 
 def slice_gradients(
-    table: Rows, points: Located, rows: PointRows, cloud_rows: Rows | None, add: bool, grad_values: Tensor, grad_points: Tensor
-) -> None:
+    table: Rows, points: Located, rows: PointRows, cloud_rows: Rows | None, add: bool, grad_values: Tensor, grad_points: Tensor,
+    coincident: bool = False,
+) -> None:  # fmt: skip
     r"""Slices the blurred gradients to those of the values, and takes the derivative by all points' positions.
 
     With :math:`t_r` the product of a point's row with the gradients at its simplex's r-th vertex, plus that of its gradient
@@ -131,6 +133,7 @@ def slice_gradients(
             :func:`slice_rows`.
         add (bool): Whether to add to what is there.
         grad_values, grad_points (torch.Tensor): Take the gradients, :math:`(N, C)` and :math:`(P, D)`.
+        coincident (bool): See :func:`slice_rows`.
     """
     values, grads = rows.values, rows.grads
     assert grads is not None
@@ -142,7 +145,7 @@ def slice_gradients(
         clouds.cloud, points.level, points.lattice_map, None if cloud_rows is None else cloud_rows.data,
         grad_values, grad_points, count, clouds.sources, table.count, channels,
         D=dim, DP=power_of_2(dim), RP=power_of_2(dim + 1), EXTRA=table.extras > 0, TO_ITSELF=clouds.to_itself,
-        ADD=add, BLOCK=size, WIDTH=width,
+        COINCIDENT=coincident, ADD=add, BLOCK=size, WIDTH=width,
         # Threads may hold the same sum twice.  Where products are fused into sums, they round it differently.
         enable_fp_fusion=False,
     )  # fmt: skip
@@ -152,8 +155,8 @@ def slice_gradients(
 def _slice_gradients(
     table, vertex, weight, rank, self_term, values, grads, cloud, point_level, lattice_map, cloud_rows,
     grad_values, grad_points, count, sources, vertices, channels,
-    D: tl.constexpr, DP: tl.constexpr, RP: tl.constexpr, EXTRA: tl.constexpr, TO_ITSELF: tl.constexpr, ADD: tl.constexpr,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, RP: tl.constexpr, EXTRA: tl.constexpr, TO_ITSELF: tl.constexpr,
+    COINCIDENT: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One pass over the points reads each row of vertices once for both gradients: hence 17 tensors and sizes."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -171,7 +174,7 @@ def _slice_gradients(
         self_weight = tl.load(self_term + i, mask=present, other=0.0)
     if cloud_rows is not None:
         gets = is_source
-        if TO_ITSELF:
+        if COINCIDENT:
             gets = level == -1
         of_cloud = tl.load(cloud + i, mask=gets, other=0).to(tl.int64)
     for first in range(0, channels, WIDTH):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.triton import block_size, kernel, power_of_2, tl, triton
+from ..levels import CELL_DIMENSIONS as CELLS
 from . import plan
 from .clouds import CHUNK, FIRST_CHUNK, START, Clouds, graph_of_chunk
 from .constants import Constants
@@ -19,10 +20,14 @@ from .keys import BASE, BITS, HALF_WORD_BITS, SHIFT, WORD, WORD_BITS, KeyLayout
 CHUNKS = 1024
 """Chunks, times coordinates, that a program of ``_survey_clouds`` takes at once."""
 
+CELL_DIMENSIONS = tl.constexpr(CELLS)
+
 VALUES = 4096
 """Values that a program looks at together."""
 
-FAR, NOT_FINITE, COINCIDENT, FLAGS = (tl.constexpr(place) for place in (plan.FAR, plan.NOT_FINITE, plan.COINCIDENT, plan.FLAGS))
+FAR, NOT_FINITE, COINCIDENT, COPIES, NARROW, FLAGS = (
+    tl.constexpr(place) for place in (plan.FAR, plan.NOT_FINITE, plan.COINCIDENT, plan.COPIES, plan.NARROW, plan.FLAGS)
+)
 LOW, HIGH, SUM, KUHN_LOW, KUHN_HIGH, BOUNDS = (tl.constexpr(place) for place in range(6))
 """What is known of a chunk, D numbers each: least and greatest coordinates, sum, least and greatest Kuhn coordinates; then, one
 number each, the flags ``FAR`` and ``NOT_FINITE``."""
@@ -45,7 +50,15 @@ class Survey:
     facts: Tensor
 
 
-def survey(clouds: Clouds, values: Tensor | None, constants: Constants, widths: list[int], finest: int, limit: float) -> Survey:
+def survey(
+    clouds: Clouds,
+    values: Tensor | None,
+    constants: Constants,
+    widths: list[int],
+    finest: int,
+    limit: float,
+    narrow: float = 0.0,
+) -> Survey:
     r"""Looks at all points, and at all values if given.
 
     Args:
@@ -55,6 +68,8 @@ def survey(clouds: Clouds, values: Tensor | None, constants: Constants, widths: 
         widths (list): The width of the keys of the lattice, of pair-counting cells and of near-field cells.
         finest (int): The finest level of all clouds, where the scheme tells it.
         limit (float): How far from the origin a position may be.
+        narrow (float, optional): Where the diagonal of a cloud's bounding box is below this, and not 0, a flag is set.
+            (default: :obj:`0.0`)
     """
     sizes, dim, device = clouds.sizes, clouds.position.size(1), clouds.position.device
     grids, levels = constants.grids.size(0), constants.levels
@@ -75,7 +90,7 @@ def survey(clouds: Clouds, values: Tensor | None, constants: Constants, widths: 
     )
     _survey_clouds[(grids + clouds.count,)](
         chunk_bounds, sizes.table, constants.grids, surveyed.mean, surveyed.kappa, surveyed.key_layout, facts,
-        clouds.graphs, clouds.heads, widths[0] + (widths[1] << WIDTH_BITS) + (widths[2] << 2 * WIDTH_BITS),
+        clouds.graphs, clouds.heads, widths[0] + (widths[1] << WIDTH_BITS) + (widths[2] << 2 * WIDTH_BITS), narrow,
         GRIDS=grids, LEVELS=levels, FINEST=finest, D=dim, DP=power_of_2(dim), TO_ITSELF=clouds.to_itself,
         BLOCK=max(1, CHUNKS // power_of_2(dim)), WIDTH_BITS=WIDTH_BITS, WORD_BITS=WORD_BITS, HALF_WORD_BITS=HALF_WORD_BITS,
     )  # fmt: skip
@@ -144,12 +159,13 @@ def _survey_chunks(
             not_finite = not_finite | ((tl.abs(value) < float("inf")) == 0).to(tl.int32)
     tl.store(to + BOUNDS * D + NOT_FINITE, tl.max(not_finite, axis=0).to(tl.float64))
     if chunk == 0:
-        tl.store(facts + GRIDS + COINCIDENT, chunk)  # 0, until a cloud is found whose points coincide
+        for flag in tl.static_range(COINCIDENT, NARROW + 1):
+            tl.store(facts + GRIDS + flag, chunk)  # 0, until a cloud is found that has it
 
 
 @kernel(do_not_specialize=["graphs", "widths"])
 def _survey_clouds(
-    bounds, table, grids, mean, kappa, key_layout, facts, graphs, heads, widths,
+    bounds, table, grids, mean, kappa, key_layout, facts, graphs, heads, widths, narrow,
     GRIDS: tl.constexpr, LEVELS: tl.constexpr, FINEST: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     TO_ITSELF: tl.constexpr, BLOCK: tl.constexpr, WIDTH_BITS: tl.constexpr, WORD_BITS: tl.constexpr,
     HALF_WORD_BITS: tl.constexpr,
@@ -183,6 +199,9 @@ def _survey_clouds(
             total += tl.load(at, mask=(k + b < length)[:, None] & (j < D)[None, :], other=0.0)
         tl.store(mean + cloud * D + j, tl.sum(total, axis=0) / tl.maximum(size, 1).to(tl.float64), mask=j < D)
         apart = (low != high) & (j < D)
+        extent = tl.sqrt(tl.sum(tl.where(apart, (high - low) * (high - low), 0.0), axis=0))
+        is_narrow = (extent > 0) & (extent < narrow)
+        tl.store(facts + GRIDS + NARROW, size * 0 + 1, mask=is_narrow)
         level = size * 0 + FINEST
         if TO_ITSELF:
             level = tl.where((size > 0) & (tl.sum(apart.to(tl.int32), axis=0) == 0), -1, level)
@@ -234,6 +253,9 @@ def _lay_out_keys(
     j = tl.arange(0, DP)
     least, most = _join_bounds(bounds + tl.where(grid == 0, KUHN_LOW * D, LOW * D), chunks, D, DP, BLOCK)
     least, most = tl.where(j < D, least, 0.0), tl.where(j < D, most, 0.0)
+    if (D > CELL_DIMENSIONS) & (grid > 1):  # cells of the near field are laid over the widest coordinates of each cloud
+        least = tl.zeros_like(least) + tl.min(least, axis=0)
+        most = tl.zeros_like(most) + tl.max(most, axis=0)
     centred = (LEVELS > 1) & (grid == 1)  # cells that count pairs are laid around the mean of each cloud,
     if centred:  # and no point is farther from that than all points are apart
         most -= least

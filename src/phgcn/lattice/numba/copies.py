@@ -1,0 +1,80 @@
+r"""Copies: points in the very same place, whose weight on each other is exactly 1 as that of a point on itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...kernels.numba import helper, kernel
+from ...kernels.threads import rows_of_work, run_rows
+from .locate import Simplices
+
+GRAIN = 8192
+"""Points that a thread compares at least."""
+
+
+class Copies:
+    """Which points lie in the same place.
+
+    Args:
+        w (np.ndarray): Coordinates in double precision, (P, D).
+        simplices (Simplices): Where the points lie: copies share a cube.
+    """
+
+    def __init__(self, w: np.ndarray, simplices: Simplices) -> None:
+        bits = (w + 0.0).view(np.uint64)  # -0 and 0 are one place
+        first, cubes = np.empty(len(w), np.int32), len(simplices.cube_start) - 1
+        grain = rows_of_work(cubes, len(w), GRAIN)
+        run_rows(find_first_copies, cubes, grain, bits, simplices.point, simplices.cube_start, first)
+        self.first = first
+        self.exist = not np.array_equal(first, np.arange(len(w), dtype=np.int32))
+
+    def sum(self, rows: np.ndarray) -> np.ndarray:
+        """Sums the rows of all points in the place of each, (P, C); the rows themselves where there are no copies."""
+        if not self.exist:
+            return rows
+        order = np.argsort(self.first, kind="stable")
+        start = np.flatnonzero(np.diff(self.first[order], prepend=-1))
+        sums = np.add.reduceat(rows[order], start, axis=0, dtype=np.float64)
+        out = np.empty_like(rows)
+        out[order] = np.repeat(sums, np.diff(start, append=len(rows)), axis=0)
+        return out
+
+
+@helper
+def are_equal(bits, i, j):
+    """Tells whether two points have the same coordinates."""
+    for k in range(bits.shape[1]):
+        if bits[i, k] != bits[j, k]:
+            return False
+    return True
+
+
+@kernel("int64, int64, uint64[:, ::1], int32[::1], int32[::1], int32[::1]")
+def find_first_copies(begin, end, bits, point, cube_start, first):
+    """Finds the first point of each cube, in the order of ``point``, that lies where each point lies: by a hash table per
+    cube."""
+    table = np.full(16, -1, np.int32)
+    for cube in range(begin, end):
+        start, stop = cube_start[cube], cube_start[cube + 1]
+        if stop - start == 1:
+            first[point[start]] = point[start]
+            continue
+        size = 2
+        while size < 2 * (stop - start):
+            size *= 2
+        if size > table.shape[0]:
+            table = np.full(size, -1, np.int32)
+        else:
+            table[:size] = -1
+        for a in range(start, stop):
+            i = point[a]
+            code = np.uint64(0)
+            for k in range(bits.shape[1]):
+                code = (code ^ bits[i, k]) * np.uint64(0x9E3779B97F4A7C15)
+                code ^= code >> np.uint64(29)
+            slot = code & np.uint64(size - 1)
+            while table[slot] >= 0 and not are_equal(bits, i, table[slot]):
+                slot = (slot + np.uint64(1)) & np.uint64(size - 1)
+            if table[slot] < 0:
+                table[slot] = i
+            first[i] = table[slot]
