@@ -71,18 +71,10 @@ def gallery_block(content: dict) -> list[str]:
     lines = []
     for row in content["rows"]:
         name = row["example"]
-        lines += [
-            f"## {row['title']}",
-            "",
-            row["about"][0].upper() + row["about"][1:],
-            "",
-            f"![{row['title']}](figures/gallery-{name}.png)",
-            "",
-        ]
-        lines += [
-            f"[{name}.py](../examples/{name}.py) took {row['processor_seconds']} processor seconds, imports included, and printed:",
-            "",
-        ]
+        about, took = row["about"], f"{row['processor_seconds']} processor seconds, imports included"
+        lines += [f"## {row['title']}", "", about[0].upper() + about[1:], ""]
+        lines += [f"![{row['title']}](figures/gallery-{name}.png)", ""]
+        lines += [f"[{name}.py](../examples/{name}.py) took {took}, and printed:", ""]
         lines += ["```", *row["printed"].splitlines(), "```", ""]
     return [*lines, f"Made by `make gallery`, {content['provenance']['date'][:10]}."]
 
