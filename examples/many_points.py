@@ -38,9 +38,7 @@ low, high = error.interval.tolist()
 print(f"{count:,} points in {DIM} dimensions, each attends to all others, {CHANNELS} channels:")
 print(f"  lattice   {lattice:8.2f} s   (the first call, with compiling: {first:.1f} s)")
 print(f"  exact     {exact:8.0f} s   (reckoned from {len(rows)} of the points)")
-print(
-    f"  error     {float(error.deviation):8.3f}     of exact attention's distance from a plain average; {low:.3f} to {high:.3f} by 95 %"
-)
+print(f"  error     {float(error.deviation):8.3f}     of exact attention less a plain average; by 95 % {low:.3f} to {high:.3f}")
 print(
     f"What you see: nearly the same attention, {exact / lattice:,.0f} times as fast. The error is that of 512 of these points."
 )
