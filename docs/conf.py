@@ -23,7 +23,6 @@ OTHER_PAGES = "<!-- other pages -->"
 
 project = "phgcn"
 author = "the phgcn authors"
-copyright = "MIT licence"
 version = release = phgcn.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
@@ -34,13 +33,18 @@ highlight_language = "none"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say types, as PyG's do
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {
+    "members": True,
+    "show-inheritance": True,
+    # Methods from a base class of ours are shown, those of torch, PyG and Python are not.
+    "inherited-members": "MessagePassing, Module, tuple, dict, BaseException, ValueError, RuntimeError, ABC, object",
+}
 napoleon_google_docstring, napoleon_numpy_docstring = True, False
 napoleon_custom_sections = ["Shapes"]
 
 html_theme = "furo"
 html_title = f"phgcn {release}"
-html_static_path: list[str] = []
+html_show_copyright = False
 
 
 def other_pages(app: Sphinx, index: str) -> list[str]:
@@ -62,7 +66,8 @@ def api_lines() -> Iterator[str]:
     """A heading for every public module and a directive for every public name; each object once, where it is first named."""
     shown: set[int] = set()
     for module in public_modules():
-        yield from (f"## {module}", "", "```{eval-rst}", f".. automodule:: {module}", "   :no-members:", "")
+        yield from (f"## {module}", "", "```{eval-rst}", f".. automodule:: {module}")
+        yield from ("   :no-members:", "   :no-inherited-members:", "")
         for name, meaning in public_names(module):
             if id(meaning) in shown:
                 continue
@@ -70,7 +75,8 @@ def api_lines() -> Iterator[str]:
             if inspect.isclass(meaning) or inspect.isfunction(meaning):
                 yield f".. auto{'class' if inspect.isclass(meaning) else 'function'}:: {module}.{name}"
             else:  # autodata would show the docstring of its type
-                yield from (f".. py:data:: {module}.{name}", "", *(f"   {line}" for line in constant_docstring(name, meaning)))
+                yield from (f".. py:data:: {name}", f"   :module: {module}", "")
+                yield from (f"   {line}" for line in constant_docstring(name, meaning))
             yield ""
         yield from ("```", "")
 
