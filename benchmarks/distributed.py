@@ -102,10 +102,10 @@ def _loopback_bytes() -> int:
 
 def _record_sizes(call: Any) -> dict[str, Any]:
     """Runs a call and returns the vertices and sites of its lattice, and whether it has a near field."""
-    from phgcn.distributed import lattice
+    from phgcn.distributed import layout
 
     found: dict[str, Any] = {}
-    original = lattice.RankCloud.levels
+    original = layout.RankCloud.levels
 
     def levels(self: Any, *arguments: Any) -> Any:
         made = original(self, *arguments)
@@ -114,11 +114,11 @@ def _record_sizes(call: Any) -> dict[str, Any]:
         found["near"] = self.finest > 0
         return made
 
-    lattice.RankCloud.levels = levels  # type: ignore[method-assign]
+    layout.RankCloud.levels = levels  # type: ignore[method-assign]
     try:
         call()
     finally:
-        lattice.RankCloud.levels = original  # type: ignore[method-assign]
+        layout.RankCloud.levels = original  # type: ignore[method-assign]
     return found
 
 

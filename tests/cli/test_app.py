@@ -26,6 +26,7 @@ COMMANDS = (
     "embed",
     "graphs",
     "doctor",
+    "partition",
     "reproduce",
 )
 EXPERIMENTS = ("table", "motif", "scaling", "embeddings", "benchmark", "when")

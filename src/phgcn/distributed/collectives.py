@@ -41,7 +41,8 @@ class Ranks:
         if self.rank < 0:
             raise ValueError("group does not contain this process; allowed: a process group that it is part of")
         config = str(dist.get_backend_config(group))  # such as "cpu:gloo,cuda:nccl"
-        self.devices = tuple(part.partition(":")[0] for part in config.split(","))
+        # gloo says that it takes tensors of a GPU, but not all collectives do.
+        self.devices = tuple(part.partition(":")[0] for part in config.split(",") if part != "cuda:gloo")
 
     def gather_equal(self, tensor: Tensor) -> Tensor:
         """Gathers a small tensor that has the same shape on all ranks: ``(ranks, *shape)``."""

@@ -28,11 +28,6 @@ class RankCopies:
     def __init__(self, here: Copies | None, shared: Array, number: Array, count: int) -> None:
         self.here, self.shared, self.number, self.count = here, shared, number, count
 
-    @property
-    def exist(self) -> bool:
-        """Whether a point of this rank lies in the place of another."""
-        return len(self.shared) > 0 or (self.here is not None and self.here.exist)
-
     def sum(self, rows: Array) -> Steps[Array]:
         """Sums the rows of all points, of all ranks, in the place of each, (P, C)."""
         sums: Array = rows if self.here is None else self.here.sum(rows)

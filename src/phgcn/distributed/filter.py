@@ -16,7 +16,8 @@ from ..lattice.numba.plan import CloudPlan, plan_of_cloud, plan_shapes, zeros
 from ..lattice.scheme import MultiScale, Scheme
 from .collectives import Ranks
 from .graphs import RankGraphs
-from .lattice import RankCloud, filter_cloud, filter_cloud_gradients
+from .lattice import filter_cloud, filter_cloud_gradients
+from .layout import RankCloud
 from .lockstep import run_together
 from .near import add_near_fields, add_near_gradients
 

@@ -15,10 +15,10 @@ from ..lattice.numba.near import NearField, find_cells, near_field
 from ..lattice.scheme import MultiScale
 from .collectives import Ranks
 from .exact import chunks
-from .lattice import RankCloud
+from .layout import RankCloud
 from .lockstep import Array
 
-CHUNK = 2**16
+CHUNK = 2**17
 """Sources of all ranks and clouds that are held at a time, at most."""
 
 
