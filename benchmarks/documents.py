@@ -165,6 +165,7 @@ TABLES = {
     "benchmark-effort": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.effort_table),
     "benchmark-time": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.time_table),
     "global-gnn-epochs": Table(RIVALS, _of(BENCH, "global_gnn", "global_gnn_gpu"), tables.global_gnn_epochs),
+    "suited": Table(RIVALS, _of(BENCH, "suited"), tables.suited_table),
     "when": Table(WHEN, _of(RESULTS, "when"), when_block),
     # Geom-GCN
     "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),
