@@ -17,7 +17,7 @@ def run(name, capsys, monkeypatch, **constants):
     monkeypatch.setattr(sys, "argv", [name])
     text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
     for constant, value in constants.items():
-        text, count = re.subn(rf"^(.*\b{constant} = .*)$", rf"\1\n{constant} = {value}", text, count=1, flags=re.MULTILINE)
+        text, count = re.subn(rf"^(.*\b{constant}\b.* = .*)$", rf"\1\n{constant} = {value}", text, count=1, flags=re.MULTILINE)
         assert count == 1
     exec(compile(text, name, "exec"), {"__name__": "__main__"})
     return capsys.readouterr().out
@@ -40,3 +40,9 @@ def test_edges_stay_and_noise_goes():
 def test_attention_finds_the_other_token(capsys, monkeypatch):
     attentive, blind = numbers(run("transformer", capsys, monkeypatch, STEPS=100))
     assert attentive > 0.5 > 0.2 > blind
+
+
+def test_the_demo_tells_time_and_error_of_the_lattice(capsys, monkeypatch):
+    printed = run("many_points", capsys, monkeypatch, POINTS=5000)
+    assert "5,000 points" in printed and "What you see" in printed
+    assert 0 < float(re.search(r"error +([\d.]+)", printed)[1]) < 0.2
