@@ -11,13 +11,26 @@ endif
 # Threads that wait by spinning are slow beside other programs.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-slow lint bench tables fit figures clean
+.PHONY: demo docs test test-slow test-all lint bench tables fit figures gallery surface clean
 
 demo: $(VENV)/.ready-demo
-	$(BIN)/phgcn reproduce motif --quick --out demo
+	@echo "1. The lattice: attention of every point to every other"
+	@$(BIN)/python examples/many_points.py
+	@echo "2. The paper's first experiment: which of two motifs is frequent in a graph? Only the whole graph tells."
+	@$(BIN)/phgcn reproduce motif --quick --out demo
+	@echo "What you see: local networks guess (50 %), PH-GCN, which attends to all nodes, learns it; curves in demo/motif.png."
+	@echo "3. Open demo/explore.html: pick a node, and see which nodes far away in its graph it attends to."
+
+docs: $(VENV)/.ready-docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build
+	@echo open docs/_build/index.html
 
 test: $(VENV)/.ready-test lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+test-all: $(VENV)/.ready-versions
+	$(BIN)/nox
+	$(BIN)/python benchmarks/documents.py versions
 
 test-slow: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -m slow
@@ -42,6 +55,14 @@ fit: $(VENV)/.ready-test
 
 figures: $(VENV)/.ready-test
 	$(BIN)/python docs/figures/draw_lattice.py
+	$(BIN)/python docs/figures/draw_layer.py
+	$(BIN)/python docs/figures/draw_architecture.py
+
+gallery: $(VENV)/.ready-test
+	$(BIN)/python docs/figures/draw_gallery.py
+
+surface: $(VENV)/.ready-test
+	$(BIN)/python docs/public_surface.py
 
 # Torch is installed first and pinned: a later requirement then finds it there.
 $(VENV)/.ready-%: pyproject.toml constraints.txt

@@ -66,6 +66,31 @@ def when_block(content: dict) -> list[str]:
     return [*figure, *when_report.table_lines(content)]
 
 
+def gallery_block(content: dict) -> list[str]:
+    """What each example is about, its picture, and what it printed."""
+    lines = []
+    for row in content["rows"]:
+        name = row["example"]
+        about, took = row["about"], f"{row['processor_seconds']} processor seconds, imports included"
+        lines += [f"## {row['title']}", "", about[0].upper() + about[1:], ""]
+        lines += [f"![{row['title']}](figures/gallery-{name}.png)", ""]
+        lines += [f"[{name}.py](../examples/{name}.py) took {took}, and printed:", ""]
+        lines += ["```", *row["printed"].splitlines(), "```", ""]
+    return [*lines, f"Made by `make gallery`, {content['provenance']['date'][:10]}."]
+
+
+def versions_table(content: dict) -> list[str]:
+    """What a short subset of the tests gave on each set of versions."""
+    headings = ("session", "Python", "torch", "PyG", "Numba", "NumPy", "passed", "failed", "skipped", "date")
+    rows = []
+    for row in content["rows"]:
+        failed = row["failures"] + row["errors"]
+        passed = row["tests"] - failed - row["skipped"]
+        versions = [row[name] for name in ("python", "torch", "torch_geometric", "numba", "numpy")]
+        rows.append((f"`{row['session']}`", *versions, *map(str, (passed, failed, row["skipped"])), row["date"]))
+    return [*tables.table(headings, rows), "", f"Tests: {', '.join(f'`{name}`' for name in content['tests'])}."]
+
+
 def table_page(rows: list[dict], tests: dict) -> str:
     return table_report.markdown({"rows": rows, **tests}, quick=False)
 
@@ -111,16 +136,18 @@ TABLES = {
     "distributed-model": Table(DISTRIBUTED, _of(BENCH, "distributed", "gpu_large", "gpu_stages"), distributed_tables.model),
     # Training and files
     "training-loop": Table("docs/commands.md", _of(BENCH, "training"), tables.training_loop),
+    "versions": Table("docs/versions.md", _of(BENCH, "versions"), versions_table),
     "sparse-features": Table("docs/data.md", _of(BENCH, "sparse_features"), tables.sparse_features),
     "graph-files": Table("docs/data.md", _of(BENCH, "graph_files"), tables.graph_files),
     "explorer-marks": Table("docs/explorer.md", _of(BENCH, "explore"), explore_tables.marks),
     "explorer-libraries": Table("docs/explorer.md", _of(BENCH, "explore"), explore_tables.libraries),
     # The paper's experiments
     "graphs": Table(
-        README,
+        "docs/results.md",
         (*_of(RESULTS, "table", "table-differences"), *_of(BENCH, "split_overlap")),
         result_tables.accuracies,
     ),
+    "gallery": Table("docs/gallery.md", _of(RESULTS, "gallery"), gallery_block),
     "own-channel": Table("docs/results.md", _of(RESULTS, "table-differences"), result_tables.own_channel),
     "methods": Table("docs/results.md", _of(RESULTS, "table-differences"), result_tables.methods),
     "split-overlap": Table("docs/results.md", _of(BENCH, "split_overlap"), result_tables.split_overlap),
@@ -138,6 +165,7 @@ TABLES = {
     "benchmark-effort": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.effort_table),
     "benchmark-time": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.time_table),
     "global-gnn-epochs": Table(RIVALS, _of(BENCH, "global_gnn", "global_gnn_gpu"), tables.global_gnn_epochs),
+    "suited": Table(RIVALS, _of(BENCH, "suited"), tables.suited_table),
     "when": Table(WHEN, _of(RESULTS, "when"), when_block),
     # Geom-GCN
     "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),

@@ -1,4 +1,4 @@
-r"""Attacks the filter with clouds that it was not fitted to: error, gradient and time against the exact sum.
+r"""Attacks the filter with clouds of many kinds: error, gradient and time against the exact sum.
 
     python benchmarks/hostile.py                     # all parts, D = 1 to 8, some minutes
     python benchmarks/hostile.py --only growth       # one part; the others in the file stay as they are

@@ -25,8 +25,9 @@ FORBIDDEN = {
     "files": {"nn", "functional", "lattice", "data", "train", "report", "cli"},
     "nn": {"data", "train", "report", "cli"},
     "data": {"nn", "functional", "lattice", "train", "report", "cli"},
-    "train": {"report", "cli"},
-    "report": {"cli"},
+    "train": {"report", "estimators", "cli"},
+    "report": {"cli", "estimators"},
+    "estimators": {"cli"},
     "explore": {"cli"},
     "cli": set(),
 }

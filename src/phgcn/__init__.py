@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .estimators import NodeClassifier, NodeRegressor
     from .functional import explain_method, global_attention, permutohedral_filter, structural_attention
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Intel's MKL, which multiplies matrices for torch, sums in an order that depends on the number of threads, unless this is set
 # before its first product: the same seed shall give the same bits on any number of cores. Gradients of weights cost up to a

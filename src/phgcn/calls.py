@@ -20,7 +20,9 @@ from .lattice.levels import FLOOR
 from .lattice.scheme import MAX_DIMENSION, Scheme, encode
 
 Method = Literal["auto", "exact", "lattice", "lattice-fine", "separable"] | Scheme
+"""What a call runs: the name of a method, or a scheme of the lattice."""
 Backend = Literal["auto", "reference", "numba", "triton"]
+"""Which kernels run it; ``"auto"``: those of the device."""
 
 EXACT_PAIRS = {"cpu": 1200**2, "cuda": 24_000**2}
 """Up to how many pairs of a graph ``"auto"`` takes the exact sum, by type of device: about there the lattice becomes faster, as

@@ -12,10 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from . import __version__
-from .devices import device_name
 
 PACKAGES = ("torch", "torch_geometric", "numba", "numpy")
 _PACKAGE = Path(__file__).resolve().parent
@@ -37,7 +34,11 @@ def provenance(seed: int | None = None, device: str | None = None, packages: Seq
         where they are unknown.  A copy of the tree without its history takes them from the environment variables
         ``PHGCN_COMMIT`` and ``PHGCN_DIRTY`` (``0`` or ``1``).
     """
-    commit, dirty = _commit()
+    import torch  # here, as `phgcn --version` asks for the commit alone
+
+    from .devices import device_name
+
+    commit, dirty = source_commit()
     return {
         "machine": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -59,8 +60,8 @@ def versions(about: dict[str, Any]) -> dict[str, str | None]:
     return {name: about[name] for name in ("python", "phgcn", *PACKAGES)}
 
 
-def _commit() -> tuple[str | None, bool | None]:
-    """Returns the commit of the source tree, and whether the source differs from it."""
+def source_commit() -> tuple[str | None, bool | None]:
+    """Returns the commit of the source tree, and whether the source differs from it; :obj:`None` where that is unknown."""
     if commit := os.environ.get("PHGCN_COMMIT"):
         return commit, {"0": False, "1": True}.get(os.environ.get("PHGCN_DIRTY", ""))
     top = _git("rev-parse", "--show-toplevel")

@@ -26,6 +26,7 @@ COMMANDS = (
     "embed",
     "graphs",
     "doctor",
+    "partition",
     "reproduce",
 )
 EXPERIMENTS = ("table", "motif", "scaling", "embeddings", "benchmark", "when")
@@ -77,10 +78,26 @@ def test_without_a_command_the_help_is_shown(capsys):
     assert code == 0 and "Usage" in out
 
 
-def test_the_version_is_printed(capsys):
+@pytest.mark.parametrize(
+    ("commit", "dirty", "shown"),
+    [("", "", ""), ("abcdef0123", "0", " (commit abcdef0)"), ("ab", "1", " (commit ab, with changes)")],
+)
+def test_version_and_commit_are_printed(commit, dirty, shown, monkeypatch, capsys):
     import phgcn as package
+    from phgcn import provenance
 
-    assert said(capsys, "--version")[:2] == (0, f"phgcn {package.__version__}\n")
+    monkeypatch.setattr(provenance, "_git", lambda *_: None)
+    monkeypatch.setenv("PHGCN_COMMIT", commit)
+    monkeypatch.setenv("PHGCN_DIRTY", dirty)
+    assert said(capsys, "--version")[:2] == (0, f"phgcn {package.__version__}{shown}\n")
+
+
+@pytest.mark.parametrize(("typed", "completed"), [("phgcn tr", "train"), ("phgcn train --prot", "--protocol")])
+def test_the_shell_completes_commands_and_options(typed, completed):
+    asked = {"_PHGCN_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    command = [sys.executable, "-m", "phgcn"]
+    found = subprocess.run(command, env=environment(**asked), capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [completed]
 
 
 @pytest.mark.parametrize(

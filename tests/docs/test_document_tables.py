@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 MEASURED = re.compile(r"±|\d(?:x|\s?(?:ms|s|min|%|[KMG]i?B))(?!\w)|\d\.\d|\b(?:ms|GB|MiB)\b")
 """A number with a unit, a deviation or decimals, or a heading with a unit."""
@@ -20,7 +20,7 @@ NOT_MEASURED = {
     ("docs/layers.md", "argument"): "the constants of a formula",
 }
 """Tables with such numbers that no measurement gave: document and first heading."""
-OF_THE_CODE = {"settings", "rooms", "walk-cpu", "walk-gpu", "works-with"}
+OF_THE_CODE = {"dependencies", "environment", "extras", "settings", "rooms", "walk-cpu", "walk-gpu", "works-with"}
 """Blocks between marks that another test compares with the code."""
 
 

@@ -93,6 +93,7 @@ def test_scripts_are_typed_parse_and_are_all_used():
     for name in SCRIPTS:
         text = (FOLDER / name).read_text()
         assert text.startswith('// @ts-check\n"use strict";') and len(text.splitlines()) <= 400
+        assert max(map(len, text.splitlines())) <= 128, name
         assert "</script" not in text and "\r" not in text
         assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text), name
 

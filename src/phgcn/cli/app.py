@@ -22,7 +22,6 @@ app = typer.Typer(
     name="phgcn",
     help="Global attention for graphs, at linear cost: train, evaluate, predict, tune and plot.",
     epilog="Exit codes: 0 done, 1 failed (disk full, loss no number), 2 wrong input, 130 interrupted.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -32,15 +31,20 @@ app = typer.Typer(
 def _version(wanted: bool) -> None:
     if wanted:
         from .. import __version__
+        from ..provenance import source_commit
 
-        typer.echo(f"phgcn {__version__}")
+        commit, dirty = source_commit()
+        source = f" (commit {commit[:7]}{', with changes' if dirty else ''})" if commit else ""
+        typer.echo(f"phgcn {__version__}{source}")
         raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
 def _phgcn(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print version and commit.")
+    ] = False,
     max_gb: Annotated[
         float | None,
         typer.Option(

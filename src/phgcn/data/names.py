@@ -109,6 +109,7 @@ GRAPHS: dict[str, KnownGraph] = {
         _copurchase("amazon-photo", "Amazon", "Photo", 7650, 119081, 745, 8),
     )
 }
+"""The graphs known by name."""
 
 
 def known_graph(name: str) -> KnownGraph | None:

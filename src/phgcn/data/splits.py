@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Protocol = Literal["paper", "geom", "balanced", "official", "final"]
 PROTOCOLS = ("paper", "geom", "balanced", "official", "final")
+"""The names of the protocols by which :func:`splits` divides nodes."""
 MASKED = ("geom", "official")
 
 

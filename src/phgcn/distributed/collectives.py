@@ -45,7 +45,7 @@ class Ranks:
         self.devices = tuple(part.partition(":")[0] for part in config.split(",") if part != "cuda:gloo")
 
     def gather_equal(self, tensor: Tensor) -> Tensor:
-        """Gathers a small tensor that has the same shape on all ranks: (ranks, *shape)."""
+        """Gathers a small tensor that has the same shape on all ranks: ``(ranks, *shape)``."""
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
         with self._waiting():
             dist.all_gather(parts, tensor.contiguous(), group=self.group)

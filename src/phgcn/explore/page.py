@@ -20,7 +20,7 @@ from .pack import Packed, pack_bytes
 
 SCRIPTS = (
     "unpack.js", "attention.js", "summaries.js", "dots.js", "colours.js", "plot.js", "overlay.js", "panels.js", "tables.js",
-    "side.js", "main.js",
+    "side.js", "pointer.js", "main.js",
 )  # fmt: skip
 """The page's own scripts, in the order that they are run."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_DOTS = 10_000
 """Nodes drawn as dots; more become a density, in which none hides another."""
 
-CELLS = 200
+CELLS = 100
 """Cells of a density along each axis."""
 
 SOURCES = 300
@@ -74,7 +74,7 @@ def draw_positions(axis: Axes, points: Tensor, colours: list[str], title: str) -
     flat, share = plane(points.double().numpy())
     if len(flat) > MAX_DOTS:
         draw_density(axis, flat, colours)
-        title += f", density of {len(flat):,} nodes"
+        title += f"\ndensity of {len(flat):,} nodes"
     else:
         shown = np.random.default_rng(0).permutation(len(flat))  # in random order: no class lies on top
         dots = [colours[node] for node in shown]

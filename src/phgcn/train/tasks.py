@@ -302,6 +302,7 @@ def _no_use(kind: TaskKind, setting: str, value: object, allowed: str) -> ValueE
 
 
 TASKS: dict[str, TaskKind] = {kind.name: kind for kind in (Classification(), Regression(), Multilabel())}
+"""The kinds of task by name."""
 
 
 ERROR_QUANTILES = {"median": 0.5, "nine of ten below": 0.9, "largest": 1.0}

@@ -9,7 +9,7 @@
  */
 
 /**
- * Computes the distances from one point to some others.
+ * Computes the distance between two points.
  * @param {Points} points
  * @param {number} node
  * @param {number} other
@@ -192,7 +192,9 @@ function principalAxes({ values, dim }) {
   }
   for (let a = 0; a < dim; a++) for (let b = 0; b < a; b++) matrix[b][a] = matrix[a][b];
   const vectors = mean.map((_, a) => mean.map((_, b) => Number(a === b)));
-  for (let sweep = 0; sweep < 30; sweep++) for (let a = 0; a < dim; a++) for (let b = 0; b < a; b++) rotate(matrix, vectors, a, b);
+  for (let sweep = 0; sweep < 30; sweep++) {
+    for (let a = 0; a < dim; a++) for (let b = 0; b < a; b++) rotate(matrix, vectors, a, b);
+  }
   const variances = matrix.map((row, a) => Math.max(row[a], 0));
   const total = variances.reduce((sum, variance) => sum + variance, 0);
   const order = variances.map((_, a) => a).sort((one, other) => variances[other] - variances[one]);

@@ -121,7 +121,8 @@ function lookOfGroups(groups, hidden, order) {
 }
 
 /**
- * Finds the weights at both ends of the colours: the largest to another node, and the least, or a ten-thousandth of the largest.
+ * Finds the weights at both ends of the colours: the largest to another node, and the least, or a ten-thousandth of the
+ * largest.
  * @param {Float32Array} weights
  * @param {number} node
  * @returns {[number, number]}

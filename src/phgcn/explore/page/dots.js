@@ -2,8 +2,8 @@
 "use strict";
 
 /**
- * How nodes look: a colour (red, green, blue, opacity) and a diameter in pixels for each, and the order in which they are drawn.
- * Nodes that are not in the order are hidden.
+ * How nodes look: a colour (red, green, blue, opacity) and a diameter in pixels for each, and the order in which they are
+ * drawn. Nodes that are not in the order are hidden.
  * @typedef {{colours: Uint8Array, sizes: Float32Array, shapes: Uint8Array, order: Uint32Array}} Look
  *
  * The rectangle of the axes within the picture, in pixels.
@@ -48,8 +48,8 @@ void main() {
 }`;
 
 /**
- * The dots of all nodes, drawn with WebGL. The libraries of the field compile text to code for this, which the policy of the page
- * forbids; four arrays and one small program do without.
+ * The dots of all nodes, drawn with WebGL. The libraries of the field compile text to code for this, which the policy of the
+ * page forbids; four arrays and one small program do without.
  */
 class Dots {
   /** @param {HTMLCanvasElement} canvas */
@@ -60,9 +60,9 @@ class Dots {
     if (!gl || !gl.getExtension("OES_element_index_uint")) throw new Error("no WebGL");
     this.gl = gl;
     const program = /** @type {WebGLProgram} */ (gl.createProgram());
-    for (const [kind, source] of /** @type {[number, string][]} */ ([[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, FRAGMENT]])) {
+    for (const kind of [gl.VERTEX_SHADER, gl.FRAGMENT_SHADER]) {
       const shader = /** @type {WebGLShader} */ (gl.createShader(kind));
-      gl.shaderSource(shader, source);
+      gl.shaderSource(shader, kind === gl.VERTEX_SHADER ? VERTEX : FRAGMENT);
       gl.compileShader(shader);
       gl.attachShader(program, shader);
     }

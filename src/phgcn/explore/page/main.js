@@ -89,21 +89,32 @@ class Explorer {
 
   /** The rows of a CSV file: the selection, else whom the node in focus attends to. */
   exported() {
-    const focus = this.sides[0].focus;
-    const nodes = this.selection ? Array.from(this.selection.nodes) : focus && focus.weights ? strongest(focus.weights, EXPORTED) : [];
-    const graphColumns = this.sides[0].columns.slice(0, this.header.columns.length);
-    const sideColumns = this.sides.flatMap((side, number) =>
-      side.columns.slice(this.header.columns.length).map((column) => ({ column, name: this.sides.length > 1 ? `${column.name} ${number + 1}` : column.name })));
-    const columns = [...graphColumns.map((column) => ({ column, name: column.name })), ...sideColumns];
-    const weighted = this.sides.filter((side) => side.focus && side.focus.weights);
-    const heading = ["id", ...columns.map(({ name }) => name), ...weighted.map((_, number) => (number ? `weight ${number + 1}` : "weight"))];
+    const { selection, sides, ids } = this;
+    const focus = sides[0].focus;
+    const attended = focus && focus.weights ? strongest(focus.weights, EXPORTED) : [];
+    const nodes = selection ? Array.from(selection.nodes) : attended;
+    const ofGraph = this.header.columns.length;
+    const numbered = (/** @type {string} */ name, /** @type {number} */ side) =>
+      sides.length > 1 ? `${name} ${side + 1}` : name;
+    const columns = sides[0].columns.slice(0, ofGraph).map((column) => ({ column, name: column.name }));
+    sides.forEach((side, number) => {
+      for (const column of side.columns.slice(ofGraph)) columns.push({ column, name: numbered(column.name, number) });
+    });
     const value = (/** @type {Loaded} */ { values, categories }, /** @type {number} */ node) =>
       categories ? categories[values[node]] || "" : Number.isNaN(values[node]) ? "" : values[node];
-    return [heading, ...nodes.map((node) => [this.ids[node], ...columns.map(({ column }) => value(column, node)),
-      ...weighted.map((side) => /** @type {Float32Array} */ (/** @type {Focus} */ (side.focus).weights)[node])])];
+    const weights = sides.map((side) => (side.focus ? side.focus.weights : null));
+    const weighted = weights.flatMap((array, side) => (array ? [{ array, name: numbered("weight", side) }] : []));
+    const heading = ["id", ...columns.map(({ name }) => name), ...weighted.map(({ name }) => name)];
+    const rows = nodes.map((node) => [
+      ids[node], ...columns.map(({ column }) => value(column, node)), ...weighted.map(({ array }) => array[node])]);
+    return [heading, ...rows];
   }
 
-  /** Finds nodes by id: the same first, then those that begin so, then those that hold it. @param {string} text @param {number} most */
+  /**
+   * Finds nodes by id: the same first, then those that begin so, then those that hold it.
+   * @param {string} text
+   * @param {number} most
+   */
   find(text, most) {
     const wanted = text.trim().toLowerCase();
     if (!wanted) return [];
@@ -139,8 +150,9 @@ function connectHeader(explorer) {
   };
   search.addEventListener("input", () => {
     const found = explorer.find(search.value, 12);
-    matches.replaceChildren(...found.map((node) => make("button", {
-      type: "button", className: "name", textContent: printable(explorer.ids[node], 80), onclick: () => go(node), role: "option" })));
+    const option = { type: "button", className: "name", role: "option" };
+    matches.replaceChildren(...found.map((node) =>
+      make("button", { ...option, textContent: printable(explorer.ids[node], 80), onclick: () => go(node) })));
     matches.hidden = !found.length;
   });
   search.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {

@@ -28,6 +28,11 @@ function makeTable(headings, rows) {
   return make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
 }
 
+/** Makes a line of small print. @param {string} text */
+function makeNote(text) {
+  return make("p", { className: "note", textContent: text });
+}
+
 /**
  * Makes the name of a node, which goes to the node when it is pressed.
  * @param {Explorer} explorer
@@ -35,8 +40,8 @@ function makeTable(headings, rows) {
  */
 function nodeButton(explorer, node) {
   const id = explorer.ids[node];
-  const pressed = () => explorer.focusOn(node);
-  return make("button", { type: "button", className: "name", textContent: printable(id), title: printable(id, 500), onclick: pressed });
+  const texts = { textContent: printable(id), title: printable(id, 500) };
+  return make("button", { type: "button", className: "name", ...texts, onclick: () => explorer.focusOn(node) });
 }
 
 /**
@@ -65,7 +70,7 @@ function showNode(side) {
   const { explorer, focus } = side;
   const [node, everywhere, neighbours] = [side.panel("node"), side.panel("global"), side.panel("neighbours")];
   if (!focus) {
-    node.replaceChildren(make("p", { className: "note", textContent: "Click a node, or find one by its id." }));
+    node.replaceChildren(makeNote("Click a node, or find one by its id."));
     everywhere.replaceChildren();
     neighbours.replaceChildren();
     return;
@@ -90,7 +95,9 @@ function reachRows(side, focus) {
     ["attention to itself", weightText(reach.itself)],
   ];
   if (Number.isFinite(reach.own)) rows.push(["to its own class", percent(reach.own)]);
-  reach.within.forEach((share, hop) => rows.push([hop ? `within ${hop + 1} edges` : "to itself and neighbours", percent(share)]));
+  reach.within.forEach((share, hop) => {
+    rows.push([hop ? `within ${hop + 1} edges` : "to itself and neighbours", percent(share)]);
+  });
   return rows;
 }
 
@@ -100,13 +107,13 @@ function reachRows(side, focus) {
  */
 function globalList(side, focus) {
   const { weights } = focus;
-  if (!weights) return [make("p", { className: "note", textContent: "This layer has no attention to all nodes." })];
+  if (!weights) return [makeNote("This layer has no attention to all nodes.")];
   const { explorer } = side;
   const rows = focus.targets.slice(0, LISTED).map((target) => [
     nodeButton(explorer, target), classCell(explorer, target), weightCell(weights[target]), hopsText(focus.hops[target])]);
   const rest = 1 - focus.targets.slice(0, LISTED).reduce((sum, target) => sum + weights[target], 0);
-  const below = focus.targets.length > LISTED ? [make("p", { className: "note", textContent: `all others: ${percent(Math.max(rest, 0))}` })] : [];
-  return [makeTable(["node", "class", "weight", "edges away"], rows), ...below];
+  const others = focus.targets.length > LISTED ? `all others: ${percent(Math.max(rest, 0))}` : "";
+  return [makeTable(["node", "class", "weight", "edges away"], rows), makeNote(others)];
 }
 
 /**
@@ -131,7 +138,7 @@ function neighbourList(side, focus) {
   if (local) order.sort((one, other) => (local.get(other) || 0) - (local.get(one) || 0));
   else if (focus.weights) order.sort((one, other) => focus.weights[other] - focus.weights[one]);
   const listed = local && local.has(focus.node) && !order.includes(focus.node) ? [focus.node, ...order] : order;
-  if (!listed.length) return [make("p", { className: "note", textContent: "The node has no neighbours." })];
+  if (!listed.length) return [makeNote("The node has no neighbours.")];
   const rows = listed.slice(0, LISTED).map((target) => [
     nodeButton(explorer, target), classCell(explorer, target),
     local ? weightCell(local.get(target) || 0) : "–",
@@ -139,7 +146,7 @@ function neighbourList(side, focus) {
   const notes = [];
   if (!local) notes.push("This layer has no attention to neighbours.");
   if (listed.length > LISTED) notes.push(`${listed.length - LISTED} more.`);
-  return [makeTable(["node", "class", "local", "global"], rows), make("p", { className: "note", textContent: notes.join(" ") })];
+  return [makeTable(["node", "class", "local", "global"], rows), makeNote(notes.join(" "))];
 }
 
 /**
@@ -150,8 +157,7 @@ function showSelection(side) {
   const { selection } = side.explorer;
   const body = side.panel("selection");
   if (!selection) {
-    const text = "Press a cell below, or draw around nodes with the tools of the picture.";
-    body.replaceChildren(make("p", { className: "note", textContent: text }));
+    body.replaceChildren(makeNote("Press a cell below, or draw around nodes with the tools of the picture."));
     return;
   }
   const rows = Array.from(selection.nodes.slice(0, LISTED), (node) => [

@@ -98,7 +98,8 @@ class Plot {
   frame() {
     if (!this.framed) {
       const { width, height } = this.element.getBoundingClientRect();
-      return { left: MARGIN.l, top: MARGIN.t, width: Math.max(1, width - MARGIN.l - MARGIN.r), height: Math.max(1, height - MARGIN.t - MARGIN.b) };
+      const [across, up] = [width - MARGIN.l - MARGIN.r, height - MARGIN.t - MARGIN.b];
+      return { left: MARGIN.l, top: MARGIN.t, width: Math.max(1, across), height: Math.max(1, up) };
     }
     const { xaxis, yaxis } = this.full();
     return { left: xaxis._offset, top: yaxis._offset, width: xaxis._length, height: yaxis._length };

@@ -1,6 +1,9 @@
 // @ts-check
 "use strict";
 
+/** The columns that are named first among the colours. */
+const FIRST_COLUMNS = ["class", "label", "prediction", "correctness", "confidence", "error", "split", "degree"];
+
 /** One model on the graph: its picture, its controls and its panels. */
 class SideView {
   /**
@@ -12,7 +15,8 @@ class SideView {
     const template = /** @type {HTMLTemplateElement} */ (document.getElementById("side"));
     this.explorer = explorer;
     this.header = header;
-    this.root = /** @type {HTMLElement} */ (/** @type {DocumentFragment} */ (template.content.cloneNode(true)).firstElementChild);
+    const copy = /** @type {DocumentFragment} */ (template.content.cloneNode(true));
+    this.root = /** @type {HTMLElement} */ (copy.firstElementChild);
     place.append(this.root);
     this.find("h2").textContent = printable(header.title, 120);
     this.stage = this.find(".stage");
@@ -41,7 +45,9 @@ class SideView {
   async start() {
     const { header, explorer } = this;
     const all = [...explorer.header.columns, ...header.columns];
-    this.columns = await Promise.all(all.map(async (column) => ({ ...column, values: await readArray(explorer.header, column.array) })));
+    const load = async (/** @type {Column} */ column) =>
+      ({ ...column, values: await readArray(explorer.header, column.array) });
+    this.columns = await Promise.all(all.map(load));
     setOptions(this.find(".view"), header.views.map((view) => view.name));
     const split = this.column("split");
     const sets = split && split.categories ? split.categories : [];
@@ -97,7 +103,7 @@ class SideView {
   /** What nodes can be coloured by: what the model says first, the columns of the nodes' table last. */
   colourNames() {
     const names = this.columns.map((column) => column.name);
-    const first = ["class", "label", "prediction", "correctness", "confidence", "error", "split", "degree"].filter((name) => names.includes(name));
+    const first = FIRST_COLUMNS.filter((name) => names.includes(name));
     const computed = this.view().decayGlobal ? [ENTROPY] : [];
     return [...first, ...computed, ...names.filter((name) => !first.includes(name))];
   }
@@ -136,8 +142,9 @@ class SideView {
     const { edges } = this.view();
     if (!edges) return null;
     const names = [edges.starts, edges.sources, edges.weights[this.head()]];
+    /** @type {any[]} */
     const [starts, sources, weights] = await Promise.all(names.map((name) => readArray(this.explorer.header, name)));
-    return { starts: /** @type {Int32Array} */ (starts), sources: /** @type {Int32Array} */ (sources), weights: /** @type {Float32Array} */ (weights) };
+    return { starts, sources, weights };
   }
 
   /** The attention of a node to its neighbours; null where the layer has none. @param {number} node */
@@ -162,7 +169,8 @@ class SideView {
         return spreadOut(this.points.values.length);
       }
       const axis = index < dim ? axes.mean.map((_, a) => Number(a === index)) : axes.axes[index - dim];
-      titles.push(index < dim ? `dimension ${index + 1}` : `principal axis ${index - dim + 1} (${percent(axes.shares[index - dim])} of the variance)`);
+      const name = axisNames(dim)[index];
+      titles.push(index < dim ? name : `${name} (${percent(axes.shares[index - dim])} of the variance)`);
       return project(this.points, axis, index < dim ? axes.mean.map(() => 0) : axes.mean);
     });
     await this.plot.setPlaces(x, y, titles, dim > 1);
@@ -200,7 +208,8 @@ class SideView {
   redraw() {
     const { plot, focus, explorer } = this;
     const byWeight = focus && focus.weights;
-    plot.dots.setLook(byWeight ? lookOfWeights(focus.weights, focus.node, plot.hidden) : lookOfGroups(this.groups, plot.hidden, explorer.order));
+    plot.dots.setLook(byWeight
+      ? lookOfWeights(focus.weights, focus.node, plot.hidden) : lookOfGroups(this.groups, plot.hidden, explorer.order));
     this.repaint();
   }
 
@@ -236,7 +245,8 @@ class SideView {
     scale.hidden = !this.focus || !this.focus.weights;
     if (!this.focus || !this.focus.weights) return;
     const [low, high] = weightRange(this.focus.weights, this.focus.node);
-    scale.textContent = `Colour and size: attention to the node, from dark (${weightText(low)} or less) to yellow (${weightText(high)}).`;
+    const ends = `from dark (${weightText(low)} or less) to yellow (${weightText(high)})`;
+    scale.textContent = `Colour and size: attention to the node, ${ends}.`;
   }
 
   /** Computes the attention of a node. @param {number} node @returns {Focus} */
@@ -307,64 +317,17 @@ class SideView {
     };
     return {
       ArrowLeft: () => plot.move(-0.1, 0), ArrowRight: () => plot.move(0.1, 0), ArrowUp: () => plot.move(0, 0.1),
-      ArrowDown: () => plot.move(0, -0.1), "+": () => plot.move(0, 0, 0.8), "-": () => plot.move(0, 0, 1.25), 0: () => plot.reset(),
-      Enter: middle,
+      ArrowDown: () => plot.move(0, -0.1), "+": () => plot.move(0, 0, 0.8), "-": () => plot.move(0, 0, 1.25),
+      0: () => plot.reset(), Enter: middle,
     };
   }
 
   async savePicture() {
     const focus = this.focus ? `, attention of ${this.explorer.ids[this.focus.node]}` : "";
-    const caption = `${this.explorer.header.title}: ${this.header.title}, ${this.view().name}, head ${this.head()}, by ${this.colourName()}${focus}`;
+    const shown = `${this.view().name}, head ${this.head()}, by ${this.colourName()}${focus}`;
+    const caption = `${this.explorer.header.title}: ${this.header.title}, ${shown}`;
     download(await this.overlay.picture(caption, this.groups.filter((group) => !this.off.has(group.label))), "picture.png");
   }
-}
-
-/** Connects the pointer with a picture. @param {SideView} side */
-function connectPointer(side) {
-  const { plot, explorer } = side;
-  const { element } = plot;
-  const tip = side.find(".tip");
-  const place = (/** @type {MouseEvent} */ event) => {
-    const box = element.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
-  };
-  /** @type {number[] | null} */
-  let pressed = null;
-  // While the event goes down: the library stops some on their way up.
-  element.addEventListener("pointerdown", (event) => (pressed = place(event)), true);
-  window.addEventListener("pointerup", (event) => {
-    const [x, y] = place(event);
-    const still = pressed && Math.hypot(x - pressed[0], y - pressed[1]) <= STILL;
-    const inPicture = event.target instanceof Element && !event.target.closest(".modebar-container");
-    pressed = null;
-    if (!still || !inPicture) return;
-    const node = plot.nearest(x, y);
-    if (node !== null) explorer.focusOn(node, event.timeStamp);
-  }, true);
-  element.addEventListener("pointermove", (event) => {
-    const [x, y] = place(event);
-    const node = event.buttons ? null : plot.nearest(x, y);
-    tip.hidden = node === null;
-    if (node === null) return;
-    const kind = explorer.classes && explorer.classes[node] >= 0 ? `, ${printable(explorer.classNames[explorer.classes[node]], 30)}` : "";
-    tip.textContent = printable(explorer.ids[node], 80) + kind;
-    tip.style.left = `${Math.min(x + 12, element.clientWidth - 120)}px`;
-    tip.style.top = `${y + 12}px`;
-  });
-  element.addEventListener("pointerleave", () => (tip.hidden = true));
-}
-
-/** Connects what the library's axes and tools do with a picture. @param {SideView} side */
-function connectLibrary(side) {
-  const { plot, explorer } = side;
-  const library = /** @type {any} */ (plot.element);
-  library.on("plotly_relayouting", () => side.repaint(MOVING));
-  for (const name of ["plotly_relayout", "plotly_afterplot"]) library.on(name, () => side.repaint());
-  library.on("plotly_selected", (/** @type {any} */ event) => {
-    if (!event || !(event.range || event.lassoPoints)) return;
-    explorer.select(plot.inside(event), "drawn around");
-    plot.drawAxes(); // takes the library's own mark of the selection away
-  });
 }
 
 /** @param {HTMLSelectElement} select @param {string[]} names @param {number} chosen */
@@ -373,7 +336,7 @@ function setOptions(select, names, chosen = 0) {
   select.selectedIndex = chosen;
 }
 
-/** The axes that points can be drawn along: their dimensions, then, of more than two, their principal axes. @param {number} dim */
+/** The axes to draw points along: their dimensions, then, of more than two, their principal axes. @param {number} dim */
 function axisNames(dim) {
   if (dim === 1) return ["dimension 1", "at random"];
   const names = Array.from({ length: dim }, (_, axis) => `dimension ${axis + 1}`);

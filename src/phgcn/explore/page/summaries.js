@@ -48,7 +48,9 @@ function reachOf(weights, reached, hops, classes, classCount, node) {
     for (let hop = Math.max(hops[other], 1); hop <= FARTHEST; hop++) within[hop - 1] += weights[other];
   }
   const byClass = new Float64Array(classCount);
-  if (classes) for (let other = 0; other < weights.length; other++) if (classes[other] >= 0) byClass[classes[other]] += weights[other];
+  for (let other = 0; classes && other < weights.length; other++) {
+    if (classes[other] >= 0) byClass[classes[other]] += weights[other];
+  }
   const own = classes && classes[node] >= 0 ? byClass[classes[node]] : NaN;
   return { own, itself: weights[node], within, classes: byClass, nodes: 1 };
 }

@@ -11,18 +11,18 @@ function showReach(side, summary) {
   const section = /** @type {HTMLElement} */ (side.root.querySelector(".reach"));
   section.hidden = !explorer.classes || side.decay() === null;
   if (!summary) {
-    side.panel("reach").replaceChildren(make("p", { className: "note", textContent: "Computing…" }));
+    side.panel("reach").replaceChildren(makeNote("Computing…"));
     return;
   }
   const names = explorer.classNames.map((name) => printable(name, 16));
-  const within = summary.rows.length ? summary.rows[0].within.map((_, hop) => (hop ? `≤ ${hop + 1} edges` : "neighbours")) : [];
+  const within = Array.from({ length: FARTHEST }, (_, hop) => (hop ? `≤ ${hop + 1} edges` : "neighbours"));
+  const headings = ["class", "itself", ...within, "own class", ...names.map((name) => `→ ${name}`)];
   const rows = summary.rows.map((row, kind) => [
-    names[kind], shareCell(row.itself), ...row.within.map(shareCell), shareCell(row.own), ...Array.from(row.classes, shareCell)]);
+    names[kind], ...[row.itself, ...row.within, row.own, ...row.classes].map(shareCell)]);
   const all = summary.sampled === explorer.header.nodes;
   const counted = all ? "of all nodes" : `of ${summary.sampled.toLocaleString("en")} nodes drawn at random`;
   const text = `Mean share of attention ${counted}; neighbours and edges count the node itself. Right: the class attended to.`;
-  side.panel("reach").replaceChildren(makeTable(["class", "itself", ...within, "own class", ...names.map((name) => `→ ${name}`)], rows),
-    make("p", { className: "note", textContent: text }));
+  side.panel("reach").replaceChildren(makeTable(headings, rows), makeNote(text));
 }
 
 /** @param {number} share */
@@ -71,7 +71,8 @@ function confusionCell(side, nodes, kind, said, total) {
   const { explorer } = side;
   const label = `${explorer.classNames[kind]} predicted as ${explorer.classNames[said]}`;
   const pressed = () => explorer.select(Int32Array.from(nodes), label);
-  const cell = make("button", { type: "button", className: kind === said ? "share" : "share wrong", textContent: String(nodes.length), onclick: pressed });
+  const className = kind === said ? "share" : "share wrong";
+  const cell = make("button", { type: "button", className, textContent: String(nodes.length), onclick: pressed });
   cell.setAttribute("aria-label", `${nodes.length} nodes: ${printable(label, 80)}`);
   cell.style.setProperty("--share", String(total ? nodes.length / total : 0));
   return cell;
@@ -96,7 +97,8 @@ async function showCurves(side) {
       x: epochs, y: curves[name], name: name.replaceAll("_", " ").replace(/[<>&]/g, "?"), mode: "lines",
       line: { color: PALETTE[number], width: 1.5 }, hoverinfo: "skip",
     }));
-    const mark = { type: "line", x0: bestEpoch, x1: bestEpoch, y0: 0, y1: 1, yref: "paper", line: { color: "#888", dash: "dot", width: 1 } };
+    const line = { color: "#888", dash: "dot", width: 1 };
+    const mark = { type: "line", x0: bestEpoch, x1: bestEpoch, y0: 0, y1: 1, yref: "paper", line };
     const axis = { zeroline: false, gridcolor: "#8884", fixedrange: true };
     const layout = {
       height: 170, margin: { l: 44, r: 8, t: 8, b: 30 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",

@@ -35,7 +35,8 @@ def choose_steps(plan: Plan, clouds: Clouds, scheme: MultiScale) -> list[int]:
 
 def planned_steps(plan: list[Tensor], clouds: Clouds, scheme: MultiScale) -> list[int]:
     """Reads the step of each cloud from a plan; all 0 where it is not of narrow clouds."""
-    if int(plan[0][count_grids(len(scheme.hops)) + NARROW]) != TAKEN:
+    host_facts = plan[0].numpy()  # on the CPU: no read of the device
+    if host_facts[count_grids(len(scheme.hops)) + NARROW] != TAKEN:
         return [0] * clouds.count
     return [max(0, int(step)) for step in _of_clouds(plan[4], clouds).tolist()]
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 METHODS = ("isomap", "poincare", "struc2vec")
+"""The embeddings of the graph that Geom-GCN uses."""
 SOURCES = ("computed", "published")
+"""Where a neighbourhood comes from: computed here, or the one that Geom-GCN's authors published."""
 QUADRANTS = 4
 
 
