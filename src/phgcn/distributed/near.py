@@ -115,9 +115,8 @@ def _sweep(
                 part[max(begin - rows.start, 0) : max(end - rows.start, 0)]
                 for part, rows, begin, end in zip(arrived, given, first[:, number], first[:, number + 1], strict=True)
             ]
-            sources = np.concatenate(here)
-            if len(sources) > 0:
-                yield cloud, [np.ascontiguousarray(sources[:, a:b]) for a, b in pairwise(widths)]
+            if sum(len(part) for part in here) > 0:
+                yield cloud, [np.concatenate([part[:, a:b] for part in here]) for a, b in pairwise(widths)]
 
 
 def _rows_of(table: list[Array], wanted: range, begin: int) -> Array:
