@@ -21,7 +21,7 @@ from phgcn.train.prediction import evaluate
 from phgcn.train.settings import as_toml
 
 # With a batch norm, a bias before it has a gradient of 0 but for rounding, which Adam makes steps of: no two orders of a sum
-# train alike.  tests/distributed/test_models.py has batch norms, in float64.
+# train alike.  tests/distributed/test_rank_models.py has batch norms, in float64.
 SMALL = {"hidden_channels": 16, "heads": 2, "dropout": 0.0, "learning_rate": 0.01}
 TEXAS = make_plan("texas", "global-gnn", 8, **SMALL, norm="layer", global_layers=1, local="sage", residual=True)
 CORA = make_plan("cora", "phgcn", 2, **SMALL | {"hidden_channels": 4}, decay_global=1.0)

@@ -135,10 +135,12 @@ def is_done(job: Job, out: Path, kept: Mapping[str, dict[str, Any]]) -> bool:
 
 
 def _check_same(folder: Path, recorded: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Refuses a run whose JSON says something else than is asked for."""
     for key, value in asked.items():
-        if recorded.get(key) != value:
+        as_json = list(value) if isinstance(value, tuple) else value
+        if recorded.get(key) != as_json:
             raise ValueError(
-                f"{folder}: was made with {key} {recorded.get(key)!r}, not {value!r}; allowed: the same, or another --out"
+                f"{folder}: was made with {key} {recorded.get(key)!r}, not {as_json!r}; allowed: the same, or another --out"
             )
 
 

@@ -89,7 +89,7 @@ def test_a_deadline_cuts_a_trial_which_is_tried_again_later(tmp_path):
 
 def test_settings_that_diverge_are_a_failed_trial(tmp_path, monkeypatch):
     data = graph_with_splits()
-    data.x = torch.full_like(data.x, torch.nan)
+    data.x = torch.full_like(data.x, torch.inf)
     use_as_texas(monkeypatch, data)
     trials = run(study(1), tmp_path)["trials"]
     assert [trial["state"] for trial in trials] == ["failed"] and "no finite loss" in trials[0]["problem"]
