@@ -166,7 +166,9 @@ def _features(arrays: dict[str, Any], width: int) -> Tensor:
     if "x" in tensors:
         return tensors["x"]
     start = tensors["x_start"]
-    return torch.sparse_csr_tensor(start, tensors["x_column"], tensors["x_value"], (len(start) - 1, width))
+    return torch.sparse_csr_tensor(
+        start, tensors["x_column"], tensors["x_value"], (len(start) - 1, width), check_invariants=False
+    )
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
@@ -176,7 +178,9 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     start, counts = x.crow_indices()[rows], x.crow_indices().diff()[rows]
     crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     entries = torch.repeat_interleave(start - crow[:-1], counts) + torch.arange(int(crow[-1]), device=x.device)
-    return torch.sparse_csr_tensor(crow, x.col_indices()[entries], x.values()[entries], (len(rows), x.size(1)))
+    return torch.sparse_csr_tensor(
+        crow, x.col_indices()[entries], x.values()[entries], (len(rows), x.size(1)), check_invariants=False
+    )
 
 
 def _join_features(parts: list[Tensor], nodes: Tensor) -> Tensor:
@@ -188,7 +192,10 @@ def _join_features(parts: list[Tensor], nodes: Tensor) -> Tensor:
     for part in parts:
         starts.append(part.crow_indices()[1:] + starts[-1][-1])
     columns, values = torch.cat([p.col_indices() for p in parts]), torch.cat([p.values() for p in parts])
-    return take_rows(torch.sparse_csr_tensor(torch.cat(starts), columns, values, (len(nodes), parts[0].size(1))), order)
+    return take_rows(
+        torch.sparse_csr_tensor(torch.cat(starts), columns, values, (len(nodes), parts[0].size(1)), check_invariants=False),
+        order,
+    )
 
 
 # Checked files

@@ -373,11 +373,13 @@ def drop_features(x: Tensor, dropout: float, training: bool) -> Tensor:
     if not training or dropout == 0:
         return x
     if x.layout == torch.sparse_csr:
-        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), F.dropout(x.values(), dropout), x.shape)
+        return torch.sparse_csr_tensor(
+            x.crow_indices(), x.col_indices(), F.dropout(x.values(), dropout), x.shape, check_invariants=False
+        )
     if x.layout == torch.sparse_coo:
         x = x.coalesce()
         values = F.dropout(x.values(), dropout)
-        return torch.sparse_coo_tensor(x.indices(), values, x.shape, is_coalesced=True)
+        return torch.sparse_coo_tensor(x.indices(), values, x.shape, is_coalesced=True, check_invariants=False)
     return F.dropout(x, dropout)
 
 

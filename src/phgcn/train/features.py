@@ -41,7 +41,7 @@ class FeatureTransform:
             return x
         if x.layout != torch.strided:
             values = x.values() * self.factor[x.col_indices()]
-            return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
+            return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
         missing = x.isnan()
         filled = (torch.where(missing, self.fill, x) - self.centre) * self.factor
         return torch.cat([filled, missing[:, self.marked].to(x.dtype)], dim=1)

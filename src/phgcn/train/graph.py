@@ -173,7 +173,7 @@ def scale_features(x: Tensor, normalise: bool) -> Tensor:
     rows = torch.repeat_interleave(torch.arange(len(counts)), counts)
     sums = torch.zeros(len(counts), dtype=x.dtype).index_add_(0, rows, x.values().abs())
     values = x.values() / sums.clamp(min=torch.finfo(x.dtype).tiny)[rows]
-    return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
+    return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
 
 
 def features_on_device(x: Tensor, normalise: bool, device: str | torch.device) -> Tensor:

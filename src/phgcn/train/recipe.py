@@ -116,7 +116,7 @@ def drop_nodes(x: Tensor, share: float) -> Tensor:
     if x.layout == torch.strided:
         return x * scale[:, None]
     values = x.values() * scale.repeat_interleave(x.crow_indices().diff())
-    return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
+    return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
 
 
 def fixed_shapes(settings: Settings) -> bool:
