@@ -4,6 +4,7 @@ r"""Attacks the filter with clouds of many kinds: error, gradient and time again
     python benchmarks/hostile.py --only growth       # one part; the others in the file stay as they are
     python benchmarks/hostile.py --quick             # few clouds, to see that it works
     python benchmarks/hostile.py --device cuda       # also how far the GPU is from the CPU
+    python benchmarks/hostile.py --dims 2 4 --jobs 2 # errors in these dimensions, each in a process of its own
     python benchmarks/hostile.py --out before.json   # e.g. of an earlier state, with its own src in PYTHONPATH
 
 Parts: ``errors``, for each dimension the error against the deviation from the mean over all clouds, and the cosine of the
@@ -17,9 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import time
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise, repeat
 from pathlib import Path
 
 import common
@@ -219,15 +222,25 @@ def far_queries(dim: int, count: int, device: str) -> dict:
     return found
 
 
+def errors(dim: int, quick: bool, device: str) -> list[dict]:
+    """Errors of all methods on all clouds of one dimension."""
+    begin = time.perf_counter()
+    rows = [row for name in list(CLOUDS)[:: 12 if quick else 1] for row in measure(name, dim, device)]
+    summaries = (f"{method} {hostile_summary(rows, method, dim)}" for method in METHODS)
+    print(f"D={dim}, {time.perf_counter() - begin:.0f} s:", *summaries, flush=True)
+    return rows
+
+
+def all_errors(dims: Sequence[int], quick: bool, device: str, jobs: int) -> list[dict]:
+    """Errors in several dimensions, ``jobs`` at a time, each in a process of its own."""
+    if jobs == 1:
+        return [row for dim in dims for row in errors(dim, quick, device)]
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        return [row for rows in pool.map(errors, dims, repeat(quick), repeat(device)) for row in rows]
+
+
 def run_part(part: str, quick: bool, device: str) -> list[dict]:
-    """Measures one part."""
-    if part == "errors":
-        names = list(CLOUDS)[:: 12 if quick else 1]
-        rows: list[dict] = []
-        for dim in (2, 4) if quick else DIMS:
-            rows += [row for name in names for row in measure(name, dim, device)]
-            print(f"D={dim}:", *(f"{method} {hostile_summary(rows, method, dim)}" for method in METHODS), flush=True)
-        return rows
+    """Measures one part, of those that are not errors."""
     if part == "tails":
         count = 2000 if quick else 200_000
         return [row for dim, distance in TAILS[: 1 if quick else None] for row in tail(dim, distance, count, device)]
@@ -242,15 +255,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two dimensions, one cloud in twelve, small sizes")
     parser.add_argument("--device", default="cpu", help="where the filter runs")
     parser.add_argument("--only", choices=PARTS, nargs="*", help="these parts only")
+    parser.add_argument("--dims", type=int, nargs="*", choices=DIMS, help="errors in these dimensions only")
+    parser.add_argument("--jobs", type=int, default=1, help="dimensions whose errors are measured at the same time")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     options = parser.parse_args()
     out = options.out or common.RESULTS / ("hostile.json" if options.device == "cpu" else "hostile_gpu.json")
     content = json.loads(out.read_text()) if options.only and out.exists() else {}
     content |= {"device": options.device, "quick": options.quick, "count": COUNT}
+    dims = options.dims or ((2, 4) if options.quick else DIMS)
     for part in options.only or PARTS:
-        content[part] = {"provenance": common.provenance(), "rows": run_part(part, options.quick, options.device)}
-        if part != "errors":
-            print(*content[part]["rows"], sep="\n", flush=True)
+        about = common.provenance()
+        if part == "errors":
+            rows = all_errors(dims, options.quick, options.device, options.jobs)
+        else:
+            rows = run_part(part, options.quick, options.device)
+            print(*rows, sep="\n", flush=True)
+        content[part] = {"provenance": about, "rows": rows}
         common.write_json(out, content)
 
 
