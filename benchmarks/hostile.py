@@ -231,12 +231,13 @@ def errors(dim: int, quick: bool, device: str) -> list[dict]:
     return rows
 
 
-def all_errors(dims: Sequence[int], quick: bool, device: str, jobs: int) -> list[dict]:
-    """Errors in several dimensions, ``jobs`` at a time, each in a process of its own."""
+def all_errors(dims: Sequence[int], quick: bool, device: str, jobs: int) -> Iterator[list[dict]]:
+    """Errors in several dimensions, one after the other, ``jobs`` at a time, each in a process of its own."""
     if jobs == 1:
-        return [row for dim in dims for row in errors(dim, quick, device)]
+        yield from (errors(dim, quick, device) for dim in dims)
+        return
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        return [row for rows in pool.map(errors, dims, repeat(quick), repeat(device)) for row in rows]
+        yield from pool.map(errors, dims, repeat(quick), repeat(device))
 
 
 def run_part(part: str, quick: bool, device: str) -> list[dict]:
@@ -264,13 +265,14 @@ def main() -> None:
     content |= {"device": options.device, "quick": options.quick, "count": COUNT}
     dims = options.dims or ((2, 4) if options.quick else DIMS)
     for part in options.only or PARTS:
-        about = common.provenance()
+        content[part] = {"provenance": common.provenance(), "rows": []}
         if part == "errors":
-            rows = all_errors(dims, options.quick, options.device, options.jobs)
+            for rows in all_errors(dims, options.quick, options.device, options.jobs):
+                content[part]["rows"] += rows
+                common.write_json(out, content)
         else:
-            rows = run_part(part, options.quick, options.device)
-            print(*rows, sep="\n", flush=True)
-        content[part] = {"provenance": about, "rows": rows}
+            content[part]["rows"] = run_part(part, options.quick, options.device)
+            print(*content[part]["rows"], sep="\n", flush=True)
         common.write_json(out, content)
 
 

@@ -7,8 +7,8 @@ import torch
 
 from phgcn.lattice import MultiScale, Separable
 from phgcn.lattice.coefficients import FADE_START, multiscale_weights
-from phgcn.lattice.fit import orbit_products
 from phgcn.lattice.geometry import kuhn_matrix, origin
+from phgcn.lattice.pairs import orbit_products
 from phgcn.lattice.scheme import named_scheme
 
 BACKENDS = ("reference", "numba")

@@ -5,13 +5,14 @@ from clouds import normal
 
 from phgcn.lattice import MultiScale, Separable
 from phgcn.lattice.coefficients import multiscale_weights, separable_weights
-from phgcn.lattice.fit import fit_multiscale, near_radius, orbit_products, sample_pairs
+from phgcn.lattice.fit import fit_multiscale, near_radius
 from phgcn.lattice.geometry import kuhn_matrix
+from phgcn.lattice.pairs import Levels, orbit_products, sample_pairs
 
 
 @pytest.fixture(scope="module")
 def fit():
-    return fit_multiscale(2, 0.5, (4, 4, 4, 4), count=400, seed=1)
+    return fit_multiscale(2, Levels(0.5, (4, 4, 4, 4)), count=400, seed=1)
 
 
 def test_weights_are_not_negative(fit):
@@ -30,7 +31,7 @@ def test_fitted_weights_give_the_kernel(fit):
 
 
 def test_a_fit_repeats_itself(fit):
-    assert fit_multiscale(2, 0.5, (4, 4, 4, 4), count=400, seed=1) == fit
+    assert fit_multiscale(2, Levels(0.5, (4, 4, 4, 4)), count=400, seed=1) == fit
 
 
 def test_the_near_field_reaches_as_far_as_the_level_it_replaces():

@@ -11,6 +11,7 @@ from phgcn import global_attention
 from phgcn.lattice.coefficients import narrow_weights
 from phgcn.lattice.fit import fit_narrow
 from phgcn.lattice.narrow import MAX_OCTAVES, STEPS, narrow_scheme, narrow_step, used_levels, widest_narrow
+from phgcn.lattice.pairs import Levels
 from phgcn.lattice.scheme import named_scheme
 
 
@@ -109,7 +110,7 @@ def test_schemes_of_steps():
 
 
 def test_the_fit_of_narrow_clouds_is_that_of_the_file():
-    fit = fit_narrow(8, 1.0, (1, 1, 1))
+    fit = fit_narrow(8, Levels(1.0, (1, 1, 1)))
     on_file = narrow_weights(named_scheme("lattice", 8), 8)
     assert [octave["constant"] for octave in fit["octaves"]] == pytest.approx([w.constant for w in on_file], abs=1e-6)
     for octave, weights in zip(fit["octaves"], on_file, strict=True):

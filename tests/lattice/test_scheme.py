@@ -71,7 +71,8 @@ def test_own_weights_must_fit_the_dimension():
 @pytest.mark.parametrize("method", ["lattice", "lattice-fine"])
 def test_named_lattices_are_fitted(method, dim):
     scheme = named_scheme(method, dim)
-    (fit,) = [f for f in FITS["multiscale"] if (f["dim"], f["spacing"], tuple(f["hops"])) == (dim, scheme.spacing, scheme.hops)]
+    wanted = dim, scheme.spacing, list(scheme.hops), scheme.lattices
+    (fit,) = [f for f in FITS["multiscale"] if (f["dim"], f["spacing"], f["hops"], f["lattices"]) == wanted]
     for weights, hops in zip(fit["weights"], scheme.hops, strict=True):
         assert len(weights) == len(orbits(dim, hops))
         assert min(weights) >= 0

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,18 @@ class NearFieldFit(TypedDict):
     amplitude: list[list[float]]
 
 
-class MultiScaleFit(TypedDict):
-    """A multi-scale scheme in ``coefficients.json``: stencil weights per level and orbit."""
+class FittedFor(TypedDict):
+    """What a fit of ``coefficients.json`` is for: see :class:`phgcn.lattice.scheme.MultiScale`."""
 
     dim: int
     spacing: float
     hops: list[int]
+    lattices: int
+
+
+class MultiScaleFit(FittedFor):
+    """A multi-scale scheme in ``coefficients.json``: stencil weights per level and orbit."""
+
     weights: list[list[float]]
     near: NearFieldFit
 
@@ -47,12 +53,9 @@ class OctaveFit(TypedDict):
     weights: list[list[float]]
 
 
-class NarrowFit(TypedDict):
+class NarrowFit(FittedFor):
     """The narrow clouds of a multi-scale scheme in ``coefficients.json``, octave by octave."""
 
-    dim: int
-    spacing: float
-    hops: list[int]
     octaves: list[OctaveFit]
 
 
@@ -159,6 +162,15 @@ def _read_fits() -> Fits:
     return fits
 
 
+Fit = TypeVar("Fit", MultiScaleFit, NarrowFit)
+
+
+def _find_fit(fits: list[Fit], dim: int, spacing: float, hops: tuple[int, ...], lattices: int) -> Fit | None:
+    """Finds the fit of a scheme; one for another number of lattices serves if there is no other."""
+    same = [fit for fit in fits if (fit["dim"], fit["spacing"], tuple(fit["hops"])) == (dim, spacing, hops)]
+    return min(same, key=lambda fit: abs(fit["lattices"] - lattices), default=None)
+
+
 @lru_cache
 def multiscale_weights(scheme: MultiScale, dim: int) -> MultiScaleWeights:
     """Returns the weights of a multi-scale scheme in a dimension."""
@@ -173,20 +185,21 @@ def multiscale_weights(scheme: MultiScale, dim: int) -> MultiScaleWeights:
                 )
         own = tuple(np.array(w) for w in scheme.weights)
         return MultiScaleWeights(own, radius, (np.empty(0),) * levels, 1.0, getattr(scheme, "constant", 0.0))
-    fit = _multiscale_fit(dim, scheme.spacing, scheme.hops)
+    fit = _multiscale_fit(dim, scheme.spacing, scheme.hops, scheme.lattices)
     amplitude = (np.empty(0), *(np.array(a) for a in fit["near"]["amplitude"]))
     return MultiScaleWeights(tuple(np.array(w) for w in fit["weights"]), radius, amplitude, fit["near"]["rate"])
 
 
 @lru_cache
-def _multiscale_fit(dim: int, spacing: float, hops: tuple[int, ...]) -> MultiScaleFit:
+def _multiscale_fit(dim: int, spacing: float, hops: tuple[int, ...], lattices: int) -> MultiScaleFit:
     """Looks the fit up in the file; fits now if it is not there, which takes seconds."""
-    for fit in _read_fits()["multiscale"]:
-        if (fit["dim"], fit["spacing"], tuple(fit["hops"])) == (dim, spacing, hops):
-            return fit
+    on_file = _find_fit(_read_fits()["multiscale"], dim, spacing, hops, lattices)
+    if on_file is not None:
+        return on_file
     from .fit import fit_multiscale
+    from .pairs import Levels
 
-    return fit_multiscale(dim, spacing, hops)
+    return fit_multiscale(dim, Levels(spacing, hops, lattices))
 
 
 def narrow_hops(dim: int, hops: tuple[int, ...]) -> tuple[int, ...]:
@@ -200,18 +213,19 @@ def narrow_hops(dim: int, hops: tuple[int, ...]) -> tuple[int, ...]:
 @lru_cache
 def narrow_weights(scheme: MultiScale, dim: int) -> tuple[NarrowWeights, ...]:
     """Returns the weights of narrow clouds, octave by octave, fitted now if they are not in the file, which takes seconds."""
-    octaves = _narrow_fit(dim, scheme.spacing, scheme.hops)["octaves"]
+    octaves = _narrow_fit(dim, scheme.spacing, scheme.hops, scheme.lattices)["octaves"]
     return tuple(NarrowWeights(fit["constant"], tuple(np.array(w) for w in fit["weights"])) for fit in octaves)
 
 
 @lru_cache
-def _narrow_fit(dim: int, spacing: float, hops: tuple[int, ...]) -> NarrowFit:
-    for fit in _read_fits()["narrow"]:
-        if (fit["dim"], fit["spacing"], tuple(fit["hops"])) == (dim, spacing, hops):
-            return fit
+def _narrow_fit(dim: int, spacing: float, hops: tuple[int, ...], lattices: int) -> NarrowFit:
+    on_file = _find_fit(_read_fits()["narrow"], dim, spacing, hops, lattices)
+    if on_file is not None:
+        return on_file
     from .fit import fit_narrow
+    from .pairs import Levels
 
-    return fit_narrow(dim, spacing, hops)
+    return fit_narrow(dim, Levels(spacing, hops, lattices))
 
 
 @lru_cache

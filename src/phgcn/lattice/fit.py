@@ -4,8 +4,9 @@ r"""Fits the weights of a scheme to :math:`e^{-r}`, and writes those of the name
     python -m phgcn.lattice.fit --dims 2 4
 
 Pairs of points are drawn from clouds of the densities that occur in attention.  The weight of a pair on the lattice is linear
-in the stencil weights, so these are fitted by least squares; they are held non-negative, so that no normaliser is negative.
-Two errors count: that of single pairs, and that of their mean at each distance, which adds up over many pairs.
+in the stencil weights, so these are fitted by least squares; they are held non-negative, so that no normaliser is negative, and
+in some dimensions so small that no pair gets more than twice its true weight (:mod:`phgcn.lattice.bounded`).  Two errors count:
+that of single pairs, and that of their mean at each distance, which adds up over many pairs.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ import json
 import math
 import re
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
-import torch
 from scipy.optimize import minimize, nnls
-from torch import Tensor
 
+from .bounded import FITTED_BOUND, Search, fit_bounded
 from .coefficients import (
     FILE,
     Fits,
+    FittedFor,
     Floats,
     MultiScaleFit,
     NarrowFit,
@@ -34,22 +34,18 @@ from .coefficients import (
     narrow_hops,
     near_radius,
 )
-from .geometry import kuhn_matrix, locate
 from .narrow import widest_narrow
-from .scheme import MultiScale, named_scheme
-from .stencil import orbits
-
-SPREADS = (0.35, 0.7, 1.0, 1.5, 3.0)
-"""Standard deviations of Gaussian clouds."""
-
-OFFSETS = ((0.5, 2.0), (0.5, 4.0), (0.7, 6.0), (1.0, 8.0), (1.5, 6.0), (2.0, 9.0))
-"""Standard deviation and distance of two clusters."""
+from .pairs import Levels, sample_narrow_pairs, sample_pairs
+from .scheme import BOUNDED_DIMENSIONS, MultiScale, named_scheme
 
 BINS = 20
 """Bins of distance in which the mean over pairs is fitted."""
 
 OCTAVES = 9
 """Octaves of narrow clouds that have weights of their own; beyond, the kernel is straight to a hundredth."""
+
+BOUNDED_OCTAVES = 3
+"""Octaves of narrow clouds whose pairs have an upper bound; in narrower clouds weights differ little from pair to pair."""
 
 NEAR_TERMS = 5
 """Terms of the near field's sum."""
@@ -58,110 +54,63 @@ NEAR_BINS = 60
 """Bins of distance in which the near field is fitted."""
 
 
-class PairGroup(NamedTuple):
-    """Pairs of points of one cloud.
-
-    Args:
-        first, second: The points of each pair, float64 of shape (P, D).
-        importance: The importance weight of each pair, (P,).
-        weight: The weight of the group in the fit.
-    """
-
-    first: Floats
-    second: Floats
-    importance: Floats
-    weight: float
-
-
-def sample_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
-    """Draws pairs of Gaussian clouds of several spreads, of a uniform infinite cloud, and of two clusters at a distance."""
-    rng = np.random.default_rng(seed)
-    groups = []
-    for spread in (*SPREADS, math.inf, *OFFSETS):
-        x = rng.uniform(0, 40, (count, dim))
-        direction = rng.standard_normal((count, dim))
-        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-        importance, weight = np.ones(count), 1.0
-        if isinstance(spread, tuple):
-            step, weight = rng.standard_normal((count, dim)) * spread[0] + direction * spread[1], 0.5
-        elif math.isinf(spread):
-            r = rng.gamma(dim, 1 / 0.9, count)
-            step, importance = direction * r[:, None], np.exp(0.9 * r)
-        else:
-            step = rng.standard_normal((count, dim)) * spread * math.sqrt(2)
-        groups.append(PairGroup(x, x + step, importance, weight))
-    return groups
-
-
-def orbit_products(first: Tensor, second: Tensor, hops: int) -> Floats:
-    r"""Computes the weight of each pair on one level, per unit of each orbit's stencil weight.
-
-    Shapes:
-        - **first, second:** Kuhn coordinates :math:`(P, D)`
-        - **output:** :math:`(P, \text{orbits})`
-    """
-    dim = first.size(1)
-    keys = orbits(dim, hops)
-    # An orbit is known by how often each value occurs; the counts are read as digits of one number.
-    digits = (dim + 2) ** np.arange(hops + 1)
-    orbit_number = np.full((dim + 2) ** (hops + 1), -1)
-    for number, key in enumerate(keys):
-        for v in (key, tuple(max(key) - x for x in key)):
-            orbit_number[sum(v.count(value) * digits[value] for value in range(hops + 1))] = number
-    (n1, b1), (n2, b2) = locate(first), locate(second)
-    products = np.zeros((len(first), len(keys)))
-    for l in range(dim + 1):
-        for m in range(dim + 1):
-            step = torch.nn.functional.pad(n2[:, m] - n1[:, l], (0, 1)).numpy()
-            step -= step.min(axis=1, keepdims=True)
-            near = np.flatnonzero(step.max(axis=1) <= hops)
-            counts = np.stack([(step[near] == value).sum(axis=1) for value in range(hops + 1)], axis=1)
-            products[near, orbit_number[counts @ digits]] += (b1[:, l] * b2[:, m]).numpy()[near]
-    return products
-
-
-def fit_multiscale(dim: int, spacing: float, hops: tuple[int, ...], count: int = 6000, seed: int = 0) -> MultiScaleFit:
+def fit_multiscale(dim: int, levels: Levels, bounded: bool = False, count: int = 6000, seed: int = 0) -> MultiScaleFit:
     """Fits the stencil weights of every level, and the near field that replaces the finest ones.
 
     Args:
         dim (int): The dimension.
-        spacing (float): The shortest vector of the finest lattice, in units of 1/λ.
-        hops (tuple of int): How far each level's stencil reaches, finest first.
+        levels (Levels): The lattices and their stencils.
+        bounded (bool, optional): Whether no pair may get more than twice its true weight. (default: :obj:`False`)
         count (int, optional): Pairs drawn per group. (default: :obj:`6000`)
         seed (int, optional): The seed of the draw. (default: :obj:`0`)
     """
-    matrix = kuhn_matrix(dim).T / spacing
     rows, targets, products, distances = [], [], [], []
-    for first, second, importance, group_weight in sample_pairs(dim, count, seed):
-        w1, w2 = torch.as_tensor(first) @ matrix, torch.as_tensor(second) @ matrix
-        a = np.concatenate([orbit_products(w1 / 2**k, w2 / 2**k, h) for k, h in enumerate(hops)], axis=1)
-        r = np.linalg.norm(first - second, axis=1)
-        kernel = np.exp(-r)
+    for pairs in sample_pairs(dim, count, seed):
+        r, importance = pairs.distance, pairs.importance
+        a, kernel = levels.products(pairs.first, pairs.second), np.exp(-r)
         # One equation per pair ...
-        single = np.sqrt(importance / (importance * kernel**2).sum())
-        rows.append(group_weight * a * single[:, None])
-        targets.append(group_weight * kernel * single)
+        single = pairs.weight * np.sqrt(importance / (importance * kernel**2).sum())
+        rows.append(a * single[:, None])
+        targets.append(kernel * single)
         # ... and one per bin of distance, for the mean of its pairs.
-        mean = importance / (importance * kernel).sum()
+        mean = pairs.weight * importance / (importance * kernel).sum()
         bins = np.argsort(np.argsort(r)) * BINS // count
-        rows.append(group_weight * np.stack([(a * mean[:, None])[bins == b].sum(axis=0) for b in range(BINS)]))
-        targets.append(group_weight * np.bincount(bins, kernel * mean, BINS))
+        rows.append(np.stack([(a * mean[:, None])[bins == b].sum(axis=0) for b in range(BINS)]))
+        targets.append(np.bincount(bins, kernel * mean, BINS))
         products.append(a)
         distances.append(r)
-    x, _ = nnls(np.concatenate(rows), np.concatenate(targets), maxiter=10000)
-    level_start = np.cumsum([0] + [len(orbits(dim, h)) for h in hops]).tolist()
+    equations = np.concatenate(rows), np.concatenate(targets)
+    x = fit_bounded(*equations, wide_search(dim, levels), seed + 1) if bounded else nnls(*equations, maxiter=10000)[0]
+    starts = levels.starts(dim)
     all_products = np.concatenate(products)
-    pair_weights = [all_products[:, start:] @ x[start:] for start in level_start[1:-1]]
+    pair_weights = [all_products[:, start:] @ x[start:] for start in starts[1:-1]]
     return {
-        "dim": dim,
-        "spacing": spacing,
-        "hops": list(hops),
-        "weights": [x[a:b].round(6).tolist() for a, b in pairwise(level_start)],
-        "near": fit_near_field(pair_weights, np.concatenate(distances), spacing, hops),
+        **_fitted_for(dim, levels),
+        "weights": [_rounded(x[a:b]) for a, b in pairwise(starts)],
+        "near": fit_near_field(pair_weights, np.concatenate(distances), levels),
     }
 
 
-def fit_near_field(pair_weights: list[Floats], distances: Floats, spacing: float, hops: tuple[int, ...]) -> NearFieldFit:
+def wide_search(dim: int, levels: Levels) -> Search:
+    """Returns the search for pairs that get more than :data:`FITTED_BOUND` times their true weight."""
+
+    def rows(first: Floats, second: Floats) -> Floats:
+        allowed = FITTED_BOUND * np.exp(-np.linalg.norm(first - second, axis=1))
+        return levels.products(first, second) / allowed[:, None]
+
+    return Search(levels, dim, levels.reach(dim), rows)
+
+
+def _fitted_for(dim: int, levels: Levels) -> FittedFor:
+    return {"dim": dim, "spacing": levels.spacing, "hops": list(levels.hops), "lattices": levels.lattices}
+
+
+def _rounded(x: Floats) -> list[float]:
+    """Rounds to six significant digits: the tail's weights are tiny, and count."""
+    return [float(f"{weight:.6g}") for weight in x]
+
+
+def fit_near_field(pair_weights: list[Floats], distances: Floats, levels: Levels) -> NearFieldFit:
     r"""Fits, for each level :math:`\kappa`, the mean weight of pairs at distance r on the levels from :math:`\kappa` on.
 
     It is written :math:`\sum_j A_{\kappa j}\, q^{4^j}` with :math:`q = e^{-g r^2}` and a rate g that suits the coarsest level.
@@ -170,11 +119,10 @@ def fit_near_field(pair_weights: list[Floats], distances: Floats, spacing: float
         - **pair_weights:** the weights of the pairs on the levels from :math:`\kappa` on, :math:`(P,)` for each
           :math:`\kappa \ge 1`; **distances:** :math:`(P,)`
     """
-    coarsest = spacing * 2 ** (len(hops) - 1)
-    rate = 1 / (2 * coarsest**2 * (0.85**2 + 5 / 24))
+    rate = 1 / (2 * levels.coarsest**2 * (0.85**2 + 5 / 24))
     amplitude = []
     for level, weights in enumerate(pair_weights, start=1):
-        radius = near_radius(spacing, hops, level)
+        radius = near_radius(levels.spacing, levels.hops, level)
         bins = np.minimum((distances / radius * NEAR_BINS).astype(int), NEAR_BINS)
         count = np.bincount(bins, minlength=NEAR_BINS + 1)[:-1]
         target = np.bincount(bins, weights, NEAR_BINS + 1)[:-1]
@@ -187,51 +135,48 @@ def fit_near_field(pair_weights: list[Floats], distances: Floats, spacing: float
     return {"rate": round(rate, 9), "amplitude": amplitude}
 
 
-def fit_narrow(dim: int, spacing: float, hops: tuple[int, ...], count: int = 2000, seed: int = 0) -> NarrowFit:
+def fit_narrow(dim: int, levels: Levels, bounded: bool = False, count: int = 2000, seed: int = 0) -> NarrowFit:
     r"""Fits narrow clouds, octave by octave: a constant, and the levels' weights.
 
     Magnified by :math:`2^m`, clouds of octave :math:`m` are as wide as those of octave 0, and their kernel is
     :math:`e^{-r/2^m}`: all octaves share their pairs.  For arguments see :func:`fit_multiscale`.
     """
-    matrix, reach = kuhn_matrix(dim).T / spacing, narrow_hops(dim, hops)
-    level_start = np.cumsum([1] + [len(orbits(dim, h)) for h in reach]).tolist()
-    pairs = []
-    for first, second, _, weight in sample_narrow_pairs(dim, count, seed):
-        w1, w2 = torch.as_tensor(first) @ matrix, torch.as_tensor(second) @ matrix
-        levels = [orbit_products(w1 / 2**k, w2 / 2**k, h) for k, h in enumerate(reach)]
-        pairs.append((np.concatenate([np.ones((count, 1)), *levels], axis=1), np.linalg.norm(first - second, axis=1), weight))
+    narrow = levels._replace(hops=narrow_hops(dim, levels.hops))
+    starts = [1 + start for start in narrow.starts(dim)]
+    pairs = [(_narrow_products(narrow, p.first, p.second), p.distance, p.weight) for p in sample_narrow_pairs(dim, count, seed)]
     octaves: list[OctaveFit] = []
     for octave in range(1, OCTAVES + 1):
         equations = [_narrow_equations(a, r, np.exp(-r / 2**octave), weight) for a, r, weight in pairs]
         # The same problem with as many equations as unknowns, which is quicker.
         q, r = np.linalg.qr(np.concatenate([a for a, _ in equations]))
-        x, _ = nnls(r, q.T @ np.concatenate([b for _, b in equations]), maxiter=10000)
-        weights = [[float(f"{w:.6g}") for w in x[a:b]] for a, b in pairwise(level_start)]
+        target = q.T @ np.concatenate([b for _, b in equations])
+        if bounded and octave <= BOUNDED_OCTAVES:
+            x = fit_bounded(r, target, narrow_search(dim, narrow, octave), seed + octave)
+        else:
+            x, _ = nnls(r, target, maxiter=10000)
+        weights = [_rounded(x[a:b]) for a, b in pairwise(starts)]
         octaves.append({"constant": round(float(x[0]), 9), "weights": weights})
-    return {"dim": dim, "spacing": spacing, "hops": list(hops), "octaves": octaves}
+    return {**_fitted_for(dim, levels), "octaves": octaves}
 
 
-def sample_narrow_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
-    """Draws pairs of clouds about as wide as the widest narrow ones: Gaussians, cubes, spheres, and two clusters."""
-    rng = np.random.default_rng(seed)
-    side = widest_narrow(dim) / math.sqrt(dim)
+def _narrow_products(narrow: Levels, first: Floats, second: Floats) -> Floats:
+    """Computes the weight of pairs per unit of the constant, and of each stencil weight."""
+    return np.concatenate([np.ones((len(first), 1)), narrow.products(first, second)], axis=1)
 
-    def unit_vectors() -> Floats:
-        direction: Floats = rng.standard_normal((count, dim))
-        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-        return direction
 
-    groups = []
-    for width in (2.0, 1.4, 1.0, 0.7, 0.5):
-        x, ones = rng.uniform(0, 40, (count, dim)), np.ones(count)
-        groups.append(PairGroup(x, x + rng.standard_normal((count, dim)) * math.sqrt(2) * width * side / 7.4, ones, 2.0))
-        cube = rng.uniform(0, width * side, (2, count, dim))
-        groups.append(PairGroup(x + cube[0], x + cube[1], ones, 0.7))
-        sphere = width * side / 2 * np.stack([unit_vectors(), unit_vectors()])
-        groups.append(PairGroup(x + sphere[0], x + sphere[1], ones, 0.7))
-        step = rng.standard_normal((count, dim)) * 0.1 * side + unit_vectors() * width * side
-        groups.append(PairGroup(x, x + step, ones, 0.5))
-    return groups
+def narrow_search(dim: int, narrow: Levels, octave: int) -> Search:
+    """Returns the search for pairs of narrow clouds, magnified, that get more than :data:`FITTED_BOUND` times their weight.
+
+    The clouds of an octave begin twice as wide as they end.
+    """
+    widest = 2 * widest_narrow(dim)
+
+    def rows(first: Floats, second: Floats) -> Floats:
+        r = np.linalg.norm(first - second, axis=1)
+        allowed = np.where(r <= widest, FITTED_BOUND * np.exp(-r / 2**octave), np.inf)
+        return _narrow_products(narrow, first, second) / allowed[:, None]
+
+    return Search(narrow, dim, widest, rows)
 
 
 def _narrow_equations(products: Floats, distance: Floats, kernel: Floats, weight: float) -> tuple[Floats, Floats]:
@@ -289,11 +234,15 @@ def fit_dimension(dim: int) -> Fits:
 
     Above eight dimensions the separable one uses the weights of eight: its points share no vertices that could be fitted.
     """
-    schemes = {named_scheme(method, dim) for method in ("lattice", "lattice-fine")}
-    wanted = sorted({(s.spacing, s.hops) for s in schemes if isinstance(s, MultiScale)})
+    count = 6000 if dim <= 8 else 2000
+    wanted = []
+    for method, most in BOUNDED_DIMENSIONS.items():
+        scheme = named_scheme(method, dim)
+        assert isinstance(scheme, MultiScale)
+        wanted.append((Levels(scheme.spacing, scheme.hops, scheme.lattices), dim <= most))
     return {
-        "multiscale": [fit_multiscale(dim, spacing, hops, 6000 if dim <= 8 else 2000) for spacing, hops in wanted],
-        "narrow": [fit_narrow(dim, spacing, hops) for spacing, hops in wanted] if dim <= 8 else [],
+        "multiscale": [fit_multiscale(dim, levels, bounded, count) for levels, bounded in wanted],
+        "narrow": [fit_narrow(dim, levels, bounded) for levels, bounded in wanted] if dim <= 8 else [],
         "separable": [fit_separable_spacing(dim)] if dim <= 8 else [],
     }
 
@@ -315,8 +264,8 @@ def main() -> None:
         multiscale = [fit for fit in fits["multiscale"] if fit["dim"] != dim] + new["multiscale"]
         narrow = [fit for fit in fits["narrow"] if fit["dim"] != dim] + new["narrow"]
         separable = [fit for fit in fits["separable"] if fit["dim"] != dim] + new["separable"]
-        fits["multiscale"] = sorted(multiscale, key=lambda fit: (fit["dim"], fit["spacing"], fit["hops"]))
-        fits["narrow"] = sorted(narrow, key=lambda fit: (fit["dim"], fit["spacing"], fit["hops"]))
+        fits["multiscale"] = sorted(multiscale, key=lambda fit: (fit["dim"], fit["lattices"]))
+        fits["narrow"] = sorted(narrow, key=lambda fit: (fit["dim"], fit["lattices"]))
         fits["separable"] = sorted(separable, key=lambda fit: (fit["dim"], fit["spacing"]))
         write_fits(fits)
         print(f"D={dim}: fitted, written to {FILE}", flush=True)

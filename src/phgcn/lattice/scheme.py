@@ -114,7 +114,7 @@ _Levels = tuple[float, tuple[int, ...]]
 _LATTICE: dict[int, _Levels] = {
     1: (0.125, (4,) * 6),
     2: (0.25, (4,) * 5),
-    3: (0.5, (3,) * 4),
+    3: (0.5, (3, 3, 4, 3)),
     4: (0.5, (2,) * 4),
     5: (0.5, (2,) * 4),
 }
@@ -122,11 +122,15 @@ _FINE: dict[int, _Levels] = {
     1: (0.125, (6,) * 6),
     2: (0.25, (6,) * 5),
     3: (0.35, (4,) * 5),
-    4: (0.5, (3,) * 4),
+    4: (0.5, (3, 3, 4, 3)),
     5: (0.5, (2,) * 4),
 }
 _HIGH: _Levels = (1.0, (1,) * 3)
 _HIGHEST: _Levels = (2.0, (0,) * 3)
+
+BOUNDED_DIMENSIONS = {"lattice": 3, "lattice-fine": 4}
+"""Up to how many dimensions no pair gets more than twice its true weight, at any distance.  In more, stencils that hold so far
+would be too large."""
 
 
 def named_scheme(method: str, dim: int) -> Scheme:

@@ -52,13 +52,16 @@ class Neighbours(NamedTuple):
     segments: Tensor
 
 
-def neighbour_slabs(vertices: Vertices, rows: StencilRows, layout: KeyLayout) -> Iterator[Neighbours]:
-    """Finds the neighbours of all vertices on all stencil rows, a slab of vertices at a time."""
+def neighbour_slabs(
+    vertices: Vertices, rows: StencilRows, layout: KeyLayout, within: range | None = None
+) -> Iterator[Neighbours]:
+    """Finds the neighbours of all vertices, or of some, on all stencil rows, a slab of vertices at a time."""
     count, keys, device_count = vertices.count, vertices.keys, vertices.device_count
     bucket_start = make_buckets(keys, count, device_count)
     dtype = torch.int32 if count << rows.bits < INT32_RANGE else torch.int64
-    for begin in range(0, max(1, count), SLAB):
-        number = min(count - begin, SLAB)
+    within = range(count) if within is None else within
+    for begin in range(within.start, max(1, within.stop), SLAB):
+        number = min(within.stop - begin, SLAB)
         segments = torch.empty(rows.count, number, dtype=dtype, device=keys.device)
         size = block_size(SEARCH_BLOCK, number)
         _find_neighbours[(rows.count, grid_size(cdiv(number, size), not vertices.exact, rows.count))](

@@ -38,6 +38,8 @@ class Constants:
             weight that a point must get of itself, and the stencil weights between the corners of one simplex
             (:math:`D+3`).
         stencils (tuple): One stencil for all levels, or the stencil of each pass of the paper's filter.
+        finest (tuple): Per level, its own stencil, for clouds whose finest level it is: where stencils of coarser levels reach
+            further, most vertices need not.
         pass_rows (StencilRows, optional): The rows of all passes.
         near (tuple): Per level, float64: near-field constants ``radius²``, ``1 / (radius² - fade_start²)``, decay rate
             :math:`g`, cells per unit along each coordinate of the cells, amplitudes :math:`A_{\kappa j}`.
@@ -56,6 +58,7 @@ class Constants:
     lattices: int
     lattice_map: tuple[Tensor, ...]
     stencils: tuple[Stencil, ...]
+    finest: tuple[Stencil, ...]
     pass_rows: StencilRows | None
     near: tuple[Tensor, ...]
     cell_rows: Tensor
@@ -81,10 +84,14 @@ def _multiscale(scheme: MultiScale, dim: int, dtype: torch.dtype, device: torch.
     self_target = [fitted.self_target(level) for level in range(levels)]
     per_level = np.column_stack([0.5 ** np.arange(levels), self_target, fitted.simplex_tables(dim)])
     free, maps = max(scheme.hops) + MARGIN + 1, range(scheme.lattices)
+    widest = make_stencil(*widen(stencils), dtype, device)
+    own = [
+        make_stencil(*widen(stencils, k), dtype, device) if h < max(scheme.hops) else widest for k, h in enumerate(scheme.hops)
+    ]
     return Constants(
         levels, scheme.lattices,
         lattice_map=tuple(_lattice_map(dim, scheme, n, per_level, device) for n in maps),
-        stencils=(make_stencil(*widen(stencils), dtype, device),), pass_rows=None,
+        stencils=(widest,), finest=tuple(own), pass_rows=None,
         near=tuple(_near(fitted, level, dim, device) for level in range(levels)),
         cell_rows=_cell_rows(dim, device), cell_dimensions=min(dim, CELL_DIMENSIONS),
         pair_cells=_float64(pair_cells, device), grids=pack_grids(dim, levels, free, pair_cells, fitted.radius, device),
@@ -103,7 +110,7 @@ def _separable(scheme: Separable, dim: int, dtype: torch.dtype, device: torch.de
     return Constants(
         levels=1, lattices=1,
         lattice_map=(_pack_map(scale, kuhn_matrix(dim) / spacing, origin(dim), per_level, device),),
-        stencils=tuple(stencils), pass_rows=join_rows(stencils), near=(),
+        stencils=tuple(stencils), finest=(), pass_rows=join_rows(stencils), near=(),
         cell_rows=_cell_rows(dim, device), cell_dimensions=min(dim, CELL_DIMENSIONS), pair_cells=_float64([0.0], device),
         grids=pack_grids(dim, 1, free, (0.0,), (0.0,), device), free=free,
     )  # fmt: skip

@@ -6,6 +6,8 @@ all else that it must know, in one read of the forward pass; the backward pass r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -51,6 +53,7 @@ from .plan import (
 from .rows import Rows, gradient_rows, new_rows
 from .slice import Located, add_coarser, slice_gradients, slice_rows
 from .splat import PointRows, splat, sum_clouds
+from .stencils import Stencil
 from .survey import layouts, survey
 
 COARSE_NUMBERS = 1 << 29
@@ -284,15 +287,13 @@ class Lattice(NamedTuple):
 def multiscale(lattice: Lattice, rows: PointRows) -> Rows:
     """Splats rows and blurs them through nested lattices: on the level of the finest vertices and, through coarser ones, on all
     others.  Returns the rows of the finest vertices; see :func:`splat`."""
-    (stencil,), vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
-    slabs = neighbour_slabs(vertices, stencil.rows, layout)
-    neighbours: Neighbours | None = next(slabs)  # launched right after the host read the vertex counts, to hide the round trip
-    table = splat(rows, vertices)
+    vertices, layout, levels = lattice.vertices, lattice.layout, lattice.counts.levels
+    table = splat(rows, vertices)  # first of all, to keep the device busy after the host has read the vertex counts
     out = new_rows(table.data, table.count, table.channels, table.extras)
-    while neighbours is not None:
-        blur(table, neighbours, vertices, stencil, out)
-        neighbours = next(slabs, None)
-    if not lattice.counts.levels or min(lattice.counts.levels) == lattice.constants.levels - 1:
+    for stencil, within in _finest_stencils(lattice):
+        for neighbours in neighbour_slabs(vertices, stencil.rows, layout, within):
+            blur(table, neighbours, vertices, stencil, out)
+    if not levels or min(levels) == lattice.constants.levels - 1:
         return out
     # Found when the finest level's blur has been launched: the device is busy while the host launches sorts.
     coarser = coarsen(vertices, lattice.counts, layout, lattice.constants, lattice.points.clouds.count)
@@ -308,6 +309,16 @@ def multiscale(lattice: Lattice, rows: PointRows) -> Rows:
         some = Rows(torch.cat([main.flatten(), extra.flatten()]), table.count, main.size(1), extra.size(1))
         _add_coarser(lattice, coarser, some, out, begin)
     return out
+
+
+def _finest_stencils(lattice: Lattice) -> Iterator[tuple[Stencil, range]]:
+    """Yields the stencils of the finest vertices, and which vertices read them; levels that share a stencil go together."""
+    stencils, offset = lattice.constants.finest, lattice.counts.level_offset
+    for _, group in groupby(range(len(stencils)), key=lambda level: id(stencils[level])):
+        levels = list(group)
+        within = range(offset[levels[0]], offset[levels[-1] + 1])
+        if within:
+            yield stencils[levels[0]], within
 
 
 def _add_coarser(lattice: Lattice, coarser: Vertices, table: Rows, out: Rows, first_channel: int) -> None:

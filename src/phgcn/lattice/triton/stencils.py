@@ -92,8 +92,9 @@ def join_rows(stencils: list[Stencil]) -> StencilRows:
     return StencilRows(first, length, max(r.longest for r in rows), rows[0].bits)
 
 
-def widen(stencils: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Gives several stencils (offsets, weights) the offsets of the widest, (S, D); returns their weights there, (K, S)."""
-    offsets = max((offsets for offsets, _ in stencils), key=len)
+def widen(stencils: list[tuple[np.ndarray, np.ndarray]], level: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Gives the stencils of all levels (offsets, weights) the offsets of one level, or of the widest, (S, D); returns their
+    weights there, (K, S)."""
+    offsets = max((offsets for offsets, _ in stencils), key=len) if level is None else stencils[level][0]
     weight_of = [dict(zip(map(tuple, offsets.tolist()), weights.tolist(), strict=True)) for offsets, weights in stencils]
     return offsets, np.array([[weight.get(tuple(offset), 0.0) for offset in offsets.tolist()] for weight in weight_of])

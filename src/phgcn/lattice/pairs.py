@@ -1,0 +1,160 @@
+r"""Pairs of points that weights are fitted to, and what a lattice gives them: linear in its stencil weights."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .coefficients import Floats
+from .geometry import kuhn_matrix, locate, origin
+from .narrow import widest_narrow
+from .stencil import orbit_distance, orbits
+
+SPREADS = (0.35, 0.7, 1.0, 1.5, 3.0)
+"""Standard deviations of Gaussian clouds."""
+
+OFFSETS = ((0.5, 2.0), (0.5, 4.0), (0.7, 6.0), (1.0, 8.0), (1.5, 6.0), (2.0, 9.0))
+"""Standard deviation and distance of two clusters."""
+
+AREA = 40.0
+"""Side of the cube that first points are drawn from: many simplices of the coarsest level."""
+
+
+class PairGroup(NamedTuple):
+    """Pairs of points of one cloud.
+
+    Args:
+        first, second: The points of each pair, float64 of shape (P, D).
+        importance: The importance weight of each pair, (P,).
+        weight: The weight of the group in the fit.
+    """
+
+    first: Floats
+    second: Floats
+    importance: Floats
+    weight: float
+
+    @property
+    def distance(self) -> Floats:
+        r: Floats = np.linalg.norm(self.first - self.second, axis=1)
+        return r
+
+
+class Levels(NamedTuple):
+    """Nested lattices that pairs are weighed on.
+
+    Args:
+        spacing (float): The shortest vector of the finest lattice.
+        hops (tuple of int): How far each level's stencil reaches, finest first.
+        lattices (int): How many shifted lattices are averaged.
+    """
+
+    spacing: float
+    hops: tuple[int, ...]
+    lattices: int = 1
+
+    @property
+    def coarsest(self) -> float:
+        """The shortest vector of the coarsest lattice."""
+        return self.spacing * 2.0 ** (len(self.hops) - 1)
+
+    def starts(self, dim: int) -> list[int]:
+        """Returns where the weights of each level begin among those of all, and the end."""
+        starts: list[int] = np.cumsum([0] + [len(orbits(dim, h)) for h in self.hops]).tolist()
+        return starts
+
+    def reach(self, dim: int) -> float:
+        """Computes an upper bound of the distance of two points that some level connects: a stencil, and a simplex at either
+        end."""
+        simplex = math.sqrt((dim + 1) ** 2 // 4 / dim)
+        return max((orbit_distance(orbits(dim, h)[-1]) + 2 * simplex) * self.spacing * 2.0**k for k, h in enumerate(self.hops))
+
+    def products(self, first: Floats, second: Floats) -> Floats:
+        r"""Computes the weight of each pair, per unit of each orbit's stencil weight on all levels, finest first.
+
+        Shapes:
+            - **first, second:** :math:`(P, D)`
+            - **output:** :math:`(P, \text{orbits of all levels})`
+        """
+        dim, levels = first.shape[1], len(self.hops)
+        matrix = kuhn_matrix(dim).T / self.spacing
+        total = np.zeros((len(first), self.starts(dim)[-1]))
+        for lattice in range(self.lattices):
+            shift = (origin(dim, lattice) - origin(dim)) * 2.0 ** (levels - 1)
+            w1, w2 = (torch.as_tensor(p) @ matrix + shift for p in (first, second))
+            total += np.concatenate([orbit_products(w1 / 2**k, w2 / 2**k, h) for k, h in enumerate(self.hops)], axis=1)
+        return total / self.lattices
+
+
+def sample_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
+    """Draws pairs of Gaussian clouds of several spreads, of a uniform infinite cloud, and of two clusters at a distance."""
+    rng = np.random.default_rng(seed)
+    groups = []
+    for spread in (*SPREADS, math.inf, *OFFSETS):
+        x = rng.uniform(0, 40, (count, dim))
+        direction = rng.standard_normal((count, dim))
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        importance, weight = np.ones(count), 1.0
+        if isinstance(spread, tuple):
+            step, weight = rng.standard_normal((count, dim)) * spread[0] + direction * spread[1], 0.5
+        elif math.isinf(spread):
+            r = rng.gamma(dim, 1 / 0.9, count)
+            step, importance = direction * r[:, None], np.exp(0.9 * r)
+        else:
+            step = rng.standard_normal((count, dim)) * spread * math.sqrt(2)
+        groups.append(PairGroup(x, x + step, importance, weight))
+    return groups
+
+
+def orbit_products(first: Tensor, second: Tensor, hops: int) -> Floats:
+    r"""Computes the weight of each pair on one level, per unit of each orbit's stencil weight.
+
+    Shapes:
+        - **first, second:** Kuhn coordinates :math:`(P, D)`
+        - **output:** :math:`(P, \text{orbits})`
+    """
+    dim = first.size(1)
+    keys = orbits(dim, hops)
+    # An orbit is known by how often each value occurs; the counts are read as digits of one number.
+    digits = (dim + 2) ** np.arange(hops + 1)
+    orbit_number = np.full((dim + 2) ** (hops + 1), -1)
+    for number, key in enumerate(keys):
+        for v in (key, tuple(max(key) - x for x in key)):
+            orbit_number[sum(v.count(value) * digits[value] for value in range(hops + 1))] = number
+    (n1, b1), (n2, b2) = locate(first), locate(second)
+    products = np.zeros((len(first), len(keys)))
+    for l in range(dim + 1):
+        for m in range(dim + 1):
+            step = torch.nn.functional.pad(n2[:, m] - n1[:, l], (0, 1)).numpy()
+            step -= step.min(axis=1, keepdims=True)
+            near = np.flatnonzero(step.max(axis=1) <= hops)
+            counts = np.stack([(step[near] == value).sum(axis=1) for value in range(hops + 1)], axis=1)
+            products[near, orbit_number[counts @ digits]] += (b1[:, l] * b2[:, m]).numpy()[near]
+    return products
+
+
+def sample_narrow_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
+    """Draws pairs of clouds about as wide as the widest narrow ones: Gaussians, cubes, spheres, and two clusters."""
+    rng = np.random.default_rng(seed)
+    side = widest_narrow(dim) / math.sqrt(dim)
+
+    def unit_vectors() -> Floats:
+        direction: Floats = rng.standard_normal((count, dim))
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        return direction
+
+    groups = []
+    for width in (2.0, 1.4, 1.0, 0.7, 0.5):
+        x, ones = rng.uniform(0, 40, (count, dim)), np.ones(count)
+        groups.append(PairGroup(x, x + rng.standard_normal((count, dim)) * math.sqrt(2) * width * side / 7.4, ones, 2.0))
+        cube = rng.uniform(0, width * side, (2, count, dim))
+        groups.append(PairGroup(x + cube[0], x + cube[1], ones, 0.7))
+        sphere = width * side / 2 * np.stack([unit_vectors(), unit_vectors()])
+        groups.append(PairGroup(x + sphere[0], x + sphere[1], ones, 0.7))
+        step = rng.standard_normal((count, dim)) * 0.1 * side + unit_vectors() * width * side
+        groups.append(PairGroup(x, x + step, ones, 0.5))
+    return groups
