@@ -61,6 +61,13 @@ def taken_edge_values(plan: Plan) -> tuple[str, ...]:
     return find_model(plan.model).edge_values_of(config.used(plan.settings, plan.model))
 
 
+def build_for_task(plan: Plan, task: Task, **more: Any) -> NodeModel:
+    """Builds the plan's model for a task, on its device; ``more`` as in :func:`build_model`."""
+    outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
+    edge_dim = 0 if attributes is None else attributes.size(1)
+    return build_model(plan, task.x.size(1), outputs, task.x.size(0), edge_dim=edge_dim, **more).to(plan.device)
+
+
 def build_model(plan: Plan, features: int, outputs: int, nodes: int, edge_dim: int = 0, **more: Any) -> NodeModel:
     """Builds the plan's model, with random weights.
 
@@ -94,7 +101,4 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
 
 def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
     """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs."""
-    outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
-    edge_dim = 0 if attributes is None else attributes.size(1)
-    model = build_model(plan, task.x.size(1), outputs, task.x.size(0), edge_dim=edge_dim)
-    return Training(model.to(plan.device), task, plan.settings, sample_every)
+    return Training(build_for_task(plan, task), task, plan.settings, sample_every)
