@@ -27,7 +27,7 @@ from torch_geometric.data import Data
 from ..files import read_json, replacing, write_json
 from .partition import Division, Part, make_part
 
-FORMAT = 1
+FORMAT = 2
 MASKS = ("train_mask", "val_mask", "test_mask")
 PART = ("nodes", "boundary", "receive", "edge_index", "edges")
 EDGE_VALUES = ("edge_attr", "edge_weight")
@@ -48,7 +48,8 @@ def write_parts(folder: str | Path, data: Data, description: dict[str, Any], div
     Args:
         folder (str or Path): The folder; one that holds something already is refused.
         data (torch_geometric.data.Data): The graph.
-        description (dict): What a run keeps of it, :func:`phgcn.train.graph.describe`, and ``directed`` and ``filled``.
+        description (dict): What a run keeps of it, :func:`phgcn.train.graph.describe`, and ``directed``,
+            ``filled`` and ``uneven``.
         division (Division): Which part each node belongs to.
         parts (int): How many there are.
     """

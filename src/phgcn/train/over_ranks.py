@@ -28,10 +28,9 @@ from ..distributed.partition import Part, connect
 from ..files import write_json
 from ..registry import find_model, model_names
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
-from .graph import needs_fit
 from .loop import Task, Training, random_states, set_random_states, with_prefix
 from .plan import EpochProgress, OnEpoch, Plan, Trial
-from .prepare import build_for_task, prepare, seeded
+from .prepare import HeldNodes, build_for_task, prepare, seeded
 from .result import run_result, split_result
 from .run import SAMPLE_EVERY, Run, curve_log, run_epoch
 from .settings import Settings
@@ -149,7 +148,8 @@ def train_over_ranks(
     lead = ranks.rank == 0
     with run.locked() if lead else nullcontext():
         edges = connect(part, ranks).to(run.plan.device)
-        tasks, schedule = _prepare(run.plan, data), CheckpointSchedule()
+        held = HeldNodes(part.nodes, ranks) if "description" in data else None  # of a part of the graph alone
+        tasks, schedule = prepare(run.plan, data, held), CheckpointSchedule()
         for trial in run.plan.trials():
             if not _told(ranks, lambda trial=trial: run.finished(trial)):  # type: ignore[misc]
                 task, shared = share_task(tasks[trial.split], part, edges)
@@ -162,13 +162,6 @@ def train_over_ranks(
             write_json(run.folder / "result.json", run_result(run.plan, run.about, rows))
         _told(ranks, lambda: True)  # the others wait until the folder is complete
     return run.result()
-
-
-def _prepare(plan: Plan, data: Data) -> list[Task]:
-    """Prepares the task of every split; what needs all features is refused."""
-    if "description" in data and needs_fit(data, plan.settings):
-        raise ValueError(f"{data.name}: its features are fitted to training nodes; allowed for parts: scaling none, no gaps")
-    return prepare(plan, data)
 
 
 def _told(ranks: Ranks, decide: Callable[[], bool]) -> bool:
