@@ -7,6 +7,7 @@ from torch import Tensor
 
 import phgcn
 from phgcn import calls
+from phgcn.tolerance import Tolerance
 
 
 class Case(NamedTuple):
@@ -118,11 +119,40 @@ def attend_on_rank(group: Any, case: Case) -> tuple[dict[str, Tensor], Tensor, T
     return attend(case, here, group), keys, queries
 
 
+TOLERANCES = (0.5, 0.09, 0.04, 1e-4)
+
+
+def choose_within(group: Any, queries: bool) -> tuple[list[tuple[str, Tensor]], Tensor]:
+    """The methods that are chosen within :data:`TOLERANCES`, and their outputs, of this rank's points or of all; which these
+    are."""
+    import torch.distributed as dist
+
+    case = Case("auto", 1.0, keys=400, queries=300 if queries else 0, heads=2, dim=4, dtype="float32")
+    rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+    cloud = make_cloud(case)
+    keys = owners(case, case.keys, size, False) == rank
+    targets = owners(case, case.queries, size, True) == rank if queries else keys
+    asked = None if cloud.queries is None else cloud.queries[targets]
+    before, calls.EXACT_PAIRS["cpu"] = calls.EXACT_PAIRS["cpu"], 100**2
+    chosen = []
+    try:
+        for error in TOLERANCES:
+            kept = Tolerance(error, heads=2)
+            for _ in range(2):  # the second time as chosen before
+                out = phgcn.global_attention(
+                    cloud.positions[keys], cloud.values[keys], decay=1.0, queries=asked, tolerance=kept, group=group
+                )
+            chosen.append((str(kept.chosen), out))
+    finally:
+        calls.EXACT_PAIRS["cpu"] = before
+    return chosen, targets
+
+
 def attend_wrongly(group: Any, how: str) -> None:
     """Calls with arguments that do not fit together."""
     import torch.distributed as dist
 
-    rank, method = dist.get_rank(group), "lattice"
+    rank, method, tolerance = dist.get_rank(group), "lattice", None
     positions, values, decay = torch.randn(20, 3), torch.randn(20, 4), 1.0
     if how == "width" and rank == 1:
         values = torch.randn(20, 5)
@@ -138,9 +168,11 @@ def attend_wrongly(group: Any, how: str) -> None:
         positions[7, 0] = 1e20
     elif how == "decay" and rank == 1:
         decay = -1.0
+    elif how == "tolerance":
+        method, tolerance = "auto", 0.1 if rank == 0 else 0.2
     elif how == "device":
         positions, values = positions.to("meta"), values.to("meta")
-    phgcn.global_attention(positions, values, decay=decay, method=method, group=group)
+    phgcn.global_attention(positions, values, decay=decay, method=method, tolerance=tolerance, group=group)
 
 
 def leave_waiting(group: Any, seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_cases import Case, attend, make_cloud
+from attention_cases import Case, attend, choose_within, make_cloud
 
 CASES = {
     "exact": Case("exact"),
@@ -68,6 +68,7 @@ def test_the_same_number_of_ranks_gives_the_same_bits(pool):
         ("not finite", "values[3, 0, 1] is nan; allowed: finite numbers", "rank 1 refused its arguments: values[3, 0, 1]"),
         ("too far", "positions[7, 0, 0] is 1", "rank 1 refused its arguments: positions[7, 0, 0]"),
         ("decay", "decay is -1.0; allowed", "rank 1 refused its arguments: decay is -1.0"),
+        ("tolerance", "tolerance is 0.2 on rank 1; allowed: 0.1, as on rank 0", None),
         ("device", "positions are on meta; allowed with this group: cpu", None),
     ],
 )
@@ -83,6 +84,14 @@ def test_a_rank_that_does_not_answer_is_an_error_in_time(pool):
     assert said.startswith("rank 0 of 4: another process ended, or did not answer within the timeout (")
 
 
-def test_a_tolerance_is_refused(pool):
-    (answer,) = pool.try_all("collective_cases:attend_within_a_tolerance", 1)
-    assert not answer[0] and "tolerance is 0.1; allowed with a group: None" in answer[1][1]
+@pytest.mark.parametrize("queries", [False, True])
+def test_ranks_choose_the_method_within_a_tolerance_that_one_process_does(pool, queries):
+    whole, _ = choose_within(None, queries)
+    assert len({choice for choice, _ in whole}) > 2
+    parts = pool.run("attention_cases:choose_within", 3, queries=queries)
+    for number, (choice, out) in enumerate(whole):
+        joined = torch.empty_like(out)
+        for chosen, targets in parts:
+            assert chosen[number][0] == choice
+            joined[targets] = chosen[number][1]
+        torch.testing.assert_close(joined, out, rtol=1e-5, atol=1e-5)

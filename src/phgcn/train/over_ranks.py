@@ -129,8 +129,6 @@ def check_plan(plan: Plan) -> None:
     if not entry.over_ranks:
         allowed = ", ".join(name for name in model_names() if find_model(name).over_ranks)
         raise ValueError(f"model is {plan.model!r}; allowed for several processes: {allowed}")
-    if "tolerance" in entry.settings and plan.settings.tolerance:
-        raise ValueError(f"tolerance is {plan.settings.tolerance}; allowed for several processes: 0")
 
 
 def train_over_ranks(

@@ -66,9 +66,7 @@ def _fit(plan: Plan, data: Data, train: Tensor, held: HeldNodes | None) -> Featu
     """Fits features to training nodes, of which this process may have some alone."""
     if held is not None:
         train = torch.searchsorted(held.nodes, train[torch.isin(train, held.nodes)])
-    return fit_features(
-        data.x, train, plan.settings.scaling, graphs.indicators(data), None if held is None else held.ranks
-    )
+    return fit_features(data.x, train, plan.settings.scaling, graphs.indicators(data), None if held is None else held.ranks)
 
 
 def _on_device(plan: Plan, x: Tensor) -> Tensor:
