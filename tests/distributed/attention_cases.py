@@ -7,6 +7,9 @@ from torch import Tensor
 
 import phgcn
 from phgcn import calls
+from phgcn.distributed import attention
+from phgcn.lattice.narrow import NarrowScheme
+from phgcn.lattice.scheme import MultiScale
 from phgcn.tolerance import Tolerance
 
 
@@ -26,9 +29,10 @@ class Case(NamedTuple):
         dim (int): The dimension.
         copies (bool): Whether many points lie in the same places.
         away (float): How far queries are from the keys.
+        gathers (bool): Whether ranks may gather all points, as they do where they cannot meet at vertices.
     """
 
-    method: str
+    method: Any
     spread: float = 2.0
     keys: int = 500
     queries: int = 0
@@ -41,6 +45,7 @@ class Case(NamedTuple):
     dim: int = 3
     copies: bool = False
     away: float = 0.0
+    gathers: bool = True
 
 
 class Cloud(NamedTuple):
@@ -116,7 +121,59 @@ def attend_on_rank(group: Any, case: Case) -> tuple[dict[str, Tensor], Tensor, T
     queries = (owners(case, case.queries, size, True) == rank).nonzero().flatten() if case.queries else keys
     index = (keys, keys, queries, keys, queries, queries, queries)
     here = Cloud(*(None if t is None else t[some] for t, some in zip(cloud, index, strict=True)))
-    return attend(case, here, group), keys, queries
+    gather = attention._attend_gathered
+    if not case.gathers:
+        attention._attend_gathered = refuse_to_gather
+    try:
+        return attend(case, here, group), keys, queries
+    finally:
+        attention._attend_gathered = gather
+
+
+def refuse_to_gather(*_: Any) -> Any:
+    raise AssertionError("all points are gathered")
+
+
+def filter_heads(group: Any) -> tuple[dict[str, Tensor], Tensor]:
+    """Two heads, of a narrow and of a wide scheme, filtered by the stages of Triton at vertices that ranks share: output,
+    normaliser and gradients of this rank's points, and which these are."""
+    import torch.distributed as dist
+
+    from phgcn.distributed import Ranks
+    from phgcn.distributed.triton_lattice import filter_at_vertices
+    from phgcn.kernels.points import Points
+
+    wide = MultiScale(0.5, (1, 1), near_field=0, weights=((0.5, 0.2), (0.3, 0.1)))
+    narrow = NarrowScheme(0.25, (1,), near_field=0, weights=((0.2, 0.1),), constant=0.4, origin=1)
+    case = Case("lattice", 1.0, keys=40, dim=2)
+    cloud, rank, size = make_cloud(case), dist.get_rank(group), dist.get_world_size(group)
+    mine = owners(case, case.keys, size, False) == rank
+    points = Points(*(t[mine].requires_grad_() for t in cloud[:2]))
+    out, norm, _ = filter_at_vertices(points, [narrow, wide], Ranks(group))
+    ((out * cloud.weights[mine]).sum() + (norm * cloud.mass_weights[mine]).sum()).backward()
+    found = {"out": out, "norm": norm, "grad positions": points.positions.grad, "grad values": points.values.grad}
+    return {key: value.detach() for key, value in found.items()}, mine
+
+
+def find_meetings(group: Any) -> dict[str, Any]:
+    """The schemes of the heads where ranks can meet at vertices, or None, of clouds of several kinds."""
+    from phgcn.distributed import Ranks
+    from phgcn.distributed.triton_lattice import find_schemes
+    from phgcn.kernels.points import Points
+    from phgcn.lattice.scheme import decode, encode
+
+    ranks = Ranks(group)
+    generator = torch.Generator().manual_seed(ranks.rank)
+    count, scheme = 4000, decode(encode("lattice"), 2)
+    drawn = torch.randn(count, 2, 2, generator=generator).clamp(-3, 3) * torch.tensor([1.0, 2.0])[:, None]
+    same, shared = torch.zeros_like(drawn), drawn.clone()
+    shared[ranks.rank] = torch.tensor([0.1, 0.2])
+    none = drawn[: 0 if ranks.rank == 1 else count]
+    clouds = {"dense": drawn, "sparse": 100 * drawn, "copies on two ranks": shared, "one place": same, "an empty rank": none}
+    points = {name: Points(cloud, cloud) for name, cloud in clouds.items()} | {"queries": Points(drawn, drawn, drawn)}
+    counts = {name: [(len(p.positions), len(p.positions))] * 3 for name, p in points.items()}
+    counts["an empty rank"] = [(count, count), (0, 0), (count, count)]
+    return {name: find_schemes(p, counts[name], scheme, ranks) for name, p in points.items()}
 
 
 TOLERANCES = (0.5, 0.09, 0.04, 1e-4)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ..calls import AttentionCall, OpInputs, choose_method, exact_limit, op_inputs, run_call, user_sums
+from ..calls import AttentionCall, Method, OpInputs, choose_method, exact_limit, op_inputs, run_call, user_sums
 from ..checks import (
     FLOAT_TYPES,
     check_choices,
@@ -75,15 +75,31 @@ def attend_over_ranks(
     dim, device = points.positions.size(2), points.positions.device.type
     chosen = choose_method(call.method, keys * queries, dim, device, call.lattice)
     limit = exact_limit(dim, device) if call.method == "auto" and call.batch is not None else -1
-    if chosen != "exact" and inputs.backend != "numba":
+    schemes = _schemes_at_vertices(points, counts, chosen, inputs, ranks) if chosen != "exact" and not far else None
+    if chosen != "exact" and inputs.backend != "numba" and schemes is None:
         return _attend_gathered(call, counts, with_mass, ranks)
     with refuse_transforms(*points[:3]):
         if chosen == "exact":
             sums = [exact_over_ranks(_with_queries(points), [k for k, _ in counts], ranks, inputs.backend)]
+        elif schemes is not None:
+            from .triton_lattice import filter_at_vertices
+
+            sums = [filter_at_vertices(points, schemes, ranks)]
         else:
             graphs = find_rank_graphs(points, counts, ranks)
             sums = _filter(points, graphs, decode(encode(chosen), dim), limit, far, ranks)
     return user_sums(sums, call, inputs, with_mass)
+
+
+def _schemes_at_vertices(
+    points: Points, counts: list[tuple[int, int]], method: Method, inputs: OpInputs, ranks: Ranks
+) -> list[Scheme] | None:
+    """Returns the scheme of each head where the Triton backend's stages can meet at the vertices, else :obj:`None`."""
+    if inputs.backend != "triton":
+        return None
+    from .triton_lattice import find_schemes
+
+    return find_schemes(points, counts, decode(encode(method), points.positions.size(2)), ranks)
 
 
 def _filter(points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far: bool, ranks: Ranks) -> list[Sums]:
