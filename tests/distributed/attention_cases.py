@@ -7,7 +7,7 @@ from torch import Tensor
 
 import phgcn
 from phgcn import calls
-from phgcn.distributed import attention
+from phgcn.distributed import Ranks, attention
 from phgcn.lattice.narrow import NarrowScheme
 from phgcn.lattice.scheme import MultiScale
 from phgcn.tolerance import Tolerance
@@ -97,7 +97,7 @@ def attend(case: Case, cloud: Cloud, group: Any = None) -> dict[str, Tensor]:
     """Output, mass and all gradients."""
     inputs = {"positions": cloud.positions, "values": cloud.values, "queries": cloud.queries}
     leaves = {name: t.clone().requires_grad_() for name, t in inputs.items() if t is not None}
-    leaves["decay"] = torch.full((case.heads,), 1.3, dtype=cloud.positions.dtype).requires_grad_()
+    leaves["decay"] = cloud.positions.new_full((case.heads,), 1.3).requires_grad_()
     before = calls.EXACT_PAIRS["cpu"]
     calls.EXACT_PAIRS["cpu"] = before if case.limit is None else case.limit
     try:
@@ -134,18 +134,65 @@ def refuse_to_gather(*_: Any) -> Any:
     raise AssertionError("all points are gathered")
 
 
+class HostRanks(Ranks):
+    """Ranks whose messages go by the CPU: so several of them can share a GPU, which nccl does not allow."""
+
+    def __init__(self, group: Any) -> None:
+        super().__init__(group)
+        self.devices = ("cpu", "cuda")
+
+    def gather_equal(self, tensor: Tensor) -> Tensor:
+        return super().gather_equal(tensor.cpu()).to(tensor.device)
+
+    def fill(self, parts: Any) -> None:
+        held = [part.cpu() for part in parts]
+        super().fill(held)
+        for part, host in zip(parts, held, strict=True):
+            part.copy_(host)
+
+    def sum_in_place(self, tensor: Tensor) -> Tensor:
+        return tensor.copy_(super().sum_in_place(tensor.cpu()))
+
+    def max(self, tensor: Tensor) -> Tensor:
+        return super().max(tensor.cpu()).to(tensor.device)
+
+    def exchange(self, rows: Tensor, send: Any, receive: Any) -> Tensor:
+        return super().exchange(rows.cpu(), send, receive).to(rows.device)
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        return tensor.copy_(super().broadcast(tensor.cpu(), source))
+
+
+def attend_on_gpu(group: Any, spread: float, gathers: bool) -> tuple[dict[str, Tensor], Tensor]:
+    """Output, mass and gradients of this rank's points, or of all, on a GPU; and which these are."""
+    import torch.distributed as dist
+
+    case = Case("lattice", spread, keys=20_000, dim=4, dtype="float32", gathers=gathers)
+    cloud, rank, size = make_cloud(case), *((0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group)))
+    mine = owners(case, case.keys, size, False) == rank
+    cloud = Cloud(*(None if t is None else t[mine].cuda() for t in cloud))
+    before = attention.Ranks, attention._attend_gathered
+    attention.Ranks = HostRanks
+    if not gathers:
+        attention._attend_gathered = refuse_to_gather
+    try:
+        found = attend(case, cloud, group)
+    finally:
+        attention.Ranks, attention._attend_gathered = before
+    return {key: value.cpu() for key, value in found.items()}, mine
+
+
 def filter_heads(group: Any) -> tuple[dict[str, Tensor], Tensor]:
     """Two heads, of a narrow and of a wide scheme, filtered by the stages of Triton at vertices that ranks share: output,
     normaliser and gradients of this rank's points, and which these are."""
     import torch.distributed as dist
 
-    from phgcn.distributed import Ranks
     from phgcn.distributed.triton_lattice import filter_at_vertices
     from phgcn.kernels.points import Points
 
     wide = MultiScale(0.5, (1, 1), near_field=0, weights=((0.5, 0.2), (0.3, 0.1)))
     narrow = NarrowScheme(0.25, (1,), near_field=0, weights=((0.2, 0.1),), constant=0.4, origin=1)
-    case = Case("lattice", 1.0, keys=40, dim=2)
+    case = Case("lattice", 1.0, keys=24, dim=2)
     cloud, rank, size = make_cloud(case), dist.get_rank(group), dist.get_world_size(group)
     mine = owners(case, case.keys, size, False) == rank
     points = Points(*(t[mine].requires_grad_() for t in cloud[:2]))
@@ -157,19 +204,26 @@ def filter_heads(group: Any) -> tuple[dict[str, Tensor], Tensor]:
 
 def find_meetings(group: Any) -> dict[str, Any]:
     """The schemes of the heads where ranks can meet at vertices, or None, of clouds of several kinds."""
-    from phgcn.distributed import Ranks
     from phgcn.distributed.triton_lattice import find_schemes
     from phgcn.kernels.points import Points
     from phgcn.lattice.scheme import decode, encode
 
     ranks = Ranks(group)
     generator = torch.Generator().manual_seed(ranks.rank)
-    count, scheme = 4000, decode(encode("lattice"), 2)
-    drawn = torch.randn(count, 2, 2, generator=generator).clamp(-3, 3) * torch.tensor([1.0, 2.0])[:, None]
+    count, scheme = 2000, decode(encode("lattice"), 2)
+    drawn = torch.randn(count, 2, 2, generator=generator) * torch.tensor([0.5, 2.0])[:, None]
     same, shared = torch.zeros_like(drawn), drawn.clone()
     shared[ranks.rank] = torch.tensor([0.1, 0.2])
-    none = drawn[: 0 if ranks.rank == 1 else count]
-    clouds = {"dense": drawn, "sparse": 100 * drawn, "copies on two ranks": shared, "one place": same, "an empty rank": none}
+    none, far = drawn[: 0 if ranks.rank == 1 else count], drawn.clone()
+    far[0, 1, ranks.rank % 2] = 50.0  # in a box this wide, points could lie far from each other
+    clouds = {
+        "dense": drawn,
+        "dense but for some": far,
+        "sparse": 100 * drawn,
+        "copies on two ranks": shared,
+        "one place": same,
+        "an empty rank": none,
+    }
     points = {name: Points(cloud, cloud) for name, cloud in clouds.items()} | {"queries": Points(drawn, drawn, drawn)}
     counts = {name: [(len(p.positions), len(p.positions))] * 3 for name, p in points.items()}
     counts["an empty rank"] = [(count, count), (0, 0), (count, count)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from ..lattice.triton.survey import HIGH, KUHN_HIGH, KUHN_LOW, LOW, layouts, sur
 from .collectives import Ranks
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 # Where ranks can meet at the vertices
@@ -62,25 +63,56 @@ def find_schemes(points: Points, counts: Sequence[tuple[int, int]], scheme: Sche
     positions = points.positions.detach().double()
     edges = ranks.max(torch.cat([-positions.amin(dim=0), positions.amax(dim=0)], dim=1)).cpu().numpy()  # (H, 2D)
     count = sum(keys for keys, _ in counts)
+    mean = (ranks.sum(positions.sum(dim=0)) / count).cpu().numpy()
     schemes: list[Scheme] = []
-    for low, high in zip(-edges[:, :dim], edges[:, dim:], strict=True):
-        if (low == high).all() or not _is_dense(low, high, count, scheme):
+    for head, (low, high) in enumerate(zip(-edges[:, :dim], edges[:, dim:], strict=True)):
+        cloud = _Cloud(positions[:, head], low, high, mean[head], count)
+        if (low == high).all() or not _is_dense(cloud, scheme, ranks):
             return None
         schemes.append(used_levels(scheme, dim, -narrow_step(scheme, low, high))[0])
     return None if _has_copies(positions, ranks) else schemes
 
 
-def _is_dense(low: Floats, high: Floats, count: int, scheme: MultiScale) -> bool:
-    """Tells whether a cloud surely has no near field, however its points are spread within their bounds: whether cells have
-    more points, on average, than :func:`phgcn.lattice.levels.finest_level` allows for one."""
+class _Cloud(NamedTuple):
+    """The points of this rank, (N, D) in double precision; bounds, mean and number of those of all ranks."""
+
+    points: Tensor
+    low: Floats
+    high: Floats
+    mean: Floats
+    total: int
+
+
+def _is_dense(cloud: _Cloud, scheme: MultiScale, ranks: Ranks) -> bool:
+    """Tells whether a cloud has no near field, as :func:`phgcn.lattice.levels.finest_level` decides."""
     if scheme.near_field is not None or len(scheme.hops) == 1:
         return not scheme.near_field
-    side = mean_pairs_cell(len(low), multiscale_weights(scheme, len(low)).radius[1])
-    cells = np.sort(np.floor((high - low) / side) + 2)  # of a grid that begins anywhere
-    enough = [(cells, scheme.pairs)]
-    if len(low) > CELL_DIMENSIONS:
-        enough.append((cells[-CELL_DIMENSIONS:], CANDIDATES))
-    return any(count / np.prod(some) > pairs + 1 for some, pairs in enough)
+    dim = len(cloud.low)
+    side = mean_pairs_cell(dim, multiscale_weights(scheme, dim).radius[1])
+    if _has_more_pairs(cloud, np.arange(dim), side, scheme.pairs, ranks):
+        return True
+    widest = np.sort(np.argsort(cloud.low - cloud.high, kind="stable")[:CELL_DIMENSIONS])
+    return dim > CELL_DIMENSIONS and _has_more_pairs(cloud, widest, side, CANDIDATES, ranks)
+
+
+def _has_more_pairs(cloud: _Cloud, axes: Ints, side: float, limit: int, ranks: Ranks) -> bool:
+    """Tells whether a point shares its cell, over some of the axes, with more than ``limit`` others on average; see
+    :func:`phgcn.lattice.reference.near.mean_pairs`."""
+    low, high, mean = cloud.low[axes], cloud.high[axes], cloud.mean[axes]
+    first = np.floor((low - mean) / side + 0.5)
+    sizes = np.floor((high - mean) / side + 0.5) - first + 1
+    if cloud.total > (limit + 1) * np.prod(sizes):
+        return True  # however they are spread
+    if np.prod(sizes) >= 2.0**62:
+        return False  # too wide to number the cells: gathered points are looked at more closely
+    device = cloud.points.device
+    middle, base, radix = (torch.from_numpy(t).to(device) for t in (mean, first, np.cumprod(np.append(1, sizes[:-1]))))
+    place = torch.floor((cloud.points[:, torch.from_numpy(axes).to(device)] - middle) / side + 0.5) - base
+    cells, numbers = torch.unique((place.long() * radix.long()).sum(dim=1), return_counts=True)
+    rows = torch.cat(ranks.gather(torch.stack([cells, numbers], dim=1)))
+    cell = torch.unique(rows[:, 0], return_inverse=True)[1]
+    total = torch.zeros(int(cell.max()) + 1, dtype=torch.int64, device=device).index_add_(0, cell, rows[:, 1])
+    return int((total * (total - 1)).sum()) > limit * cloud.total
 
 
 def _has_copies(positions: Tensor, ranks: Ranks) -> bool:
