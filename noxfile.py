@@ -1,7 +1,7 @@
 r"""Runs short subsets of the tests on every supported version of Python, torch and PyG.
 
 ``make test-all`` runs ``versions``: all sets of versions, the results kept in ``benchmarks/results/versions.json``, from which
-``make tables`` writes docs/versions.md.  ``.ci/run`` runs ``quick``: the oldest and the newest set on fewer tests, kept nowhere.
+``make tables`` writes docs/versions.md.  ``.ci/run`` runs ``quick``: the oldest and the newest on fewer tests, kept nowhere.
 ``nox -s "versions(oldest)"`` runs one.
 
 Each session has an environment of its own, which uv fills from PyPI; torch from there is a CUDA build of some gigabytes.  A
