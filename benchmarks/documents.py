@@ -104,6 +104,7 @@ TABLES = {
     "headline": Table(README, _of(BENCH, "accuracy", "lattice"), tables.headline),
     "accuracy": Table(LATTICE, _of(BENCH, "accuracy"), tables.accuracy_tables),
     "hostile": Table(LATTICE, _of(BENCH, "hostile", "hostile_before"), tables.hostile_table),
+    "tail": Table(LATTICE, _of(BENCH, "tail"), tables.tail_table),
     "coincident": Table(LATTICE, _of(BENCH, "coincident"), tables.coincident_table),
     "trained": Table(LATTICE, _of(BENCH, "trained"), tables.trained_table),
     "cpu-crossing": Table(PERFORMANCE, _of(BENCH, "crossing"), tables.crossing_summary),

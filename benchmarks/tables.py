@@ -149,6 +149,36 @@ def hostile_table(after: dict, before: dict) -> list[str]:
     ]
 
 
+def hostile_gpu_table(gpu: dict) -> list[str]:
+    """How far the GPU's outputs are from the CPU's over hostile clouds, and its errors against the exact sum."""
+    methods, rows = ("lattice", "lattice-fine"), gpu["errors"]["rows"]
+    body = []
+    for dim in sorted({r["dim"] for r in rows}):
+        cells = [str(dim)]
+        for method in methods:
+            apart = max(r["from_cpu"] for r in rows if (r["dim"], r["method"]) == (dim, method))
+            cells += [f"{apart:.0e}", hostile_summary(rows, method, dim)]
+        body.append(cells)
+    about = gpu["errors"]["provenance"]
+    heads = ["D", *(f"`{method}`, {what}" for method in methods for what in ("from the CPU", "error and cosine"))]
+    return [*table(heads, body), "", f"{about['device']}, commit {about['commit'][:7]}, {about['date'][:10]}."]
+
+
+def tail_table(tail: dict) -> list[str]:
+    """What a bound on the weights of pairs costs, levels by levels."""
+    clouds = list(tail["rows"][0]["deviation"])
+    rows = []
+    for r in tail["rows"]:
+        levels = f"{r['spacing']:g}; {' '.join(map(str, r['hops']))}" + (" (two lattices)" if r["lattices"] == 2 else "")
+        ratios = " / ".join(f"{r['mean_ratio'][d]:.2f}" for d in r["mean_ratio"])
+        errors = " / ".join(short(r["deviation"][name]) for name in clouds)
+        bound = "none" if r["bound"] is None else f"{r['bound']:g}"
+        rows.append([str(r["dim"]), levels, bound, f"{r['worst']:.1f}", ratios, errors, f"{sum(r['seconds'].values()):.2f}"])
+    distances = ", ".join(tail["rows"][0]["mean_ratio"])
+    heads = ["D", "spacing; hops", "bound", "largest found", f"mean at {distances}", f"dev, {', '.join(clouds)}", "CPU s"]
+    return table(heads, rows)
+
+
 def coincident_table(coincident: dict) -> list[str]:
     cells = {(r["dim"], r["method"]): f"{r['mean']:.2f} ({r['least']:.2f} - {r['most']:.2f})" for r in coincident["rows"]}
     dims = sorted({dim for dim, _ in cells})

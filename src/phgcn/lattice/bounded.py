@@ -24,10 +24,10 @@ FITTED_BOUND = 1.9
 RIDGE = 1e-5
 """Weight of the equations that unknowns are 0, each in units of the largest that it may be: those which no pair tells about."""
 
-CANDIDATES, BINS, KEPT, MOVES = 4000, 20, 20, 25
+CANDIDATES, BINS, KEPT, MOVES = 8000, 20, 40, 40
 """Of a round of the search: pairs that it looks at; bins of distance, and pairs of each that are moved uphill; moves."""
 
-ROUNDS, CLEAN = 40, 3
+ROUNDS, CLEAN = 60, 5
 """Rounds at most, and in a row without a pair that gets too much, which end the search."""
 
 Rows = Callable[[Floats, Floats], Floats]

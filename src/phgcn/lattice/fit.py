@@ -54,13 +54,13 @@ NEAR_BINS = 60
 """Bins of distance in which the near field is fitted."""
 
 
-def fit_multiscale(dim: int, levels: Levels, bounded: bool = False, count: int = 6000, seed: int = 0) -> MultiScaleFit:
+def fit_multiscale(dim: int, levels: Levels, bound: float | None = None, count: int = 6000, seed: int = 0) -> MultiScaleFit:
     """Fits the stencil weights of every level, and the near field that replaces the finest ones.
 
     Args:
         dim (int): The dimension.
         levels (Levels): The lattices and their stencils.
-        bounded (bool, optional): Whether no pair may get more than twice its true weight. (default: :obj:`False`)
+        bound (float, optional): How many times its true weight a pair may get at most. (default: :obj:`None`, any)
         count (int, optional): Pairs drawn per group. (default: :obj:`6000`)
         seed (int, optional): The seed of the draw. (default: :obj:`0`)
     """
@@ -80,7 +80,10 @@ def fit_multiscale(dim: int, levels: Levels, bounded: bool = False, count: int =
         products.append(a)
         distances.append(r)
     equations = np.concatenate(rows), np.concatenate(targets)
-    x = fit_bounded(*equations, wide_search(dim, levels), seed + 1) if bounded else nnls(*equations, maxiter=10000)[0]
+    if bound is None:
+        x, _ = nnls(*equations, maxiter=10000)
+    else:
+        x = fit_bounded(*equations, wide_search(dim, levels, bound), seed + 1)
     starts = levels.starts(dim)
     all_products = np.concatenate(products)
     pair_weights = [all_products[:, start:] @ x[start:] for start in starts[1:-1]]
@@ -91,11 +94,11 @@ def fit_multiscale(dim: int, levels: Levels, bounded: bool = False, count: int =
     }
 
 
-def wide_search(dim: int, levels: Levels) -> Search:
-    """Returns the search for pairs that get more than :data:`FITTED_BOUND` times their true weight."""
+def wide_search(dim: int, levels: Levels, bound: float) -> Search:
+    """Returns the search for pairs that get more than ``bound`` times their true weight."""
 
     def rows(first: Floats, second: Floats) -> Floats:
-        allowed = FITTED_BOUND * np.exp(-np.linalg.norm(first - second, axis=1))
+        allowed = bound * np.exp(-np.linalg.norm(first - second, axis=1))
         return levels.products(first, second) / allowed[:, None]
 
     return Search(levels, dim, levels.reach(dim), rows)
@@ -135,7 +138,7 @@ def fit_near_field(pair_weights: list[Floats], distances: Floats, levels: Levels
     return {"rate": round(rate, 9), "amplitude": amplitude}
 
 
-def fit_narrow(dim: int, levels: Levels, bounded: bool = False, count: int = 2000, seed: int = 0) -> NarrowFit:
+def fit_narrow(dim: int, levels: Levels, bound: float | None = None, count: int = 2000, seed: int = 0) -> NarrowFit:
     r"""Fits narrow clouds, octave by octave: a constant, and the levels' weights.
 
     Magnified by :math:`2^m`, clouds of octave :math:`m` are as wide as those of octave 0, and their kernel is
@@ -150,10 +153,10 @@ def fit_narrow(dim: int, levels: Levels, bounded: bool = False, count: int = 200
         # The same problem with as many equations as unknowns, which is quicker.
         q, r = np.linalg.qr(np.concatenate([a for a, _ in equations]))
         target = q.T @ np.concatenate([b for _, b in equations])
-        if bounded and octave <= BOUNDED_OCTAVES:
-            x = fit_bounded(r, target, narrow_search(dim, narrow, octave), seed + octave)
-        else:
+        if bound is None or octave > BOUNDED_OCTAVES:
             x, _ = nnls(r, target, maxiter=10000)
+        else:
+            x = fit_bounded(r, target, narrow_search(dim, narrow, octave, bound), seed + octave)
         weights = [_rounded(x[a:b]) for a, b in pairwise(starts)]
         octaves.append({"constant": round(float(x[0]), 9), "weights": weights})
     return {**_fitted_for(dim, levels), "octaves": octaves}
@@ -164,8 +167,8 @@ def _narrow_products(narrow: Levels, first: Floats, second: Floats) -> Floats:
     return np.concatenate([np.ones((len(first), 1)), narrow.products(first, second)], axis=1)
 
 
-def narrow_search(dim: int, narrow: Levels, octave: int) -> Search:
-    """Returns the search for pairs of narrow clouds, magnified, that get more than :data:`FITTED_BOUND` times their weight.
+def narrow_search(dim: int, narrow: Levels, octave: int, bound: float) -> Search:
+    """Returns the search for pairs of narrow clouds, magnified, that get more than ``bound`` times their true weight.
 
     The clouds of an octave begin twice as wide as they end.
     """
@@ -173,7 +176,7 @@ def narrow_search(dim: int, narrow: Levels, octave: int) -> Search:
 
     def rows(first: Floats, second: Floats) -> Floats:
         r = np.linalg.norm(first - second, axis=1)
-        allowed = np.where(r <= widest, FITTED_BOUND * np.exp(-r / 2**octave), np.inf)
+        allowed = np.where(r <= widest, bound * np.exp(-r / 2**octave), np.inf)
         return _narrow_products(narrow, first, second) / allowed[:, None]
 
     return Search(narrow, dim, widest, rows)
@@ -235,14 +238,16 @@ def fit_dimension(dim: int) -> Fits:
     Above eight dimensions the separable one uses the weights of eight: its points share no vertices that could be fitted.
     """
     count = 6000 if dim <= 8 else 2000
-    wanted = []
+    wanted: dict[Levels, float | None] = {}
     for method, most in BOUNDED_DIMENSIONS.items():
         scheme = named_scheme(method, dim)
         assert isinstance(scheme, MultiScale)
-        wanted.append((Levels(scheme.spacing, scheme.hops, scheme.lattices), dim <= most))
+        bound = FITTED_BOUND if dim <= most else None
+        # What lattices give on average matters where there is a bound; else one fit serves any number of them.
+        wanted[Levels(scheme.spacing, scheme.hops, 1 if bound is None else scheme.lattices)] = bound
     return {
-        "multiscale": [fit_multiscale(dim, levels, bounded, count) for levels, bounded in wanted],
-        "narrow": [fit_narrow(dim, levels, bounded) for levels, bounded in wanted] if dim <= 8 else [],
+        "multiscale": [fit_multiscale(dim, levels, bound, count) for levels, bound in wanted.items()],
+        "narrow": [fit_narrow(dim, levels, bound) for levels, bound in wanted.items()] if dim <= 8 else [],
         "separable": [fit_separable_spacing(dim)] if dim <= 8 else [],
     }
 

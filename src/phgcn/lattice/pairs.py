@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..kernels.numba import kernel
 from .coefficients import Floats
 from .geometry import kuhn_matrix, locate, origin
 from .narrow import widest_narrow
@@ -125,16 +126,32 @@ def orbit_products(first: Tensor, second: Tensor, hops: int) -> Floats:
     for number, key in enumerate(keys):
         for v in (key, tuple(max(key) - x for x in key)):
             orbit_number[sum(v.count(value) * digits[value] for value in range(hops + 1))] = number
-    (n1, b1), (n2, b2) = locate(first), locate(second)
     products = np.zeros((len(first), len(keys)))
-    for l in range(dim + 1):
-        for m in range(dim + 1):
-            step = torch.nn.functional.pad(n2[:, m] - n1[:, l], (0, 1)).numpy()
-            step -= step.min(axis=1, keepdims=True)
-            near = np.flatnonzero(step.max(axis=1) <= hops)
-            counts = np.stack([(step[near] == value).sum(axis=1) for value in range(hops + 1)], axis=1)
-            products[near, orbit_number[counts @ digits]] += (b1[:, l] * b2[:, m]).numpy()[near]
+    located = [t.contiguous().numpy() for points in (first, second) for t in locate(points)]
+    add_orbits(0, len(first), *located, digits, orbit_number, products)
     return products
+
+
+@kernel(
+    "int64, int64, int64[:, :, ::1], float64[:, ::1], int64[:, :, ::1], float64[:, ::1], int64[::1], int64[::1], "
+    "float64[:, ::1]"
+)
+def add_orbits(begin, end, first, first_weight, second, second_weight, digits, orbit_number, products):
+    """Adds the weight of each pair of corners to its orbit; see :func:`orbit_products`."""
+    corners, dim = first.shape[1:]
+    for pair in range(begin, end):
+        for l in range(corners):
+            for m in range(corners):
+                low = high = 0  # of the offset and the 0 behind it
+                for j in range(dim):
+                    step = second[pair, m, j] - first[pair, l, j]
+                    low, high = min(low, step), max(high, step)
+                if high - low >= len(digits):
+                    continue
+                code = digits[-low]
+                for j in range(dim):
+                    code += digits[second[pair, m, j] - first[pair, l, j] - low]
+                products[pair, orbit_number[code]] += first_weight[pair, l] * second_weight[pair, m]
 
 
 def sample_narrow_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
