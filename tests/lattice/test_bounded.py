@@ -8,6 +8,7 @@ import torch
 from clouds import normal
 
 from phgcn import global_attention, permutohedral_filter
+from phgcn.lattice import bounded as bounded_room
 from phgcn.lattice.bounded import bounded_least_squares, largest_ratio
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.fit import fit_multiscale, wide_search
@@ -70,8 +71,9 @@ def test_a_search_uphill_finds_no_such_pair(method):
     assert largest_ratio(search, weights * np.where(np.arange(len(weights)) > len(weights) - 20, 3, 1), 1000, seed=3) > 1
 
 
-def test_a_fit_under_a_bound():
-    levels = Levels(1.0, (2, 2))
+def test_a_fit_under_a_bound(monkeypatch):
+    levels = Levels(1.0, (3, 3, 3))
+    monkeypatch.setattr(bounded_room, "CANDIDATES", 1000)
     free, bounded = (np.concatenate(fit_multiscale(1, levels, bound, count=300)["weights"]) for bound in (None, 1.9))
     search = wide_search(1, levels, 2.0)
     assert largest_ratio(search, free, 1000, seed=4) > 1 > largest_ratio(search, bounded, 1000, seed=4)

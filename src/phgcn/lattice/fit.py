@@ -98,7 +98,7 @@ def wide_search(dim: int, levels: Levels, bound: float) -> Search:
     """Returns the search for pairs that get more than ``bound`` times their true weight."""
 
     def rows(first: Floats, second: Floats) -> Floats:
-        allowed = bound * np.exp(-np.linalg.norm(first - second, axis=1))
+        allowed: Floats = bound * np.exp(-np.linalg.norm(first - second, axis=1))
         return levels.products(first, second) / allowed[:, None]
 
     return Search(levels, dim, levels.reach(dim), rows)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.numba import kernel
 from .coefficients import Floats
 from .geometry import kuhn_matrix, locate, origin
 from .narrow import widest_narrow
+from .numba.orbits import add_orbits
 from .stencil import orbit_distance, orbits
 
 SPREADS = (0.35, 0.7, 1.0, 1.5, 3.0)
@@ -130,28 +130,6 @@ def orbit_products(first: Tensor, second: Tensor, hops: int) -> Floats:
     located = [t.contiguous().numpy() for points in (first, second) for t in locate(points)]
     add_orbits(0, len(first), *located, digits, orbit_number, products)
     return products
-
-
-@kernel(
-    "int64, int64, int64[:, :, ::1], float64[:, ::1], int64[:, :, ::1], float64[:, ::1], int64[::1], int64[::1], "
-    "float64[:, ::1]"
-)
-def add_orbits(begin, end, first, first_weight, second, second_weight, digits, orbit_number, products):
-    """Adds the weight of each pair of corners to its orbit; see :func:`orbit_products`."""
-    corners, dim = first.shape[1:]
-    for pair in range(begin, end):
-        for l in range(corners):
-            for m in range(corners):
-                low = high = 0  # of the offset and the 0 behind it
-                for j in range(dim):
-                    step = second[pair, m, j] - first[pair, l, j]
-                    low, high = min(low, step), max(high, step)
-                if high - low >= len(digits):
-                    continue
-                code = digits[-low]
-                for j in range(dim):
-                    code += digits[second[pair, m, j] - first[pair, l, j] - low]
-                products[pair, orbit_number[code]] += first_weight[pair, l] * second_weight[pair, m]
 
 
 def sample_narrow_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
