@@ -179,7 +179,7 @@ def blur_segments(begin, end, first, last, place, prefix, row_key, row_prefix, s
     move up the sorted list, so do the segments that they read from: these are found by pointers that only move forward.
     """
     segments, width, one = first.shape[0], np.uint64(out.shape[1]), table.dtype.type(1)
-    flat, line = out.reshape(-1), np.empty((PIECE + weight.shape[1]) * out.shape[1], table.dtype)
+    flat, line = out.reshape(-1), np.empty((PIECE + weight.shape[1] + TAPS) * out.shape[1], table.dtype)
     pointer = np.empty(row_key.shape[0], np.int64)
     for r in range(row_key.shape[0]):
         pointer[r] = lower_bound(last, first[begin] + row_key[r])
