@@ -34,6 +34,10 @@ ROWS = 8192
 """Cells, and rows, that a thread takes at least."""
 
 
+LEAST_POWER = 2.0**-30
+"""Smaller powers of q count as this one: their own fourth powers would be subnormal, which cost a hundred times as much."""
+
+
 class Cells(NamedTuple):
     r"""Points in the order of the cells, as wide as the near field's radius, that they lie in.
 
@@ -255,6 +259,7 @@ def weigh_pairs(square, count, constants, power, weight, slope, slopes):
     real = constants.dtype.type
     zero, one, two, three = real(0), real(1), real(2), real(3)
     outer, fade, rate = constants[0], constants[1], constants[2]
+    least = real(LEAST_POWER)
     for e in range(count):
         weight[e] = exp_negative(-math.sqrt(square[e]))
         power[e] = exp_negative(-rate * square[e])
@@ -270,6 +275,7 @@ def weigh_pairs(square, count, constants, power, weight, slope, slopes):
         for e in range(count):
             q = power[e]
             weight[e] -= a * q
+            q = max(q, least)
             power[e] = (q * q) * (q * q)
         rate *= two * two
     for e in range(count):
@@ -313,18 +319,21 @@ def find_box(position, first, last, box):
 
 
 @helper
-def keep_near(box, source, first, last, reach, place, position, kept):
-    """Appends the sources of a run that lie near a box to those kept, and returns how many are kept now."""
-    zero = box.dtype.type(0)
-    for p in range(first, last):
-        total = zero
-        for k in range(box.shape[1]):
-            x = source[k, p]
-            d = max(max(box[0, k] - x, x - box[1, k]), zero)
-            total += d * d
-            position[k, kept] = x
-        place[kept] = p
-        kept += total < reach
+def keep_near(box, source, first, last, reach, square, place, kept):
+    """Appends the places of the sources of a run that lie near a box to those kept, and returns how many are kept now.
+    ``square`` is overwritten."""
+    zero, begin, count = box.dtype.type(0), np.uint64(first), np.uint64(last - first)
+    for e in range(count):
+        square[e] = 0
+    for k in range(box.shape[1]):
+        low, high = box[0, k], box[1, k]
+        for e in range(count):
+            x = source[k, begin + e]
+            d = max(max(low - x, x - high), zero)
+            square[e] += d * d
+    for e in range(count):
+        place[kept] = begin + e
+        kept += square[e] < reach
     return kept
 
 
@@ -356,18 +365,22 @@ def sum_near_pairs(
             kept = 0
             while r < run.shape[0] and kept < CANDIDATES:
                 last = min(run[r, 1], run[r, 0] + CANDIDATES - kept)
-                kept = keep_near(box, source, run[r, 0], last, reach, place, position, kept)
+                kept = keep_near(box, source, run[r, 0], last, reach, square, place, kept)
                 run[r, 0] = last
                 r += last == run[r, 1]
+            for k in range(dim):
+                for e in range(kept):
+                    position[k, e] = source[k, place[e]]
             for t in range(target_start[cell], target_start[cell + 1]):
                 squared_distances(target, t, position, 0, kept, square)
                 hits = np.uint64(0)
                 for e in range(kept):
-                    u = square[e]
-                    hit[hits] = place[e]
-                    square[hits] = u
-                    hits += np.uint64(u < reach)
+                    hit[hits] = np.uint64(e)
+                    hits += np.uint64(square[e] < reach)
                 count = np.int64(hits)
+                for h in range(count):
+                    e = hit[h]
+                    square[h], hit[h] = square[e], place[e]
                 weigh_pairs(square, count, constants, power, weight, slope, grad.shape[0] > 0)
                 if out.shape[0] > 0:
                     add_weighted_rows(out, t, rows, hit, weight, count, total)
