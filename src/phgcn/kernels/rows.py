@@ -1,7 +1,7 @@
 r"""Rows: points, values and gradients of all heads, laid out for the CPU kernels, head by head and graph by graph.
 
 A row holds the channels of a point, then, where the sum is normalised, a 1 whose sum becomes the normaliser, then zeros up to a
-multiple of 8, so that rows are added in full vector registers.
+multiple of 4, so that rows are added in vector registers, the last of them a short one.
 
 Where the sum is normalised, it is of values less their mean, which is added again at the end: sums of float32 numbers that are
 all near 1,000 would lose what makes them differ, and the gradients of positions, which depend on that alone, even more.  The
@@ -81,7 +81,7 @@ def _pack_positions(positions: Tensor, order: np.ndarray) -> np.ndarray:
 
 def row_width(channels: int) -> int:
     """Returns the width of rows of this many channels."""
-    return (channels + 7) // 8 * 8
+    return (channels + 3) // 4 * 4
 
 
 def find_centres(values: np.ndarray, groups: GraphGroups, to_itself: bool) -> Centres:
