@@ -19,7 +19,7 @@ from torch import Tensor
 from ..kernels.numba import as_array, kernel
 from .graphs import GraphGroups
 from .points import Gradients, OutputGradients, Points
-from .threads import run_rows
+from .threads import parallel_zeros, run_rows
 
 GRAIN = 8192
 """Points that a thread packs at least."""
@@ -100,7 +100,9 @@ def find_centres(values: np.ndarray, groups: GraphGroups, to_itself: bool) -> Ce
     mean, filled = np.zeros((len(sizes), *values.shape[1:]), values.dtype), sizes > 0
     if len(first) > 0:
         mean[filled] = np.add.reduceat(sums, before[filled], axis=0) / sizes[filled, None, None]
-    key_graph = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    key_graph = parallel_zeros((len(values),), np.dtype(np.int32))
+    if len(sizes) > 1:
+        key_graph = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     if to_itself:
         return Centres(mean, key_graph, key_graph)
     return Centres(mean, key_graph, np.repeat(np.arange(len(sizes), dtype=np.int32), np.diff(groups.query_start)))

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...exact.numba.pairs import add_slopes, add_weighted_rows, coordinate_lines, exp_negative, squared_distances
 from ...kernels.numba import helper, kernel
-from ...kernels.threads import parallel_zeros, run_rows
+from ...kernels.threads import run_rows
 from ..coefficients import FADE_START, MultiScaleWeights
 from ..levels import CELL_DIMENSIONS, mean_pairs_cell
 from .keys import Keys, choose_keys, wrap_keys
@@ -103,7 +103,7 @@ def find_cells(
             cube += apart.astype(np.uint64) * keys.multiplier[0]
         key, point = sort_keys(cube, keys.bits)
         start = run_starts(key)
-        return Cells(key[start[:-1]], start.astype(np.int32), point, coordinate_lines(take(point, points[places])))
+        return Cells(key[start[:-1]], start, point, coordinate_lines(take(point, points[places])))
 
     if first_query == 0:
         both = cells(slice(None))
@@ -151,7 +151,7 @@ def near_field(near: NearField, rows=None, out=None, target_rows=(), source_rows
     """
     target, source = near.target, near.source
     none = np.empty((0, 0), near.constants.dtype)
-    summed, slopes = (none if array is None else parallel_zeros(array.shape, array.dtype) for array in (out, grad))
+    summed, slopes = (none if array is None else np.empty(array.shape, array.dtype) for array in (out, grad))
     sorted_rows = none if rows is None else take(source.point, rows)
     products = (none, none) if grad is None else (take(target.point, *target_rows), take(source.point, *source_rows))
     run_rows(
@@ -369,6 +369,11 @@ def sum_near_pairs(
     for r in range(row_key.shape[0]):
         pointer[r] = lower_bound(source_key, target_key[begin] + row_key[r] - np.uint64(1))
     for cell in range(begin, end):
+        for t in range(target_start[cell], target_start[cell + 1]):
+            for c in range(out.shape[1]):
+                out[t, c] = 0
+            for k in range(grad.shape[1]):
+                grad[t, k] = 0
         find_box(target, target_start[cell], target_start[cell + 1], box)
         find_runs(target_key[cell], source_key, source_start, row_key, pointer, run)
         r = 0
