@@ -11,6 +11,9 @@ from .locate import Simplices
 GRAIN = 8192
 """Points that a thread compares at least."""
 
+WEIGHT_STEPS = 2.0**32
+"""Weights, from 0 to 1, are hashed in so many steps."""
+
 
 class Copies:
     """Which points lie in the same place.
@@ -23,8 +26,8 @@ class Copies:
     def __init__(self, w: np.ndarray, simplices: Simplices) -> None:
         first, exist, cubes = np.empty(len(w), np.int32), np.zeros(1, np.bool_), len(simplices.cube_start) - 1
         grain = rows_of_work(cubes, len(w), GRAIN)
-        located = simplices.point, simplices.cube_start
-        run_rows(find_first_copies, cubes, grain, w, w.view(np.uint64), *located, first, exist)
+        located = simplices.point, simplices.weight, simplices.cube_start
+        run_rows(find_first_copies, cubes, grain, w, *located, first, exist)
         self.first, self.exist = first, bool(exist[0])
 
     def sum(self, rows: np.ndarray) -> np.ndarray:
@@ -48,10 +51,10 @@ def are_equal(w, i, j):
     return True
 
 
-@kernel("int64, int64, float64[:, ::1], uint64[:, ::1], int32[::1], int32[::1], int32[::1], boolean[::1]")
-def find_first_copies(begin, end, w, bits, point, cube_start, first, exist):
-    """Finds the first point of each cube, in the order of ``point``, that lies where each point lies: by a hash table per
-    cube.  Sets ``exist`` where that is another point.  ``bits`` are those of the coordinates ``w``."""
+@kernel("int64, int64, float64[:, ::1], int32[::1], real[:, ::1], int32[::1], int32[::1], boolean[::1]")
+def find_first_copies(begin, end, w, point, weight, cube_start, first, exist):
+    """Finds the first point of each cube, in the order of ``point``, that lies where each point lies: by a hash table per cube,
+    of barycentric weights, which lie in that order.  Sets ``exist`` where that is another point."""
     table = np.full(16, -1, np.int32)
     for cube in range(begin, end):
         start, stop = cube_start[cube], cube_start[cube + 1]
@@ -67,9 +70,9 @@ def find_first_copies(begin, end, w, bits, point, cube_start, first, exist):
             table[:size] = -1
         for a in range(start, stop):
             i = point[a]
-            code = np.uint64(0)  # of all bits but the signs: -0 and 0 are one place
-            for k in range(bits.shape[1]):
-                code = (code ^ (bits[i, k] << np.uint64(1))) * np.uint64(0x9E3779B97F4A7C15)
+            code = np.uint64(0)
+            for r in range(weight.shape[1]):
+                code = (code ^ np.uint64(weight[a, r] * WEIGHT_STEPS)) * np.uint64(0x9E3779B97F4A7C15)
                 code ^= code >> np.uint64(29)
             slot = code & np.uint64(size - 1)
             while table[slot] >= 0 and not are_equal(w, i, table[slot]):
