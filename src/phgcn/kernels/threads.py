@@ -41,8 +41,8 @@ def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any
         return
     step = max(grain, -(-rows // (threads * RANGES_PER_THREAD)))
     ranges = deque((begin, min(rows, begin + step)) for begin in range(0, rows, step))
-    task = _Task(kernel, ranges, arguments, threads - 1)
-    _pool.start(task)
+    task = _Task(kernel, ranges, arguments)
+    _pool.submit(task, threads - 1)
     task.run_here()
 
 
@@ -65,28 +65,13 @@ def _fill_zeros(begin: int, end: int, flat: np.ndarray) -> None:
 class _Task:
     """The ranges of one kernel that are not yet taken by a thread.
 
-    The calling thread waits for ranges, not for threads: on a busy machine it takes them all before another thread wakes.  Each
-    thread that begins wakes the next: the caller loses no time to wake them all, and a short task ends before it has many.
-
-    Args:
-        kernel (Callable): What is run.
-        ranges (deque): The ranges of rows.
-        arguments (tuple): What the kernel gets besides a range.
-        helpers (int): How many more threads may be woken.
+    The calling thread waits for ranges, not for threads: on a busy machine it takes them all before another thread wakes.
     """
 
-    def __init__(
-        self, kernel: Callable[..., None], ranges: deque[tuple[int, int]], arguments: tuple[Any, ...], helpers: int
-    ) -> None:
-        self.kernel, self.ranges, self.arguments, self.helpers = kernel, ranges, arguments, helpers
+    def __init__(self, kernel: Callable[..., None], ranges: deque[tuple[int, int]], arguments: tuple[Any, ...]) -> None:
+        self.kernel, self.ranges, self.arguments = kernel, ranges, arguments
         self.count = len(ranges)
         self.finished: SimpleQueue[BaseException | None] = SimpleQueue()
-
-    def wake_one(self, tasks: SimpleQueue[_Task]) -> None:
-        """Lets one more thread help, if there are ranges left; only the thread that was woken last calls this."""
-        if self.helpers > 0 and self.ranges:
-            self.helpers -= 1
-            tasks.put(self)
 
     def run_one(self) -> bool:
         """Runs a range; returns :obj:`False` if none is left."""
@@ -111,9 +96,8 @@ class _Task:
             if error is not None:
                 raise error
 
-    def help(self, tasks: SimpleQueue[_Task]) -> None:
-        """Runs ranges in another thread, and reports each; wakes the next thread if one can help."""
-        self.wake_one(tasks)
+    def help(self) -> None:
+        """Runs ranges in another thread, and reports each."""
         more = True
         while more:
             try:
@@ -133,19 +117,20 @@ class _Pool:
         self.threads = 0
         self.lock = Lock()
 
-    def start(self, task: _Task) -> None:
-        """Lets threads help with a task, as many as it asks for."""
-        if self.threads < task.helpers:
+    def submit(self, task: _Task, helpers: int) -> None:
+        """Lets so many threads help with a task."""
+        if self.threads < helpers:
             with self.lock:
-                while self.threads < task.helpers:
+                while self.threads < helpers:
                     Thread(target=self._serve, args=(self.tasks,), name="phgcn", daemon=True).start()
                     self.threads += 1
-        task.wake_one(self.tasks)
+        for _ in range(helpers):
+            self.tasks.put(task)
 
     @staticmethod
     def _serve(tasks: SimpleQueue[_Task]) -> None:
         while True:
-            tasks.get().help(tasks)
+            tasks.get().help()
 
 
 _pool = _Pool()
