@@ -8,8 +8,8 @@ import torch
 from ...kernels.numba import helper, kernel
 from ...kernels.threads import run_rows
 
-DIGIT = 11
-"""Bits sorted per pass at most: 2,048 counters stay in the first-level cache."""
+DIGIT = 8
+"""Bits sorted per pass at most: keys of one digit and part fill whole cache lines, which no other thread writes."""
 
 FEW = 2048
 """Fewer keys, which have no higher bits than those sorted by, are sorted by NumPy: counters of digits would outnumber them."""
