@@ -33,7 +33,6 @@ from .collectives import Ranks
 from .copies import RankCopies, find_copies
 from .lockstep import Array, Gather, Steps
 
-
 KEPT = 4
 """Rows of a table that is kept for the backward pass, at most, for each point of a rank: with more it is made again."""
 
