@@ -20,21 +20,21 @@ from common import deviation_error, random_features
 
 import phgcn
 from phgcn.lattice import MultiScale
-from phgcn.lattice.bounded import largest_ratio
+from phgcn.lattice.bounded import FITTED_BOUND, largest_ratio
 from phgcn.lattice.fit import fit_multiscale, wide_search
 from phgcn.lattice.pairs import Levels
 
 CASES = (
-    (3, Levels(0.5, (3, 3, 3, 3)), (None, 4.0, 1.9)),
-    (3, Levels(0.5, (3, 3, 4, 3)), (1.9,)),
-    (4, Levels(0.5, (2, 2, 2, 2)), (None, 8.0, 4.0, 1.9)),
-    (4, Levels(0.5, (2, 2, 4, 2)), (2.3, 1.9)),
-    (4, Levels(0.5, (2, 3, 4, 2)), (1.9,)),
-    (4, Levels(0.5, (3, 3, 3, 3), 2), (None, 1.9)),
-    (4, Levels(0.5, (3, 3, 4, 3), 2), (1.9,)),
-    (4, Levels(0.35, (4, 4, 4, 4, 2), 2), (1.9,)),
-    (5, Levels(0.5, (2, 2, 2, 2)), (None, 8.0, 1.9)),
-    (6, Levels(1.0, (1, 1, 1)), (None, 8.0, 1.9)),
+    (3, Levels(0.5, (3, 3, 3, 3)), (None, FITTED_BOUND)),
+    (3, Levels(0.5, (3, 3, 4, 3)), (FITTED_BOUND,)),
+    (4, Levels(0.5, (2, 2, 2, 2)), (None, 8.0, 4.0, FITTED_BOUND)),
+    (4, Levels(0.5, (2, 2, 4, 2)), (2.3,)),
+    (4, Levels(0.5, (2, 3, 4, 2)), (FITTED_BOUND,)),
+    (4, Levels(0.5, (3, 3, 3, 3), 2), (None, FITTED_BOUND)),
+    (4, Levels(0.5, (3, 3, 4, 3), 2), (FITTED_BOUND,)),
+    (4, Levels(0.35, (4, 4, 4, 4, 2), 2), (FITTED_BOUND,)),
+    (5, Levels(0.5, (2, 2, 2, 2)), (None, FITTED_BOUND)),
+    (6, Levels(1.0, (1, 1, 1)), (None, FITTED_BOUND)),
 )
 """Dimension, levels, and bounds of the fit."""
 
@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one dimension, few points")
     options = parser.parse_args()
-    cases = [(1, Levels(0.5, (2, 2, 2)), (None, 1.9))] if options.quick else CASES
+    cases = [(1, Levels(0.5, (2, 2, 2)), (None, FITTED_BOUND))] if options.quick else CASES
     about, rows = common.provenance(), []
     points = torch.randn(1000, cases[0][0])
     phgcn.global_attention(points, points, method="lattice")  # compiled before anything is timed

@@ -9,7 +9,7 @@ from clouds import normal
 
 from phgcn import global_attention, permutohedral_filter
 from phgcn.lattice import bounded as bounded_room
-from phgcn.lattice.bounded import bounded_least_squares, largest_ratio
+from phgcn.lattice.bounded import FITTED_BOUND, bounded_least_squares, largest_ratio
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.fit import fit_multiscale, wide_search
 from phgcn.lattice.narrow import STEPS, narrow_scheme, widest_narrow
@@ -74,7 +74,7 @@ def test_a_search_uphill_finds_no_such_pair(method):
 def test_a_fit_under_a_bound(monkeypatch):
     levels = Levels(1.0, (3, 3, 3))
     monkeypatch.setattr(bounded_room, "CANDIDATES", 1000)
-    free, bounded = (np.concatenate(fit_multiscale(1, levels, bound, count=300)["weights"]) for bound in (None, 1.9))
+    free, bounded = (np.concatenate(fit_multiscale(1, levels, bound, count=300)["weights"]) for bound in (None, FITTED_BOUND))
     search = wide_search(1, levels, 2.0)
     assert largest_ratio(search, free, 1000, seed=4) > 1 > largest_ratio(search, bounded, 1000, seed=4)
     assert bounded.min() >= 0

@@ -18,7 +18,7 @@ from .geometry import kuhn_matrix
 from .pairs import AREA, Levels
 from .stencil import stencil
 
-FITTED_BOUND = 1.9
+FITTED_BOUND = 1.8
 """Largest weight of a pair over its true weight in the fit; the rest, up to 2, is for places that the search does not find."""
 
 RIDGE = 1e-5
@@ -27,7 +27,7 @@ RIDGE = 1e-5
 CANDIDATES, BINS, KEPT, MOVES = 8000, 20, 40, 40
 """Of a round of the search: pairs that it looks at; bins of distance, and pairs of each that are moved uphill; moves."""
 
-ROUNDS, CLEAN = 60, 5
+ROUNDS, CLEAN = 60, 3
 """Rounds at most, and in a row without a pair that gets too much, which end the search."""
 
 Rows = Callable[[Floats, Floats], Floats]
