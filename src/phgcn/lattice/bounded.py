@@ -50,22 +50,34 @@ class Search(NamedTuple):
     rows: Rows
 
     def draw(self, count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Draws pairs: half at all distances alike, half close to an offset of some level's stencil."""
-        first = rng.uniform(0, AREA, (count, self.dim))
-        direction = rng.standard_normal((count, self.dim))
+        """Draws pairs: half at all distances alike, half around the corners of an offset, from which they move apart."""
+        half = count // 2
+        first = rng.uniform(0, AREA, (count - half, self.dim))
+        direction = rng.standard_normal((count - half, self.dim))
         direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-        step: Floats = direction * rng.uniform(0, self.farthest, (count, 1))
-        inverse = np.linalg.inv(kuhn_matrix(self.dim).numpy())
-        level_of_pair = rng.integers(0, len(self.levels.hops), count)
-        level_of_pair[: count // 2] = -1
-        for level, hops in enumerate(self.levels.hops):
-            here = np.flatnonzero(level_of_pair == level)
-            full = stencil(self.dim, hops)
-            orbit = rng.integers(0, len(full.distance), len(here))
-            offset = np.array([rng.choice(np.flatnonzero(full.orbit == number)) for number in orbit], dtype=np.int64)
-            jitter = 0.4 * rng.standard_normal((len(here), self.dim))
-            step[here] = (full.offsets[offset] @ inverse.T + jitter) * self.levels.spacing * 2.0**level
-        return first, first + step
+        second = first + direction * rng.uniform(0, self.farthest, (count - half, 1))
+        apart = [self._draw_apart(level, rng) for level in rng.integers(0, len(self.levels.hops), half)]
+        return np.concatenate([first, [p for p, _ in apart]]), np.concatenate([second, [p for _, p in apart]])
+
+    def _draw_apart(self, level: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Draws two points on edges that lead away from two vertices of a level, an offset of its stencil apart.
+
+        Such pairs are farther apart than the vertices through which they see each other.
+        """
+        full, edges = stencil(self.dim, self.levels.hops[level]), stencil(self.dim, 1).offsets
+        offset = full.offsets[rng.choice(np.flatnonzero(full.orbit == rng.integers(len(full.distance))))]
+        inverse = np.linalg.inv(kuhn_matrix(self.dim).numpy()).T
+        scale = self.levels.spacing * 2.0**level
+        corner = rng.integers(0, max(1, int(AREA / scale)), self.dim)
+        ends = []
+        for place, away in ((corner, -offset), (corner + offset, offset)):
+            some = edges[rng.integers(0, len(edges), 5)]
+            edge = some[np.argmax((some @ inverse) @ (away @ inverse))]
+            ends.append(place + rng.uniform() * edge + 0.05 * rng.standard_normal(self.dim))
+        # Kuhn coordinates of this level, in one of the lattices.
+        shift = self.levels.shift(self.dim, int(rng.integers(self.levels.lattices))).numpy() / 2.0**level
+        first, second = ((end - shift) @ inverse * scale for end in ends)
+        return first, second
 
     def climb(self, x: Floats, count: int, rng: np.random.Generator) -> Floats:
         """Draws pairs, moves the worst of each distance at random, keeps moves that raise their weight over the allowed one,

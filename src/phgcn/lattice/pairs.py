@@ -74,6 +74,10 @@ class Levels(NamedTuple):
         simplex = math.sqrt((dim + 1) ** 2 // 4 / dim)
         return max((orbit_distance(orbits(dim, h)[-1]) + 2 * simplex) * self.spacing * 2.0**k for k, h in enumerate(self.hops))
 
+    def shift(self, dim: int, lattice: int) -> Tensor:
+        """Returns the shift of a lattice against the first, in Kuhn coordinates of level 0, (D,)."""
+        return (origin(dim, lattice) - origin(dim)) * 2.0 ** (len(self.hops) - 1)
+
     def products(self, first: Floats, second: Floats) -> Floats:
         r"""Computes the weight of each pair, per unit of each orbit's stencil weight on all levels, finest first.
 
@@ -81,12 +85,11 @@ class Levels(NamedTuple):
             - **first, second:** :math:`(P, D)`
             - **output:** :math:`(P, \text{orbits of all levels})`
         """
-        dim, levels = first.shape[1], len(self.hops)
+        dim = first.shape[1]
         matrix = kuhn_matrix(dim).T / self.spacing
         total = np.zeros((len(first), self.starts(dim)[-1]))
         for lattice in range(self.lattices):
-            shift = (origin(dim, lattice) - origin(dim)) * 2.0 ** (levels - 1)
-            w1, w2 = (torch.as_tensor(p) @ matrix + shift for p in (first, second))
+            w1, w2 = (torch.as_tensor(p) @ matrix + self.shift(dim, lattice) for p in (first, second))
             total += np.concatenate([orbit_products(w1 / 2**k, w2 / 2**k, h) for k, h in enumerate(self.hops)], axis=1)
         return total / self.lattices
 
