@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from pathlib import Path
 
 import common
 import numpy as np
@@ -75,6 +76,7 @@ def measure(dim: int, levels: Levels, bound: float | None, count: int) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one dimension, few points")
+    parser.add_argument("--out", type=Path, default=common.RESULTS / "tail.json", help="where the JSON goes")
     options = parser.parse_args()
     cases = [(1, Levels(0.5, (2, 2, 2)), (None, FITTED_BOUND))] if options.quick else CASES
     about, rows = common.provenance(), []
@@ -86,7 +88,7 @@ def main() -> None:
             print(rows[-1], flush=True)
             if not options.quick:
                 content = {"provenance": about, "count": COUNT, "rows": rows}
-                common.write_json(common.RESULTS / "tail.json", content)
+                common.write_json(options.out, content)
 
 
 if __name__ == "__main__":
