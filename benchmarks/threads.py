@@ -99,17 +99,16 @@ def measure(job: Job, threads: list[int], rounds: int) -> dict[str, dict]:
     }
 
 
-def count_in_parts(parts: int) -> None:
+def count_in_parts(keys: np.ndarray, parts: int) -> None:
     """A short task of the thread pool, of so many ranges."""
-    keys, counts = np.zeros(SHORT_TASK, np.uint64), np.empty(parts, np.int64)
-    run_rows(count_runs, parts, 1, keys, -(-SHORT_TASK // parts), counts)
+    run_rows(count_runs, parts, 1, keys, -(-len(keys) // parts), np.empty(parts, np.int64))
 
 
 def machine_limits(threads: list[int]) -> dict[str, dict[str, float]]:
     """Milliseconds of a copy, of an exact sum and of a short task, by number of threads: the fastest of several; of the task
     the median."""
     source = torch.ones(COPY_BYTES // 4)
-    target = torch.empty_like(source)
+    target, keys = torch.empty_like(source), np.zeros(SHORT_TASK, np.uint64)
     points, values = common.cloud("spread 1", EXACT_COUNT, DIM), common.random_features(EXACT_COUNT, CHANNELS)
 
     def sum_exactly() -> None:
@@ -119,7 +118,7 @@ def machine_limits(threads: list[int]) -> dict[str, dict[str, float]]:
     for number in threads:
         torch.set_num_threads(number)
         sum_exactly()
-        short_tasks = [common.seconds(partial(count_in_parts, number * RANGES_PER_THREAD)) for _ in range(50 * TRIALS)]
+        short_tasks = [common.seconds(partial(count_in_parts, keys, number * RANGES_PER_THREAD)) for _ in range(50 * TRIALS)]
         copies = [common.seconds(lambda: target.copy_(source)) for _ in range(TRIALS)]
         sums = [common.seconds(sum_exactly) for _ in range(TRIALS)]
         limits[f"a copy of {COPY_BYTES // 2**20} MiB"][str(number)] = 1000 * min(copies)
