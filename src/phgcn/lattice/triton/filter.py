@@ -285,13 +285,10 @@ def multiscale(lattice: Lattice, rows: PointRows) -> Rows:
     """Splats rows and blurs them through nested lattices: on the level of the finest vertices and, through coarser ones, on all
     others.  Returns the rows of the finest vertices; see :func:`splat`."""
     (stencil,), vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
-    slabs = neighbour_slabs(vertices, stencil.rows, layout)
-    neighbours: Neighbours | None = next(slabs)  # launched right after the host read the vertex counts, to hide the round trip
-    table = splat(rows, vertices)
+    table = splat(rows, vertices)  # first of all, to keep the device busy after the host has read the vertex counts
     out = new_rows(table.data, table.count, table.channels, table.extras)
-    while neighbours is not None:
+    for neighbours in neighbour_slabs(vertices, stencil.rows, layout):
         blur(table, neighbours, vertices, stencil, out)
-        neighbours = next(slabs, None)
     if not lattice.counts.levels or min(lattice.counts.levels) == lattice.constants.levels - 1:
         return out
     # Found when the finest level's blur has been launched: the device is busy while the host launches sorts.
@@ -327,12 +324,12 @@ def separable(lattice: Lattice, rows: PointRows) -> Rows:
     Passes do not commute then: the transposed filter, of gradients, takes them in reverse.
     """
     stencils, vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
+    table = splat(rows, vertices)  # first of all, as in multiscale
     together = None
-    if vertices.count <= SLAB:  # the neighbours of all passes fit; launched first, as in multiscale
+    if vertices.count <= SLAB:  # the neighbours of all passes fit
         assert lattice.constants.pass_rows is not None
         (neighbours,) = neighbour_slabs(vertices, lattice.constants.pass_rows, layout)
         together = neighbours.segments.split([stencil.rows.count for stencil in stencils])
-    table = splat(rows, vertices)
     spare = new_rows(table.data, table.count, table.channels, table.extras)
     for number in range(len(stencils)):
         for side in (None,) if rows.grads is None else (0, 1):

@@ -244,13 +244,14 @@ def _near_runs(
     D: tl.constexpr = SIZES.dim
     DIMS: tl.constexpr = SIZES.cell_dims
     WORDS: tl.constexpr = SIZES.words
-    pair = tl.program_id(0).to(tl.int64) * SIZES.block + tl.arange(0, SIZES.block)
+    BLOCK: tl.constexpr = SIZES.block
+    pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = pair // (end - begin)
     t = begin + pair % (end - begin)
     inside = row < row_count
     present = inside & (load_key(targets.keys, t, inside) != no_key(targets.keys))
     # How far the row of cells is from the target, along all coordinates but the last.
-    square = tl.zeros([SIZES.block], dtype=tl.float64)
+    square = tl.zeros([BLOCK], dtype=tl.float64)
     for j in tl.static_range(DIMS - 1):
         per_unit = tl.load(near + 3 + j)
         x = tl.load(targets.position + t * D + j, mask=inside, other=0.0).to(tl.float64) * per_unit

@@ -14,6 +14,9 @@ from .plan import Simplices
 from .rows import WARPS, Rows, channel_block, row_block
 from .splat import PointRows
 
+SLICE_WARPS = 4
+"""Warps of a program that slices."""
+
 
 class Located(NamedTuple):
     """Points in one lattice.
@@ -118,6 +121,7 @@ def slice_rows(
         table.data, points.tensors, values, None if cloud_rows is None else cloud_rows.data,
         None if added is None else added.data, out, norm, table.count, clouds.count, clouds.first_query, count, channels,
         SIZES=SliceSizes(clouds.position.size(1) + 1, table.extras > 0, coincident, normalise, size, width),
+        num_warps=SLICE_WARPS,
     )  # fmt: skip
 
 
@@ -212,12 +216,13 @@ def _slice_gradients(
 ):
     """One pass over the points reads each row of vertices once for both gradients."""
     D: tl.constexpr = SIZES.dim
+    DP: tl.constexpr = SIZES.dim_block
     RP: tl.constexpr = SIZES.corner_block
     BLOCK: tl.constexpr = SIZES.block
     WIDTH: tl.constexpr = SIZES.width
     lattice_map = points.lattice_map
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    j, corner = tl.arange(0, SIZES.dim_block), tl.arange(0, RP)
+    j, corner = tl.arange(0, DP), tl.arange(0, RP)
     first_query = sources * 0 if SIZES.to_itself else sources
     level = tl.load(points.level + i, mask=i < count, other=-2)
     filtered, present = level >= -1, level >= 0
@@ -274,7 +279,7 @@ def _slice_gradients(
             products += tl.where((corner == r)[None, :], t[:, None], 0.0)
 
     places = (tl.load(points.rank + i, mask=present, other=0)[:, None] >> (4 * j)[None, :]) & 15
-    slopes = tl.zeros([BLOCK, SIZES.dim_block], dtype=tl.float64)
+    slopes = tl.zeros([BLOCK, DP], dtype=tl.float64)
     for r in tl.static_range(D + 1):
         t = tl.sum(tl.where((corner == r)[None, :], products, 0.0), axis=1).to(tl.float64)
         slopes += tl.where(places == r - 1, t[:, None], 0.0) - tl.where(places == r, t[:, None], 0.0)
