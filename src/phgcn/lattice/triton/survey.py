@@ -53,6 +53,16 @@ WIDTH_BITS, WIDTH_MASK = tl.constexpr(8), tl.constexpr(255)
 """Bits that each of the three widths of keys takes where they are passed as one number, and all of them set."""
 
 
+class ChunkSizes(NamedTuple):
+    """What the survey of chunks is compiled for: grids that keys are made of, coordinates, the least power of 2 that is not
+    less, values that a program looks at together."""
+
+    grids: int
+    dim: int
+    dim_block: int
+    block: int
+
+
 class SurveySizes(NamedTuple):
     """What the survey of clouds is compiled for.
 
@@ -103,7 +113,7 @@ def survey(
     _survey_chunks[(sizes.chunks,)](
         clouds.position, values if count > 0 else None, clouds.order if several else None, sizes.table,
         constants.lattice_map[0], clouds.cloud, chunk_bounds, facts, clouds.graphs, clouds.heads, count, 0.999 * limit,
-        GRIDS=grids, D=dim, BLOCK=block_size(VALUES, count),
+        SIZES=ChunkSizes(grids, dim, power_of_2(dim), block_size(VALUES, count)),
     )  # fmt: skip
     surveyed = Survey(
         mean=torch.empty(clouds.count, dim, dtype=torch.float64, device=device),
@@ -127,19 +137,22 @@ def layouts(key_layout: Tensor, widths: list[int]) -> list[KeyLayout]:
 
 
 @triton.jit
-def _store_bounds(low, high, x, inside):
-    tl.store(low, tl.min(tl.where(inside, x, float("inf")), axis=0))
-    tl.store(high, tl.max(tl.where(inside, x, float("-inf")), axis=0))
+def _store_bounds(low, high, x, live, mask):
+    """Stores the least and the greatest of each column of ``x``, of rows that are live."""
+    tl.store(low, tl.min(tl.where(live, x, float("inf")), axis=0), mask=mask)
+    tl.store(high, tl.max(tl.where(live, x, float("-inf")), axis=0), mask=mask)
 
 
 @kernel(do_not_specialize=["graphs", "count"])
 def _survey_chunks(
     points, values, order, table, lattice_map, cloud, bounds, facts, graphs, heads, count, limit,
-    GRIDS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    SIZES: tl.constexpr,
 ):  # fmt: skip
     """Computes bounds and sum of a chunk of points, and their bounds in Kuhn coordinates; checks that they are within the limit
     and that a share of the values is finite.  Points have an ``order`` where there are several graphs; else their cloud is
     written here."""
+    D: tl.constexpr = SIZES.dim
+    BLOCK: tl.constexpr = SIZES.block
     chunk = tl.program_id(0).to(tl.int64)
     graph = graph_of_chunk(table, chunk, graphs)
     first = tl.load(table + FIRST_CHUNK * (graphs + 1) + graph)
@@ -154,21 +167,19 @@ def _survey_chunks(
     else:
         i = t * heads + head
         tl.store(cloud + i, (head + t * 0).to(tl.int32), mask=inside)
-    far = t < 0
-    p = ()
+    j = tl.arange(0, SIZES.dim_block)
+    live = inside[:, None] & (j < D)[None, :]
     to = bounds + chunk * (BOUNDS * D + 2)
-    for j in tl.static_range(D):
-        x = tl.load(points + i * D + j, mask=inside, other=0.0).to(tl.float64)
-        far = far | (inside & ((tl.abs(x) < limit) == 0))
-        _store_bounds(to + LOW * D + j, to + HIGH * D + j, x, inside)
-        tl.store(to + SUM * D + j, tl.sum(x, axis=0))
-        p = p + (x,)  # type: ignore[assignment]  # noqa: RUF005
-    for j in tl.static_range(D):
-        x = tl.zeros([CHUNK], dtype=tl.float64)
-        for k in tl.static_range(D):
-            x += p[k] * tl.load(lattice_map + 1 + j * D + k)
-        _store_bounds(to + KUHN_LOW * D + j, to + KUHN_HIGH * D + j, x, inside)
-    tl.store(to + BOUNDS * D + FAR, tl.max(far.to(tl.float64), axis=0))
+    x = tl.load(points + i[:, None] * D + j[None, :], mask=live, other=0.0).to(tl.float64)
+    _store_bounds(to + LOW * D + j, to + HIGH * D + j, x, live, j < D)
+    tl.store(to + SUM * D + j, tl.sum(x, axis=0), mask=j < D)
+    far = tl.max((live & ((tl.abs(x) < limit) == 0)).to(tl.int32), axis=1)
+    tl.store(to + BOUNDS * D + FAR, tl.max(far, axis=0).to(tl.float64))
+    kuhn = tl.zeros_like(x)
+    for k in tl.static_range(D):
+        p = tl.load(points + i * D + k, mask=inside, other=0.0).to(tl.float64)
+        kuhn += p[:, None] * tl.load(lattice_map + 1 + j * D + k, mask=j < D, other=0.0)[None, :]
+    _store_bounds(to + KUHN_LOW * D + j, to + KUHN_HIGH * D + j, kuhn, live, j < D)
     not_finite = tl.zeros([BLOCK], dtype=tl.int32)
     if values is not None:
         share = tl.cdiv(count, tl.num_programs(0))
@@ -180,7 +191,7 @@ def _survey_chunks(
     tl.store(to + BOUNDS * D + NOT_FINITE, tl.max(not_finite, axis=0).to(tl.float64))
     if chunk == 0:
         for flag in tl.static_range(COINCIDENT, NARROW + 1):
-            tl.store(facts + GRIDS + flag, chunk)  # 0, until a cloud is found that has it
+            tl.store(facts + SIZES.grids + flag, chunk)  # 0, until a cloud is found that has it
 
 
 @kernel(do_not_specialize=["graphs", "widths"])
