@@ -14,9 +14,6 @@ from .plan import Simplices
 from .rows import WARPS, Rows, channel_block, row_block
 from .splat import PointRows
 
-SLICE_WARPS = 4
-"""Warps of a program that slices."""
-
 
 class Located(NamedTuple):
     """Points in one lattice.
@@ -121,7 +118,7 @@ def slice_rows(
         table.data, points.tensors, values, None if cloud_rows is None else cloud_rows.data,
         None if added is None else added.data, out, norm, table.count, clouds.count, clouds.first_query, count, channels,
         SIZES=SliceSizes(clouds.position.size(1) + 1, table.extras > 0, coincident, normalise, size, width),
-        num_warps=SLICE_WARPS,
+        num_warps=WARPS,
     )  # fmt: skip
 
 

@@ -113,7 +113,7 @@ def sum_runs(
     )  # fmt: skip
     if long:
         together = 1 if count < MANY_RUNS else 4 if is_bound else 32
-        width = min(channel_block(every), FEW_RUNS_WIDTH if together == 1 else every)
+        width = min(channel_block(every), FEW_RUNS_WIDTH) if together == 1 else channel_block(every)
         _sum_pieces[(grid_size(cdiv(count, together), is_bound), max(1, cdiv(every, width)))](
             start, device_count, out.data, count, every,
             EXTRAS=out.extras, RUNS=together, PIECE=LONG_RUN, BLOCK=max(8, 4096 // width), WIDTH=width,
