@@ -356,7 +356,7 @@ class LatticeCase:
     @pytest.mark.parametrize("many", [splat.MANY_RUNS, 1])
     def test_long_runs_are_summed_in_pieces(self, monkeypatch, many):
         monkeypatch.setattr(splat, "MANY_RUNS", many)
-        inputs = {"positions": normal(70, 1, 1, seed=1) * 1e-3, "values": normal(70, 1, 2, seed=2)}
+        inputs = {"positions": normal(70, 1, 1, seed=1) * 1e-3, "values": normal(70, 1, 3, seed=2)}
         self.compare(Separable(), (inputs, {}))
 
     @pytest.mark.parametrize("count, asked", [(0, None), (1, None), (3, 0), (0, 2)])
