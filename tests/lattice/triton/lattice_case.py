@@ -301,13 +301,15 @@ class LatticeCase:
         assert (fine.count, coarse.count) == (vertices[0], 2 * vertices[0])
         assert (coarse.keys[0, : sum(vertices[1:])].diff() > 0).all()
 
-    def test_channels_of_coarser_levels_in_turns_give_the_same_bits(self, monkeypatch):
+    def test_coarser_vertices_that_are_counted_give_the_same_bits(self, monkeypatch):
         given = cloud(1, count=9, channels=40)
         scheme = MultiScale(0.8, (1, 1, 1), near_field=0, weights=((0.7, 0.3), (0.5, 0.2), (0.4, 0.1)))
-        at_once = self.run(torch.float32, global_attention, scheme, *given)
+        bounded = self.run(torch.float32, global_attention, scheme, *given)
         monkeypatch.setattr(filter, "COARSE_NUMBERS", 0)
-        in_turns = self.run(torch.float32, global_attention, scheme, *given)
-        assert all(map(torch.equal, in_turns, at_once))
+        reads = noted_reads(monkeypatch)
+        counted = self.run(torch.float32, global_attention, scheme, *given)
+        assert reads.count("__int__") == 2  # forward and backward
+        assert all(map(torch.equal, counted, bounded))
 
     @pytest.mark.parametrize("scheme", [Separable(), MultiScale(0.125, (2,) * 4, pairs=5)])
     def test_the_host_reads_once(self, monkeypatch, scheme):

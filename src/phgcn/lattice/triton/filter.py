@@ -54,7 +54,8 @@ from .splat import PointRows, splat, sum_clouds
 from .survey import layouts, survey
 
 COARSE_NUMBERS = 1 << 29
-"""Numbers that a table of coarser vertices may have, or as many as that of the finest has."""
+"""Numbers that a table of coarser vertices may have, or as many as that of the finest has, before the host asks how many of
+these vertices there are."""
 
 
 def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -293,28 +294,14 @@ def multiscale(lattice: Lattice, rows: PointRows) -> Rows:
         return out
     # Found when the finest level's blur has been launched: the device is busy while the host launches sorts.
     coarser = coarsen(vertices, lattice.counts, layout, lattice.constants, lattice.points.clouds.count)
-    channels = table.channels
-    # If there is room for all, neighbours are found once; else some channels at a time go through the coarser levels.
-    if coarser.count * channels <= max(COARSE_NUMBERS, table.count * channels):
-        _add_coarser(lattice, coarser, table, out, 0)
-        return out
-    width = max(16, 2 * table.count * channels // coarser.count // 16 * 16)
-    for begin in range(0, channels, width):
-        extra = table.extra if begin == 0 else table.extra[:, :0]
-        main = table.main[:, begin : begin + width]
-        some = Rows(torch.cat([main.flatten(), extra.flatten()]), table.count, main.size(1), extra.size(1))
-        _add_coarser(lattice, coarser, some, out, begin)
-    return out
-
-
-def _add_coarser(lattice: Lattice, coarser: Vertices, table: Rows, out: Rows, first_channel: int) -> None:
-    """Adds what a table of the finest vertices gives through the coarser levels to the channels of ``out`` from some on."""
-    (stencil,) = lattice.constants.stencils
+    if coarser.count * table.channels > max(COARSE_NUMBERS, table.count * table.channels):
+        coarser = coarser.counted()
     sums = splat(PointRows(table), coarser)
     blurred = new_rows(sums.data, sums.count, sums.channels, sums.extras)
-    for neighbours in neighbour_slabs(coarser, stencil.rows, lattice.layout):
+    for neighbours in neighbour_slabs(coarser, stencil.rows, layout):
         blur(sums, neighbours, coarser, stencil, blurred)
-    add_coarser(out, blurred, coarser, first_channel)
+    add_coarser(out, blurred, coarser)
+    return out
 
 
 def separable(lattice: Lattice, rows: PointRows) -> Rows:

@@ -295,38 +295,36 @@ def _slice_gradients(
         tl.store(to, total, mask=filtered)
 
 
-def add_coarser(fine: Rows, coarse: Rows, vertices: Vertices, first_channel: int = 0) -> None:
+def add_coarser(fine: Rows, coarse: Rows, vertices: Vertices) -> None:
     """Adds to each finer vertex the rows of its coarser vertices, weighted: the transpose of :func:`splat` there.
 
     Args:
-        fine (Rows): Rows of the finer vertices, :math:`(V, C)`, to some channels of which is added, from ``first_channel`` on.
-        coarse (Rows): Rows of the coarser ``vertices``, :math:`(V', C')`; their extra columns, if any, are those of ``fine``.
+        fine (Rows): Rows of the finer vertices, :math:`(V, C)`, to which is added.
+        coarse (Rows): Rows of the coarser ``vertices``, :math:`(V', C)`, with as many extra columns.
         vertices (Vertices): The coarser vertices.
-        first_channel (int, optional): 0 where ``coarse`` has extra columns. (default: :obj:`0`)
     """
     count, channels = fine.count, coarse.channels
     size, width = row_block(channels, count), channel_block(channels)
     _add_coarser[(cdiv(count, size), max(1, cdiv(channels, width)))](
-        fine.data[first_channel:], coarse.data, vertices.of_entry, vertices.weight,
-        count, fine.channels, coarse.count, channels,
+        fine.data, coarse.data, vertices.of_entry, vertices.weight, count, coarse.count, channels,
         ENTRIES=vertices.entries, EXTRAS=coarse.extras, BLOCK=size, WIDTH=width, num_warps=WARPS,
     )  # fmt: skip
 
 
 @kernel(do_not_specialize=["count", "coarse_count"])
 def _add_coarser(
-    fine, coarse, vertex, weight, count, stride, coarse_count, channels,
+    fine, coarse, vertex, weight, count, coarse_count, channels,
     ENTRIES: tl.constexpr, EXTRAS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = (tl.program_id(1) * WIDTH + tl.arange(0, WIDTH))[None, :]
     inside = v < count
     columns = inside[:, None] & (c < channels)
-    to = fine + v[:, None] * stride + c
+    to = fine + v[:, None] * channels + c
     total = tl.load(to, mask=columns, other=0.0)
     e = tl.arange(0, EXTRAS if EXTRAS > 0 else 1)[None, :]
     once = inside[:, None] & (e < EXTRAS) & (tl.program_id(1) == 0)
-    to_extra = fine + count.to(tl.int64) * stride + v[:, None] * EXTRAS + e
+    to_extra = fine + count.to(tl.int64) * channels + v[:, None] * EXTRAS + e
     total_extra = tl.load(to_extra, mask=once, other=0.0)
     for entry in range(ENTRIES):
         coarser = tl.load(vertex + v * ENTRIES + entry, mask=inside, other=-1).to(tl.int64)[:, None]

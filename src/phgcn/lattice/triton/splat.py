@@ -15,9 +15,12 @@ from .index import Vertices
 from .rows import WARPS, Rows, channel_block, row_block
 from .runs import LONG_RUN
 
-MANY_RUNS, FEW_RUNS_WIDTH = 1 << 15, 16
-"""From so many runs on, a program takes several of them to add up pieces; most have one piece.  Fewer are long: their channels
-are shared out, so many for a program."""
+MANY_RUNS = 1 << 15
+"""From so many runs on, a program takes several of them to add up pieces; most have one piece."""
+
+PIECE_CHANNELS = 16
+"""Channels of pieces that a program adds up: few, as the longest run takes the longest.  Not by the number of runs, which what
+is beside a graph changes: sums in another order have other bits."""
 
 
 class PointRows(NamedTuple):
@@ -113,7 +116,7 @@ def sum_runs(
     )  # fmt: skip
     if long:
         together = 1 if count < MANY_RUNS else 4 if is_bound else 32
-        width = min(channel_block(every), FEW_RUNS_WIDTH) if together == 1 else channel_block(every)
+        width = min(channel_block(every), PIECE_CHANNELS)
         _sum_pieces[(grid_size(cdiv(count, together), is_bound), max(1, cdiv(every, width)))](
             start, device_count, out.data, count, every,
             EXTRAS=out.extras, RUNS=together, PIECE=LONG_RUN, BLOCK=max(8, 4096 // width), WIDTH=width,
