@@ -1,12 +1,16 @@
-"""Kernels take few parameters: what belongs together is one structure."""
+"""Kernels take few parameters: what belongs together is one structure.  And which Triton they need."""
 
 import importlib
 import pkgutil
+import runpy
 
 import pytest
 
 pytest.importorskip("triton")
+import triton
 from triton.runtime import KernelInterface
+
+from phgcn.kernels import triton as shared
 
 ROOMS = ("phgcn.lattice.triton", "phgcn.exact.triton", "phgcn.structural.triton")
 MOST = 15
@@ -27,3 +31,9 @@ def test_no_kernel_has_more_than_some_parameters():
     found = dict(kernels())
     assert len(found) > 60
     assert {name: count for name, count in found.items() if count > MOST} == {}
+
+
+def test_an_old_triton_is_refused(monkeypatch):
+    monkeypatch.delattr(triton, "knobs")
+    with pytest.raises(ImportError, match="or later, which comes with torch"):
+        runpy.run_path(shared.__file__)
