@@ -139,17 +139,20 @@ def _find_neighbours(
                 first = lower_bound(keys, stride, zero, zero + vertices, target, steps, WORDS)
             else:
                 first = bucket_lower_bound(keys, bucket_start, buckets, target[0])  # type: ignore[misc]
+        # Of the keys from there on, as many as a row may have, which are loaded at once: how far each is along the row.
         touched = zero
-        place = first
         for q in tl.static_range(LONGEST):
-            there = inside & (place < vertices) & (q < row_length)
-            at = place
+            there = inside & (first + q < vertices) & (q < row_length)
+            at, apart = first + q, zero
             for a in tl.static_range(WORDS):
                 here = load_key(keys, at, there)
-                there = there & (here == (target[a] + q if a == WORDS - 1 else target[a]))
+                if a == WORDS - 1:
+                    apart = here - target[a]
+                else:
+                    there = there & (here == target[a])
                 at += stride
-            touched = touched | (there.to(tl.int64) << q)
-            place += there.to(tl.int64)
+            there = there & (apart < row_length)
+            touched = touched | (there.to(tl.int64) << tl.where(there, apart, 0))
         tl.store(segments + row * (end - begin) + i, (first << SIZES.segment_bits) | touched, mask=inside)
 
 
