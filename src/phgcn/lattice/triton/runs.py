@@ -116,13 +116,11 @@ def _list_runs(
     shift = tl.load(layout + SHIFT * F)
     prefix = first >> shift
     prefix_before = tl.where(e > 0, first_before >> shift, -1)
-    changes = final | (starts & (prefix_before != prefix))
-    if tl.max(changes.to(tl.int32), axis=0) > 0:  # in few programs
-        for k in tl.static_range(LEVELS + 1):
-            level_prefix = (shift * 0 + k) * clouds  # of the first cloud of level k
-            opens = starts & (prefix_before < level_prefix) & (level_prefix <= prefix)
-            tl.store(facts + k + v * 0, v, mask=opens)
-            tl.store(facts + k + v * 0, v + 1, mask=final & (level_prefix > prefix))
+    for k in tl.static_range(LEVELS + 1):
+        level_prefix = (shift * 0 + k) * clouds  # of the first cloud of level k
+        opens = starts & (prefix_before < level_prefix) & (level_prefix <= prefix)
+        tl.store(facts + k + v * 0, v, mask=opens)
+        tl.store(facts + k + v * 0, v + 1, mask=final & (level_prefix > prefix))
     if program == 0:
         long = tl.zeros([BLOCK], dtype=tl.int32)
         for begin in range(0, programs, BLOCK):
