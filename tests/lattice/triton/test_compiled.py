@@ -40,7 +40,7 @@ def test_runs_of_the_near_field_have_lengths_of_their_own_when_compiled(tmp_path
     types |= dict.fromkeys(("begin", "end", "target_count", "source_count", "row_count", "channels"), "i32")
     launches = []
     for back, extra in ((False, near.ONES), (True, near.STORED), (True, near.ONES)):
-        sizes = near.NearSizes(4, 4, 4, 3, back, extra, 3 - extra, not back, 4, 8, near.LOOK, near.LIST, 64)
+        sizes = near.NearSizes(4, 4, 4, 3, back, extra, 3 - extra, not back, 16, 4, 8, near.LOOK, near.LIST, 64)
         every = {"SIZES": sizes._asdict(), **dict.fromkeys(() if back else ("target_rows", "grad"))}
         kinds = {name: "constexpr" if name in every else types.get(name, "*fp32") for name in near._near.arg_names}
         options = {"num_warps": 1, "enable_fp_fusion": not back}

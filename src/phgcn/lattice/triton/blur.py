@@ -15,7 +15,7 @@ from torch import Tensor
 from ...kernels.triton import block_size, cdiv, grid_size, kernel, search_steps, tl, triton
 from .index import Vertices
 from .keys import SHIFT, WORD, KeyLayout, bucket_lower_bound, load_key, lower_bound, make_buckets
-from .rows import WARPS, Rows, channel_block, row_block
+from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block
 from .stencils import Stencil, StencilRows
 
 SLAB = 1 << 21
@@ -58,6 +58,7 @@ class BlurSizes(NamedTuple):
         levels, rows, longest, segment_bits (int): Of the stencil: levels, rows, offsets of the longest row, bits of a segment
             that tell which are touched.
         extras, extra_stride (int): Extra columns that are blurred, and that there are.
+        alignment (int): See :func:`phgcn.lattice.triton.rows.aligned`.
         halves, block, width (int): A program takes ``block`` vertices and ``halves * width`` channels.
     """
 
@@ -67,6 +68,7 @@ class BlurSizes(NamedTuple):
     segment_bits: int
     extras: int
     extra_stride: int
+    alignment: int
     halves: int
     block: int
     width: int
@@ -189,7 +191,7 @@ def blur(table: Rows, neighbours: Neighbours, vertices: Vertices, stencil: Stenc
         data, neighbours.segments, stencil.weight, stencil.rows_up_to, vertices.level_offset, out_data,
         count, channels, stride, neighbours.begin, extra_at,
         SIZES=BlurSizes(
-            stencil.levels, rows.count, rows.longest, rows.bits, extras, table.extras, halves, size, width
+            stencil.levels, rows.count, rows.longest, rows.bits, extras, table.extras, alignment(channels), halves, size, width
         ),
         num_warps=WARPS, maxnreg=REGISTERS,
     )  # fmt: skip
@@ -247,6 +249,7 @@ def _blur(
     EXTRAS: tl.constexpr = SIZES.extras
     BLOCK: tl.constexpr = SIZES.block
     WIDTH: tl.constexpr = SIZES.width
+    channels, stride = aligned(channels, SIZES.alignment), aligned(stride, SIZES.alignment)
     c = (tl.program_id(1) * SIZES.halves * WIDTH + tl.arange(0, WIDTH))[None, :]
     number = tl.minimum(tl.maximum(tl.load(level_offset + LEVELS) - begin, 0), vertices)
     for turn in range(tl.program_id(0), tl.cdiv(number, BLOCK) + LEVELS - 1, tl.num_programs(0)):

@@ -333,6 +333,7 @@ def multiscale(lattice: Lattice, rows: PointRows) -> Rows:
     if coarser.count * table.channels > max(COARSE_NUMBERS, table.count * table.channels):
         coarser = coarser.counted()
     sums = splat(PointRows(table), coarser)
+    del table  # in large clouds what takes the most memory
     blurred = new_rows(sums.data, sums.count, sums.channels, sums.extras)
     for neighbours in neighbour_slabs(coarser, stencil.rows, layout):
         blur(sums, neighbours, coarser, stencil, blurred)

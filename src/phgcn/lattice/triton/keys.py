@@ -126,7 +126,7 @@ def sort_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
 
 # Searching
 
-MIN_KEYS, MAX_BUCKETS = 1 << 15, 1 << 18
+MIN_KEYS, MAX_BUCKETS = 1 << 15, 1 << 22
 """Fewer keys are searched without buckets, which take a launch of their own; and how many buckets there are at most."""
 
 

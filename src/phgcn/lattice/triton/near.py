@@ -29,10 +29,13 @@ from .keys import (
     pack_word,
     sort_keys,
 )
-from .rows import Rows
+from .rows import Rows, aligned, alignment
 
 TARGETS, CANDIDATES, LOOK, WARPS = 4, 8, 16, 1
 """Targets of a program, sources that it sums together for each, at most, sources that it looks at together, and its warps."""
+
+RUN_BLOCK, RUN_WARPS = 256, 2
+"""Pairs of a target and a row of cells whose runs a program finds, and its warps."""
 
 LIST = 64
 """Sources that are listed for a target before they are summed."""
@@ -74,6 +77,7 @@ class NearSizes(NamedTuple):
         symmetric (bool): Whether targets and sources are the same points, in the same order.
         rows_extra, target_extra (int): The extra column of the rows of sources and of targets; see :func:`extra_kind`.
         out_extra (bool): Whether the sums have an extra column.
+        alignment (int): See :func:`phgcn.lattice.triton.rows.aligned`.
         targets, block, look, list, width (int): Targets of a program, sources that it sums and that it looks at together for
             each, that it lists for each, and channels, a power of 2.
     """
@@ -86,6 +90,7 @@ class NearSizes(NamedTuple):
     rows_extra: int
     target_extra: int
     out_extra: bool
+    alignment: int
     targets: int
     block: int
     look: int
@@ -199,12 +204,12 @@ def _sum_pairs(
         # For each row of cells, the first source of each target, then the ends; behind these, the lists of sources.
         runs_size = 2 * row_count * (end - begin)
         runs = targets.keys.new_empty(runs_size + cdiv(end - begin, block) * block * LIST, dtype=torch.int32)
-        run_block = block_size(128, row_count * (end - begin))
+        run_block = block_size(RUN_BLOCK, row_count * (end - begin))
         _near_runs[(cdiv(row_count * (end - begin), run_block),)](
             targets, sources, bucket_start, near.cell_rows, near.layout.table, near.constants, runs,
             begin, end, count, source_count, row_count, search_steps(source_count),
             0 if bucket_start is None else len(bucket_start) - 2,
-            SIZES=NearRunSizes(dim, near.dimensions, near.layout.words, run_block),
+            SIZES=NearRunSizes(dim, near.dimensions, near.layout.words, run_block), num_warps=RUN_WARPS,
         )  # fmt: skip
         _near[(cdiv(end - begin, block),)](
             targets, sources, runs, near.constants, rows.data, None if target_rows is None else target_rows.data,
@@ -212,7 +217,7 @@ def _sum_pairs(
             SIZES=NearSizes(
                 dim, power_of_2(dim), near.dimensions, len(near.constants) - 3 - near.dimensions, targets is sources,
                 extra_kind(rows), NO_EXTRA if target_rows is None else extra_kind(target_rows),
-                out is not None and out.extras > 0, block, size, LOOK, LIST, width,
+                out is not None and out.extras > 0, alignment(channels), block, size, LOOK, LIST, width,
             ),
             num_warps=WARPS, enable_fp_fusion=grad is None,  # as for _slice_gradients
         )  # fmt: skip
@@ -250,6 +255,8 @@ def _near_runs(
     t = begin + pair % (end - begin)
     inside = row < row_count
     present = inside & (load_key(targets.keys, t, inside) != no_key(targets.keys))
+    if tl.max(present.to(tl.int32), axis=0) == 0:
+        return  # all targets are of other levels, and nobody looks at their runs
     # How far the row of cells is from the target, along all coordinates but the last.
     square = tl.zeros([BLOCK], dtype=tl.float64)
     for j in tl.static_range(DIMS - 1):
@@ -346,7 +353,11 @@ def _near(
     LOOK: tl.constexpr = SIZES.look
     LIST: tl.constexpr = SIZES.list
     WIDTH: tl.constexpr = SIZES.width
-    local = tl.program_id(0).to(tl.int64) * TARGETS + tl.arange(0, TARGETS)[:, None]
+    channels = aligned(channels, SIZES.alignment)
+    first = tl.program_id(0).to(tl.int64) * TARGETS
+    if load_key(targets.keys, begin + first, begin + first < end) == no_key(targets.keys):
+        return  # this target, and so all behind it, are of other levels
+    local = first + tl.arange(0, TARGETS)[:, None]
     t = begin + local
     present = load_key(targets.keys, t, t < end) != no_key(targets.keys)
     i = tl.load(targets.point + t, mask=present, other=0)

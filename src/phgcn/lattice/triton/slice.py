@@ -11,7 +11,7 @@ from .clouds import Clouds
 from .index import Vertices
 from .locate import level_scale
 from .plan import Simplices
-from .rows import WARPS, Rows, channel_block, row_block
+from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block
 from .splat import PointRows
 
 
@@ -59,6 +59,7 @@ class SliceSizes(NamedTuple):
         corners (int): Corners of a simplex.
         extra (bool): Whether there is an extra column.
         coincident, normalise (bool): See :func:`slice_rows`.
+        alignment (int): See :func:`phgcn.lattice.triton.rows.aligned`.
         block, width (int): Points and channels of a program.
     """
 
@@ -66,6 +67,7 @@ class SliceSizes(NamedTuple):
     extra: bool
     coincident: bool
     normalise: bool
+    alignment: int
     block: int
     width: int
 
@@ -79,6 +81,7 @@ class GradientSizes(NamedTuple):
         extra (bool): Whether there is an extra column.
         to_itself (bool): Whether points attend to themselves.
         coincident, add (bool): See :func:`slice_gradients`.
+        alignment (int): See :func:`phgcn.lattice.triton.rows.aligned`.
         block, width (int): Points of a program, and channels that it takes at a time.
     """
 
@@ -89,6 +92,7 @@ class GradientSizes(NamedTuple):
     to_itself: bool
     coincident: bool
     add: bool
+    alignment: int
     block: int
     width: int
 
@@ -117,7 +121,9 @@ def slice_rows(
     _slice[(cdiv(count, size), max(1, cdiv(channels, width)))](
         table.data, points.tensors, values, None if cloud_rows is None else cloud_rows.data,
         None if added is None else added.data, out, norm, table.count, clouds.count, clouds.first_query, count, channels,
-        SIZES=SliceSizes(clouds.position.size(1) + 1, table.extras > 0, coincident, normalise, size, width),
+        SIZES=SliceSizes(
+            clouds.position.size(1) + 1, table.extras > 0, coincident, normalise, alignment(channels), size, width
+        ),
         num_warps=WARPS,
     )  # fmt: skip
 
@@ -130,6 +136,7 @@ def _slice(
     EXTRA: tl.constexpr = SIZES.extra
     BLOCK: tl.constexpr = SIZES.block
     WIDTH: tl.constexpr = SIZES.width
+    channels = aligned(channels, SIZES.alignment)
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     of_cloud = tl.load(points.cloud + first_query + i, mask=i < count, other=-1).to(tl.int64)
@@ -200,7 +207,8 @@ def slice_gradients(
         table.data, points.tensors, values.data, grads.data, None if cloud_rows is None else cloud_rows.data,
         grad_values, grad_points, count, clouds.sources, table.count, channels,
         SIZES=GradientSizes(
-            dim, power_of_2(dim), power_of_2(dim + 1), table.extras > 0, clouds.to_itself, coincident, add, size, width
+            dim, power_of_2(dim), power_of_2(dim + 1), table.extras > 0, clouds.to_itself, coincident, add,
+            alignment(channels), size, width,
         ),
         # Threads may hold the same sum twice.  Where products are fused into sums, they round it differently.
         enable_fp_fusion=False,
@@ -218,6 +226,7 @@ def _slice_gradients(
     BLOCK: tl.constexpr = SIZES.block
     WIDTH: tl.constexpr = SIZES.width
     lattice_map = points.lattice_map
+    channels = aligned(channels, SIZES.alignment)
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     j, corner = tl.arange(0, DP), tl.arange(0, RP)
     first_query = sources * 0 if SIZES.to_itself else sources
@@ -307,15 +316,17 @@ def add_coarser(fine: Rows, coarse: Rows, vertices: Vertices) -> None:
     size, width = row_block(channels, count), channel_block(channels)
     _add_coarser[(cdiv(count, size), max(1, cdiv(channels, width)))](
         fine.data, coarse.data, vertices.of_entry, vertices.weight, count, coarse.count, channels,
-        ENTRIES=vertices.entries, EXTRAS=coarse.extras, BLOCK=size, WIDTH=width, num_warps=WARPS,
+        ENTRIES=vertices.entries, EXTRAS=coarse.extras, ALIGNMENT=alignment(channels), BLOCK=size, WIDTH=width,
+        num_warps=WARPS,
     )  # fmt: skip
 
 
 @kernel(do_not_specialize=["count", "coarse_count"])
 def _add_coarser(
     fine, coarse, vertex, weight, count, coarse_count, channels,
-    ENTRIES: tl.constexpr, EXTRAS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    ENTRIES: tl.constexpr, EXTRAS: tl.constexpr, ALIGNMENT: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
+    channels = aligned(channels, ALIGNMENT)
     v = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     c = (tl.program_id(1) * WIDTH + tl.arange(0, WIDTH))[None, :]
     inside = v < count

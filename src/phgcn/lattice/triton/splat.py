@@ -12,7 +12,7 @@ from torch import Tensor
 from ...kernels.triton import cdiv, grid_size, kernel, tl, triton
 from .clouds import Clouds
 from .index import Vertices
-from .rows import WARPS, Rows, channel_block, row_block
+from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block
 from .runs import LONG_RUN
 
 MANY_RUNS = 1 << 15
@@ -45,6 +45,7 @@ class RunSizes(NamedTuple):
         long (bool): Whether a run may have more than ``piece`` entries.
         extras (int): Extra columns of either side.
         ones (bool): Whether the extra column of the values is all ones, nowhere stored.
+        alignment (int): See :func:`phgcn.lattice.triton.rows.aligned`.
         piece, block, width (int): Entries of a piece; runs, or pieces, and channels of a program.
     """
 
@@ -52,6 +53,7 @@ class RunSizes(NamedTuple):
     long: bool
     extras: int
     ones: bool
+    alignment: int
     piece: int
     block: int
     width: int
@@ -112,14 +114,14 @@ def sum_runs(
     _sum_runs[(grid_size(blocks, is_bound), across)](
         values.data, None if grads is None else grads.data, order, weight, start, device_count, out.data, count, values.count,
         first_query, 0 if grads is None else grads.count, channels,
-        SIZES=RunSizes(entries, long, extras, values.ones, LONG_RUN, size, width), num_warps=WARPS,
+        SIZES=RunSizes(entries, long, extras, values.ones, alignment(channels), LONG_RUN, size, width), num_warps=WARPS,
     )  # fmt: skip
     if long:
         together = 1 if count < MANY_RUNS else 4 if is_bound else 32
         width = min(channel_block(every), PIECE_CHANNELS)
         _sum_pieces[(grid_size(cdiv(count, together), is_bound), max(1, cdiv(every, width)))](
             start, device_count, out.data, count, every,
-            EXTRAS=out.extras, RUNS=together, PIECE=LONG_RUN, BLOCK=max(8, 4096 // width), WIDTH=width,
+            EXTRAS=out.extras, ALIGNMENT=alignment(every), RUNS=together, PIECE=LONG_RUN, BLOCK=1024 // width, WIDTH=width,
         )  # fmt: skip
     return out
 
@@ -174,6 +176,7 @@ def _sum_runs(
     PIECE: tl.constexpr = SIZES.piece
     BLOCK: tl.constexpr = SIZES.block
     WIDTH: tl.constexpr = SIZES.width
+    channels = aligned(channels, SIZES.alignment)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     columns = (c < channels)[None, :]
     runs = count
@@ -246,9 +249,11 @@ def _sum_runs(
 @kernel(do_not_specialize=["count"])
 def _sum_pieces(
     start, device_count, out, count, channels,
-    EXTRAS: tl.constexpr, RUNS: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    EXTRAS: tl.constexpr, ALIGNMENT: tl.constexpr, RUNS: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Adds up the pieces of runs that have several."""
+    channels = aligned(channels, ALIGNMENT)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     b, e = tl.arange(0, BLOCK), tl.arange(0, EXTRAS if EXTRAS > 0 else 1)
     runs = count
