@@ -109,8 +109,8 @@ def pack_points(
         None if gradients is None else _new_rows(points, heads, length, width, False),
     )
     if gradients is not None:
-        grad, grad_norm = (None if some is None else some.contiguous() for some in gradients[:2])
-        gradients = gradients._replace(grad=grad, grad_norm=grad_norm)
+        grad_norm = None if gradients.grad_norm is None else gradients.grad_norm.contiguous()
+        gradients = gradients._replace(grad=gradients.grad.contiguous(), grad_norm=grad_norm)
     given = rows if gradients is None else gradients.grad
     channels = 0 if given is None else given.size(2)
     row_parts, grad_parts = (0 if some is None else len(some) for some in (packed.rows, packed.grads))
