@@ -6,7 +6,6 @@ all else that it must know, in one read of the forward pass; the backward pass r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -32,6 +31,7 @@ from .index import MAX_ENTRIES, LevelCounts, Vertices, coarsen, finest_vertices,
 from .keys import KeyLayout, key_widths
 from .levels import choose_levels
 from .locate import locate
+from .meeting import Meeting
 from .narrow import backward_parts, choose_steps, forward_parts, planned_steps
 from .near import CellPoints, NearLevel, near_field, near_gradients, near_level, sort_by_cell
 from .plan import (
@@ -59,10 +59,13 @@ COARSE_NUMBERS = 1 << 29
 these vertices there are."""
 
 
-def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+def forward(
+    points: Points, call: FilterCall, keep_plan: bool, meeting: Meeting | None = None
+) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Returns output, normaliser and plan; see :class:`phgcn.lattice.ops.FilterBackend`.
 
-    Values may have a half type; sums, and the normaliser, are in the type of the positions."""
+    Values may have a half type; sums, and the normaliser, are in the type of the positions.  Other processes have points too
+    where there is a ``meeting``."""
     out, norm = points.new_output(call.normalise)
     filtered, clouds = list_clouds(points, call)
     limit = position_limit(points.positions.size(2), call.scheme)
@@ -73,42 +76,41 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
         check_values(*points[:3])
         return out, norm, [t.zero_() for t in empty_plan(points, call.scheme)] if keep_plan else []
     with device_of(out):
-        values = value_rows(points.values, call.normalise)
-        plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.data)
-        lattices = Lattices(plan, call.scheme, clouds)
+        values = _value_rows(points.values, call.normalise)
+        if meeting is None:
+            plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.data)
+        else:
+            plan, keys = meeting.make_plan(clouds, call.scheme), meeting.keys
+        lattices = Lattices(plan, call.scheme, clouds, meeting)
         if lattices.flags[FAR] or lattices.flags[NOT_FINITE]:
             checked_groups(points, call)  # names the number
         if any(steps := _narrow_steps(lattices, call.scheme)):
             return forward_parts(forward, points, clouds, call, steps, keep_plan)
-        apply_lattices(lattices, keys, values, call, out, norm)
+        cloud_rows = _cloud_rows(lattices, PointRows(values), call.normalise)
+        blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
+        added, target_count = None, out.size(0) * out.size(1)
+        for number, vertex_key in enumerate(keys):
+            lattice = lattices.lattice(number, vertex_key)
+            table = blur_levels(lattice, PointRows(values))
+            if number == 0:
+                added = _near_sums(lattices, values, table, target_count)
+            if number == len(keys) - 1:
+                coincident = lattices.only_coincident
+                slice_rows(table, lattice.points, values.data, cloud_rows, added, out, norm, call.normalise, coincident)
+            else:
+                sums = new_rows(table.data, target_count, table.channels, table.extras)
+                slice_rows(table, lattice.points, values.data, None, added, sums.data, sums.extra, False)
+                added = sums
+        if lattices.flags[COPIES]:
+            add_copies(clouds, plan, values, out, norm, call.normalise)
+        if call.normalise and not clouds.to_itself:
+            FarQueries(clouds, values).add(out, norm)
     return out, norm, plan.as_outputs() if keep_plan else []
 
 
-def apply_lattices(lattices: Lattices, keys: list[Tensor], values: Rows, call: FilterCall, out: Tensor, norm: Tensor) -> None:
-    """Filters rows of values through the lattices of a plan, whose vertices have these keys, into output and normaliser."""
-    clouds = lattices.clouds
-    cloud_rows = _cloud_rows(lattices, PointRows(values), call.normalise)
-    blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
-    added, target_count = None, out.size(0) * out.size(1)
-    for number, vertex_key in enumerate(keys):
-        lattice = lattices.lattice(number, vertex_key)
-        table = blur_levels(lattice, PointRows(values))
-        if number == 0:
-            added = _near_sums(lattices, values, table, target_count)
-        if number == len(keys) - 1:
-            coincident = lattices.only_coincident
-            slice_rows(table, lattice.points, values.data, cloud_rows, added, out, norm, call.normalise, coincident)
-        else:
-            sums = new_rows(table.data, target_count, table.channels, table.extras)
-            slice_rows(table, lattice.points, values.data, None, added, sums.data, sums.extra, False)
-            added = sums
-    if lattices.flags[COPIES]:
-        add_copies(clouds, lattices.plan, values, out, norm, call.normalise)
-    if call.normalise and not clouds.to_itself:
-        FarQueries(clouds, values).add(out, norm)
-
-
-def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
+def backward(
+    upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall, meeting: Meeting | None = None
+) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     positions, values, queries = points[:3]
     filtered, clouds = list_clouds(points, call, plan[3] if plan else None)
@@ -119,56 +121,39 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
         if plan and isinstance(call.scheme, MultiScale) and any(steps := planned_steps(plan, clouds, call.scheme)):
             return backward_parts(backward, upstream, points, clouds, call, steps)
         made = read_plan(plan) if plan else make_plan(clouds, call.scheme, True, torch.inf, None)[0]
-        lattices = Lattices(made, call.scheme, clouds)
+        lattices = Lattices(made, call.scheme, clouds, meeting)
         if not plan and any(steps := _narrow_steps(lattices, call.scheme)):
             return backward_parts(backward, upstream, points, clouds, call, steps)
-        no_keys = [None] * len(lattices.counts)
-        grad_points, grad_values = lattice_gradients(lattices, no_keys, upstream, values, call, all(filtered))
+        # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
+        several_parts = len(lattices.counts) > 1 or any(lattices.levels)
+        make = torch.empty if all(filtered) and len(lattices.levels) <= 1 else torch.zeros
+        grad_points = make(clouds.position.shape, dtype=positions.dtype, device=values.device)
+        value_dtype = positions.dtype if several_parts else values.dtype
+        grad_values = make(values.shape, dtype=value_dtype, device=values.device)
+        grads = gradient_rows(upstream, call.normalise)
+        rows = PointRows(_value_rows(values, call.normalise), grads, clouds.first_query)
+        cloud_rows = _cloud_rows(lattices, rows, call.normalise)
+        blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
+        for number in range(len(lattices.counts)):
+            lattice = lattices.lattice(number, None if meeting is None else meeting.keys[number])
+            table = blur_levels(lattice, rows)
+            if number == 0:
+                _near_gradients(lattices, rows.values, grads, grad_values, grad_points)
+            add, last = any(lattices.levels) or number > 0, number == len(lattices.counts) - 1
+            coincident = lattices.only_coincident
+            slice_gradients(
+                table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points, coincident
+            )
+        if lattices.flags[COPIES]:
+            add_copies_gradients(clouds, made, lattices.constants.lattice_map, rows, grad_values, grad_points)
+        if call.normalise and not clouds.to_itself:
+            FarQueries(clouds, rows.values).add_gradients(grads, grad_values, grad_points)
     grad_sources = grad_points[: clouds.sources].view(positions.shape)
     if queries is None:
         return Gradients(grad_sources, grad_values.to(values.dtype), None)
     # An op's outputs may not share memory.
     grad_queries = grad_points[clouds.sources :].view(queries.shape).clone()
     return Gradients(grad_sources.clone(), grad_values.to(values.dtype), grad_queries)
-
-
-def lattice_gradients(
-    lattices: Lattices, keys: Sequence[Tensor | None], upstream: OutputGradients, values: Tensor, call: FilterCall,
-    all_filtered: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Returns the gradients of all points' positions, (P, D), and of the values; see :func:`apply_lattices`.
-
-    Args:
-        lattices (Lattices): The lattices of a plan.
-        keys (sequence): The keys of the vertices of each, made again where they are :obj:`None`.
-        upstream (OutputGradients): The gradients of output and normaliser.
-        values (torch.Tensor): The values of the sources.
-        call (FilterCall): What was asked.
-        all_filtered (bool): Whether all points are part of a lattice: those of others get 0.
-    """
-    clouds, dtype = lattices.clouds, lattices.clouds.position.dtype
-    # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
-    several_parts = len(lattices.counts) > 1 or any(lattices.levels)
-    make = torch.empty if all_filtered and len(lattices.levels) <= 1 else torch.zeros
-    grad_points = make(clouds.position.shape, dtype=dtype, device=values.device)
-    grad_values = make(values.shape, dtype=dtype if several_parts else values.dtype, device=values.device)
-    grads = gradient_rows(upstream, call.normalise)
-    rows = PointRows(value_rows(values, call.normalise), grads, clouds.first_query)
-    cloud_rows = _cloud_rows(lattices, rows, call.normalise)
-    blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
-    for number, vertex_key in enumerate(keys):
-        lattice = lattices.lattice(number, vertex_key)
-        table = blur_levels(lattice, rows)
-        if number == 0:
-            _near_gradients(lattices, rows.values, grads, grad_values, grad_points)
-        add, last = any(lattices.levels) or number > 0, number == len(lattices.counts) - 1
-        coincident = lattices.only_coincident
-        slice_gradients(table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points, coincident)
-    if lattices.flags[COPIES]:
-        add_copies_gradients(clouds, lattices.plan, lattices.constants.lattice_map, rows, grad_values, grad_points)
-    if call.normalise and not clouds.to_itself:
-        FarQueries(clouds, rows.values).add_gradients(grads, grad_values, grad_points)
-    return grad_points, grad_values
 
 
 def list_clouds(points: Points, call: FilterCall, cloud: Tensor | None = None) -> tuple[list[bool], Clouds | None]:
@@ -189,7 +174,7 @@ def _narrow_steps(lattices: Lattices, scheme: Scheme) -> list[int]:
     return choose_steps(lattices.plan, lattices.clouds, scheme)
 
 
-def value_rows(values: Tensor, normalise: bool) -> Rows:
+def _value_rows(values: Tensor, normalise: bool) -> Rows:
     """Returns the rows of the sources; their extra column is all ones."""
     return Rows(values.contiguous(), values.size(0) * values.size(1), values.size(2), ones=normalise)
 
@@ -264,11 +249,11 @@ class Lattices:
         counts (list): The number of vertices of each lattice, a :class:`LevelCounts`.
         levels (list): The finest levels that some cloud has.
         layouts (list): The layouts of the keys of all grids.
-        join (callable, optional): Where other processes have points too, adds what they have to sums over points, in place.
+        meeting (Meeting, optional): Where other processes have points too.
     """
 
-    def __init__(self, plan: Plan, scheme: Scheme, clouds: Clouds, join: Join | None = None) -> None:
-        self.plan, self.clouds, self.constants, self.join = plan, clouds, _constants(scheme, clouds), join
+    def __init__(self, plan: Plan, scheme: Scheme, clouds: Clouds, meeting: Meeting | None = None) -> None:
+        self.plan, self.clouds, self.constants, self.meeting = plan, clouds, _constants(scheme, clouds), meeting
         facts: list[int] = plan.host_facts.numpy().tolist()  # on the CPU: no read of the device
         self.grids, levels = plan.key_layout.size(0), self.constants.levels
         self.flags = facts[self.grids : self.grids + FLAGS]
@@ -291,10 +276,7 @@ class Lattices:
         vertices = finest_vertices(plan, number, keys, counts, facts)
         lattice_map = self.constants.lattice_map[number]
         points = Located(clouds, plan.level, plan.simplices[number], plan.corners[number].vertex, lattice_map)
-        return Lattice(points, vertices, counts, layout, self.constants, self.join)
-
-
-Join = Callable[[Rows], None]
+        return Lattice(points, vertices, counts, layout, self.constants, self.meeting)
 
 
 class Lattice(NamedTuple):
@@ -305,13 +287,13 @@ class Lattice(NamedTuple):
     counts: LevelCounts
     layout: KeyLayout
     constants: Constants
-    join: Join | None = None
+    meeting: Meeting | None = None
 
     def splat(self, rows: PointRows) -> Rows:
         """Splats rows of points, those of other processes too."""
         table = splat(rows, self.vertices)
-        if self.join is not None:
-            self.join(table)
+        if self.meeting is not None:
+            self.meeting.join(table)
         return table
 
 
@@ -421,8 +403,8 @@ def _cloud_rows(lattices: Lattices, rows: PointRows, normalise: bool) -> Rows | 
     if constant == 0 and not normalise:
         return None
     sums = sum_clouds(rows, clouds)
-    if lattices.join is not None:
-        lattices.join(sums)
+    if lattices.meeting is not None:
+        lattices.meeting.join(sums)
     floor = 0.0 if clouds.to_itself or not normalise else FLOOR
     share = (constant + floor / clouds.sizes.source_count.clamp(min=1)).to(sums.data.dtype).unsqueeze(1)
     sums.main.mul_(share)
