@@ -355,6 +355,10 @@ class LatticeCase:
         inputs["positions"][indices["batch"] == 1] = 0.5
         self.compare(scheme, (inputs, indices))
 
+    @pytest.mark.parametrize("channels", [5, 6])
+    def test_padded_channels_agree_with_the_reference(self, channels):
+        self.compare(Separable(), cloud(1, count=9, channels=channels))
+
     @pytest.mark.parametrize("many", [splat.MANY_RUNS, 1])
     def test_long_runs_are_summed_in_pieces(self, monkeypatch, many):
         monkeypatch.setattr(splat, "MANY_RUNS", many)

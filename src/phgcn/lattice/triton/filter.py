@@ -49,7 +49,7 @@ from .plan import (
     has_self_term,
     read_plan,
 )
-from .rows import Rows, gradient_rows, new_rows
+from .rows import Rows, gradient_rows, new_rows, pad_channels
 from .slice import Located, add_coarser, slice_gradients, slice_rows
 from .splat import PointRows, splat, sum_clouds
 from .survey import layouts, survey
@@ -66,6 +66,9 @@ def forward(
 
     Values may have a half type; sums, and the normaliser, are in the type of the positions.  Other processes have points too
     where there is a ``meeting``."""
+    if (padded := pad_channels(points.values)) is not points.values:
+        out, norm, outputs = forward(points._replace(values=padded), call, keep_plan, meeting)
+        return out[:, :, : points.values.size(2)].contiguous(), norm, outputs
     out, norm = points.new_output(call.normalise)
     filtered, clouds = list_clouds(points, call)
     limit = position_limit(points.positions.size(2), call.scheme)
@@ -113,6 +116,10 @@ def backward(
 ) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     positions, values, queries = points[:3]
+    if (padded := pad_channels(values)) is not values:
+        upstream = upstream._replace(grad=pad_channels(upstream.grad), out=pad_channels(upstream.out))
+        grads_of = backward(upstream, plan, points._replace(values=padded), call, meeting)
+        return grads_of._replace(values=grads_of.values[:, :, : values.size(2)].contiguous())
     filtered, clouds = list_clouds(points, call, plan[3] if plan else None)
     if clouds is None:
         grad_queries = None if queries is None else queries.new_zeros(queries.shape)

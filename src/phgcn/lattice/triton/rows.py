@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...kernels.points import OutputGradients
@@ -65,6 +66,12 @@ class Rows:
 def new_rows(like: Tensor, count: int, channels: int, extras: int) -> Rows:
     """Allocates rows, in the type and on the device of a tensor."""
     return Rows(like.new_empty(count * (channels + extras)), count, channels, extras)
+
+
+def pad_channels(rows: Tensor) -> Tensor:
+    """Pads rows of more than 4 channels, (N, H, C), with 0 to a multiple of 4; see :func:`aligned`."""
+    channels = rows.size(2)
+    return F.pad(rows, (0, -channels % 4)) if channels > 4 and channels % 4 > 0 else rows
 
 
 def alignment(channels: int) -> int:
