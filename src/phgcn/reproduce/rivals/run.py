@@ -1,0 +1,310 @@
+r"""Measures all rivals on all clouds, what is not measured yet, and writes the report.
+
+A process makes the calls; one that takes longer than :attr:`Effort.limit` is ended, and costlier settings of that rival, and
+larger clouds of the kind, are not tried.  On each cloud every setting is examined once (error, memory), then all are timed in
+turn, round after round, so that what else the machine does hits all alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...devices import check_device, device_name
+from ...files import write_text
+from ...provenance import provenance
+from . import report as reports
+from .adapters import Rival, choose
+from .clouds import GRAPHS, HOSTILE, SPREADS, Place, train_embedding
+from .measure import Kind
+from .worker import START_SECONDS, Request, Worker
+
+Report = Callable[[str, float], None]
+"""Takes what is measured, and which share of all clouds is done."""
+
+SEED = 0
+PACKAGES = ("pykeops", "scikit-learn", "pyNFFT3", "pydensecrf2")
+WARM_SECONDS = 180.0
+"""Longest first call: pykeops compiles a kernel for each dimension."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What is measured.
+
+    Args:
+        sizes (tuple): Numbers of points, ascending.
+        dims (tuple): Dimensions of generated clouds.
+        clouds (tuple): Names of clouds: generated ones in all sizes and dimensions, hostile ones in :attr:`hostile_dim` and the
+            least size, and graphs, whose networks are trained first.
+        rounds (int): How often each call is timed, after it was examined.
+        limit (float): Seconds that a single call may take.
+        repeat_below (float): Seconds of calls that are worth repeating.
+        patience (float): Seconds that all rounds on one cloud may take; with less, rounds are left out.
+        epochs (int): Those of the networks.
+        hostile_dim (int): Dimension of hostile clouds. (default: :obj:`4`)
+    """
+
+    sizes: tuple[int, ...]
+    dims: tuple[int, ...]
+    clouds: tuple[str, ...]
+    rounds: int
+    limit: float
+    repeat_below: float
+    patience: float
+    epochs: int
+    hostile_dim: int = 4
+
+    def key(self) -> dict[str, Any]:
+        """Returns what a measurement on one cloud depends on."""
+        return {name: getattr(self, name) for name in ("rounds", "limit", "repeat_below", "patience")}
+
+
+CLOUDS = (*SPREADS, *HOSTILE, *GRAPHS)
+DIMS = (4, 2, 8, 3, 6)
+
+
+def full(device: str) -> Effort:
+    """Returns the full effort: 20,000 and 200,000 points on the CPU, up to ten million on a GPU."""
+    if torch.device(device).type == "cuda":
+        return Effort(
+            (20_000, 1_000_000, 10_000_000), DIMS, CLOUDS, rounds=3, limit=4.0, repeat_below=0.5, patience=3.0, epochs=20
+        )
+    return Effort((20_000, 200_000), DIMS, CLOUDS, rounds=3, limit=15.0, repeat_below=2.0, patience=20.0, epochs=20)
+
+
+def quick(device: str) -> Effort:
+    clouds = (*SPREADS, HOSTILE[0], GRAPHS[0])
+    return replace(full(device), sizes=(2000,), dims=(2, 4), clouds=clouds, rounds=1, limit=2.0, repeat_below=0.2, epochs=3)
+
+
+def change(effort: Effort, sizes: Sequence[str] | None, dims: Sequence[str] | None, clouds: Sequence[str] | None) -> Effort:
+    """Replaces sizes, dimensions and clouds of an effort by those of the command line."""
+    for name, given in (("sizes", sizes), ("dims", dims)):
+        if given and not all(number.isdecimal() and int(number) > 0 for number in given):
+            raise ValueError(f"{name} is {','.join(given)!r}; allowed: positive whole numbers")
+    for cloud in clouds or ():
+        if cloud not in CLOUDS:
+            raise ValueError(f"clouds is {cloud!r}; allowed: {', '.join(CLOUDS)}")
+    changes: dict[str, Any] = {"clouds": tuple(clouds)} if clouds else {}
+    changes |= {"sizes": tuple(sorted(map(int, sizes)))} if sizes else {}
+    changes |= {"dims": tuple(map(int, dims))} if dims else {}
+    return replace(effort, **changes)
+
+
+def run(
+    effort: Effort, folder: Path, report: Report, *, device: str = "cpu", note: str = "", seconds: float = float("inf")
+) -> dict[str, Any]:
+    """Measures what is not measured yet, then writes ``rivals.json``, ``rivals.md`` and the figures ``rivals`` and
+    ``rivals-all`` as PNG and SVG, called ``rivals-gpu`` for a GPU.
+
+    Args:
+        effort (Effort): What is measured.
+        folder (Path): Where results go; what is measured on a cloud is a line of ``rivals.jsonl`` there.
+        report (callable): Called before every measurement.
+        device (str, optional): Where. (default: :obj:`"cpu"`)
+        note (str, optional): What a reader should know of the machine. (default: none)
+        seconds (float, optional): After so many seconds no cloud is begun. (default: no limit)
+
+    Returns:
+        What the JSON holds.
+    """
+    check_device(device)
+    begin, name = time.perf_counter(), "rivals-gpu" if torch.device(device).type == "cuda" else "rivals"
+    journal = Journal(folder / f"{name}.jsonl", effort, device)
+    worker = Worker(folder, device)
+    try:
+        places = list(_places(effort, folder, report))
+        for number, place in enumerate(places):
+            if place not in journal.done and time.perf_counter() - begin < seconds:
+                share = partial(_report_at, report, number / len(places))
+                journal.add(place, Measurement(place, effort, worker, device, journal, share).measure())
+    finally:
+        worker.end()
+    about = {"provenance": provenance(SEED, device, PACKAGES), "note": note, "effort": asdict(effort)}
+    content = {**about, **journal.content(), "seconds": time.perf_counter() - begin}
+    content["left"] = [place.name for place in places if place not in journal.done]
+    files = reports.write(folder, name, content)
+    return {**content, "files": [str(file) for file in files]}
+
+
+def _report_at(report: Report, share: float, text: str) -> None:
+    report(text, share)
+
+
+def _places(effort: Effort, folder: Path, report: Report) -> Iterator[Place]:
+    """Yields every cloud, the small ones first; trains networks before that."""
+    trained = []
+    for graph in GRAPHS:
+        if graph in effort.clouds:
+            report(f"training on {graph}", 0.0)
+            trained.append(train_embedding(graph, folder, effort.epochs))
+    for number, count in enumerate(effort.sizes):
+        yield from (Place(cloud, dim, count) for dim in effort.dims for cloud in effort.clouds if cloud in SPREADS)
+        if number == 0:
+            yield from (Place(cloud, effort.hostile_dim, count) for cloud in effort.clouds if cloud in HOSTILE)
+            yield from trained
+
+
+class Journal:
+    """What has been measured, a line of JSON for each cloud, in a file that is written whole.
+
+    Args:
+        path (Path): The file; what it holds is not measured again.
+        effort (Effort): How clouds are measured; another is refused.
+        device (str): Where.
+    """
+
+    def __init__(self, path: Path, effort: Effort, device: str) -> None:
+        self.path, self.key = path, {**effort.key(), "device": device_name(device)}
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+        for line in self.lines:
+            if line["key"] != self.key:
+                raise ValueError(f"{path} was made with other settings ({line['key']}); allowed: the same, or another folder")
+
+    @property
+    def done(self) -> set[Place]:
+        return {Place(*line["place"]) for line in self.lines}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for line in self.lines for row in line["rows"]]
+
+    def add(self, place: Place, rows: list[dict[str, Any]]) -> None:
+        origin = provenance(SEED, self.key["device"] if self.key["device"] == "cpu" else "cuda", PACKAGES)
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        self.lines.append(
+            {"place": [place.cloud, place.dim, place.count], "key": self.key, "load": load, "provenance": origin, "rows": rows}
+        )
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
+
+    def content(self) -> dict[str, Any]:
+        """Returns the rows of all clouds, the reasons of rivals that never ran, and where each cloud was measured."""
+        failed = {row["rival"]: row["failed"] for row in self.rows if "failed" in row}
+        ran = {row["rival"] for row in self.rows if "forward" in row}
+        origins = [
+            {
+                "place": line["place"],
+                "load": line["load"],
+                **{name: line["provenance"][name] for name in ("commit", "dirty", "date")},
+            }
+            for line in self.lines
+        ]
+        return {
+            "missing": {name: why for name, why in failed.items() if name not in ran},
+            "origins": origins,
+            "rows": self.rows,
+        }
+
+
+class Measurement:
+    """The measurement of all rivals on one cloud.
+
+    Args:
+        place (Place): The cloud.
+        effort (Effort): How.
+        worker (Worker): Makes the calls.
+        device (str): Where.
+        journal (Journal): What was measured before, to know what is too slow.
+        report (callable): Called before every call.
+    """
+
+    def __init__(
+        self, place: Place, effort: Effort, worker: Worker, device: str, journal: Journal, report: Callable[[str], None]
+    ) -> None:
+        self.place, self.effort, self.worker, self.report = place, effort, worker, report
+        self.rivals, self.before = choose(torch.device(device).type, place.dim), journal.rows
+
+    def measure(self) -> list[dict[str, Any]]:
+        """Examines every setting of every rival, then times all in turn; returns a row for each setting."""
+        self.report(f"{self.place.name}: exact outputs of some points")
+        posed = self.worker.ask(Request(self.place, "pose"), START_SECONDS)
+        if posed:
+            raise ValueError(f"{self.place.name} could not be prepared: {posed}; allowed: a cloud that fits into memory")
+        rows = [row for rival in self.rivals for row in self._examine(rival)]
+        begin, effort = time.perf_counter(), self.effort
+        for _ in range(effort.rounds):
+            for row in rows:
+                for kind in ("forward", "step"):
+                    measured = row.get(kind, {})
+                    if (
+                        measured.get("seconds", float("inf")) < effort.repeat_below
+                        and time.perf_counter() - begin < effort.patience
+                    ):
+                        reply = self._ask(row["rival"], row["number"], kind, "time", effort.limit)
+                        measured["times"].append(reply.get("seconds", float("inf")))
+        for row in rows:
+            for kind in ("forward", "step"):
+                if row.get(kind, {}).get("times"):
+                    row[kind]["seconds"] = statistics.median(row[kind]["times"])
+        return rows
+
+    def _ask(self, rival: str, number: int, kind: Kind, what: Any, limit: float) -> dict[str, Any]:
+        self.report(f"{self.place.name}: {rival}, {what} {kind}")
+        return self.worker.ask(Request(self.place, what, rival, number, kind), limit)
+
+    def _examine(self, rival: Rival) -> Iterator[dict[str, Any]]:
+        """Yields a row for each setting; after one that was stopped, the costlier ones are not tried."""
+        given_up: dict[str, float] = {}
+        for number, setting in enumerate(rival.settings):
+            row: dict[str, Any] = {**asdict(self.place), "rival": rival.name, "number": number, "setting": setting}
+            if known := self._known_elsewhere(rival, number):
+                yield {**known, **row, "timed_on": known["cloud"]}
+                continue
+            kinds: tuple[Kind, ...] = ("forward", "step") if rival.gradients else ("forward",)
+            for kind in kinds:
+                limit = given_up.get(kind) or given_up.get("forward") or self._stopped_before(rival, number, kind)
+                if limit is None and kind == "forward":
+                    warm = self._ask(rival.name, number, kind, "warm", WARM_SECONDS)
+                    limit = warm.get("stopped")
+                    if "failed" in warm:
+                        row["failed"] = warm["failed"]
+                        break
+                reply = {"stopped": limit} if limit else self._ask(rival.name, number, kind, "examine", self.effort.limit)
+                if "failed" in reply:
+                    row[f"failed_{kind}" if kind == "step" else "failed"] = reply["failed"]
+                    break
+                if "stopped" in reply:
+                    given_up[kind] = row[f"stopped_{kind}"] = reply["stopped"]
+                else:
+                    row[kind] = {"seconds": reply["seconds"], "bytes": reply["bytes"], "times": []}
+                    row |= {name: reply[name] for name in ("errors", "cosine") if name in reply}
+            yield row
+
+    def _known_elsewhere(self, rival: Rival, number: int) -> dict[str, Any] | None:
+        """Returns the row of a long call that takes as long on every cloud, where one of this size was measured."""
+        if not rival.any_cloud:
+            return None
+        for row in self.before:
+            same = (row["rival"], row["number"], row["dim"], row["count"]) == (
+                rival.name,
+                number,
+                self.place.dim,
+                self.place.count,
+            )
+            if same and row.get("forward", {}).get("seconds", 0.0) > self.effort.repeat_below:
+                return row
+        return None
+
+    def _stopped_before(self, rival: Rival, number: int, kind: Kind) -> float | None:
+        """Returns the limit that a setting, or a cheaper one, went over on a cloud of this kind with at most as many points."""
+        for row in self.before:
+            same = (
+                row["rival"] == rival.name
+                and row["dim"] <= self.place.dim
+                and (row["cloud"] == self.place.cloud or rival.any_cloud)
+            )
+            if same and row["count"] <= self.place.count and row["number"] <= number and f"stopped_{kind}" in row:
+                limit: float = row[f"stopped_{kind}"]
+                return limit
+        return None
