@@ -206,11 +206,11 @@ def about_lines(content: dict[str, Any]) -> list[str]:
     """Says where and how it was measured, and what could not run."""
     about, effort = content["provenance"], content["effort"]
     lines = [
-        f"{2 * CHANNELS} channels, float32, on {about['device']} ({about['machine']}, {about['threads']} threads). Errors are of "
-        f"random values (and of structured ones), on {SAMPLES} points against the exact sum, over the deviation of its outputs "
-        f"from their mean. Medians of up to {effort['rounds']} interleaved rounds; a call of more than {effort['limit']:g} s is "
-        "stopped. Memory is that of a forward with gradients, where there are some, beyond its input. *A sample*: the time of a "
-        f"tree is that of {TREE_QUERIES} queries times N / {TREE_QUERIES}."
+        f"{2 * CHANNELS} channels, float32, on {about['device']} ({about['machine']}, {about['threads']} threads). Errors are "
+        f"of random values (and of structured ones), on {SAMPLES} points against the exact sum, over the deviation of its "
+        f"outputs from their mean. Medians of up to {effort['rounds']} interleaved rounds; a call of more than "
+        f"{effort['limit']:g} s is stopped. Memory is that of a forward with gradients, where there are some, beyond its input. "
+        f"*A sample*: the time of a tree is that of {TREE_QUERIES} queries times N / {TREE_QUERIES}."
     ]
     lines += ["", content["note"]] if content["note"] else []
     lines += ["", *(f"- {name} did not run: {why}" for name, why in content["missing"].items())] if content["missing"] else []
