@@ -209,7 +209,7 @@ def about_lines(content: dict[str, Any]) -> list[str]:
         f"{2 * CHANNELS} channels, float32, on {about['device']} ({about['machine']}, {about['threads']} threads). Errors are "
         f"of random values (and of structured ones), on {SAMPLES} points against the exact sum, over the deviation of its "
         f"outputs from their mean. Medians of up to {effort['rounds']} interleaved rounds; a call of more than "
-        f"{effort['limit']:g} s is stopped. Memory is that of a forward with gradients, where there are some, beyond its input. "
+        f"{effort['limit']:g} s is stopped. Memory is that of a forward, with gradients where there are some. "
         f"*A sample*: the time of a tree is that of {TREE_QUERIES} queries times N / {TREE_QUERIES}."
     ]
     lines += ["", content["note"]] if content["note"] else []
@@ -250,6 +250,9 @@ def _draw(content: dict[str, Any], dims: Sequence[int], width: float, height: fl
 def _draw_panel(axis: Axes, rows: Sequence[Row], title: str) -> list[str]:
     """Draws every rival as a line through its settings, and the front; returns the names that are drawn."""
     done = [row for row in rows if "forward" in row]
+    if not done:
+        axis.set(title=f"{title}: not measured", xticks=[], yticks=[])
+        return []
     best = front(done)
     axis.step(
         [row["forward"]["seconds"] for row in best],
@@ -271,7 +274,7 @@ def _draw_panel(axis: Axes, rows: Sequence[Row], title: str) -> list[str]:
     if stopped:
         text = "too slow: " + ", ".join(dict.fromkeys(stopped))
         axis.text(0.99, 0.99, text, transform=axis.transAxes, ha="right", va="top", fontsize=7, color="#666666", wrap=True)
-    size = f", N = {rows[0]['count']:,}" if rows else ""
+    size = f", N = {rows[0]['count']:,}"
     axis.set(xscale="log", yscale="log", xlabel="seconds, forward", ylabel="median error / deviation", title=title + size)
     return names
 
