@@ -91,6 +91,18 @@ def test_what_was_measured_is_not_measured_again(few, tmp_path):
         run.run(replace(EFFORT, limit=6.0), tmp_path, silent)
 
 
+def test_results_of_another_machine_are_reported_without_measuring(few, tmp_path):
+    measured = run.run(replace(EFFORT, sizes=(150,)), tmp_path, silent)
+    line = json.loads((tmp_path / "rivals.jsonl").read_text().splitlines()[0])
+    line["provenance"]["machine"] = "another"
+    (tmp_path / "rivals-gpu.jsonl").write_text(json.dumps(line) + "\n")
+    WorkerHere.asked = []
+    content = run.write_report(EFFORT, tmp_path, "cuda", "a note")
+    assert content["provenance"]["machine"] == "another" and content["note"] == "a note" and WorkerHere.asked == []
+    assert content["rows"] == [row for row in measured["rows"] if row["cloud"] == "dense"]
+    assert [origin["place"] for origin in content["origins"]] == [["dense", 2, 150]]
+
+
 def test_no_cloud_is_begun_after_the_time_is_up(few, tmp_path):
     content = run.run(EFFORT, tmp_path, silent, seconds=0.0)
     assert content["rows"] == [] and len(content["left"]) == 4 and WorkerHere.asked == []
@@ -149,6 +161,6 @@ def test_a_cloud_that_cannot_be_prepared_is_named(tmp_path):
         def ask(self, request, limit):
             return {"failed": "out of memory"}
 
-    journal = run.Journal(tmp_path / "rivals.jsonl", EFFORT, "cpu")
+    journal = run.Journal(tmp_path / "rivals.jsonl")
     with pytest.raises(ValueError, match="dense, D = 2, N = 150 could not be prepared"):
         Measurement(Place("dense", 2, 150), EFFORT, Failing(Path(), "cpu"), "cpu", journal, lambda text: None).measure()

@@ -18,7 +18,7 @@ def reproduce_rivals(
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder; what is there already is not done again.")] = Path(
         "results/rivals"
     ),
-    quick: Annotated[bool, typer.Option("--quick", help="2,000 points and one round: about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="2,000 points in four dimensions, one round: about a minute.")] = False,
     device: options.Device = "cpu",
     sizes: Annotated[
         str | None, typer.Option(metavar=LIST, help="\\[default: 20000,200000; on a GPU to 10000000]", show_default=False)
@@ -33,6 +33,7 @@ def reproduce_rivals(
         ),
     ] = None,
     limit_seconds: Annotated[float | None, typer.Option(help="After so many seconds no cloud is begun.")] = None,
+    stage: Annotated[str, typer.Option(help="all, or report: only join what is there.")] = "all",
     note: Annotated[str, typer.Option(help="What a reader should know of the machine; kept with the results.")] = "",
     as_json: options.Json = False,
 ) -> None:
@@ -51,11 +52,16 @@ def reproduce_rivals(
     from ..rivals import run as experiment
     from ..rivals.report import BOUNDS, fastest, label, milliseconds, places, select
 
+    if stage not in ("all", "report"):
+        raise ValueError(f"stage is {stage!r}; allowed: all, report")
     standard = (experiment.quick if quick else experiment.full)(device)
     effort = experiment.change(standard, *(text and text.split(",") for text in (sizes, dims, clouds)))
     limit = float("inf") if limit_seconds is None else limit_seconds
-    with ShareDisplay() as display:
-        content = experiment.run(effort, out, display.update, device=device, note=note, seconds=limit)
+    if stage == "report":
+        content = experiment.write_report(effort, out, device, note)
+    else:
+        with ShareDisplay() as display:
+            content = experiment.run(effort, out, display.update, device=device, note=note, seconds=limit)
     if as_json:
         print_json(content)
         return

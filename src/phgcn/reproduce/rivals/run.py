@@ -84,7 +84,7 @@ def full(device: str) -> Effort:
 
 def quick(device: str) -> Effort:
     clouds = (*SPREADS, HOSTILE[0], GRAPHS[0])
-    return replace(full(device), sizes=(2000,), dims=(2, 4), clouds=clouds, rounds=1, limit=2.0, repeat_below=0.2, epochs=3)
+    return replace(full(device), sizes=(2000,), dims=(4,), clouds=clouds, rounds=1, limit=2.0, repeat_below=0.2, epochs=3)
 
 
 def change(effort: Effort, sizes: Sequence[str] | None, dims: Sequence[str] | None, clouds: Sequence[str] | None) -> Effort:
@@ -119,22 +119,36 @@ def run(
         What the JSON holds.
     """
     check_device(device)
-    begin, name = time.perf_counter(), "rivals-gpu" if torch.device(device).type == "cuda" else "rivals"
-    journal = Journal(folder / f"{name}.jsonl", effort, device)
+    begin, journal = time.perf_counter(), Journal(folder / f"{_name(device)}.jsonl")
+    journal.check({**effort.key(), "device": device_name(device)})
     worker = Worker(folder, device)
     try:
         places = list(_places(effort, folder, report))
         for number, place in enumerate(places):
             if place not in journal.done and time.perf_counter() - begin < seconds:
                 share = partial(_report_at, report, number / len(places))
-                journal.add(place, Measurement(place, effort, worker, device, journal, share).measure())
+                rows = Measurement(place, effort, worker, device, journal, share).measure()
+                journal.add(place, rows, {**effort.key(), "device": device_name(device)}, device)
     finally:
         worker.end()
-    about = {"provenance": provenance(SEED, device, PACKAGES), "note": note, "effort": asdict(effort)}
-    content = {**about, **journal.content(), "seconds": time.perf_counter() - begin}
-    content["left"] = [place.name for place in places if place not in journal.done]
-    files = reports.write(folder, name, content)
-    return {**content, "files": [str(file) for file in files]}
+    left = [place.name for place in places if place not in journal.done]
+    return {**write_report(effort, folder, device, note), "left": left, "seconds": time.perf_counter() - begin}
+
+
+def write_report(effort: Effort, folder: Path, device: str, note: str = "") -> dict[str, Any]:
+    """Writes the JSON, tables and figures of what the folder holds, measured here or elsewhere; arguments as in :func:`run`.
+
+    Where and when it was measured is what the last cloud says, and ``origins`` for each.
+    """
+    journal = Journal(folder / f"{_name(device)}.jsonl")
+    origin = journal.lines[-1]["provenance"] if journal.lines else provenance(SEED, device, PACKAGES)
+    content = {"provenance": origin, "note": note, "effort": asdict(effort), **journal.content()}
+    files = reports.write(folder, _name(device), content)
+    return {**content, "left": [], "seconds": 0.0, "files": [str(file) for file in files]}
+
+
+def _name(device: str) -> str:
+    return "rivals-gpu" if torch.device(device).type == "cuda" else "rivals"
 
 
 def _report_at(report: Report, share: float, text: str) -> None:
@@ -160,17 +174,18 @@ class Journal:
 
     Args:
         path (Path): The file; what it holds is not measured again.
-        effort (Effort): How clouds are measured; another is refused.
-        device (str): Where.
     """
 
-    def __init__(self, path: Path, effort: Effort, device: str) -> None:
-        self.path, self.key = path, {**effort.key(), "device": device_name(device)}
+    def __init__(self, path: Path) -> None:
+        self.path = path
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+
+    def check(self, key: dict[str, Any]) -> None:
+        """Refuses to go on with what was measured in another way."""
         for line in self.lines:
-            if line["key"] != self.key:
-                raise ValueError(f"{path} was made with other settings ({line['key']}); allowed: the same, or another folder")
+            if line["key"] != key:
+                raise ValueError(f"{self.path} was made with other settings ({line['key']}); allowed: {key}, or another folder")
 
     @property
     def done(self) -> set[Place]:
@@ -180,12 +195,11 @@ class Journal:
     def rows(self) -> list[dict[str, Any]]:
         return [row for line in self.lines for row in line["rows"]]
 
-    def add(self, place: Place, rows: list[dict[str, Any]]) -> None:
-        origin = provenance(SEED, self.key["device"] if self.key["device"] == "cpu" else "cuda", PACKAGES)
+    def add(self, place: Place, rows: list[dict[str, Any]], key: dict[str, Any], device: str) -> None:
+        origin = provenance(SEED, device, PACKAGES)
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-        self.lines.append(
-            {"place": [place.cloud, place.dim, place.count], "key": self.key, "load": load, "provenance": origin, "rows": rows}
-        )
+        where = [place.cloud, place.dim, place.count]
+        self.lines.append({"place": where, "key": key, "load": load, "provenance": origin, "rows": rows})
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
     def content(self) -> dict[str, Any]:
