@@ -14,7 +14,7 @@ from phgcn.reproduce.rivals.run import Effort, Measurement
 from phgcn.reproduce.rivals.worker import Request, Worker
 
 pytest.importorskip("matplotlib")
-EFFORT = Effort((150, 300), (2,), ("dense", "sparse"), rounds=2, limit=5.0, repeat_below=1.0, patience=60.0, epochs=1)
+EFFORT = Effort((150, 300), (2,), ("dense", "sparse"), rounds=2, limit=90.0, repeat_below=90.0, patience=90.0, epochs=1)
 
 
 def silent(text, share):
@@ -70,9 +70,7 @@ def test_all_clouds_are_measured_and_the_slow_are_not_tried_again(few, tmp_path)
     assert len(exact) == 4 and all(row["errors"]["random"]["rms"] < 1e-4 and row["cosine"] > 0.999 for row in exact)
     assert all(len(row[kind]["times"]) == 2 and row[kind]["seconds"] > 0 for row in exact for kind in ("forward", "step"))
     stopped = [row for row in content["rows"] if row["rival"] == "slow" and row["number"] > 0]
-    assert len(stopped) == 8 and all(
-        row["stopped_forward"] == run.WARM_SECONDS or row["stopped_forward"] == 5.0 for row in stopped
-    )
+    assert len(stopped) == 8 and all(row["stopped_forward"] == 90.0 for row in stopped)
     tried = {
         (q.place.cloud, q.place.count) for q in WorkerHere.asked if q.rival == "slow" and q.setting == 1 and q.what == "examine"
     }
@@ -112,6 +110,26 @@ def test_a_long_call_that_takes_as_long_on_every_cloud_is_made_once(few, tmp_pat
     content = run.run(replace(EFFORT, sizes=(150,), repeat_below=0.0), tmp_path, silent)
     dense, sparse = (row for row in content["rows"] if row["rival"] == "exact")
     assert sparse["timed_on"] == "dense" and sparse["cloud"] == "sparse" and sparse["forward"] == dense["forward"]
+
+
+def test_what_would_take_too_long_is_foreseen():
+    rival = Rival("r", slow, growth=3.0)
+    other = {"rival": "r", "cloud": "dense", "dim": 2, "count": 100, "number": 0, "forward": {"seconds": 1.0}}
+
+    def foreseen(kind="forward", limit=5.0, entry=other, rival=rival, **changes):
+        return run.too_slow({**other, **changes}, kind, rival, entry, limit)
+
+    assert foreseen(count=600) and not foreseen(count=400)  # six times the points take six seconds
+    assert foreseen(number=2) and not foreseen(number=1)  # each setting takes three times as long
+    assert foreseen("step", limit=1.5) and not foreseen("step", limit=2.5)
+    assert (
+        not foreseen(number=2, cloud="sparse") and not foreseen(number=2, dim=3) and not foreseen(number=2, rival=named("LSH"))
+    )
+    stopped = {key: value for key, value in other.items() if key != "forward"} | {"stopped_step": 5.0}
+    assert foreseen("step", entry=stopped) and not foreseen("forward", entry=stopped)
+    assert foreseen("step", entry=stopped, number=1) and not foreseen("step", entry={**stopped, "number": 1})
+    anywhere = Rival("r", slow, any_cloud=True)
+    assert foreseen(count=600, cloud="sparse", rival=anywhere)
 
 
 def test_a_process_that_takes_too_long_is_ended_and_started_again(tmp_path):

@@ -31,6 +31,7 @@ class Rival:
         gradients (bool): Whether it has some. (default: :obj:`True`)
         dims (range): Dimensions that it is for. (default: all)
         sampled (bool): Whether it answers query by query. (default: :obj:`False`)
+        growth (float): A setting takes at least so many times longer than the one before. (default: :obj:`1.0`)
         any_cloud (bool): Whether it takes as long for every cloud: it is timed on the first then. (default: :obj:`False`)
         ours (bool): Whether it is this library's. (default: :obj:`False`)
     """
@@ -42,6 +43,7 @@ class Rival:
     gradients: bool = True
     dims: range = range(1, 17)
     sampled: bool = False
+    growth: float = 1.0
     any_cloud: bool = False
     ours: bool = False
 
@@ -70,10 +72,10 @@ RIVALS = (
     Rival("ball tree", partial(tree, algorithm="ball_tree"), TOLERANCES, CPU, gradients=False, sampled=True),
     Rival("NFFT, 2-D", fourier, NFFT_2D, CPU, gradients=False, dims=range(2, 3)),
     Rival("NFFT, 3-D", fourier, NFFT_3D, CPU, gradients=False, dims=range(3, 4)),
-    Rival("slicing", sliced, swept("slices", 16, 64, 256, 1024)),
-    Rival("LSH", hashed, BUCKETS),
-    Rival("random features", random_features, swept("features", 64, 256, 1024, 4096)),
-    Rival("Nyström", nystroem, swept("landmarks", 64, 256, 1024)),
+    Rival("slicing", sliced, swept("slices", 16, 64, 256, 1024), growth=3.0),
+    Rival("LSH", hashed, BUCKETS, growth=1.5),
+    Rival("random features", random_features, swept("features", 64, 256, 1024, 4096), growth=3.0),
+    Rival("Nyström", nystroem, swept("landmarks", 64, 256, 1024), growth=2.0),
     Rival("pydensecrf2", densecrf, swept("gaussians", 1, 2, 4, 8), CPU, gradients=False),
 )
 

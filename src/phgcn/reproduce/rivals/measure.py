@@ -17,8 +17,9 @@ from .packages import Sampled
 
 SAMPLES = 512
 """Points whose outputs are compared with the exact ones."""
-WARM_POINTS = 1000
-"""Points of the call that loads and compiles what a rival needs."""
+WARM_POINTS = {"cpu": 1000, "cuda": 20_000}
+"""Points of the call that loads and compiles what a rival needs: on a GPU as many as the least cloud, as kernels are compiled
+for kinds of numbers."""
 LEAST_MEASURED = 10_000
 """With fewer points, what the allocator of a CPU has in reserve hides the memory that is used."""
 GROUPS = {"random": slice(0, CHANNELS), "structured": slice(CHANNELS, 2 * CHANNELS)}
@@ -59,7 +60,8 @@ def pose(place: Place, folder: Path, device: str) -> Problem:
 
 def warm_up(rival: Rival, setting: Setting, problem: Problem) -> None:
     """Calls a rival on few of the points, with gradients where it has some."""
-    few, values = (part[:WARM_POINTS].detach().requires_grad_(rival.gradients) for part in (problem.points, problem.values))
+    most = WARM_POINTS[problem.points.device.type]
+    few, values = (part[:most].detach().requires_grad_(rival.gradients) for part in (problem.points, problem.values))
     out = _attend(rival, setting, few, values, torch.arange(min(len(few), SAMPLES), device=few.device))
     if rival.gradients:
         assert isinstance(out, Tensor)

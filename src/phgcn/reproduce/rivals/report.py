@@ -163,7 +163,7 @@ def _time(row: Row, kind: str) -> str:
         return milliseconds(row[kind]["seconds"]) + mark
     if f"stopped_{kind}" in row:
         return f"over {1000 * row[f'stopped_{kind}']:,.0f}"
-    return "failed" if "failed" in row or f"failed_{kind}" in row else ""
+    return "failed" if "failed" in row else ""
 
 
 def _megabytes(row: Row) -> str:

@@ -1,8 +1,8 @@
 r"""Measures all rivals on all clouds, what is not measured yet, and writes the report.
 
-A process makes the calls; one that takes longer than :attr:`Effort.limit` is ended, and costlier settings of that rival, and
-larger clouds of the kind, are not tried.  On each cloud every setting is examined once (error, memory), then all are timed in
-turn, round after round, so that what else the machine does hits all alike.
+A process makes the calls; one that takes longer than :attr:`Effort.limit` is ended.  What is known to take longer, by cheaper
+settings of that rival or smaller clouds of the kind, is not tried.  On each cloud every setting is examined once (error,
+memory), then all are timed in turn, round after round, so that what else the machine does hits all alike.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Effort:
             least size, and graphs, whose networks are trained first.
         rounds (int): How often each call is timed, after it was examined.
         limit (float): Seconds that a single call may take.
-        repeat_below (float): Seconds of calls that are worth repeating.
-        patience (float): Seconds that all rounds on one cloud may take; with less, rounds are left out.
+        repeat_below (float): Seconds of calls that are worth repeating; longer ones are timed when they are examined.
+        patience (float): Seconds after which no other round is begun on a cloud.
         epochs (int): Those of the networks.
         hostile_dim (int): Dimension of hostile clouds. (default: :obj:`4`)
     """
@@ -77,7 +77,7 @@ def full(device: str) -> Effort:
     """Returns the full effort: 20,000 and 200,000 points on the CPU, up to ten million on a GPU."""
     if torch.device(device).type == "cuda":
         return Effort(
-            (20_000, 1_000_000, 10_000_000), DIMS, CLOUDS, rounds=3, limit=4.0, repeat_below=0.5, patience=3.0, epochs=20
+            (20_000, 1_000_000, 10_000_000), DIMS, CLOUDS, rounds=3, limit=2.0, repeat_below=2.0, patience=2.0, epochs=20
         )
     return Effort((20_000, 200_000), DIMS, CLOUDS, rounds=3, limit=15.0, repeat_below=2.0, patience=20.0, epochs=20)
 
@@ -246,54 +246,57 @@ class Measurement:
         if posed:
             raise ValueError(f"{self.place.name} could not be prepared: {posed}; allowed: a cloud that fits into memory")
         rows = [row for rival in self.rivals for row in self._examine(rival)]
-        begin, effort = time.perf_counter(), self.effort
-        for _ in range(effort.rounds):
-            for row in rows:
-                for kind in ("forward", "step"):
-                    measured = row.get(kind, {})
-                    if (
-                        measured.get("seconds", float("inf")) < effort.repeat_below
-                        and time.perf_counter() - begin < effort.patience
-                    ):
-                        reply = self._ask(row["rival"], row["number"], kind, "time", effort.limit)
-                        measured["times"].append(reply.get("seconds", float("inf")))
+        begin = time.perf_counter()
+        for number in range(self.effort.rounds):
+            if number == 0 or time.perf_counter() - begin < self.effort.patience:
+                self._time(rows)
         for row in rows:
             for kind in ("forward", "step"):
                 if row.get(kind, {}).get("times"):
                     row[kind]["seconds"] = statistics.median(row[kind]["times"])
         return rows
 
+    def _time(self, rows: list[dict[str, Any]]) -> None:
+        """Times once whatever is worth repeating."""
+        for row in rows:
+            for kind in ("forward", "step"):
+                measured = row.get(kind)
+                if measured and measured["seconds"] < self.effort.repeat_below and "timed_on" not in row:
+                    reply = self._ask(row["rival"], row["number"], kind, "time", self.effort.limit)
+                    measured["times"].append(reply.get("seconds", self.effort.limit))
+
     def _ask(self, rival: str, number: int, kind: Kind, what: Any, limit: float) -> dict[str, Any]:
         self.report(f"{self.place.name}: {rival}, {what} {kind}")
         return self.worker.ask(Request(self.place, what, rival, number, kind), limit)
 
     def _examine(self, rival: Rival) -> Iterator[dict[str, Any]]:
-        """Yields a row for each setting; after one that was stopped, the costlier ones are not tried."""
-        given_up: dict[str, float] = {}
+        """Yields a row for each setting; what would take too long is not tried."""
+        rows: list[dict[str, Any]] = []
         for number, setting in enumerate(rival.settings):
             row: dict[str, Any] = {**asdict(self.place), "rival": rival.name, "number": number, "setting": setting}
             if known := self._known_elsewhere(rival, number):
-                yield {**known, **row, "timed_on": known["cloud"]}
-                continue
-            kinds: tuple[Kind, ...] = ("forward", "step") if rival.gradients else ("forward",)
-            for kind in kinds:
-                limit = given_up.get(kind) or given_up.get("forward") or self._stopped_before(rival, number, kind)
-                if limit is None and kind == "forward":
-                    warm = self._ask(rival.name, number, kind, "warm", WARM_SECONDS)
-                    limit = warm.get("stopped")
-                    if "failed" in warm:
-                        row["failed"] = warm["failed"]
-                        break
-                reply = {"stopped": limit} if limit else self._ask(rival.name, number, kind, "examine", self.effort.limit)
-                if "failed" in reply:
-                    row[f"failed_{kind}" if kind == "step" else "failed"] = reply["failed"]
-                    break
-                if "stopped" in reply:
-                    given_up[kind] = row[f"stopped_{kind}"] = reply["stopped"]
-                else:
-                    row[kind] = {"seconds": reply["seconds"], "bytes": reply["bytes"], "times": []}
-                    row |= {name: reply[name] for name in ("errors", "cosine") if name in reply}
+                row = {**known, **row, "timed_on": known["cloud"]}
+            else:
+                self._fill(row, rival, [*self.before, *rows])
+            rows.append(row)
             yield row
+
+    def _fill(self, row: dict[str, Any], rival: Rival, before: list[dict[str, Any]]) -> None:
+        """Measures a setting: adds what came out, or that it was stopped, or why it failed."""
+        kinds: tuple[Kind, ...] = ("forward", "step") if rival.gradients else ("forward",)
+        for kind in kinds:
+            reply: dict[str, Any] = {"stopped": self.effort.limit}
+            if not any(too_slow(row, kind, rival, other, self.effort.limit) for other in (*before, row)):
+                warm = self._ask(rival.name, row["number"], kind, "warm", WARM_SECONDS) if kind == "forward" else {}
+                reply = warm or self._ask(rival.name, row["number"], kind, "examine", self.effort.limit)
+            if "failed" in reply:
+                row["failed"] = reply["failed"]
+                return
+            if "stopped" in reply:
+                row[f"stopped_{kind}"] = reply["stopped"]
+            else:
+                row[kind] = {"seconds": reply["seconds"], "bytes": reply["bytes"], "times": []}
+                row |= {name: reply[name] for name in ("errors", "cosine") if name in reply}
 
     def _known_elsewhere(self, rival: Rival, number: int) -> dict[str, Any] | None:
         """Returns the row of a long call that takes as long on every cloud, where one of this size was measured."""
@@ -310,15 +313,30 @@ class Measurement:
                 return row
         return None
 
-    def _stopped_before(self, rival: Rival, number: int, kind: Kind) -> float | None:
-        """Returns the limit that a setting, or a cheaper one, went over on a cloud of this kind with at most as many points."""
-        for row in self.before:
-            same = (
-                row["rival"] == rival.name
-                and row["dim"] <= self.place.dim
-                and (row["cloud"] == self.place.cloud or rival.any_cloud)
-            )
-            if same and row["count"] <= self.place.count and row["number"] <= number and f"stopped_{kind}" in row:
-                limit: float = row[f"stopped_{kind}"]
-                return limit
-        return None
+
+def too_slow(row: dict[str, Any], kind: Kind, rival: Rival, other: dict[str, Any], limit: float) -> bool:
+    """Tells whether a call would take too long, by another row: time grows with the setting, at least linearly with the number
+    of points, and gradients at least double it.
+
+    Args:
+        row (dict): What is to be measured.
+        kind (str): How.
+        rival (Rival): Its rival.
+        other (dict): What was measured before, or the row itself with its forward.
+        limit (float): Seconds that a call may take.
+    """
+    same_cloud = other["cloud"] == row["cloud"] or rival.any_cloud
+    if other["rival"] != rival.name or not same_cloud or other["dim"] != row["dim"] or other["count"] > row["count"]:
+        return False
+    steps = row["number"] - other["number"]
+    if steps < 0:
+        return False
+    if f"stopped_{kind}" in other or "stopped_forward" in other:
+        return True
+    if rival.sampled:  # its seconds are those of all queries, not of the call
+        return False
+    factor = rival.growth**steps * row["count"] / other["count"]
+    expected = [factor * other[kind]["seconds"]] if kind in other else []
+    if kind == "step" and "forward" in other:
+        expected.append(2 * factor * other["forward"]["seconds"])
+    return max(expected, default=0.0) > limit
