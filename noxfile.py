@@ -1,14 +1,19 @@
-r"""Runs a short subset of the tests on every supported version of Python, torch and PyG: ``make test-all``.
+r"""Runs short subsets of the tests on every supported version of Python, torch and PyG.
 
-Each session has an environment of its own, with what pip finds for its versions; torch from PyPI is a CUDA build of some
-gigabytes.  ``nox -s "versions(oldest)"`` runs one.  What came out is kept in ``benchmarks/results/versions.json``, and
-``make tables`` writes it into docs/versions.md.  A session whose Python is not on the path is skipped.
+``make test-all`` runs ``versions``: all sets of versions, the results kept in ``benchmarks/results/versions.json``, from which
+``make tables`` writes docs/versions.md.  ``.ci/run`` runs ``quick``: the oldest and the newest on fewer tests, kept nowhere.
+``nox -s "versions(oldest)"`` runs one.
+
+Each session has an environment of its own, which uv fills from PyPI; torch from there is a CUDA build of some gigabytes.  A
+session whose Python is not on the path is skipped.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
+import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +22,8 @@ import nox
 
 SHORT = ("tests/test_functional.py", "tests/nn/test_phgcn_conv.py", "tests/nn/test_models.py", "tests/data/test_load.py")
 """Attention of every method and backend, a layer, the models, files: some minutes with compiling."""
+QUICK = ("tests/cli/test_warnings.py", "tests/nn/test_phgcn_conv.py")
+"""Commands on an own graph, without a warning, and the layer: a minute with compiling."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100", "scikit-learn>=1.3")
 PINNED = "==2.13.0"  # as constraints.txt
 SESSIONS = {
@@ -28,10 +35,38 @@ SESSIONS = {
 """Python, torch and PyG of each session; an empty text is the newest that installs."""
 RESULTS = Path(__file__).resolve().parent / "benchmarks" / "results" / "versions.json"
 
+nox.options.sessions = ["versions"]
+nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_missing_interpreters = False
 
 
-def keep(row: dict[str, str]) -> None:
+def activate_pyenv() -> None:
+    """Activates all Pythons of pyenv, whose commands ``python3.10`` and so on fail for versions that are not."""
+    folder = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    if folder.is_dir():
+        os.environ.setdefault("PYENV_VERSION", ":".join(sorted(path.name for path in folder.iterdir())))
+
+
+activate_pyenv()
+
+
+def sessions(*names: str):
+    """Runs a function as one session for each set of versions."""
+    return nox.parametrize("python,torch,pyg", [nox.param(*SESSIONS[name], id=name) for name in names])
+
+
+def install(session: nox.Session, torch: str, pyg: str) -> None:
+    session.install(f"torch{torch}", f"torch_geometric{pyg}", ".", *TOOLS)
+
+
+def source_state() -> dict[str, object]:
+    """The commit, and whether what is tested differs from it."""
+    ask = ("git", "rev-parse", "HEAD"), ("git", "status", "--porcelain", "--", "src", "tests")
+    commit, changes = (subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() for words in ask)
+    return {"commit": commit, "dirty": bool(changes)}
+
+
+def keep(row: dict[str, object]) -> None:
     """Replaces the row of a session in the results, which are in the order of the sessions."""
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.is_file() else []
     rows = [*(old for old in rows if old["session"] != row["session"]), row]
@@ -40,10 +75,10 @@ def keep(row: dict[str, str]) -> None:
 
 
 @nox.session
-@nox.parametrize("python,torch,pyg", [nox.param(*versions, id=name) for name, versions in SESSIONS.items()])
+@sessions(*SESSIONS)
 def versions(session: nox.Session, torch: str, pyg: str) -> None:
-    """Installs the package beside the asked-for versions and runs the short subset."""
-    session.install(f"torch{torch}", f"torch_geometric{pyg}", ".", *TOOLS)
+    """Installs the package beside the asked-for versions, runs the short subset and keeps what came out."""
+    install(session, torch, pyg)
     report = Path(session.create_tmp()) / "report.xml"
     ask = "import importlib.metadata as m, platform; print(platform.python_version(), *map(m.version, {!r}))"
     packages = ("torch", "torch_geometric", "numba", "numpy")
@@ -53,6 +88,14 @@ def versions(session: nox.Session, torch: str, pyg: str) -> None:
     counts = {name: int(attributes[name]) for name in ("tests", "failures", "errors", "skipped")}
     today = datetime.now(timezone.utc).date().isoformat()
     origin = {"session": session.name.split("(")[1].rstrip(")"), "date": today, "system": platform.system()}
-    keep({**origin, **dict(zip(("python", *packages), found, strict=True)), **counts})
+    keep({**origin, **source_state(), **dict(zip(("python", *packages), found, strict=True)), **counts})
     if counts["failures"] + counts["errors"]:
         session.error(f"{counts['failures']} tests failed, {counts['errors']} had errors")
+
+
+@nox.session
+@sessions("oldest", "newest")
+def quick(session: nox.Session, torch: str, pyg: str) -> None:
+    """Installs the package beside the asked-for versions and runs the quick subset."""
+    install(session, torch, pyg)
+    session.run("python", "-m", "pytest", "-q", *QUICK)

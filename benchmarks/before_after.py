@@ -181,14 +181,13 @@ def compare(trees: dict[str, Tree], case: Case, rounds: int, calls: int) -> dict
 
 
 def checkout(folder: Path, commit: str | None) -> dict[str, Any]:
-    """The commit of a tree and whether it was changed; what is given, or nothing, for a copy without history."""
-
-    def git(*arguments: str) -> str | None:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    if git("rev-parse", "--show-toplevel") != str(folder.resolve()):
+    """The commit of a tree and whether it was changed; for a copy without history the commit that is given."""
+    if commit is not None:
         return {"commit": commit, "dirty": None}
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
     return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
 
 

@@ -29,13 +29,13 @@ OURS = "global-gnn"
 MODELS = (OURS, "gcn", "mlp")
 
 
-def train(cell: tuple[str, str], splits: int, device: str) -> dict:
-    """Trains one model on one graph; returns the best validation metric of each split."""
-    graph, model = cell
+def train(cell: tuple[str, str, dict], splits: int, device: str) -> dict:
+    """Trains one model on one graph, with changes to the suited settings; returns the best validation metric of each split."""
+    graph, model, changes = cell
     settings = Settings()
     if model == OURS:
         data = load(graph)
-        settings = config.change(settings, suit_settings(data, default_metric(data)).values, model, "suited")
+        settings = config.change(settings, suit_settings(data, default_metric(data)).values | changes, model, "suited")
     plan = plan_of(graph, model, settings, device)
     rows = [train_split(plan, {}, split, float("inf"), show_test=False)[0] for split in range(splits)]
     return {"graph": graph, "model": model, "val": [row["val"] for row in rows], "epochs": [row["epochs"] for row in rows]}
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     asked = parser.parse_args()
     graphs = asked.graphs.split(",")
-    cells = [(graph, model) for graph in GRAPHS if graph in graphs for model in MODELS]
+    cells = [(graph, model, {}) for graph in GRAPHS if graph in graphs for model in MODELS]
     console = common.wide_console()
     rows = []
     with ProcessPoolExecutor(asked.jobs, multiprocessing.get_context("spawn")) as pool, console.status("training"):

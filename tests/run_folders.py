@@ -2,13 +2,22 @@ r"""Reads the folder of a run, to compare two of them."""
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from phgcn.files import read_tensors
 
 TIMES = ("seconds", "seconds_per_epoch")
+
+
+def losses(folder: Path) -> torch.Tensor:
+    """Returns training and validation losses of each epoch of the first split, (epochs, 2)."""
+    with open(folder / "split-00.csv") as file:
+        return torch.tensor([[float(row["train_loss"]), float(row["val_loss"])] for row in csv.DictReader(file)])
 
 
 def outcome(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -7,7 +7,7 @@ from clouds import normal
 from phgcn import attention_error, global_attention, tolerance
 from phgcn.functional import AttentionCall
 from phgcn.nn import GlobalAttention, GlobalBlock, PHGCNConv
-from phgcn.tolerance import Tolerance, method_within
+from phgcn.tolerance import CallPoints, Tolerance, method_within
 
 COUNT = 1500
 """Just above what "auto" sums exactly."""
@@ -27,14 +27,14 @@ def accurate_enough(p, f, method, limit):
 def test_the_cheapest_method_within_the_tolerance_is_taken(limit):
     p, f = cloud()
     want = next((m for m in ("separable", "lattice", "lattice-fine") if accurate_enough(p, f, m, limit)), "exact")
-    assert method_within(AttentionCall(p, f, 1.0), limit, 512, 0) == want
+    assert method_within(CallPoints(AttentionCall(p, f, 1.0)), limit, 512, 0) == want
     got = global_attention(p, f, decay=1.0, tolerance=limit)
     assert torch.equal(got, global_attention(p, f, decay=1.0, method=want))
 
 
 def test_tolerances_lead_to_different_methods():
-    call = AttentionCall(*cloud(), 1.0)
-    assert method_within(call, 1.0, 512, 0) == "separable" and method_within(call, 1e-5, 512, 0) == "exact"
+    points = CallPoints(AttentionCall(*cloud(), 1.0))
+    assert method_within(points, 1.0, 512, 0) == "separable" and method_within(points, 1e-5, 512, 0) == "exact"
 
 
 def test_small_graphs_are_exact_and_nothing_is_measured(monkeypatch):

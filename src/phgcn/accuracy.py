@@ -2,7 +2,7 @@ r"""The error of a method of global attention on a given cloud, measured on some
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -91,21 +91,21 @@ def measure_errors(call: AttentionCall, lattices: Sequence[Any], samples: int, s
         counts = f"{len(call.positions)} and {len(targets)} rows"
         raise ValueError(f"positions and queries have {counts}; allowed: at least one each")
     with torch.inference_mode(False), torch.enable_grad():
-        cloud = _detach(call)
+        cloud = detach_call(call)
         sample = _Sample.draw(cloud.positions if cloud.queries is None else cloud.queries, samples, seed)
         shape = len(sample.points), cloud.values.size(1), cloud.values.size(2)
         grad = torch.randn(shape, generator=sample.generator, dtype=torch.float64).to(cloud.values.device)
         grad[sample.at_random :] = 0
         state = sample.generator.get_state()
-        exact = _exact_outputs(cloud, sample, grad)
+        exact = exact_outputs(cloud, sample.points, grad)
         for lattice in lattices:
             sample.generator.set_state(state)  # so that no method's interval depends on those before it
-            out, slope = _outputs(cloud._replace(lattice=lattice), sample, grad)
+            out, slope = method_outputs(cloud._replace(lattice=lattice), sample.points, grad)
             error = _compare(out, exact[0], sample)
-            yield error._replace(gradient_cosine=_cosines(slope, exact[1]))
+            yield error._replace(gradient_cosine=cosines(slope_products(slope, exact[1])))
 
 
-def _detach(call: AttentionCall) -> AttentionCall:
+def detach_call(call: AttentionCall) -> AttentionCall:
     """Copies the tensors of a call, which may be of inference mode, and gives them a dimension of heads."""
     heads = count_heads(call.positions, call.values)
     positions, values, queries = (
@@ -147,8 +147,7 @@ def _compare(out: Tensor, exact: Tensor, sample: _Sample) -> AttentionError:
     """Compares outputs (S, H, C) of a method and of the exact sum; the cosine is left out."""
     square = (out.double() - exact).square().sum(dim=2)  # (S, H)
     drawn, drawn_square = exact[: sample.at_random], square[: sample.at_random]
-    away = (drawn - drawn.mean(dim=0)).square().sum(dim=2)
-    least = (LEAST_DEVIATION**2 * drawn.square().sum(dim=2).mean(dim=0)).clamp(min=torch.finfo(torch.float64).tiny)
+    away, least = _spread(drawn)
     unit = away.mean(dim=0).maximum(least)  # (H,)
     deviation = (drawn_square.mean(dim=0) / unit).sqrt()
     interval = deviation.expand(2, -1)
@@ -160,33 +159,67 @@ def _compare(out: Tensor, exact: Tensor, sample: _Sample) -> AttentionError:
     return AttentionError(deviation, interval, deviation, sample.points[place], worst_error)
 
 
-def _exact_outputs(cloud: AttentionCall, sample: _Sample, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the exact outputs of the sampled points in float64, (S, H, C), and the gradient of all positions."""
+def deviations(out: Tensor, exact: Tensor) -> Tensor:
+    """Returns the ``deviation`` of :class:`AttentionError` of the outputs (S, H, C) of points drawn at random, (H,)."""
+    away, least = _spread(exact)
+    square = (out.double() - exact).square().sum(dim=2)
+    return (square.mean(dim=0) / away.mean(dim=0).maximum(least)).sqrt()
+
+
+def _spread(exact: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the squared distances of outputs (S, H, C) from their mean, (S, H), and the least mean of them that counts,
+    (H,)."""
+    least = (LEAST_DEVIATION**2 * exact.square().sum(dim=2).mean(dim=0)).clamp(min=torch.finfo(torch.float64).tiny)
+    return (exact - exact.mean(dim=0)).square().sum(dim=2), least
+
+
+Attend = Callable[[AttentionCall], Tensor]
+"""Computes the output of a call."""
+
+
+def _attend(call: AttentionCall) -> Tensor:
+    return run_call(call, True, False)[0]
+
+
+def exact_outputs(cloud: AttentionCall, points: Tensor, grad: Tensor, attend: Attend = _attend) -> tuple[Tensor, Tensor]:
+    """Returns the exact outputs of some points in float64, (S, H, C), and the gradient of all positions.
+
+    Args:
+        cloud (AttentionCall): A call of :func:`detach_call`.
+        points (torch.Tensor): Numbers of the points, (S,).
+        grad (torch.Tensor): The gradient of their outputs.
+        attend (callable, optional): Computes outputs. (default: in this process alone)
+    """
     keys = cloud.positions.detach().double().requires_grad_()  # a leaf of its own
     targets = cloud.positions if cloud.queries is None else cloud.queries
     target_batch = cloud.batch if cloud.queries is None else cloud.query_batch
-    asked = targets.detach()[sample.points].double().requires_grad_()
-    asked_batch = None if target_batch is None else target_batch[sample.points]
+    asked = targets.detach()[points].double().requires_grad_()
+    asked_batch = None if target_batch is None else target_batch[points]
     exact = AttentionCall(keys, cloud.values.double(), cloud.decay, cloud.batch, asked, asked_batch, "exact", cloud.backend)
-    out, _ = run_call(exact, True, False)
+    out = attend(exact)
     of_keys, of_asked = torch.autograd.grad(out, (keys, asked), grad)
     of_targets = torch.zeros(targets.shape, dtype=of_asked.dtype, device=of_asked.device)
-    of_targets[sample.points] = of_asked
+    of_targets[points] = of_asked
     slope = of_keys + of_targets if cloud.queries is None else torch.cat([of_keys, of_targets])
     return out.detach(), slope
 
 
-def _outputs(cloud: AttentionCall, sample: _Sample, grad: Tensor) -> tuple[Tensor, Tensor]:
+def method_outputs(cloud: AttentionCall, points: Tensor, grad: Tensor, attend: Attend = _attend) -> tuple[Tensor, Tensor]:
     """The same by the method of the call, in the type of its points."""
     given = [t.detach().requires_grad_() for t in (cloud.positions, cloud.queries) if t is not None]
-    out, _ = run_call(cloud._replace(positions=given[0], queries=None if len(given) == 1 else given[1]), True, False)
-    slope = torch.autograd.grad(out[sample.points], given, grad.to(out.dtype))
-    return out[sample.points].detach(), torch.cat(slope).double()
+    out = attend(cloud._replace(positions=given[0], queries=None if len(given) == 1 else given[1]))
+    slope = torch.autograd.grad(out[points], given, grad.to(out.dtype))
+    return out[points].detach(), torch.cat(slope).double()
 
 
-def _cosines(slope: Tensor, exact: Tensor) -> Tensor:
-    """Returns the cosine of two gradients (N, H, D) for each head; 1 where both are 0, and 0 where one is."""
-    norms = slope.norm(dim=(0, 2)), exact.norm(dim=(0, 2))
-    product = norms[0] * norms[1]
-    cosine = (slope * exact).sum(dim=(0, 2)) / torch.where(product > 0, product, 1.0)
-    return torch.where((norms[0] == 0) & (norms[1] == 0), 1.0, cosine)
+def slope_products(slope: Tensor, exact: Tensor) -> Tensor:
+    """Returns the sums that :func:`cosines` takes of two gradients (N, H, D), (3, H): of parts of the points they add up."""
+    return torch.stack([(one * other).sum(dim=(0, 2)) for one, other in ((slope, slope), (exact, exact), (slope, exact))])
+
+
+def cosines(products: Tensor) -> Tensor:
+    """Returns the cosine of two gradients for each head; 1 where both are 0, and 0 where one is."""
+    of_slope, of_exact, of_both = products
+    norms = of_slope.sqrt() * of_exact.sqrt()
+    cosine = of_both / torch.where(norms > 0, norms, 1.0)
+    return torch.where((of_slope == 0) & (of_exact == 0), 1.0, cosine)

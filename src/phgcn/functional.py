@@ -26,7 +26,7 @@ from .lattice.scheme import MAX_DIMENSION
 from .structural import ops as structural
 from .structural.graph import Graph
 from .structural.reference import attention_weights
-from .tolerance import Tolerance, choose_within
+from .tolerance import CallPoints, Tolerance, choose_within
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -149,7 +149,7 @@ def global_attention(
         out, mass = attend_over_ranks(call, tolerance, return_mass, group)
         return out if mass is None else (out, mass)
     if tolerance is not None:
-        call = choose_within(call, tolerance)
+        call = choose_within(CallPoints(call), tolerance)
     out, mass = run_call(call, True, return_mass)
     return out if mass is None else (out, mass)
 

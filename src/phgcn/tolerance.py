@@ -3,6 +3,7 @@ r"""The choice of a method by its error on the points at hand: the cheapest that
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -14,7 +15,8 @@ from .checks import host_may_look
 from .lattice.scheme import MAX_DIMENSION
 
 Choice = Literal["separable", "lattice", "lattice-fine", "exact"]
-CHOICES: tuple[Choice, ...] = ("separable", "lattice", "lattice-fine", "exact")
+LATTICES: tuple[Literal["separable", "lattice", "lattice-fine"], ...] = ("separable", "lattice", "lattice-fine")
+CHOICES: tuple[Choice, ...] = (*LATTICES, "exact")
 """Methods to choose from, cheapest first."""
 
 PAIRS = 1024
@@ -57,23 +59,24 @@ class Tolerance(torch.nn.Module):
         # For evaluation and for training: the number of the choice from 1 on, 0 for none; the number of points; the quantiles.
         self.register_buffer("kept", torch.zeros(2, 2 + heads * len(QUANTILES)))
 
-    def choose(self, call: AttentionCall) -> Choice:
-        """Returns the method for a call, as chosen before or now."""
-        if is_exact(call):
-            return self._remember("exact") if host_may_look(call.positions) else "exact"
-        if not host_may_look(call.positions):
+    def choose(self, points: CallPoints) -> Choice:
+        """Returns the method for the points of a call, as chosen before or now."""
+        may_look = host_may_look(points.call.positions)
+        if points.are_exact:
+            return self._remember("exact") if may_look else "exact"
+        if not may_look:
             if self.chosen is None:
                 raise RuntimeError(f"phgcn: tolerance is {self.error}, but no method is chosen yet, and {NO_LOOK}")
             return self.chosen
         row = self.kept[int(self.training)]
-        count = call.positions.size(0) if call.queries is None else call.queries.size(0)
-        signature = _distance_quantiles(call, self.seed)
+        count = points.counts[1]
+        signature = points.agreed(_distance_quantiles(points, self.seed))
         choice, *before = row.tolist()
         if len(signature) + 1 != len(before):
             heads = len(before[1:]) // len(QUANTILES)
             raise ValueError(f"tolerance is made for {heads} heads; allowed: {len(signature) // len(QUANTILES)}, as positions")
         if choice == 0 or _has_drifted(before, [count, *signature.tolist()]):
-            choice = 1 + CHOICES.index(method_within(call, self.error, self.samples, self.seed))
+            choice = 1 + CHOICES.index(method_within(points, self.error, self.samples, self.seed))
             row.copy_(torch.cat([row.new_tensor([choice, count]), signature.to(row)]))
         return self._remember(CHOICES[int(choice) - 1])
 
@@ -111,44 +114,73 @@ def check_tolerance(error: object) -> float:
     return float(error)
 
 
-def choose_within(call: AttentionCall, tolerance: float | Tolerance) -> AttentionCall:
+class CallPoints:
+    """The points of a call, by which its method is chosen: all in this process.
+
+    Args:
+        call (AttentionCall): The call.
+    """
+
+    def __init__(self, call: AttentionCall) -> None:
+        self.call = call
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The numbers of keys and of queries."""
+        keys = self.call.positions.size(0)
+        return keys, keys if self.call.queries is None else self.call.queries.size(0)
+
+    @property
+    def are_exact(self) -> bool:
+        """Whether ``"auto"`` sums all their pairs, so that there is nothing to choose."""
+        (keys, queries), dim = self.counts, self.call.positions.size(-1)
+        return keys * queries <= exact_limit(dim, self.call.positions.device.type) or dim > MAX_DIMENSION
+
+    def take(self, keys: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the positions of some keys and of some queries, given by their numbers, (K, H, D) and (Q, H, D)."""
+        heads = count_heads(self.call.positions, self.call.values)
+        targets = self.call.positions if self.call.queries is None else self.call.queries
+        return add_heads(self.call.positions, heads)[keys], add_heads(targets, heads)[queries]
+
+    def errors(self, samples: int, seed: int) -> Iterator[Tensor]:
+        """Yields, for each of :data:`LATTICES`, the deviation of the worst head and its gradient's cosine, (2,)."""
+        for error in measure_errors(self.call, LATTICES, samples, seed):
+            yield torch.stack([error.deviation.max(), error.gradient_cosine.min()])
+
+    def agreed(self, numbers: Tensor) -> Tensor:
+        """Returns the numbers that a choice is made by, the same in all processes that make it."""
+        return numbers
+
+
+def choose_within(points: CallPoints, tolerance: float | Tolerance) -> AttentionCall:
     """Returns a call with the cheapest method whose error on its points is within a tolerance."""
+    call = points.call
     check_tolerance_method(call.method)
     if isinstance(tolerance, Tolerance):
-        choice = tolerance.choose(call)
+        choice = tolerance.choose(points)
     else:
         error = check_tolerance(tolerance)
         if not host_may_look(call.positions):
             raise RuntimeError(f"phgcn: tolerance is {error}, but {NO_LOOK}, with a phgcn.tolerance.Tolerance")
-        choice = "exact" if is_exact(call) else method_within(call, error, 512, 0)
+        choice = "exact" if points.are_exact else method_within(points, error, 512, 0)
     return call._replace(method="exact") if choice == "exact" else call._replace(lattice=choice)
 
 
-def is_exact(call: AttentionCall) -> bool:
-    """Tells whether ``"auto"`` sums all pairs of a call, so that there is nothing to choose."""
-    targets = call.positions if call.queries is None else call.queries
-    pairs, dim = call.positions.size(0) * targets.size(0), call.positions.size(-1)
-    return pairs <= exact_limit(dim, call.positions.device.type) or dim > MAX_DIMENSION
-
-
-def method_within(call: AttentionCall, tolerance: float, samples: int, seed: int) -> Choice:
+def method_within(points: CallPoints, tolerance: float, samples: int, seed: int) -> Choice:
     """Returns the cheapest method whose measured error is at most the tolerance, in every head."""
-    approximate = CHOICES[:-1]
-    for choice, error in zip(approximate, measure_errors(call, approximate, samples, seed), strict=False):
-        if float(error.deviation.max()) <= tolerance and float(error.gradient_cosine.min()) >= 1 - tolerance:
+    for choice, error in zip(CHOICES, points.errors(samples, seed), strict=False):
+        deviation, cosine = points.agreed(error).tolist()
+        if deviation <= tolerance and cosine >= 1 - tolerance:
             return choice
     return "exact"
 
 
 @torch.no_grad()
-def _distance_quantiles(call: AttentionCall, seed: int) -> Tensor:
+def _distance_quantiles(points: CallPoints, seed: int) -> Tensor:
     """Returns quantiles of the distances between random pairs of points, in units of 1/λ, (heads * quantiles,)."""
-    heads = count_heads(call.positions, call.values)
-    keys = add_heads(call.positions, heads)
-    targets = keys if call.queries is None else add_heads(call.queries, heads)
-    generator = torch.Generator().manual_seed(seed)
-    drawn = [torch.randint(len(t), (PAIRS,), generator=generator).to(keys.device) for t in (keys, targets)]
-    distance = (keys[drawn[0]].float() - targets[drawn[1]].float()).norm(dim=2) * torch.as_tensor(call.decay).to(keys.device)
+    generator, device = torch.Generator().manual_seed(seed), points.call.positions.device
+    keys, targets = points.take(*(torch.randint(n, (PAIRS,), generator=generator).to(device) for n in points.counts))
+    distance = (keys.float() - targets.float()).norm(dim=2) * torch.as_tensor(points.call.decay).to(device)
     quantiles: Tensor = distance.float().quantile(torch.tensor(QUANTILES, device=keys.device), dim=0)
     return quantiles.T.flatten()
 

@@ -7,6 +7,10 @@ from torch import Tensor
 
 import phgcn
 from phgcn import calls
+from phgcn.distributed import Ranks, attention
+from phgcn.lattice.narrow import NarrowScheme
+from phgcn.lattice.scheme import MultiScale
+from phgcn.tolerance import Tolerance
 
 
 class Case(NamedTuple):
@@ -25,9 +29,10 @@ class Case(NamedTuple):
         dim (int): The dimension.
         copies (bool): Whether many points lie in the same places.
         away (float): How far queries are from the keys.
+        gathers (bool): Whether ranks may gather all points, as they do where they cannot meet at vertices.
     """
 
-    method: str
+    method: Any
     spread: float = 2.0
     keys: int = 500
     queries: int = 0
@@ -40,6 +45,7 @@ class Case(NamedTuple):
     dim: int = 3
     copies: bool = False
     away: float = 0.0
+    gathers: bool = True
 
 
 class Cloud(NamedTuple):
@@ -91,7 +97,7 @@ def attend(case: Case, cloud: Cloud, group: Any = None) -> dict[str, Tensor]:
     """Output, mass and all gradients."""
     inputs = {"positions": cloud.positions, "values": cloud.values, "queries": cloud.queries}
     leaves = {name: t.clone().requires_grad_() for name, t in inputs.items() if t is not None}
-    leaves["decay"] = torch.full((case.heads,), 1.3, dtype=cloud.positions.dtype).requires_grad_()
+    leaves["decay"] = cloud.positions.new_full((case.heads,), 1.3).requires_grad_()
     before = calls.EXACT_PAIRS["cpu"]
     calls.EXACT_PAIRS["cpu"] = before if case.limit is None else case.limit
     try:
@@ -115,14 +121,149 @@ def attend_on_rank(group: Any, case: Case) -> tuple[dict[str, Tensor], Tensor, T
     queries = (owners(case, case.queries, size, True) == rank).nonzero().flatten() if case.queries else keys
     index = (keys, keys, queries, keys, queries, queries, queries)
     here = Cloud(*(None if t is None else t[some] for t, some in zip(cloud, index, strict=True)))
-    return attend(case, here, group), keys, queries
+    gather = attention._attend_gathered
+    if not case.gathers:
+        attention._attend_gathered = refuse_to_gather
+    try:
+        return attend(case, here, group), keys, queries
+    finally:
+        attention._attend_gathered = gather
+
+
+def refuse_to_gather(*_: Any) -> Any:
+    raise AssertionError("all points are gathered")
+
+
+class HostRanks(Ranks):
+    """Ranks whose messages go by the CPU: so several of them can share a GPU, which nccl does not allow."""
+
+    def __init__(self, group: Any) -> None:
+        super().__init__(group)
+        self.devices = ("cpu", "cuda")
+
+    def gather_equal(self, tensor: Tensor) -> Tensor:
+        return super().gather_equal(tensor.cpu()).to(tensor.device)
+
+    def fill(self, parts: Any) -> None:
+        held = [part.cpu() for part in parts]
+        super().fill(held)
+        for part, host in zip(parts, held, strict=True):
+            part.copy_(host)
+
+    def sum_in_place(self, tensor: Tensor) -> Tensor:
+        return tensor.copy_(super().sum_in_place(tensor.cpu()))
+
+    def max(self, tensor: Tensor) -> Tensor:
+        return super().max(tensor.cpu()).to(tensor.device)
+
+    def exchange(self, rows: Tensor, send: Any, receive: Any) -> Tensor:
+        return super().exchange(rows.cpu(), send, receive).to(rows.device)
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        return tensor.copy_(super().broadcast(tensor.cpu(), source))
+
+
+def attend_on_gpu(group: Any, spread: float, gathers: bool) -> tuple[dict[str, Tensor], Tensor]:
+    """Output, mass and gradients of this rank's points, or of all, on a GPU; and which these are."""
+    import torch.distributed as dist
+
+    case = Case("lattice", spread, keys=20_000, dim=4, dtype="float32", gathers=gathers)
+    cloud, rank, size = make_cloud(case), *((0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group)))
+    mine = owners(case, case.keys, size, False) == rank
+    cloud = Cloud(*(None if t is None else t[mine].cuda() for t in cloud))
+    before = attention.Ranks, attention._attend_gathered
+    attention.Ranks = HostRanks
+    if not gathers:
+        attention._attend_gathered = refuse_to_gather
+    try:
+        found = attend(case, cloud, group)
+    finally:
+        attention.Ranks, attention._attend_gathered = before
+    return {key: value.cpu() for key, value in found.items()}, mine
+
+
+def filter_heads(group: Any) -> tuple[dict[str, Tensor], Tensor]:
+    """Two heads, of a narrow and of a wide scheme, filtered by the stages of Triton at vertices that ranks share: output,
+    normaliser and gradients of this rank's points, and which these are."""
+    import torch.distributed as dist
+
+    from phgcn.distributed.triton_lattice import filter_at_vertices
+    from phgcn.kernels.points import Points
+
+    wide = MultiScale(0.5, (1, 1), near_field=0, weights=((0.5, 0.2), (0.3, 0.1)))
+    narrow = NarrowScheme(0.25, (1,), near_field=0, weights=((0.2, 0.1),), constant=0.4, origin=1)
+    case = Case("lattice", 1.0, keys=24, dim=2)
+    cloud, rank, size = make_cloud(case), dist.get_rank(group), dist.get_world_size(group)
+    mine = owners(case, case.keys, size, False) == rank
+    points = Points(*(t[mine].requires_grad_() for t in cloud[:2]))
+    out, norm, _ = filter_at_vertices(points, [narrow, wide], Ranks(group))
+    ((out * cloud.weights[mine]).sum() + (norm * cloud.mass_weights[mine]).sum()).backward()
+    found = {"out": out, "norm": norm, "grad positions": points.positions.grad, "grad values": points.values.grad}
+    return {key: value.detach() for key, value in found.items()}, mine
+
+
+def find_meetings(group: Any) -> dict[str, Any]:
+    """The schemes of the heads where ranks can meet at vertices, or None, of clouds of several kinds."""
+    from phgcn.distributed.triton_lattice import find_schemes
+    from phgcn.kernels.points import Points
+    from phgcn.lattice.scheme import decode, encode
+
+    ranks = Ranks(group)
+    generator = torch.Generator().manual_seed(ranks.rank)
+    count, scheme = 2000, decode(encode("lattice"), 2)
+    drawn = torch.randn(count, 2, 2, generator=generator) * torch.tensor([0.5, 2.0])[:, None]
+    same, shared = torch.zeros_like(drawn), drawn.clone()
+    shared[ranks.rank] = torch.tensor([0.1, 0.2])
+    none, far = drawn[: 0 if ranks.rank == 1 else count], drawn.clone()
+    far[0, 1, ranks.rank % 2] = 50.0  # in a box this wide, points could lie far from each other
+    clouds = {
+        "dense": drawn,
+        "dense but for some": far,
+        "sparse": 100 * drawn,
+        "copies on two ranks": shared,
+        "one place": same,
+        "an empty rank": none,
+    }
+    points = {name: Points(cloud, cloud) for name, cloud in clouds.items()} | {"queries": Points(drawn, drawn, drawn)}
+    counts = {name: [(len(p.positions), len(p.positions))] * 3 for name, p in points.items()}
+    counts["an empty rank"] = [(count, count), (0, 0), (count, count)]
+    return {name: find_schemes(p, counts[name], scheme, ranks) for name, p in points.items()}
+
+
+TOLERANCES = (0.5, 0.09, 0.04, 1e-4)
+
+
+def choose_within(group: Any, queries: bool) -> tuple[list[tuple[str, Tensor]], Tensor]:
+    """The methods that are chosen within :data:`TOLERANCES`, and their outputs, of this rank's points or of all; which these
+    are."""
+    import torch.distributed as dist
+
+    case = Case("auto", 1.0, keys=400, queries=300 if queries else 0, heads=2, dim=4, dtype="float32")
+    rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+    cloud = make_cloud(case)
+    keys = owners(case, case.keys, size, False) == rank
+    targets = owners(case, case.queries, size, True) == rank if queries else keys
+    asked = None if cloud.queries is None else cloud.queries[targets]
+    before, calls.EXACT_PAIRS["cpu"] = calls.EXACT_PAIRS["cpu"], 100**2
+    chosen = []
+    try:
+        for error in TOLERANCES:
+            kept = Tolerance(error, heads=2)
+            for _ in range(2):  # the second time as chosen before
+                out = phgcn.global_attention(
+                    cloud.positions[keys], cloud.values[keys], decay=1.0, queries=asked, tolerance=kept, group=group
+                )
+            chosen.append((str(kept.chosen), out))
+    finally:
+        calls.EXACT_PAIRS["cpu"] = before
+    return chosen, targets
 
 
 def attend_wrongly(group: Any, how: str) -> None:
     """Calls with arguments that do not fit together."""
     import torch.distributed as dist
 
-    rank, method = dist.get_rank(group), "lattice"
+    rank, method, tolerance = dist.get_rank(group), "lattice", None
     positions, values, decay = torch.randn(20, 3), torch.randn(20, 4), 1.0
     if how == "width" and rank == 1:
         values = torch.randn(20, 5)
@@ -138,9 +279,11 @@ def attend_wrongly(group: Any, how: str) -> None:
         positions[7, 0] = 1e20
     elif how == "decay" and rank == 1:
         decay = -1.0
+    elif how == "tolerance":
+        method, tolerance = "auto", 0.1 if rank == 0 else 0.2
     elif how == "device":
         positions, values = positions.to("meta"), values.to("meta")
-    phgcn.global_attention(positions, values, decay=decay, method=method, group=group)
+    phgcn.global_attention(positions, values, decay=decay, method=method, tolerance=tolerance, group=group)
 
 
 def leave_waiting(group: Any, seconds: float) -> str:

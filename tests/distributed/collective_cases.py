@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import phgcn
 from phgcn.distributed import Ranks, exchange_rows, gather_rows, sum_gradients, sum_over_ranks
 from phgcn.distributed.collectives import gather_for_shared_loss
 
@@ -62,7 +61,3 @@ def parameter_sums(group: Any) -> tuple[Tensor, Tensor, bool]:
         rarely.sum().backward()
     sum_gradients([used, rarely, never], ranks)
     return used.grad, rarely.grad, never.grad is None
-
-
-def attend_within_a_tolerance(group: Any) -> None:
-    phgcn.global_attention(torch.randn(9, 2), torch.randn(9, 2), tolerance=0.1, group=group)

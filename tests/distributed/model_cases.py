@@ -12,7 +12,7 @@ from phgcn.distributed.norm import synchronise_norms
 from phgcn.distributed.partition import connect, divide_graph, make_part
 from phgcn.nn import GAT, GATEDA, GCN, MLP, PHGCN, GlobalAttention, GlobalGNN
 
-NODES, FEATURES = 60, 7
+NODES, FEATURES, EDGE_FEATURES = 60, 7, 3
 
 
 def graph() -> tuple[Tensor, Tensor]:
@@ -23,22 +23,33 @@ def graph() -> tuple[Tensor, Tensor]:
     return x, edges[:, edges[1] != 5]
 
 
-def make(name: str, group: Any) -> torch.nn.Module:
+def edge_values(names: tuple[str, ...]) -> dict[str, Tensor]:
+    """Features and weights of the edges, of which some weigh nothing."""
+    generator = torch.Generator().manual_seed(3)
+    edges = graph()[1].size(1)
+    weight = (2 * torch.rand(edges, generator=generator, dtype=torch.float64) - 0.2).clamp(min=0)
+    made = {"edge_attr": torch.randn(edges, EDGE_FEATURES, generator=generator, dtype=torch.float64), "edge_weight": weight}
+    return {key: made[key].requires_grad_() for key in names}
+
+
+def make(name: str, group: Any, values: tuple[str, ...] = ()) -> torch.nn.Module:
     """The model of a name; with a group, for the nodes of one rank."""
     torch.manual_seed(0)
     kind, _, option = name.partition(" ")
     more: dict[str, Any] = {} if group is None else {"process_group": group}
+    of_edges: dict[str, Any] = {"edge_dim": EDGE_FEATURES} if "edge_attr" in values else {}
     stack: dict[str, Any] = {"num_layers": 3, "heads": 2, "dropout": 0.0, "norm": "batch", "residual": kind != "mlp"}
     if kind == "global-gnn":
         model: Any = GlobalGNN(
-            FEATURES, 8, 4, 2, option, global_layers=1, global_at="each", dropout=0.0, heads=2, mass=True, **more
-        )
+            FEATURES, 8, 4, 2, option, global_layers=1, global_at="each", dropout=0.0, heads=2, mass=True, **of_edges,
+            **more,
+        )  # fmt: skip
         for block in model.global_blocks:
             torch.nn.init.ones_(block.gate)
     elif kind == "phgcn":
-        model = PHGCN(FEATURES, 3, 4, **stack, learn_decay=True, decay_global=1.0, method=option, **more)
+        model = PHGCN(FEATURES, 3, 4, **stack, learn_decay=True, decay_global=1.0, method=option, **of_edges, **more)
     else:
-        model = {"gat": GAT, "gat-eda": GATEDA, "gcn": GCN, "mlp": MLP}[kind](FEATURES, 3, 4, **stack)
+        model = {"gat": GAT, "gat-eda": GATEDA, "gcn": GCN, "mlp": MLP}[kind](FEATURES, 3, 4, **stack, **of_edges)
     model = model.double()
     if group is not None:
         synchronise_norms(model, group)
@@ -53,24 +64,27 @@ def scores(model: torch.nn.Module, out: Tensor) -> dict[str, Tensor]:
     return {"out": out.detach(), **found, **{key: b.double() for key, b in model.named_buffers()}}
 
 
-def run_whole(name: str) -> dict[str, Tensor]:
-    model = make(name, None)
+def run_whole(name: str, values: tuple[str, ...] = ()) -> dict[str, Tensor]:
+    model = make(name, None, values)
     x, edges = graph()
-    return scores(model, model(x, edges))
+    given = edge_values(values)
+    return {**scores(model, model(x, edges, **given)), **{f"grad {key}": t.grad for key, t in given.items()}}
 
 
-def run_part(group: Any, name: str, division: str) -> dict[str, Tensor]:
+def run_part(group: Any, name: str, division: str, values: tuple[str, ...] = ()) -> dict[str, Tensor]:
     """The same on several ranks: outputs of all nodes in their order, gradients summed."""
-    ranks, model = Ranks(group), make(name, group)
+    ranks, model = Ranks(group), make(name, group, values)
     x, edges = graph()
     owner = divide_graph(edges, NODES, ranks.size, division).owner
     part = make_part(edges, owner, ranks.rank, ranks.size)
-    out = model(x[part.nodes], connect(part, ranks))
+    given = edge_values(values)
+    out = model(x[part.nodes], connect(part, ranks), **{key: rows[part.edges] for key, rows in given.items()})
     counts = owner.bincount(minlength=ranks.size).tolist()
     order = torch.cat([(owner == rank).nonzero().flatten() for rank in range(ranks.size)])
     found = scores(model, gather_for_shared_loss(out, ranks, counts)[torch.argsort(order)])
-    sum_gradients(model.parameters(), ranks)
-    return {**found, **{f"grad {key}": p.grad for key, p in model.named_parameters() if p.grad is not None}}
+    sum_gradients([*model.parameters(), *given.values()], ranks)
+    learned = {**dict(model.named_parameters()), **given}
+    return {**found, **{f"grad {key}": p.grad for key, p in learned.items() if p.grad is not None}}
 
 
 def statistics(group: Any) -> list[dict[str, Any]]:

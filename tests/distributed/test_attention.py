@@ -2,7 +2,13 @@
 
 import pytest
 import torch
-from attention_cases import Case, attend, make_cloud
+from attention_cases import Case, attend, choose_within, make_cloud
+
+from phgcn.lattice.narrow import NarrowScheme
+from phgcn.lattice.scheme import MultiScale
+
+TWO_LEVELS = MultiScale(0.5, (1, 1), near_field=0, weights=((0.5, 0.2), (0.3, 0.1)))
+"""A scheme that takes Triton's interpreter little time."""
 
 CASES = {
     "exact": Case("exact"),
@@ -29,6 +35,8 @@ CASES = {
     "float32": Case("lattice", 3.0, dtype="float32"),
     "float32, exact": Case("exact", dtype="float32"),
     "reference": Case("lattice", 3.0, keys=40, heads=1, backend="reference"),
+    "triton, dense": Case(TWO_LEVELS, 2.0, keys=24, heads=1, dim=2, backend="triton", gathers=False),
+    "triton, separable": Case("separable", 3.0, keys=40, dim=1, backend="triton", gathers=False),
 }
 
 
@@ -51,6 +59,23 @@ def test_ranks_are_one_process(pool, name):
             assert error <= tolerance, f"{key} on {size} ranks is off by {error:.1e}"
 
 
+def test_heads_of_different_widths_meet_at_their_own_vertices(pool):
+    ((whole, _),), parts = (pool.run("attention_cases:filter_heads", size) for size in (1, 3))
+    for key, value in whole.items():
+        joined = torch.empty_like(value)
+        for part, mine in parts:
+            joined[mine] = part[key]
+        torch.testing.assert_close(joined, value, rtol=1e-12, atol=1e-12)
+
+
+def test_points_are_gathered_where_ranks_cannot_meet_at_vertices(pool):
+    for found in pool.run("attention_cases:find_meetings", 3):
+        for name in ("dense", "dense but for some"):
+            narrow, wide = found.pop(name)
+            assert isinstance(narrow, NarrowScheme) and type(wide) is MultiScale
+        assert found == {"sparse": None, "copies on two ranks": None, "one place": None, "an empty rank": None, "queries": None}
+
+
 def test_the_same_number_of_ranks_gives_the_same_bits(pool):
     case = Case("lattice", 6.0, graphs=3, dtype="float32")
     first, second = (pool.run("attention_cases:attend_on_rank", 3, case=case) for _ in range(2))
@@ -68,6 +93,7 @@ def test_the_same_number_of_ranks_gives_the_same_bits(pool):
         ("not finite", "values[3, 0, 1] is nan; allowed: finite numbers", "rank 1 refused its arguments: values[3, 0, 1]"),
         ("too far", "positions[7, 0, 0] is 1", "rank 1 refused its arguments: positions[7, 0, 0]"),
         ("decay", "decay is -1.0; allowed", "rank 1 refused its arguments: decay is -1.0"),
+        ("tolerance", "tolerance is 0.2 on rank 1; allowed: 0.1, as on rank 0", None),
         ("device", "positions are on meta; allowed with this group: cpu", None),
     ],
 )
@@ -83,6 +109,14 @@ def test_a_rank_that_does_not_answer_is_an_error_in_time(pool):
     assert said.startswith("rank 0 of 4: another process ended, or did not answer within the timeout (")
 
 
-def test_a_tolerance_is_refused(pool):
-    (answer,) = pool.try_all("collective_cases:attend_within_a_tolerance", 1)
-    assert not answer[0] and "tolerance is 0.1; allowed with a group: None" in answer[1][1]
+@pytest.mark.parametrize("queries", [False, True])
+def test_ranks_choose_the_method_within_a_tolerance_that_one_process_does(pool, queries):
+    whole, _ = choose_within(None, queries)
+    assert len({choice for choice, _ in whole}) > 2
+    parts = pool.run("attention_cases:choose_within", 3, queries=queries)
+    for number, (choice, out) in enumerate(whole):
+        joined = torch.empty_like(out)
+        for chosen, targets in parts:
+            assert chosen[number][0] == choice
+            joined[targets] = chosen[number][1]
+        torch.testing.assert_close(joined, out, rtol=1e-5, atol=1e-5)

@@ -1,10 +1,11 @@
-"""A group of one rank on a GPU, through nccl: several GPUs cannot be had."""
+"""A group of one rank on a GPU, through nccl, and several ranks on one GPU by way of the CPU: several GPUs cannot be had."""
 
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+from attention_cases import attend_on_gpu
 from rank_pool import free_port
 
 import phgcn
@@ -32,6 +33,22 @@ def test_one_rank_is_one_process(group, method):
         results.append((out.detach(), mass.detach(), positions.grad, values.grad))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("spread", "gathers"), [(1.0, False), (0.1, False), (10.0, True)])
+def test_ranks_on_one_gpu(pool, spread, gathers):
+    whole, _ = attend_on_gpu(None, spread, True)
+    parts = pool.run("attention_cases:attend_on_gpu", 3, spread=spread, gathers=gathers)
+    for key, value in whole.items():
+        joined = torch.zeros_like(value)
+        for part, mine in parts:
+            if key == "grad decay":
+                joined += part[key]
+            else:
+                joined[mine] = part[key]
+        torch.testing.assert_close(
+            joined, value, rtol=1e-3, atol=1e-5 * float(value.abs().max()), msg=lambda t, key=key: f"{key}: {t}"
+        )
 
 
 def test_collectives(group):

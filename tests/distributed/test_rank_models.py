@@ -10,10 +10,17 @@ MODELS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_ranks_are_one_process(pool, name):
-    whole = run_whole(name)
-    for part in pool.run("model_cases:run_part", 3, name=name, division="contiguous"):
+WITH_EDGE_VALUES = {
+    "global-gnn gcn": ("edge_weight",), "global-gnn sgc": ("edge_weight",), "global-gnn gat": ("edge_attr",),
+    "global-gnn eda": ("edge_attr", "edge_weight"), "phgcn exact": ("edge_attr", "edge_weight"),
+    "gat-eda": ("edge_attr", "edge_weight"), "gat": ("edge_attr",), "gcn": ("edge_weight",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "values"), [*((name, ()) for name in MODELS), *WITH_EDGE_VALUES.items()])
+def test_ranks_are_one_process(pool, name, values):
+    whole = run_whole(name, values)
+    for part in pool.run("model_cases:run_part", 3, name=name, division="contiguous", values=values):
         assert part.keys() == whole.keys()
         for key, value in whole.items():
             torch.testing.assert_close(part[key], value, rtol=1e-9, atol=1e-11, msg=lambda text, key=key: f"{key}: {text}")

@@ -1,6 +1,5 @@
 """A training over ranks is that of one process, and its folder is too."""
 
-import csv
 import os
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from rank_pool import free_port
-from run_folders import outcome
+from run_folders import losses, outcome
 from training_cases import make_plan
 
 from phgcn.cli.app import run as command
@@ -26,12 +25,6 @@ SMALL = {"hidden_channels": 16, "heads": 2, "dropout": 0.0, "learning_rate": 0.0
 TEXAS = make_plan("texas", "global-gnn", 8, **SMALL, norm="layer", global_layers=1, local="sage", residual=True)
 CORA = make_plan("cora", "phgcn", 2, **SMALL | {"hidden_channels": 4}, decay_global=1.0)
 WITH_DROPOUT = make_plan("texas", "global-gnn", 8, **SMALL | {"dropout": 0.5}, global_layers=1)
-
-
-def losses(folder):
-    """Training and validation losses of each epoch."""
-    with open(folder / "split-00.csv") as file:
-        return torch.tensor([[float(row["train_loss"]), float(row["val_loss"])] for row in csv.DictReader(file)])
 
 
 @pytest.fixture(scope="module")

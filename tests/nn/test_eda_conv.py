@@ -280,17 +280,18 @@ def test_a_layer_may_be_used_twice_in_one_graph(layer):
 
 SHAPES = {"texas": (183, 1703, 0.05), "cora": (2708, 1433, 0.01), "hidden layer": (3000, 37, 1.0)}
 """Nodes, features and the share of features that is not 0, as in these graphs."""
+LAYOUTS = [(shape, layout) for shape in ("texas", "cora") for layout in ("dense", "csr", "coo")] + [("hidden layer", "dense")]
 
 
-@pytest.mark.parametrize("layout", ["dense", "csr", "coo"])
-@pytest.mark.parametrize("nodes, channels, density", SHAPES.values(), ids=SHAPES)
-def test_a_training_step_gives_the_same_bits_for_any_number_of_threads(layer, threads, nodes, channels, density, layout):
+@pytest.mark.parametrize("shape, layout", LAYOUTS)
+def test_a_training_step_gives_the_same_bits_for_any_number_of_threads(layer, threads, shape, layout):
+    nodes, channels, density = SHAPES[shape]
     x, edge_index = random_graph(nodes, 4 * nodes, channels, dtype=torch.float32)
     x = x * (torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < density)
     x = {"dense": x, "csr": x.to_sparse_csr(), "coo": x.to_sparse_coo()}[layout]
     settings = {"heads": 8, "residual": True, "learn_decay": True, "dropout": 0.5, "dtype": torch.float32}
     results = []
-    for count in (1, 2, 3, 4):
+    for count in (1, 3, 4):
         threads(count)
         conv = make(layer, channels, 8, **settings)
         optimizer = torch.optim.Adam(conv.parameters())

@@ -48,8 +48,8 @@ def test_the_rule_follows_size_and_features_and_names_them():
     assert suited["few"].reason == "suited to 1,500 nodes, 7 few features and accuracy"
     assert suit_settings(GRAPHS["words"], "roc_auc").values == suited["few"].values
     assert len({str(sorted(values.items())) for values, _ in suited.values()}) == len(GRAPHS)
-    assert suited["few"].values["num_layers"] > suited["words"].values["num_layers"]
-    assert suited["words"].values["jk"] == "cat"  # the node's own words apart from its neighbours'
+    assert suited["words"].values["local_epochs"] < suited["words"].values["epochs"]  # its global path gets a turn
+    assert suited["words"].values["jk"] == "sum"  # neighbourhoods of all widths
 
 
 def test_sparse_features_are_judged_as_dense_ones():

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from . import options
+from .reading import Reading, reads_graph
 
 
+@reads_graph
 def partition(
     graph: options.Graph,
     parts: Annotated[int, typer.Option("--parts", help="How many parts: as many as there will be processes.")],
@@ -17,6 +19,8 @@ def partition(
     division: options.Division = "auto",
     directed: options.Directed = False,
     as_json: options.Json = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Divide a graph into parts that the processes of a training read alone.
 
@@ -29,6 +33,7 @@ def partition(
 
     - `torchrun --nproc-per-node=8 -m phgcn train parts --out runs/my-graph`
     """
+    from ..data.summary import is_uneven
     from ..distributed.part_files import write_parts
     from ..distributed.partition import divide_graph
     from ..train import find
@@ -36,12 +41,12 @@ def partition(
     from ..train.suited import share_filled
     from .display import console, print_json, table
 
-    _, data = find(graph, directed)
+    _, data = find(graph, directed, reading.task, reading.columns())
     nodes = int(data.num_nodes)
     if not 1 <= parts <= max(nodes, 1):
         raise ValueError(f"parts is {parts}; allowed: 1 to {nodes}, the number of nodes")
     divided = divide_graph(data.edge_index, nodes, parts, division)
-    description = {**describe(data), "directed": directed, "filled": share_filled(data.x)}
+    description = {**describe(data), "directed": directed, "filled": share_filled(data.x), "uneven": is_uneven(data)}
     manifest = write_parts(out, data, description, divided, parts)
     sizes = divided.owner.bincount(minlength=parts).tolist()
     if as_json:

@@ -217,7 +217,7 @@ def _plan(
     find_model(wanted["model"])  # before the graph is loaded
     source, data = find(graph, directed, reading.task, reading.columns())
     if given := [key for key in reading.given if key != "task"]:
-        _refuse_columns(data, given[0])
+        _refuse_columns(graph, data, given[0])
     check_task(data, data.task)
     wanted |= {"metric": wanted.get("metric", default_metric(data)), "task": data.task, "columns": reading.columns()}
     suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
@@ -229,10 +229,14 @@ def _plan(
     return plan, data, resolved
 
 
-def _refuse_columns(data: Data, key: str) -> None:
-    """Refuses an option that names a column of a graph that is not in tables."""
+def _refuse_columns(graph: str, data: Data, key: str) -> None:
+    """Refuses an option that names a column of a graph that is not in tables, or no longer."""
+    from ..distributed.part_files import is_partition
+
+    flag = "split-column" if key == "split" else key.replace("_", "-")
+    if is_partition(graph):
+        raise ValueError(f"--{flag} is given for {graph}, which has no columns; allowed: for `phgcn partition`, which made it")
     if "feature_columns" not in data:
-        flag = "split-column" if key == "split" else key.replace("_", "-")
         raise ValueError(f"--{flag} is given for {data.name}, which has no columns; allowed: for CSV and Parquet files")
 
 

@@ -144,7 +144,10 @@ def is_uneven(data: Data) -> bool:
     """Tells whether columns of numbers differ in size from each other or from 1 by more than :data:`UNEVEN`.
 
     The size is the larger of the mean and the deviation; columns of 0 do not count.  Sparse features are words, which are even.
+    Of a part of a graph it is told for the whole.
     """
+    if "description" in data:
+        return bool(data.description["uneven"])
     if data.x.is_sparse_csr or len(data.x) < 2:
         return False
     levels = data.feature_levels if "feature_levels" in data else {}

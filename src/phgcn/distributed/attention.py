@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ..calls import AttentionCall, OpInputs, choose_method, exact_limit, op_inputs, run_call, user_sums
+from ..calls import AttentionCall, Method, OpInputs, choose_method, exact_limit, op_inputs, run_call, user_sums
 from ..checks import (
     FLOAT_TYPES,
     check_choices,
@@ -28,17 +28,19 @@ from ..checks import (
 from ..kernels.points import Points, Sums
 from ..lattice.limits import position_limit
 from ..lattice.scheme import MAX_DIMENSION, Scheme, decode, encode
+from ..tolerance import Tolerance, check_tolerance, check_tolerance_method, choose_within
 from .agreement import agree, require_equal
 from .collectives import Ranks, gather_rows
 from .exact import exact_over_ranks
 from .filter import filter_over_ranks
 from .graphs import RankGraphs, find_rank_graphs, points_of_graphs
+from .tolerance import RankPoints
 
 DEVICES = ("cpu", "cuda")
 BACKENDS = ("reference", "numba", "triton")
 SAME = (
     "device", "positions' type", "values' type", "dimensions", "heads", "channels", "with heads", "queries", "batch", "method",
-    "backend",
+    "backend", "tolerance",
 )  # fmt: skip
 OWN = ("keys", "queries", "far")
 
@@ -51,7 +53,7 @@ class _Checked(NamedTuple):
 
 
 def attend_over_ranks(
-    call: AttentionCall, tolerance: object, with_mass: bool, group: ProcessGroup
+    call: AttentionCall, tolerance: float | Tolerance | None, with_mass: bool, group: ProcessGroup
 ) -> tuple[Tensor, Tensor | None]:
     """Computes :func:`phgcn.global_attention` with a group; returns output and mass."""
     ranks = Ranks(group)
@@ -59,26 +61,45 @@ def attend_over_ranks(
 
     def check() -> list[int]:
         checked.append(_check(call, tolerance, ranks))
-        return _numbers(call, *checked[0])
+        return _numbers(call, tolerance, *checked[0])
 
     rows = agree(ranks, check, (*SAME, *OWN))
     require_equal(rows, SAME, _show)
     inputs, points = checked[0]
     counts = [(row[len(SAME)], row[len(SAME) + 1]) for row in rows]
+    if tolerance is not None:
+        points_of_all = RankPoints(call, counts, ranks, lambda other: attend_over_ranks(other, None, False, group)[0])
+        return attend_over_ranks(choose_within(points_of_all, tolerance), None, with_mass, group)
     far = any(row[-1] for row in rows)
     keys, queries = (sum(numbers) for numbers in zip(*counts, strict=True))
     dim, device = points.positions.size(2), points.positions.device.type
     chosen = choose_method(call.method, keys * queries, dim, device, call.lattice)
     limit = exact_limit(dim, device) if call.method == "auto" and call.batch is not None else -1
-    if chosen != "exact" and inputs.backend != "numba":
+    schemes = _schemes_at_vertices(points, counts, chosen, inputs, ranks) if chosen != "exact" and not far else None
+    if chosen != "exact" and inputs.backend != "numba" and schemes is None:
         return _attend_gathered(call, counts, with_mass, ranks)
     with refuse_transforms(*points[:3]):
         if chosen == "exact":
             sums = [exact_over_ranks(_with_queries(points), [k for k, _ in counts], ranks, inputs.backend)]
+        elif schemes is not None:
+            from .triton_lattice import filter_at_vertices
+
+            sums = [filter_at_vertices(points, schemes, ranks)]
         else:
             graphs = find_rank_graphs(points, counts, ranks)
             sums = _filter(points, graphs, decode(encode(chosen), dim), limit, far, ranks)
     return user_sums(sums, call, inputs, with_mass)
+
+
+def _schemes_at_vertices(
+    points: Points, counts: list[tuple[int, int]], method: Method, inputs: OpInputs, ranks: Ranks
+) -> list[Scheme] | None:
+    """Returns the scheme of each head where the Triton backend's stages can meet at the vertices, else :obj:`None`."""
+    if inputs.backend != "triton":
+        return None
+    from .triton_lattice import find_schemes
+
+    return find_schemes(points, counts, decode(encode(method), points.positions.size(2)), ranks)
 
 
 def _filter(points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far: bool, ranks: Ranks) -> list[Sums]:
@@ -130,12 +151,17 @@ def _with_queries(points: Points) -> Points:
 # The agreement
 
 
-def _check(call: AttentionCall, tolerance: object, ranks: Ranks) -> _Checked:
+def _largest_error(tolerance: float | Tolerance) -> float:
+    return tolerance.error if isinstance(tolerance, Tolerance) else tolerance
+
+
+def _check(call: AttentionCall, tolerance: float | Tolerance | None, ranks: Ranks) -> _Checked:
     """Checks this rank's arguments, as a single process does, and that the group can exchange them."""
     check_points(call.positions, call.values, call.batch, call.queries, call.query_batch)
     check_choices(call.method, call.backend)
     if tolerance is not None:
-        raise ValueError(f"tolerance is {tolerance!r}; allowed with a group: None, as errors are measured on one process")
+        check_tolerance_method(call.method)
+        check_tolerance(_largest_error(tolerance))
     device = call.positions.device.type
     if device not in ranks.devices:
         raise ValueError(f"positions are on {call.positions.device}; allowed with this group: {', '.join(ranks.devices)}")
@@ -146,7 +172,7 @@ def _check(call: AttentionCall, tolerance: object, ranks: Ranks) -> _Checked:
     return _Checked(inputs, points)
 
 
-def _numbers(call: AttentionCall, inputs: OpInputs, points: Points) -> list[int]:
+def _numbers(call: AttentionCall, tolerance: float | Tolerance | None, inputs: OpInputs, points: Points) -> list[int]:
     """Returns what must be the same on all ranks, :data:`SAME`, then what may differ, :data:`OWN`."""
     dim, far = points.positions.size(2), False
     method = encode(call.lattice if call.method == "auto" else call.method)
@@ -166,6 +192,7 @@ def _numbers(call: AttentionCall, inputs: OpInputs, points: Points) -> list[int]
         call.batch is not None,
         zlib.crc32(encode(call.method).encode()),
         BACKENDS.index(inputs.backend),
+        0 if tolerance is None else np.float64(_largest_error(tolerance)).view(np.int64).item(),
         len(points.positions),
         len(points.targets),
         far,
@@ -176,6 +203,8 @@ def _show(name: str, number: int) -> str:
     """Turns a number of the agreement into text."""
     if name == "method":
         return f"another one (checksum {number:08x})"
+    if name == "tolerance":
+        return str(np.int64(number).view(np.float64)) if number else "None"
     words: dict[str, tuple[object, ...]] = {
         "device": DEVICES, "positions' type": FLOAT_TYPES, "values' type": FLOAT_TYPES, "backend": BACKENDS,
         "queries": ("not given", "given"), "batch": ("not given", "given"), "with heads": (False, True),

@@ -87,6 +87,13 @@ class Ranks:
             dist.all_reduce(tensor, group=self.group)
         return tensor
 
+    def max(self, tensor: Tensor) -> Tensor:
+        """Returns the maximum over ranks of tensors of the same shape."""
+        greatest = tensor.clone(memory_format=torch.contiguous_format)
+        with self._waiting():
+            dist.all_reduce(greatest, dist.ReduceOp.MAX, group=self.group)
+        return greatest
+
     def exchange(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """Sends the first ``send[0]`` rows to rank 0, the next ``send[1]`` to rank 1 and so on; returns what arrives, in the
         order of the ranks, ``receive[r]`` rows from rank r."""

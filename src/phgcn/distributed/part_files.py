@@ -8,6 +8,7 @@ r"""The parts of a graph as files, so that no process ever holds the whole graph
     DIR/node_id.npy             the names of all nodes
     DIR/part-000/nodes.npy      the part of rank 0: arrays of :class:`phgcn.distributed.partition.Part`
     DIR/part-000/x.npy          its features; of sparse ones ``x_start``, ``x_column`` and ``x_value``
+    DIR/part-000/edge_attr.npy, edge_weight.npy   features and weights of its edges, if the graph has any
 
 Arrays are read by memory-mapping; none is pickled.
 """
@@ -26,10 +27,11 @@ from torch_geometric.data import Data
 from ..files import read_json, replacing, write_json
 from .partition import Division, Part, make_part
 
-FORMAT = 1
+FORMAT = 2
 MASKS = ("train_mask", "val_mask", "test_mask")
 PART = ("nodes", "boundary", "receive", "edge_index", "edges")
-OWN = ("x", "y", "edge_index", "num_nodes", "num_classes", "name", "node_id", "classes", *MASKS)
+EDGE_VALUES = ("edge_attr", "edge_weight")
+OWN = ("x", "y", "edge_index", "num_nodes", "num_classes", "name", "node_id", "classes", *MASKS, *EDGE_VALUES)
 """Attributes of a graph that have a place of their own; others, which are no tensors, are part of the manifest."""
 
 READ_AT_ONCE = 2**22
@@ -46,7 +48,8 @@ def write_parts(folder: str | Path, data: Data, description: dict[str, Any], div
     Args:
         folder (str or Path): The folder; one that holds something already is refused.
         data (torch_geometric.data.Data): The graph.
-        description (dict): What a run keeps of it, :func:`phgcn.train.graph.describe`, and ``directed`` and ``filled``.
+        description (dict): What a run keeps of it, :func:`phgcn.train.graph.describe`, and ``directed``,
+            ``filled`` and ``uneven``.
         division (Division): Which part each node belongs to.
         parts (int): How many there are.
     """
@@ -56,7 +59,8 @@ def write_parts(folder: str | Path, data: Data, description: dict[str, Any], div
     attributes = {name: value for name, value in data.to_dict().items() if name not in OWN}
     for name, value in attributes.items():
         if isinstance(value, Tensor):
-            raise ValueError(f"{data.name}: the graph has {name}; allowed for parts: features, labels, edges and splits")
+            allowed = "features, labels, splits, and edges with weights and features"
+            raise ValueError(f"{data.name}: the graph has {name}; allowed for parts: {allowed}")
     files: dict[str, str] = {}
 
     def save(name: str, array: Any) -> None:
@@ -75,6 +79,9 @@ def write_parts(folder: str | Path, data: Data, description: dict[str, Any], div
             save(f"{place}/{name}.npy", np.asarray(array))
         for name, array in _feature_arrays(data.x, part.nodes).items():
             save(f"{place}/{name}.npy", array)
+        for name in EDGE_VALUES:
+            if name in data:
+                save(f"{place}/{name}.npy", data[name][part.edges].numpy())
     made = {"parts": parts, "division": division.method, "cut": division.cut}
     manifest = {"format": FORMAT, **made, "graph": description, "attributes": attributes, "files": files}
     write_json(folder / "manifest.json", manifest)
@@ -115,7 +122,11 @@ def read_part(folder: str | Path, rank: int) -> tuple[Data, Part]:
     part = Part(receive=receive, **{name: torch.from_numpy(array) for name, array in arrays.items()})
     features = [name for name in manifest["files"] if name.startswith(f"{place}/x")]
     x = _features({Path(name).stem: _read(folder, name, manifest) for name in features}, manifest["graph"]["features"])
-    return _data(folder, manifest, x, part.edge_index), part
+    data = _data(folder, manifest, x, part.edge_index)
+    for name in EDGE_VALUES:
+        if f"{place}/{name}.npy" in manifest["files"]:
+            data[name] = torch.from_numpy(_read(folder, f"{place}/{name}.npy", manifest))
+    return data, part
 
 
 def join_parts(folder: str | Path) -> Data:
@@ -129,6 +140,9 @@ def join_parts(folder: str | Path) -> Data:
         numbers = torch.cat([part.nodes, part.boundary])
         edge_index[:, part.edges] = numbers[part.edge_index]
     data = _data(folder, manifest, _join_features([data.x for data, _ in read], nodes), edge_index)
+    for name in EDGE_VALUES:
+        if name in read[0][0]:
+            data[name] = torch.cat([some[name] for some, _ in read])[torch.argsort(edges)]
     data.node_id = _read(folder, "node_id.npy", manifest).tolist()
     del data.description  # that of the graph itself is the same
     return data

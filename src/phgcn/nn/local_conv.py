@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, LGConv, Linear, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_remaining_self_loops
 
 from ..checks import HALF_TYPES, check_choice, check_edge_features, check_multiple, check_node_numbers
 from ..distributed.boundary import PartEdges
@@ -75,6 +76,18 @@ def part_adjacency(edges: PartEdges, self_loops: bool, backend: str) -> Adjacenc
     return Adjacency(neighbours, backend, edges.extend(degrees.double()))
 
 
+def weigh_part(edges: PartEdges, weight: Tensor, dtype: torch.dtype) -> PlainEdges:
+    r"""Normalises the weights of the edges of one rank's nodes as PyG's ``gcn_norm`` does, self-loops included.
+
+    The degrees of boundary nodes, sums of the weights of edges to them, come from the ranks that they lie on.
+    """
+    count = edges.nodes + sum(edges.receive)
+    edge_index, weights = add_remaining_self_loops(edges.edge_index, weight.to(dtype), 1.0, count)
+    degrees = weights.new_zeros(count).index_put((edge_index[1],), weights, accumulate=True)[: edges.nodes]
+    scale = edges.extend(torch.where(degrees > 0, degrees, torch.inf).rsqrt().unsqueeze(1)).squeeze(1)
+    return PlainEdges(edge_index, scale[edge_index[0]] * weights * scale[edge_index[1]])
+
+
 class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
     r"""PyG's layer, :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2} \mathbf{X} \mathbf{W}`, of an
     :class:`Adjacency` without self-loops, or of :class:`PlainEdges` with PyG's normalised
@@ -87,7 +100,7 @@ class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
 
     def propagate(self, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
         if isinstance(edge_index, PlainEdges):
-            return _propagate_plainly(self, edge_index, x)
+            return propagate_plainly(self, edge_index, x)
         return edge_index.normalised_sum(x)
 
 
@@ -101,7 +114,7 @@ class SortedLGConv(LGConv):  # type: ignore[misc]  # PyG ships no types
 
     def propagate(self, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
         if isinstance(edge_index, PlainEdges):
-            return _propagate_plainly(self, edge_index, x)
+            return propagate_plainly(self, edge_index, x)
         return edge_index.normalised_sum(x)
 
 
@@ -112,7 +125,7 @@ class SortedSAGEConv(SAGEConv):  # type: ignore[misc]  # PyG ships no types
 
     def propagate(self, edge_index: Adjacency | PlainEdges, x: tuple[Tensor, Tensor], size: None = None) -> Tensor:
         if isinstance(edge_index, PlainEdges):
-            return _propagate_plainly(self, edge_index, x)
+            return propagate_plainly(self, edge_index, x)
         return edge_index.sum(x[0]) / edge_index.degree(x[0]).clamp(min=1).to(x[0].dtype)
 
 
@@ -126,11 +139,11 @@ class SortedGINConv(GINConv):  # type: ignore[misc]  # PyG ships no types
 
     def propagate(self, edge_index: Adjacency | PlainEdges, x: tuple[Tensor, Tensor], size: None = None) -> Tensor:
         if isinstance(edge_index, PlainEdges):
-            return _propagate_plainly(self, edge_index, x)
+            return propagate_plainly(self, edge_index, x)
         return edge_index.sum(x[0])
 
 
-def _propagate_plainly(conv: Any, edges: PlainEdges, x: Any) -> Tensor:
+def propagate_plainly(conv: Any, edges: PlainEdges, x: Any) -> Tensor:
     """Computes messages and their sum as PyG does, on a GPU by atomics."""
     out: Tensor = MessagePassing.propagate(conv, edges.edge_index, x=x, edge_weight=edges.weight)
     return out
@@ -184,9 +197,7 @@ def prepare_edges(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
     """Converts edges of any format to what a local layer takes, and checks them."""
     if isinstance(given.edge_index, PartEdges):
         return _prepare_part(conv, given, backend)
-    features = {name: getattr(given, name) for name in EDGE_FEATURES if getattr(given, name) is not None}
-    for name, rows in features.items():
-        check_edge_features(name, rows, given.edge_index, given.x)
+    features = _checked_features(given, given.edge_index)
     edges, x = to_coo(given.edge_index, given.x), given.x
     if isinstance(conv, SORTED):
         if features or shows_messages(conv):
@@ -194,6 +205,14 @@ def prepare_edges(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
         chosen = choose_backend(backend, x.device)
         return LocalEdges(Adjacency(sort_neighbours(edges, x.size(0), conv.self_loops, chosen), chosen), {})
     return LocalEdges(edges.long(), features)
+
+
+def _checked_features(given: GraphInput, edge_index: Any) -> dict[str, Tensor]:
+    """Returns the features of edges that are given, by name."""
+    features = {name: getattr(given, name) for name in EDGE_FEATURES if getattr(given, name) is not None}
+    for name, rows in features.items():
+        check_edge_features(name, rows, edge_index, given.x)
+    return features
 
 
 def _plain_edges(conv: Any, edges: Tensor, weight: Tensor | None, x: Tensor) -> PlainEdges:
@@ -207,20 +226,21 @@ def _plain_edges(conv: Any, edges: Tensor, weight: Tensor | None, x: Tensor) -> 
 def _prepare_part(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
     """Prepares the edges of one rank's nodes."""
     edges = given.edge_index
-    if given.edge_weight is not None or given.edge_attr is not None:
-        raise ValueError("edge_weight or edge_attr is given; allowed with the edges of a part of a graph: None")
+    features = _checked_features(given, edges.edge_index)
     if isinstance(conv, SORTED):
+        if features:
+            return LocalEdges(weigh_part(edges, features["edge_weight"], given.x.dtype), {}, edges)
         chosen = choose_backend(backend, given.x.device)
         return LocalEdges(part_adjacency(edges, conv.self_loops, chosen), {}, edges)
     if isinstance(conv, DistanceConv):
-        return LocalEdges(edges, {})
-    return LocalEdges(edges.edge_index, {}, edges)
+        return LocalEdges(edges, features)
+    return LocalEdges(edges.edge_index, features, edges)
 
 
 def apply_local(conv: Any, x: Tensor, edges: LocalEdges) -> Tensor:
     """Calls a local layer with what :func:`prepare_edges` returned."""
     if edges.part is not None and not isinstance(conv, Linear):
-        extended: Tensor = conv(edges.part.extend(x), edges.index)
+        extended: Tensor = conv(edges.part.extend(x), edges.index, **edges.features)
         return extended[: x.size(0)]
     out: Tensor = conv(x) if isinstance(conv, Linear) else conv(x, edges.index, **edges.features)
     return out

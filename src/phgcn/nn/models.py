@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv, Linear
 from torch_geometric.nn.resolver import normalization_resolver
 
-from ..checks import check_dropout, check_sizes
+from ..checks import check_dropout, check_edge_features, check_sizes
 from ..distributed.boundary import PartEdges
 from ..distributed.norm import synchronise_norms
 from ..functional import Backend, Method
@@ -22,7 +22,7 @@ from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .graph_input import GraphInput, read_graph
-from .local_conv import part_adjacency
+from .local_conv import part_adjacency, propagate_plainly, weigh_part
 from .phgcn_conv import PHGCNConv
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class NodeModel(torch.nn.Module):
     def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None, **edge_values: Tensor) -> Tensor:
         """Calls a layer with what it takes of the model's input; by default, with edges in the format of PyG's layers."""
         if isinstance(edge_index, PartEdges):
-            extended: Tensor = conv(edge_index.extend(x), edge_index.edge_index)
+            extended: Tensor = conv(edge_index.extend(x), edge_index.edge_index, **edge_values)
             return extended[: x.size(0)]
         out: Tensor = conv(x, to_coo(edge_index, x).long(), **edge_values)
         return out
@@ -320,7 +320,7 @@ class GCN(NodeModel):
 
     def apply_conv(self, conv: Any, x: Tensor, edge_index: Any, batch: Tensor | None, **edge_values: Tensor) -> Tensor:
         if isinstance(edge_index, PartEdges):
-            out: Tensor = conv.forward_part(x, edge_index)
+            out: Tensor = conv.forward_part(x, edge_index, **edge_values)
             return out
         return super().apply_conv(conv, x, edge_index, batch, **edge_values)
 
@@ -342,10 +342,15 @@ class ResidualGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
         out: Tensor = super().forward(x, edge_index, edge_weight)
         return out if self.res is None else out + self.res(x)
 
-    def forward_part(self, x: Tensor, edges: PartEdges) -> Tensor:
+    def forward_part(self, x: Tensor, edges: PartEdges, edge_weight: Tensor | None = None) -> Tensor:
         """Runs the forward pass for the nodes of this rank: PyG's own would take the degrees of boundary nodes as 0."""
-        adjacency = part_adjacency(edges, False, choose_backend("auto", x.device))
-        out: Tensor = adjacency.normalised_sum(edges.extend(self.lin(x)))[: x.size(0)] + self.bias
+        values = edges.extend(self.lin(x))
+        if edge_weight is None:
+            summed = part_adjacency(edges, False, choose_backend("auto", x.device)).normalised_sum(values)
+        else:
+            check_edge_features("edge_weight", edge_weight, edges.edge_index, self.lin.weight)
+            summed = propagate_plainly(self, weigh_part(edges, edge_weight, values.dtype), values)
+        out: Tensor = summed[: x.size(0)] + self.bias
         return out if self.res is None else out + self.res(x)
 
 

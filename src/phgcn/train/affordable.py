@@ -32,7 +32,7 @@ class Affordable(NamedTuple):
         if not self.bounds:
             return suited
         if suited is None:
-            return Suited({key: value for key, value in self.bounds.items() if key != "num_layers"}, self.reason)
+            return Suited({key: self.bounds[key] for key in ("epochs", "patience")}, self.reason)
         values = {key: min(suited.values.get(key, bound), bound) for key, bound in self.bounds.items()}
         return Suited(suited.values | values, f"{suited.reason}; {self.reason}")
 
@@ -49,5 +49,5 @@ def afford(data: Data, device: str) -> Affordable:
     if device != "cpu" or nodes + edges < 300_000:
         return Affordable(SPLITS, {}, "")
     if nodes + edges < 800_000:
-        return Affordable(3, {"epochs": 300, "patience": 50, "num_layers": MOST_LAYERS}, reason)
-    return Affordable(1, {"epochs": 200, "patience": 50, "num_layers": MOST_LAYERS}, reason)
+        return Affordable(3, {"epochs": 300, "local_epochs": 150, "patience": 50, "num_layers": MOST_LAYERS}, reason)
+    return Affordable(1, {"epochs": 200, "local_epochs": 100, "patience": 50, "num_layers": MOST_LAYERS}, reason)

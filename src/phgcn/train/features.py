@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from ..distributed.collectives import Ranks
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureTransform:
@@ -72,49 +74,84 @@ def unchanged(features: int) -> FeatureTransform:
     return FeatureTransform(zeros, torch.zeros(0, dtype=torch.int64), zeros, torch.ones(features))
 
 
-def fit_features(x: Tensor, train: Tensor, scaling: str, indicators: Tensor) -> FeatureTransform:
+class OneProcess:
+    """Sums and maxima over processes where there is one, as :class:`phgcn.distributed.Ranks` has them of several."""
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def max(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+
+Processes = OneProcess | Ranks
+
+
+def fit_features(
+    x: Tensor, train: Tensor, scaling: str, indicators: Tensor, processes: Processes | None = None
+) -> FeatureTransform:
     r"""Fits a transform to the training nodes.
 
     Args:
-        x (torch.Tensor): The features of all nodes.
-        train (torch.Tensor): The indices of the training nodes.
+        x (torch.Tensor): The features of all nodes, or of those that this process has.
+        train (torch.Tensor): The indices of the training nodes among them.
         scaling (str): ``"none"``, ``"standard"`` (mean 0, deviation 1) or ``"range"`` (0 to 1).  Sparse features are divided
             alone, by their deviation from 0 or by the largest of them.
         indicators (torch.Tensor): Which columns say whether a node has a category; these are not scaled.
+        processes (optional): Those that share the nodes out among them: all get the same transform. (default: :obj:`None`,
+            this one alone)
 
     Shapes:
         - **x:** :math:`(N, F)`, **train:** :math:`(N_{train},)`, **indicators:** :math:`(F,)`, bool
     """
     fit = _fit_dense if x.layout == torch.strided else _fit_sparse
-    transform, seen = fit(x, train, scaling)
+    transform, seen = fit(x, train, scaling, OneProcess() if processes is None else processes)
     centre = torch.where(indicators, 0.0, transform.centre)
     factor = torch.where(indicators, seen.to(x.dtype), transform.factor)
     return replace(transform, centre=centre, factor=factor)
 
 
-def _fit_dense(x: Tensor, train: Tensor, scaling: str) -> tuple[FeatureTransform, Tensor]:
+# Sums are in float64, so that it hardly matters how many processes the nodes are divided among.
+
+
+def _fit_dense(x: Tensor, train: Tensor, scaling: str, processes: Processes) -> tuple[FeatureTransform, Tensor]:
     """Fits to dense features, whatever their columns are; returns too which columns some training node has, (F,)."""
     rows = x[train]
-    fill = rows.nanmean(dim=0).nan_to_num(0.0)  # 0 where no training node has a number
-    rows = torch.where(rows.isnan(), fill, rows)
-    centre, width = {
-        "none": lambda: (torch.zeros_like(fill), torch.ones_like(fill)),
-        "standard": lambda: (rows.mean(dim=0), rows.std(dim=0, correction=0)),
-        "range": lambda: (rows.amin(dim=0), rows.amax(dim=0) - rows.amin(dim=0)),
-    }[scaling]()
-    marked = x.isnan().any(dim=0).nonzero().flatten()
-    return FeatureTransform(fill, marked, centre, _inverse(width)), rows.any(dim=0)
+    known = ~rows.isnan()
+    numbers = [known.sum(dim=0).double(), rows.nansum(dim=0, dtype=torch.float64), x.new_full((x.size(1),), len(rows)).double()]
+    count, total, nodes = processes.sum(torch.stack(numbers))
+    extremes = [_greatest(rows, known), _greatest(-rows, known), x.isnan().any(dim=0).to(x.dtype)]
+    high, low, gaps = processes.max(torch.stack(extremes))
+    high, low = (torch.where(count > 0, side, 0.0) for side in (high, -low))  # 0 where no training node has a number
+    # A mean beyond the numbers, by rounding, would give a column of one value alone a width.
+    fill = (total / count.clamp(min=1)).to(x.dtype).clamp(low, high)
+    centre, width = torch.zeros_like(fill), torch.ones_like(fill)
+    if scaling == "standard":  # of the columns as they are filled: a gap is where the mean is
+        squares = processes.sum((rows - fill).square().nansum(dim=0, dtype=torch.float64))
+        centre, width = fill, (squares / nodes).sqrt().to(x.dtype)
+    elif scaling == "range":
+        centre, width = low, high - low
+    return FeatureTransform(fill, gaps.nonzero().flatten(), centre, _inverse(width)), (low != 0) | (high != 0)
 
 
-def _fit_sparse(x: Tensor, train: Tensor, scaling: str) -> tuple[FeatureTransform, Tensor]:
+def _greatest(rows: Tensor, known: Tensor) -> Tensor:
+    """Returns the greatest known number of each column; minus infinity where there is none, or no row."""
+    none = rows.new_full((1, rows.size(1)), -torch.inf)
+    return torch.cat([torch.where(known, rows, -torch.inf), none]).amax(dim=0)
+
+
+def _fit_sparse(x: Tensor, train: Tensor, scaling: str, processes: Processes) -> tuple[FeatureTransform, Tensor]:
     """Fits to CSR features; returns the same."""
     in_train = torch.zeros(x.size(0), dtype=torch.bool)
     in_train[train] = True
     kept = in_train.repeat_interleave(x.crow_indices().diff())
     columns, values = x.col_indices()[kept], x.values()[kept]
-    zeros = torch.zeros(x.size(1), dtype=x.dtype)
-    squares, largest = zeros.index_add(0, columns, values.square()), zeros.scatter_reduce(0, columns, values.abs(), "amax")
-    width = {"none": torch.ones_like(zeros), "standard": (squares / len(train)).sqrt(), "range": largest}[scaling]
+    zeros = torch.zeros(x.size(1), dtype=torch.float64)
+    squares = processes.sum(zeros.index_add(0, columns, values.double().square()))
+    largest = processes.max(zeros.to(x.dtype).scatter_reduce(0, columns, values.abs(), "amax"))
+    nodes = processes.sum(torch.tensor([len(train)]))
+    deviation = (squares / nodes).sqrt().to(x.dtype)
+    width = {"none": torch.ones_like(largest), "standard": deviation, "range": largest}[scaling]
     return replace(unchanged(x.size(1)), factor=_inverse(width)), largest > 0
 
 

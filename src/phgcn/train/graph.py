@@ -27,17 +27,19 @@ def find(source: str, directed: bool = False, task: str | None = None, columns: 
     """Loads a graph by name or path, as :func:`phgcn.data.load_graph`; returns how to find it again from any folder, and the
     graph."""
     if is_partition(source):
-        check_direction(source, directed)
+        check_parts(source, directed, task)
         return str(Path(source).resolve()), read_for_process(source, *place_among_processes())
     data = load_graph(source, directed=directed, task=task, columns=columns)
     return (source if known_graph(source) else str(Path(source).resolve())), data
 
 
-def check_direction(folder: str | Path, directed: bool) -> None:
-    """Refuses parts that were made of edges in another direction."""
-    made = read_manifest(folder)["graph"]["directed"]
-    if made != directed:
-        raise ValueError(f"{folder}: its parts were made with directed {made}; allowed: the same")
+def check_parts(folder: str | Path, directed: bool, task: str | None) -> None:
+    """Refuses parts that were made of edges in another direction, or for another task."""
+    manifest = read_manifest(folder)
+    made = {"directed": manifest["graph"]["directed"], "task": manifest["attributes"]["task"]}
+    for name, wanted in (("directed", directed), ("task", task or made["task"])):
+        if made[name] != wanted:
+            raise ValueError(f"{folder}: its parts were made with {name} {made[name]}; allowed: the same")
 
 
 def count_edges(data: Data) -> int:

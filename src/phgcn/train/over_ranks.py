@@ -28,10 +28,9 @@ from ..distributed.partition import Part, connect
 from ..files import write_json
 from ..registry import find_model, model_names
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
-from .graph import needs_fit
 from .loop import Task, Training, random_states, set_random_states, with_prefix
 from .plan import EpochProgress, OnEpoch, Plan, Trial
-from .prepare import build_model, prepare, seeded
+from .prepare import HeldNodes, build_for_task, prepare, seeded
 from .result import run_result, split_result
 from .run import SAMPLE_EVERY, Run, curve_log, run_epoch
 from .settings import Settings
@@ -101,7 +100,7 @@ class RankTraining(Training):
 
 
 def share_task(task: Task, part: Part, edges: PartEdges) -> tuple[Task, Shared]:
-    """Makes the task of this rank from that of the whole graph, of whose features it may have its own rows alone.
+    """Makes the task of this rank from that of the whole graph, of whose nodes and edges it may have its own rows alone.
 
     The nodes of the splits, and their labels, are numbered as :class:`RankTraining` gathers outputs: rank by rank.
     """
@@ -117,7 +116,11 @@ def share_task(task: Task, part: Part, edges: PartEdges) -> tuple[Task, Shared]:
     shared = Shared(edges, torch.searchsorted(part.nodes, nodes).to(device), [len(some) for some in gathered])
     splits = {name: placed(getattr(task, name)) for name in ("train", "val", "test")}
     x = task.x if task.x.size(0) == len(part.nodes) else take_rows(task.x, part.nodes.to(device))
-    return replace(task, x=x, edge_index=edges, y=task.y[order.to(device)], **splits), shared  # type: ignore[arg-type]
+    values = {
+        name: rows if len(rows) == len(part.edges) else rows[part.edges.to(device)] for name, rows in task.edge_values.items()
+    }
+    placed_task = replace(task, x=x, edge_index=edges, y=task.y[order.to(device)], edge_values=values, **splits)  # type: ignore[arg-type]
+    return placed_task, shared
 
 
 def check_plan(plan: Plan) -> None:
@@ -126,8 +129,6 @@ def check_plan(plan: Plan) -> None:
     if not entry.over_ranks:
         allowed = ", ".join(name for name in model_names() if find_model(name).over_ranks)
         raise ValueError(f"model is {plan.model!r}; allowed for several processes: {allowed}")
-    if "tolerance" in entry.settings and plan.settings.tolerance:
-        raise ValueError(f"tolerance is {plan.settings.tolerance}; allowed for several processes: 0")
 
 
 def train_over_ranks(
@@ -145,7 +146,8 @@ def train_over_ranks(
     lead = ranks.rank == 0
     with run.locked() if lead else nullcontext():
         edges = connect(part, ranks).to(run.plan.device)
-        tasks, schedule = _prepare(run.plan, data), CheckpointSchedule()
+        held = HeldNodes(part.nodes, ranks) if "description" in data else None  # of a part of the graph alone
+        tasks, schedule = prepare(run.plan, data, held), CheckpointSchedule()
         for trial in run.plan.trials():
             if not _told(ranks, lambda trial=trial: run.finished(trial)):  # type: ignore[misc]
                 task, shared = share_task(tasks[trial.split], part, edges)
@@ -158,17 +160,6 @@ def train_over_ranks(
             write_json(run.folder / "result.json", run_result(run.plan, run.about, rows))
         _told(ranks, lambda: True)  # the others wait until the folder is complete
     return run.result()
-
-
-def _prepare(plan: Plan, data: Data) -> list[Task]:
-    """Prepares the task of every split; what needs all features, or features of edges, is refused."""
-    if "description" in data and needs_fit(data, plan.settings):
-        raise ValueError(f"{data.name}: its features are fitted to training nodes; allowed for parts: scaling none, no gaps")
-    tasks = prepare(plan, data)
-    if tasks[0].edge_values:
-        names = " and ".join(tasks[0].edge_values)
-        raise ValueError(f"{data.name}: {plan.model} reads {names} of the graph; allowed for several processes: edges alone")
-    return tasks
 
 
 def _told(ranks: Ranks, decide: Callable[[], bool]) -> bool:
@@ -214,8 +205,7 @@ def _build(plan: Plan, task: Task, ranks: Ranks) -> Any:
     """Builds the model with the same weights on all ranks, and batch norms over all of them."""
     takes = inspect.signature(find_model(plan.model).model_class()).parameters
     more: dict[str, Any] = {"process_group": ranks.group} if "process_group" in takes else {}
-    outputs = task.kind.out_channels(task.classes)
-    model = build_model(plan, task.x.size(1), outputs, task.x.size(0), **more).to(plan.device)
+    model = build_for_task(plan, task, **more)
     synchronise_norms(model, ranks.group)
     for tensor in (*model.parameters(), *model.buffers()):
         ranks.broadcast(tensor.data)

@@ -4,33 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from ..data import public_masks, splits
+from ..distributed.collectives import Ranks
 from ..nn.models import NodeModel
 from ..registry import find_model
 from . import graph as graphs
 from . import settings as config
-from .features import fit_features
+from .features import FeatureTransform, fit_features
 from .loop import Task, Training
 from .plan import Plan
 from .tasks import find_task
 
 
-def prepare(plan: Plan, data: Data) -> list[Task]:
-    """Prepares the task of every split, on the plan's device; splits share features unless these are fitted to each."""
+class HeldNodes(NamedTuple):
+    """The nodes whose features a process has, :math:`(N_r,)`, ascending, and the processes that have the others."""
+
+    nodes: Tensor
+    ranks: Ranks
+
+
+def prepare(plan: Plan, data: Data, held: HeldNodes | None = None) -> list[Task]:
+    """Prepares the task of every split, on the plan's device; splits share features unless these are fitted to each.
+
+    Args:
+        plan (Plan): What to train.
+        data (torch_geometric.data.Data): The graph.
+        held (HeldNodes, optional): Which nodes the features in it are of; every process that has some must call this.
+            (default: :obj:`None`, all)
+    """
     graphs.check_task(data, plan.task)
-    fit, shared = graphs.needs_fit(data, plan.settings), None
+    fit, shared = _any_needs_fit(plan, data, held), None
     y, (edge_index, *edge_inputs) = data.y.to(plan.device), edges(plan, data)
     classes, values, tasks = len(graphs.class_names(data)), edge_values(plan, data), []
     for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
         train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in (split.train, split.val, split.test))
         kind = find_task(plan.task).fitted(y[train], classes, plan.settings)
-        transform = fit_features(data.x, train.cpu(), plan.settings.scaling, graphs.indicators(data)) if fit else None
+        transform = _fit(plan, data, train.cpu(), held) if fit else None
         if transform is None or transform.changes_nothing:
             shared = x = _on_device(plan, data.x) if shared is None else shared
         else:
@@ -39,6 +54,19 @@ def prepare(plan: Plan, data: Data) -> list[Task]:
             Task(x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs), kind, values, transform)
         )
     return tasks
+
+
+def _any_needs_fit(plan: Plan, data: Data, held: HeldNodes | None) -> bool:
+    """Tells whether features are to be fitted: those of this process, or of another."""
+    fit = graphs.needs_fit(data, plan.settings)
+    return fit if held is None else bool(held.ranks.max(torch.tensor([int(fit)])))
+
+
+def _fit(plan: Plan, data: Data, train: Tensor, held: HeldNodes | None) -> FeatureTransform:
+    """Fits features to training nodes, of which this process may have some alone."""
+    if held is not None:
+        train = torch.searchsorted(held.nodes, train[torch.isin(train, held.nodes)])
+    return fit_features(data.x, train, plan.settings.scaling, graphs.indicators(data), None if held is None else held.ranks)
 
 
 def _on_device(plan: Plan, x: Tensor) -> Tensor:
@@ -59,6 +87,13 @@ def edge_values(plan: Plan, data: Data) -> dict[str, Tensor]:
 def taken_edge_values(plan: Plan) -> tuple[str, ...]:
     """Returns which of ``edge_attr`` and ``edge_weight`` the plan's model takes."""
     return find_model(plan.model).edge_values_of(config.used(plan.settings, plan.model))
+
+
+def build_for_task(plan: Plan, task: Task, **more: Any) -> NodeModel:
+    """Builds the plan's model for a task, on its device; ``more`` as in :func:`build_model`."""
+    outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
+    edge_dim = 0 if attributes is None else attributes.size(1)
+    return build_model(plan, task.x.size(1), outputs, task.x.size(0), edge_dim=edge_dim, **more).to(plan.device)
 
 
 def build_model(plan: Plan, features: int, outputs: int, nodes: int, edge_dim: int = 0, **more: Any) -> NodeModel:
@@ -94,7 +129,4 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
 
 def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
     """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs."""
-    outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
-    edge_dim = 0 if attributes is None else attributes.size(1)
-    model = build_model(plan, task.x.size(1), outputs, task.x.size(0), edge_dim=edge_dim)
-    return Training(model.to(plan.device), task, plan.settings, sample_every)
+    return Training(build_for_task(plan, task), task, plan.settings, sample_every)

@@ -6,6 +6,7 @@ all else that it must know, in one read of the forward pass; the backward pass r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -71,33 +72,39 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
         check_values(*points[:3])
         return out, norm, [t.zero_() for t in empty_plan(points, call.scheme)] if keep_plan else []
     with device_of(out):
-        values = _value_rows(points.values, call.normalise)
+        values = value_rows(points.values, call.normalise)
         plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.data)
         lattices = Lattices(plan, call.scheme, clouds)
         if lattices.flags[FAR] or lattices.flags[NOT_FINITE]:
             checked_groups(points, call)  # names the number
         if any(steps := _narrow_steps(lattices, call.scheme)):
             return forward_parts(forward, points, clouds, call, steps, keep_plan)
-        cloud_rows = _cloud_rows(lattices, PointRows(values), call.normalise)
-        blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
-        added, target_count = None, out.size(0) * out.size(1)
-        for number, vertex_key in enumerate(keys):
-            lattice = lattices.lattice(number, vertex_key)
-            table = blur_levels(lattice, PointRows(values))
-            if number == 0:
-                added = _near_sums(lattices, values, table, target_count)
-            if number == len(keys) - 1:
-                coincident = lattices.only_coincident
-                slice_rows(table, lattice.points, values.data, cloud_rows, added, out, norm, call.normalise, coincident)
-            else:
-                sums = new_rows(table.data, target_count, table.channels, table.extras)
-                slice_rows(table, lattice.points, values.data, None, added, sums.data, sums.extra, False)
-                added = sums
-        if lattices.flags[COPIES]:
-            add_copies(clouds, plan, values, out, norm, call.normalise)
-        if call.normalise and not clouds.to_itself:
-            FarQueries(clouds, values).add(out, norm)
+        apply_lattices(lattices, keys, values, call, out, norm)
     return out, norm, plan.as_outputs() if keep_plan else []
+
+
+def apply_lattices(lattices: Lattices, keys: list[Tensor], values: Rows, call: FilterCall, out: Tensor, norm: Tensor) -> None:
+    """Filters rows of values through the lattices of a plan, whose vertices have these keys, into output and normaliser."""
+    clouds = lattices.clouds
+    cloud_rows = _cloud_rows(lattices, PointRows(values), call.normalise)
+    blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
+    added, target_count = None, out.size(0) * out.size(1)
+    for number, vertex_key in enumerate(keys):
+        lattice = lattices.lattice(number, vertex_key)
+        table = blur_levels(lattice, PointRows(values))
+        if number == 0:
+            added = _near_sums(lattices, values, table, target_count)
+        if number == len(keys) - 1:
+            coincident = lattices.only_coincident
+            slice_rows(table, lattice.points, values.data, cloud_rows, added, out, norm, call.normalise, coincident)
+        else:
+            sums = new_rows(table.data, target_count, table.channels, table.extras)
+            slice_rows(table, lattice.points, values.data, None, added, sums.data, sums.extra, False)
+            added = sums
+    if lattices.flags[COPIES]:
+        add_copies(clouds, lattices.plan, values, out, norm, call.normalise)
+    if call.normalise and not clouds.to_itself:
+        FarQueries(clouds, values).add(out, norm)
 
 
 def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
@@ -114,36 +121,53 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
         lattices = Lattices(made, call.scheme, clouds)
         if not plan and any(steps := _narrow_steps(lattices, call.scheme)):
             return backward_parts(backward, upstream, points, clouds, call, steps)
-        # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
-        several_parts = len(lattices.counts) > 1 or any(lattices.levels)
-        make = torch.empty if all(filtered) and len(lattices.levels) <= 1 else torch.zeros
-        grad_points = make(clouds.position.shape, dtype=positions.dtype, device=values.device)
-        value_dtype = positions.dtype if several_parts else values.dtype
-        grad_values = make(values.shape, dtype=value_dtype, device=values.device)
-        grads = gradient_rows(upstream, call.normalise)
-        rows = PointRows(_value_rows(values, call.normalise), grads, clouds.first_query)
-        cloud_rows = _cloud_rows(lattices, rows, call.normalise)
-        blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
-        for number in range(len(lattices.counts)):
-            lattice = lattices.lattice(number)
-            table = blur_levels(lattice, rows)
-            if number == 0:
-                _near_gradients(lattices, rows.values, grads, grad_values, grad_points)
-            add, last = any(lattices.levels) or number > 0, number == len(lattices.counts) - 1
-            coincident = lattices.only_coincident
-            slice_gradients(
-                table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points, coincident
-            )
-        if lattices.flags[COPIES]:
-            add_copies_gradients(clouds, made, lattices.constants.lattice_map, rows, grad_values, grad_points)
-        if call.normalise and not clouds.to_itself:
-            FarQueries(clouds, rows.values).add_gradients(grads, grad_values, grad_points)
+        no_keys = [None] * len(lattices.counts)
+        grad_points, grad_values = lattice_gradients(lattices, no_keys, upstream, values, call, all(filtered))
     grad_sources = grad_points[: clouds.sources].view(positions.shape)
     if queries is None:
         return Gradients(grad_sources, grad_values.to(values.dtype), None)
     # An op's outputs may not share memory.
     grad_queries = grad_points[clouds.sources :].view(queries.shape).clone()
     return Gradients(grad_sources.clone(), grad_values.to(values.dtype), grad_queries)
+
+
+def lattice_gradients(
+    lattices: Lattices, keys: Sequence[Tensor | None], upstream: OutputGradients, values: Tensor, call: FilterCall,
+    all_filtered: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Returns the gradients of all points' positions, (P, D), and of the values; see :func:`apply_lattices`.
+
+    Args:
+        lattices (Lattices): The lattices of a plan.
+        keys (sequence): The keys of the vertices of each, made again where they are :obj:`None`.
+        upstream (OutputGradients): The gradients of output and normaliser.
+        values (torch.Tensor): The values of the sources.
+        call (FilterCall): What was asked.
+        all_filtered (bool): Whether all points are part of a lattice: those of others get 0.
+    """
+    clouds, dtype = lattices.clouds, lattices.clouds.position.dtype
+    # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
+    several_parts = len(lattices.counts) > 1 or any(lattices.levels)
+    make = torch.empty if all_filtered and len(lattices.levels) <= 1 else torch.zeros
+    grad_points = make(clouds.position.shape, dtype=dtype, device=values.device)
+    grad_values = make(values.shape, dtype=dtype if several_parts else values.dtype, device=values.device)
+    grads = gradient_rows(upstream, call.normalise)
+    rows = PointRows(value_rows(values, call.normalise), grads, clouds.first_query)
+    cloud_rows = _cloud_rows(lattices, rows, call.normalise)
+    blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
+    for number, vertex_key in enumerate(keys):
+        lattice = lattices.lattice(number, vertex_key)
+        table = blur_levels(lattice, rows)
+        if number == 0:
+            _near_gradients(lattices, rows.values, grads, grad_values, grad_points)
+        add, last = any(lattices.levels) or number > 0, number == len(lattices.counts) - 1
+        coincident = lattices.only_coincident
+        slice_gradients(table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points, coincident)
+    if lattices.flags[COPIES]:
+        add_copies_gradients(clouds, lattices.plan, lattices.constants.lattice_map, rows, grad_values, grad_points)
+    if call.normalise and not clouds.to_itself:
+        FarQueries(clouds, rows.values).add_gradients(grads, grad_values, grad_points)
+    return grad_points, grad_values
 
 
 def list_clouds(points: Points, call: FilterCall, cloud: Tensor | None = None) -> tuple[list[bool], Clouds | None]:
@@ -164,7 +188,7 @@ def _narrow_steps(lattices: Lattices, scheme: Scheme) -> list[int]:
     return choose_steps(lattices.plan, lattices.clouds, scheme)
 
 
-def _value_rows(values: Tensor, normalise: bool) -> Rows:
+def value_rows(values: Tensor, normalise: bool) -> Rows:
     """Returns the rows of the sources; their extra column is all ones."""
     return Rows(values.contiguous(), values.size(0) * values.size(1), values.size(2), ones=normalise)
 
@@ -239,10 +263,11 @@ class Lattices:
         counts (list): The number of vertices of each lattice, a :class:`LevelCounts`.
         levels (list): The finest levels that some cloud has.
         layouts (list): The layouts of the keys of all grids.
+        join (callable, optional): Where other processes have points too, adds what they have to sums over points, in place.
     """
 
-    def __init__(self, plan: Plan, scheme: Scheme, clouds: Clouds) -> None:
-        self.plan, self.clouds, self.constants = plan, clouds, _constants(scheme, clouds)
+    def __init__(self, plan: Plan, scheme: Scheme, clouds: Clouds, join: Join | None = None) -> None:
+        self.plan, self.clouds, self.constants, self.join = plan, clouds, _constants(scheme, clouds), join
         facts: list[int] = plan.host_facts.numpy().tolist()  # on the CPU: no read of the device
         self.grids, levels = plan.key_layout.size(0), self.constants.levels
         self.flags = facts[self.grids : self.grids + FLAGS]
@@ -265,17 +290,28 @@ class Lattices:
         vertices = finest_vertices(plan, number, keys, counts, facts)
         lattice_map = self.constants.lattice_map[number]
         points = Located(clouds, plan.level, plan.simplices[number], plan.corners[number].vertex, lattice_map)
-        return Lattice(points, vertices, counts, layout, self.constants)
+        return Lattice(points, vertices, counts, layout, self.constants, self.join)
+
+
+Join = Callable[[Rows], None]
 
 
 class Lattice(NamedTuple):
-    """One of the averaged lattices: its points, its vertices and the layout of their keys."""
+    """One of the averaged lattices: its points, its vertices and the layout of their keys; see :class:`Lattices`."""
 
     points: Located
     vertices: Vertices
     counts: LevelCounts
     layout: KeyLayout
     constants: Constants
+    join: Join | None = None
+
+    def splat(self, rows: PointRows) -> Rows:
+        """Splats rows of points, those of other processes too."""
+        table = splat(rows, self.vertices)
+        if self.join is not None:
+            self.join(table)
+        return table
 
 
 # Splat and blur
@@ -287,7 +323,7 @@ def multiscale(lattice: Lattice, rows: PointRows) -> Rows:
     (stencil,), vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
     slabs = neighbour_slabs(vertices, stencil.rows, layout)
     neighbours: Neighbours | None = next(slabs)  # launched right after the host read the vertex counts, to hide the round trip
-    table = splat(rows, vertices)
+    table = lattice.splat(rows)
     out = new_rows(table.data, table.count, table.channels, table.extras)
     while neighbours is not None:
         blur(table, neighbours, vertices, stencil, out)
@@ -332,7 +368,7 @@ def separable(lattice: Lattice, rows: PointRows) -> Rows:
         assert lattice.constants.pass_rows is not None
         (neighbours,) = neighbour_slabs(vertices, lattice.constants.pass_rows, layout)
         together = neighbours.segments.split([stencil.rows.count for stencil in stencils])
-    table = splat(rows, vertices)
+    table = lattice.splat(rows)
     spare = new_rows(table.data, table.count, table.channels, table.extras)
     for number in range(len(stencils)):
         for side in (None,) if rows.grads is None else (0, 1):
@@ -400,6 +436,8 @@ def _cloud_rows(lattices: Lattices, rows: PointRows, normalise: bool) -> Rows | 
     if constant == 0 and not normalise:
         return None
     sums = sum_clouds(rows, clouds)
+    if lattices.join is not None:
+        lattices.join(sums)
     floor = 0.0 if clouds.to_itself or not normalise else FLOOR
     share = (constant + floor / clouds.sizes.source_count.clamp(min=1)).to(sums.data.dtype).unsqueeze(1)
     sums.main.mul_(share)

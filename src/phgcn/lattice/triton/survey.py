@@ -5,6 +5,7 @@ Numbers of a cloud are taken from its points alone, chunk by chunk, in an order 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -58,6 +59,7 @@ def survey(
     finest: int,
     limit: float,
     narrow: float = 0.0,
+    join: Callable[[Tensor], None] | None = None,
 ) -> Survey:
     r"""Looks at all points, and at all values if given.
 
@@ -70,6 +72,7 @@ def survey(
         limit (float): How far from the origin a position may be.
         narrow (float, optional): Where the diagonal of a cloud's bounding box is below this, and not 0, a flag is set.
             (default: :obj:`0.0`)
+        join (callable, optional): Widens the bounds of chunks, by those that other processes have. (default: :obj:`None`)
     """
     sizes, dim, device = clouds.sizes, clouds.position.size(1), clouds.position.device
     grids, levels = constants.grids.size(0), constants.levels
@@ -82,6 +85,8 @@ def survey(
         constants.lattice_map[0], clouds.cloud, chunk_bounds, facts, clouds.graphs, clouds.heads, count, 0.999 * limit,
         GRIDS=grids, D=dim, CHUNK=CHUNK, BLOCK=block_size(VALUES, count),
     )  # fmt: skip
+    if join is not None:
+        join(chunk_bounds)
     surveyed = Survey(
         mean=torch.empty(clouds.count, dim, dtype=torch.float64, device=device),
         kappa=torch.empty(clouds.count, dtype=torch.int32, device=device),

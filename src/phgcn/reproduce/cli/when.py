@@ -32,7 +32,7 @@ def reproduce_when(
     ] = None,
     networks: Annotated[int, typer.Option(help="Networks of each generated task.")] = 5,
     steps: Annotated[
-        int | None, typer.Option(help="Batches that these are trained on. \\[default: 600 to 4000]", show_default=False)
+        int | None, typer.Option(help="Batches that these are trained on. \\[default: 600 to 1500]", show_default=False)
     ] = None,
     limit_seconds: Annotated[
         float | None, typer.Option(help="After so many seconds nothing new is begun, and what runs is cut off.")
