@@ -30,7 +30,15 @@ ROWS = [
     row("lattice", 0.009, 0.002, cloud="cora", count=20),
 ]
 EFFORT = {"rounds": 3, "limit": 15.0, "epochs": 20}
-CONTENT = {"provenance": ABOUT, "effort": EFFORT, "note": "quiet", "missing": {"NFFT, 2-D": "no module"}, "rows": ROWS}
+ORIGINS = [{"place": ["dense", 4, 1000], "load": 0.1, "commit": "abcdefghij", "dirty": False, "date": "2026-01-02T03:04"}]
+CONTENT = {
+    "origins": ORIGINS,
+    "provenance": ABOUT,
+    "effort": EFFORT,
+    "note": "quiet",
+    "missing": {"NFFT, 2-D": "no module"},
+    "rows": ROWS,
+}
 
 
 def test_the_front_is_what_nothing_beats():
@@ -53,7 +61,11 @@ def test_tables_say_what_was_measured():
     )
     assert choices[3] == "| 4 | cora | 20 | `lattice`, 2 ms | `lattice`, 2 ms | `lattice`, 2 ms | none |"
     assert report.wins(CONTENT) == {"lattice": 2, "KD-tree": 1}
-    details = report.detail_table(CONTENT, "dense", 4)
+    assert report.choice_block(CONTENT)[-1] == (
+        "Of 2 clouds, each is the fastest at some of these errors on: lattice 2, KD-tree 1. Commit abcdefg; 2026-01-02."
+    )
+    heading, _, *details = report.detail_block(CONTENT)
+    assert heading == "dense, D = 4, N = 1,000:"
     assert details[3] == "| `lattice` |  | 0.02 / 0.04 | 0.02 / 0.04 | 0.950 | 50 | 300 | 9 |"
     assert "| 3,000 (a sample) |" in details[5] and "| over 15,000 |" in details[6]
 
@@ -74,3 +86,4 @@ def test_a_page_and_figures_are_written(tmp_path):
 def test_without_generated_clouds_there_is_no_figure(tmp_path):
     files = report.write(tmp_path, "rivals", {**CONTENT, "rows": ROWS[-1:]})
     assert [file.name for file in files] == ["rivals.json", "rivals.md"]
+    assert "Nothing has been measured yet" in report.markdown({**CONTENT, "rows": [], "origins": []})

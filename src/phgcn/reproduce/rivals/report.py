@@ -171,22 +171,38 @@ def _megabytes(row: Row) -> str:
     return f"{measured['bytes'] / 1e6:,.0f}" if measured.get("bytes") else ""
 
 
-def detail_table(content: dict[str, Any], cloud: str, dim: int) -> list[str]:
-    """Makes the table of all settings on the largest cloud of a kind."""
-    return lines_of(HEADINGS, detail_rows(select(content, cloud, dim)))
+def choice_block(content: dict[str, Any]) -> list[str]:
+    """Makes the table of choices for a document: where it was measured, the table, and how often each rival is the fastest."""
+    counts = ", ".join(f"{name} {count}" for name, count in wins(content).items())
+    total = len(places(content))
+    return [
+        *about_lines(content), "", *choice_table(content), "",
+        f"Of {total} clouds, each is the fastest at some of these errors on: {counts}. {_when(content)}",
+    ]  # fmt: skip
+
+
+def detail_block(content: dict[str, Any]) -> list[str]:
+    """Makes the tables of all settings on the largest clouds in four dimensions for a document."""
+    lines: list[str] = []
+    for cloud in SPREADS:
+        rows = select(content, cloud, MAIN_DIM)
+        if rows:
+            lines += [f"{cloud}, D = {MAIN_DIM}, N = {rows[0]['count']:,}:", "", *lines_of(HEADINGS, detail_rows(rows)), ""]
+    return lines[:-1]
+
+
+def _when(content: dict[str, Any]) -> str:
+    if not content["origins"]:
+        return "Nothing has been measured yet."
+    commits = dict.fromkeys(str(origin["commit"])[:7] for origin in content["origins"])
+    dates = sorted({origin["date"][:10] for origin in content["origins"]})
+    return f"Commit {', '.join(commits)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
 
 
 def markdown(content: dict[str, Any]) -> str:
     """Writes all that was measured as one page."""
-    about, effort = content["provenance"], content["effort"]
-    lines = [
-        "# Ways to sum a kernel: every setting on every cloud",
-        "",
-        *about_lines(content),
-        "",
-        "## The fastest at an error",
-        "",
-    ]
+    title = "# Ways to sum a kernel: every setting on every cloud"
+    lines = [title, "", *about_lines(content), "", "## The fastest at an error", ""]
     lines += choice_table(content)
     for cloud, dim, count in places(content):
         lines += [
@@ -195,10 +211,7 @@ def markdown(content: dict[str, Any]) -> str:
             "",
             *lines_of(HEADINGS, detail_rows(select(content, cloud, dim, count))),
         ]
-    lines += [
-        "",
-        f"Networks were trained for {effort['epochs']} epochs. `{about['command']}`, commit {about['commit']}, {about['date']}",
-    ]
+    lines += ["", f"Networks were trained for {content['effort']['epochs']} epochs. {_when(content)}"]
     return "\n".join(lines) + "\n"
 
 
