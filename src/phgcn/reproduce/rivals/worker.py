@@ -87,7 +87,7 @@ class Worker:
 
 def _serve(pipe: Connection, folder: Path, device: str) -> None:
     """Answers requests until the parent closes the pipe."""
-    os.environ.setdefault("PYKEOPS_VERBOSE", "0")  # it prints what it compiles
+    os.dup2(2, 1)  # pykeops prints what it compiles; stdout is for results
     problem = lru_cache(maxsize=1)(lambda place: pose(place, folder, device))
     while True:
         try:
