@@ -34,9 +34,11 @@ def hashed(points: Tensor, values: Tensor, rounds: int, bucket: int) -> Tensor:
     buckets = torch.stack([_bucket_of(order, size) for order in orders])
     sums = torch.zeros_like(padded_rows)
     for order in orders:
-        for members in order.view(-1, size).split(max(1, ENTRIES // (rounds * size**2))):
-            part = in_part(_bucket_sums, padded_points[members], padded_rows[members], buckets[:, members])
-            sums = sums.index_add(0, members.flatten(), part.flatten(0, 1))
+        parts = [
+            in_part(_bucket_sums, padded_points[members], padded_rows[members], buckets[:, members]).flatten(0, 1)
+            for members in order.view(-1, size).split(max(1, ENTRIES // (rounds * size**2)))
+        ]
+        sums = sums.index_add(0, order, torch.cat(parts))
     return divide(sums[: len(points)], values)
 
 

@@ -27,7 +27,7 @@ def divide(sums: Tensor, values: Tensor) -> Tensor:
 def in_part(part: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
     """Computes a part of a sum; a backward pass computes it again, so that memory is that of one part."""
     if torch.is_grad_enabled() and any(argument.requires_grad for argument in arguments):
-        result: Tensor = checkpoint(part, *arguments, use_reentrant=False)
+        result: Tensor = checkpoint(part, *arguments, use_reentrant=False, preserve_rng_state=False)
         return result
     return part(*arguments)
 
