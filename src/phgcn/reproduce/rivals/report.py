@@ -25,7 +25,7 @@ COSINE = 0.9
 MAIN_DIM = 4
 """Dimension of the figure with few panels."""
 LOWEST = 1e-4
-"""Errors below are drawn as this."""
+"""Errors below count as this: nobody needs less."""
 OURS = {"separable": "#56b4e9", "lattice": "#0072b2", "lattice-fine": "#003f6b", "exact": "#000000"}
 OTHERS = {
     "pykeops": "#7f7f7f", "KD-tree": "#8c6d31", "ball tree": "#bd9e39", "NFFT, 2-D": "#009e73", "NFFT, 3-D": "#009e73",
@@ -56,8 +56,8 @@ def select(content: dict[str, Any], cloud: str, dim: int, count: int | None = No
 
 
 def error(row: Row) -> float:
-    """Returns the median error of random values."""
-    return float(row["errors"]["random"]["median"])
+    """Returns the median error of random values, or the least that counts."""
+    return max(float(row["errors"]["random"]["median"]), LOWEST)
 
 
 def front(rows: Sequence[Row]) -> list[Row]:
@@ -266,23 +266,17 @@ def _draw_panel(axis: Axes, rows: Sequence[Row], title: str) -> list[str]:
     if not done:
         axis.set(title=f"{title}: not measured", xticks=[], yticks=[])
         return []
-    best = front(done)
-    axis.step(
-        [row["forward"]["seconds"] for row in best],
-        [max(error(row), LOWEST) for row in best],
-        where="post",
-        color="#bbbbbb",
-        linewidth=6,
-        zorder=1,
-    )
+    axis.step(*_line(front(done)), where="post", color="#bbbbbb", linewidth=6, zorder=1)
     names = list(dict.fromkeys(row["rival"] for row in done))
     for name in names:
-        line = [row for row in done if row["rival"] == name]
+        times, values = _line([row for row in done if row["rival"] == name])
         ours = name in OURS
-        axis.plot(
-            [row["forward"]["seconds"] for row in line], [max(error(row), LOWEST) for row in line], marker=MARKS[name],
-            color=(OURS | OTHERS)[name], markersize=11 if ours else 6, linewidth=1.2, zorder=3 if ours else 2,
-        )  # fmt: skip
+        style: dict[str, Any] = {"marker": MARKS[name], "color": (OURS | OTHERS)[name], "markersize": 11 if ours else 6}
+        axis.plot(times, values, linewidth=1.2, zorder=3 if ours else 2, **style)
+        if ours:
+            axis.annotate(
+                name, (times[0], values[0]), (8, 5), textcoords="offset points", fontsize=8, fontweight="bold", zorder=4
+            )
     stopped = [row["rival"] for row in rows if "stopped_forward" in row and row["rival"] not in names]
     if stopped:
         text = "too slow: " + ", ".join(dict.fromkeys(stopped))
@@ -290,6 +284,11 @@ def _draw_panel(axis: Axes, rows: Sequence[Row], title: str) -> list[str]:
     size = f", N = {rows[0]['count']:,}"
     axis.set(xscale="log", yscale="log", xlabel="seconds, forward", ylabel="median error / deviation", title=title + size)
     return names
+
+
+def _line(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
+    """Returns seconds and errors of rows."""
+    return [row["forward"]["seconds"] for row in rows], [error(row) for row in rows]
 
 
 def _legend(figure: Figure, names: Sequence[str]) -> None:
