@@ -21,7 +21,7 @@ WARM_POINTS = {"cpu": 1000, "cuda": 20_000}
 """Points of the call that loads and compiles what a rival needs: on a GPU as many as the least cloud, as kernels are compiled
 for kinds of numbers."""
 LEAST_MEASURED = 10_000
-"""With fewer points, what the allocator of a CPU has in reserve hides the memory that is used."""
+"""With fewer points, the memory that is used on a CPU is too little to be seen."""
 GROUPS = {"random": slice(0, CHANNELS), "structured": slice(CHANNELS, 2 * CHANNELS)}
 
 Kind = Literal["forward", "step"]
