@@ -163,15 +163,18 @@ def measure(cloud: str, processes: int, count: int, rounds: int) -> dict[str, An
 
 def formula(sizes: dict[str, Any], processes: int, count: int) -> dict[str, float]:
     """The bytes that each rank sends in a forward and in a backward pass; see ``docs/distributed.md``."""
+    from phgcn.distributed.layout import KEPT
+
     width, others, share = (CHANNELS + 1 + 7) // 8 * 8, processes - 1, count / processes
     finest, all_sites = sizes["sites"][0], sum(sizes["sites"])
+    passes = 1 if finest <= KEPT * share else 2  # of the backward pass: gradients, and values that were not kept
 
     def tables(columns: int) -> float:
         return BYTES * columns * (2 * finest + all_sites) * others / processes
 
     near = others * share * BYTES if sizes["near"] else 0
     forward = others * sizes["own"] * BYTES * DIM + tables(width) + near * (DIM + width)
-    return {"forward": forward, "backward": tables(2 * width) + near * (DIM + 2 * width)}
+    return {"forward": forward, "backward": tables(passes * width) + near * (DIM + 2 * width)}
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ import geom_tables
 import gpu_tables
 import result_tables
 import tables
+import thread_tables
 
 from phgcn.reproduce import embeddings_report, motif_report, scaling_report, table_report
 from phgcn.reproduce.benchmark import report as benchmark_report
@@ -109,6 +110,8 @@ TABLES = {
     "trained": Table(LATTICE, _of(BENCH, "trained"), tables.trained_table),
     "cpu-crossing": Table(PERFORMANCE, _of(BENCH, "crossing"), tables.crossing_summary),
     "cpu-speed": Table(PERFORMANCE, _of(BENCH, "lattice"), tables.speed_table),
+    "cpu-threads": Table(PERFORMANCE, _of(BENCH, "threads"), thread_tables.jobs),
+    "cpu-thread-stages": Table(CPU_NOTES, _of(BENCH, "threads"), thread_tables.stages),
     "cpu-layers": Table(PERFORMANCE, _of(BENCH, "layers"), tables.layer_table),
     "cpu-marks": Table(CPU_NOTES, _of(BENCH, "lattice"), tables.speed_marks),
     "cpu-stages": Table(CPU_NOTES, _of(BENCH, "stages"), tables.stage_table),

@@ -102,4 +102,6 @@ def stage_functions(package: str, shared: tuple[str, ...]) -> Iterator[tuple[obj
 
 
 def classes_of(module: ModuleType) -> list[type]:
-    return [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
+    """Returns the public classes of a module: those of the thread pool, which other threads call, are private."""
+    public = (value for name, value in vars(module).items() if not name.startswith("_"))
+    return [value for value in public if isinstance(value, type) and value.__module__ == module.__name__]

@@ -10,7 +10,7 @@ import torch
 
 from phgcn import global_attention
 from phgcn.kernels import numba as kernels
-from phgcn.kernels.threads import run_rows
+from phgcn.kernels.threads import ZEROS, parallel_zeros, run_rows
 
 
 def collect(begin, end, ranges):
@@ -26,6 +26,13 @@ def test_every_row_is_in_one_range(rows, grain, count, threads):
     covered = sorted(row for begin, end in ranges for row in range(begin, end))
     assert covered == list(range(rows))
     assert all(end - begin >= grain for begin, end in ranges if end < rows)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (5,), (3, ZEROS)])
+def test_zeros_on_all_threads(shape, threads):
+    threads(2)
+    out = parallel_zeros(shape, np.dtype(np.float32))
+    assert out.shape == shape and out.dtype == np.float32 and not out.any()
 
 
 def fail(begin, end):

@@ -40,9 +40,12 @@ def exact_over_ranks(points: Points, counts: list[int], ranks: Ranks, backend: s
 
 
 def chunks(counts: list[int], size: int) -> Iterator[list[range]]:
-    """Yields which rows each rank gives, at most ``size`` at a time, until all have given all."""
-    for begin in range(0, max(counts, default=0), size):
-        yield [range(min(begin, count), min(begin + size, count)) for count in counts]
+    """Yields which rows each rank gives, at most ``size`` at a time, about as many each time, until all have given all."""
+    most = max(counts, default=0)
+    times = -(-most // size)
+    for turn in range(times):
+        begin, end = turn * most // times, (turn + 1) * most // times
+        yield [range(min(begin, count), min(end, count)) for count in counts]
 
 
 def _key_chunks(points: Points, counts: list[int], ranks: Ranks) -> Iterator[tuple[Points, list[int]]]:

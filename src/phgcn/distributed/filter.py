@@ -47,10 +47,10 @@ class _Filter(torch.autograd.Function):
             [filter_cloud(c, packed.rows[c.head, c.key_slice], summed[c.head, c.query_slice], scheme, ranks) for c in clouds],
             ranks,
         )
-        if isinstance(scheme, MultiScale):
-            add_near_fields(clouds, packed.rows, summed, graphs.keys, ranks, scheme)
         for cloud in clouds:
             cloud.frames.clear()
+        if isinstance(scheme, MultiScale):
+            add_near_fields(clouds, packed.rows, summed, graphs.keys, ranks, scheme)
         out, norm = unpack_output(summed, packed, points, graphs.groups, True)
         ctx.save_for_backward(out, norm, *points)
         # What is packed is packed again: it takes little time, and as much memory as the points.

@@ -108,6 +108,7 @@ def multiscale(cloud: RankCloud, rows: Array, out: Array, scheme: MultiScale, ra
         levels = cloud.levels(number, frame, GAP)
         located = placed.simplices, placed.corners, levels[0]
         table = yield from _splat_and_blur((rows, rows[:0, :0], 0), located, levels, stencils, ranks)
+        cloud.keep(levels, table, ranks.size)
         slice_rows(table, *located, cloud.first_query, out)
         if cloud.to_itself:
             self_term -= self_weights(frame, tables, cloud.finest)
@@ -124,17 +125,14 @@ def multiscale_gradients(
     self_term = np.full(len(cloud.points), fitted.self_target(cloud.finest))
     summed = (yield from _copy_sums(cloud, rows, grads)) if cloud.to_itself else (rows, grads)
     for number, placed in enumerate(cloud.placed):
-        frame = cloud.frame(number)
-        levels = cloud.levels(number, frame, GAP)
+        frame, none = cloud.frame(number), rows[:0, :0]
+        levels, values = cloud.kept[number] or (cloud.levels(number, frame, GAP), None)
+        cloud.kept[number] = None  # made again if there is another backward pass
         located = placed.simplices, placed.corners, levels[0]
-        if 2 * levels[0].sites * ranks.size <= cloud.count:  # a table of both is smaller than a rank's rows
-            values = blurred = yield from _splat_and_blur((rows, grads, cloud.first_query), located, levels, stencils, ranks)
-            column = rows.shape[1]
-        else:  # one after the other takes longer, and half the memory
-            none, column = rows[:0, :0], 0
+        if values is None:
             values = yield from _splat_and_blur((rows, none, 0), located, levels, stencils, ranks)
-            blurred = yield from _splat_and_blur((none, grads, cloud.first_query), located, levels, stencils, ranks)
-        slope = slice_gradients(values, blurred, column, *located, rows, grads, cloud.first_query, into.rows)
+        blurred = yield from _splat_and_blur((none, grads, cloud.first_query), located, levels, stencils, ranks)
+        slope = slice_gradients(values, blurred, 0, *located, rows, grads, cloud.first_query, into.rows)
         if cloud.to_itself:
             products = self_products(rows, grads, *summed)
             self_term -= self_gradients(frame, tables, cloud.finest, *products, slope)
@@ -178,11 +176,11 @@ def blur_levels(table: Array, levels: list[Level], stencils: Stencils, ranks: Ra
     """As :func:`phgcn.lattice.numba.blur.blur_levels`; each rank blurs a share of each level's vertices, for all."""
     blurred: list[Array] = []
     for number, level in enumerate(levels):
-        if number > 0:
-            table = splat_coarser(table, levels[number - 1], level)
         segments, sites = divide(level, ranks.size)
-        blurred.append(np.empty_like(table))
+        blurred.append(np.empty_like(table))  # of which only this rank's share takes memory yet
         blur(table, level, *stencils[number], blurred[-1], slice(segments[ranks.rank], segments[ranks.rank + 1]))
+        # The table is let go of before the shares of others arrive.
+        table = splat_coarser(table, level, levels[number + 1]) if number + 1 < len(levels) else np.empty((0, 0))
         yield Fill(blurred[-1], sites)
     for number in range(len(levels) - 1, 0, -1):
         add_coarser(blurred[number - 1], levels[number - 1], blurred[number], levels[number])

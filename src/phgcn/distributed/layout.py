@@ -33,6 +33,9 @@ from .collectives import Ranks
 from .copies import RankCopies, find_copies
 from .lockstep import Array, Gather, Steps
 
+KEPT = 4
+"""Rows of a table that is kept for the backward pass, at most, for each point of a rank: with more it is made again."""
+
 
 class Placed(NamedTuple):
     """A cloud in one of its lattices, for the backward pass: the extent of all ranks' points, and where those of this rank lie.
@@ -77,6 +80,7 @@ class RankCloud:
         self.key_boxes: Array  # of each rank's keys the lowest and the highest coordinates, (ranks, 2, D)
         self.row_sum: Array  # of all ranks' keys, in cross-attention
         self.frames: list[Frame] = []  # kept within the forward pass
+        self.kept: list[tuple[list[Level], Array] | None] = []  # of each lattice, for the backward pass
 
     @property
     def dim(self) -> int:
@@ -107,6 +111,11 @@ class RankCloud:
         mapped, matrix = _map(self, number)
         low, high = self.placed[number].extent
         return lay_frame(mapped._replace(low=low, high=high), matrix, self.hops)
+
+    def keep(self, levels: list[Level], table: Array, ranks: int) -> None:
+        """Keeps the levels and the blurred table of the next lattice for the backward pass, unless the table is much larger
+        than the rows of a rank's points."""
+        self.kept.append((levels, table) if levels[0].sites * ranks <= KEPT * self.count else None)
 
     def levels(self, number: int, frame: Frame, gap: int) -> list[Level]:
         """Lays out the vertices of the finest level and of all coarser ones."""

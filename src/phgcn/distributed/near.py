@@ -18,7 +18,7 @@ from .exact import chunks
 from .layout import RankCloud
 from .lockstep import Array
 
-CHUNK = 2**17
+CHUNK = 3 * 2**15
 """Sources of all ranks and clouds that are held at a time, at most."""
 
 

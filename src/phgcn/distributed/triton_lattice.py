@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from ..kernels.points import OutputGradients, Points, Sums
-from ..kernels.triton import device_of
 from ..lattice.coefficients import multiscale_weights
 from ..lattice.levels import CANDIDATES, CELL_DIMENSIONS, mean_pairs_cell
 from ..lattice.narrow import narrow_step, used_levels
@@ -27,14 +26,14 @@ from ..lattice.ops import FilterCall
 from ..lattice.scheme import MultiScale, Scheme, Separable
 from ..lattice.triton.clouds import Clouds
 from ..lattice.triton.constants import Constants, constants
-from ..lattice.triton.filter import Lattices, apply_lattices, lattice_gradients, list_clouds, value_rows
+from ..lattice.triton.filter import backward, forward
 from ..lattice.triton.index import MAX_ENTRIES, index
 from ..lattice.triton.keys import KeyLayout, key_widths
 from ..lattice.triton.locate import locate
 from ..lattice.triton.plan import FLAGS, Corners, Plan, has_self_term
 from ..lattice.triton.rows import Rows
 from ..lattice.triton.runs import find_runs
-from ..lattice.triton.survey import HIGH, KUHN_HIGH, KUHN_LOW, LOW, layouts, survey
+from ..lattice.triton.survey import HIGH, KUHN_HIGH, KUHN_LOW, LOW, Survey, layouts, survey
 from .collectives import Ranks
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -160,65 +159,64 @@ def filter_at_vertices(points: Points, schemes: Sequence[Scheme], ranks: Ranks) 
 class _Filter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, positions: Tensor, values: Tensor, scheme: Scheme, ranks: Ranks) -> tuple[Tensor, Tensor]:
-        points, call = Points(positions.contiguous(), values.contiguous()), FilterCall(scheme, True)
-        clouds = list_clouds(points, call)[1]
-        assert clouds is not None
-        out, norm = points.new_output(True)
-        with device_of(out):
-            plan, keys = _make_plan(clouds, scheme, ranks)
-            apply_lattices(_lattices(plan, scheme, clouds, ranks), keys, value_rows(points.values, True), call, out, norm)
-        ctx.save_for_backward(out, norm, points.values)
-        ctx.plan, ctx.keys, ctx.clouds, ctx.options = plan, keys, clouds, (scheme, ranks)
+        meeting, points = VertexMeeting(ranks), Points(positions.contiguous(), values.contiguous())
+        out, norm, plan = forward(points, FilterCall(scheme, True), True, meeting)
+        ctx.save_for_backward(out, norm, *points[:2])
+        ctx.options = plan, scheme, meeting
         ctx.set_materialize_grads(False)
         return out, norm
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, None, None]:
-        (out, norm, values), (scheme, ranks) = ctx.saved_tensors, ctx.options
+        (out, norm, *saved), (plan, scheme, meeting) = ctx.saved_tensors, ctx.options
         upstream = OutputGradients(torch.zeros_like(out) if grads[0] is None else grads[0], grads[1], out, norm)
-        with device_of(out):
-            lattices = _lattices(ctx.plan, scheme, ctx.clouds, ranks)
-            call = FilterCall(scheme, True)
-            of_points, of_values = lattice_gradients(lattices, ctx.keys, upstream, values, call, True)
-        return of_points.view(*values.shape[:2], -1), of_values.to(values.dtype), None, None
+        of_positions, of_values, _ = backward(upstream, plan, Points(*saved), FilterCall(scheme, True), meeting)
+        return of_positions, of_values, None, None
 
 
-def _lattices(plan: Plan, scheme: Scheme, clouds: Clouds, ranks: Ranks) -> Lattices:
-    def join(rows: Rows) -> None:
-        ranks.sum_in_place(rows.data[: rows.count * (rows.channels + rows.extras)])
+class VertexMeeting:
+    """How ranks meet at the vertices; see :class:`phgcn.lattice.triton.filter.Meeting`."""
 
-    return Lattices(plan, scheme, clouds, join)
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.keys: list[Tensor] = []
+
+    def join(self, rows: Rows) -> None:
+        self.ranks.sum_in_place(rows.data[: rows.count * (rows.channels + rows.extras)])
+
+    def make_plan(self, clouds: Clouds, scheme: Scheme) -> Plan:
+        """Locates points on the finest level."""
+        count, dim = clouds.position.shape
+        made = constants(scheme, dim, clouds.position.dtype, clouds.position.device)
+        surveyed, words = _survey(clouds, scheme, made, self.ranks)
+        layout = layouts(surveyed.key_layout, words)[0]
+        self_rows = 1 + dim if has_self_term(scheme, True) else 0
+        level = torch.empty(count, dtype=torch.int32, device=clouds.position.device)
+        simplices, corners = [], []
+        for number in range(made.lattices):
+            corner_keys, located = locate(clouds, surveyed.kappa, made, number, layout, self_rows, level)
+            facts = surveyed.facts[made.grids.size(0) + FLAGS + number * (made.levels + 2) :][: made.levels + 2]
+            own, own_keys = index(corner_keys, layout, facts, made.levels, clouds.count)
+            merged, keys = _merge_vertices(own, own_keys, facts, layout, made, clouds, self.ranks)
+            simplices.append(located)
+            corners.append(merged)
+            self.keys.append(keys)
+        host_facts = torch.cat([surveyed.facts.cpu(), torch.tensor(words)])
+        return Plan(host_facts, surveyed.facts, surveyed.key_layout, clouds.cloud, level, simplices, corners)
 
 
-def _make_plan(clouds: Clouds, scheme: Scheme, ranks: Ranks) -> tuple[Plan, list[Tensor]]:
-    """Locates and indexes the points of this rank, and numbers the vertices of all; as
-    :func:`phgcn.lattice.triton.filter.make_plan`, for clouds on their finest level."""
-    count, dim = clouds.position.shape
-    made = constants(scheme, dim, clouds.position.dtype, clouds.position.device)
-    widths = key_widths(scheme, dim, clouds.position.device)
-    self_rows = 1 + dim if has_self_term(scheme, True) else 0
-    level = torch.empty(count, dtype=torch.int32, device=clouds.position.device)
+def _survey(clouds: Clouds, scheme: Scheme, made: Constants, ranks: Ranks) -> tuple[Survey, list[int]]:
+    """Surveys the points of all ranks, so that keys are the same on all of them; returns their words too."""
+    widths = key_widths(scheme, clouds.position.size(1), clouds.position.device)
     while True:
         # What earlier calls taught differs between ranks; keys must not.
         words = ranks.max(torch.tensor(widths.words, device=clouds.position.device)).tolist()
         surveyed = survey(clouds, None, made, words, 0, torch.inf, join=lambda bounds: _join_bounds(bounds, clouds, ranks))
         missing: list[int] = surveyed.facts[: made.grids.size(0)].tolist()  # the same on all ranks, as bounds are
-        widths.words = words
+        widths.words = list(words)
         widths.learn([max(some, default=0) for some in (missing[:1], missing[1:2], missing[2:])])
         if max(missing) <= 0:
-            break
-    key_layouts = layouts(surveyed.key_layout, words)
-    plan = Plan(torch.tensor(words), surveyed.facts, surveyed.key_layout, clouds.cloud, level, [], [])
-    keys = []
-    for number in range(made.lattices):
-        corner_keys, simplices = locate(clouds, surveyed.kappa, made, number, key_layouts[0], self_rows, level)
-        facts = plan.facts[made.grids.size(0) + FLAGS + number * (made.levels + 2) :][: made.levels + 2]
-        corners, vertex_key = index(corner_keys, key_layouts[0], facts, made.levels, clouds.count)
-        corners, vertex_key = _merge_vertices(corners, vertex_key, facts, key_layouts[0], made, clouds, ranks)
-        plan.simplices.append(simplices)
-        plan.corners.append(corners)
-        keys.append(vertex_key)
-    return plan._replace(host_facts=torch.cat([plan.facts.cpu(), plan.host_facts])), keys
+            return surveyed, words
 
 
 def _join_bounds(bounds: Tensor, clouds: Clouds, ranks: Ranks) -> None:
@@ -241,7 +239,7 @@ def _merge_vertices(
         corners (Corners): The corners of this rank, and its vertices.
         keys (torch.Tensor): The keys of these, (W, V), undefined behind the last.
         facts (torch.Tensor): How many vertices there are before each level and behind the last; becomes that of all ranks.
-        layout (KeyLayout), made (Constants), clouds (Clouds): As in :func:`_make_plan`.
+        layout (KeyLayout), made (Constants), clouds (Clouds): As in :meth:`VertexMeeting.make_plan`.
         ranks (Ranks): The processes.
     """
     count = int(facts[made.levels])

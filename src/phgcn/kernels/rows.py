@@ -1,7 +1,7 @@
 r"""Rows: points, values and gradients of all heads, laid out for the CPU kernels, head by head and graph by graph.
 
 A row holds the channels of a point, then, where the sum is normalised, a 1 whose sum becomes the normaliser, then zeros up to a
-multiple of 8, so that rows are added in full vector registers.
+multiple of 4, so that rows are added in vector registers, the last of them a short one.
 
 Where the sum is normalised, it is of values less their mean, which is added again at the end: sums of float32 numbers that are
 all near 1,000 would lose what makes them differ, and the gradients of positions, which depend on that alone, even more.  The
@@ -19,7 +19,7 @@ from torch import Tensor
 from ..kernels.numba import as_array, kernel
 from .graphs import GraphGroups
 from .points import Gradients, OutputGradients, Points
-from .threads import run_rows
+from .threads import parallel_zeros, run_rows
 
 GRAIN = 8192
 """Points that a thread packs at least."""
@@ -81,7 +81,7 @@ def _pack_positions(positions: Tensor, order: np.ndarray) -> np.ndarray:
 
 def row_width(channels: int) -> int:
     """Returns the width of rows of this many channels."""
-    return (channels + 7) // 8 * 8
+    return (channels + 3) // 4 * 4
 
 
 def find_centres(values: np.ndarray, groups: GraphGroups, to_itself: bool) -> Centres:
@@ -100,7 +100,9 @@ def find_centres(values: np.ndarray, groups: GraphGroups, to_itself: bool) -> Ce
     mean, filled = np.zeros((len(sizes), *values.shape[1:]), values.dtype), sizes > 0
     if len(first) > 0:
         mean[filled] = np.add.reduceat(sums, before[filled], axis=0) / sizes[filled, None, None]
-    key_graph = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    key_graph = parallel_zeros((len(values),), np.dtype(np.int32))
+    if len(sizes) > 1:
+        key_graph = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     if to_itself:
         return Centres(mean, key_graph, key_graph)
     return Centres(mean, key_graph, np.repeat(np.arange(len(sizes), dtype=np.int32), np.diff(groups.query_start)))

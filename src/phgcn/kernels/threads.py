@@ -14,10 +14,15 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
+import numpy as np
 import torch
 
 RANGES_PER_THREAD = 4
 """Ranges that each thread gets on average: a thread that is done early takes another."""
+
+
+ZEROS = 2**18
+"""Numbers that a thread sets to 0 at least."""
 
 
 def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any) -> None:
@@ -44,6 +49,17 @@ def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any
 def rows_of_work(rows: int, work: int, least: int) -> int:
     """Returns the ``grain`` at which ranges have at least some of the work of all rows, in any unit, spread evenly."""
     return max(1, least * rows // max(work, 1))
+
+
+def parallel_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Returns an array of zeros that all threads fill: NumPy fills memory that was used before on one."""
+    out = np.empty(shape, dtype)
+    run_rows(_fill_zeros, out.size, ZEROS, out.reshape(-1))
+    return out
+
+
+def _fill_zeros(begin: int, end: int, flat: np.ndarray) -> None:
+    flat[begin:end] = 0
 
 
 class _Task:

@@ -5,7 +5,7 @@ from clouds import forced, normal, relative, schemes
 
 from phgcn import global_attention, permutohedral_filter
 from phgcn.lattice.numba import keys, locate
-from phgcn.lattice.numba.blur import direct_rows, pass_rows
+from phgcn.lattice.numba.blur import TAPS, direct_rows, pass_rows
 from phgcn.lattice.numba.keys import Keys, choose_keys, wrap_keys
 from phgcn.lattice.stencil import stencil
 
@@ -76,17 +76,37 @@ def test_an_outlier_that_forces_hashing_changes_nothing_for_the_rest(kind):
 def test_rows_of_a_stencil_hold_all_its_offsets(dim, hops):
     rows, full = direct_rows(dim, hops), stencil(dim, hops)
     found = {
-        (*prefix, low + q): orbit[q]
-        for prefix, (low, length), orbit in zip(rows.prefix.tolist(), rows.span.tolist(), rows.orbit.tolist(), strict=True)
+        (*rows.prefix[r].tolist(), rows.low[r] + q): rows.orbit[group, q]
+        for group, length in enumerate(rows.length)
+        for r in range(rows.start[group], rows.start[group + 1])
         for q in range(length)
     }
     assert found == dict(zip(map(tuple, full.offsets.tolist()), full.orbit.tolist(), strict=True))
+    assert rows.orbit.shape[1] % TAPS == 0 and all(
+        (orbit[n:] == -1).all() for orbit, n in zip(rows.orbit, rows.length, strict=True)
+    )
+
+
+def test_rows_of_a_stencil_with_the_same_weights_form_one_group():
+    rows = direct_rows(4, 2)
+    assert len(rows.prefix) == 65 and len(rows.length) == len({tuple(orbit) for orbit in rows.orbit}) == 10
 
 
 def test_passes_go_along_the_directions_of_the_lattice():
     along, across = pass_rows(3, 1, 2), pass_rows(3, 1, 3)
-    assert (along.prefix.tolist(), along.span.tolist()) == ([[0, 0]], [[-1, 3]])
-    assert (across.prefix.tolist(), across.span.tolist()) == ([[-1, -1], [0, 0], [1, 1]], [[-1, 1], [0, 1], [1, 1]])
+    assert (along.prefix.tolist(), along.low.tolist(), along.length.tolist()) == ([[0, 0]], [-1], [3])
+    assert (across.prefix.tolist(), across.low.tolist()) == ([[-1, -1], [1, 1], [0, 0]], [-1, 1, 0])
+    assert (across.start.tolist(), across.length.tolist()) == ([0, 2, 3], [1, 1])
+
+
+@pytest.mark.parametrize("kind", ["all levels", "separable"])
+def test_a_line_of_vertices_longer_than_a_piece(kind):
+    points, values = torch.linspace(0, 300, 500, dtype=torch.float64)[:, None], normal(500, 3, seed=1)
+    points[200:210] += 0.25
+    got, want = (
+        permutohedral_filter(points, values, method=schemes(1)[kind], backend=backend) for backend in ("numba", "reference")
+    )
+    assert relative(got, want) < 1e-12
 
 
 def test_vertices_with_the_same_hash_are_not_mixed_up(monkeypatch):

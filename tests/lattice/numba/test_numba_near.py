@@ -107,3 +107,9 @@ def test_a_small_dense_cloud_is_not_cut_by_cells(dim):
     points = normal(500, dim, seed=3) * 0.1
     assert mean_pairs(points, None, 2.0) == 499
     assert numba_near.mean_pairs(double_precision(points.numpy()), 0, 2.0) == 499
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 200])
+def test_the_mean_of_positions(count):
+    w = normal(count, 3, seed=1).numpy()
+    np.testing.assert_allclose(numba_near.mean_position(w), w.mean(axis=0), atol=1e-15)

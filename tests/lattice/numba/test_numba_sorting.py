@@ -27,3 +27,12 @@ def test_keys_are_sorted_stably(count, bits, count_threads, threads, monkeypatch
 @pytest.mark.parametrize("keys, starts", [([], [0]), ([7], [0, 1]), ([1, 1, 1], [0, 3]), ([1, 2, 2, 8], [0, 1, 3, 4])])
 def test_run_starts_by_hand(keys, starts):
     assert run_starts(np.array(keys, np.uint64)).tolist() == starts
+
+
+@pytest.mark.parametrize("part", [1, 3, 7, 100])
+def test_runs_are_found_part_by_part(part, threads, monkeypatch):
+    monkeypatch.setattr(sorting, "PART", part)
+    threads(2)
+    keys = np.sort(np.random.default_rng(part).integers(0, 20, 50, dtype=np.uint64))
+    _, starts = np.unique(keys, return_index=True)
+    assert run_starts(keys).tolist() == [*starts, 50]

@@ -18,6 +18,11 @@ from .splat import splat_coarser
 GRAIN = 2**20
 """Products that a thread adds at least."""
 
+TAPS = 4
+"""Offsets of a row that are weighted together, to spare trips to memory."""
+
+PIECE = 64
+"""Vertices of a segment that are blurred at a time: what they read of a group of rows stays in the first-level cache."""
 
 ALL = slice(None)
 
@@ -25,14 +30,21 @@ ALL = slice(None)
 class StencilRows(NamedTuple):
     r"""A stencil whose offsets are grouped into *rows* that share all but the last coordinate, which has no gaps within a row.
 
+    Rows that have the same weights form a group: what they read is added up before it is weighted, once for all.
+
     Shapes:
-        - **prefix:** the shared coordinates, int64, :math:`(R, D-1)`
-        - **span:** the lowest last coordinate of each row, and how many offsets it has, int64, :math:`(R, 2)`
-        - **orbit:** the number of the weight of each offset, int64, :math:`(R, \text{longest})`; -1 behind the last one
+        - **prefix:** the shared coordinates, int64, :math:`(R, D-1)`, group by group
+        - **low:** the lowest last coordinate of each row, int64, :math:`(R,)`
+        - **start:** the first row of each group, and the end of the last, int64, :math:`(G+1,)`
+        - **length:** how many offsets the rows of a group have, int64, :math:`(G,)`
+        - **orbit:** the number of the weight of each offset, int64, :math:`(G, L)`; -1 behind the last one, up to a multiple
+          of :data:`TAPS`
     """
 
     prefix: np.ndarray
-    span: np.ndarray
+    low: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
     orbit: np.ndarray
 
 
@@ -86,11 +98,12 @@ def blur_passes(table: np.ndarray, level: Level, weights: np.ndarray, scale: flo
 
 def _blur_arguments(table: np.ndarray, level: Level, rows: StencilRows, weights: np.ndarray) -> tuple[Any, ...]:
     """Returns the least number of segments of a thread, then the arguments of :func:`blur_segments` up to the table."""
-    row_key = level.keys.of_prefix(rows.prefix)
-    row_weight = np.append(weights, 0.0).astype(table.dtype)[rows.orbit]
-    grain = rows_of_work(len(level.first), table.size * int(rows.span[:, 1].sum()), GRAIN)
+    row_key = level.keys.of_prefix(rows.prefix) + rows.low.astype(np.uint64)
+    weight = np.append(weights, 0.0).astype(table.dtype)[rows.orbit]
+    offsets = int((np.diff(rows.start) * rows.length).sum())
+    grain = rows_of_work(len(level.first), table.size * offsets, GRAIN)
     segments = level.first, level.last, level.place, level.prefix
-    return grain, *segments, row_key, rows.prefix, rows.span, row_weight, table.reshape(-1)
+    return grain, *segments, row_key, rows.prefix, rows.start, rows.length, weight, table.reshape(-1)
 
 
 @lru_cache
@@ -109,24 +122,40 @@ def pass_rows(dim: int, hops: int, direction: int) -> StencilRows:
 
 
 def _group(offsets: np.ndarray, orbit: np.ndarray) -> StencilRows:
-    groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    rows: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for offset, number in zip(offsets.tolist(), orbit.tolist(), strict=True):
-        groups.setdefault(tuple(offset[:-1]), []).append((offset[-1], number))
-    prefixes = sorted(groups)
-    longest = max(len(group) for group in groups.values())
-    padded = [[number for _, number in sorted(groups[p])] + [-1] * (longest - len(groups[p])) for p in prefixes]
+        rows.setdefault(tuple(offset[:-1]), []).append((offset[-1], number))
+    groups: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for prefix in sorted(rows):
+        groups.setdefault(tuple(number for _, number in sorted(rows[prefix])), []).append(prefix)
+    taps = -(-max(map(len, groups)) // TAPS) * TAPS
+    prefixes = [prefix for group in groups.values() for prefix in group]
     return StencilRows(
         prefix=np.array(prefixes, np.int64).reshape(len(prefixes), -1),
-        span=np.array([(min(groups[p])[0], len(groups[p])) for p in prefixes], np.int64),
-        orbit=np.array(padded, np.int64),
+        low=np.array([min(rows[prefix])[0] for prefix in prefixes], np.int64),
+        start=np.cumsum([0, *map(len, groups.values())], dtype=np.int64),
+        length=np.array([len(orbits) for orbits in groups], np.int64),
+        orbit=np.array([[*orbits, *[-1] * (taps - len(orbits))] for orbits in groups], np.int64),
     )
+
+
+# Places in flat arrays are unsigned, which Numba does not check for a sign.
 
 
 @helper
 def add_run(out, o, weight, table, t, count):
-    """Adds weight * table[t : t + count] to out[o : o + count]; unsigned places, which Numba does not check for a sign."""
+    """Adds weight * table[t : t + count] to out[o : o + count]."""
     for c in range(count):
         out[o + c] += weight * table[t + c]
+
+
+@helper
+def add_taps(out, o, weight, g, q, line, t, step, count):
+    """Adds to out[o : o + count] four parts of the line, ``step`` apart from t on, times weight[g, q] to weight[g, q + 3]."""
+    w0, w1, w2, w3 = weight[g, q], weight[g, q + 1], weight[g, q + 2], weight[g, q + 3]
+    t1, t2, t3 = t + step, t + step + step, t + step + step + step
+    for c in range(count):
+        out[o + c] += w0 * line[t + c] + w1 * line[t1 + c] + w2 * line[t2 + c] + w3 * line[t3 + c]
 
 
 @helper
@@ -139,45 +168,54 @@ def lies_on_row(prefix, a, b, row_prefix, r):
 
 
 @kernel(
-    "int64, int64, uint64[::1], uint64[::1], int32[::1], int32[:, ::1], uint64[::1], int64[:, ::1], int64[:, ::1], "
+    "int64, int64, uint64[::1], uint64[::1], int32[::1], int32[:, ::1], uint64[::1], int64[:, ::1], int64[::1], int64[::1], "
     "real[:, ::1], real[::1], real[:, ::1]"
 )
-def blur_segments(begin, end, first, last, place, prefix, row_key, row_prefix, row_span, row_weight, table, out):
-    """Blurs the rows of segments.
+def blur_segments(begin, end, first, last, place, prefix, row_key, row_prefix, start, length, weight, table, out):
+    """Blurs the rows of segments, piece by piece.
 
-    A row of the stencil takes a segment to one or few other segments, and adds to a run of table rows another such run.  As the
-    segment moves up the sorted list, so do those it reads from: they are found by pointers that only move forward.
+    A row of the stencil takes a piece to one or few segments.  What the rows of a group read there is added up in a line, which
+    is longer than the piece by the offsets of a row; its shifted parts, times the weights, are added to the piece.  As pieces
+    move up the sorted list, so do the segments that they read from: these are found by pointers that only move forward.
     """
-    segments, width = first.shape[0], out.shape[1]
-    flat = out.reshape(-1)
+    segments, width, one = first.shape[0], np.uint64(out.shape[1]), table.dtype.type(1)
+    flat, line = out.reshape(-1), np.empty((PIECE + weight.shape[1] + TAPS) * out.shape[1], table.dtype)
     pointer = np.empty(row_key.shape[0], np.int64)
     for r in range(row_key.shape[0]):
-        pointer[r] = lower_bound(last, first[begin] + row_key[r] + np.uint64(row_span[r, 0]))
+        pointer[r] = lower_bound(last, first[begin] + row_key[r])
     for a in range(begin, end):
-        count = np.int64(last[a] - first[a]) + 1
-        o = np.uint64(place[a] * width)
-        for c in range(np.uint64(count * width)):
-            flat[o + c] = 0
-        for r in range(row_key.shape[0]):
-            low, length = row_span[r, 0], row_span[r, 1]
-            origin = first[a] + row_key[r]
-            lowest = origin + np.uint64(low)
-            highest = lowest + np.uint64(count + length - 2)
-            b = pointer[r]
-            if b > 0 and last[b - 1] >= lowest:
-                b = 0  # the hash has wrapped around
-            while b < segments and last[b] < lowest:
-                b += 1
-            pointer[r] = b
-            while b < segments and first[b] <= highest:
-                if prefix.shape[0] == 0 or lies_on_row(prefix, a, b, row_prefix, r):
-                    step = np.int64(first[b] - origin)  # from a's first last coordinate to b's
-                    other = np.int64(last[b] - first[b]) + 1
-                    for q in range(length):
-                        d = step - low - q  # place i of a reads place i - d of b
-                        i = max(0, d)
-                        run = min(count, other + d) - i
-                        if run > 0:
-                            o, t = np.uint64((place[a] + i) * width), np.uint64((place[b] + i - d) * width)
-                            add_run(flat, o, row_weight[r, q], table, t, np.uint64(run * width))
-                b += 1
+        sites = np.int64(last[a] - first[a]) + 1
+        for lead in range(0, sites, PIECE):
+            count = min(PIECE, sites - lead)
+            o, size = np.uint64(place[a] + lead) * width, np.uint64(count) * width
+            for c in range(size):
+                flat[o + c] = 0
+            for g in range(length.shape[0]):
+                span, is_read = count + length[g] - 1, False
+                if length[g] > 1:
+                    for c in range(np.uint64(span + TAPS - 1) * width):
+                        line[c] = 0
+                for r in range(start[g], start[g + 1]):
+                    lowest = first[a] + np.uint64(lead) + row_key[r]
+                    highest = lowest + np.uint64(span - 1)
+                    b = pointer[r]
+                    if prefix.shape[0] > 0 and b > 0 and last[b - 1] >= lowest:
+                        b = 0  # the hash has wrapped around
+                    while b < segments and last[b] < lowest:
+                        b += 1
+                    pointer[r] = b
+                    while b < segments and first[b] <= highest:
+                        if prefix.shape[0] == 0 or lies_on_row(prefix, a, b, row_prefix, r):
+                            shift = np.int64(first[b] - lowest)  # place i of the line reads place i - shift of b
+                            i = max(0, shift)
+                            run = min(span, np.int64(last[b] - first[b]) + 1 + shift) - i
+                            t, more = np.uint64(place[b] + i - shift) * width, np.uint64(run) * width
+                            if length[g] > 1:
+                                add_run(line, np.uint64(i) * width, one, table, t, more)
+                                is_read = True
+                            else:
+                                add_run(flat, o + np.uint64(i) * width, weight[g, 0], table, t, more)
+                        b += 1
+                if is_read:
+                    for q in range(0, length[g], TAPS):
+                        add_taps(flat, o, weight, g, q, line, np.uint64(q) * width, width, size)

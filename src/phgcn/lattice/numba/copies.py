@@ -11,6 +11,9 @@ from .locate import Simplices
 GRAIN = 8192
 """Points that a thread compares at least."""
 
+WEIGHT_STEPS = 2.0**32
+"""Weights, from 0 to 1, are hashed in so many steps."""
+
 
 class Copies:
     """Which points lie in the same place.
@@ -21,12 +24,11 @@ class Copies:
     """
 
     def __init__(self, w: np.ndarray, simplices: Simplices) -> None:
-        bits = (w + 0.0).view(np.uint64)  # -0 and 0 are one place
-        first, cubes = np.empty(len(w), np.int32), len(simplices.cube_start) - 1
+        first, exist, cubes = np.empty(len(w), np.int32), np.zeros(1, np.bool_), len(simplices.cube_start) - 1
         grain = rows_of_work(cubes, len(w), GRAIN)
-        run_rows(find_first_copies, cubes, grain, bits, simplices.point, simplices.cube_start, first)
-        self.first = first
-        self.exist = not np.array_equal(first, np.arange(len(w), dtype=np.int32))
+        located = simplices.point, simplices.weight, simplices.cube_start
+        run_rows(find_first_copies, cubes, grain, w, *located, first, exist)
+        self.first, self.exist = first, bool(exist[0])
 
     def sum(self, rows: np.ndarray) -> np.ndarray:
         """Sums the rows of all points in the place of each, (P, C); the rows themselves where there are no copies."""
@@ -41,18 +43,18 @@ class Copies:
 
 
 @helper
-def are_equal(bits, i, j):
+def are_equal(w, i, j):
     """Tells whether two points have the same coordinates."""
-    for k in range(bits.shape[1]):
-        if bits[i, k] != bits[j, k]:
+    for k in range(w.shape[1]):
+        if w[i, k] != w[j, k]:
             return False
     return True
 
 
-@kernel("int64, int64, uint64[:, ::1], int32[::1], int32[::1], int32[::1]")
-def find_first_copies(begin, end, bits, point, cube_start, first):
-    """Finds the first point of each cube, in the order of ``point``, that lies where each point lies: by a hash table per
-    cube."""
+@kernel("int64, int64, float64[:, ::1], int32[::1], real[:, ::1], int32[::1], int32[::1], boolean[::1]")
+def find_first_copies(begin, end, w, point, weight, cube_start, first, exist):
+    """Finds the first point of each cube, in the order of ``point``, that lies where each point lies: by a hash table per cube,
+    of barycentric weights, which lie in that order.  Sets ``exist`` where that is another point."""
     table = np.full(16, -1, np.int32)
     for cube in range(begin, end):
         start, stop = cube_start[cube], cube_start[cube + 1]
@@ -69,12 +71,14 @@ def find_first_copies(begin, end, bits, point, cube_start, first):
         for a in range(start, stop):
             i = point[a]
             code = np.uint64(0)
-            for k in range(bits.shape[1]):
-                code = (code ^ bits[i, k]) * np.uint64(0x9E3779B97F4A7C15)
+            for r in range(weight.shape[1]):
+                code = (code ^ np.uint64(weight[a, r] * WEIGHT_STEPS)) * np.uint64(0x9E3779B97F4A7C15)
                 code ^= code >> np.uint64(29)
             slot = code & np.uint64(size - 1)
-            while table[slot] >= 0 and not are_equal(bits, i, table[slot]):
+            while table[slot] >= 0 and not are_equal(w, i, table[slot]):
                 slot = (slot + np.uint64(1)) & np.uint64(size - 1)
             if table[slot] < 0:
                 table[slot] = i
+            else:
+                exist[0] = True
             first[i] = table[slot]

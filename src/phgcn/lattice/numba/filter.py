@@ -17,6 +17,7 @@ from torch import Tensor
 from ...kernels.graphs import GraphGroups
 from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
+from ...kernels.threads import parallel_zeros
 from ..coefficients import multiscale_weights, separable_weights
 from ..far import far_gradients, far_weight
 from ..levels import CANDIDATES, CELL_DIMENSIONS, FLOOR, finest_level
@@ -41,7 +42,7 @@ from .locate import (
     self_weights,
 )
 from .near import find_cells, mean_pairs, near_field, widest
-from .plan import CloudPlan, plan_of_cloud, plan_shapes, zero_plan, zeros
+from .plan import CloudPlan, plan_of_cloud, plan_shapes, unset, zero_plan
 from .slice import add_position_gradients, add_self_term, slice_gradients, slice_rows
 from .splat import splat
 
@@ -57,7 +58,7 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
     groups = checked_groups(points, call)
     packed = pack_points(points, groups, call.normalise)
     plan = zero_plan(points, call.scheme) if keep_plan else []
-    summed = np.zeros((*packed.queries.shape[:2], packed.rows.shape[2]), packed.rows.dtype)
+    summed = parallel_zeros((*packed.queries.shape[:2], packed.rows.shape[2]), packed.rows.dtype)
     for cloud in _clouds(points, packed, groups, call, plan, planned=False):
         rows, sums = packed.rows[cloud.head, cloud.key_slice], summed[cloud.head, cloud.query_slice]
         if cloud.is_one_point:
@@ -76,8 +77,8 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
     groups = checked_groups(points, call)
     packed = pack_points(points, groups, call.normalise)
     grads = pack_gradients(upstream, packed, groups, call.normalise)
-    of_keys, of_rows = (np.zeros(array.shape, array.dtype) for array in packed[:2])
-    of_queries = of_keys if points.queries is None else np.zeros(packed.queries.shape, packed.queries.dtype)
+    of_keys, of_rows = (parallel_zeros(array.shape, array.dtype) for array in packed[:2])
+    of_queries = of_keys if points.queries is None else parallel_zeros(packed.queries.shape, packed.queries.dtype)
     for cloud in _clouds(points, packed, groups, call, plan, planned=bool(plan)):
         k, q = (cloud.head, cloud.key_slice), (cloud.head, cloud.query_slice)
         rows, cloud_grads, into = packed.rows[k], grads[q], CloudGradients(of_keys[k], of_rows[k], of_queries[q])
@@ -174,7 +175,7 @@ def _clouds(
     slices = [(k, q) for k, q in groups.slices(more_than=call.more_than) if k.stop > k.start and q.stop > q.start]
     lattices = call.scheme.lattices if isinstance(call.scheme, MultiScale) else 1
     sizes = [k.stop - k.start + (0 if itself else q.stop - q.start) for k, q in slices]
-    scratch = [] if plan else zeros(plan_shapes(points.positions, 1, max(keys if itself else 0, *sizes, 0), call.scheme))
+    scratch = [] if plan else unset(plan_shapes(points.positions, 1, max(keys if itself else 0, *sizes, 0), call.scheme))
     number = 0
     for head in range(heads):
         joined = join_clouds(packed.keys[head], slices, call.scheme) if itself else [(pair, NOT_JOINED) for pair in slices]
@@ -363,7 +364,7 @@ def separable_rows(points: np.ndarray, values: np.ndarray, spacing: float, weigh
     """Filters one cloud as the paper does with weights of one's own: what they are fitted with."""
     scheme = Separable(width=2 * len(weights) - 1, spacing=spacing, weights=tuple(weights))
     everything = slice(0, len(points))
-    plan = zeros(plan_shapes(torch.from_numpy(points).unsqueeze(1), 1, len(points), scheme))
+    plan = unset(plan_shapes(torch.from_numpy(points).unsqueeze(1), 1, len(points), scheme))
     out = np.zeros_like(values)
     cloud = Cloud((0, everything, everything), points, 0, [plan_of_cloud(plan, 0, 0, 0, len(points))], False)
     separable(cloud, values, out, scheme)

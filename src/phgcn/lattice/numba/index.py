@@ -95,11 +95,10 @@ def index(frame: Frame, simplices: Simplices, level: int, plan: CloudPlan) -> No
         apart = np.repeat(frame.apart[simplices.point[simplices.cube_start[:-1]]] >> level, counts)
         key += apart.astype(np.uint64) * keys.multiplier[0]
         coordinate[:, 0] += apart.astype(np.int32)
-    found = merge(key, coordinate, keys)
-    plan.sizes[2:] = len(found.source), len(found.coordinate)
-    plan.source[: len(found.source)] = found.source
-    plan.vertex_start[: len(found.start)] = found.start
-    plan.coordinate[: len(found.coordinate)] = found.coordinate
+    vertices = merge(key, coordinate, keys, plan.coordinate)
+    plan.sizes[2:] = len(vertices.source), len(vertices.coordinate)
+    plan.source[: len(vertices.source)] = vertices.source
+    plan.vertex_start[: len(vertices.start)] = vertices.start
 
 
 def planned_vertices(plan: CloudPlan) -> tuple[Corners, Vertices]:
@@ -119,39 +118,34 @@ def coarsen(vertices: Vertices, keys: Keys) -> Vertices:
     return merge(key, coordinate, keys)
 
 
-def merge(key: np.ndarray, coordinate: np.ndarray, keys: Keys) -> Vertices:
-    """Sorts keys (E,), with their coordinates (E, D), and makes one vertex of those that are equal."""
+def merge(key: np.ndarray, coordinate: np.ndarray, keys: Keys, memory: np.ndarray | None = None) -> Vertices:
+    """Sorts keys (E,), with their coordinates (E, D), and makes one vertex of those that are equal; the coordinates of the
+    vertices are the first rows of ``memory``, if given."""
     sorted_key, source = sort_keys(key, keys.bits)
-    start = run_starts(sorted_key).astype(np.int32)
-    found, collision = np.empty((len(start) - 1, coordinate.shape[1]), np.int32), np.zeros(1, np.bool_)
-    run_rows(take_coordinates, len(found), GRAIN, coordinate, source, start, keys.hashed, found, collision)
+    start = run_starts(sorted_key)
+    count, collision = len(start) - 1, np.zeros(1, np.bool_)
+    merged = np.empty((count, coordinate.shape[1]), np.int32) if memory is None else memory[:count]
+    run_rows(take_coordinates, count, GRAIN, coordinate, source, start, keys.hashed, merged, collision)
     if collision[0]:
         raise RuntimeError("two lattice vertices have the same hash; change `spacing` slightly")
-    return Vertices(found, source, start)
+    return Vertices(merged, source, start)
 
 
 def lay_out(vertices: Vertices, keys: Keys, gap: int) -> Level:
     """Cuts vertices into segments, which end where the next vertex is more than ``gap`` steps away."""
-    count = len(vertices.coordinate)
-    step, key = np.empty(count, np.int32), np.empty(count, np.uint64)
-    run_rows(find_steps, count, GRAIN, vertices.coordinate, keys.multiplier, gap, step, key)
-    head = np.flatnonzero(step == 0)
-    site = np.maximum(step, 1).cumsum(dtype=np.int32) - np.int32(1)
-    source_site = np.empty(len(vertices.source), np.int32)
-    run_rows(
-        spread_sites,
-        count,
-        rows_of_work(count, len(vertices.source), GRAIN),
-        vertices.source,
-        vertices.start,
-        site,
-        source_site,
-    )
-    last = np.append(head[1:], count) - 1
+    count, parts = len(vertices.coordinate), -(-len(vertices.coordinate) // GRAIN)
+    step, key, before = np.empty(count, np.int32), np.empty(count, np.uint64), np.zeros((parts + 1, 2), np.int64)
+    run_rows(find_steps, parts, 1, vertices.coordinate, keys.multiplier, gap, step, key, before[1:])
+    before.cumsum(axis=0, out=before)
+    segments, sites = before[-1]
+    site, source_site = np.empty(count, np.int32), np.empty(len(vertices.source), np.int32)
+    head, place = np.empty(segments, np.int32), np.empty(segments, np.int32)
+    first, last = np.empty(segments, np.uint64), np.empty(segments, np.uint64)
+    last[-1:] = key[-1:]
+    given = step, key, before, vertices.source, vertices.start
+    run_rows(place_vertices, parts, 1, *given, site, source_site, head, place, first, last)
     prefix = vertices.coordinate[head, :-1] if keys.hashed else vertices.coordinate[:0, :-1].copy()
-    return Level(
-        vertices, keys, site, source_site, int(site[-1]) + 1, first=key[head], last=key[last], place=site[head], prefix=prefix
-    )
+    return Level(vertices, keys, site, source_site, int(sites), first, last, place, prefix)
 
 
 # Kernels
@@ -240,29 +234,48 @@ def take_coordinates(begin, end, coordinate, source, start, check, out, collisio
                         collision[0] = True
 
 
-@kernel("int64, int64, int32[:, ::1], uint64[::1], int64, int32[::1], uint64[::1]")
-def find_steps(begin, end, coordinate, multiplier, gap, step, key):
-    """Computes the key of each vertex, and how many steps it lies behind the vertex before it; 0 if it begins a segment."""
+@kernel("int64, int64, int32[:, ::1], uint64[::1], int64, int32[::1], uint64[::1], int64[:, ::1]")
+def find_steps(begin, end, coordinate, multiplier, gap, step, key, total):
+    """Computes the key of each vertex of some parts, of ``GRAIN`` vertices, and how many steps it lies behind the vertex before
+    it, 0 if it begins a segment; counts segments and sites of each part."""
     last = coordinate.shape[1] - 1
-    for v in range(begin, end):
-        total = np.uint64(0)
-        for j in range(last + 1):
-            total += np.uint64(coordinate[v, j]) * multiplier[j]
-        key[v] = total
-        ahead = 0
-        if v > 0:
-            ahead = coordinate[v, last] - coordinate[v - 1, last]
-            if ahead < 0 or ahead > gap:
-                ahead = 0
-            for j in range(last):
-                if coordinate[v, j] != coordinate[v - 1, j]:
+    for part in range(begin, end):
+        segments, sites = 0, 0
+        for v in range(part * GRAIN, min(coordinate.shape[0], (part + 1) * GRAIN)):
+            code = np.uint64(0)
+            for j in range(last + 1):
+                code += np.uint64(coordinate[v, j]) * multiplier[j]
+            key[v] = code
+            ahead = 0
+            if v > 0:
+                ahead = coordinate[v, last] - coordinate[v - 1, last]
+                if ahead < 0 or ahead > gap:
                     ahead = 0
-        step[v] = ahead
+                for j in range(last):
+                    if coordinate[v, j] != coordinate[v - 1, j]:
+                        ahead = 0
+            step[v] = ahead
+            segments += ahead == 0
+            sites += max(ahead, 1)
+        total[part, 0], total[part, 1] = segments, sites
 
 
-@kernel("int64, int64, int32[::1], int32[::1], int32[::1], int32[::1]")
-def spread_sites(begin, end, source, start, site, source_site):
-    """Writes the site of each vertex at all its sources."""
-    for v in range(begin, end):
-        for a in range(start[v], start[v + 1]):
-            source_site[source[a]] = site[v]
+@kernel(
+    "int64, int64, int32[::1], uint64[::1], int64[:, ::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], "
+    "int32[::1], uint64[::1], uint64[::1]"
+)
+def place_vertices(begin, end, step, key, before, source, start, site, source_site, head, place, first, last):
+    """Finds the site of each vertex of some parts, and writes it at all its sources; lists the segments that begin there: their
+    first vertex, its site, the keys of the first and, for the segment before, of the last vertex."""
+    for part in range(begin, end):
+        segment, s = before[part, 0], before[part, 1] - 1
+        for v in range(part * GRAIN, min(step.shape[0], (part + 1) * GRAIN)):
+            s += max(step[v], 1)
+            site[v] = s
+            if step[v] == 0:
+                head[segment], place[segment], first[segment] = v, s, key[v]
+                if segment > 0:
+                    last[segment - 1] = key[v - 1]
+                segment += 1
+            for a in range(start[v], start[v + 1]):
+                source_site[source[a]] = s

@@ -33,6 +33,13 @@ GRAIN = 16
 ROWS = 8192
 """Cells, and rows, that a thread takes at least."""
 
+BLOCK = 64
+"""Points whose coordinates are added up side by side."""
+
+
+LEAST_POWER = 2.0**-30
+"""Smaller powers of q count as this one: their own fourth powers would be subnormal, which cost a hundred times as much."""
+
 
 class Cells(NamedTuple):
     r"""Points in the order of the cells, as wide as the near field's radius, that they lie in.
@@ -96,7 +103,7 @@ def find_cells(
             cube += apart.astype(np.uint64) * keys.multiplier[0]
         key, point = sort_keys(cube, keys.bits)
         start = run_starts(key)
-        return Cells(key[start[:-1]], start.astype(np.int32), point, coordinate_lines(take(point, points[places])))
+        return Cells(key[start[:-1]], start, point, coordinate_lines(take(point, points[places])))
 
     if first_query == 0:
         both = cells(slice(None))
@@ -144,7 +151,7 @@ def near_field(near: NearField, rows=None, out=None, target_rows=(), source_rows
     """
     target, source = near.target, near.source
     none = np.empty((0, 0), near.constants.dtype)
-    summed, slopes = (none if array is None else np.zeros(array.shape, array.dtype) for array in (out, grad))
+    summed, slopes = (none if array is None else np.empty(array.shape, array.dtype) for array in (out, grad))
     sorted_rows = none if rows is None else take(source.point, rows)
     products = (none, none) if grad is None else (take(target.point, *target_rows), take(source.point, *source_rows))
     run_rows(
@@ -172,9 +179,17 @@ def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: flo
     Where the pairs are surely more than ``enough``, or surely not, they are not counted.  Where ``points`` have only some of
     their coordinates, ``dim`` is the number of all.
     """
-    grid = pair_grid(points, points.w.mean(axis=0), radius, dim)
+    grid = pair_grid(points, mean_position(points.w), radius, dim)
     sure = sure_pairs(grid, len(points.w), first_query == 0, enough)
     return pairs_in_cells(*cell_counts(points.w, first_query, grid)[1:], first_query == 0) if sure is None else sure
+
+
+def mean_position(w: np.ndarray) -> np.ndarray:
+    """Returns the mean of coordinates (P, D): of :data:`BLOCK` points side by side first, as NumPy adds short rows slowly."""
+    whole = len(w) // BLOCK * BLOCK
+    blocks = w[:whole].reshape(-1, BLOCK * w.shape[1]).sum(axis=0).reshape(BLOCK, -1)
+    mean: np.ndarray = (blocks.sum(axis=0) + w[whole:].sum(axis=0)) / len(w)
+    return mean
 
 
 class PairGrid(NamedTuple):
@@ -255,6 +270,7 @@ def weigh_pairs(square, count, constants, power, weight, slope, slopes):
     real = constants.dtype.type
     zero, one, two, three = real(0), real(1), real(2), real(3)
     outer, fade, rate = constants[0], constants[1], constants[2]
+    least = real(LEAST_POWER)
     for e in range(count):
         weight[e] = exp_negative(-math.sqrt(square[e]))
         power[e] = exp_negative(-rate * square[e])
@@ -270,6 +286,7 @@ def weigh_pairs(square, count, constants, power, weight, slope, slopes):
         for e in range(count):
             q = power[e]
             weight[e] -= a * q
+            q = max(q, least)
             power[e] = (q * q) * (q * q)
         rate *= two * two
     for e in range(count):
@@ -313,18 +330,21 @@ def find_box(position, first, last, box):
 
 
 @helper
-def keep_near(box, source, first, last, reach, place, position, kept):
-    """Appends the sources of a run that lie near a box to those kept, and returns how many are kept now."""
-    zero = box.dtype.type(0)
-    for p in range(first, last):
-        total = zero
-        for k in range(box.shape[1]):
-            x = source[k, p]
-            d = max(max(box[0, k] - x, x - box[1, k]), zero)
-            total += d * d
-            position[k, kept] = x
-        place[kept] = p
-        kept += total < reach
+def keep_near(box, source, first, last, reach, square, place, kept):
+    """Appends the places of the sources of a run that lie near a box to those kept, and returns how many are kept now.
+    ``square`` is overwritten."""
+    zero, begin, count = box.dtype.type(0), np.uint64(first), np.uint64(last - first)
+    for e in range(count):
+        square[e] = 0
+    for k in range(box.shape[1]):
+        low, high = box[0, k], box[1, k]
+        for e in range(count):
+            x = source[k, begin + e]
+            d = max(max(low - x, x - high), zero)
+            square[e] += d * d
+    for e in range(count):
+        place[kept] = begin + e
+        kept += square[e] < reach
     return kept
 
 
@@ -349,6 +369,11 @@ def sum_near_pairs(
     for r in range(row_key.shape[0]):
         pointer[r] = lower_bound(source_key, target_key[begin] + row_key[r] - np.uint64(1))
     for cell in range(begin, end):
+        for t in range(target_start[cell], target_start[cell + 1]):
+            for c in range(out.shape[1]):
+                out[t, c] = 0
+            for k in range(grad.shape[1]):
+                grad[t, k] = 0
         find_box(target, target_start[cell], target_start[cell + 1], box)
         find_runs(target_key[cell], source_key, source_start, row_key, pointer, run)
         r = 0
@@ -356,18 +381,22 @@ def sum_near_pairs(
             kept = 0
             while r < run.shape[0] and kept < CANDIDATES:
                 last = min(run[r, 1], run[r, 0] + CANDIDATES - kept)
-                kept = keep_near(box, source, run[r, 0], last, reach, place, position, kept)
+                kept = keep_near(box, source, run[r, 0], last, reach, square, place, kept)
                 run[r, 0] = last
                 r += last == run[r, 1]
+            for k in range(dim):
+                for e in range(kept):
+                    position[k, e] = source[k, place[e]]
             for t in range(target_start[cell], target_start[cell + 1]):
                 squared_distances(target, t, position, 0, kept, square)
                 hits = np.uint64(0)
                 for e in range(kept):
-                    u = square[e]
-                    hit[hits] = place[e]
-                    square[hits] = u
-                    hits += np.uint64(u < reach)
+                    hit[hits] = np.uint64(e)
+                    hits += np.uint64(square[e] < reach)
                 count = np.int64(hits)
+                for h in range(count):
+                    e = hit[h]
+                    square[h], hit[h] = square[e], place[e]
                 weigh_pairs(square, count, constants, power, weight, slope, grad.shape[0] > 0)
                 if out.shape[0] > 0:
                     add_weighted_rows(out, t, rows, hit, weight, count, total)

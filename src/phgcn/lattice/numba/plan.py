@@ -62,6 +62,11 @@ def zeros(shapes: list[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
     return [torch.from_numpy(np.zeros(shape, _NUMPY[dtype])) for shape, dtype in shapes]
 
 
+def unset(shapes: list[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
+    """Allocates memory that is not filled in, for a plan that nobody keeps."""
+    return [torch.from_numpy(np.empty(shape, _NUMPY[dtype])) for shape, dtype in shapes]
+
+
 def _plan_size(points: Points) -> tuple[int, int]:
     """Returns the most clouds that there can be, and their points."""
     count, heads = points.positions.shape[:2]

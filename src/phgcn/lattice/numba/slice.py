@@ -116,23 +116,31 @@ def slice_gradient_chunks(
         count = min(CHUNK, point.shape[0] - lead)
         for i in range(count):
             key, query = point[lead + i], point[lead + i] - first_query
-            for c in range(width):
-                row[i, c] = asked[i, c] = total[i, c] = zero
             if key < rows.shape[0]:
                 for c in range(width):
                     row[i, c] = rows[key, c]
+            else:
+                for c in range(width):
+                    row[i, c] = zero
             if 0 <= query < row_grads.shape[0]:
                 for c in range(width):
                     asked[i, c] = row_grads[query, c]
+            else:
+                for c in range(width):
+                    asked[i, c] = zero
         for i in range(count):
+            for c in range(width):
+                total[i, c] = zero
             before = zero
             for r in range(number.shape[1]):
                 v, b = source_site[number[lead + i, r]], weight[lead + i, r]
-                t = zero
+                by_row, by_grad = zero, zero
                 for c in range(width):
-                    t += row[i, c] * grads[v, column + c] + asked[i, c] * values[v, c]
-                for c in range(width):
-                    total[i, c] += b * grads[v, column + c]
+                    g = grads[v, column + c]
+                    by_row += row[i, c] * g
+                    by_grad += asked[i, c] * values[v, c]
+                    total[i, c] += b * g
+                t = by_row + by_grad
                 if r > 0:
                     slope[point[lead + i], order[lead + i, r - 1]] = t - before
                 before = t

@@ -8,8 +8,8 @@ import torch
 from ...kernels.numba import helper, kernel
 from ...kernels.threads import run_rows
 
-DIGIT = 11
-"""Bits sorted per pass at most: 2,048 counters stay in the first-level cache."""
+DIGIT = 8
+"""Bits sorted per pass at most: keys of one digit and part fill whole cache lines, which no other thread writes."""
 
 FEW = 2048
 """Fewer keys, which have no higher bits than those sorted by, are sorted by NumPy: counters of digits would outnumber them."""
@@ -31,8 +31,8 @@ def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     digit = -(-bits // -(-bits // DIGIT))
     parts = max(1, min(torch.get_num_threads(), count // PART))
     size = -(-count // parts)
-    index, sorted_keys = np.arange(count, dtype=np.int32), keys
-    spare = [(np.empty_like(keys), np.empty_like(index)) for _ in range(2)]
+    sorted_keys, index = keys, np.empty(0, np.int32)  # empty: the keys are in the order that they were given in
+    spare = [(np.empty_like(keys), np.empty(count, np.int32)) for _ in range(2)]
     counts = np.empty((parts, 1 << digit), np.int64)
     for number, shift in enumerate(range(0, bits, digit)):
         run_rows(count_digits, parts, 1, sorted_keys, size, shift, counts)
@@ -45,11 +45,15 @@ def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_starts(sorted_keys: np.ndarray) -> np.ndarray:
-    """Finds where each run of equal keys starts and, last, where the keys end."""
-    new = np.empty(len(sorted_keys) + 1, bool)
-    new[0] = new[-1] = True
-    np.not_equal(sorted_keys[1:], sorted_keys[:-1], out=new[1:-1])
-    return np.flatnonzero(new) if len(sorted_keys) > 0 else np.zeros(1, np.int64)
+    """Finds where each run of equal keys starts and, last, where the keys end; int32."""
+    parts = -(-len(sorted_keys) // PART)
+    first = np.zeros(parts + 1, np.int64)  # the number of the first run that starts in each part
+    run_rows(count_runs, parts, 1, sorted_keys, PART, first[1:])
+    first.cumsum(out=first)
+    start = np.empty(first[-1] + 1, np.int32)
+    start[-1] = len(sorted_keys)
+    run_rows(list_runs, parts, 1, sorted_keys, PART, first, start)
+    return start
 
 
 @kernel("int64, int64, uint64[::1], int64, int64, int64[:, ::1]")
@@ -65,7 +69,8 @@ def count_digits(begin, end, keys, size, shift, counts):
 
 @kernel("int64, int64, uint64[::1], int32[::1], int64, int64, int64[:, ::1], uint64[::1], int32[::1]")
 def move_by_digit(begin, end, keys, index, size, shift, first, moved_keys, moved_index):
-    """Moves the keys of each part to where those of their digit begin; ``first`` is overwritten."""
+    """Moves the keys of each part, and their indices, to where those of their digit begin; ``first`` is overwritten.  An empty
+    ``index`` counts up."""
     by, mask = np.uint64(shift), np.uint64(first.shape[1] - 1)
     for part in range(begin, end):
         for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
@@ -73,7 +78,28 @@ def move_by_digit(begin, end, keys, index, size, shift, first, moved_keys, moved
             place = first[part, digit]
             first[part, digit] = place + 1
             moved_keys[place] = keys[a]
-            moved_index[place] = index[a]
+            moved_index[place] = index[a] if index.shape[0] > 0 else a
+
+
+@kernel("int64, int64, uint64[::1], int64, int64[::1]")
+def count_runs(begin, end, keys, size, count):
+    """Counts the runs of equal keys that start in each part, of ``size`` keys."""
+    for part in range(begin, end):
+        total = 0
+        for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
+            total += a == 0 or keys[a] != keys[a - 1]
+        count[part] = total
+
+
+@kernel("int64, int64, uint64[::1], int64, int64[::1], int32[::1]")
+def list_runs(begin, end, keys, size, first, start):
+    """Lists where the runs of each part start, from ``first[part]`` on."""
+    for part in range(begin, end):
+        run = first[part]
+        for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
+            if a == 0 or keys[a] != keys[a - 1]:
+                start[run] = a
+                run += 1
 
 
 @helper

@@ -45,7 +45,7 @@ def splat_coarser(table: np.ndarray, finer: Level, coarser: Level) -> np.ndarray
 
 
 def _gather(table: np.ndarray, level: Level, factor: float, child_site: np.ndarray) -> np.ndarray:
-    out = np.zeros((level.sites, table.shape[1]), table.dtype)
+    out = np.empty((level.sites, table.shape[1]), table.dtype)
     vertices = level.vertices
     given = table, vertices.source, child_site, vertices.start, level.site, table.dtype.type(factor)
     run_rows(gather_sources, len(level.site), rows_of_work(len(level.site), len(vertices.source), GRAIN), *given, out)
@@ -127,8 +127,11 @@ def move_sums(out, begin, end, total, is_done):
 @kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], int32[::1], int32[::1], real, real[:, ::1]")
 def gather_sources(begin, end, table, source, child_site, start, site, factor, out):
     """Sums the rows that each vertex is made of, at its site: rows of the table at its sources or, if ``child_site`` is not
-    empty, at the sites of its children."""
+    empty, at the sites of its children.  Sets the sites between two vertices to 0."""
     for v in range(begin, end):
+        for s in range(site[v - 1] + 1 if v > 0 else 0, site[v] + 1):
+            for c in range(table.shape[1]):
+                out[s, c] = 0
         for a in range(start[v], start[v + 1]):
             p = source[a]
             if child_site.shape[0] > 0:

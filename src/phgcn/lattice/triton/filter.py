@@ -6,7 +6,6 @@ all else that it must know, in one read of the forward pass; the backward pass r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -32,6 +31,7 @@ from .index import MAX_ENTRIES, LevelCounts, Vertices, coarsen, finest_vertices,
 from .keys import KeyLayout, key_widths
 from .levels import choose_levels
 from .locate import locate
+from .meeting import Meeting
 from .narrow import backward_parts, choose_steps, forward_parts, planned_steps
 from .near import CellPoints, NearLevel, near_field, near_gradients, near_level, sort_by_cell
 from .plan import (
@@ -49,19 +49,26 @@ from .plan import (
     has_self_term,
     read_plan,
 )
-from .rows import Rows, gradient_rows, new_rows
+from .rows import Rows, gradient_rows, new_rows, pad_channels
 from .slice import Located, add_coarser, slice_gradients, slice_rows
 from .splat import PointRows, splat, sum_clouds
 from .survey import layouts, survey
 
 COARSE_NUMBERS = 1 << 29
-"""Numbers that a table of coarser vertices may have, or as many as that of the finest has."""
+"""Numbers that a table of coarser vertices may have, or as many as that of the finest has, before the host asks how many of
+these vertices there are."""
 
 
-def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+def forward(
+    points: Points, call: FilterCall, keep_plan: bool, meeting: Meeting | None = None
+) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Returns output, normaliser and plan; see :class:`phgcn.lattice.ops.FilterBackend`.
 
-    Values may have a half type; sums, and the normaliser, are in the type of the positions."""
+    Values may have a half type; sums, and the normaliser, are in the type of the positions.  Other processes have points too
+    where there is a ``meeting``."""
+    if (padded := pad_channels(points.values)) is not points.values:
+        out, norm, outputs = forward(points._replace(values=padded), call, keep_plan, meeting)
+        return out[:, :, : points.values.size(2)].contiguous(), norm, outputs
     out, norm = points.new_output(call.normalise)
     filtered, clouds = list_clouds(points, call)
     limit = position_limit(points.positions.size(2), call.scheme)
@@ -72,44 +79,47 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
         check_values(*points[:3])
         return out, norm, [t.zero_() for t in empty_plan(points, call.scheme)] if keep_plan else []
     with device_of(out):
-        values = value_rows(points.values, call.normalise)
-        plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.data)
-        lattices = Lattices(plan, call.scheme, clouds)
+        values = _value_rows(points.values, call.normalise)
+        if meeting is None:
+            plan, keys = make_plan(clouds, call.scheme, keep_plan, limit, values.data)
+        else:
+            plan, keys = meeting.make_plan(clouds, call.scheme), meeting.keys
+        lattices = Lattices(plan, call.scheme, clouds, meeting)
         if lattices.flags[FAR] or lattices.flags[NOT_FINITE]:
             checked_groups(points, call)  # names the number
         if any(steps := _narrow_steps(lattices, call.scheme)):
             return forward_parts(forward, points, clouds, call, steps, keep_plan)
-        apply_lattices(lattices, keys, values, call, out, norm)
+        cloud_rows = _cloud_rows(lattices, PointRows(values), call.normalise)
+        blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
+        added, target_count = None, out.size(0) * out.size(1)
+        for number, vertex_key in enumerate(keys):
+            lattice = lattices.lattice(number, vertex_key)
+            table = blur_levels(lattice, PointRows(values))
+            if number == 0:
+                added = _near_sums(lattices, values, table, target_count)
+            if number == len(keys) - 1:
+                coincident = lattices.only_coincident
+                slice_rows(table, lattice.points, values.data, cloud_rows, added, out, norm, call.normalise, coincident)
+            else:
+                sums = new_rows(table.data, target_count, table.channels, table.extras)
+                slice_rows(table, lattice.points, values.data, None, added, sums.data, sums.extra, False)
+                added = sums
+        if lattices.flags[COPIES]:
+            add_copies(clouds, plan, values, out, norm, call.normalise)
+        if call.normalise and not clouds.to_itself:
+            FarQueries(clouds, values).add(out, norm)
     return out, norm, plan.as_outputs() if keep_plan else []
 
 
-def apply_lattices(lattices: Lattices, keys: list[Tensor], values: Rows, call: FilterCall, out: Tensor, norm: Tensor) -> None:
-    """Filters rows of values through the lattices of a plan, whose vertices have these keys, into output and normaliser."""
-    clouds = lattices.clouds
-    cloud_rows = _cloud_rows(lattices, PointRows(values), call.normalise)
-    blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
-    added, target_count = None, out.size(0) * out.size(1)
-    for number, vertex_key in enumerate(keys):
-        lattice = lattices.lattice(number, vertex_key)
-        table = blur_levels(lattice, PointRows(values))
-        if number == 0:
-            added = _near_sums(lattices, values, table, target_count)
-        if number == len(keys) - 1:
-            coincident = lattices.only_coincident
-            slice_rows(table, lattice.points, values.data, cloud_rows, added, out, norm, call.normalise, coincident)
-        else:
-            sums = new_rows(table.data, target_count, table.channels, table.extras)
-            slice_rows(table, lattice.points, values.data, None, added, sums.data, sums.extra, False)
-            added = sums
-    if lattices.flags[COPIES]:
-        add_copies(clouds, lattices.plan, values, out, norm, call.normalise)
-    if call.normalise and not clouds.to_itself:
-        FarQueries(clouds, values).add(out, norm)
-
-
-def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
+def backward(
+    upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall, meeting: Meeting | None = None
+) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     positions, values, queries = points[:3]
+    if (padded := pad_channels(values)) is not values:
+        upstream = upstream._replace(grad=pad_channels(upstream.grad), out=pad_channels(upstream.out))
+        grads_of = backward(upstream, plan, points._replace(values=padded), call, meeting)
+        return grads_of._replace(values=grads_of.values[:, :, : values.size(2)].contiguous())
     filtered, clouds = list_clouds(points, call, plan[3] if plan else None)
     if clouds is None:
         grad_queries = None if queries is None else queries.new_zeros(queries.shape)
@@ -118,56 +128,39 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
         if plan and isinstance(call.scheme, MultiScale) and any(steps := planned_steps(plan, clouds, call.scheme)):
             return backward_parts(backward, upstream, points, clouds, call, steps)
         made = read_plan(plan) if plan else make_plan(clouds, call.scheme, True, torch.inf, None)[0]
-        lattices = Lattices(made, call.scheme, clouds)
+        lattices = Lattices(made, call.scheme, clouds, meeting)
         if not plan and any(steps := _narrow_steps(lattices, call.scheme)):
             return backward_parts(backward, upstream, points, clouds, call, steps)
-        no_keys = [None] * len(lattices.counts)
-        grad_points, grad_values = lattice_gradients(lattices, no_keys, upstream, values, call, all(filtered))
+        # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
+        several_parts = len(lattices.counts) > 1 or any(lattices.levels)
+        make = torch.empty if all(filtered) and len(lattices.levels) <= 1 else torch.zeros
+        grad_points = make(clouds.position.shape, dtype=positions.dtype, device=values.device)
+        value_dtype = positions.dtype if several_parts else values.dtype
+        grad_values = make(values.shape, dtype=value_dtype, device=values.device)
+        grads = gradient_rows(upstream, call.normalise)
+        rows = PointRows(_value_rows(values, call.normalise), grads, clouds.first_query)
+        cloud_rows = _cloud_rows(lattices, rows, call.normalise)
+        blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
+        for number in range(len(lattices.counts)):
+            lattice = lattices.lattice(number, None if meeting is None else meeting.keys[number])
+            table = blur_levels(lattice, rows)
+            if number == 0:
+                _near_gradients(lattices, rows.values, grads, grad_values, grad_points)
+            add, last = any(lattices.levels) or number > 0, number == len(lattices.counts) - 1
+            coincident = lattices.only_coincident
+            slice_gradients(
+                table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points, coincident
+            )
+        if lattices.flags[COPIES]:
+            add_copies_gradients(clouds, made, lattices.constants.lattice_map, rows, grad_values, grad_points)
+        if call.normalise and not clouds.to_itself:
+            FarQueries(clouds, rows.values).add_gradients(grads, grad_values, grad_points)
     grad_sources = grad_points[: clouds.sources].view(positions.shape)
     if queries is None:
         return Gradients(grad_sources, grad_values.to(values.dtype), None)
     # An op's outputs may not share memory.
     grad_queries = grad_points[clouds.sources :].view(queries.shape).clone()
     return Gradients(grad_sources.clone(), grad_values.to(values.dtype), grad_queries)
-
-
-def lattice_gradients(
-    lattices: Lattices, keys: Sequence[Tensor | None], upstream: OutputGradients, values: Tensor, call: FilterCall,
-    all_filtered: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Returns the gradients of all points' positions, (P, D), and of the values; see :func:`apply_lattices`.
-
-    Args:
-        lattices (Lattices): The lattices of a plan.
-        keys (sequence): The keys of the vertices of each, made again where they are :obj:`None`.
-        upstream (OutputGradients): The gradients of output and normaliser.
-        values (torch.Tensor): The values of the sources.
-        call (FilterCall): What was asked.
-        all_filtered (bool): Whether all points are part of a lattice: those of others get 0.
-    """
-    clouds, dtype = lattices.clouds, lattices.clouds.position.dtype
-    # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
-    several_parts = len(lattices.counts) > 1 or any(lattices.levels)
-    make = torch.empty if all_filtered and len(lattices.levels) <= 1 else torch.zeros
-    grad_points = make(clouds.position.shape, dtype=dtype, device=values.device)
-    grad_values = make(values.shape, dtype=dtype if several_parts else values.dtype, device=values.device)
-    grads = gradient_rows(upstream, call.normalise)
-    rows = PointRows(value_rows(values, call.normalise), grads, clouds.first_query)
-    cloud_rows = _cloud_rows(lattices, rows, call.normalise)
-    blur_levels = separable if isinstance(call.scheme, Separable) else multiscale
-    for number, vertex_key in enumerate(keys):
-        lattice = lattices.lattice(number, vertex_key)
-        table = blur_levels(lattice, rows)
-        if number == 0:
-            _near_gradients(lattices, rows.values, grads, grad_values, grad_points)
-        add, last = any(lattices.levels) or number > 0, number == len(lattices.counts) - 1
-        coincident = lattices.only_coincident
-        slice_gradients(table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points, coincident)
-    if lattices.flags[COPIES]:
-        add_copies_gradients(clouds, lattices.plan, lattices.constants.lattice_map, rows, grad_values, grad_points)
-    if call.normalise and not clouds.to_itself:
-        FarQueries(clouds, rows.values).add_gradients(grads, grad_values, grad_points)
-    return grad_points, grad_values
 
 
 def list_clouds(points: Points, call: FilterCall, cloud: Tensor | None = None) -> tuple[list[bool], Clouds | None]:
@@ -188,7 +181,7 @@ def _narrow_steps(lattices: Lattices, scheme: Scheme) -> list[int]:
     return choose_steps(lattices.plan, lattices.clouds, scheme)
 
 
-def value_rows(values: Tensor, normalise: bool) -> Rows:
+def _value_rows(values: Tensor, normalise: bool) -> Rows:
     """Returns the rows of the sources; their extra column is all ones."""
     return Rows(values.contiguous(), values.size(0) * values.size(1), values.size(2), ones=normalise)
 
@@ -263,11 +256,11 @@ class Lattices:
         counts (list): The number of vertices of each lattice, a :class:`LevelCounts`.
         levels (list): The finest levels that some cloud has.
         layouts (list): The layouts of the keys of all grids.
-        join (callable, optional): Where other processes have points too, adds what they have to sums over points, in place.
+        meeting (Meeting, optional): Where other processes have points too.
     """
 
-    def __init__(self, plan: Plan, scheme: Scheme, clouds: Clouds, join: Join | None = None) -> None:
-        self.plan, self.clouds, self.constants, self.join = plan, clouds, _constants(scheme, clouds), join
+    def __init__(self, plan: Plan, scheme: Scheme, clouds: Clouds, meeting: Meeting | None = None) -> None:
+        self.plan, self.clouds, self.constants, self.meeting = plan, clouds, _constants(scheme, clouds), meeting
         facts: list[int] = plan.host_facts.numpy().tolist()  # on the CPU: no read of the device
         self.grids, levels = plan.key_layout.size(0), self.constants.levels
         self.flags = facts[self.grids : self.grids + FLAGS]
@@ -290,10 +283,7 @@ class Lattices:
         vertices = finest_vertices(plan, number, keys, counts, facts)
         lattice_map = self.constants.lattice_map[number]
         points = Located(clouds, plan.level, plan.simplices[number], plan.corners[number].vertex, lattice_map)
-        return Lattice(points, vertices, counts, layout, self.constants, self.join)
-
-
-Join = Callable[[Rows], None]
+        return Lattice(points, vertices, counts, layout, self.constants, self.meeting)
 
 
 class Lattice(NamedTuple):
@@ -304,13 +294,13 @@ class Lattice(NamedTuple):
     counts: LevelCounts
     layout: KeyLayout
     constants: Constants
-    join: Join | None = None
+    meeting: Meeting | None = None
 
     def splat(self, rows: PointRows) -> Rows:
         """Splats rows of points, those of other processes too."""
         table = splat(rows, self.vertices)
-        if self.join is not None:
-            self.join(table)
+        if self.meeting is not None:
+            self.meeting.join(table)
         return table
 
 
@@ -321,39 +311,23 @@ def multiscale(lattice: Lattice, rows: PointRows) -> Rows:
     """Splats rows and blurs them through nested lattices: on the level of the finest vertices and, through coarser ones, on all
     others.  Returns the rows of the finest vertices; see :func:`splat`."""
     (stencil,), vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
-    slabs = neighbour_slabs(vertices, stencil.rows, layout)
-    neighbours: Neighbours | None = next(slabs)  # launched right after the host read the vertex counts, to hide the round trip
-    table = lattice.splat(rows)
+    table = lattice.splat(rows)  # first of all, to keep the device busy after the host has read the vertex counts
     out = new_rows(table.data, table.count, table.channels, table.extras)
-    while neighbours is not None:
+    for neighbours in neighbour_slabs(vertices, stencil.rows, layout):
         blur(table, neighbours, vertices, stencil, out)
-        neighbours = next(slabs, None)
     if not lattice.counts.levels or min(lattice.counts.levels) == lattice.constants.levels - 1:
         return out
     # Found when the finest level's blur has been launched: the device is busy while the host launches sorts.
     coarser = coarsen(vertices, lattice.counts, layout, lattice.constants, lattice.points.clouds.count)
-    channels = table.channels
-    # If there is room for all, neighbours are found once; else some channels at a time go through the coarser levels.
-    if coarser.count * channels <= max(COARSE_NUMBERS, table.count * channels):
-        _add_coarser(lattice, coarser, table, out, 0)
-        return out
-    width = max(16, 2 * table.count * channels // coarser.count // 16 * 16)
-    for begin in range(0, channels, width):
-        extra = table.extra if begin == 0 else table.extra[:, :0]
-        main = table.main[:, begin : begin + width]
-        some = Rows(torch.cat([main.flatten(), extra.flatten()]), table.count, main.size(1), extra.size(1))
-        _add_coarser(lattice, coarser, some, out, begin)
-    return out
-
-
-def _add_coarser(lattice: Lattice, coarser: Vertices, table: Rows, out: Rows, first_channel: int) -> None:
-    """Adds what a table of the finest vertices gives through the coarser levels to the channels of ``out`` from some on."""
-    (stencil,) = lattice.constants.stencils
+    if coarser.count * table.channels > max(COARSE_NUMBERS, table.count * table.channels):
+        coarser = coarser.counted()
     sums = splat(PointRows(table), coarser)
+    del table  # in large clouds what takes the most memory
     blurred = new_rows(sums.data, sums.count, sums.channels, sums.extras)
-    for neighbours in neighbour_slabs(coarser, stencil.rows, lattice.layout):
+    for neighbours in neighbour_slabs(coarser, stencil.rows, layout):
         blur(sums, neighbours, coarser, stencil, blurred)
-    add_coarser(out, blurred, coarser, first_channel)
+    add_coarser(out, blurred, coarser)
+    return out
 
 
 def separable(lattice: Lattice, rows: PointRows) -> Rows:
@@ -363,12 +337,12 @@ def separable(lattice: Lattice, rows: PointRows) -> Rows:
     Passes do not commute then: the transposed filter, of gradients, takes them in reverse.
     """
     stencils, vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
+    table = lattice.splat(rows)  # first of all, as in multiscale
     together = None
-    if vertices.count <= SLAB:  # the neighbours of all passes fit; launched first, as in multiscale
+    if vertices.count <= SLAB:  # the neighbours of all passes fit
         assert lattice.constants.pass_rows is not None
         (neighbours,) = neighbour_slabs(vertices, lattice.constants.pass_rows, layout)
         together = neighbours.segments.split([stencil.rows.count for stencil in stencils])
-    table = lattice.splat(rows)
     spare = new_rows(table.data, table.count, table.channels, table.extras)
     for number in range(len(stencils)):
         for side in (None,) if rows.grads is None else (0, 1):
@@ -436,8 +410,8 @@ def _cloud_rows(lattices: Lattices, rows: PointRows, normalise: bool) -> Rows | 
     if constant == 0 and not normalise:
         return None
     sums = sum_clouds(rows, clouds)
-    if lattices.join is not None:
-        lattices.join(sums)
+    if lattices.meeting is not None:
+        lattices.meeting.join(sums)
     floor = 0.0 if clouds.to_itself or not normalise else FLOOR
     share = (constant + floor / clouds.sizes.source_count.clamp(min=1)).to(sums.data.dtype).unsqueeze(1)
     sums.main.mul_(share)

@@ -1,0 +1,28 @@
+r"""Where other processes have points of a cloud too: what the filter asks of whoever knows them.
+
+The one who does is :class:`phgcn.distributed.triton_lattice.VertexMeeting`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from ..scheme import Scheme
+from .clouds import Clouds
+from .plan import Plan
+from .rows import Rows
+
+
+class Meeting(Protocol):
+    """How processes that share the points out among them meet at the vertices of one lattice over all points."""
+
+    keys: list[Tensor]
+    """The keys of the vertices of each lattice, those of all processes."""
+
+    def make_plan(self, clouds: Clouds, scheme: Scheme) -> Plan:
+        """Locates and indexes the points of this process among the vertices of all; see :func:`make_plan`."""
+
+    def join(self, rows: Rows) -> None:
+        """Adds what other processes have to sums over points, in place."""
