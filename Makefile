@@ -11,7 +11,14 @@ endif
 # Threads that wait by spinning are slow beside other programs.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo docs test test-slow test-all lint bench tables fit figures gallery surface clean
+# uv leaves it to the first import to compile a module, which takes seconds if it is not kept.
+unexport PYTHONDONTWRITEBYTECODE
+
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+endif
+
+.PHONY: demo docs test pytest test-slow test-all test-oldest test-newest lint bench tables fit figures gallery surface clean
 
 demo: $(VENV)/.ready-demo
 	@echo "1. The lattice: attention of every point to every other"
@@ -25,12 +32,17 @@ docs: $(VENV)/.ready-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build
 	@echo open docs/_build/index.html
 
-test: $(VENV)/.ready-test lint
+test: lint pytest
+
+pytest: $(VENV)/.ready-test
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 test-all: $(VENV)/.ready-versions
 	$(BIN)/nox
 	$(BIN)/python benchmarks/documents.py versions
+
+test-oldest test-newest: test-%: $(VENV)/.ready-versions
+	$(BIN)/nox -s 'quick($*)'
 
 test-slow: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -m slow
@@ -64,12 +76,13 @@ gallery: $(VENV)/.ready-test
 surface: $(VENV)/.ready-test
 	$(BIN)/python docs/public_surface.py
 
-# Torch is installed first and pinned: a later requirement then finds it there.
+# uv takes a fifth of pip's time; where it cannot be had, pip installs.
+PIP := $(BIN)/python -m pip install --quiet
+PACKAGE = --constraint constraints.txt --editable '.[$*]'
 $(VENV)/.ready-%: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	{ $(PIP) uv && $(BIN)/uv pip install --quiet --python $(BIN)/python $(PACKAGE); } || $(PIP) $(PACKAGE)
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .nox demo build dist .pytest_cache .mypy_cache .ruff_cache

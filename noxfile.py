@@ -20,10 +20,10 @@ from xml.etree import ElementTree
 
 import nox
 
-SHORT = ("tests/test_functional.py", "tests/nn/test_phgcn_conv.py", "tests/nn/test_models.py", "tests/data/test_load.py")
-"""Attention of every method and backend, a layer, the models, files: some minutes with compiling."""
 QUICK = ("tests/cli/test_warnings.py", "tests/nn/test_phgcn_conv.py")
 """Commands on an own graph, without a warning, and the layer: a minute with compiling."""
+SHORT = (*QUICK, "tests/test_functional.py", "tests/nn/test_models.py", "tests/data/test_load.py")
+"""And attention of every method and backend, the models, files: some minutes with compiling."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100", "scikit-learn>=1.3")
 PINNED = "==2.13.0"  # as constraints.txt
 SESSIONS = {

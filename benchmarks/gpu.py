@@ -33,11 +33,11 @@ SECTIONS = ("check", "speed", "stages", "crossing", "large", "memory")
 MARKS = {
     ("separable", 100_000, "spread 1"): 1.0,
     ("separable", 100_000, "spread 10"): 1.0,
-    ("separable", 1_000_000, "spread 1"): 4.0,
+    ("separable", 1_000_000, "spread 1"): 1.1,
     ("separable", 1_000_000, "spread 10"): 20.0,
     ("lattice", 100_000, "spread 1"): 3.0,
     ("lattice", 100_000, "spread 10"): 3.0,
-    ("lattice", 1_000_000, "spread 1"): 15.0,
+    ("lattice", 1_000_000, "spread 1"): 1.6,
     ("lattice", 1_000_000, "spread 10"): 60.0,
     ("exact", 100_000, "spread 1"): 15.0,
 }

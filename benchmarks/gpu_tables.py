@@ -79,6 +79,28 @@ def layers(measured: dict) -> list[str]:
     ]
 
 
+def products(measured: dict) -> list[str]:
+    """A training step of whole networks: time, its ratio to GCN's, and memory."""
+    seconds = {r["model"]: statistics.median(r["seconds"]) for r in measured["rows"] if "seconds" in r}
+    rows = [
+        [
+            r["model"],
+            f"{1000 * seconds[r['model']]:,.0f}",
+            f"{seconds[r['model']] / seconds['GCN']:.2f}x",
+            f"{r['peak'] / 1e9:.0f}",
+        ]
+        if r["model"] in seconds
+        else [r["model"], "does not fit", "", ""]
+        for r in measured["rows"]
+    ]
+    shape = f"{measured['layers']} layers of {measured['heads']} x {measured['channels']} channels"
+    return [
+        f"A training step, {measured['nodes']:,} nodes, {measured['edges']:,} directed edges, {shape} ({origin(measured)}):",
+        "",
+        *table(["model", "ms", "/ GCN", "peak, GB"], rows),
+    ]
+
+
 def training(measured: dict) -> list[str]:
     """Epochs with their checkpoints, and their ratio to GAT's on the same graph."""
     found = measured["sections"]["training"]
@@ -149,7 +171,7 @@ def kernel_name(name: str) -> str:
     return "sort" if "RadixSort" in name else short[-1].strip()
 
 
-LAYER_MARKS = {"EDAConv": 1 / 3, "PHGCNConv": 10.0, "PHGCNConv, clusters": 2.0}
+LAYER_MARKS = {"EDAConv": 1 / 3, "PHGCNConv": 2.0, "PHGCNConv, clusters": 2.0}
 """The most time that a layer may take, in times of GATConv."""
 
 

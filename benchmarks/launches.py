@@ -40,14 +40,16 @@ launches: list[tuple[str, int]] = []
 
 
 def note_launches() -> None:
-    """Makes every launch note the kernel and how many of its arguments are not compile-time constants."""
+    """Makes every launch note the kernel and how many arguments it passes to the device, each field of a tuple counted;
+    compile-time constants, named in capitals, are not passed."""
     from triton.runtime.interpreter import InterpretedFunction
 
     run = InterpretedFunction.run
 
     def noted(self: Any, *given: Any, **named: Any) -> Any:
-        arguments = [name for name in self.arg_names if not name.isupper()]
-        launches.append((self.fn.__name__, len(arguments)))
+        arguments = {**dict(zip(self.arg_names, given, strict=False)), **named}
+        passed = [arguments[name] for name in self.arg_names if not name.isupper()]
+        launches.append((self.fn.__name__, sum(len(some) if isinstance(some, tuple) else 1 for some in passed)))
         with record_function(LAUNCH):
             return run(self, *given, **named)
 

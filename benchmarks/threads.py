@@ -7,23 +7,29 @@ r"""How the filter's time on the CPU falls with the number of threads, stage by 
 Prints a table of each job, threads -> ms; writes ``benchmarks/results/threads.json``.  A job is a forward or a backward of one
 method in one cloud; the forward builds the lattice, the backward finds it in the plan.  Numbers of threads take turns, round
 after round, and of all rounds the fastest counts.  A stage is a file of the backend (``benchmarks/stage_timer.py``); what is
-outside of its kernels, NumPy and Python, runs on one thread.
+outside of its kernels, NumPy and Python, runs on one thread.  Beside it, what the machine can do: a large copy, the exact sum,
+which only computes, and a short task of the thread pool.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 import common
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 from stage_timer import StageTimer
 
 import phgcn
+from phgcn.kernels.threads import RANGES_PER_THREAD, run_rows
+from phgcn.lattice.numba.sorting import count_runs
 
 COUNT = 200_000
 QUICK_COUNT = 20_000
@@ -35,6 +41,12 @@ ROUNDS = 3
 SHARED = ("phgcn.kernels.graphs", "phgcn.kernels.rows", "phgcn.kernels.threads")
 POOL = "threads"
 """The stage of the thread pool: what it runs is the kernels of the stage that calls it."""
+
+EXACT_COUNT = 6_000
+COPY_BYTES = 2**28
+SHORT_TASK = 2**18
+"""Keys whose runs are counted in a short task."""
+TRIALS = 9
 
 Job = Callable[[], dict]
 
@@ -87,6 +99,34 @@ def measure(job: Job, threads: list[int], rounds: int) -> dict[str, dict]:
     }
 
 
+def count_in_parts(keys: np.ndarray, parts: int) -> None:
+    """A short task of the thread pool, of so many ranges."""
+    run_rows(count_runs, parts, 1, keys, -(-len(keys) // parts), np.empty(parts, np.int64))
+
+
+def machine_limits(threads: list[int]) -> dict[str, dict[str, float]]:
+    """Milliseconds of a copy, of an exact sum and of a short task, by number of threads: the fastest of several; of the task
+    the median."""
+    source = torch.ones(COPY_BYTES // 4)
+    target, keys = torch.empty_like(source), np.zeros(SHORT_TASK, np.uint64)
+    points, values = common.cloud("spread 1", EXACT_COUNT, DIM), common.random_features(EXACT_COUNT, CHANNELS)
+
+    def sum_exactly() -> None:
+        phgcn.global_attention(points, values, decay=1.0, method="exact")
+
+    limits: dict[str, dict[str, float]] = defaultdict(dict)
+    for number in threads:
+        torch.set_num_threads(number)
+        sum_exactly()
+        short_tasks = [common.seconds(partial(count_in_parts, keys, number * RANGES_PER_THREAD)) for _ in range(50 * TRIALS)]
+        copies = [common.seconds(lambda: target.copy_(source)) for _ in range(TRIALS)]
+        sums = [common.seconds(sum_exactly) for _ in range(TRIALS)]
+        limits[f"a copy of {COPY_BYTES // 2**20} MiB"][str(number)] = 1000 * min(copies)
+        limits[f"exact sum, N={EXACT_COUNT:,}"][str(number)] = 1000 * min(sums)
+        limits[f"counting runs of {SHORT_TASK:,} keys"][str(number)] = 1000 * statistics.median(short_tasks)
+    return limits
+
+
 def table_of(times: dict[str, dict[str, dict]], threads: list[int]) -> Table:
     table = Table(title="ms, and in brackets those outside of kernels")
     for heading in ("job", *(f"{number} threads" for number in threads), "first / last"):
@@ -131,8 +171,11 @@ def main() -> None:
             times[name] = measure(job, options.threads, options.rounds)
             console.print(f"{name}: " + ", ".join(f"{run['ms']:.1f}" for run in times[name].values()) + " ms")
     report(console, times, options.threads)
+    limits = machine_limits(options.threads)
+    for name, found in limits.items():
+        console.print(f"{name}: " + ", ".join(f"{ms:.3f}" for ms in found.values()) + " ms")
     content = {"provenance": about, "count": count, "channels": CHANNELS, "dim": DIM, "rounds": options.rounds}
-    common.write_json(options.out, {**content, "threads": options.threads, "times": times})
+    common.write_json(options.out, {**content, "threads": options.threads, "limits_ms": limits, "times": times})
     console.print(f"written to {options.out}")
 
 

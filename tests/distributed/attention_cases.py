@@ -29,6 +29,7 @@ class Case(NamedTuple):
         dim (int): The dimension.
         copies (bool): Whether many points lie in the same places.
         away (float): How far queries are from the keys.
+        twice (bool): Whether the gradients are those of a second backward pass, which has nothing kept of the forward pass.
         gathers (bool): Whether ranks may gather all points, as they do where they cannot meet at vertices.
     """
 
@@ -46,6 +47,7 @@ class Case(NamedTuple):
     copies: bool = False
     away: float = 0.0
     gathers: bool = True
+    twice: bool = False
 
 
 class Cloud(NamedTuple):
@@ -108,7 +110,12 @@ def attend(case: Case, cloud: Cloud, group: Any = None) -> dict[str, Tensor]:
     finally:
         calls.EXACT_PAIRS["cpu"] = before
     finite = mass.masked_fill(mass.isinf(), 0)
-    ((out * cloud.weights).sum() + (finite * cloud.mass_weights).sum()).backward()
+    loss = (out * cloud.weights).sum() + (finite * cloud.mass_weights).sum()
+    if case.twice:
+        loss.backward(retain_graph=True)
+        for leaf in leaves.values():
+            leaf.grad = None
+    loss.backward()
     return {"out": out.detach(), "mass": finite.detach(), **{f"grad {name}": leaf.grad for name, leaf in leaves.items()}}
 
 

@@ -15,6 +15,7 @@ CASES = {
     "exact, graphs and queries": Case("exact", graphs=6, queries=300),
     "exact, empty ranks": Case("exact", share="last"),
     "dense": Case("lattice", 0.7),
+    "dense, backward twice": Case("lattice", 0.7, twice=True),
     "sparse, near field": Case("lattice", 10.0),
     "fine": Case("lattice-fine", 3.0, keys=300),
     "separable": Case("separable", 3.0),

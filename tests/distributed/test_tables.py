@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 from run_folders import losses
-from training_cases import make_plan
+from training_cases import fit, make_plan
 
 from phgcn.cli.app import run as command
 from phgcn.distributed.part_files import join_parts
@@ -66,6 +66,15 @@ def test_two_ranks_equal_one(pool, parts, tmp_path, local, scaling, from_parts):
     run = Run.open(tmp_path / "two")
     assert evaluate(run, run.data())["as_recorded"]
     assert run.result()["splits"][0]["methods_within_tolerance"] == ["exact"]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("scaling", ["none", "standard", "range"])
+def test_features_are_fitted_over_ranks_of_which_one_has_no_training_nodes_and_one_no_nodes(pool, scaling, sparse):
+    whole = fit(None, scaling, sparse)
+    for fitted in pool.run("training_cases:fit", 4, scaling=scaling, sparse=sparse):
+        for name, value in whole.items():
+            torch.testing.assert_close(fitted[name], value, rtol=1e-6, atol=0, msg=name)
 
 
 def test_how_parts_were_read_is_not_asked_again(parts, tmp_path, capsys):

@@ -94,10 +94,20 @@ def test_a_model_that_needs_the_whole_graph_is_refused(monkeypatch, tmp_path, ca
     assert not (tmp_path / "run").exists()
 
 
+SHORT_INTERVAL = """
+from phgcn.cli.app import main
+from phgcn.train import checkpoints
+
+checkpoints.SHORTEST_INTERVAL, checkpoints.SHARE = 0.01, 1.0
+main()
+"""
+"""The command ``phgcn`` with checkpoints more often than once a second: trainings of tests are short."""
+
+
 def torchrun(*arguments):
-    """Starts ``phgcn train`` in two processes."""
+    """Starts a program in two processes."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PHGCN_DATA": os.environ.get("PHGCN_DATA", "")}
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "phgcn", "train"]
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     return subprocess.Popen(
         [*start, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -119,11 +129,12 @@ def rank_process(launcher, rank):
 def test_a_killed_rank_ends_all_and_resume_goes_on(pool, tmp_path):
     """Through torchrun: kill -9 of one rank after a checkpoint, one clear line, then --resume to the bits of a whole run."""
     folder = tmp_path / "run"
-    plan = make_plan("texas", "global-gnn", 150, **SMALL | {"dropout": 0.5}, global_layers=1)
-    config = tmp_path / "config.toml"
+    plan = make_plan("texas", "global-gnn", 60, **SMALL | {"dropout": 0.5}, global_layers=1)
+    config, program = tmp_path / "config.toml", tmp_path / "program.py"
     config.write_text(as_toml(plan.settings, plan.model, "a test"))
+    program.write_text(SHORT_INTERVAL)
     options = ["--splits=1", "--division=contiguous", f"--out={folder}"]
-    first = torchrun("texas", "--model=global-gnn", f"--config={config}", *options)
+    first = torchrun(str(program), "train", "texas", "--model=global-gnn", f"--config={config}", *options)
     deadline = time.monotonic() + 100
     while not list(folder.glob("*.state-*.safetensors")) and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -133,7 +144,7 @@ def test_a_killed_rank_ends_all_and_resume_goes_on(pool, tmp_path):
     lines = [line for line in said.splitlines() if line.startswith("phgcn: ")]
     assert len(lines) == 1 and "another process ended, or did not answer within the timeout" in lines[0]
     assert not (folder / "result.json").exists()
-    second = torchrun("texas", f"--out={folder}", "--resume", "--division=contiguous")
+    second = torchrun("-m", "phgcn", "train", "texas", f"--out={folder}", "--resume", "--division=contiguous")
     _, said = second.communicate(timeout=100)
     assert second.returncode == 0, said
     pool.run("training_cases:train", 2, folder=str(tmp_path / "whole"), plan=plan)

@@ -74,16 +74,15 @@ def test_tiles_cover_the_queries_of_each_graph():
     pairs = find_pairs(Points(torch.zeros(6, 1, 1), torch.zeros(6, 1, 1), torch.zeros(7, 1, 1), batch, query_batch), 6)
     assert pairs.ranges.tolist() == [[0, 1, 0, 1], [1, 4, 1, 3], [4, 5, 3, 3], [5, 7, 3, 6]]
     assert pairs.query_order.tolist() == [5, 0, 1, 2, 3, 4, 6]
-    tiles = cut_tiles(pairs, 2, torch.device("cpu"))
-    assert tiles.table.tolist() == [[0, 1, 0, 1], [1, 4, 1, 3], [3, 4, 1, 3], [4, 5, 3, 3], [5, 7, 3, 6]]
-    assert cut_tiles(pairs.swapped(), 2, torch.device("cpu")).table.tolist()[-2:] == [[3, 6, 5, 7], [5, 6, 5, 7]]
+    count, tiles = cut_tiles(pairs, 2, torch.device("cpu"))
+    assert count == 5 and tiles.table.tolist() == [[0, 1, 0, 1], [1, 4, 1, 3], [3, 4, 1, 3], [4, 5, 3, 3], [5, 7, 3, 6]]
+    assert cut_tiles(pairs.swapped(), 2, torch.device("cpu"))[1].table.tolist()[-2:] == [[3, 6, 5, 7], [5, 6, 5, 7]]
 
 
 def test_one_graph_needs_no_table():
     """So that nothing is copied to the device, which a CUDA graph could not record."""
     pairs = find_pairs(Points(torch.zeros(6, 1, 1), torch.zeros(6, 1, 1), torch.zeros(7, 1, 1)), 42)
-    tiles = cut_tiles(pairs, 4, torch.device("cpu"))
-    assert (tiles.count, tiles.table, tiles.targets, tiles.sources) == (2, None, 7, 6)
+    assert cut_tiles(pairs, 4, torch.device("cpu")) == (2, (None, 7, 6, 0))
     assert find_pairs(Points(torch.zeros(6, 1, 1), torch.zeros(6, 1, 1)), 35) is None
 
 

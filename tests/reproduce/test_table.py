@@ -188,14 +188,6 @@ def test_a_run_with_other_settings_is_refused(out):
     assert content["rows"] == [] and "was made with epochs 3, not 4" in content["missing"]["texas-gcn-paper"]
 
 
-def test_the_number_of_processes_does_not_change_results(out, tmp_path):
-    request = replace(SMALL, models=("gat", "phgcn", "mlp"), methods=("lattice",))
-    table.run(out, request, on_progress=silent)
-    write_configs(tmp_path / "two", epochs=3)
-    table.run(tmp_path / "two", request, jobs=2, on_progress=silent)
-    assert len(outcome(out)[0]) == 3 and outcome(out) == outcome(tmp_path / "two")
-
-
 def test_a_job_that_fails_is_reported_and_the_others_go_on(out):
     wild = config.Settings(hidden_channels=4, heads=2, epochs=20, learning_rate=1e30)
     table_jobs.config_file(out, "texas", "mlp").write_text(config.as_toml(wild, "mlp", "wild"))
@@ -212,14 +204,14 @@ from phgcn.train import checkpoints
 checkpoints.SHORTEST_INTERVAL = 0.0  # in workers too, which import this file: the trainings take less than a second
 
 if __name__ == "__main__":
-    table.run(sys.argv[1], table.Request(("texas", "cornell"), ("gcn",), ("paper",), splits=2), jobs=2)
+    table.run(sys.argv[1], table.Request(("texas",), ("gat", "phgcn"), ("paper",), ("lattice",), splits=2), jobs=2)
 """
 
 
-def test_after_a_kill_the_same_call_continues_to_the_same_result(out, tmp_path):
-    cut, request = tmp_path / "cut", Request(("texas", "cornell"), ("gcn",), ("paper",), splits=2)
+def test_after_a_kill_of_two_processes_one_continues_to_the_same_result(out, tmp_path):
+    cut, request = tmp_path / "cut", Request(("texas",), ("gat", "phgcn"), ("paper",), ("lattice",), splits=2)
     for folder in (out, cut):
-        write_configs(folder, epochs=300)
+        write_configs(folder, epochs=120)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     process = subprocess.Popen([sys.executable, str(script), str(cut)], stderr=subprocess.DEVNULL)

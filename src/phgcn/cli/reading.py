@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -56,11 +56,11 @@ class Reading(NamedTuple):
 
 def reads_graph(command: Command) -> Command:
     """Gives a command the options above; it gets them as one argument, ``reading``."""
-    signature = inspect.signature(command)
-    hints = get_type_hints(command, include_extras=True)
+    # Not by get_type_hints: on Python 3.10 it hides the option of a parameter whose default is None inside an Optional.
+    signature = inspect.signature(command, eval_str=True)
     own = [entry for name, entry in signature.parameters.items() if name != "reading"]
-    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in OPTIONS]
-    annotations = {**{entry.name: hints[entry.name] for entry in own}, **OPTIONS}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in OPTIONS.items()]
 
     @wraps(command)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -69,7 +69,6 @@ def reads_graph(command: Command) -> Command:
             *arguments, **options, reading=Reading({key: value for key, value in given.items() if value is not None})
         )
 
-    parameters = [entry.replace(annotation=annotations[entry.name]) for entry in (*own, *added)]
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = annotations
+    call.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    call.__annotations__ = {entry.name: entry.annotation for entry in (*own, *added)}
     return call  # type: ignore[return-value]

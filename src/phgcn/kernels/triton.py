@@ -19,6 +19,12 @@ except ImportError as error:
         'backend is "triton", but Triton cannot be imported; install it with "pip install triton", or use "reference"'
     ) from error
 
+if not hasattr(triton, "knobs"):
+    raise ImportError(
+        f'backend is "triton", but Triton is {triton.__version__}; allowed: 3.4 or later, which comes with torch 2.8, or the '
+        'backend "reference"'
+    )
+
 INTERPRETED: bool = triton.knobs.runtime.interpret
 """True where kernels run in Triton's interpreter, on CPU tensors (``TRITON_INTERPRET=1`` before the first import): each
 operation is then a call of NumPy's.  For tests on machines without a GPU."""

@@ -6,15 +6,26 @@ Recording needs ``TRITON_INTERPRET=1``, compiling must not have it, so that each
 import importlib
 import json
 import sys
+from collections import namedtuple
 from functools import partial
 
 import torch
 
-TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.int64: "i64", torch.int32: "i32", torch.bool: "i1"}
+TYPES = {
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "i1",
+    torch.bfloat16: "bf16",
+}
 
 
 def signature(value):
-    """The type of an argument as Triton's compiler names it; as when launched, no tensor and a 1 are constants."""
+    """The type of an argument as Triton's compiler names it; as when launched, no tensor and a 1 are constants.  Of a named
+    tuple, those of its fields."""
+    if isinstance(value, tuple):
+        return {name: signature(field) for name, field in zip(value._fields, value, strict=True)}
     if value is None or (isinstance(value, int) and value == 1):
         return "constexpr"
     if isinstance(value, torch.Tensor):
@@ -34,7 +45,7 @@ def record(path):
     def run(self, *given, grid, warmup, **named):
         arguments = {**dict(zip(self.arg_names, given, strict=False)), **named}
         types = {n: "constexpr" if n.isupper() else signature(arguments[n]) for n in self.arg_names}
-        constants = {n: arguments[n] for n, kind in types.items() if kind == "constexpr"}
+        constants = {n: constants_of(arguments[n], kind) for n, kind in types.items()}
         options = {n: v for n, v in named.items() if n not in types}
         launches.add(json.dumps([self.fn.__module__, self.fn.__name__, types, constants, options]))
         return launched(self, *given, grid=grid, warmup=warmup, **named)
@@ -45,8 +56,30 @@ def record(path):
         json.dump(sorted(launches), file)
 
 
+def constants_of(value, kind):
+    """The value of a constant, that of a named tuple by field; of other named tuples, the fields that are constants."""
+    if isinstance(kind, dict):
+        return {name: field for name, field in value._asdict().items() if kind[name] == "constexpr"}
+    return None if kind != "constexpr" else value._asdict() if isinstance(value, tuple) else value
+
+
+def as_argument(value):
+    """The same as kernels take it: fields by name are a named tuple."""
+    return namedtuple("Argument", value)(**value) if isinstance(value, dict) else value
+
+
+def leaves(types, constants):
+    """Yields of each argument, or field of one: its place, its name, its type, and its value if it is a constant."""
+    for place, (name, kind) in enumerate(types.items()):
+        if isinstance(kind, dict):
+            for field, (field_name, field_kind) in enumerate(kind.items()):
+                yield (place, field), field_name, field_kind, constants.get(name, {}).get(field_name)
+        else:
+            yield (place,), name, kind, as_argument(constants.get(name))
+
+
 def filters():
-    """Filters that together launch every kernel of the lattice, as calls of users would."""
+    """Filters that together launch every kernel of the lattice and of the exact sum, as calls of users would."""
     from clouds import forced, normal
     from lattice_case import quick
 
@@ -65,6 +98,8 @@ def filters():
         (9, 1, 4, 8, Separable(), 0, 1e5),
         (12, 1, 1, 1, "lattice", 0, 1.0),
         (40, 1, 1, 64, Separable(), 0, 1e-3),
+        (6, 2, 4, 64, "exact", 0, 1.0),
+        (6, 2, 4, 64, "exact", 3, 1.0),
     ]
     for number, (count, heads, dim, channels, method, asked, spread) in enumerate(cases):
         keys.MIN_KEYS = 1 if number % 2 else 1 << 15  # with buckets and without
@@ -91,9 +126,15 @@ def compile_all(path):
         module, name, types, constants, options = json.loads(launch)
         kernel = getattr(importlib.import_module(module), name)
         # As launched with 64 channels: what is known to be a multiple of 16 decides which layouts the compiler takes.
-        sixteens = [kind[0] == "*" or (argument, kind) == ("channels", "i32") for argument, kind in types.items()]
-        attributes = {(place,): [["tt.divisibility", 16]] for place, known in enumerate(sixteens) if known}
-        source = ASTSource(kernel, signature=types, constexprs=constants, attrs=attributes)
+        sixteens, known = [["tt.divisibility", 16]], {}
+        attributes = {}
+        for place, argument, kind, value in leaves(types, constants):
+            if kind == "constexpr":
+                known[place] = value
+            elif kind[0] == "*" or (argument, kind) == ("channels", "i32"):
+                attributes[place] = sixteens
+        arguments = {argument: as_argument(kind) for argument, kind in types.items()}
+        source = ASTSource(kernel, signature=arguments, constexprs=known, attrs=attributes)
         try:
             compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         except Exception as error:

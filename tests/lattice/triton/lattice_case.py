@@ -301,13 +301,15 @@ class LatticeCase:
         assert (fine.count, coarse.count) == (vertices[0], 2 * vertices[0])
         assert (coarse.keys[0, : sum(vertices[1:])].diff() > 0).all()
 
-    def test_channels_of_coarser_levels_in_turns_give_the_same_bits(self, monkeypatch):
+    def test_coarser_vertices_that_are_counted_give_the_same_bits(self, monkeypatch):
         given = cloud(1, count=9, channels=40)
         scheme = MultiScale(0.8, (1, 1, 1), near_field=0, weights=((0.7, 0.3), (0.5, 0.2), (0.4, 0.1)))
-        at_once = self.run(torch.float32, global_attention, scheme, *given)
+        bounded = self.run(torch.float32, global_attention, scheme, *given)
         monkeypatch.setattr(filter, "COARSE_NUMBERS", 0)
-        in_turns = self.run(torch.float32, global_attention, scheme, *given)
-        assert all(map(torch.equal, in_turns, at_once))
+        reads = noted_reads(monkeypatch)
+        counted = self.run(torch.float32, global_attention, scheme, *given)
+        assert reads.count("__int__") == 2  # forward and backward
+        assert all(map(torch.equal, counted, bounded))
 
     @pytest.mark.parametrize("scheme", [Separable(), MultiScale(0.125, (2,) * 4, pairs=5)])
     def test_the_host_reads_once(self, monkeypatch, scheme):
@@ -353,10 +355,14 @@ class LatticeCase:
         inputs["positions"][indices["batch"] == 1] = 0.5
         self.compare(scheme, (inputs, indices))
 
+    @pytest.mark.parametrize("channels", [5, 6])
+    def test_padded_channels_agree_with_the_reference(self, channels):
+        self.compare(Separable(), cloud(1, count=9, channels=channels))
+
     @pytest.mark.parametrize("many", [splat.MANY_RUNS, 1])
     def test_long_runs_are_summed_in_pieces(self, monkeypatch, many):
         monkeypatch.setattr(splat, "MANY_RUNS", many)
-        inputs = {"positions": normal(70, 1, 1, seed=1) * 1e-3, "values": normal(70, 1, 2, seed=2)}
+        inputs = {"positions": normal(70, 1, 1, seed=1) * 1e-3, "values": normal(70, 1, 3, seed=2)}
         self.compare(Separable(), (inputs, {}))
 
     @pytest.mark.parametrize("count, asked", [(0, None), (1, None), (3, 0), (0, 2)])

@@ -35,14 +35,13 @@ def test_runs_of_the_near_field_have_lengths_of_their_own_when_compiled(tmp_path
     """What the interpreter cannot see: a loop may be compiled wrong."""
     from phgcn.lattice.triton import near
 
-    types = {"target_keys": "*i64", "target_point": "*i64", "runs": "*i32", "near": "*fp64"}
-    types |= dict.fromkeys(("begin", "end", "targets", "sources", "row_count", "channels"), "i32")
-    constants = {"D": 4, "DP": 4, "DIMS": 4, "TERMS": 3, "TARGETS": 4, "BLOCK": 8, "WIDTH": 64}
-    constants |= {"LOOK": near.LOOK, "LIST": near.LIST}
+    points = {"keys": "*i64", "point": "*i64", "position": "*fp32"}
+    types = {"targets": points, "sources": points, "runs": "*i32", "near": "*fp64"}
+    types |= dict.fromkeys(("begin", "end", "target_count", "source_count", "row_count", "channels"), "i32")
     launches = []
     for back, extra in ((False, near.ONES), (True, near.STORED), (True, near.ONES)):
-        every = constants | {"SYMMETRIC": back, "ROWS_EXTRA": extra, "TARGET_EXTRA": 3 - extra, "OUT_EXTRA": not back}
-        every |= dict.fromkeys(() if back else ("target_rows", "grad"))
+        sizes = near.NearSizes(4, 4, 4, 3, back, extra, 3 - extra, not back, 16, 4, 8, near.LOOK, near.LIST, 64)
+        every = {"SIZES": sizes._asdict(), **dict.fromkeys(() if back else ("target_rows", "grad"))}
         kinds = {name: "constexpr" if name in every else types.get(name, "*fp32") for name in near._near.arg_names}
         options = {"num_warps": 1, "enable_fp_fusion": not back}
         launches.append(json.dumps([near.__name__, "_near", kinds, every, options]))

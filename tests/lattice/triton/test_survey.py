@@ -12,7 +12,8 @@ pytest.importorskip("triton")
 from phgcn.kernels import triton as shared
 from phgcn.lattice.triton.clouds import find_clouds
 from phgcn.lattice.triton.constants import constants
-from phgcn.lattice.triton.plan import COINCIDENT, FAR, NOT_FINITE
+from phgcn.lattice.triton.copies import flag_copies
+from phgcn.lattice.triton.plan import COINCIDENT, COPIES, FAR, NOT_FINITE
 from phgcn.lattice.triton.survey import survey
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -53,3 +54,15 @@ def test_what_is_wrong_or_coincides_is_seen_wherever_it_is(monkeypatch):
     same = torch.ones(700, 1, 2, dtype=torch.float64, device=DEVICE)
     _, found, flags = surveyed(same, torch.zeros(700, 1, 3, dtype=torch.float64, device=DEVICE), None)
     assert (flags[NOT_FINITE], flags[COINCIDENT], found.kappa.tolist()) == (0, 1, [-1])
+
+
+@pytest.mark.parametrize("copies, flag", [(0, 0), (1, 1), (7, 1)])
+def test_copies_are_flagged_only_where_there_are_some(monkeypatch, copies, flag):
+    monkeypatch.setattr(shared, "INTERPRETED", False)
+    positions, values = normal(300, 2, 2, seed=1).to(DEVICE), normal(300, 2, 1, seed=2).to(DEVICE)
+    positions[100 : 100 + copies, 1] = positions[50, 1]
+    positions[200:, 1] = positions[200:, 0]  # the same places, in another cloud
+    clouds, found, _ = surveyed(positions, values, None)
+    place = len(constants(MultiScale(0.5, (1, 1)), 2, positions.dtype, positions.device).grids) + COPIES
+    flag_copies(clouds, found.facts[place : place + 1])
+    assert found.facts[place] == flag

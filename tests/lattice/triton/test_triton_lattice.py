@@ -73,7 +73,7 @@ class TestInterpretedBackend(KernelCase):
 class TestInterpreted(LatticeCase):
     device = "cpu"
 
-    @pytest.mark.parametrize("scheme, most", [(Separable(), 11), (quick(2), 18)])
+    @pytest.mark.parametrize("scheme, most", [(Separable(), 11), (quick(2), 19)])
     def test_small_clouds_take_few_launches(self, monkeypatch, scheme, most):
         """On a GPU the host takes longer to launch the kernels of a small cloud than the device to run them."""
         launched = []

@@ -47,11 +47,8 @@ def test_the_same_seed_gives_the_same_bits_in_any_process(monkeypatch):
         "from planes import line; from phgcn.reproduce.embed import poincare as room; room.EPOCHS = 3; "
         "print(room.poincare(line(12), 12, 5).tolist())"
     )
-    found = []
-    for salt in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.path.dirname(__file__)}
-        found.append(subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True))
-    assert found[0].stdout == found[1].stdout
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.path.dirname(__file__)}  # here it is another one
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
     monkeypatch.setattr(room, "EPOCHS", 3)
-    assert found[0].stdout.strip() == str(poincare(line(12), 12, 5).tolist())
+    assert found.strip() == str(poincare(line(12), 12, 5).tolist())
     assert not np.array_equal(poincare(line(12), 12, 5), poincare(line(12), 12, 6))

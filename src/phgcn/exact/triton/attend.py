@@ -25,6 +25,7 @@ from .gradients import gradients
 from .packing import PACKED_CHANNELS, Packed, QueryGradients, pack_points, packed_length
 from .pairs import Pairs, cut_tiles, find_pairs
 from .sums import attend, nearest
+from .tiles import TileSizes
 
 MAX_CHANNELS = {"forward": 128, "backward": 64}
 """Of one program: the backward holds the rows of its targets in registers."""
@@ -38,6 +39,10 @@ class Tile:
     sources: int
     warps: int
     stages: int
+
+    def sizes(self, dim: int, channels: int = 0, parts: int = 0) -> TileSizes:
+        """Returns what a kernel is compiled for."""
+        return TileSizes(dim, self.targets, self.sources, channels, parts)
 
 
 TILES = {
@@ -96,7 +101,7 @@ def sum_pairs(points: Points, pairs: Pairs, normalise: bool, sums: Sums) -> list
     """
     positions, values, queries = points[:3]
     tile = TILES["forward", positions.dtype]
-    tiles = cut_tiles(pairs, tile.targets, positions.device)
+    count, tiles = cut_tiles(pairs, tile.targets, positions.device)
     block = _channel_blocks(values, "forward")
     with device_of(values):
         keys = pack_points(positions, values, pairs.key_order, block.width, exact_in_one=True)
@@ -106,11 +111,10 @@ def sum_pairs(points: Points, pairs: Pairs, normalise: bool, sums: Sums) -> list
             shifts = asked.points.new_zeros(positions.size(1), asked.length)
             _write_nearest(asked, keys, pairs, shifts)
         assert keys.rows is not None
-        attend[tiles.count, values.size(1), block.count](
-            asked.points, keys.points, keys.rows, pairs.query_order, shifts, tiles.table, tiles.targets, 0, tiles.sources,
-            *sums, asked.length, keys.length, values.size(2),
-            D=positions.size(2), BM=tile.targets, BN=tile.sources, BC=block.channels, PARTS=len(keys.rows),
-            NORMALISE=normalise, num_warps=tile.warps, num_stages=tile.stages,
+        attend[count, values.size(1), block.count](
+            asked, keys, pairs.query_order, shifts, tiles, sums, asked.length, keys.length, values.size(2),
+            NORMALISE=normalise, SIZES=tile.sizes(positions.size(2), block.channels, len(keys.rows)),
+            num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
     return [keys.flags] if queries is None else [keys.flags, asked.flags]
 
@@ -152,7 +156,7 @@ def _launch_gradients(
     sums are not divided.  Each block of channels gives a part of the positions' gradient; the parts are added."""
     points, sources = (queries, keys) if of_queries else (keys, queries)
     tile = TILES["backward", points.points.dtype]
-    tiles = cut_tiles(pairs, tile.targets, points.points.device)
+    tile_count, tiles = cut_tiles(pairs, tile.targets, points.points.device)
     assert keys.rows is not None and queries.grads is not None
     width = keys.rows.size(3)
     channels = min(width, MAX_CHANNELS["backward"])
@@ -161,11 +165,11 @@ def _launch_gradients(
     if blocks > 1:
         parts = grad_positions.new_zeros(count, heads, blocks, dim)
         parts[:, :, 0] = grad_positions  # rows of points in no range stay
-    gradients[tiles.count, heads, blocks](
-        points.points, sources.points, keys.rows, queries.grads, terms, pairs.query_order, tiles.table, tiles.targets, 0,
-        tiles.sources, parts, grad_values, points.length, sources.length, 0 if grad_values is None else grad_values.size(2),
-        D=dim, BM=tile.targets, BN=tile.sources, BC=channels, PARTS=len(queries.grads),
+    gradients[tile_count, heads, blocks](
+        points, sources, terms, pairs.query_order, tiles, parts, grad_values, points.length, sources.length,
+        0 if grad_values is None else grad_values.size(2),
         OF_QUERIES=of_queries, OF_KEYS=of_keys, SHIFTED=terms is not None and len(terms) == 2,
+        SIZES=tile.sizes(dim, channels, len(queries.grads)),
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     if blocks > 1:
@@ -177,11 +181,10 @@ def _write_nearest(queries: Packed, keys: Packed, pairs: Pairs, shifts: Tensor) 
     all keys does not sum zeros.  Where points attend to themselves, one weight is 1 and no shift is needed."""
     heads, dim, _ = queries.points.shape
     tile = TILES["forward", queries.points.dtype]
-    tiles = cut_tiles(pairs, tile.targets, shifts.device)
-    nearest[tiles.count, heads](
-        queries.points, keys.points, tiles.table, tiles.targets, 0, tiles.sources, shifts, queries.length, keys.length,
-        D=dim, BM=tile.targets, BN=tile.sources, num_warps=tile.warps,
-    )  # fmt: skip
+    count, tiles = cut_tiles(pairs, tile.targets, shifts.device)
+    nearest[count, heads](
+        queries.points, keys.points, tiles, shifts, queries.length, keys.length, SIZES=tile.sizes(dim), num_warps=tile.warps
+    )
 
 
 @dataclass(frozen=True)

@@ -148,24 +148,27 @@ def _subtract_slopes(slopes, slope, targets, point, y, source_length, D: tl.cons
 
 @kernel()
 def gradients(
-    points, sources, values, grads, query_terms, order, table, target_count, first_source, source_count,
-    grad_positions, grad_values, length, source_length, channels,
-    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr,
-    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, SHIFTED: tl.constexpr,
+    packed, source_packed, query_terms, order, tiles, grad_positions, grad_values, length, source_length, channels,
+    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, SHIFTED: tl.constexpr, SIZES: tl.constexpr,
 ):  # fmt: skip
     r"""Computes the gradient of the positions of a tile of targets, and, if they are keys, of their values.
 
-    Shapes: packed targets' ``points`` (H, D, length) and ``sources`` (H, D, source_length); the keys' ``values`` and the
-    queries' ``grads`` (PARTS, H, their length, width); ``query_terms`` (1 or 2, H, their length), the gradients of the
-    normalisers and, if ``SHIFTED``, the shifts, or None; ``grad_values`` (N, H, channels) or None; ``grad_positions``
-    (N, H, blocks of channels, D), a part for each block.  Grid: tiles, heads, blocks of channels.
+    Args: ``packed`` are the targets and ``source_packed`` the sources, :class:`.packing.Packed` of ``length`` and
+    ``source_length`` points: keys have ``rows``, queries ``grads``; ``query_terms`` (1 or 2, H, the queries' length), the
+    gradients of the normalisers and, if ``SHIFTED``, the shifts, or None; ``grad_values`` (N, H, channels) or None;
+    ``grad_positions`` (N, H, blocks of channels, D), a part for each block.  Grid: tiles, heads, blocks of channels.
     """
-    begin, end, first, last = locate_tile(table, target_count, first_source, source_count, BM)
+    D: tl.constexpr = SIZES.dim
+    BM: tl.constexpr = SIZES.targets
+    BN: tl.constexpr = SIZES.sources
+    BC: tl.constexpr = SIZES.channels
+    begin, end, first, last = locate_tile(tiles, BM)
     head, heads = tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
     place = begin + tl.arange(0, BM)
     query_length = length if OF_QUERIES else source_length
-    values, width = locate_rows(values, source_length if OF_QUERIES else length, BC, PARTS)
-    grads, width = locate_rows(grads, query_length, BC, PARTS)
+    key_length = source_length if OF_QUERIES else length
+    values, width = locate_rows(source_packed.rows if OF_QUERIES else packed.rows, key_length, BC, SIZES.parts)
+    grads, width = locate_rows(packed.grads if OF_QUERIES else source_packed.grads, query_length, BC, SIZES.parts)
     target_values, target_grads, target_bias, target_shift, source_bias, source_shift = None, None, None, None, None, None
     if OF_QUERIES:
         target_grads = _keep_in_registers(load_rows(grads, place.to(tl.int64), width, BC))
@@ -182,11 +185,12 @@ def gradients(
             source_bias = bias
             if SHIFTED:
                 source_shift = shift
-    point = points + head * D * length + place
+    point = packed.points + head * D * length + place
     x = load_coordinates(point, length, D)
     targets = Targets(point, length, x, target_values, target_grads, target_bias, target_shift)
-    others = Sources(sources + head * D * source_length, source_length, values, grads, source_bias, source_shift, width)
-    dtype: tl.constexpr = points.dtype.element_ty
+    source = source_packed.points + head * D * source_length
+    others = Sources(source, source_length, values, grads, source_bias, source_shift, width)
+    dtype: tl.constexpr = packed.points.dtype.element_ty
     summed = tl.zeros((BM, BC), dtype)
     slopes = _zero_slopes(BM, dtype, D)
     whole = first + (last - first) // BN * BN

@@ -62,6 +62,23 @@ class Packed(NamedTuple):
         return self.points.size(2)
 
 
+class PackSizes(NamedTuple):
+    """What packing is compiled for.
+
+    Args:
+        dim, width (int): Coordinates, and channels of packed rows.
+        row_parts, grad_parts (int): Parts of packed rows and gradients; 0 where there are none.
+        points, channels (int): Of a program, and of these at a time.
+    """
+
+    dim: int
+    width: int
+    row_parts: int
+    grad_parts: int
+    points: int
+    channels: int
+
+
 def packed_length(count: int) -> int:
     """Returns how many points are packed, with the zeros behind ``count``: rows start at multiples of 16 bytes."""
     return cdiv(count + LARGEST_TILE, PACKED_POINTS) * PACKED_POINTS
@@ -91,14 +108,15 @@ def pack_points(
         None if rows is None else _new_rows(points, heads, length, width, one),
         None if gradients is None else _new_rows(points, heads, length, width, False),
     )
-    grad, grad_norm, out, norm, shift, terms = (None,) * 6 if gradients is None else gradients
-    rows, grad, grad_norm = (None if some is None else some.contiguous() for some in (rows, grad, grad_norm))
-    channels = max(0 if some is None else some.size(2) for some in (rows, grad))
+    if gradients is not None:
+        grad_norm = None if gradients.grad_norm is None else gradients.grad_norm.contiguous()
+        gradients = gradients._replace(grad=gradients.grad.contiguous(), grad_norm=grad_norm)
+    given = rows if gradients is None else gradients.grad
+    channels = 0 if given is None else given.size(2)
+    row_parts, grad_parts = (0 if some is None else len(some) for some in (packed.rows, packed.grads))
     _pack[blocks, heads](
-        points.contiguous(), rows, grad, grad_norm, out, norm, shift, order, packed.points, packed.rows, packed.grads, terms,
-        packed.flags, count, length, channels,
-        D=dim, WIDTH=width, ROW_PARTS=0 if packed.rows is None else len(packed.rows),
-        GRAD_PARTS=0 if packed.grads is None else len(packed.grads), BM=PACKED_POINTS, BC=PACKED_CHANNELS,
+        points.contiguous(), None if rows is None else rows.contiguous(), gradients, order, packed, count, length, channels,
+        SIZES=PackSizes(dim, width, row_parts, grad_parts, PACKED_POINTS, PACKED_CHANNELS),
     )  # fmt: skip
     return packed
 
@@ -143,19 +161,19 @@ def _not_finite(number):
 
 @kernel(do_not_specialize=["count"])
 def _pack(
-    points, rows, grad, grad_norm, out, norm, shift, order, packed_points, packed_rows, packed_grads, terms, flags,
-    count, length, channels,
-    D: tl.constexpr, WIDTH: tl.constexpr, ROW_PARTS: tl.constexpr, GRAD_PARTS: tl.constexpr, BM: tl.constexpr,
-    BC: tl.constexpr,
+    points, rows, gradients, order, packed, count, length, channels, SIZES: tl.constexpr
 ):  # fmt: skip
-    r"""Packs ``points`` as (H, D, length), and ``rows`` and gradients, if any, as (PARTS, H, length, WIDTH); 0 behind the last.
+    r"""Packs ``points``, and ``rows`` and ``gradients``, if any, into ``packed``, of ``length`` points; 0 behind the last.
 
     The gradients of sums :math:`z` follow from those of quotients :math:`y = z / n`: rows :math:`\bar z = \bar y / n`, and
     ``terms`` :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if any, then ``shift`` if any,
     (1 or 2, H, length).
 
-    Each program has one of ``flags``: not 0 if a position or row is not finite.  Grid: blocks of points, heads.
+    Each program has one of the flags: not 0 if a position or row is not finite.  Grid: blocks of points, heads.
     """
+    D: tl.constexpr = SIZES.dim
+    WIDTH: tl.constexpr = SIZES.width
+    BM: tl.constexpr = SIZES.points
     place = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     head, heads = tl.program_id(1).to(tl.int64), tl.num_programs(1)
     inside = place < count
@@ -163,34 +181,37 @@ def _pack(
     bad = tl.zeros((BM,), tl.int32)
     for k in range(D):
         x = tl.load(points + i * D + k, mask=inside, other=0.0)
-        tl.store(packed_points + (head * D + k) * length + place, x)
+        tl.store(packed.points + (head * D + k) * length + place, x)
         bad += _not_finite(x)
-    dtype: tl.constexpr = packed_points.dtype.element_ty
+    dtype: tl.constexpr = packed.points.dtype.element_ty
     part_stride = heads.to(tl.int64) * length * WIDTH
     factor = tl.full((BM,), 1.0, dtype)
+    norm = None
+    if SIZES.grad_parts > 0:
+        norm = gradients.norm
     if norm is not None:
         total = tl.load(norm + i, mask=inside, other=0.0)
         factor = tl.where(total != 0, 1 / tl.where(total != 0, total, 1.0), 0.0)
     product = tl.zeros((BM,), dtype)
-    for lead in range(0, WIDTH, BC):
-        c = lead + tl.arange(0, BC)
+    for lead in range(0, WIDTH, SIZES.channels):
+        c = lead + tl.arange(0, SIZES.channels)
         mask = inside[:, None] & (c < channels)[None, :]
         at, to = (i * channels)[:, None] + c[None, :], ((head * length + place) * WIDTH)[:, None] + c[None, :]
         if rows is not None:
             f = tl.load(rows + at, mask=mask, other=0.0)
-            _store_rows(packed_rows, to, part_stride, f, ROW_PARTS)
+            _store_rows(packed.rows, to, part_stride, f, SIZES.row_parts)
             bad += tl.max(_not_finite(f), axis=1)
-        if grad is not None:
-            g = tl.load(grad + at, mask=mask, other=0.0).to(dtype) * factor[:, None]
-            _store_rows(packed_grads, to, part_stride, g, GRAD_PARTS)
+        if SIZES.grad_parts > 0:
+            g = tl.load(gradients.grad + at, mask=mask, other=0.0).to(dtype) * factor[:, None]
+            _store_rows(packed.grads, to, part_stride, g, SIZES.grad_parts)
             if norm is not None:
-                product += tl.sum(g * tl.load(out + at, mask=mask, other=0.0).to(dtype), axis=1)
-    if grad is not None:
+                product += tl.sum(g * tl.load(gradients.out + at, mask=mask, other=0.0).to(dtype), axis=1)
+    if SIZES.grad_parts > 0:
         bias = -product
-        if grad_norm is not None:
-            bias += tl.load(grad_norm + i, mask=inside, other=0.0)
-        to = terms + head * length + place
+        if gradients.grad_norm is not None:
+            bias += tl.load(gradients.grad_norm + i, mask=inside, other=0.0)
+        to = gradients.terms + head * length + place
         tl.store(to, bias)
-        if shift is not None:
-            tl.store(to + heads.to(tl.int64) * length, tl.load(shift + i, mask=inside, other=0.0))
-    tl.store(flags + tl.program_id(0) * heads + tl.program_id(1), tl.max(bad, axis=0))
+        if gradients.shift is not None:
+            tl.store(to + heads.to(tl.int64) * length, tl.load(gradients.shift + i, mask=inside, other=0.0))
+    tl.store(packed.flags + tl.program_id(0) * heads + tl.program_id(1), tl.max(bad, axis=0))

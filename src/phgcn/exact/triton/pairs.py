@@ -2,7 +2,6 @@ r"""Which queries are summed over which keys, and how they are cut into tiles; o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -33,22 +32,22 @@ class Pairs(NamedTuple):
         return Pairs(self.ranges[:, [2, 3, 0, 1]], self.key_order, self.query_order)
 
 
-@dataclass(frozen=True)
-class Tiles:
-    r"""The tiles of targets that programs take.
+class Tiles(NamedTuple):
+    r"""The tiles of targets that programs take, as kernels read them.
 
     Args:
-        count (int): How many there are.
         table (torch.Tensor, optional): For each its first target, the end of its graph's targets, its first source and their
             end, int32 of shape :math:`(count, 4)`; :obj:`None` for one graph of all points, which needs no copy to the
             device and can so be captured in a CUDA graph.
         targets, sources (int): How many points that graph has.
+        first_source (int): 0; passed, since the compiler unrolls more where it knows, and spills registers in the loop of the
+            sums. (default: :obj:`0`)
     """
 
-    count: int
     table: Tensor | None
     targets: int
     sources: int
+    first_source: int = 0
 
 
 def find_pairs(points: Points, at_most: int) -> Pairs | None:
@@ -69,13 +68,13 @@ def find_pairs(points: Points, at_most: int) -> Pairs | None:
     return Pairs(ranges, *orders)
 
 
-def cut_tiles(pairs: Pairs, size: int, device: torch.device) -> Tiles:
-    """Cuts the targets of each graph into tiles of ``size``."""
+def cut_tiles(pairs: Pairs, size: int, device: torch.device) -> tuple[int, Tiles]:
+    """Cuts the targets of each graph into tiles of ``size``; returns how many there are, and where they are."""
     ranges = pairs.ranges
     if len(ranges) == 1 and ranges[0, 0] == ranges[0, 2] == 0:
         _, targets, _, sources = ranges[0].tolist()
-        return Tiles(cdiv(targets, size), None, targets, sources)
+        return cdiv(targets, size), Tiles(None, targets, sources)
     count = -(-(ranges[:, 1] - ranges[:, 0]) // size)
     table = np.repeat(ranges, count, axis=0)
     table[:, 0] += size * (np.arange(len(table)) - np.repeat(count.cumsum() - count, count))
-    return Tiles(len(table), torch.from_numpy(table.astype(np.int32)).to(device), 0, 0)
+    return len(table), Tiles(torch.from_numpy(table.astype(np.int32)).to(device), 0, 0)

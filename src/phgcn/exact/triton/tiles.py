@@ -10,6 +10,7 @@ Rows in *parts* are a tuple: two bfloat16 parts that add up to float32, high and
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from ...kernels.triton import tl, triton
 
@@ -18,17 +19,30 @@ MAX_HELD: tl.constexpr = tl.constexpr(16)
 """Up to so many coordinates of a point are held in registers; more are loaded again for every tile."""
 
 
-@triton.jit
-def locate_tile(table, target_count, first_source, source_count, BM: tl.constexpr):
-    """Returns the first target of this program's tile, the end of its graph's targets, its first source and their end.
+class TileSizes(NamedTuple):
+    """What kernels over tiles of pairs are compiled for.
 
-    ``table`` has these four numbers for each tile; without it there is one graph of all points.  Its ``first_source`` is 0,
-    but passed: where the compiler knows, it unrolls more and spills registers in the loop of the sums.
+    Args:
+        dim (int): Coordinates.
+        targets, sources, channels (int): Of a tile; ``BM``, ``BN`` and ``BC`` in the kernels.
+        parts (int): Parts that packed rows have; 0 where there are none.
     """
+
+    dim: int
+    targets: int
+    sources: int
+    channels: int = 0
+    parts: int = 0
+
+
+@triton.jit
+def locate_tile(tiles, BM: tl.constexpr):
+    """Returns the first target of this program's tile, the end of its graph's targets, its first source and their end; see
+    :class:`.pairs.Tiles`."""
     tile = tl.program_id(0)
-    begin, end, first, last = tile * BM, target_count, first_source, source_count
-    if table is not None:
-        row = table + 4 * tile
+    begin, end, first, last = tile * BM, tiles.targets, tiles.first_source, tiles.sources
+    if tiles.table is not None:
+        row = tiles.table + 4 * tile
         begin, end, first, last = tl.load(row), tl.load(row + 1), tl.load(row + 2), tl.load(row + 3)
     return begin, end, first, last
 

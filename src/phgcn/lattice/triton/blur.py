@@ -15,7 +15,7 @@ from torch import Tensor
 from ...kernels.triton import block_size, cdiv, grid_size, kernel, search_steps, tl, triton
 from .index import Vertices
 from .keys import SHIFT, WORD, KeyLayout, bucket_lower_bound, load_key, lower_bound, make_buckets
-from .rows import WARPS, Rows, channel_block, row_block
+from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block
 from .stencils import Stencil, StencilRows
 
 SLAB = 1 << 21
@@ -38,6 +38,40 @@ UNROLLED = tl.constexpr(16)
 
 REGISTERS = 64
 """Registers that a thread may have when it blurs: left alone, the compiler takes fewer and loads one row after the other."""
+
+
+class SearchSizes(NamedTuple):
+    """What the search for neighbours is compiled for: coordinates, offsets of the longest stencil row, bits of a segment that
+    tell which are touched, words of a key, vertices of a program."""
+
+    dim: int
+    longest: int
+    segment_bits: int
+    words: int
+    block: int
+
+
+class BlurSizes(NamedTuple):
+    """What the blur is compiled for.
+
+    Args:
+        levels, rows, longest, segment_bits (int): Of the stencil: levels, rows, offsets of the longest row, bits of a segment
+            that tell which are touched.
+        extras, extra_stride (int): Extra columns that are blurred, and that there are.
+        alignment (int): See :func:`phgcn.lattice.triton.rows.aligned`.
+        halves, block, width (int): A program takes ``block`` vertices and ``halves * width`` channels.
+    """
+
+    levels: int
+    rows: int
+    longest: int
+    segment_bits: int
+    extras: int
+    extra_stride: int
+    alignment: int
+    halves: int
+    block: int
+    width: int
 
 
 class Neighbours(NamedTuple):
@@ -68,8 +102,7 @@ def neighbour_slabs(
             keys, device_count, bucket_start, rows.first, rows.length, layout.table, segments,
             begin, begin + number, count, keys.size(1), search_steps(count),
             0 if bucket_start is None else bucket_start.size(0) - 2,
-            D=rows.first.size(1), LONGEST=rows.longest, SEGMENT_BITS=rows.bits, WORDS=layout.words, BLOCK=size,
-            num_warps=SEARCH_WARPS,
+            SIZES=SearchSizes(rows.first.size(1), rows.longest, rows.bits, layout.words, size), num_warps=SEARCH_WARPS,
         )  # fmt: skip
         yield Neighbours(begin, segments)
 
@@ -77,8 +110,12 @@ def neighbour_slabs(
 @kernel(do_not_specialize=["begin", "end", "vertices", "stride", "steps", "buckets"])
 def _find_neighbours(
     keys, device_count, bucket_start, offset, length, layout, segments, begin, end, vertices, stride, steps, buckets,
-    D: tl.constexpr, LONGEST: tl.constexpr, SEGMENT_BITS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    SIZES: tl.constexpr,
 ):  # fmt: skip
+    D: tl.constexpr = SIZES.dim
+    LONGEST: tl.constexpr = SIZES.longest
+    WORDS: tl.constexpr = SIZES.words
+    BLOCK: tl.constexpr = SIZES.block
     # A program takes consecutive vertices and one row: their neighbours are close, so that threads read the same keys.
     row = tl.program_id(0).to(tl.int64)
     row_length = tl.load(length + row)
@@ -107,18 +144,21 @@ def _find_neighbours(
                 first = lower_bound(keys, stride, zero, zero + vertices, target, steps, WORDS)
             else:
                 first = bucket_lower_bound(keys, bucket_start, buckets, target[0])  # type: ignore[misc]
+        # Of the keys from there on, as many as a row may have, which are loaded at once: how far each is along the row.
         touched = zero
-        place = first
         for q in tl.static_range(LONGEST):
-            there = inside & (place < vertices) & (q < row_length)
-            at = place
+            there = inside & (first + q < vertices) & (q < row_length)
+            at, apart = first + q, zero
             for a in tl.static_range(WORDS):
                 here = load_key(keys, at, there)
-                there = there & (here == (target[a] + q if a == WORDS - 1 else target[a]))
+                if a == WORDS - 1:
+                    apart = here - target[a]
+                else:
+                    there = there & (here == target[a])
                 at += stride
-            touched = touched | (there.to(tl.int64) << q)
-            place += there.to(tl.int64)
-        tl.store(segments + row * (end - begin) + i, (first << SEGMENT_BITS) | touched, mask=inside)
+            there = there & (apart < row_length)
+            touched = touched | (there.to(tl.int64) << tl.where(there, apart, 0))
+        tl.store(segments + row * (end - begin) + i, (first << SIZES.segment_bits) | touched, mask=inside)
 
 
 def blur(table: Rows, neighbours: Neighbours, vertices: Vertices, stencil: Stencil, out: Rows, side: int | None = None) -> None:
@@ -153,8 +193,10 @@ def blur(table: Rows, neighbours: Neighbours, vertices: Vertices, stencil: Stenc
     _blur[(grid_size(blocks, not vertices.exact), max(1, cdiv(channels, halves * width)))](
         data, neighbours.segments, stencil.weight, stencil.rows_up_to, vertices.level_offset, out_data,
         count, channels, stride, neighbours.begin, extra_at,
-        LEVELS=stencil.levels, ROWS=rows.count, LONGEST=rows.longest, SEGMENT_BITS=rows.bits,
-        EXTRAS=extras, EXTRA_STRIDE=table.extras, HALVES=halves, BLOCK=size, WIDTH=width, num_warps=WARPS, maxnreg=REGISTERS,
+        SIZES=BlurSizes(
+            stencil.levels, rows.count, rows.longest, rows.bits, extras, table.extras, alignment(channels), halves, size, width
+        ),
+        num_warps=WARPS, maxnreg=REGISTERS,
     )  # fmt: skip
 
 
@@ -177,37 +219,41 @@ def _block_of_one_level(number, level_offset, begin, vertices, LEVELS: tl.conste
 
 @triton.jit
 def _add_row(
-    total, total_2, total_extra, segment, weights, table, extra, c, channels, stride,
-    LENGTH: tl.constexpr, SEGMENT_BITS: tl.constexpr, EXTRAS: tl.constexpr, EXTRA_STRIDE: tl.constexpr, HALVES: tl.constexpr,
-):  # fmt: skip
+    total, total_2, total_extra, segment, weights, table, extra, c, channels, stride, LENGTH: tl.constexpr, SIZES: tl.constexpr
+):
     """Adds the touched vertices of one stencil row."""
     # As wide as a row before anything is made of it: then it alone is passed between threads.
     wide = tl.broadcast_to(segment[:, None], total.shape)
-    here = table + (wide >> SEGMENT_BITS).to(tl.int64) * stride + c
-    here_extra = extra + (segment >> SEGMENT_BITS).to(tl.int64)[:, None] * EXTRA_STRIDE
+    here = table + (wide >> SIZES.segment_bits).to(tl.int64) * stride + c
+    here_extra = extra + (segment >> SIZES.segment_bits).to(tl.int64)[:, None] * SIZES.extra_stride
     width: tl.constexpr = total.shape[1]
     for q in tl.static_range(LENGTH):
         w = tl.load(weights + q)
         there = (wide >> q) & 1
         total += w * tl.load(here, mask=(there > 0) & (c < channels), other=0.0)
-        if HALVES == 2:
+        if SIZES.halves == 2:
             total_2 += w * tl.load(here + width, mask=(there > 0) & (c + width < channels), other=0.0)
         here += there * stride
-        if EXTRAS > 0:
+        if SIZES.extras > 0:
             there = ((segment >> q) & 1)[:, None]
-            e = tl.arange(0, EXTRAS)[None, :]
+            e = tl.arange(0, SIZES.extras)[None, :]
             total_extra += w * tl.load(here_extra + e, mask=(there > 0) & (e >= 0), other=0.0)
-            here_extra += there * EXTRA_STRIDE
+            here_extra += there * SIZES.extra_stride
     return total, total_2, total_extra
 
 
 @kernel(do_not_specialize=["vertices", "begin", "extra_at"])
 def _blur(
-    table, segments, weight, rows_up_to, level_offset, out, vertices, channels, stride, begin, extra_at,
-    LEVELS: tl.constexpr, ROWS: tl.constexpr, LONGEST: tl.constexpr, SEGMENT_BITS: tl.constexpr, EXTRAS: tl.constexpr,
-    EXTRA_STRIDE: tl.constexpr, HALVES: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    c = (tl.program_id(1) * HALVES * WIDTH + tl.arange(0, WIDTH))[None, :]
+    table, segments, weight, rows_up_to, level_offset, out, vertices, channels, stride, begin, extra_at, SIZES: tl.constexpr
+):
+    LEVELS: tl.constexpr = SIZES.levels
+    ROWS: tl.constexpr = SIZES.rows
+    LONGEST: tl.constexpr = SIZES.longest
+    EXTRAS: tl.constexpr = SIZES.extras
+    BLOCK: tl.constexpr = SIZES.block
+    WIDTH: tl.constexpr = SIZES.width
+    channels, stride = aligned(channels, SIZES.alignment), aligned(stride, SIZES.alignment)
+    c = (tl.program_id(1) * SIZES.halves * WIDTH + tl.arange(0, WIDTH))[None, :]
     number = tl.minimum(tl.maximum(tl.load(level_offset + LEVELS) - begin, 0), vertices)
     for turn in range(tl.program_id(0), tl.cdiv(number, BLOCK) + LEVELS - 1, tl.num_programs(0)):
         level, first, end = _block_of_one_level(number * 0 + turn, level_offset, begin, vertices, LEVELS, BLOCK)
@@ -222,9 +268,8 @@ def _blur(
                 segment = tl.load(at + row * vertices, mask=inside, other=0)
                 weights = weight + (level * ROWS + row) * LONGEST
                 total, total_2, total_extra = _add_row(
-                    total, total_2, total_extra, segment, weights, table, table + extra_at, c, channels, stride,
-                    LONGEST, SEGMENT_BITS, EXTRAS, EXTRA_STRIDE, HALVES,
-                )  # fmt: skip
+                    total, total_2, total_extra, segment, weights, table, table + extra_at, c, channels, stride, LONGEST, SIZES
+                )
         else:
             segment = tl.load(at, mask=inside, other=0)
             for length in tl.static_range(1, LONGEST + 1):
@@ -234,15 +279,15 @@ def _blur(
                     weights = weight + (level * ROWS + row) * LONGEST
                     total, total_2, total_extra = _add_row(
                         total, total_2, total_extra, segment, weights, table, table + extra_at, c, channels, stride,
-                        length, SEGMENT_BITS, EXTRAS, EXTRA_STRIDE, HALVES,
+                        length, SIZES,
                     )  # fmt: skip
                     segment = next_segment
         v += begin
         to = out + v[:, None] * stride + c
         tl.store(to, total, mask=inside[:, None] & (c < channels))
-        if HALVES == 2:
+        if SIZES.halves == 2:
             tl.store(to + WIDTH, total_2, mask=inside[:, None] & (c + WIDTH < channels))
         if EXTRAS > 0:
             e = tl.arange(0, EXTRAS)[None, :]
             once = inside[:, None] & (e >= 0) & (tl.program_id(1) == 0)
-            tl.store(out + extra_at + v[:, None] * EXTRA_STRIDE + e, total_extra, mask=once)
+            tl.store(out + extra_at + v[:, None] * SIZES.extra_stride + e, total_extra, mask=once)

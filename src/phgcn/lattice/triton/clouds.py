@@ -17,7 +17,7 @@ from ...kernels.graphs import DeviceGraphs
 from ...kernels.points import Points
 from ...kernels.triton import tl, triton
 
-CHUNK = 256
+CHUNK = tl.constexpr(256)
 """Consecutive points of one cloud that a program looks at together."""
 
 START, FILTERED_START, FIRST_CHUNK, SOURCES, QUERIES = (tl.constexpr(row) for row in range(5))
@@ -52,7 +52,7 @@ def cloud_sizes(
 ) -> CloudSizes:  # fmt: skip
     """Computes the sizes of clouds from those of graphs; cached for the next call, which in training has the same."""
     size, filtered_size = np.array(points), np.where(filtered, points, 0)
-    chunks = -(-size // CHUNK)
+    chunks = -(-size // CHUNK.value)
     rows = [np.concatenate([[0], np.cumsum(heads * row)]) for row in (size, filtered_size, chunks)]
     rows += [np.append(row, 0) for row in (sources, queries)]
     return CloudSizes(

@@ -16,17 +16,40 @@ from .plan import Plan
 from .rows import Rows
 from .splat import PointRows, sum_runs
 
+WINDOW = tl.constexpr(3)
+"""Points of one short hash, sorted, that are compared with each other; where there are more, they are taken for copies."""
+
 
 def flag_copies(clouds: Clouds, flag: Tensor) -> None:
-    """Sets a flag, (1,), to 1 if some points seem to have the same place, else to 0."""
-    codes, _ = _sort_codes(clouds)
-    flag.copy_((codes[1:] == codes[:-1]).any().unsqueeze(0))
+    """Sets a flag, (1,), which is 0, to 1 if some points have the same place, or seem to."""
+    codes, order = _sort_codes(clouds, torch.int32)  # in half the time of a hash that tells them apart
+    (count, dim), size = clouds.position.shape, block_size(256, len(order))
+    _flag_copies[(cdiv(count, size),)](clouds.position, clouds.cloud, codes, order, flag, count, D=dim, BLOCK=size)
 
 
-def _sort_codes(clouds: Clouds) -> tuple[Tensor, Tensor]:
-    """Sorts a hash of the cloud and the coordinates of each point, int64; returns it, and which point each is."""
+@kernel(do_not_specialize=["count"])
+def _flag_copies(points, cloud, codes, order, flag, count, D: tl.constexpr, BLOCK: tl.constexpr):
+    """Looks for points of one hash and one place among those that follow each point in sorted order."""
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    code = tl.load(codes + e, mask=e < count, other=0)
+    i = tl.load(order + e, mask=e < count, other=0)
+    for step in tl.static_range(1, WINDOW + 1):
+        alike = e + step < count
+        alike = alike & (tl.load(codes + e + step, mask=alike, other=0) == code)
+        if step < WINDOW:
+            other = tl.load(order + e + step, mask=alike, other=0)
+            alike = alike & (tl.load(cloud + i, mask=alike, other=0) == tl.load(cloud + other, mask=alike, other=0))
+            for j in tl.static_range(D):
+                x = tl.load(points + i * D + j, mask=alike, other=0.0)
+                alike = alike & (tl.load(points + other * D + j, mask=alike, other=0.0) == x)
+        tl.store(flag + e * 0, e * 0 + 1, mask=alike)
+
+
+def _sort_codes(clouds: Clouds, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Sorts a hash of the cloud and the coordinates of each point, int64, or int32, which some places share; returns it, and
+    which point each is."""
     count, dim = clouds.position.shape
-    codes, size = torch.empty(count, dtype=torch.int64, device=clouds.position.device), block_size(256, count)
+    codes, size = torch.empty(count, dtype=dtype, device=clouds.position.device), block_size(256, count)
     _hash_places[(cdiv(count, size),)](clouds.position, clouds.cloud, codes, count, D=dim, BLOCK=size)
     ordered, order = torch.sort(codes, stable=True)
     return ordered, order
@@ -42,7 +65,9 @@ def _hash_places(points, cloud, codes, count, D: tl.constexpr, BLOCK: tl.constex
         x = tl.where(x == 0, 0.0, x)  # -0 and 0 are one place
         code = (code ^ x.to(tl.int64, bitcast=True)) * 0x1E3779B97F4A7C15
         code = code ^ (code >> 29)
-    tl.store(codes + i, code, mask=inside)
+    if codes.dtype.element_ty == tl.int32:
+        code = code >> 32
+    tl.store(codes + i, code.to(codes.dtype.element_ty), mask=inside)
 
 
 @dataclass
@@ -72,7 +97,7 @@ class Copies:
 
 def find_copies(clouds: Clouds) -> Copies:
     """Finds points with the same coordinates."""
-    codes, order = _sort_codes(clouds)
+    codes, order = _sort_codes(clouds, torch.int64)
     position, cloud = clouds.position[order], clouds.cloud[order]
     new = (codes[1:] != codes[:-1]) | (position[1:] != position[:-1]).any(dim=1) | (cloud[1:] != cloud[:-1])
     new = torch.cat([new.new_ones(1), new])

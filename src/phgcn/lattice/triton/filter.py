@@ -51,14 +51,15 @@ from .plan import (
     has_self_term,
     read_plan,
 )
-from .rows import Rows, gradient_rows, new_rows
+from .rows import Rows, gradient_rows, new_rows, pad_channels
 from .slice import Located, add_coarser, slice_gradients, slice_rows
 from .splat import PointRows, splat, sum_clouds
 from .stencils import Stencil
 from .survey import layouts, survey
 
 COARSE_NUMBERS = 1 << 29
-"""Numbers that a table of coarser vertices may have, or as many as that of the finest has."""
+"""Numbers that a table of coarser vertices may have, or as many as that of the finest has, before the host asks how many of
+these vertices there are."""
 
 
 def forward(
@@ -68,6 +69,9 @@ def forward(
 
     Values may have a half type; sums, and the normaliser, are in the type of the positions.  Other processes have points too
     where there is a ``meeting``."""
+    if (padded := pad_channels(points.values)) is not points.values:
+        out, norm, outputs = forward(points._replace(values=padded), call, keep_plan, meeting)
+        return out[:, :, : points.values.size(2)].contiguous(), norm, outputs
     out, norm = points.new_output(call.normalise)
     filtered, clouds = list_clouds(points, call)
     limit = position_limit(points.positions.size(2), call.scheme)
@@ -115,6 +119,10 @@ def backward(
 ) -> Gradients:
     """Returns the gradients of positions, values and, in cross-attention, queries."""
     positions, values, queries = points[:3]
+    if (padded := pad_channels(values)) is not values:
+        upstream = upstream._replace(grad=pad_channels(upstream.grad), out=pad_channels(upstream.out))
+        grads_of = backward(upstream, plan, points._replace(values=padded), call, meeting)
+        return grads_of._replace(values=grads_of.values[:, :, : values.size(2)].contiguous())
     filtered, clouds = list_clouds(points, call, plan[3] if plan else None)
     if clouds is None:
         grad_queries = None if queries is None else queries.new_zeros(queries.shape)
@@ -305,27 +313,24 @@ class Lattice(NamedTuple):
 def multiscale(lattice: Lattice, rows: PointRows) -> Rows:
     """Splats rows and blurs them through nested lattices: on the level of the finest vertices and, through coarser ones, on all
     others.  Returns the rows of the finest vertices; see :func:`splat`."""
-    vertices, layout, levels = lattice.vertices, lattice.layout, lattice.counts.levels
+    (widest,), vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
     table = lattice.splat(rows)  # first of all, to keep the device busy after the host has read the vertex counts
     out = new_rows(table.data, table.count, table.channels, table.extras)
     for stencil, within in _finest_stencils(lattice):
         for neighbours in neighbour_slabs(vertices, stencil.rows, layout, within):
             blur(table, neighbours, vertices, stencil, out)
-    if not levels or min(levels) == lattice.constants.levels - 1:
+    if not lattice.counts.levels or min(lattice.counts.levels) == lattice.constants.levels - 1:
         return out
     # Found when the finest level's blur has been launched: the device is busy while the host launches sorts.
     coarser = coarsen(vertices, lattice.counts, layout, lattice.constants, lattice.points.clouds.count)
-    channels = table.channels
-    # If there is room for all, neighbours are found once; else some channels at a time go through the coarser levels.
-    if coarser.count * channels <= max(COARSE_NUMBERS, table.count * channels):
-        _add_coarser(lattice, coarser, table, out, 0)
-        return out
-    width = max(16, 2 * table.count * channels // coarser.count // 16 * 16)
-    for begin in range(0, channels, width):
-        extra = table.extra if begin == 0 else table.extra[:, :0]
-        main = table.main[:, begin : begin + width]
-        some = Rows(torch.cat([main.flatten(), extra.flatten()]), table.count, main.size(1), extra.size(1))
-        _add_coarser(lattice, coarser, some, out, begin)
+    if coarser.count * table.channels > max(COARSE_NUMBERS, table.count * table.channels):
+        coarser = coarser.counted()
+    sums = splat(PointRows(table), coarser)
+    del table  # in large clouds what takes the most memory
+    blurred = new_rows(sums.data, sums.count, sums.channels, sums.extras)
+    for neighbours in neighbour_slabs(coarser, widest.rows, layout):
+        blur(sums, neighbours, coarser, widest, blurred)
+    add_coarser(out, blurred, coarser)
     return out
 
 
@@ -339,16 +344,6 @@ def _finest_stencils(lattice: Lattice) -> Iterator[tuple[Stencil, range]]:
             yield stencils[levels[0]], within
 
 
-def _add_coarser(lattice: Lattice, coarser: Vertices, table: Rows, out: Rows, first_channel: int) -> None:
-    """Adds what a table of the finest vertices gives through the coarser levels to the channels of ``out`` from some on."""
-    (stencil,) = lattice.constants.stencils
-    sums = splat(PointRows(table), coarser)
-    blurred = new_rows(sums.data, sums.count, sums.channels, sums.extras)
-    for neighbours in neighbour_slabs(coarser, stencil.rows, lattice.layout):
-        blur(sums, neighbours, coarser, stencil, blurred)
-    add_coarser(out, blurred, coarser, first_channel)
-
-
 def separable(lattice: Lattice, rows: PointRows) -> Rows:
     """Splats rows and blurs them as the paper does: one pass along each of the lattice's directions, over touched vertices
     only; see :func:`multiscale`.
@@ -356,12 +351,12 @@ def separable(lattice: Lattice, rows: PointRows) -> Rows:
     Passes do not commute then: the transposed filter, of gradients, takes them in reverse.
     """
     stencils, vertices, layout = lattice.constants.stencils, lattice.vertices, lattice.layout
+    table = lattice.splat(rows)  # first of all, as in multiscale
     together = None
-    if vertices.count <= SLAB:  # the neighbours of all passes fit; launched first, as in multiscale
+    if vertices.count <= SLAB:  # the neighbours of all passes fit
         assert lattice.constants.pass_rows is not None
         (neighbours,) = neighbour_slabs(vertices, lattice.constants.pass_rows, layout)
         together = neighbours.segments.split([stencil.rows.count for stencil in stencils])
-    table = lattice.splat(rows)
     spare = new_rows(table.data, table.count, table.channels, table.extras)
     for number in range(len(stencils)):
         for side in (None,) if rows.grads is None else (0, 1):

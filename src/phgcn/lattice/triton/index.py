@@ -8,7 +8,7 @@ places before the base, as many on all levels, are free for neighbours that are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -58,6 +58,10 @@ class Vertices:
     def device_count(self) -> Tensor | None:
         """How many vertices there are, on the device, where the host knows only an upper bound."""
         return None if self.exact else self.level_offset[-1:]
+
+    def counted(self) -> Vertices:
+        """Returns the same vertices with their exact number, which the host reads from the device."""
+        return replace(self, count=int(self.level_offset[-1]), exact=True)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ...kernels.triton import block_size, cdiv, kernel, power_of_2, search_steps
 from ..scheme import Scheme
 from .plan import WIDTHS
 
-WORD_BITS, HALF_WORD_BITS = 62, 30
+WORD_BITS, HALF_WORD_BITS = tl.constexpr(62), tl.constexpr(30)
 """Bits of a word, and of half a word, that fields may take: the sign stays clear, and one spare bit, so that the sentinel (all
 ones) is not a valid key."""
 
@@ -126,7 +126,7 @@ def sort_keys(keys: Tensor) -> tuple[Tensor, Tensor]:
 
 # Searching
 
-MIN_KEYS, MAX_BUCKETS = 1 << 15, 1 << 18
+MIN_KEYS, MAX_BUCKETS = 1 << 15, 1 << 22
 """Fewer keys are searched without buckets, which take a launch of their own; and how many buckets there are at most."""
 
 

@@ -95,19 +95,23 @@ def _pack_cells(
 
 @kernel(do_not_specialize=["entries", "steps"])
 def _count_pairs(keys, pairs, entries, steps, TO_ITSELF: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Counts the pairs that each sorted point adds: with those before it in its cell, twice, or, for a query, with the sources
-    of its cell."""
+    """Counts the pairs that each sorted point adds: the last one of a cell all pairs of that cell, or, in cross-attention, a
+    query those with the sources of its cell."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = e < entries
     key = ()
     at = e
+    ends = e + 1 == entries
     for _ in tl.static_range(WORDS - 1):
-        key = key + (load_key(keys, at, inside),)  # type: ignore[assignment]  # noqa: RUF005
+        word = load_key(keys, at, inside)
+        ends = ends | (load_key(keys, at + 1, e + 1 < entries) != word)
+        key = key + (word,)  # type: ignore[assignment]  # noqa: RUF005
         at += entries
     last = load_key(keys, at, inside)
-    if TO_ITSELF:
-        first = lower_bound(keys, entries, e * 0, e, key + (last,), steps, WORDS)  # noqa: RUF005
-        count = 2 * (e - first)
+    if TO_ITSELF:  # most points end no cell, and search for nothing
+        ends = ends | (load_key(keys, at + 1, e + 1 < entries) != last)
+        first = lower_bound(keys, entries, e * 0, tl.where(ends, e, 0), key + (last,), steps, WORDS)  # noqa: RUF005
+        count = tl.where(ends, (e - first) * (e - first + 1), 0)
     else:
         first = lower_bound(keys, entries, e * 0, e, key + ((last >> 1) << 1,), steps, WORDS)  # noqa: RUF005
         end = lower_bound(keys, entries, e * 0, e, key + (last,), steps, WORDS)  # noqa: RUF005

@@ -6,6 +6,8 @@ threads.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,15 @@ from .plan import Simplices
 
 NOT_FILTERED = tl.constexpr(-2)
 """The level of points whose graph is not filtered; -1 is that of clouds whose points all coincide."""
+
+
+class LocateSizes(NamedTuple):
+    """What locating is compiled for: coordinates, words of a key, rows of the self term, points of a program."""
+
+    dim: int
+    words: int
+    self_rows: int
+    block: int
 
 
 def locate(
@@ -43,19 +54,19 @@ def locate(
     simplices = Simplices(make(count, dim + 1), cell, rank, make(self_rows, count))
     size = block_size(128, count)
     _locate[(cdiv(count, size),)](
-        clouds.position, clouds.cloud, kappa, constants.lattice_map[lattice], layout.table,
-        keys, simplices.weight, cell, rank, simplices.self_term, level, count, clouds.count, constants.levels, constants.free,
-        D=dim, WORDS=layout.words, SELF_ROWS=self_rows, BLOCK=size,
+        clouds.position, clouds.cloud, kappa, constants.lattice_map[lattice], layout.table, keys, simplices, level,
+        count, clouds.count, constants.levels, constants.free, SIZES=LocateSizes(dim, layout.words, self_rows, size),
     )  # fmt: skip
     return keys, simplices
 
 
 @kernel(do_not_specialize=["count", "clouds"])
 def _locate(
-    points, cloud, kappa, lattice_map, layout, keys, weight, cell, rank_out, self_term, level_out, count, clouds, levels, free,
-    D: tl.constexpr, WORDS: tl.constexpr, SELF_ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    points, cloud, kappa, lattice_map, layout, keys, simplices, level_out, count, clouds, levels, free, SIZES: tl.constexpr
+):
+    D: tl.constexpr = SIZES.dim
+    WORDS: tl.constexpr = SIZES.words
+    i = tl.program_id(0).to(tl.int64) * SIZES.block + tl.arange(0, SIZES.block)
     inside = i < count
     of_cloud = tl.load(cloud + i, mask=inside, other=-1).to(tl.int64)
     level = tl.load(kappa + of_cloud, mask=of_cloud >= 0, other=NOT_FILTERED)
@@ -67,16 +78,16 @@ def _locate(
     rank = ranks(fraction, D)
     b = barycentric(fraction, rank, D)
     for r in tl.static_range(D + 1):
-        tl.store(weight + i * (D + 1) + r, b[r], mask=inside)
+        tl.store(simplices.weight + i * (D + 1) + r, b[r], mask=inside)
     packed_rank = i * 0
     place = ()
     for j in tl.static_range(D):
         packed_rank += rank[j].to(tl.int64) << (4 * j)
-        tl.store(cell + i * D + j, lowest[j].to(tl.int32), mask=inside)
+        tl.store(simplices.cell + i * D + j, lowest[j].to(tl.int32), mask=inside)
         # The bases are those of level 0; each level has as many free places.
         base = tl.load(layout + BASE * (D + 1) + 1 + j) >> level.to(tl.int64)
         place = place + (lowest[j].to(tl.int64) - base + free,)  # type: ignore[assignment]  # noqa: RUF005
-    tl.store(rank_out + i, packed_rank, mask=inside)
+    tl.store(simplices.rank + i, packed_rank, mask=inside)
 
     to = i * (D + 1)
     for a in tl.static_range(WORDS):
@@ -89,7 +100,7 @@ def _locate(
             tl.store(keys + to + corner, tl.where(present, key + step, no_key(keys)), mask=inside)
         to += count * (D + 1)
 
-    if SELF_ROWS > 0:
+    if SIZES.self_rows > 0:
         lattice_weight = w[0] * 0.0
         slopes = ()
         for _ in tl.static_range(D):
@@ -103,10 +114,10 @@ def _locate(
                 added = added + (slopes[j] + tl.where(active, slopes_here[j], 0.0),)  # type: ignore[assignment]  # noqa: RUF005
             slopes = added
         target = tl.load(lattice_map + 1 + D * D + D + level * (D + 3) + 1)
-        tl.store(self_term + i, target - lattice_weight, mask=inside)
-        if SELF_ROWS > 1:
+        tl.store(simplices.self_term + i, target - lattice_weight, mask=inside)
+        if SIZES.self_rows > 1:
             for j in tl.static_range(D):
-                tl.store(self_term + (1 + j) * count.to(tl.int64) + i, slopes[j], mask=inside)
+                tl.store(simplices.self_term + (1 + j) * count.to(tl.int64) + i, slopes[j], mask=inside)
 
 
 @triton.jit

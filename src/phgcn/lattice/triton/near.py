@@ -8,6 +8,7 @@ the ball has in that row.  Of these, few are near enough: they are listed, and t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,10 +29,13 @@ from .keys import (
     pack_word,
     sort_keys,
 )
-from .rows import Rows
+from .rows import Rows, aligned, alignment
 
 TARGETS, CANDIDATES, LOOK, WARPS = 4, 8, 16, 1
 """Targets of a program, sources that it sums together for each, at most, sources that it looks at together, and its warps."""
+
+RUN_BLOCK, RUN_WARPS = 256, 2
+"""Pairs of a target and a row of cells whose runs a program finds, and its warps."""
 
 LIST = 64
 """Sources that are listed for a target before they are summed."""
@@ -40,8 +44,7 @@ SLAB = 1 << 20
 """Targets whose runs and lists are held at once."""
 
 
-@dataclass
-class CellPoints:
+class CellPoints(NamedTuple):
     r"""Points of one level sorted by cell; those of other levels are last, without a key.
 
     Shapes:
@@ -52,6 +55,47 @@ class CellPoints:
     keys: Tensor
     point: Tensor
     position: Tensor
+
+
+class NearRunSizes(NamedTuple):
+    """What the search for runs is compiled for: coordinates, those that cells have, words of a key, pairs of a target and a row
+    of cells that a program takes."""
+
+    dim: int
+    cell_dims: int
+    words: int
+    block: int
+
+
+class NearSizes(NamedTuple):
+    """What the sum over near pairs is compiled for.
+
+    Args:
+        dim, dim_block (int): Coordinates, and the least power of 2 that is not less.
+        cell_dims (int): Coordinates that cells have.
+        terms (int): Amplitudes of the near field.
+        symmetric (bool): Whether targets and sources are the same points, in the same order.
+        rows_extra, target_extra (int): The extra column of the rows of sources and of targets; see :func:`extra_kind`.
+        out_extra (bool): Whether the sums have an extra column.
+        alignment (int): See :func:`phgcn.lattice.triton.rows.aligned`.
+        targets, block, look, list, width (int): Targets of a program, sources that it sums and that it looks at together for
+            each, that it lists for each, and channels, a power of 2.
+    """
+
+    dim: int
+    dim_block: int
+    cell_dims: int
+    terms: int
+    symmetric: bool
+    rows_extra: int
+    target_extra: int
+    out_extra: bool
+    alignment: int
+    targets: int
+    block: int
+    look: int
+    list: int
+    width: int
 
 
 @dataclass
@@ -160,22 +204,21 @@ def _sum_pairs(
         # For each row of cells, the first source of each target, then the ends; behind these, the lists of sources.
         runs_size = 2 * row_count * (end - begin)
         runs = targets.keys.new_empty(runs_size + cdiv(end - begin, block) * block * LIST, dtype=torch.int32)
-        run_block = block_size(128, row_count * (end - begin))
+        run_block = block_size(RUN_BLOCK, row_count * (end - begin))
         _near_runs[(cdiv(row_count * (end - begin), run_block),)](
-            targets.keys, targets.position, sources.keys, bucket_start, near.cell_rows, near.layout.table, near.constants,
-            runs, begin, end, count, source_count, row_count, search_steps(source_count),
+            targets, sources, bucket_start, near.cell_rows, near.layout.table, near.constants, runs,
+            begin, end, count, source_count, row_count, search_steps(source_count),
             0 if bucket_start is None else len(bucket_start) - 2,
-            D=dim, DIMS=near.dimensions, WORDS=near.layout.words, BLOCK=run_block,
+            SIZES=NearRunSizes(dim, near.dimensions, near.layout.words, run_block), num_warps=RUN_WARPS,
         )  # fmt: skip
         _near[(cdiv(end - begin, block),)](
-            targets.keys, targets.point, targets.position, sources.position, runs, near.constants, rows.data,
-            None if target_rows is None else target_rows.data, None if out is None else out.data, grad,
-            begin, end, count, source_count, row_count, channels,
-            D=dim, DP=power_of_2(dim), DIMS=near.dimensions, TERMS=len(near.constants) - 3 - near.dimensions,
-            SYMMETRIC=targets is sources, ROWS_EXTRA=extra_kind(rows),
-            TARGET_EXTRA=NO_EXTRA if target_rows is None else extra_kind(target_rows),
-            OUT_EXTRA=out is not None and out.extras > 0,
-            TARGETS=block, BLOCK=size, LOOK=LOOK, LIST=LIST, WIDTH=width,
+            targets, sources, runs, near.constants, rows.data, None if target_rows is None else target_rows.data,
+            None if out is None else out.data, grad, begin, end, count, source_count, row_count, channels,
+            SIZES=NearSizes(
+                dim, power_of_2(dim), near.dimensions, len(near.constants) - 3 - near.dimensions, targets is sources,
+                extra_kind(rows), NO_EXTRA if target_rows is None else extra_kind(target_rows),
+                out is not None and out.extras > 0, alignment(channels), block, size, LOOK, LIST, width,
+            ),
             num_warps=WARPS, enable_fp_fusion=grad is None,  # as for _slice_gradients
         )  # fmt: skip
 
@@ -198,22 +241,27 @@ def _load_extra(rows, count, channels, row, mask, EXTRA_KIND: tl.constexpr, like
         return tl.load(rows + count.to(tl.int64) * channels + row, mask=mask, other=0.0)
 
 
-@kernel(do_not_specialize=["begin", "end", "targets", "sources", "steps", "buckets"])
+@kernel(do_not_specialize=["begin", "end", "target_count", "source_count", "steps", "buckets"])
 def _near_runs(
-    target_keys, target, source_keys, bucket_start, cell_rows, layout, near, runs,
-    begin, end, targets, sources, row_count, steps, buckets,
-    D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    targets, sources, bucket_start, cell_rows, layout, near, runs,
+    begin, end, target_count, source_count, row_count, steps, buckets, SIZES: tl.constexpr,
 ):  # fmt: skip
+    D: tl.constexpr = SIZES.dim
+    DIMS: tl.constexpr = SIZES.cell_dims
+    WORDS: tl.constexpr = SIZES.words
+    BLOCK: tl.constexpr = SIZES.block
     pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = pair // (end - begin)
     t = begin + pair % (end - begin)
     inside = row < row_count
-    present = inside & (load_key(target_keys, t, inside) != no_key(target_keys))
+    present = inside & (load_key(targets.keys, t, inside) != no_key(targets.keys))
+    if tl.max(present.to(tl.int32), axis=0) == 0:
+        return  # all targets are of other levels, and nobody looks at their runs
     # How far the row of cells is from the target, along all coordinates but the last.
     square = tl.zeros([BLOCK], dtype=tl.float64)
     for j in tl.static_range(DIMS - 1):
         per_unit = tl.load(near + 3 + j)
-        x = tl.load(target + t * D + j, mask=inside, other=0.0).to(tl.float64) * per_unit
+        x = tl.load(targets.position + t * D + j, mask=inside, other=0.0).to(tl.float64) * per_unit
         fraction = x - tl.floor(x)
         step = tl.load(cell_rows + row * (DIMS - 1) + j, mask=inside, other=0)
         apart = tl.where(step == 0, 0.0, tl.where(step < 0, fraction, 1.0 - fraction)) / per_unit
@@ -221,24 +269,24 @@ def _near_runs(
     reach = tl.sqrt(tl.maximum(tl.load(near) - square, 0.0)) * (1 + 1e-6)
     present = present & (square < tl.load(near))
     per_unit = tl.load(near + 3 + DIMS - 1)
-    x = tl.load(target + t * D + DIMS - 1, mask=inside, other=0.0).to(tl.float64)
+    x = tl.load(targets.position + t * D + DIMS - 1, mask=inside, other=0.0).to(tl.float64)
     here = tl.floor(x * per_unit).to(tl.int64)
     low = tl.floor((x - reach) * per_unit).to(tl.int64) - here
     high = tl.floor((x + reach) * per_unit).to(tl.int64) - here + 1
-    key = (load_key(target_keys, t, inside),)
+    key = (load_key(targets.keys, t, inside),)
     at = t
     for _ in tl.static_range(1, WORDS):
-        at += targets
-        key = key + (load_key(target_keys, at, inside),)  # type: ignore[assignment]  # noqa: RUF005
+        at += target_count
+        key = key + (load_key(targets.keys, at, inside),)  # type: ignore[assignment]  # noqa: RUF005
     lowest = _move_key(key, cell_rows + row * (DIMS - 1), inside, low, layout, D, DIMS, WORDS)
     highest = _move_key(key, cell_rows + row * (DIMS - 1), inside, high, layout, D, DIMS, WORDS)
     zero = t * 0
     if bucket_start is None:
-        first = lower_bound(source_keys, sources, zero, zero + sources, lowest, steps, WORDS)
-        last = lower_bound(source_keys, sources, first, zero + sources - first, highest, steps, WORDS)
+        first = lower_bound(sources.keys, source_count, zero, zero + source_count, lowest, steps, WORDS)
+        last = lower_bound(sources.keys, source_count, first, zero + source_count - first, highest, steps, WORDS)
     else:
-        first = bucket_lower_bound(source_keys, bucket_start, buckets, lowest[0])
-        last = bucket_lower_bound(source_keys, bucket_start, buckets, highest[0])
+        first = bucket_lower_bound(sources.keys, bucket_start, buckets, lowest[0])
+        last = bucket_lower_bound(sources.keys, bucket_start, buckets, highest[0])
     tl.store(runs + pair, tl.where(present, first, 0).to(tl.int32), mask=inside)
     tl.store(runs + row_count * (end - begin) + pair, tl.where(present, last, 0).to(tl.int32), mask=inside)
 
@@ -259,12 +307,12 @@ def _move_key(key, row, inside, step, layout, D: tl.constexpr, DIMS: tl.constexp
 
 
 @triton.jit
-def _square(target, source, t, s, present, live, D: tl.constexpr):
+def _square(targets, sources, t, s, present, live, D: tl.constexpr):
     """Computes the squared distances of targets and sources."""
-    square = tl.zeros(s.shape, dtype=source.dtype.element_ty)
+    square = tl.zeros(s.shape, dtype=sources.position.dtype.element_ty)
     for axis in tl.static_range(D):
-        apart = tl.load(target + t * D + axis, mask=present, other=0.0)
-        apart = apart - tl.load(source + s.to(tl.int64) * D + axis, mask=live, other=0.0)
+        apart = tl.load(targets.position + t * D + axis, mask=present, other=0.0)
+        apart = apart - tl.load(sources.position + s.to(tl.int64) * D + axis, mask=live, other=0.0)
         square += apart * apart
     return square
 
@@ -291,39 +339,47 @@ def _near_weight(square, near, outer, hit, DIMS: tl.constexpr, TERMS: tl.constex
     return tl.where(hit, smooth * weight, 0.0), slope
 
 
-@kernel(do_not_specialize=["begin", "end", "targets", "sources"])
+@kernel(do_not_specialize=["begin", "end", "target_count", "source_count"])
 def _near(
-    target_keys, target_point, target, source, runs, near, rows, target_rows, out, grad,
-    begin, end, targets, sources, row_count, channels,
-    D: tl.constexpr, DP: tl.constexpr, DIMS: tl.constexpr, TERMS: tl.constexpr, SYMMETRIC: tl.constexpr,
-    ROWS_EXTRA: tl.constexpr, TARGET_EXTRA: tl.constexpr, OUT_EXTRA: tl.constexpr,
-    TARGETS: tl.constexpr, BLOCK: tl.constexpr, LOOK: tl.constexpr, LIST: tl.constexpr, WIDTH: tl.constexpr,
+    targets, sources, runs, near, rows, target_rows, out, grad, begin, end, target_count, source_count, row_count, channels,
+    SIZES: tl.constexpr,
 ):  # fmt: skip
     """Looks through the runs of each target and lists the sources that are near; sums the lists when one is full.  Sums go to
     ``out`` and gradients to ``grad``, if given."""
-    local = tl.program_id(0).to(tl.int64) * TARGETS + tl.arange(0, TARGETS)[:, None]
+    D: tl.constexpr = SIZES.dim
+    DP: tl.constexpr = SIZES.dim_block
+    TARGETS: tl.constexpr = SIZES.targets
+    BLOCK: tl.constexpr = SIZES.block
+    LOOK: tl.constexpr = SIZES.look
+    LIST: tl.constexpr = SIZES.list
+    WIDTH: tl.constexpr = SIZES.width
+    channels = aligned(channels, SIZES.alignment)
+    first = tl.program_id(0).to(tl.int64) * TARGETS
+    if load_key(targets.keys, begin + first, begin + first < end) == no_key(targets.keys):
+        return  # this target, and so all behind it, are of other levels
+    local = first + tl.arange(0, TARGETS)[:, None]
     t = begin + local
-    present = load_key(target_keys, t, t < end) != no_key(target_keys)
-    i = tl.load(target_point + t, mask=present, other=0)
+    present = load_key(targets.keys, t, t < end) != no_key(targets.keys)
+    i = tl.load(targets.point + t, mask=present, other=0)
     b = tl.arange(0, BLOCK)[None, :]
     c = tl.arange(0, WIDTH)[None, None, :]
     columns = c < channels
-    dtype = source.dtype.element_ty
+    dtype = sources.position.dtype.element_ty
     outer = tl.load(near).to(dtype)
     total = tl.zeros([TARGETS, WIDTH], dtype=dtype)
     total_extra = tl.zeros([TARGETS, BLOCK], dtype=dtype)
     j = tl.arange(0, DP)[None, None, :]
     slopes = tl.zeros([TARGETS, BLOCK, DP], dtype=dtype)
     if grad is not None:
-        here = tl.load(target + t[:, :, None] * D + j, mask=present[:, :, None] & (j < D), other=0.0)
+        here = tl.load(targets.position + t[:, :, None] * D + j, mask=present[:, :, None] & (j < D), other=0.0)
         at, at_mask = t[:, :, None] * channels + c, present[:, :, None] & columns
         mine = tl.load(target_rows + at, mask=at_mask, other=0.0).to(dtype)
-        if ROWS_EXTRA > 0:
-            mine_extra = _load_extra(target_rows, targets, channels, t, present, TARGET_EXTRA, total_extra)
-        if SYMMETRIC:  # targets and sources are the same points, in the same order
+        if SIZES.rows_extra > 0:
+            mine_extra = _load_extra(target_rows, target_count, channels, t, present, SIZES.target_extra, total_extra)
+        if SIZES.symmetric:
             mine_second = tl.load(rows + at, mask=at_mask, other=0.0).to(dtype)
-            if ROWS_EXTRA > 0:
-                mine_second_extra = _load_extra(rows, sources, channels, t, present, ROWS_EXTRA, total_extra)
+            if SIZES.rows_extra > 0:
+                mine_second_extra = _load_extra(rows, source_count, channels, t, present, SIZES.rows_extra, total_extra)
     hits = runs + row_count * (end - begin) * 2 + local * LIST
     count = tl.zeros([TARGETS, 1], dtype=tl.int32)
     for row in range(row_count + 1):  # after the last there is nothing to look at, and all that is left is summed
@@ -334,7 +390,7 @@ def _near(
         last = tl.load(run + row_count * (end - begin), mask=there_is, other=0)
         for _ in range(0, tl.where(row == row_count, 1, tl.max(last - s)), LOOK):
             live = s < last
-            hit = live & (_square(target, source, t, s, present, live, D) < outer)
+            hit = live & (_square(targets, sources, t, s, present, live, D) < outer)
             tl.store(hits + count + tl.cumsum(hit.to(tl.int32), axis=1) - 1, s, mask=hit)
             count += tl.sum(hit.to(tl.int32), axis=1, keep_dims=True)
             s += LOOK
@@ -345,29 +401,30 @@ def _near(
                 for k in range(0, tl.max(full), BLOCK):
                     listed = k + b < full
                     close = tl.load(hits + k + b, mask=listed, other=0)
-                    square = _square(target, source, t, close, present, listed, D)
-                    weight, slope = _near_weight(square, near, outer, listed, DIMS, TERMS)
+                    square = _square(targets, sources, t, close, present, listed, D)
+                    weight, slope = _near_weight(square, near, outer, listed, SIZES.cell_dims, SIZES.terms)
                     where = close.to(tl.int64)[:, :, None] * channels + c
                     mask = listed[:, :, None] & columns
                     source_row = tl.load(rows + where, mask=mask, other=0.0).to(dtype)
-                    if ROWS_EXTRA > 0:
-                        source_extra = _load_extra(rows, sources, channels, close, listed, ROWS_EXTRA, weight)
+                    if SIZES.rows_extra > 0:
+                        source_extra = _load_extra(rows, source_count, channels, close, listed, SIZES.rows_extra, weight)
                     if out is not None:
                         total += tl.sum(weight[:, :, None] * source_row, axis=1)
-                        if OUT_EXTRA:
+                        if SIZES.out_extra:
                             total_extra += weight * source_extra
                     if grad is not None:
                         products = mine * source_row
-                        if SYMMETRIC:
+                        if SIZES.symmetric:
                             products += mine_second * tl.load(target_rows + where, mask=mask, other=0.0).to(dtype)
                         product = tl.sum(products, axis=2)
-                        if ROWS_EXTRA > 0:
+                        if SIZES.rows_extra > 0:
                             product += mine_extra * source_extra
-                            if SYMMETRIC:
-                                second_extra = _load_extra(target_rows, targets, channels, close, listed, TARGET_EXTRA, weight)
-                                product += mine_second_extra * second_extra
+                            if SIZES.symmetric:
+                                product += mine_second_extra * _load_extra(
+                                    target_rows, target_count, channels, close, listed, SIZES.target_extra, weight
+                                )
                         spot = close.to(tl.int64)[:, :, None] * D + j
-                        there = tl.load(source + spot, mask=listed[:, :, None] & (j < D), other=0.0)
+                        there = tl.load(sources.position + spot, mask=listed[:, :, None] & (j < D), other=0.0)
                         slopes += tl.where(listed[:, :, None], (slope * product)[:, :, None] * (here - there), 0.0)
                 left = count - full
                 waiting = tl.load(hits + full + b, mask=b < left, other=0)
@@ -380,5 +437,5 @@ def _near(
     if out is not None:
         c = tl.arange(0, WIDTH)[None, :]
         tl.store(out + i * channels + c, total, mask=present & (c < channels))
-        if OUT_EXTRA:
-            tl.store(out + targets.to(tl.int64) * channels + i, tl.sum(total_extra, axis=1, keep_dims=True), mask=present)
+        if SIZES.out_extra:
+            tl.store(out + target_count.to(tl.int64) * channels + i, tl.sum(total_extra, axis=1, keep_dims=True), mask=present)

@@ -6,12 +6,14 @@ stay aligned.  Every row is written by one program alone, in a fixed order.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...kernels.points import OutputGradients
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl
+from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
 
 NUMBERS, MAX_ROWS, WARPS = 512, 128, 2
 """Numbers, rows times channels, that one program takes, the rows that it takes at most, and its warps."""
@@ -54,8 +56,9 @@ class Rows:
         width = channel_block(columns)
         size = block_size(1024 // width, max(1, count))
         _take[(cdiv(count, size), max(1, cdiv(columns, width)))](
-            self.data, order, out.data, count, self.count, columns, EXTRAS=self.extras, BLOCK=size, WIDTH=width
-        )
+            self.data, order, out.data, count, self.count, columns,
+            EXTRAS=self.extras, ALIGNMENT=alignment(columns), BLOCK=size, WIDTH=width,
+        )  # fmt: skip
         out.ones = self.ones
         return out
 
@@ -65,10 +68,33 @@ def new_rows(like: Tensor, count: int, channels: int, extras: int) -> Rows:
     return Rows(like.new_empty(count * (channels + extras)), count, channels, extras)
 
 
+def pad_channels(rows: Tensor) -> Tensor:
+    """Pads rows of more than 4 channels, (N, H, C), with 0 to a multiple of 4; see :func:`aligned`."""
+    channels = rows.size(2)
+    return F.pad(rows, (0, -channels % 4)) if channels > 4 and channels % 4 > 0 else rows
+
+
+def alignment(channels: int) -> int:
+    """Returns the greatest power of 2, up to 16, that divides the number of channels; see :func:`aligned`."""
+    return math.gcd(channels, 16)
+
+
+@triton.jit
+def aligned(channels, ALIGNMENT: tl.constexpr):
+    """Returns the number of channels, which the compiler then knows to be a multiple: only of rows that start at multiples of
+    16 bytes does a thread read 16 bytes at a time.  Triton itself looks for multiples of 16 alone."""
+    if ALIGNMENT < 16:
+        return channels // ALIGNMENT * ALIGNMENT
+    else:
+        return channels
+
+
 @kernel(do_not_specialize=["count", "row_count"])
 def _take(
-    table, order, out, count, row_count, columns, EXTRAS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr
+    table, order, out, count, row_count, columns,
+    EXTRAS: tl.constexpr, ALIGNMENT: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
+    columns = aligned(columns, ALIGNMENT)
     i = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK))[:, None]
     c = (tl.program_id(1) * WIDTH + tl.arange(0, WIDTH))[None, :]
     mask = (i < count) & (c < columns)

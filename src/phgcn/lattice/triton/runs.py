@@ -39,8 +39,8 @@ def find_runs(keys: Tensor, layout: KeyLayout, facts: Tensor, levels: int, cloud
     corners = Corners(*(torch.empty(size, dtype=torch.int32, device=device) for size in (entries, entries, entries + 1)))
     run_keys = torch.empty_like(ordered)
     _list_runs[(programs,)](
-        ordered, order, counts, layout.table, corners.order, corners.start, run_keys, corners.vertex, facts,
-        entries, programs, clouds, F=layout.table.size(1), LEVELS=levels, WORDS=words, BLOCK=size,
+        ordered, order, counts, layout.table, corners, run_keys, facts, entries, programs, clouds,
+        F=layout.table.size(1), LEVELS=levels, WORDS=words, BLOCK=size,
     )  # fmt: skip
     return corners, run_keys
 
@@ -81,10 +81,11 @@ def _count_runs(keys, counts, entries, programs, LONG_RUN: tl.constexpr, WORDS: 
 
 @kernel(do_not_specialize=["entries", "programs", "clouds"])
 def _list_runs(
-    keys, sorted_order, counts, layout, order, start, run_keys, of_entry, facts, entries, programs, clouds,
+    keys, sorted_order, counts, layout, corners, run_keys, facts, entries, programs, clouds,
     F: tl.constexpr, LEVELS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Writes where runs start and end, their keys, the run of each entry, and the facts."""
+    """Writes where runs start and end, the run of each entry, the keys of runs, and the facts."""
+    order, of_entry, start = corners
     program = tl.program_id(0)
     b = tl.arange(0, BLOCK)
     runs_before, all_runs = tl.zeros([BLOCK], dtype=tl.int32), tl.zeros([BLOCK], dtype=tl.int32)

@@ -12,11 +12,15 @@ from torch import Tensor
 from ...kernels.triton import cdiv, grid_size, kernel, tl, triton
 from .clouds import Clouds
 from .index import Vertices
-from .rows import WARPS, Rows, channel_block, row_block
+from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block
 from .runs import LONG_RUN
 
 MANY_RUNS = 1 << 15
 """From so many runs on, a program takes several of them to add up pieces; most have one piece."""
+
+PIECE_CHANNELS = 16
+"""Channels of pieces that a program adds up: few, as the longest run takes the longest.  Not by the number of runs, which what
+is beside a graph changes: sums in another order have other bits."""
 
 
 class PointRows(NamedTuple):
@@ -31,6 +35,28 @@ class PointRows(NamedTuple):
     values: Rows
     grads: Rows | None = None
     first_query: int = 0
+
+
+class RunSizes(NamedTuple):
+    """What the sum of runs is compiled for.
+
+    Args:
+        entries (int): Entries of a point.
+        long (bool): Whether a run may have more than ``piece`` entries.
+        extras (int): Extra columns of either side.
+        ones (bool): Whether the extra column of the values is all ones, nowhere stored.
+        alignment (int): See :func:`phgcn.lattice.triton.rows.aligned`.
+        piece, block, width (int): Entries of a piece; runs, or pieces, and channels of a program.
+    """
+
+    entries: int
+    long: bool
+    extras: int
+    ones: bool
+    alignment: int
+    piece: int
+    block: int
+    width: int
 
 
 def splat(rows: PointRows, vertices: Vertices) -> Rows:
@@ -88,14 +114,14 @@ def sum_runs(
     _sum_runs[(grid_size(blocks, is_bound), across)](
         values.data, None if grads is None else grads.data, order, weight, start, device_count, out.data, count, values.count,
         first_query, 0 if grads is None else grads.count, channels,
-        ENTRIES=entries, LONG=long, EXTRAS=extras, ONES=values.ones, PIECE=LONG_RUN, BLOCK=size, WIDTH=width, num_warps=WARPS,
+        SIZES=RunSizes(entries, long, extras, values.ones, alignment(channels), LONG_RUN, size, width), num_warps=WARPS,
     )  # fmt: skip
     if long:
         together = 1 if count < MANY_RUNS else 4 if is_bound else 32
-        width = channel_block(every)
+        width = min(channel_block(every), PIECE_CHANNELS)
         _sum_pieces[(grid_size(cdiv(count, together), is_bound), max(1, cdiv(every, width)))](
             start, device_count, out.data, count, every,
-            EXTRAS=out.extras, RUNS=together, PIECE=LONG_RUN, BLOCK=max(8, 4096 // width), WIDTH=width,
+            EXTRAS=out.extras, ALIGNMENT=alignment(every), RUNS=together, PIECE=LONG_RUN, BLOCK=1024 // width, WIDTH=width,
         )  # fmt: skip
     return out
 
@@ -141,30 +167,34 @@ def _run_of_piece(start, k, runs, PIECE: tl.constexpr):
 @kernel(do_not_specialize=["count", "row_count", "first_query", "query_count"])
 def _sum_runs(
     main, grads, order, weight, start, device_count, out, count, row_count, first_query, query_count, channels,
-    ENTRIES: tl.constexpr, LONG: tl.constexpr, EXTRAS: tl.constexpr, ONES: tl.constexpr, PIECE: tl.constexpr,
-    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    SIZES: tl.constexpr,
 ):  # fmt: skip
     """Sums runs, or, if some are long, their pieces: piece p of run r has the number r + begin // PIECE + p, where begin is the
     run's first place, so that no two have the same."""
     SIDES: tl.constexpr = 1 if grads is None else 2
+    EXTRAS: tl.constexpr = SIZES.extras
+    PIECE: tl.constexpr = SIZES.piece
+    BLOCK: tl.constexpr = SIZES.block
+    WIDTH: tl.constexpr = SIZES.width
+    channels = aligned(channels, SIZES.alignment)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     columns = (c < channels)[None, :]
     runs = count
     if device_count is not None:
         runs = tl.minimum(tl.load(device_count), count)
     bound = runs
-    if LONG:  # where there is no run, none ends
+    if SIZES.long:  # where there is no run, none ends
         bound += tl.load(start + runs, mask=runs > 0, other=0) // PIECE
     for turn in range(tl.program_id(0), tl.cdiv(bound, BLOCK), tl.num_programs(0)):
         k = turn * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
         run, piece = k, k * 0
-        if LONG:
+        if SIZES.long:
             run = _run_of_piece(start, k, runs, PIECE)
         inside = (k < bound) & (run < runs)
         begin, length, number = _pieces(start, run, inside, PIECE)
         end = begin + length
         first_piece = _first_piece(begin, PIECE)
-        if LONG:
+        if SIZES.long:
             piece = k - run - begin // PIECE
             inside = inside & (piece < number)
             begin += piece * PIECE
@@ -181,11 +211,11 @@ def _sum_runs(
             w = total_extra * 0 + 1
             if weight is not None:
                 w = tl.load(weight + entry, mask=live, other=0.0)
-            point = (entry // ENTRIES).to(tl.int64)
+            point = (entry // SIZES.entries).to(tl.int64)
             there = live & (point < row_count)
             row = tl.load(main + point[:, None] * channels + c[None, :], mask=there[:, None] & columns, other=0.0)
             total += w[:, None] * row.to(total.dtype)
-            if ONES:
+            if SIZES.ones:
                 total_extra += tl.where(there, w, 0.0)
             elif EXTRAS > 0:
                 at = main + row_count.to(tl.int64) * channels + point * EXTRAS
@@ -202,7 +232,7 @@ def _sum_runs(
                     total_extra_2 += w * tl.load(at, mask=there, other=0.0)
         to = run * (SIDES * channels)
         to_extra = count.to(tl.int64) * (SIDES * channels) + run * (SIDES * EXTRAS)
-        if LONG:
+        if SIZES.long:
             row = _piece_row(count, SIDES * channels, first_piece + piece, SIDES * EXTRAS)
             to, to_extra = tl.where(number > 1, row, to), tl.where(number > 1, row + SIDES * channels, to_extra)
         mask = inside[:, None] & columns
@@ -219,9 +249,11 @@ def _sum_runs(
 @kernel(do_not_specialize=["count"])
 def _sum_pieces(
     start, device_count, out, count, channels,
-    EXTRAS: tl.constexpr, RUNS: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    EXTRAS: tl.constexpr, ALIGNMENT: tl.constexpr, RUNS: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Adds up the pieces of runs that have several."""
+    channels = aligned(channels, ALIGNMENT)
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     b, e = tl.arange(0, BLOCK), tl.arange(0, EXTRAS if EXTRAS > 0 else 1)
     runs = count

@@ -6,7 +6,7 @@ Numbers of a cloud are taken from its points alone, chunk by chunk, in an order 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,8 +34,7 @@ LOW, HIGH, SUM, KUHN_LOW, KUHN_HIGH, BOUNDS = (tl.constexpr(place) for place in 
 number each, the flags ``FAR`` and ``NOT_FINITE``."""
 
 
-@dataclass
-class Survey:
+class Survey(NamedTuple):
     r"""What is known of clouds, on the device.
 
     Args:
@@ -49,6 +48,40 @@ class Survey:
     kappa: Tensor
     key_layout: Tensor
     facts: Tensor
+
+
+WIDTH_BITS, WIDTH_MASK = tl.constexpr(8), tl.constexpr(255)
+"""Bits that each of the three widths of keys takes where they are passed as one number, and all of them set."""
+
+
+class ChunkSizes(NamedTuple):
+    """What the survey of chunks is compiled for: grids that keys are made of, coordinates, the least power of 2 that is not
+    less, values that a program looks at together."""
+
+    grids: int
+    dim: int
+    dim_block: int
+    block: int
+
+
+class SurveySizes(NamedTuple):
+    """What the survey of clouds is compiled for.
+
+    Args:
+        grids, levels (int): Grids that keys are made of, and levels of the lattice.
+        finest (int): The finest level of all clouds, where the scheme tells it.
+        to_itself (bool): Whether points attend to themselves.
+        dim, dim_block (int): Coordinates, and the least power of 2 that is not less.
+        block (int): Chunks that a program takes at once.
+    """
+
+    grids: int
+    levels: int
+    finest: int
+    to_itself: bool
+    dim: int
+    dim_block: int
+    block: int
 
 
 def survey(
@@ -83,7 +116,7 @@ def survey(
     _survey_chunks[(sizes.chunks,)](
         clouds.position, values if count > 0 else None, clouds.order if several else None, sizes.table,
         constants.lattice_map[0], clouds.cloud, chunk_bounds, facts, clouds.graphs, clouds.heads, count, 0.999 * limit,
-        GRIDS=grids, D=dim, CHUNK=CHUNK, BLOCK=block_size(VALUES, count),
+        SIZES=ChunkSizes(grids, dim, power_of_2(dim), block_size(VALUES, count)),
     )  # fmt: skip
     if join is not None:
         join(chunk_bounds)
@@ -94,16 +127,13 @@ def survey(
         facts=facts,
     )
     _survey_clouds[(grids + clouds.count,)](
-        chunk_bounds, sizes.table, constants.grids, surveyed.mean, surveyed.kappa, surveyed.key_layout, facts,
-        clouds.graphs, clouds.heads, widths[0] + (widths[1] << WIDTH_BITS) + (widths[2] << 2 * WIDTH_BITS), narrow,
-        GRIDS=grids, LEVELS=levels, FINEST=finest, D=dim, DP=power_of_2(dim), TO_ITSELF=clouds.to_itself,
-        BLOCK=max(1, CHUNKS // power_of_2(dim)), WIDTH_BITS=WIDTH_BITS, WORD_BITS=WORD_BITS, HALF_WORD_BITS=HALF_WORD_BITS,
+        chunk_bounds, sizes.table, constants.grids, surveyed, clouds.graphs, clouds.heads,
+        sum(width << number * WIDTH_BITS.value for number, width in enumerate(widths)), narrow,
+        SIZES=SurveySizes(
+            grids, levels, finest, clouds.to_itself, dim, power_of_2(dim), max(1, CHUNKS // power_of_2(dim))
+        ),
     )  # fmt: skip
     return surveyed
-
-
-WIDTH_BITS = 8
-"""Bits that each of the three widths of keys takes where they are passed as one number."""
 
 
 def layouts(key_layout: Tensor, widths: list[int]) -> list[KeyLayout]:
@@ -112,19 +142,22 @@ def layouts(key_layout: Tensor, widths: list[int]) -> list[KeyLayout]:
 
 
 @triton.jit
-def _store_bounds(low, high, x, inside):
-    tl.store(low, tl.min(tl.where(inside, x, float("inf")), axis=0))
-    tl.store(high, tl.max(tl.where(inside, x, float("-inf")), axis=0))
+def _store_bounds(low, high, x, live, mask):
+    """Stores the least and the greatest of each column of ``x``, of rows that are live."""
+    tl.store(low, tl.min(tl.where(live, x, float("inf")), axis=0), mask=mask)
+    tl.store(high, tl.max(tl.where(live, x, float("-inf")), axis=0), mask=mask)
 
 
 @kernel(do_not_specialize=["graphs", "count"])
 def _survey_chunks(
     points, values, order, table, lattice_map, cloud, bounds, facts, graphs, heads, count, limit,
-    GRIDS: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    SIZES: tl.constexpr,
 ):  # fmt: skip
     """Computes bounds and sum of a chunk of points, and their bounds in Kuhn coordinates; checks that they are within the limit
     and that a share of the values is finite.  Points have an ``order`` where there are several graphs; else their cloud is
     written here."""
+    D: tl.constexpr = SIZES.dim
+    BLOCK: tl.constexpr = SIZES.block
     chunk = tl.program_id(0).to(tl.int64)
     graph = graph_of_chunk(table, chunk, graphs)
     first = tl.load(table + FIRST_CHUNK * (graphs + 1) + graph)
@@ -139,21 +172,19 @@ def _survey_chunks(
     else:
         i = t * heads + head
         tl.store(cloud + i, (head + t * 0).to(tl.int32), mask=inside)
-    far = t < 0
-    p = ()
+    j = tl.arange(0, SIZES.dim_block)
+    live = inside[:, None] & (j < D)[None, :]
     to = bounds + chunk * (BOUNDS * D + 2)
-    for j in tl.static_range(D):
-        x = tl.load(points + i * D + j, mask=inside, other=0.0).to(tl.float64)
-        far = far | (inside & ((tl.abs(x) < limit) == 0))
-        _store_bounds(to + LOW * D + j, to + HIGH * D + j, x, inside)
-        tl.store(to + SUM * D + j, tl.sum(x, axis=0))
-        p = p + (x,)  # type: ignore[assignment]  # noqa: RUF005
-    for j in tl.static_range(D):
-        x = tl.zeros([CHUNK], dtype=tl.float64)
-        for k in tl.static_range(D):
-            x += p[k] * tl.load(lattice_map + 1 + j * D + k)
-        _store_bounds(to + KUHN_LOW * D + j, to + KUHN_HIGH * D + j, x, inside)
-    tl.store(to + BOUNDS * D + FAR, tl.max(far.to(tl.float64), axis=0))
+    x = tl.load(points + i[:, None] * D + j[None, :], mask=live, other=0.0).to(tl.float64)
+    _store_bounds(to + LOW * D + j, to + HIGH * D + j, x, live, j < D)
+    tl.store(to + SUM * D + j, tl.sum(x, axis=0), mask=j < D)
+    far = tl.max((live & ((tl.abs(x) < limit) == 0)).to(tl.int32), axis=1)
+    tl.store(to + BOUNDS * D + FAR, tl.max(far, axis=0).to(tl.float64))
+    kuhn = tl.zeros_like(x)
+    for k in tl.static_range(D):
+        p = tl.load(points + i * D + k, mask=inside, other=0.0).to(tl.float64)
+        kuhn += p[:, None] * tl.load(lattice_map + 1 + j * D + k, mask=j < D, other=0.0)[None, :]
+    _store_bounds(to + KUHN_LOW * D + j, to + KUHN_HIGH * D + j, kuhn, live, j < D)
     not_finite = tl.zeros([BLOCK], dtype=tl.int32)
     if values is not None:
         share = tl.cdiv(count, tl.num_programs(0))
@@ -165,26 +196,25 @@ def _survey_chunks(
     tl.store(to + BOUNDS * D + NOT_FINITE, tl.max(not_finite, axis=0).to(tl.float64))
     if chunk == 0:
         for flag in tl.static_range(COINCIDENT, NARROW + 1):
-            tl.store(facts + GRIDS + flag, chunk)  # 0, until a cloud is found that has it
+            tl.store(facts + SIZES.grids + flag, chunk)  # 0, until a cloud is found that has it
 
 
 @kernel(do_not_specialize=["graphs", "widths"])
 def _survey_clouds(
-    bounds, table, grids, mean, kappa, key_layout, facts, graphs, heads, widths, narrow,
-    GRIDS: tl.constexpr, LEVELS: tl.constexpr, FINEST: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    TO_ITSELF: tl.constexpr, BLOCK: tl.constexpr, WIDTH_BITS: tl.constexpr, WORD_BITS: tl.constexpr,
-    HALF_WORD_BITS: tl.constexpr,
+    bounds, table, grids, surveyed, graphs, heads, widths, narrow, SIZES: tl.constexpr
 ):  # fmt: skip
     """Makes of the bounds of chunks: in the first programs, the layout of the keys of one grid; in the others, the mean and the
     finest level of one cloud."""
+    GRIDS: tl.constexpr = SIZES.grids
+    D: tl.constexpr = SIZES.dim
+    DP: tl.constexpr = SIZES.dim_block
+    BLOCK: tl.constexpr = SIZES.block
+    facts = surveyed.facts
     program = tl.program_id(0).to(tl.int64)
     if program < GRIDS:
         chunks = tl.load(table + FIRST_CHUNK * (graphs + 1) + graphs)
-        width = (widths.to(tl.int64) >> (tl.minimum(program, 2) * WIDTH_BITS)) & ((1 << WIDTH_BITS) - 1)
-        _lay_out_keys(
-            bounds, chunks, grids, program, graphs * heads, width, key_layout, facts + program,
-            LEVELS, D, DP, BLOCK, WORD_BITS, HALF_WORD_BITS,
-        )  # fmt: skip
+        width = (widths.to(tl.int64) >> (tl.minimum(program, 2) * WIDTH_BITS)) & WIDTH_MASK
+        _lay_out_keys(bounds, chunks, grids, program, graphs * heads, width, surveyed.key_layout, facts + program, SIZES)
         if program == 0:
             flags = facts + GRIDS
             tl.store(flags + FAR, _flagged(bounds + BOUNDS * D + FAR, chunks, D, BLOCK * DP))
@@ -202,15 +232,15 @@ def _survey_clouds(
         for k in range(0, length, BLOCK):
             at = mine + (k + b).to(tl.int64)[:, None] * (BOUNDS * D + 2) + SUM * D + j[None, :]
             total += tl.load(at, mask=(k + b < length)[:, None] & (j < D)[None, :], other=0.0)
-        tl.store(mean + cloud * D + j, tl.sum(total, axis=0) / tl.maximum(size, 1).to(tl.float64), mask=j < D)
+        tl.store(surveyed.mean + cloud * D + j, tl.sum(total, axis=0) / tl.maximum(size, 1).to(tl.float64), mask=j < D)
         apart = (low != high) & (j < D)
         extent = tl.sqrt(tl.sum(tl.where(apart, (high - low) * (high - low), 0.0), axis=0))
         is_narrow = (extent > 0) & (extent < narrow)
         tl.store(facts + GRIDS + NARROW, size * 0 + 1, mask=is_narrow)
-        level = size * 0 + FINEST
-        if TO_ITSELF:
+        level = size * 0 + SIZES.finest
+        if SIZES.to_itself:
             level = tl.where((size > 0) & (tl.sum(apart.to(tl.int32), axis=0) == 0), -1, level)
-        tl.store(kappa + cloud, level.to(tl.int32))
+        tl.store(surveyed.kappa + cloud, level.to(tl.int32))
         tl.store(facts + GRIDS + COINCIDENT, level * 0 + 1, mask=level < 0)
 
 
@@ -249,14 +279,13 @@ def _bits(number):
 
 
 @triton.jit
-def _lay_out_keys(
-    bounds, chunks, grids, grid, clouds, width, key_layout, missing,
-    LEVELS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, WORD_BITS: tl.constexpr,
-    HALF_WORD_BITS: tl.constexpr,
-):  # fmt: skip
+def _lay_out_keys(bounds, chunks, grids, grid, clouds, width, key_layout, missing, SIZES: tl.constexpr):
     """Lays out the keys of one grid: base, word, shift and bits of each field; tells how many words are missing."""
+    LEVELS: tl.constexpr = SIZES.levels
+    D: tl.constexpr = SIZES.dim
+    DP: tl.constexpr = SIZES.dim_block
     j = tl.arange(0, DP)
-    least, most = _join_bounds(bounds + tl.where(grid == 0, KUHN_LOW * D, LOW * D), chunks, D, DP, BLOCK)
+    least, most = _join_bounds(bounds + tl.where(grid == 0, KUHN_LOW * D, LOW * D), chunks, D, DP, SIZES.block)
     least, most = tl.where(j < D, least, 0.0), tl.where(j < D, most, 0.0)
     if (D > CELL_DIMENSIONS) & (grid > 1):  # cells of the near field are laid over the widest coordinates of each cloud
         least = tl.zeros_like(least) + tl.min(least, axis=0)
