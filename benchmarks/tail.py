@@ -26,16 +26,14 @@ from phgcn.lattice.fit import fit_multiscale, wide_search
 from phgcn.lattice.pairs import Levels
 
 CASES = (
-    (3, Levels(0.5, (3, 3, 3, 3)), (None, FITTED_BOUND)),
-    (3, Levels(0.5, (3, 3, 4, 3)), (FITTED_BOUND,)),
     (4, Levels(0.5, (2, 2, 2, 2)), (None, 8.0, 4.0, FITTED_BOUND)),
     (4, Levels(0.5, (2, 2, 4, 2)), (2.3,)),
     (4, Levels(0.5, (2, 3, 4, 2)), (FITTED_BOUND,)),
+    (3, Levels(0.5, (3, 3, 3, 3)), (None, FITTED_BOUND)),
+    (3, Levels(0.5, (3, 3, 4, 3)), (FITTED_BOUND,)),
     (4, Levels(0.5, (3, 3, 3, 3), 2), (None, FITTED_BOUND)),
     (4, Levels(0.5, (3, 3, 4, 3), 2), (FITTED_BOUND,)),
-    (4, Levels(0.35, (4, 4, 4, 4, 2), 2), (FITTED_BOUND,)),
-    (5, Levels(0.5, (2, 2, 2, 2)), (None, FITTED_BOUND)),
-    (6, Levels(1.0, (1, 1, 1)), (None, FITTED_BOUND)),
+    (6, Levels(1.0, (1, 1, 1)), (None, 8.0)),
 )
 """Dimension, levels, and bounds of the fit."""
 
