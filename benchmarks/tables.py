@@ -149,21 +149,6 @@ def hostile_table(after: dict, before: dict) -> list[str]:
     ]
 
 
-def hostile_gpu_table(gpu: dict) -> list[str]:
-    """How far the GPU's outputs are from the CPU's over hostile clouds, and its errors against the exact sum."""
-    methods, rows = ("lattice", "lattice-fine"), gpu["errors"]["rows"]
-    body = []
-    for dim in sorted({r["dim"] for r in rows}):
-        cells = [str(dim)]
-        for method in methods:
-            apart = max(r["from_cpu"] for r in rows if (r["dim"], r["method"]) == (dim, method))
-            cells += [f"{apart:.0e}", hostile_summary(rows, method, dim)]
-        body.append(cells)
-    about = gpu["errors"]["provenance"]
-    heads = ["D", *(f"`{method}`, {what}" for method in methods for what in ("from the CPU", "error and cosine"))]
-    return [*table(heads, body), "", f"{about['device']}, commit {about['commit'][:7]}, {about['date'][:10]}."]
-
-
 def tail_table(tail: dict) -> list[str]:
     """What a bound on the weights of pairs costs, levels by levels."""
     clouds = list(tail["rows"][0]["deviation"])
