@@ -27,6 +27,7 @@ import thread_tables
 
 from phgcn.reproduce import embeddings_report, motif_report, scaling_report, table_report
 from phgcn.reproduce.benchmark import report as benchmark_report
+from phgcn.reproduce.rivals import report as rivals_report
 from phgcn.reproduce.when import report as when_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +36,7 @@ README, LATTICE, PERFORMANCE = "README.md", "docs/lattice.md", "docs/performance
 CPU_NOTES, GPU_NOTES, HISTORY = (f"docs/engineering/{name}.md" for name in ("cpu", "gpu", "history"))
 BEFORE_AFTER = "docs/engineering/before-after.md"
 DISTRIBUTED = "docs/distributed.md"
-RIVALS, WHEN = "docs/benchmark.md", "docs/when-to-use.md"
+RIVALS, WHEN, KERNEL_SUMS = "docs/benchmark.md", "docs/when-to-use.md", "docs/rivals.md"
 
 
 class Table(NamedTuple):
@@ -169,6 +170,10 @@ TABLES = {
     "benchmark-time": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.time_table),
     "global-gnn-epochs": Table(RIVALS, _of(BENCH, "global_gnn", "global_gnn_gpu"), tables.global_gnn_epochs),
     "suited": Table(RIVALS, _of(BENCH, "suited"), tables.suited_table),
+    # Other ways to sum the kernel
+    "rivals": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.choice_block),
+    "rivals-details": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.detail_block),
+    "rivals-gpu": Table(KERNEL_SUMS, _of(RESULTS, "rivals-gpu"), rivals_report.choice_block),
     "when": Table(WHEN, _of(RESULTS, "when"), when_block),
     # Geom-GCN
     "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),
@@ -183,6 +188,8 @@ PAGES = {
     f"{RESULTS}/motif.md": Page(_of(RESULTS, "motif"), motif_report.markdown),
     f"{RESULTS}/embeddings.md": Page(_of(RESULTS, "embeddings"), embeddings_report.markdown),
     f"{RESULTS}/scaling.md": Page(_of(RESULTS, "scaling"), scaling_report.markdown),
+    f"{RESULTS}/rivals.md": Page(_of(RESULTS, "rivals"), rivals_report.markdown),
+    f"{RESULTS}/rivals-gpu.md": Page(_of(RESULTS, "rivals-gpu"), rivals_report.markdown),
     f"{RESULTS}/scaling-gpu.md": Page(_of(RESULTS, "scaling-gpu"), scaling_report.markdown),
 }
 

@@ -1,6 +1,7 @@
 """Pages of the documents: how they begin, and whether what they say of variables, dependencies and code is so."""
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -114,3 +115,15 @@ def test_what_the_library_imports_is_declared_and_used():
                 imported.add(node.module.split(".")[0])
     declared = set(map(package_name, PROJECT["dependencies"]))
     assert declared <= imported
+
+
+def test_the_versions_that_are_run_are_those_that_are_promised():
+    sessions = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    pinned = re.search(r'^PINNED = "(.+?)"', sessions, flags=re.MULTILINE)[1]
+    assert f"torch{pinned}" in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    python, torch, pyg = re.search(r'"oldest": \("(.+?)", "==(.+?)\.0", "==(.+?)\.0"\)', sessions).groups()
+    assert PROJECT["requires-python"] == f">={python}"
+    assert {f"torch>={torch}", f"torch_geometric>={pyg}"} <= set(PROJECT["dependencies"])
+    names = re.findall(r'^    "([\w.-]+)": \("3\.\d+"', sessions, flags=re.MULTILINE)
+    rows = json.loads((ROOT / "benchmarks" / "results" / "versions.json").read_text(encoding="utf-8"))["rows"]
+    assert [row["session"] for row in rows] == names and not any(row["failures"] or row["errors"] for row in rows)

@@ -7,7 +7,6 @@ with gradients holds at most beyond its input; on the CPU each method and cloud 
 
 from __future__ import annotations
 
-import gc
 import os
 import statistics
 import time
@@ -25,6 +24,7 @@ from ..devices import check_device, device_name
 from ..files import read_json, write_json
 from ..provenance import provenance
 from . import scaling_report
+from .peak import begin_peak, peak_bytes
 from .scaling_jobs import METHODS, Method, available, cloud, features
 
 Report = Callable[[str, float], None]
@@ -204,14 +204,14 @@ def _timed(
     begin, about = time.perf_counter(), f"{name}, {count:,} points"
     for method, kind in wanted:
         report(f"{about}, warming up: {method.name}, {kind}")
-        start = _begin_peak(device) if torch.device(device).type == "cuda" else None
+        start = begin_peak(device) if torch.device(device).type == "cuda" else None
         try:
             method.call(kind, points, values)
         except torch.OutOfMemoryError:  # the size before was the last
             continue
         times[method.name, kind] = []
         if start is not None:
-            peaks[method.name, kind] = _peak(device) - start
+            peaks[method.name, kind] = peak_bytes(device) - start
     for number in range(1, effort.rounds + 1):
         if number > 1 and time.perf_counter() - begin > effort.patience:
             break
@@ -241,8 +241,8 @@ def _memory(
         recorded = read_json(path) if path.is_file() else None
         if recorded is None or recorded["sizes"] != sizes:
             report(f"memory of {method}, {name}", 1.0)
-            peak_bytes = in_new_process(method, name, sizes, effort.dim, effort.channels)
-            recorded = {"sizes": sizes, "bytes": peak_bytes, "provenance": provenance(SEED, "cpu")}
+            most = in_new_process(method, name, sizes, effort.dim, effort.channels)
+            recorded = {"sizes": sizes, "bytes": most, "provenance": provenance(SEED, "cpu")}
             write_json(path, recorded)
         peaks |= {(method, name, count): peak for count, peak in zip(sizes, recorded["bytes"], strict=True)}
     return peaks
@@ -261,31 +261,8 @@ def peak_memory(method: str, name: str, sizes: Sequence[int], dim: int, channels
     peaks = []
     for count in sizes:
         points, values = cloud(name, count, dim, "cpu"), features(count, channels, "cpu")
-        start = _begin_peak("cpu")
+        start = begin_peak("cpu")
         chosen.call("step", points, values)
-        peaks.append(_peak("cpu") - start)
+        peaks.append(peak_bytes("cpu") - start)
         del points, values
     return peaks
-
-
-def _begin_peak(device: str) -> int:
-    """Makes the peak start anew, and gives the bytes that are in use."""
-    gc.collect()
-    if torch.device(device).type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-        return torch.cuda.memory_allocated(device)
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError as error:
-        raise ValueError(f"the peak of memory cannot be measured here ({error}); allowed: Linux, with /proc") from None
-    return _status("VmRSS")
-
-
-def _peak(device: str) -> int:
-    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else _status("VmHWM")
-
-
-def _status(field: str) -> int:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))

@@ -8,7 +8,7 @@ from phgcn.cli import app
 
 pytest.importorskip("matplotlib")
 DATA = Path(os.environ.get("PHGCN_DATA", "/nowhere"))
-COMMANDS = ("motif", "scaling", "embeddings")
+COMMANDS = ("motif", "scaling", "embeddings", "rivals")
 
 
 def said(capsys, *arguments):
@@ -64,3 +64,16 @@ def test_embeddings_as_a_command(tmp_path, capsys):
     small = ("--quick", "--splits", 1, "--epochs", 2, "--jobs", 1)
     code, out, _ = said(capsys, "reproduce", "embeddings", *small, "--out", tmp_path)
     assert code == 0 and "wisconsin" in out and "cornell" in out and (tmp_path / "embeddings.svg").is_file()
+
+
+def test_rivals_measured_elsewhere_are_reported_as_a_command(tmp_path, capsys):
+    errors = {name: {"median": 0.02, "p99": 0.1, "rms": 0.03} for name in ("random", "structured")}
+    row = {"cloud": "dense", "dim": 4, "count": 1000, "rival": "lattice", "number": 0, "setting": {}, "errors": errors}
+    row["forward"] = {"seconds": 0.05, "bytes": None, "times": []}
+    about = {"device": "cpu", "machine": "a machine", "threads": 2, "commit": "abc", "dirty": False, "date": "2026-01-02T03:04"}
+    line = {"place": ["dense", 4, 1000], "key": {}, "load": 0.0, "provenance": about, "rows": [row]}
+    (tmp_path / "rivals.jsonl").write_text(json.dumps(line) + "\n")
+    code, out, _ = said(capsys, "reproduce", "rivals", "--stage", "report", "--out", tmp_path)
+    assert code == 0 and "lattice, 50 ms" in out and (tmp_path / "rivals.png").is_file()
+    code, out, err = said(capsys, "reproduce", "rivals", "--stage", "figures", "--out", tmp_path)
+    assert code == 2 and err.startswith("phgcn: stage is 'figures'; allowed: all, report")

@@ -13,6 +13,7 @@ from ...cli import options
 from ...cli.display import console, duration, print_json, table
 from .benchmark import reproduce_benchmark
 from .display import JobsDisplay, ShareDisplay
+from .rivals import reproduce_rivals
 from .table import reproduce_table
 from .when import reproduce_when
 
@@ -20,6 +21,7 @@ app = typer.Typer(help="Repeat the paper's experiments.", no_args_is_help=True, 
 app.command("table")(reproduce_table)
 app.command("benchmark")(reproduce_benchmark)
 app.command("when")(reproduce_when)
+app.command("rivals")(reproduce_rivals)
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder for results; a run that was cut off continues there.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A small version that takes minutes on two cores.")]

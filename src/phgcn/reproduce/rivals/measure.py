@@ -1,0 +1,125 @@
+r"""Error, time and memory of one call of a rival on one cloud."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...functional import global_attention
+from ..peak import begin_peak, peak_bytes
+from ..scaling_jobs import seconds
+from .adapters import Rival, Setting
+from .clouds import CHANNELS, Place, make
+from .packages import Sampled
+
+SAMPLES = 512
+"""Points whose outputs are compared with the exact ones."""
+WARM_POINTS = {"cpu": 1000, "cuda": 20_000}
+"""Points of the call that loads and compiles what a rival needs: on a GPU as many as the least cloud, as kernels are compiled
+for kinds of numbers."""
+LEAST_MEASURED = 10_000
+"""With fewer points, the memory that is used on a CPU is too little to be seen."""
+GROUPS = {"random": slice(0, CHANNELS), "structured": slice(CHANNELS, 2 * CHANNELS)}
+
+Kind = Literal["forward", "step"]
+"""A forward alone, and a forward with the gradients of positions and values."""
+
+
+class Problem(NamedTuple):
+    """A cloud with the exact answer for some of its points.
+
+    Shapes:
+        - **points**, **values:** :math:`(N, D)` and :math:`(N, C)`
+        - **sample:** numbers of points, :math:`(S,)`
+        - **exact**, **grad:** outputs and a gradient of them, :math:`(S, C)`, float64
+        - **slope:** the exact gradient of the positions, :math:`(N, D)`, float64
+    """
+
+    points: Tensor
+    values: Tensor
+    sample: Tensor
+    exact: Tensor
+    grad: Tensor
+    slope: Tensor
+
+
+def pose(place: Place, folder: Path, device: str) -> Problem:
+    """Makes a cloud, and sums exactly for a sample of it, in float64."""
+    points, values = (part.to(device) for part in make(place, folder))
+    random = torch.Generator().manual_seed(2)
+    sample = torch.randperm(len(points), generator=random)[:SAMPLES].to(device)
+    grad = torch.randn(len(sample), values.size(1), generator=random, dtype=torch.float64).to(device)
+    keys = points.double().requires_grad_()
+    exact = global_attention(keys, values.double(), decay=1.0, queries=keys[sample], method="exact")
+    (slope,) = torch.autograd.grad(exact, keys, grad)
+    return Problem(points, values, sample, exact.detach(), grad, slope)
+
+
+def warm_up(rival: Rival, setting: Setting, problem: Problem) -> None:
+    """Calls a rival on few of the points, with gradients where it has some."""
+    most = WARM_POINTS[problem.points.device.type]
+    few, values = (part[:most].detach().requires_grad_(rival.gradients) for part in (problem.points, problem.values))
+    out = _attend(rival, setting, few, values, torch.arange(min(len(few), SAMPLES), device=few.device))
+    if rival.gradients:
+        assert isinstance(out, Tensor)
+        out.sum().backward()
+
+
+def call(rival: Rival, setting: Setting, problem: Problem, kind: Kind) -> tuple[float, Tensor]:
+    """Makes one call; returns its seconds, and of a forward the outputs of sampled points, of a step the gradient of the
+    positions for the gradient of those outputs."""
+    results: list[Tensor | Sampled] = []
+    one_call = _forward if kind == "forward" else _step
+    taken = seconds(lambda: results.append(one_call(rival, setting, problem)), str(problem.points.device))
+    result = results[0]
+    return (result.seconds, result.out) if isinstance(result, Sampled) else (taken, result)
+
+
+def examine(rival: Rival, setting: Setting, problem: Problem, kind: Kind) -> dict[str, Any]:
+    """Makes one call, and returns its seconds, the bytes that it holds at most beyond its input, and its error: of a forward
+    those of the output, of a step the cosine of the gradient of the positions with the exact one."""
+    device = str(problem.points.device)
+    measurable = device != "cpu" or len(problem.points) >= LEAST_MEASURED
+    start = begin_peak(device) if measurable else 0
+    taken, result = call(rival, setting, problem, kind)
+    measured: dict[str, Any] = {"seconds": taken, "bytes": peak_bytes(device) - start if measurable else None}
+    if kind == "forward":
+        return measured | {"errors": errors(result, problem.exact)}
+    return measured | {"cosine": cosine(result, problem.slope)}
+
+
+def _attend(rival: Rival, setting: Setting, points: Tensor, values: Tensor, sample: Tensor) -> Tensor | Sampled:
+    return rival.attend(points, values, *([sample] if rival.sampled else []), **setting)
+
+
+def _forward(rival: Rival, setting: Setting, problem: Problem) -> Tensor | Sampled:
+    with torch.no_grad():
+        out = _attend(rival, setting, problem.points, problem.values, problem.sample)
+    return out if isinstance(out, Sampled) else out[problem.sample]
+
+
+def _step(rival: Rival, setting: Setting, problem: Problem) -> Tensor:
+    leaves = [problem.points.detach().requires_grad_(), problem.values.detach().requires_grad_()]
+    out = _attend(rival, setting, leaves[0], leaves[1], problem.sample)
+    assert isinstance(out, Tensor)
+    return torch.autograd.grad(out[problem.sample], leaves, problem.grad.to(out.dtype))[0]
+
+
+def errors(out: Tensor, exact: Tensor) -> dict[str, dict[str, float]]:
+    """Compares the outputs of the first sampled points with the exact ones: the error of a point over how far exact outputs
+    are from their mean, root mean square; median, 99th percentile and root mean square over the points."""
+    result = {}
+    for name, channels in GROUPS.items():
+        truth = exact[:, channels]
+        unit = (truth - truth.mean(dim=0)).square().sum(dim=1).mean().sqrt()
+        error = (out[:, channels].to(truth) - truth[: len(out)]).norm(dim=1) / unit
+        median, high = error.quantile(torch.tensor([0.5, 0.99], dtype=error.dtype, device=error.device)).tolist()
+        result[name] = {"median": median, "p99": high, "rms": float(error.square().mean().sqrt())}
+    return result
+
+
+def cosine(slope: Tensor, exact: Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(slope.double().flatten(), exact.flatten(), dim=0))

@@ -1,0 +1,116 @@
+r"""A process that makes calls of rivals, and is ended when one takes too long."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from .adapters import named
+from .clouds import Place
+from .measure import Kind, Problem, call, examine, pose, warm_up
+
+START_SECONDS = 300.0
+"""Longest start of a process, which imports torch, and longest preparation of a cloud."""
+
+
+class Request(NamedTuple):
+    """A call: on a place, of a rival in one of its settings; ``what`` is ``"pose"`` (prepare the cloud), ``"warm"``,
+    ``"examine"`` (with error and memory) or ``"time"``."""
+
+    place: Place
+    what: Literal["pose", "warm", "examine", "time"]
+    rival: str = ""
+    setting: int = 0
+    kind: Kind = "forward"
+
+
+Reply = dict[str, Any]
+"""What was measured; ``failed`` with the reason, or ``stopped`` with the seconds after which the process was ended."""
+
+
+class Worker:
+    """Makes calls in a process of its own, which is started again after it was ended.
+
+    Args:
+        folder (Path): Where the embeddings of networks are.
+        device (str): Where calls run.
+    """
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.folder, self.device = folder, device
+        self.process: Any = None
+        self.pipe: Connection | None = None
+
+    def ask(self, request: Request, limit: float) -> Reply:
+        """Returns the answer to a request, or that the process was ended because it took longer than ``limit`` seconds."""
+        if self.process is None:
+            self._start()
+            if request.what != "pose":  # not on this request's time
+                self._exchange(Request(request.place, "pose"), START_SECONDS)
+        return self._exchange(request, limit)
+
+    def end(self) -> None:
+        """Ends the process, whatever it does."""
+        if self.process is not None and self.pipe is not None:
+            self.process.kill()
+            self.process.join()
+            self.pipe.close()
+        self.process = self.pipe = None
+
+    def _start(self) -> None:
+        context = get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other, self.folder, self.device), daemon=True)
+        self.process.start()
+        other.close()
+
+    def _exchange(self, request: Request, limit: float) -> Reply:
+        if self.pipe is None:
+            return {"failed": "its process died while the cloud was prepared"}
+        try:
+            self.pipe.send(request)
+            if self.pipe.poll(limit):
+                reply: Reply = self.pipe.recv()
+                return reply
+        except (EOFError, OSError):  # the system ends a process that takes too much memory
+            self.end()
+            return {"failed": "its process died"}
+        self.end()
+        return {"stopped": limit}
+
+
+def _serve(pipe: Connection, folder: Path, device: str) -> None:
+    """Answers requests until the parent closes the pipe."""
+    os.dup2(2, 1)  # pykeops prints what it compiles; stdout is for results
+    problem = lru_cache(maxsize=1)(lambda place: pose(place, folder, device))
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        try:
+            reply = _answer(request, problem(request.place))
+        except Exception as error:  # a package or a compiler that is missing, or whatever it trips over: part of the results
+            reply = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+            if device != "cpu":
+                torch.cuda.empty_cache()
+        pipe.send(reply)
+
+
+def _answer(request: Request, problem: Problem) -> Reply:
+    if request.what == "pose":
+        return {}
+    rival = named(request.rival)
+    setting = rival.settings[request.setting]
+    if request.what == "warm":
+        warm_up(rival, setting, problem)
+        return {}
+    if request.what == "time":
+        return {"seconds": call(rival, setting, problem, request.kind)[0]}
+    return examine(rival, setting, problem, request.kind)
