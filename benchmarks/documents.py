@@ -127,6 +127,7 @@ TABLES = {
     "gpu-speed": Table(PERFORMANCE, _of(BENCH, "gpu"), gpu_tables.speed),
     "gpu-large": Table(PERFORMANCE, _of(BENCH, "gpu_large"), gpu_tables.large),
     "gpu-layers": Table(PERFORMANCE, _of(BENCH, "gpu_layers"), gpu_tables.layers),
+    "gpu-products": Table(PERFORMANCE, _of(BENCH, "products"), gpu_tables.products),
     "gpu-training": Table(PERFORMANCE, _of(BENCH, "gpu_training"), gpu_tables.training),
     "gpu-floors": Table(GPU_NOTES, _of(BENCH, "gpu"), gpu_tables.speed_floors),
     "gpu-stages": Table(GPU_NOTES, _of(BENCH, "gpu_stages"), gpu_tables.stages),
