@@ -141,6 +141,7 @@ TABLES = {
     "distributed-model": Table(DISTRIBUTED, _of(BENCH, "distributed", "gpu_large", "gpu_stages"), distributed_tables.model),
     # Training and files
     "training-loop": Table("docs/commands.md", _of(BENCH, "training"), tables.training_loop),
+    "from-nothing": Table("CONTRIBUTING.md", _of(BENCH, "from_nothing"), tables.from_nothing),
     "versions": Table("docs/versions.md", _of(BENCH, "versions"), versions_table),
     "sparse-features": Table("docs/data.md", _of(BENCH, "sparse_features"), tables.sparse_features),
     "graph-files": Table("docs/data.md", _of(BENCH, "graph_files"), tables.graph_files),
