@@ -175,7 +175,6 @@ TABLES = {
     # Other ways to sum the kernel
     "rivals": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.choice_block),
     "rivals-details": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.detail_block),
-    "rivals-gpu": Table(KERNEL_SUMS, _of(RESULTS, "rivals-gpu"), rivals_report.choice_block),
     "when": Table(WHEN, _of(RESULTS, "when"), when_block),
     # Geom-GCN
     "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),
@@ -191,7 +190,6 @@ PAGES = {
     f"{RESULTS}/embeddings.md": Page(_of(RESULTS, "embeddings"), embeddings_report.markdown),
     f"{RESULTS}/scaling.md": Page(_of(RESULTS, "scaling"), scaling_report.markdown),
     f"{RESULTS}/rivals.md": Page(_of(RESULTS, "rivals"), rivals_report.markdown),
-    f"{RESULTS}/rivals-gpu.md": Page(_of(RESULTS, "rivals-gpu"), rivals_report.markdown),
     f"{RESULTS}/scaling-gpu.md": Page(_of(RESULTS, "scaling-gpu"), scaling_report.markdown),
 }
 
