@@ -23,7 +23,7 @@ def jobs(measured: dict) -> list[str]:
         cells = [digits(runs[number]["ms"]) for number in threads]
         rows.append([job, *cells, f"{ratio:.1f}x", digits(runs[threads[-1]]["outside_kernels_ms"])])
     ratios = [runs["2"]["ms"] / runs[threads[-1]]["ms"] for runs in measured["times"].values()]
-    limits = [f"{name} {times['2'] / times[threads[-1]]:.1f}x" for name, times in measured.get("limits_ms", {}).items()]
+    limits = [f"{name} {times['2'] / times[threads[-1]]:.1f}x" for name, times in measured["limits_ms"].items()]
     return [
         f"{at['cores']} cores ({machine(at)}), {origin(measured)}, the fastest of {measured['rounds']} calls, ms, "
         f"N = {measured['count']:,}:",
@@ -31,7 +31,8 @@ def jobs(measured: dict) -> list[str]:
         *table(["", *(f"{number} threads" for number in threads), f"2 to {threads[-1]}", "outside of kernels"], rows),
         "",
         f"Mark: {MARK:g}x from 2 to {threads[-1]}; {sum(ratio >= MARK for ratio in ratios)} of {len(ratios)} reach it.",
-        *(["", f"What this machine gains on other work: {', '.join(limits)}."] if limits else []),
+        "",
+        f"What this machine gains on other work: {', '.join(limits)}.",
     ]
 
 
