@@ -128,6 +128,7 @@ TABLES = {
     "gpu-speed": Table(PERFORMANCE, _of(BENCH, "gpu"), gpu_tables.speed),
     "gpu-large": Table(PERFORMANCE, _of(BENCH, "gpu_large"), gpu_tables.large),
     "gpu-layers": Table(PERFORMANCE, _of(BENCH, "gpu_layers"), gpu_tables.layers),
+    "gpu-products": Table(PERFORMANCE, _of(BENCH, "products"), gpu_tables.products),
     "gpu-training": Table(PERFORMANCE, _of(BENCH, "gpu_training"), gpu_tables.training),
     "gpu-floors": Table(GPU_NOTES, _of(BENCH, "gpu"), gpu_tables.speed_floors),
     "gpu-stages": Table(GPU_NOTES, _of(BENCH, "gpu_stages"), gpu_tables.stages),
@@ -141,6 +142,7 @@ TABLES = {
     "distributed-model": Table(DISTRIBUTED, _of(BENCH, "distributed", "gpu_large", "gpu_stages"), distributed_tables.model),
     # Training and files
     "training-loop": Table("docs/commands.md", _of(BENCH, "training"), tables.training_loop),
+    "from-nothing": Table("CONTRIBUTING.md", _of(BENCH, "from_nothing"), tables.from_nothing),
     "versions": Table("docs/versions.md", _of(BENCH, "versions"), versions_table),
     "sparse-features": Table("docs/data.md", _of(BENCH, "sparse_features"), tables.sparse_features),
     "graph-files": Table("docs/data.md", _of(BENCH, "graph_files"), tables.graph_files),
@@ -174,7 +176,6 @@ TABLES = {
     # Other ways to sum the kernel
     "rivals": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.choice_block),
     "rivals-details": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.detail_block),
-    "rivals-gpu": Table(KERNEL_SUMS, _of(RESULTS, "rivals-gpu"), rivals_report.choice_block),
     "when": Table(WHEN, _of(RESULTS, "when"), when_block),
     # Geom-GCN
     "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),
@@ -190,7 +191,6 @@ PAGES = {
     f"{RESULTS}/embeddings.md": Page(_of(RESULTS, "embeddings"), embeddings_report.markdown),
     f"{RESULTS}/scaling.md": Page(_of(RESULTS, "scaling"), scaling_report.markdown),
     f"{RESULTS}/rivals.md": Page(_of(RESULTS, "rivals"), rivals_report.markdown),
-    f"{RESULTS}/rivals-gpu.md": Page(_of(RESULTS, "rivals-gpu"), rivals_report.markdown),
     f"{RESULTS}/scaling-gpu.md": Page(_of(RESULTS, "scaling-gpu"), scaling_report.markdown),
 }
 

@@ -170,11 +170,11 @@ class HostRanks(Ranks):
         return tensor.copy_(super().broadcast(tensor.cpu(), source))
 
 
-def attend_on_gpu(group: Any, spread: float, gathers: bool) -> tuple[dict[str, Tensor], Tensor]:
+def attend_on_gpu(group: Any, spread: float, gathers: bool, dtype: str) -> tuple[dict[str, Tensor], Tensor]:
     """Output, mass and gradients of this rank's points, or of all, on a GPU; and which these are."""
     import torch.distributed as dist
 
-    case = Case("lattice", spread, keys=20_000, dim=4, gathers=gathers)
+    case = Case("lattice", spread, keys=20_000, dim=4, dtype=dtype, gathers=gathers)
     cloud, rank, size = make_cloud(case), *((0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group)))
     mine = owners(case, case.keys, size, False) == rank
     cloud = Cloud(*(None if t is None else t[mine].cuda() for t in cloud))

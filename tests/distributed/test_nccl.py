@@ -35,10 +35,12 @@ def test_one_rank_is_one_process(group, method):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+# In float32, gradients of positions of the narrow cloud were off by 3e-5 of the largest: more than the 1e-5 that CPUs keep.
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-4)])
 @pytest.mark.parametrize(("spread", "gathers"), [(1.0, False), (0.1, False), (10.0, True)])
-def test_ranks_on_one_gpu(pool, spread, gathers):
-    whole, _ = attend_on_gpu(None, spread, True)
-    parts = pool.run("attention_cases:attend_on_gpu", 3, spread=spread, gathers=gathers)
+def test_ranks_on_one_gpu(pool, spread, gathers, dtype, tolerance):
+    whole, _ = attend_on_gpu(None, spread, True, dtype)
+    parts = pool.run("attention_cases:attend_on_gpu", 3, spread=spread, gathers=gathers, dtype=dtype)
     for key, value in whole.items():
         joined = torch.zeros_like(value)
         for part, mine in parts:
@@ -46,7 +48,7 @@ def test_ranks_on_one_gpu(pool, spread, gathers):
                 joined += part[key]
             else:
                 joined[mine] = part[key]
-        assert (joined - value).abs().max() <= 1e-11 * value.abs().max(), key
+        assert (joined - value).abs().max() <= tolerance * value.abs().max(), key
 
 
 def test_collectives(group):

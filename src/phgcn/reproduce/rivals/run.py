@@ -288,6 +288,8 @@ class Measurement:
             reply: dict[str, Any] = {"stopped": self.effort.limit}
             if not any(too_slow(row, kind, rival, other, self.effort.limit) for other in (*before, row)):
                 warm = self._ask(rival.name, row["number"], kind, "warm", WARM_SECONDS) if kind == "forward" else {}
+                if "stopped" in warm:
+                    warm = {"failed": f"its first call, which compiles, took more than {warm['stopped']:g} s"}
                 reply = warm or self._ask(rival.name, row["number"], kind, "examine", self.effort.limit)
             if "failed" in reply:
                 row["failed"] = reply["failed"]
