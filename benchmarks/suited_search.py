@@ -98,7 +98,7 @@ SEARCHES = {
         {"num_layers": 4, "jk": "cat", "weight_decay": 5e-4, "mass": False, "local_epochs": 0},
         WORDS,
     ),
-    "dense": Search(("actor", "squirrel-filtered", "chameleon-filtered", "citeseer"), {}, DENSE_VARIANTS),
+    "dense": Search(("squirrel-filtered", "chameleon-filtered", "cora", "citeseer"), {}, DENSE_VARIANTS),
 }
 
 
