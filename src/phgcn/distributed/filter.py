@@ -11,7 +11,7 @@ from torch import Tensor
 from ..kernels.numba import as_array
 from ..kernels.points import Gradients, OutputGradients, Points, Sums
 from ..kernels.rows import Packed, find_centres, pack_gradients, pack_points, unpack_gradients, unpack_output
-from ..lattice.numba.filter import CloudGradients
+from ..lattice.numba.clouds import CloudGradients
 from ..lattice.numba.plan import CloudPlan, plan_of_cloud, plan_shapes, zeros
 from ..lattice.scheme import MultiScale, Scheme
 from .collectives import Ranks

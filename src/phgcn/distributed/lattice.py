@@ -19,7 +19,8 @@ from ..lattice.coefficients import MultiScaleWeights, multiscale_weights, separa
 from ..lattice.far import far_gradients, far_weight
 from ..lattice.levels import FLOOR
 from ..lattice.numba.blur import StencilRows, blur, blur_passes, direct_rows
-from ..lattice.numba.filter import GAP, NO_GAP, CloudGradients, self_products
+from ..lattice.numba.clouds import CloudGradients
+from ..lattice.numba.filter import GAP, NO_GAP, self_products
 from ..lattice.numba.index import Corners, Level
 from ..lattice.numba.locate import (
     Simplices,
@@ -177,9 +178,9 @@ def blur_levels(table: Array, levels: list[Level], stencils: Stencils, ranks: Ra
     blurred: list[Array] = []
     for number, level in enumerate(levels):
         segments, sites = divide(level, ranks.size)
-        blurred.append(np.empty_like(table))  # of which only this rank's share takes memory yet
+        blurred.append(np.empty_like(table))  # only this rank's share takes memory yet
         blur(table, level, *stencils[number], blurred[-1], slice(segments[ranks.rank], segments[ranks.rank + 1]))
-        # The table is let go of before the shares of others arrive.
+        # The table is freed before the shares of others arrive.
         table = splat_coarser(table, level, levels[number + 1]) if number + 1 < len(levels) else np.empty((0, 0))
         yield Fill(blurred[-1], sites)
     for number in range(len(levels) - 1, 0, -1):

@@ -16,6 +16,7 @@ from ..lattice.narrow import narrow_step, used_levels
 from ..lattice.numba.copies import Copies
 from ..lattice.numba.index import Corners, Level, Vertices, coarsen, index, lay_out, merge, planned_vertices
 from ..lattice.numba.keys import Keys
+from ..lattice.numba.levels import PairGrid, cell_counts, pair_grid, pairs_in_cells, sure_pairs
 from ..lattice.numba.locate import (
     Coordinates,
     Frame,
@@ -26,7 +27,6 @@ from ..lattice.numba.locate import (
     map_points,
     planned_simplices,
 )
-from ..lattice.numba.near import PairGrid, cell_counts, pair_grid, pairs_in_cells, sure_pairs
 from ..lattice.numba.plan import CloudPlan
 from ..lattice.scheme import MultiScale, Scheme
 from .collectives import Ranks
@@ -34,7 +34,7 @@ from .copies import RankCopies, find_copies
 from .lockstep import Array, Gather, Steps
 
 KEPT = 4
-"""Rows of a table that is kept for the backward pass, at most, for each point of a rank: with more it is made again."""
+"""A table is kept for the backward pass if it has at most so many rows per point of this rank; else it is made again."""
 
 
 class Placed(NamedTuple):
@@ -230,7 +230,7 @@ def _lattices(scheme: Scheme) -> int:
 
 
 def _map(cloud: RankCloud, number: int) -> tuple[Coordinates, Array]:
-    """Maps points to Kuhn coordinates of one of the lattices; returns the matrix too.  No points have the extent of none."""
+    """Maps points to Kuhn coordinates of one of the lattices; returns the matrix too.  Without points the extent is empty."""
     spacing, hops = _spacing_and_hops(cloud.scheme, cloud.dim)
     level = cloud.scheme.origin_level if isinstance(cloud.scheme, MultiScale) else None
     matrix, shift = kuhn_map(cloud.dim, spacing, hops, number, level)

@@ -96,7 +96,7 @@ def _is_dense(cloud: _Cloud, scheme: MultiScale, ranks: Ranks) -> bool:
 
 def _has_more_pairs(cloud: _Cloud, axes: Ints, side: float, limit: int, ranks: Ranks) -> bool:
     """Tells whether a point shares its cell, over some of the axes, with more than ``limit`` others on average; see
-    :func:`phgcn.lattice.reference.near.mean_pairs`."""
+    :func:`phgcn.lattice.reference.levels.mean_pairs`."""
     low, high, mean = cloud.low[axes], cloud.high[axes], cloud.mean[axes]
     first = np.floor((low - mean) / side + 0.5)
     sizes = np.floor((high - mean) / side + 0.5) - first + 1
@@ -175,7 +175,7 @@ class _Filter(torch.autograd.Function):
 
 
 class VertexMeeting:
-    """How ranks meet at the vertices; see :class:`phgcn.lattice.triton.filter.Meeting`."""
+    """How ranks meet at the vertices; see :class:`phgcn.lattice.triton.meeting.Meeting`."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks

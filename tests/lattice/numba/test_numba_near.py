@@ -9,12 +9,13 @@ from phgcn import global_attention
 from phgcn.lattice import MultiScale, levels
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.levels import mean_pairs_cell
-from phgcn.lattice.numba import filter
 from phgcn.lattice.numba import keys as numba_keys
-from phgcn.lattice.numba import near as numba_near
+from phgcn.lattice.numba import levels as numba_levels
+from phgcn.lattice.numba.cells import find_cells
 from phgcn.lattice.numba.locate import double_precision
-from phgcn.lattice.reference.filter import choose_finest
-from phgcn.lattice.reference.near import mean_pairs, near_field
+from phgcn.lattice.numba.near import near_field as numba_near_field
+from phgcn.lattice.reference.levels import choose_finest, mean_pairs
+from phgcn.lattice.reference.near import near_field
 from phgcn.lattice.scheme import named_scheme
 
 
@@ -23,8 +24,8 @@ def near_sums(points, first_query, values, fitted):
     points, rows = points.numpy(), np.zeros((len(values), 8))
     rows[:, : values.size(1)] = values.numpy()
     out = np.zeros((len(points) - first_query, 8))
-    found = numba_near.find_cells(points, double_precision(points), first_query, fitted, 1)
-    numba_near.near_field(found, rows, out)
+    found = find_cells(points, double_precision(points), first_query, fitted, 1)
+    numba_near_field(found, rows, out)
     return out[:, : values.size(1)]
 
 
@@ -72,7 +73,7 @@ def test_cells_are_laid_over_the_widest_coordinates():
     points[:, :4] = 0
     fitted = multiscale_weights(named_scheme("lattice", 6), 6)
     for given in (points, np.ascontiguousarray(points[:, ::-1])):
-        assert len(numba_near.find_cells(given, double_precision(given), 0, fitted, 1).target.key) > 450
+        assert len(find_cells(given, double_precision(given), 0, fitted, 1).target.key) > 450
 
 
 def test_backends_look_at_the_same_candidates(monkeypatch):
@@ -81,7 +82,7 @@ def test_backends_look_at_the_same_candidates(monkeypatch):
     points[:, 0] = 0.0
     base = named_scheme("lattice", 5)
     before = choose_finest(points, None, base)
-    for room in (levels, filter):
+    for room in (levels, numba_levels):
         monkeypatch.setattr(room, "CANDIDATES", 5)
     level = choose_finest(points, None, base)
     assert 0 < level < before
@@ -106,10 +107,10 @@ def test_a_small_dense_cloud_is_not_cut_by_cells(dim):
     """All pairs of these points are near: summing them one by one would take quadratic time."""
     points = normal(500, dim, seed=3) * 0.1
     assert mean_pairs(points, None, 2.0) == 499
-    assert numba_near.mean_pairs(double_precision(points.numpy()), 0, 2.0) == 499
+    assert numba_levels.mean_pairs(double_precision(points.numpy()), 0, 2.0) == 499
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 200])
 def test_the_mean_of_positions(count):
     w = normal(count, 3, seed=1).numpy()
-    np.testing.assert_allclose(numba_near.mean_position(w), w.mean(axis=0), atol=1e-15)
+    np.testing.assert_allclose(numba_levels.mean_position(w), w.mean(axis=0), atol=1e-15)
