@@ -28,12 +28,13 @@ from ..distributed.partition import Part, connect
 from ..files import write_json
 from ..registry import find_model, model_names
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
-from .loop import Task, Training, random_states, set_random_states, with_prefix
+from .loop import Task, Training
 from .plan import EpochProgress, OnEpoch, Plan, Trial
 from .prepare import HeldNodes, build_for_task, prepare, seeded
 from .result import run_result, split_result
 from .run import SAMPLE_EVERY, Run, curve_log, run_epoch
 from .settings import Settings
+from .state import random_states, set_random_states, with_prefix
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,12 @@ from . import settings as config
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
 from .features import FeatureTransform
 from .global_path import ATTENTION, switch_global
-from .loop import CURVES, Task, Training, TrainingError
+from .loop import Task, Training, TrainingError
 from .plan import EpochProgress, OnEpoch, Plan, Trial
 from .prepare import build_model, prepare, seeded, start, taken_edge_values
 from .result import run_result, split_result
 from .settings import Settings
+from .state import CURVES
 from .tasks import TaskKind, find_task
 
 FORMAT = 1
