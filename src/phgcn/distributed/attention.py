@@ -1,8 +1,9 @@
 r"""Global attention of points that lie on several ranks: agrees on the call, chooses the method, runs it.
 
-On the CPU a lattice goes by vertices (:mod:`phgcn.distributed.filter`).  The GPU backend and the reference have no stages that
-ranks could meet between: there every rank gathers the points of all, filters them, and keeps its own rows.  That is exact, and
-no faster than one process.  Exact sums go by chunks of keys on every backend (:mod:`phgcn.distributed.exact`).
+On the CPU the ranks share one lattice and exchange rows at its vertices (:mod:`phgcn.distributed.filter`); so do dense clouds
+on a GPU (:mod:`phgcn.distributed.triton_lattice`).  For other clouds on a GPU, and for the reference, every rank gathers the
+points of all, filters them, and keeps its own rows: exact, but no faster than one process.  Exact sums take keys in chunks on
+every backend (:mod:`phgcn.distributed.exact`).
 """
 
 from __future__ import annotations

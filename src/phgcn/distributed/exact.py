@@ -1,4 +1,4 @@
-r"""Exact attention over ranks: the keys of all ranks come by in chunks of bounded size, and each is attended to by the op.
+r"""Exact attention over ranks: keys are gathered from all ranks in chunks of bounded size, and the op attends to each chunk.
 
 The softmax over all keys is put together from those over chunks.  With :math:`y_c` a chunk's output, :math:`n_c` its normaliser
 and :math:`s_c` its shift, two chunks make
@@ -6,7 +6,7 @@ and :math:`s_c` its shift, two chunks make
 .. math::
     s = \min(s_1, s_2), \qquad n = n_1 e^{s - s_1} + n_2 e^{s - s_2}, \qquad y = y_1 + \frac{n_2 e^{s - s_2}}{n} (y_2 - y_1)
 
-On the way back the chunks come by again.  The gradient of a key is summed over the ranks whose queries attend to it, and goes
+The backward pass gathers the chunks again.  The gradient of a key is summed over the ranks whose queries attend to it, and goes
 to the key's own rank.
 """
 
@@ -23,7 +23,7 @@ from ..kernels.points import Points, Sums
 from .collectives import Ranks
 
 CHUNK = 2**16
-"""Keys of all ranks and heads that are held at a time, at most."""
+"""Upper bound of the keys, of all ranks and heads, that are held at a time."""
 
 
 def exact_over_ranks(points: Points, counts: list[int], ranks: Ranks, backend: str) -> Sums:
@@ -40,7 +40,8 @@ def exact_over_ranks(points: Points, counts: list[int], ranks: Ranks, backend: s
 
 
 def chunks(counts: list[int], size: int) -> Iterator[list[range]]:
-    """Yields which rows each rank gives, at most ``size`` at a time, about as many each time, until all have given all."""
+    """Yields, for each chunk, the range of rows that each rank sends: at most ``size`` of a rank, in chunks of about equal
+    size."""
     most = max(counts, default=0)
     times = -(-most // size)
     for turn in range(times):

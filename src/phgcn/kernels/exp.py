@@ -1,4 +1,4 @@
-r"""The exponential of the CPU kernels.
+r"""Exponentials of the CPU kernels, in plain arithmetic that LLVM puts into vector registers.
 
 :math:`e^x = 2^n 2^f` with a whole number :math:`n` and a fraction :math:`\lvert f \rvert \le 1/2`, for which Taylor's
 polynomial of :math:`2^f` is right to the last bit.  Unlike a call of the C library, this is plain arithmetic, which LLVM puts

@@ -57,7 +57,7 @@ class Points(NamedTuple):
 
 
 class Sums(NamedTuple):
-    r"""What an op returns of the weighted sums of all queries.
+    r"""The weighted sums of all queries, as an op returns them.
 
     Args:
         out (torch.Tensor): The sums, divided by the normaliser if they are normalised, :math:`(M, H, C)`.

@@ -34,7 +34,7 @@ def forward(points: Points, normalise: bool, at_most: int) -> Sums:
     sides = _sides(packed, groups, at_most)
     shift = None
     if normalise and points.queries is not None:
-        # No weight is surely 1: the nearest key gets 1, so that a query far from all of them does not sum zeros.
+        # No weight need be 1: shifted so that the nearest key gets 1, and a query far from all keys does not sum zeros.
         _run_blocks(nearest_source, sides.queries, sides.keys, sides.queries.shift)
         sides.queries.shift[~np.isfinite(sides.queries.shift)] = 0
         shift = points.new_shift(normalise)

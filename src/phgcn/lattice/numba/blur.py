@@ -160,7 +160,7 @@ def add_taps(out, o, weight, g, q, line, t, step, count):
 
 @helper
 def lies_on_row(prefix, a, b, row_prefix, r):
-    """Tells whether segment b lies on the r-th row of the stencil around segment a: keys that are hashes may collide."""
+    """Tells whether segment b really lies on the r-th row of the stencil around segment a; hashed keys may collide."""
     for j in range(prefix.shape[1]):
         if prefix[b, j] - prefix[a, j] != row_prefix[r, j]:
             return False

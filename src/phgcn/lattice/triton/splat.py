@@ -16,11 +16,12 @@ from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block
 from .runs import LONG_RUN
 
 MANY_RUNS = 1 << 15
-"""From so many runs on, a program takes several of them to add up pieces; most have one piece."""
+"""With at least so many runs, a program of :func:`_sum_pieces` takes several of them, since most have one piece only."""
 
 PIECE_CHANNELS = 16
-"""Channels of pieces that a program adds up: few, as the longest run takes the longest.  Not by the number of runs, which what
-is beside a graph changes: sums in another order have other bits."""
+"""Channels that a program of :func:`_sum_pieces` takes: few, to divide the longest run among many programs.  A constant: it
+must not follow the number of runs, which depends on the other graphs of a batch, since sums in another order have other
+bits."""
 
 
 class PointRows(NamedTuple):
