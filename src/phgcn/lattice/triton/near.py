@@ -135,6 +135,32 @@ def _load_extra(rows, count, channels, row, mask, EXTRA_KIND: tl.constexpr, like
 
 
 @triton.jit
+def _load_rows(rows, count, channels, place, c, mask, EXTRA_KIND: tl.constexpr, EXTRA: tl.constexpr, dtype: tl.constexpr):
+    """Loads the channels ``c`` of some of ``count`` rows, (targets, block, width), and their extra column, 0 if not
+    ``EXTRA``."""
+    at = place.to(tl.int64)[:, :, None] * channels + c
+    row = tl.load(rows + at, mask=mask[:, :, None] & (c < channels), other=0.0).to(dtype)
+    extra = tl.zeros(place.shape, dtype=dtype)
+    if EXTRA:
+        extra = _load_extra(rows, count, channels, place, mask, EXTRA_KIND, extra)
+    return row, extra
+
+
+@triton.jit
+def _multiply_rows(a, b, a_second, b_second, SECOND: tl.constexpr, EXTRA: tl.constexpr):
+    """Returns the products of rows, extra columns included, plus those of the second pair of rows if ``SECOND``."""
+    products = a[0] * b[0]
+    if SECOND:
+        products += a_second[0] * b_second[0]
+    product = tl.sum(products, axis=2)
+    if EXTRA:
+        product += a[1] * b[1]
+        if SECOND:
+            product += a_second[1] * b_second[1]
+    return product
+
+
+@triton.jit
 def _square(targets, sources, t, s, present, live, D: tl.constexpr):
     """Computes the squared distances of targets and sources."""
     square = tl.zeros(s.shape, dtype=sources.position.dtype.element_ty)
@@ -181,6 +207,7 @@ def _near(
     LOOK: tl.constexpr = SIZES.look
     LIST: tl.constexpr = SIZES.list
     WIDTH: tl.constexpr = SIZES.width
+    EXTRA: tl.constexpr = SIZES.rows_extra > 0
     channels = aligned(channels, SIZES.alignment)
     first = tl.program_id(0).to(tl.int64) * TARGETS
     if load_key(targets.keys, begin + first, begin + first < end) == no_key(targets.keys):
@@ -191,8 +218,7 @@ def _near(
     i = tl.load(targets.point + t, mask=present, other=0)
     b = tl.arange(0, BLOCK)[None, :]
     c = tl.arange(0, WIDTH)[None, None, :]
-    columns = c < channels
-    dtype = sources.position.dtype.element_ty
+    dtype: tl.constexpr = sources.position.dtype.element_ty
     outer = tl.load(near).to(dtype)
     total = tl.zeros([TARGETS, WIDTH], dtype=dtype)
     total_extra = tl.zeros([TARGETS, BLOCK], dtype=dtype)
@@ -200,14 +226,10 @@ def _near(
     slopes = tl.zeros([TARGETS, BLOCK, DP], dtype=dtype)
     if grad is not None:
         here = tl.load(targets.position + t[:, :, None] * D + j, mask=present[:, :, None] & (j < D), other=0.0)
-        at, at_mask = t[:, :, None] * channels + c, present[:, :, None] & columns
-        mine = tl.load(target_rows + at, mask=at_mask, other=0.0).to(dtype)
-        if SIZES.rows_extra > 0:
-            mine_extra = _load_extra(target_rows, target_count, channels, t, present, SIZES.target_extra, total_extra)
+        own = _load_rows(target_rows, target_count, channels, t, c, present, SIZES.target_extra, EXTRA, dtype)
+        own_second = own
         if SIZES.symmetric:
-            mine_second = tl.load(rows + at, mask=at_mask, other=0.0).to(dtype)
-            if SIZES.rows_extra > 0:
-                mine_second_extra = _load_extra(rows, source_count, channels, t, present, SIZES.rows_extra, total_extra)
+            own_second = _load_rows(rows, source_count, channels, t, c, present, SIZES.rows_extra, EXTRA, dtype)
     hits = runs + row_count * (end - begin) * 2 + local * LIST
     count = tl.zeros([TARGETS, 1], dtype=tl.int32)
     for row in range(row_count + 1):  # after the last there is nothing to look at, and all that is left is summed
@@ -231,26 +253,18 @@ def _near(
                     close = tl.load(hits + k + b, mask=listed, other=0)
                     square = _square(targets, sources, t, close, present, listed, D)
                     weight, slope = _near_weight(square, near, outer, listed, SIZES.cell_dims, SIZES.terms)
-                    where = close.to(tl.int64)[:, :, None] * channels + c
-                    mask = listed[:, :, None] & columns
-                    source_row = tl.load(rows + where, mask=mask, other=0.0).to(dtype)
-                    if SIZES.rows_extra > 0:
-                        source_extra = _load_extra(rows, source_count, channels, close, listed, SIZES.rows_extra, weight)
+                    source = _load_rows(rows, source_count, channels, close, c, listed, SIZES.rows_extra, EXTRA, dtype)
                     if out is not None:
-                        total += tl.sum(weight[:, :, None] * source_row, axis=1)
+                        total += tl.sum(weight[:, :, None] * source[0], axis=1)
                         if SIZES.out_extra:
-                            total_extra += weight * source_extra
+                            total_extra += weight * source[1]
                     if grad is not None:
-                        products = mine * source_row
+                        second = source
                         if SIZES.symmetric:
-                            products += mine_second * tl.load(target_rows + where, mask=mask, other=0.0).to(dtype)
-                        product = tl.sum(products, axis=2)
-                        if SIZES.rows_extra > 0:
-                            product += mine_extra * source_extra
-                            if SIZES.symmetric:
-                                product += mine_second_extra * _load_extra(
-                                    target_rows, target_count, channels, close, listed, SIZES.target_extra, weight
-                                )
+                            second = _load_rows(
+                                target_rows, target_count, channels, close, c, listed, SIZES.target_extra, EXTRA, dtype
+                            )
+                        product = _multiply_rows(own, source, own_second, second, SIZES.symmetric, EXTRA)
                         spot = close.to(tl.int64)[:, :, None] * D + j
                         there = tl.load(sources.position + spot, mask=listed[:, :, None] & (j < D), other=0.0)
                         slopes += tl.where(listed[:, :, None], (slope * product)[:, :, None] * (here - there), 0.0)

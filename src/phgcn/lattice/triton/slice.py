@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl
+from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
 from .clouds import Clouds
 from .index import Vertices
 from .locate import level_scale
@@ -221,19 +221,17 @@ def _slice_gradients(
 ):
     """One pass over the points reads each row of vertices once for both gradients."""
     D: tl.constexpr = SIZES.dim
-    DP: tl.constexpr = SIZES.dim_block
     RP: tl.constexpr = SIZES.corner_block
     BLOCK: tl.constexpr = SIZES.block
     WIDTH: tl.constexpr = SIZES.width
-    lattice_map = points.lattice_map
     channels = aligned(channels, SIZES.alignment)
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    j, corner = tl.arange(0, DP), tl.arange(0, RP)
+    corner = tl.arange(0, RP)
     first_query = sources * 0 if SIZES.to_itself else sources
     level = tl.load(points.level + i, mask=i < count, other=-2)
     filtered, present = level >= -1, level >= 0
     is_source, is_query = filtered & (i < sources), filtered & (i >= first_query)
-    factor = tl.load(lattice_map).to(table.dtype.element_ty)
+    factor = tl.load(points.lattice_map).to(table.dtype.element_ty)
     # The products t_r, and that of the point's own row with its own gradient.
     products = tl.zeros([BLOCK, RP], dtype=table.dtype.element_ty)
     product = tl.zeros([BLOCK], dtype=table.dtype.element_ty)
@@ -283,7 +281,19 @@ def _slice_gradients(
             t = value * tl.load(at + 1, mask=source, other=0.0)
             t += grad * tl.load(at, mask=query, other=0.0)
             products += tl.where((corner == r)[None, :], t[:, None], 0.0)
+    _store_position_gradients(points, i, count, level, products, product, grad_points, SIZES)
 
+
+@triton.jit
+def _store_position_gradients(points, i, count, level, products, product, grad_points, SIZES: tl.constexpr):
+    """Turns the products :math:`t_r` of points, (BLOCK, RP), into the gradients of their positions, less the self term's, which
+    goes by the ``product`` of a point's own row with its own gradient."""
+    D: tl.constexpr = SIZES.dim
+    DP: tl.constexpr = SIZES.dim_block
+    RP: tl.constexpr = SIZES.corner_block
+    BLOCK: tl.constexpr = SIZES.block
+    lattice_map, filtered, present = points.lattice_map, level >= -1, level >= 0
+    j, corner = tl.arange(0, DP), tl.arange(0, RP)
     places = (tl.load(points.rank + i, mask=present, other=0)[:, None] >> (4 * j)[None, :]) & 15
     slopes = tl.zeros([BLOCK, DP], dtype=tl.float64)
     for r in tl.static_range(D + 1):
