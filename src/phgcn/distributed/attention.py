@@ -112,8 +112,8 @@ def _filter(points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far:
     sums = [filter_over_ranks(points, graphs, scheme, limit, ranks)]
     if not filtered.all():
         small, _, query = points_of_graphs(points, ~filtered, graphs)
-        found = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, "numba")
-        sums.append(Sums(*(None if t is None else _put_rows(t, query, len(points.targets)) for t in found)))  # type: ignore[arg-type]
+        exact = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, "numba")
+        sums.append(Sums(*(None if t is None else _put_rows(t, query, len(points.targets)) for t in exact)))  # type: ignore[arg-type]
     return sums
 
 

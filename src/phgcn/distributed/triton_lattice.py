@@ -130,8 +130,8 @@ def _has_copies(positions: Tensor, ranks: Ranks) -> bool:
     send = [end - begin for begin, end in pairwise(bounds)]
     receive = ranks.gather_equal(torch.tensor(send, device=codes.device))[:, ranks.rank].tolist()
     arrived = torch.sort(ranks.exchange(codes, send, receive))[0]
-    found = (arrived[1:] == arrived[:-1]).any().to(torch.int64).unsqueeze(0)
-    return bool(ranks.max(found))
+    has_equal = (arrived[1:] == arrived[:-1]).any().to(torch.int64).unsqueeze(0)
+    return bool(ranks.max(has_equal))
 
 
 # The filter

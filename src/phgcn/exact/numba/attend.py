@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from ...kernels.exp import exp_negative
 from ...kernels.graphs import GraphGroups
 from ...kernels.numba import as_array, kernel
 from ...kernels.points import Gradients, OutputGradients, Points, Sums
 from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
 from ...kernels.threads import rows_of_work, run_rows
 from ..reference import checked_groups
-from .pairs import add_slopes, add_weighted_rows, coordinate_lines, exp_negative, squared_distances
+from .pairs import add_slopes, add_weighted_rows, coordinate_lines, squared_distances
 
 TARGETS = 16
 """Targets of a block."""

@@ -14,7 +14,7 @@ from ...kernels.graphs import GraphGroups
 from ...kernels.points import Points
 from ...kernels.rows import Packed
 from ..ops import FilterCall
-from ..scheme import MultiScale
+from ..plan import count_lattices
 from .copies import Copies
 from .join import join_clouds
 from .locate import NOT_JOINED, Coordinates, double_precision, planned_simplices
@@ -50,10 +50,10 @@ class Cloud:
         if len(self.starts) > 0:
             return False
         first, last = self.points[0], self.points[-1]
-        return self.attends_to_itself and np.array_equal(first, last) and bool((self.points == first).all())
+        return self.to_itself and np.array_equal(first, last) and bool((self.points == first).all())
 
     @property
-    def attends_to_itself(self) -> bool:
+    def to_itself(self) -> bool:
         return self.first_query == 0
 
     @cached_property
@@ -89,7 +89,7 @@ def find_clouds(
     itself = points.queries is None
     queries = 0 if itself else packed.queries.shape[1]
     slices = [(k, q) for k, q in groups.slices(more_than=call.more_than) if k.stop > k.start and q.stop > q.start]
-    lattices = call.scheme.lattices if isinstance(call.scheme, MultiScale) else 1
+    lattices = count_lattices(call.scheme)
     sizes = [k.stop - k.start + (0 if itself else q.stop - q.start) for k, q in slices]
     scratch = [] if plan else unset(plan_shapes(points.positions, 1, max(keys if itself else 0, *sizes, 0), call.scheme))
     number = 0

@@ -22,10 +22,10 @@ from ..narrow import used_levels
 from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Separable
-from .blur import StencilRows, blur_levels, blur_passes, direct_rows
+from .blur import blur_levels, blur_passes, level_stencils
 from .cells import find_cells
 from .clouds import Cloud, CloudGradients, find_clouds
-from .index import Corners, Level, coarsen, index, lay_out, planned_vertices
+from .index import Corners, Level, index, lay_out_levels, planned_vertices
 from .levels import choose_finest
 from .locate import Frame, Simplices, kuhn_coordinates, locate, planned_simplices, self_gradients, self_weights
 from .near import near_field
@@ -54,7 +54,7 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
             separable(cloud, rows, sums, call.scheme)
         else:
             multiscale(cloud, rows, sums, call.scheme)
-        if call.normalise and not cloud.attends_to_itself:
+        if call.normalise and not cloud.to_itself:
             _add_far(cloud, rows, sums)
     return *unpack_output(summed, packed, points, groups, call.normalise), plan
 
@@ -75,7 +75,7 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
             separable_gradients(cloud, rows, cloud_grads, into, call.scheme)
         else:
             multiscale_gradients(cloud, rows, cloud_grads, into, call.scheme)
-        if call.normalise and not cloud.attends_to_itself:
+        if call.normalise and not cloud.to_itself:
             _add_far_gradients(cloud, rows, cloud_grads, into)
     return unpack_gradients(of_keys, of_rows, of_queries, points, groups, call.normalise)
 
@@ -135,9 +135,7 @@ def _lattice(
         locate(frame, finest, plan)
         index(frame, planned_simplices(plan), finest, plan)
     corners, vertices = planned_vertices(plan)
-    levels = [lay_out(vertices, frame.keys(finest), gap)]
-    for level in range(finest + 1, len(hops)):
-        levels.append(lay_out(coarsen(levels[-1].vertices, frame.keys(level)), frame.keys(level), gap))
+    levels = lay_out_levels(vertices, frame, range(finest, len(hops)), gap)
     return Lattice(frame, planned_simplices(plan), corners, levels)
 
 
@@ -148,18 +146,18 @@ def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiSca
     """Filters through nested lattices, adds the near field of the finest one used, and the exact self term."""
     dim = cloud.points.shape[1]
     scheme, finest = used_levels(scheme, dim, _finest_level(cloud, scheme))
-    fitted, stencils = multiscale_weights(scheme, dim), _stencils(scheme, dim, finest)
+    fitted, stencils = multiscale_weights(scheme, dim), level_stencils(scheme, dim, finest)
     self_term = np.full(len(cloud.points), fitted.self_target(finest))
     for number in range(scheme.lattices):
         lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP, scheme.origin_level)
-        table = blur_levels(splat(rows, rows[:0, :0], 0, *lattice.located), lattice.levels, *stencils)
+        table = blur_levels(splat(rows, rows[:0, :0], 0, *lattice.located), lattice.levels, stencils)
         slice_rows(table, *lattice.located, cloud.first_query, out)
-        if cloud.attends_to_itself:
-            self_term -= self_weights(lattice.frame, _self_tables(scheme, cloud), finest)
+        if cloud.to_itself:
+            self_term -= self_weights(lattice.frame, self_tables(scheme, dim), finest)
     _add_sum(rows, fitted.constant, out)
     if finest > 0:
         near_field(find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts), rows, out)
-    if cloud.attends_to_itself:
+    if cloud.to_itself:
         add_self_term(self_term, cloud.copies.sum(rows), out)
 
 
@@ -167,22 +165,22 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
     """Adds the gradients of :func:`multiscale`.  The filter is symmetric: gradients go through it as values do."""
     dim = cloud.points.shape[1]
     scheme, finest = used_levels(scheme, dim, _finest_level(cloud, scheme))
-    fitted, stencils = multiscale_weights(scheme, dim), _stencils(scheme, dim, finest)
+    fitted, stencils = multiscale_weights(scheme, dim), level_stencils(scheme, dim, finest)
     self_term = np.full(len(cloud.points), fitted.self_target(finest))
     for number in range(scheme.lattices):
         lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP, scheme.origin_level)
-        table = blur_levels(splat(rows, grads, cloud.first_query, *lattice.located), lattice.levels, *stencils)
+        table = blur_levels(splat(rows, grads, cloud.first_query, *lattice.located), lattice.levels, stencils)
         slope = slice_gradients(table, table, rows.shape[1], *lattice.located, rows, grads, cloud.first_query, into.rows)
-        if cloud.attends_to_itself:
+        if cloud.to_itself:
             products = self_products(rows, grads, cloud.copies.sum(rows), cloud.copies.sum(grads))
-            self_term -= self_gradients(lattice.frame, _self_tables(scheme, cloud), finest, *products, slope)
+            self_term -= self_gradients(lattice.frame, self_tables(scheme, dim), finest, *products, slope)
         _add_positions(cloud, slope, 0.5**finest * lattice.frame.matrix, into)
     _add_sum(grads, fitted.constant, into.rows)
-    if cloud.attends_to_itself:
+    if cloud.to_itself:
         add_self_term(self_term, cloud.copies.sum(grads), into.rows)
     if finest > 0:
         near = find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts)
-        if cloud.attends_to_itself:
+        if cloud.to_itself:
             near_field(near, grads, into.rows, (grads, rows), (rows, grads), into.keys)
         else:
             near_field(near, target_rows=(grads,), source_rows=(rows,), grad=into.queries)
@@ -207,22 +205,15 @@ def _finest_level(cloud: Cloud, scheme: MultiScale) -> int:
     return int(sizes[0])
 
 
-def _self_tables(scheme: MultiScale, cloud: Cloud) -> np.ndarray:
+def self_tables(scheme: MultiScale, dim: int) -> np.ndarray:
     """Returns the stencil weights between vertices of one simplex, of all levels, for one of the averaged lattices."""
-    dim = cloud.points.shape[1]
     return multiscale_weights(scheme, dim).simplex_tables(dim) / scheme.lattices
-
-
-def _stencils(scheme: MultiScale, dim: int, finest: int) -> tuple[list[StencilRows], list[np.ndarray]]:
-    """Returns the stencils of the levels from ``finest`` on, and their weights for one of the averaged lattices."""
-    weights = multiscale_weights(scheme, dim).weights
-    return [direct_rows(dim, hops) for hops in scheme.hops[finest:]], [w / scheme.lattices for w in weights[finest:]]
 
 
 def _add_positions(cloud: Cloud, slope: np.ndarray, matrix: np.ndarray, into: CloudGradients) -> None:
     """Adds derivatives by Kuhn coordinates to the gradients of keys and queries."""
     add_position_gradients(slope[: len(into.keys)], matrix, into.keys)
-    if not cloud.attends_to_itself:
+    if not cloud.to_itself:
         add_position_gradients(slope[cloud.first_query :], matrix, into.queries)
 
 

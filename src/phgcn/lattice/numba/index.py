@@ -148,6 +148,14 @@ def lay_out(vertices: Vertices, keys: Keys, gap: int) -> Level:
     return Level(vertices, keys, site, source_site, int(sites), first, last, place, prefix)
 
 
+def lay_out_levels(vertices: Vertices, frame: Frame, levels: range, gap: int) -> list[Level]:
+    """Lays out the vertices of the finest of some levels, and finds those of the others."""
+    laid_out = [lay_out(vertices, frame.keys(levels[0]), gap)]
+    for level in levels[1:]:
+        laid_out.append(lay_out(coarsen(laid_out[-1].vertices, frame.keys(level)), frame.keys(level), gap))
+    return laid_out
+
+
 # Kernels
 
 

@@ -15,7 +15,8 @@ import math
 
 import numpy as np
 
-from ...exact.numba.pairs import add_slopes, add_weighted_rows, exp_negative, squared_distances
+from ...exact.numba.pairs import add_slopes, add_weighted_rows, squared_distances
+from ...kernels.exp import exp_negative
 from ...kernels.numba import helper, kernel
 from ...kernels.threads import run_rows
 from .cells import ROWS, NearField, take
