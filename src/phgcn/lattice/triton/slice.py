@@ -315,7 +315,8 @@ def _store_position_gradients(points, i, count, level, products, product, grad_p
 
 
 def add_coarser(fine: Rows, coarse: Rows, vertices: Vertices) -> None:
-    """Adds to each finer vertex the rows of its coarser vertices, weighted: the transpose of :func:`splat` there.
+    """Adds to each finer vertex the rows of its coarser vertices, weighted: the transpose of
+    :func:`phgcn.lattice.triton.splat.splat` there.
 
     Args:
         fine (Rows): Rows of the finer vertices, :math:`(V, C)`, to which is added.
