@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.graphs import ALL_PAIRS
-from ..kernels.points import Points, Sums
+from ..kernels.points import Points, Sums, output_gradients
 from .collectives import Ranks
 
 CHUNK = 2**16
@@ -95,7 +95,7 @@ class _Exact(torch.autograd.Function):
         out, norm, shift, *saved = ctx.saved_tensors
         points, (counts, ranks, backend), dim = Points(*saved), ctx.options, saved[0].size(2)
         assert points.queries is not None
-        upstream = torch.zeros_like(out) if grads[0] is None else grads[0], grads[1], out, norm
+        upstream = output_gradients(grads[0], grads[1], out, norm)
         of_queries = torch.zeros_like(points.queries)
         parts = [points.positions.new_zeros(0, points.positions.size(1), dim + points.values.size(2))]
         for chunk, sizes in _key_chunks(points, counts, ranks):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.numba import as_array
-from ..kernels.points import Gradients, OutputGradients, Points, Sums
+from ..kernels.points import Gradients, OutputGradients, Points, Sums, output_gradients
 from ..kernels.rows import Packed, find_centres, pack_gradients, pack_points, unpack_gradients, unpack_output
 from ..lattice.numba.clouds import CloudGradients
 from ..lattice.numba.plan import CloudPlan, plan_of_cloud, plan_shapes, zeros
@@ -62,7 +62,7 @@ class _Filter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         out, norm, *saved = ctx.saved_tensors
-        upstream = OutputGradients(torch.zeros_like(out) if grads[0] is None else grads[0], grads[1], out, norm)
+        upstream = output_gradients(grads[0], grads[1], out, norm)
         of_positions, of_values, of_queries = _gradients(upstream, Points(*saved), ctx.clouds, ctx.centres, *ctx.options)
         return of_positions, of_values, of_queries, *(None,) * 6
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.points import OutputGradients, Points, Sums
+from ..kernels.points import Points, Sums, output_gradients
 from ..lattice.coefficients import multiscale_weights
 from ..lattice.levels import CANDIDATES, CELL_DIMENSIONS, mean_pairs_cell
 from ..lattice.narrow import narrow_step, used_levels
@@ -169,7 +169,7 @@ class _Filter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, None, None]:
         (out, norm, *saved), (plan, scheme, meeting) = ctx.saved_tensors, ctx.options
-        upstream = OutputGradients(torch.zeros_like(out) if grads[0] is None else grads[0], grads[1], out, norm)
+        upstream = output_gradients(grads[0], grads[1], out, norm)
         of_positions, of_values, _ = backward(upstream, plan, Points(*saved), FilterCall(scheme, True), meeting)
         return of_positions, of_values, None, None
 
