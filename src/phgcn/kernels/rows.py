@@ -22,7 +22,7 @@ from .points import Gradients, OutputGradients, Points
 from .threads import parallel_zeros, run_rows
 
 GRAIN = 8192
-"""Points that a thread packs at least."""
+"""Least number of points that a thread packs."""
 
 BLOCK = 1024
 """Points whose values are summed at a time, in float64, for the mean of a graph."""

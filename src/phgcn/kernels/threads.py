@@ -22,7 +22,7 @@ RANGES_PER_THREAD = 4
 
 
 ZEROS = 2**18
-"""Numbers that a thread sets to 0 at least."""
+"""Least size of the part of an array that a thread sets to 0."""
 
 
 def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any) -> None:

@@ -24,7 +24,7 @@ TILE = 512
 """Sources whose distances to a target are held at a time, in the first-level cache."""
 
 GRAIN = 2**16
-"""Pairs that a thread sums at least."""
+"""Least number of pairs that a thread sums."""
 
 
 def forward(points: Points, normalise: bool, at_most: int) -> Sums:

@@ -18,7 +18,7 @@ from .sorting import lower_bound
 from .splat import splat_coarser
 
 GRAIN = 2**20
-"""Products that a thread adds at least."""
+"""Least number of products that a thread adds."""
 
 TAPS = 4
 """Offsets of a row that are weighted together, to spare trips to memory."""

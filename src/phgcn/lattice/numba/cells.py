@@ -17,7 +17,7 @@ from .locate import NOT_JOINED, Coordinates, cube_keys
 from .sorting import run_starts, sort_keys
 
 ROWS = 8192
-"""Rows that a thread takes at least."""
+"""Least number of rows that a thread takes."""
 
 
 class Cells(NamedTuple):

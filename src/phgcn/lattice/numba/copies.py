@@ -9,7 +9,7 @@ from ...kernels.threads import rows_of_work, run_rows
 from .locate import Simplices
 
 GRAIN = 8192
-"""Points that a thread compares at least."""
+"""Least number of points that a thread compares."""
 
 WEIGHT_STEPS = 2.0**32
 """Weights, from 0 to 1, are hashed in so many steps."""

@@ -18,7 +18,7 @@ from .plan import CloudPlan
 from .sorting import run_starts, sort_keys
 
 GRAIN = 8192
-"""Points or vertices that a thread takes at least."""
+"""Least number of points or vertices that a thread takes."""
 
 
 class Corners(NamedTuple):

@@ -26,7 +26,7 @@ CANDIDATES = 4096
 """Sources near a cell that are held at a time."""
 
 GRAIN = 16
-"""Cells that a thread takes at least."""
+"""Least number of cells that a thread takes."""
 
 
 LEAST_POWER = 2.0**-30

@@ -13,7 +13,7 @@ CHUNK = 128
 """Points whose rows are fetched or written together: they lie anywhere in memory, and fetches overlap."""
 
 GRAIN = 4096
-"""Points or vertices that a thread takes at least."""
+"""Least number of points or vertices that a thread takes."""
 
 
 def add_coarser(table: np.ndarray, finer: Level, coarser_table: np.ndarray, coarser: Level) -> None:

@@ -17,7 +17,7 @@ FEW = 2048
 than keys."""
 
 PART = 16384
-"""Keys that a thread sorts at least."""
+"""Least number of keys that a thread sorts."""
 
 
 def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:

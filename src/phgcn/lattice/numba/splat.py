@@ -16,7 +16,7 @@ CHUNK = 128
 """Points whose rows are fetched together: they lie anywhere in memory, and fetches overlap."""
 
 GRAIN = 4096
-"""Points, or sources of vertices, that a thread adds up at least."""
+"""Least number of points, or of sources of vertices, that a thread adds up."""
 
 
 def splat(rows, others, first_other: int, simplices: Simplices, corners: Corners, level: Level) -> np.ndarray:

@@ -39,8 +39,8 @@ from .splat import PointRows, splat, sum_clouds
 from .stencils import Stencil
 
 COARSE_NUMBERS = 1 << 29
-"""Numbers that a table of coarser vertices may have, or as many as that of the finest has, before the host asks how many of
-these vertices there are."""
+"""The host reads how many coarser vertices there are if a table for the upper bound would have more numbers than this, and more
+than the table of the finest vertices."""
 
 
 def forward(
@@ -115,7 +115,7 @@ def backward(
         lattices = Lattices(made, call.scheme, clouds, meeting)
         if not plan and any(steps := _narrow_steps(lattices, call.scheme)):
             return backward_parts(backward, upstream, points, clouds, call, steps)
-        # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
+        # Slices add to what the near field wrote; a sum of several parts is rounded to a half type once, at the end.
         several_parts = len(lattices.counts) > 1 or any(lattices.levels)
         make = torch.empty if all(filtered) and len(lattices.levels) <= 1 else torch.zeros
         grad_points = make(clouds.position.shape, dtype=positions.dtype, device=values.device)

@@ -21,7 +21,7 @@ from .plan import Corners, Plan
 from .runs import find_runs
 
 MAX_ENTRIES = 2**31
-"""Entries are counted in 32 bits."""
+"""Upper bound of the number of entries, which are counted in 32 bits."""
 
 
 @dataclass

@@ -17,14 +17,15 @@ from .keys import load_key, make_buckets, no_key
 from .rows import Rows, aligned, alignment
 
 TARGETS, CANDIDATES, LOOK, WARPS = 4, 8, 16, 1
-"""Targets of a program, sources that it sums together for each, at most, sources that it looks at together, and its warps."""
+"""Of a program: its targets, the most sources that it sums at a time for each, sources that it looks at at a time, and
+warps."""
 
 
 LIST = 64
-"""Sources that are listed for a target before they are summed."""
+"""Room of a target's list of near sources, which is summed when it is full."""
 
 SLAB = 1 << 20
-"""Targets whose runs and lists are held at once."""
+"""Targets whose runs and lists are in memory at a time."""
 
 
 class NearSizes(NamedTuple):

@@ -101,8 +101,8 @@ def slice_rows(
     table: Rows, points: Located, values: Tensor, cloud_rows: Rows | None, added: Rows | None, out: Tensor, norm: Tensor | None,
     normalise: bool, coincident: bool = False,
 ) -> None:  # fmt: skip
-    r"""Sums what the vertices of each query's simplex hold, times its barycentric weights; adds the self term and what else
-    there is.
+    r"""Sums what the vertices of each query's simplex hold, times its barycentric weights; adds the self term, ``cloud_rows``
+    and ``added``.
 
     Args:
         table (Rows): The blurred vertices, :math:`(V, C)`, with an extra column or none.
@@ -110,7 +110,8 @@ def slice_rows(
         values (torch.Tensor): The values of the sources, for the self term.
         cloud_rows (Rows, optional): What all queries of a cloud get in addition, :math:`(clouds, C)`; if ``coincident``, only
             those of clouds whose points coincide.
-        added (Rows, optional): What each query gets in addition, :math:`(M, C)`; not where ``norm`` is.
+        added (Rows, optional): What each query gets in addition, :math:`(M, C)`; must not share memory with ``norm``, which
+            one program writes while others still read this.
         out, norm (torch.Tensor): Take the sums, :math:`(M, C)`, and the extra column, if there is one.
         normalise (bool): Whether to divide by the extra column of the sum.
         coincident (bool): See ``cloud_rows``.
@@ -210,7 +211,7 @@ def slice_gradients(
             dim, power_of_2(dim), power_of_2(dim + 1), table.extras > 0, clouds.to_itself, coincident, add,
             alignment(channels), size, width,
         ),
-        # Threads may hold the same sum twice.  Where products are fused into sums, they round it differently.
+        # Two threads may compute the same sum; if products are fused into sums, they may round it differently.
         enable_fp_fusion=False,
     )  # fmt: skip
 

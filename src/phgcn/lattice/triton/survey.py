@@ -19,7 +19,7 @@ from .constants import Constants
 from .keys import BASE, BITS, HALF_WORD_BITS, SHIFT, WORD, WORD_BITS, KeyLayout
 
 CHUNKS = 1024
-"""Chunks, times coordinates, that a program of ``_survey_clouds`` takes at once."""
+"""Chunks, times coordinates, that a program of :func:`_survey_clouds` takes at a time."""
 
 CELL_DIMENSIONS = tl.constexpr(CELLS)
 
