@@ -78,9 +78,6 @@ DENSE_VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "5 layers": {"num_layers": 5},
     "5 layers, sum": {"num_layers": 5, "jk": "sum"},
-    "5 layers, patience 200": {"num_layers": 5, "epochs": 1000, "patience": 200},
-    "sage": {"local": "sage"},
-    "5 layers, dropout 0.2": {"num_layers": 5, "dropout": 0.2},
 }
 
 
