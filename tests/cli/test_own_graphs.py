@@ -233,8 +233,9 @@ def test_a_split_column_is_the_split(tmp_path, capsys):
     assert result["protocol"] == "official" and len(result["splits"]) == 1
     predicted = answer(capsys, "evaluate", tmp_path / "run")
     assert predicted["as_recorded"]
-    code, _, err = said(capsys, "train", graph, "--out", tmp_path / "run", "--resume", "--label", "cheap")
-    assert code == 2 and "was begun with columns" in err
+    again = ("train", graph, "--out", tmp_path / "run", "--resume", "--label", "cheap", "--features", "area,rooms,city")
+    code, _, err = said(capsys, *again)
+    assert code == 2 and "was begun with label 'price', not 'cheap'" in err
 
 
 def test_edge_weights_and_features_reach_the_model(tmp_path, capsys):
@@ -278,6 +279,38 @@ def test_predictions_go_to_standard_output_and_nothing_else_does(run, capsys):
     assert code == 0 and len(rows) == 60 and set(rows[0]) == {"id", "prediction"} and "60 nodes of houses" in err
     code, out, err = said(capsys, "predict", run, run.parent / "houses", "-o", "-", "--json")
     assert code == 2 and out == "" and "--json and --out - are given" in err
+
+
+def test_standard_output_by_its_path_gets_nothing_else_too(run, capfd):
+    assert app.run(["predict", str(run), str(run.parent / "houses"), "-o", "/dev/stdout"]) == 0
+    out, err = capfd.readouterr()
+    assert len(out.splitlines()) == 61 and "60 nodes of houses" in err
+
+
+def test_every_command_that_writes_a_file_prints_it(run, capfdbinary):
+    """``-o -``; the table of a comparison, which is printed otherwise, then goes to stderr."""
+    assert app.run(["export", str(run), "--predictions", "-o", "-"]) == 0
+    out, err = capfdbinary.readouterr()
+    assert out.startswith(b"id,prediction\n") and len(out.splitlines()) == 61 and err == b""
+    assert app.run(["compare", str(run), str(run), "-o", "-"]) == 0
+    out, err = capfdbinary.readouterr()
+    assert out.startswith(b"\x89PNG") and out.rstrip().endswith(b"IEND\xaeB`\x82") and b"the best first" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("export", "RUN", "--predictions", "--embeddings", "-o", "-"), "-: gets 2 tables, embeddings, predictions; allowed"),
+        (("export", "RUN", "--predictions", "-o", "-", "--json"), "--json and --out - are given"),
+        (("compare", "RUN", "RUN", "-o", "-", "--json"), "--json and --out - are given"),
+        (("plot", "RUN", "-o", "-"), "out is '-'; allowed: a folder"),
+        (("train", "RUN", "--out", "-"), "out is '-'; allowed: a folder"),
+        (("tune", "RUN", "--out", "/dev/null"), "out is '/dev/null'; allowed: a folder"),
+    ],
+)
+def test_what_cannot_be_printed_is_refused(arguments, line, run, capsys):
+    code, out, err = said(capsys, *(run if word == "RUN" else word for word in arguments))
+    assert code == 2 and out == "" and line in err and len(err.splitlines()) == 1
 
 
 def test_predictions_keep_links_pipes_and_modes(run, tmp_path, capsys):
