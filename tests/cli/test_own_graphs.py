@@ -89,19 +89,20 @@ def predicted(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("label", "task", "reason", "metrics"),
+    ("label", "task", "reason", "metrics", "first"),
     [
-        ("price", "regression", "labels are numbers with decimals", {"mae", "rmse", "r2"}),
-        ("cheap", "classification", "labels are names", {"accuracy", "roc_auc", "f1"}),
-        ("extras", "multilabel", "are several of one node", {"f1_micro", "f1", "roc_auc", "accuracy"}),
+        ("price", "regression", "labels are numbers with decimals", {"mae", "rmse", "r2"}, "mae"),
+        ("cheap", "classification", "labels are names", {"accuracy", "roc_auc", "f1"}, "accuracy"),
+        ("extras", "multilabel", "are several of one node", {"f1_micro", "f1", "roc_auc", "accuracy"}, "f1_micro"),
     ],
 )
-def test_the_task_follows_from_the_labels_and_is_said(label, task, reason, metrics, tmp_path, capsys):
+def test_the_task_follows_from_the_labels_and_is_said(label, task, reason, metrics, first, tmp_path, capsys):
     graph, run = houses(tmp_path / "houses"), tmp_path / "run"
     options = (*COLUMNS, "--label", label, *QUICK, "--set", "scaling=standard", "--out", run)
     code, out, err = said(capsys, "train", graph, *options)
     assert code == 0 and f"task {task} (" in err and reason in err and "6 missing values in 1 column" in err
     assert "columns left out" in err
+    assert f"protocol paper, {first}" in out
     result = answer(capsys, "evaluate", run)
     assert result["as_recorded"] and result["task"] == task and set(result["scores"]) == metrics
     scores = {name: spread["mean"] for name, spread in result["scores"].items()}
