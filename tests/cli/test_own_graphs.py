@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import random
+import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -269,6 +271,28 @@ def test_columns_of_a_graph_without_any_are_refused(tmp_path, capsys):
     np.savez(tmp_path / "own.npz", node_features=np.ones((9, 1)), edges=np.array([[0, 1]]), node_labels=np.arange(9) % 2)
     code, _, err = said(capsys, "train", tmp_path / "own.npz", "--split-column", "part", "--out", tmp_path / "run")
     assert code == 2 and "--split-column is given for own, which has no columns; allowed: for CSV and Parquet files" in err
+
+
+def test_the_command_that_a_search_proposes_reads_the_graph_as_the_search_did(tmp_path, capsys):
+    pytest.importorskip("optuna")
+    graph, quick = houses(tmp_path / "my houses"), ("--model", "mlp", "--set", "epochs=2")
+    options = (*COLUMNS, "--label", "cheap", *quick, "--splits", "1", "--trials", "1", "--out", tmp_path / "study")
+    code, out, err = said(capsys, "tune", graph, *options)
+    assert code == 0, err
+    _, train, *words = shlex.split(out.splitlines()[-1].split(", for: ")[1])
+    code, _, err = said(capsys, train, *words, *quick, "--splits", "1", "--out", tmp_path / "run")
+    assert code == 0, err
+
+
+def test_a_graph_that_is_gone_is_asked_for(run, tmp_path, capsys):
+    moved = tmp_path / "moved"
+    shutil.copytree(run, moved)
+    about = json.loads((moved / "run.json").read_text())
+    about["source"] = str(tmp_path / "gone")
+    (moved / "run.json").write_text(json.dumps(about))
+    code, _, err = said(capsys, "evaluate", moved)
+    assert code == 2 and f"gone: the graph that {moved} was trained on is gone; `--graph` says where it is now" in err
+    assert answer(capsys, "evaluate", moved, "--graph", run.parent / "houses")["as_recorded"]
 
 
 # Where answers go

@@ -272,17 +272,18 @@ def show_predictions(result: dict[str, Any], as_json: bool) -> None:
     console().print(f"{escape(printable(text))}; written to {escape(result['file'])}", highlight=False, soft_wrap=True)
 
 
-def show_tuning(result: dict[str, Any], as_json: bool) -> None:
-    """Prints the best settings, and the command that trains with them."""
+def show_tuning(result: dict[str, Any], reading: list[str], as_json: bool) -> None:
+    """Prints the best settings, and the command that trains with them; ``reading`` are the options that say how the graph is
+    read."""
     if as_json:
         print_json(result)
         return
-    best, out, written = result["best"], console(), escape(result["config"])
+    best, out, written = result["best"], console(), result["config"]
     rows = [(key, value, "yes" if key in result["varied"] else "") for key, value in best["settings"].items()]
     title = f"Best of {len(result['trials'])} trials: number {best['number']}, mean validation loss {best['val_loss']:.4f}"
     out.print(table(title, ("setting", "value", "varied"), rows))
-    command = f"phgcn train {escape(result['source'])} --config {written}"
-    out.print(f"written to {written}, for: {command}", highlight=False, soft_wrap=True)
+    command = shlex.join(["phgcn", "train", result["source"], "--config", written, *reading])
+    out.print(escape(f"written to {written}, for: {command}"), highlight=False, soft_wrap=True)
 
 
 def show_comparison(compared: dict[str, Any], as_json: bool) -> None:

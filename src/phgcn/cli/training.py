@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from ..registry import DEFAULT_MODEL, find_model, model_names
 from ..text import printable
 from . import options
-from .reading import Reading, reads_graph
+from .reading import Reading, flag_of, reads_graph
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -233,11 +233,11 @@ def _refuse_columns(graph: str, data: Data, key: str) -> None:
     """Refuses an option that names a column of a graph that is not in tables, or no longer."""
     from ..distributed.part_files import is_partition
 
-    flag = "split-column" if key == "split" else key.replace("_", "-")
+    flag = flag_of(key)
     if is_partition(graph):
-        raise ValueError(f"--{flag} is given for {graph}, which has no columns; allowed: for `phgcn partition`, which made it")
+        raise ValueError(f"{flag} is given for {graph}, which has no columns; allowed: for `phgcn partition`, which made it")
     if "feature_columns" not in data:
-        raise ValueError(f"--{flag} is given for {data.name}, which has no columns; allowed: for CSV and Parquet files")
+        raise ValueError(f"{flag} is given for {data.name}, which has no columns; allowed: for CSV and Parquet files")
 
 
 EXTENDED = ("epochs", "patience")
@@ -339,4 +339,4 @@ def tune(
         display.say(_describe(plan, data))
         display.compile(missing_kernels(plan, int(data.num_nodes)))
         result = search(folder, plan, data, trials, also or [], display.update, without=("epochs",))
-    show_tuning(result, as_json)
+    show_tuning(result, reading.words() + ["--directed"] * directed, as_json)
