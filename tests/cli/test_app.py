@@ -29,7 +29,7 @@ COMMANDS = (
     "partition",
     "reproduce",
 )
-EXPERIMENTS = ("table", "motif", "scaling", "embeddings", "benchmark", "when")
+EXPERIMENTS = ("table", "motif", "scaling", "embeddings", "benchmark", "when", "rivals")
 QUICK = ("--splits", "1", "--set", "epochs=2", "--set", "heads=2")
 
 
