@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.table import Table
 from torch import Tensor
 
 import phgcn
@@ -122,6 +123,28 @@ def wide_console() -> Console:
     """A console that does not wrap tables where the output goes to a file."""
     console = Console()
     return console if console.is_terminal else Console(width=140)
+
+
+def print_times(console: Console, title: str, times: dict[str, dict], caption: str) -> None:
+    """Prints what :func:`interleaved` returned, as a table."""
+    table = Table("job", title=title, caption=caption)
+    for heading in ("median ms", "least ms"):
+        table.add_column(heading, justify="right")
+    for name, t in times.items():
+        table.add_row(name, f"{1000 * t['median']:.1f}", f"{1000 * t['min']:.1f}")
+    console.print(table)
+
+
+def print_marks(console: Console, marks: list[dict]) -> None:
+    """Prints ratios beside their marks, as a table."""
+    table = Table("what", title="Ratios of medians")
+    for heading in ("measured", "mark", ""):
+        table.add_column(heading, justify="right")
+    for m in marks:
+        said = "[green]reached[/]" if m["reached"] else "[red]missed[/]"
+        mark = f"{'>=' if m['at_least'] else '<='} {m['mark']:g}{m['unit']}"
+        table.add_row(m["what"], f"{m['value']:.2f}{m['unit']}", mark, said)
+    console.print(table)
 
 
 def provenance(seed: int = SEED) -> dict:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tables import machine, origin, table
+from markdown_lines import machine, origin, table
 
 MARKS = {"spread 1": 1.6, "spread 10": 1.3}
 MEMORY_MARK = 0.65

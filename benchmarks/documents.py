@@ -24,6 +24,7 @@ import gpu_tables
 import result_tables
 import tables
 import thread_tables
+from markdown_lines import table
 
 from phgcn.reproduce import embeddings_report, motif_report, scaling_report, table_report
 from phgcn.reproduce.benchmark import report as benchmark_report
@@ -59,7 +60,7 @@ def motif_table(content: dict) -> list[str]:
 
 
 def embeddings_table(content: dict) -> list[str]:
-    return tables.table(embeddings_report.HEADINGS, embeddings_report.rows(content))
+    return table(embeddings_report.HEADINGS, embeddings_report.rows(content))
 
 
 def when_block(content: dict) -> list[str]:
@@ -90,7 +91,7 @@ def versions_table(content: dict) -> list[str]:
         passed = row["tests"] - failed - row["skipped"]
         versions = [row[name] for name in ("python", "torch", "torch_geometric", "numba", "numpy")]
         rows.append((f"`{row['session']}`", *versions, *map(str, (passed, failed, row["skipped"])), row["date"]))
-    return [*tables.table(headings, rows), "", f"Tests: {', '.join(f'`{name}`' for name in content['tests'])}."]
+    return [*table(headings, rows), "", f"Tests: {', '.join(f'`{name}`' for name in content['tests'])}."]
 
 
 def table_page(rows: list[dict], tests: dict) -> str:

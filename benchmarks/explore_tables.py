@@ -2,7 +2,7 @@ r"""The tables of docs/explorer.md, from ``benchmarks/results/explore.json``."""
 
 from __future__ import annotations
 
-from tables import origin, table
+from markdown_lines import origin, table
 
 UNITS = {"megabytes": "MB", "picture_ms": "ms", "click_ms": "ms"}
 MEANT = {"megabytes": "page", "picture_ms": "first picture", "click_ms": "a click (median)"}

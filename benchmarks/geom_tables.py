@@ -5,7 +5,7 @@ Not run by itself: ``benchmarks/documents.py`` writes them into the document.  E
 
 from __future__ import annotations
 
-from tables import table
+from markdown_lines import table
 
 GRAPHS = ("texas", "cornell", "cornell-2020", "wisconsin", "cora", "citeseer", "actor", "pubmed")
 MODELS = {"geom-gcn-i": "-I", "geom-gcn-p": "-P", "geom-gcn-s": "-S"}

@@ -9,7 +9,7 @@ import math
 import statistics
 from itertools import pairwise
 
-from tables import origin, table
+from markdown_lines import origin, table
 
 NODES, DIM = 1_000_000, 4
 """Of the graph that layers are timed on, and of their embeddings."""

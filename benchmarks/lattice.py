@@ -27,7 +27,6 @@ from pathlib import Path
 import common
 import torch
 from rich.console import Console
-from rich.table import Table
 
 import phgcn
 from phgcn.lattice.scheme import named_scheme
@@ -230,21 +229,9 @@ def marks(times: dict[str, dict], sizes: Sizes, memory_ratio: float, first: dict
 
 
 def report(console: Console, times: dict[str, dict], found: list[dict], missing: dict[str, str], sizes: Sizes) -> None:
-    table = Table(title=f"Times: float32, D={DIM}, C={CHANNELS}, N={sizes.main:,} unless said")
-    for heading in ("job", "median ms", "least ms"):
-        table.add_column(heading, justify="left" if heading == "job" else "right")
-    for name, t in times.items():
-        table.add_row(name, f"{1000 * t['median']:.1f}", f"{1000 * t['min']:.1f}")
-    table.caption = f"exact, N={sizes.main:,}: the time of {sizes.exact_queries:,} points, times N over their number"
-    console.print(table)
-    table = Table(title="Ratios of medians")
-    for heading in ("what", "measured", "mark", ""):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
-    for m in found:
-        sign = ">=" if m["at_least"] else "<="
-        said = "[green]reached[/]" if m["reached"] else "[red]missed[/]"
-        table.add_row(m["what"], f"{m['value']:.2f}{m['unit']}", f"{sign} {m['mark']:g}{m['unit']}", said)
-    console.print(table)
+    caption = f"exact, N={sizes.main:,}: the time of {sizes.exact_queries:,} points, times N over their number"
+    common.print_times(console, f"Times: float32, D={DIM}, C={CHANNELS}, N={sizes.main:,} unless said", times, caption)
+    common.print_marks(console, found)
     for name, why in missing.items():
         console.print(f"{name} did not run: {why}", markup=False)
 

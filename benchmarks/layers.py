@@ -157,20 +157,9 @@ def marks(times: dict[str, dict], peaks: dict[str, float]) -> list[dict]:
 
 
 def report(console: Console, times: dict[str, dict], peaks: dict[str, float], ratios: list[dict], parts: dict) -> None:
-    table = Table(title=f"A training step, {HEADS} heads x {CHANNELS} channels, float32")
-    for heading in ("job", "median ms", "least ms"):
-        table.add_column(heading, justify="left" if heading == "job" else "right")
-    for name, t in times.items():
-        table.add_row(name, f"{1000 * t['median']:.1f}", f"{1000 * t['min']:.1f}")
-    table.caption = "; ".join(f"peak memory of {layer}: {peak / 2**20:.0f} MiB" for layer, peak in peaks.items())
-    console.print(table)
-    table = Table(title="Ratios of medians")
-    for heading in ("what", "measured", "mark", ""):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
-    for m in ratios:
-        verdict = "[green]reached[/]" if m["reached"] else "[red]missed[/]"
-        table.add_row(m["what"], f"{m['value']:.2f}{m['unit']}", f"{'>=' if m['at_least'] else '<='} {m['mark']:g}", verdict)
-    console.print(table)
+    caption = "; ".join(f"peak memory of {layer}: {peak / 2**20:.0f} MiB" for layer, peak in peaks.items())
+    common.print_times(console, f"A training step, {HEADS} heads x {CHANNELS} channels, float32", times, caption)
+    common.print_marks(console, ratios)
     for job, taken in parts.items():
         table = Table(title=f"Where the time goes: {job}")
         table.add_column("op")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 
-from tables import origin, table
+from markdown_lines import origin, table
 
 TITLES = {
     "gcn": "GCN",

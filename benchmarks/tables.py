@@ -7,39 +7,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+
+from markdown_lines import digits, machine, mark_table, origin, short, table
 
 CLOUDS = ("spread 1", "spread 3", "spread 10", "clusters")
 SMALL_CLOUDS = ("spread 0.5", *CLOUDS)
 SPREADS = (1, 3, 10)
 METHODS = ("lattice", "lattice-fine", "separable")
 KEYS = ("deviation", "cosine")
-
-
-def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *rows)]
-
-
-def short(value: float) -> str:
-    """Three decimals without the leading 0: .074."""
-    return f"{round(value, 3) + 0.0:.3f}".lstrip("0") if value < 1 else f"{value:.2f}"  # + 0.0: no -0
-
-
-def digits(value: float) -> str:
-    """Whole numbers from 10 on, else one decimal."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def machine(about: dict) -> str:
-    """The processor; files from before provenance was one for all call it ``cpu``."""
-    return about.get("machine") or about["cpu"]
-
-
-def origin(measured: dict) -> str:
-    """Where and when a file was measured, for the text beside its table."""
-    about = measured["provenance"]
-    tree = ", with uncommitted changes" if about.get("dirty") else ""
-    return f"commit {about['commit'][:7]}{tree}, {about['date'][:10]}"
 
 
 # The filter
@@ -203,21 +178,6 @@ def speed_table(speed: dict) -> list[str]:
 
 def speed_marks(speed: dict) -> list[str]:
     return mark_table(speed["marks"])
-
-
-def mark_table(marks: list[dict]) -> list[str]:
-    return table(
-        ["ratio", "measured", "mark", ""],
-        [
-            [
-                m["what"],
-                f"{m['value']:.2f}{m['unit']}",
-                f"{'≥' if m['at_least'] else '≤'} {m['mark']:g}{m['unit']}",
-                "reached" if m["reached"] else "missed",
-            ]
-            for m in marks
-        ],
-    )
 
 
 def stage_table(stages: dict) -> list[str]:

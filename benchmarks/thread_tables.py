@@ -5,7 +5,7 @@ Not run by itself: ``benchmarks/documents.py`` writes them into the documents.
 
 from __future__ import annotations
 
-from tables import digits, machine, origin, table
+from markdown_lines import digits, machine, origin, table
 
 MARK = 5.0
 """How many times faster 16 threads should be than 2."""

@@ -26,17 +26,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from stage_timer import StageTimer
+from stages import CHANNELS, COUNT, DIM, METHODS, QUICK_COUNT, SPREADS
 
 import phgcn
 from phgcn.kernels.threads import RANGES_PER_THREAD, run_rows
 from phgcn.lattice.numba.sorting import count_runs
 
-COUNT = 200_000
-QUICK_COUNT = 20_000
-DIM = 4
-CHANNELS = 17
-SPREADS = (1, 3, 10)
-METHODS = ("lattice", "separable")
 ROUNDS = 3
 SHARED = ("phgcn.kernels.graphs", "phgcn.kernels.rows", "phgcn.kernels.threads")
 POOL = "threads"

@@ -175,7 +175,7 @@ def check_coordinates(name: str, points: Tensor, limit: float, rows: Tensor) -> 
 def check_finite(name: str, tensor: Tensor) -> None:
     """Checks that all numbers of a tensor are finite, and names the first that is not."""
     # A finite sum has finite terms only, and costs one pass.  A sum that overflows costs a second pass, no more.
-    if not math.isfinite(float(tensor.sum())):
+    if not math.isfinite(float(tensor.detach().sum())):
         bad = (~tensor.isfinite()).nonzero()
         if len(bad) > 0:
             _refuse(name, tensor, bad[0], "finite numbers")

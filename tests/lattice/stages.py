@@ -15,8 +15,9 @@ from clouds import normal, relative
 from phgcn.lattice.coefficients import multiscale_weights, stencil_weights
 from phgcn.lattice.reference.blur import blur
 from phgcn.lattice.reference.index import index
+from phgcn.lattice.reference.levels import mean_pairs
 from phgcn.lattice.reference.locate import kuhn_coordinates, locate, self_weight
-from phgcn.lattice.reference.near import mean_pairs, near_field
+from phgcn.lattice.reference.near import near_field
 from phgcn.lattice.reference.slice import slice_rows
 from phgcn.lattice.reference.splat import splat
 from phgcn.lattice.scheme import MultiScale, named_scheme

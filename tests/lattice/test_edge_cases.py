@@ -71,16 +71,16 @@ def test_a_far_outlier_is_alone_and_disturbs_nobody(method):
     torch.testing.assert_close(out[rest], alone, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("method", "error"), [("lattice", 0.0048), ("lattice-fine", 0.0069), ("separable", 0.1172)])
+@pytest.mark.parametrize(("method", "error"), [("lattice", 0.01), ("lattice-fine", 0.01), ("separable", 0.12)])
 def test_many_copies_of_two_points(method, error):
-    """The weight of the other place is off, by what was measured; in the paper's filter copies weigh less than 1 on each other,
+    """The weight of the other place is off, by at most so much; in the paper's filter copies weigh less than 1 on each other,
     too (docs/lattice.md, "Points that coincide")."""
     where, value = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 0.2, 0.3, 0.4]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     which = torch.arange(100_000) % 3 % 2
     out = global_attention(where[which], value[which], decay=1.0, method=method)
     weight = torch.exp(-torch.tensor([[0.0, 0.9], [0.9, 0.0]])) * which.bincount()
     want = applied(weight, value, True)[which]
-    assert float((out - want).abs().max()) == pytest.approx(error, abs=5e-4)
+    assert float((out - want).abs().max()) < error
     assert (out.sum(dim=1) - 1).abs().max() < 1e-5
 
 

@@ -242,7 +242,7 @@ def test_a_traced_network_equals_eager(local):
         torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
 
 
-def test_without_norms_threads_change_no_bit(threads):
+def test_without_norms_threads_change_no_bit(threads, same_products):
     x, edge_index = graph(nodes=3000, edges=12_000)
     model = make(5, 16, 3, norm=None, dropout=0.0, global_layers=1, mass=True)
     results = []

@@ -21,6 +21,14 @@ def trained(plan, task, epochs=None):
     return training
 
 
+def save_after_five_epochs(plan, task, path):
+    with seeded(1, task):
+        training = start(plan, task)
+        for _ in range(5):
+            training.epoch()
+        training.save(path)
+
+
 def curves(training):
     return [row[:3] for row in training.state.curves]
 
@@ -75,11 +83,7 @@ def test_a_training_continues_from_its_checkpoint_bit_for_bit(model, norm, tmp_p
     plan = replace(PLAN, model=model, settings=replace(SETTINGS, norm=norm, **attention))
     task = prepare(plan, small_graph())[0]
     whole = trained(plan, task)
-    with seeded(1, task):
-        first = start(plan, task)
-        for _ in range(5):
-            first.epoch()
-        first.save(tmp_path / "state.safetensors")
+    save_after_five_epochs(plan, task, tmp_path / "state.safetensors")
     with seeded(99, task):  # weights and random numbers must come from the file
         second = start(plan, task)
         second.load(tmp_path / "state.safetensors")
@@ -218,11 +222,7 @@ def test_a_recorded_training_continues_from_its_checkpoint_bit_for_bit(model, tm
     plan = on_gpu_plan(model, norm="batch")
     task = prepare(plan, small_graph())[0]
     whole = trained(plan, task)
-    with seeded(1, task):
-        first = start(plan, task)
-        for _ in range(5):
-            first.epoch()
-        first.save(tmp_path / "state.safetensors")
+    save_after_five_epochs(plan, task, tmp_path / "state.safetensors")
     with seeded(99, task):
         second = start(plan, task)
         for _ in range(3):  # recorded already, with an optimiser's state that is replaced

@@ -1,8 +1,9 @@
 r"""Global attention of points that lie on several ranks: agrees on the call, chooses the method, runs it.
 
-On the CPU a lattice goes by vertices (:mod:`phgcn.distributed.filter`).  The GPU backend and the reference have no stages that
-ranks could meet between: there every rank gathers the points of all, filters them, and keeps its own rows.  That is exact, and
-no faster than one process.  Exact sums go by chunks of keys on every backend (:mod:`phgcn.distributed.exact`).
+On the CPU the ranks share one lattice and exchange rows at its vertices (:mod:`phgcn.distributed.filter`); so do dense clouds
+on a GPU (:mod:`phgcn.distributed.triton_lattice`).  For other clouds on a GPU, and for the reference, every rank gathers the
+points of all, filters them, and keeps its own rows: exact, but no faster than one process.  Exact sums take keys in chunks on
+every backend (:mod:`phgcn.distributed.exact`).
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ def _filter(points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far:
     sums = [filter_over_ranks(points, graphs, scheme, limit, ranks)]
     if not filtered.all():
         small, _, query = points_of_graphs(points, ~filtered, graphs)
-        found = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, "numba")
-        sums.append(Sums(*(None if t is None else _put_rows(t, query, len(points.targets)) for t in found)))  # type: ignore[arg-type]
+        exact = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, "numba")
+        sums.append(Sums(*(None if t is None else _put_rows(t, query, len(points.targets)) for t in exact)))  # type: ignore[arg-type]
     return sums
 
 

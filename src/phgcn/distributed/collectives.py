@@ -66,7 +66,7 @@ class Ranks:
         return parts
 
     def fill(self, parts: Sequence[Tensor]) -> None:
-        """Overwrites the contiguous tensors of other ranks' places by what these ranks have there."""
+        """Overwrites ``parts[r]``, a contiguous tensor, by what rank r has there."""
         with self._waiting():
             # One broadcast per rank: rows need no padding, and gloo's own all-gather takes five times as long.
             sent = [

@@ -65,8 +65,8 @@ def find_copies(positions: Array, here: Copies | None, ranks: Ranks) -> Steps[Ra
     twice = np.unique(known[1:][known[1:] == known[:-1]])
     if (yield Sum(np.array([len(twice)]))).item() == 0:
         return RankCopies(here, none, none, 0)
-    told = yield Exchange([np.isin(part, twice) for part in arrived])
-    shared = first[order[np.concatenate(told)]]
+    on_other_ranks = yield Exchange([np.isin(part, twice) for part in arrived])
+    shared = first[order[np.concatenate(on_other_ranks)]]
     places = yield Gather(positions[shared])
     _, number = np.unique(np.concatenate(places), axis=0, return_inverse=True)
     begin = sum(len(part) for part in places[: ranks.rank])

@@ -1,4 +1,4 @@
-r"""Exact attention over ranks: the keys of all ranks come by in chunks of bounded size, and each is attended to by the op.
+r"""Exact attention over ranks: keys are gathered from all ranks in chunks of bounded size, and the op attends to each chunk.
 
 The softmax over all keys is put together from those over chunks.  With :math:`y_c` a chunk's output, :math:`n_c` its normaliser
 and :math:`s_c` its shift, two chunks make
@@ -6,7 +6,7 @@ and :math:`s_c` its shift, two chunks make
 .. math::
     s = \min(s_1, s_2), \qquad n = n_1 e^{s - s_1} + n_2 e^{s - s_2}, \qquad y = y_1 + \frac{n_2 e^{s - s_2}}{n} (y_2 - y_1)
 
-On the way back the chunks come by again.  The gradient of a key is summed over the ranks whose queries attend to it, and goes
+The backward pass gathers the chunks again.  The gradient of a key is summed over the ranks whose queries attend to it, and goes
 to the key's own rank.
 """
 
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from ..kernels.graphs import ALL_PAIRS
-from ..kernels.points import Points, Sums
+from ..kernels.points import Points, Sums, output_gradients
 from .collectives import Ranks
 
 CHUNK = 2**16
-"""Keys of all ranks and heads that are held at a time, at most."""
+"""Upper bound of the keys, of all ranks and heads, that are held at a time."""
 
 
 def exact_over_ranks(points: Points, counts: list[int], ranks: Ranks, backend: str) -> Sums:
@@ -40,7 +40,8 @@ def exact_over_ranks(points: Points, counts: list[int], ranks: Ranks, backend: s
 
 
 def chunks(counts: list[int], size: int) -> Iterator[list[range]]:
-    """Yields which rows each rank gives, at most ``size`` at a time, about as many each time, until all have given all."""
+    """Yields, for each chunk, the range of rows that each rank sends: at most ``size`` of a rank, in chunks of about equal
+    size."""
     most = max(counts, default=0)
     times = -(-most // size)
     for turn in range(times):
@@ -94,7 +95,7 @@ class _Exact(torch.autograd.Function):
         out, norm, shift, *saved = ctx.saved_tensors
         points, (counts, ranks, backend), dim = Points(*saved), ctx.options, saved[0].size(2)
         assert points.queries is not None
-        upstream = torch.zeros_like(out) if grads[0] is None else grads[0], grads[1], out, norm
+        upstream = output_gradients(grads[0], grads[1], out, norm)
         of_queries = torch.zeros_like(points.queries)
         parts = [points.positions.new_zeros(0, points.positions.size(1), dim + points.values.size(2))]
         for chunk, sizes in _key_chunks(points, counts, ranks):

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from ..kernels.numba import as_array
-from ..kernels.points import Gradients, OutputGradients, Points, Sums
+from ..kernels.points import Gradients, OutputGradients, Points, Sums, output_gradients
 from ..kernels.rows import Packed, find_centres, pack_gradients, pack_points, unpack_gradients, unpack_output
-from ..lattice.numba.filter import CloudGradients
+from ..lattice.numba.clouds import CloudGradients
 from ..lattice.numba.plan import CloudPlan, plan_of_cloud, plan_shapes, zeros
+from ..lattice.plan import count_lattices
 from ..lattice.scheme import MultiScale, Scheme
 from .collectives import Ranks
 from .graphs import RankGraphs
@@ -61,7 +62,7 @@ class _Filter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         out, norm, *saved = ctx.saved_tensors
-        upstream = OutputGradients(torch.zeros_like(out) if grads[0] is None else grads[0], grads[1], out, norm)
+        upstream = output_gradients(grads[0], grads[1], out, norm)
         of_positions, of_values, of_queries = _gradients(upstream, Points(*saved), ctx.clouds, ctx.centres, *ctx.options)
         return of_positions, of_values, of_queries, *(None,) * 6
 
@@ -113,8 +114,7 @@ def _clouds(points: Points, packed: Packed, graphs: RankGraphs, scheme: Scheme, 
 def _allocate_plan(positions: Tensor, size: int, scheme: Scheme) -> list[CloudPlan]:
     """Allocates the plans of a cloud of ``size`` points, one for each lattice; without points there is room for one."""
     memory = zeros(plan_shapes(positions, 1, max(size, 1), scheme))
-    lattices = scheme.lattices if isinstance(scheme, MultiScale) else 1
-    plans = [plan_of_cloud(memory, lattice, 0, 0, max(size, 1)) for lattice in range(lattices)]
+    plans = [plan_of_cloud(memory, lattice, 0, 0, max(size, 1)) for lattice in range(count_lattices(scheme))]
     return [
         plan._replace(point=plan.point[:size], order=plan.order[:size], weight=plan.weight[:size], corner=plan.corner[:size])
         for plan in plans

@@ -18,23 +18,17 @@ from torch import Tensor
 from ..lattice.coefficients import MultiScaleWeights, multiscale_weights, separable_weights
 from ..lattice.far import far_gradients, far_weight
 from ..lattice.levels import FLOOR
-from ..lattice.numba.blur import StencilRows, blur, blur_passes, direct_rows
-from ..lattice.numba.filter import GAP, NO_GAP, CloudGradients, self_products
+from ..lattice.numba.blur import WeightedRows, blur, blur_passes, level_stencils
+from ..lattice.numba.clouds import CloudGradients
+from ..lattice.numba.filter import GAP, NO_GAP, self_products, self_tables
 from ..lattice.numba.index import Corners, Level
-from ..lattice.numba.locate import (
-    Simplices,
-    self_gradients,
-    self_weights,
-)
+from ..lattice.numba.locate import Simplices, self_gradients, self_weights
 from ..lattice.numba.slice import add_coarser, add_position_gradients, add_self_term, slice_gradients, slice_rows
 from ..lattice.numba.splat import splat, splat_coarser
 from ..lattice.scheme import MultiScale, Scheme, Separable
 from .collectives import Ranks
 from .layout import RankCloud, lay_lattices
 from .lockstep import Array, Fill, Steps, Sum
-
-Stencils = list[tuple[StencilRows, Array]]
-"""The stencil of each level that is used, and its weights by orbit."""
 
 Located = tuple[Simplices, Corners, Level]
 """Where a rank's points lie on the finest level."""
@@ -154,32 +148,28 @@ def _copy_sums(cloud: RankCloud, rows: Array, grads: Array) -> Steps[tuple[Array
     return (yield from cloud.copies.sum(rows)), (yield from cloud.copies.sum(grads))
 
 
-def _weights(cloud: RankCloud, scheme: MultiScale) -> tuple[MultiScaleWeights, Stencils, Array]:
+def _weights(cloud: RankCloud, scheme: MultiScale) -> tuple[MultiScaleWeights, list[WeightedRows], Array]:
     """Returns the fitted weights; stencils of the levels used with their weights; and those of the self term."""
-    fitted, levels = multiscale_weights(scheme, cloud.dim), slice(cloud.finest, None)
-    stencils = [
-        (direct_rows(cloud.dim, hops), weights / scheme.lattices)
-        for hops, weights in zip(scheme.hops[levels], fitted.weights[levels], strict=True)
-    ]
-    return fitted, stencils, fitted.simplex_tables(cloud.dim) / scheme.lattices
+    stencils = level_stencils(scheme, cloud.dim, cloud.finest)
+    return multiscale_weights(scheme, cloud.dim), stencils, self_tables(scheme, cloud.dim)
 
 
 def _splat_and_blur(
-    given: tuple[Array, Array, int], located: Located, levels: list[Level], stencils: Stencils, ranks: Ranks
+    given: tuple[Array, Array, int], located: Located, levels: list[Level], stencils: list[WeightedRows], ranks: Ranks
 ) -> Steps[Array]:
     """Splats rows, ``given`` as :func:`phgcn.lattice.numba.splat.splat` takes them, sums over ranks, and blurs.  Nothing holds
     the splatted table longer than it is needed."""
     return (yield from blur_levels((yield Sum(splat(*given, *located))), levels, stencils, ranks))
 
 
-def blur_levels(table: Array, levels: list[Level], stencils: Stencils, ranks: Ranks) -> Steps[Array]:
+def blur_levels(table: Array, levels: list[Level], stencils: list[WeightedRows], ranks: Ranks) -> Steps[Array]:
     """As :func:`phgcn.lattice.numba.blur.blur_levels`; each rank blurs a share of each level's vertices, for all."""
     blurred: list[Array] = []
     for number, level in enumerate(levels):
         segments, sites = divide(level, ranks.size)
-        blurred.append(np.empty_like(table))  # of which only this rank's share takes memory yet
+        blurred.append(np.empty_like(table))  # only this rank's share takes memory yet
         blur(table, level, *stencils[number], blurred[-1], slice(segments[ranks.rank], segments[ranks.rank + 1]))
-        # The table is let go of before the shares of others arrive.
+        # The table is freed before the shares of others arrive.
         table = splat_coarser(table, level, levels[number + 1]) if number + 1 < len(levels) else np.empty((0, 0))
         yield Fill(blurred[-1], sites)
     for number in range(len(levels) - 1, 0, -1):

@@ -14,8 +14,9 @@ from ..lattice.coefficients import multiscale_weights, separable_weights
 from ..lattice.levels import CANDIDATES, CELL_DIMENSIONS, finest_level
 from ..lattice.narrow import narrow_step, used_levels
 from ..lattice.numba.copies import Copies
-from ..lattice.numba.index import Corners, Level, Vertices, coarsen, index, lay_out, merge, planned_vertices
+from ..lattice.numba.index import Corners, Level, Vertices, index, lay_out_levels, merge, planned_vertices
 from ..lattice.numba.keys import Keys
+from ..lattice.numba.levels import PairGrid, cell_counts, pair_grid, pairs_in_cells, sure_pairs
 from ..lattice.numba.locate import (
     Coordinates,
     Frame,
@@ -26,15 +27,15 @@ from ..lattice.numba.locate import (
     map_points,
     planned_simplices,
 )
-from ..lattice.numba.near import PairGrid, cell_counts, pair_grid, pairs_in_cells, sure_pairs
 from ..lattice.numba.plan import CloudPlan
+from ..lattice.plan import count_lattices
 from ..lattice.scheme import MultiScale, Scheme
 from .collectives import Ranks
 from .copies import RankCopies, find_copies
 from .lockstep import Array, Gather, Steps
 
 KEPT = 4
-"""Rows of a table that is kept for the backward pass, at most, for each point of a rank: with more it is made again."""
+"""A table is kept for the backward pass if it has at most so many rows per point of this rank; else it is made again."""
 
 
 class Placed(NamedTuple):
@@ -119,10 +120,7 @@ class RankCloud:
 
     def levels(self, number: int, frame: Frame, gap: int) -> list[Level]:
         """Lays out the vertices of the finest level and of all coarser ones."""
-        levels = [lay_out(self.placed[number].vertices, frame.keys(self.finest), gap)]
-        for level in range(self.finest + 1, len(self.hops)):
-            levels.append(lay_out(coarsen(levels[-1].vertices, frame.keys(level)), frame.keys(level), gap))
-        return levels
+        return lay_out_levels(self.placed[number].vertices, frame, range(self.finest, len(self.hops)), gap)
 
 
 # Locate and index
@@ -143,7 +141,7 @@ def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
         if finest == 0:
             finest = -narrow_step(scheme, low, high)
         cloud.scheme, cloud.finest = used_levels(scheme, cloud.dim, finest)
-    mapped = [_map(cloud, number) for number in range(_lattices(scheme))]
+    mapped = [_map(cloud, number) for number in range(count_lattices(scheme))]
     edges = np.stack([edge for coordinates, _ in mapped for edge in (coordinates.low, coordinates.high)])
     all_edges = np.stack((yield Gather(edges, [len(edges)] * ranks.size)))
     for number, (local, matrix) in enumerate(mapped):
@@ -225,12 +223,8 @@ def _spacing_and_hops(scheme: Scheme, dim: int) -> tuple[float, tuple[int, ...]]
     return spacing, (len(weights) - 1,)
 
 
-def _lattices(scheme: Scheme) -> int:
-    return scheme.lattices if isinstance(scheme, MultiScale) else 1
-
-
 def _map(cloud: RankCloud, number: int) -> tuple[Coordinates, Array]:
-    """Maps points to Kuhn coordinates of one of the lattices; returns the matrix too.  No points have the extent of none."""
+    """Maps points to Kuhn coordinates of one of the lattices; returns the matrix too.  Without points the extent is empty."""
     spacing, hops = _spacing_and_hops(cloud.scheme, cloud.dim)
     level = cloud.scheme.origin_level if isinstance(cloud.scheme, MultiScale) else None
     matrix, shift = kuhn_map(cloud.dim, spacing, hops, number, level)

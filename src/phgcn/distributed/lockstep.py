@@ -1,4 +1,4 @@
-r"""Runs what is done for many clouds in lockstep, so that what they exchange goes into few large collectives.
+r"""Runs the work for many clouds in lockstep, so that what they exchange goes into few large collectives.
 
 The work for a cloud is a generator.  Where it needs the other ranks it yields a request, :class:`Sum`, :class:`Gather`,
 :class:`Fill` or :class:`Exchange`, and is sent the answer.  :func:`run_together` advances all generators to their next request,

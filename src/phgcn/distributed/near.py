@@ -1,4 +1,4 @@
-r"""The near field over ranks: pairs of points, of which the sources come by in chunks of bounded size."""
+r"""The near field over ranks: sources are gathered from all ranks in chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from ..lattice.coefficients import multiscale_weights
-from ..lattice.numba.filter import CloudGradients
+from ..lattice.numba.cells import NearField, find_cells
+from ..lattice.numba.clouds import CloudGradients
 from ..lattice.numba.locate import double_precision
-from ..lattice.numba.near import NearField, find_cells, near_field
+from ..lattice.numba.near import near_field
 from ..lattice.scheme import MultiScale
 from .collectives import Ranks
 from .exact import chunks
@@ -19,7 +20,7 @@ from .layout import RankCloud
 from .lockstep import Array
 
 CHUNK = 3 * 2**15
-"""Sources of all ranks and clouds that are held at a time, at most."""
+"""Upper bound of the sources, of all ranks and clouds, that are held at a time."""
 
 
 def add_near_fields(

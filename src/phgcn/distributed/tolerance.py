@@ -1,4 +1,4 @@
-r"""The choice of a method by its error, where the points lie on several ranks: all of them make the same."""
+r"""The choice of a method by its error, where the points lie on several ranks: all ranks choose the same."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.points import OutputGradients, Points, Sums
+from ..kernels.points import Points, Sums, output_gradients
 from ..lattice.coefficients import multiscale_weights
 from ..lattice.levels import CANDIDATES, CELL_DIMENSIONS, mean_pairs_cell
 from ..lattice.narrow import narrow_step, used_levels
@@ -96,7 +96,7 @@ def _is_dense(cloud: _Cloud, scheme: MultiScale, ranks: Ranks) -> bool:
 
 def _has_more_pairs(cloud: _Cloud, axes: Ints, side: float, limit: int, ranks: Ranks) -> bool:
     """Tells whether a point shares its cell, over some of the axes, with more than ``limit`` others on average; see
-    :func:`phgcn.lattice.reference.near.mean_pairs`."""
+    :func:`phgcn.lattice.reference.levels.mean_pairs`."""
     low, high, mean = cloud.low[axes], cloud.high[axes], cloud.mean[axes]
     first = np.floor((low - mean) / side + 0.5)
     sizes = np.floor((high - mean) / side + 0.5) - first + 1
@@ -130,8 +130,8 @@ def _has_copies(positions: Tensor, ranks: Ranks) -> bool:
     send = [end - begin for begin, end in pairwise(bounds)]
     receive = ranks.gather_equal(torch.tensor(send, device=codes.device))[:, ranks.rank].tolist()
     arrived = torch.sort(ranks.exchange(codes, send, receive))[0]
-    found = (arrived[1:] == arrived[:-1]).any().to(torch.int64).unsqueeze(0)
-    return bool(ranks.max(found))
+    has_equal = (arrived[1:] == arrived[:-1]).any().to(torch.int64).unsqueeze(0)
+    return bool(ranks.max(has_equal))
 
 
 # The filter
@@ -169,13 +169,13 @@ class _Filter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, None, None]:
         (out, norm, *saved), (plan, scheme, meeting) = ctx.saved_tensors, ctx.options
-        upstream = OutputGradients(torch.zeros_like(out) if grads[0] is None else grads[0], grads[1], out, norm)
+        upstream = output_gradients(grads[0], grads[1], out, norm)
         of_positions, of_values, _ = backward(upstream, plan, Points(*saved), FilterCall(scheme, True), meeting)
         return of_positions, of_values, None, None
 
 
 class VertexMeeting:
-    """How ranks meet at the vertices; see :class:`phgcn.lattice.triton.filter.Meeting`."""
+    """How ranks meet at the vertices; see :class:`phgcn.lattice.triton.meeting.Meeting`."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks

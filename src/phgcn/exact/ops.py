@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.graphs import ALL_PAIRS
-from ..kernels.points import Gradients, OutputGradients, Points, Sums, empty_gradients
+from ..kernels.points import HOST_READS, Gradients, OutputGradients, Points, Sums, empty_gradients, output_gradients
 from ..kernels.second_order import differentiate_twice
 from .reference import group_points, sum_pairs
 
@@ -52,7 +52,6 @@ _INPUTS = (
     "Tensor positions, Tensor values, Tensor? queries, Tensor? batch, Tensor? query_batch, "
     "bool normalise, int at_most, str backend"
 )
-_HOST_READS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 
 
 def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -131,7 +130,7 @@ def _define(name: str, tags: list[torch.Tag]) -> None:
 
     def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         out, norm, shift, *points = ctx.saved_tensors
-        upstream = OutputGradients(torch.zeros_like(out) if grad is None else grad, grad_norm, out, norm)
+        upstream = output_gradients(grad, grad_norm, out, norm)
         of_positions, of_values, of_queries = call(*upstream, shift, *points, *ctx.options)
         return of_positions, of_values, of_queries if points[2] is not None else None, *(None,) * 5
 
@@ -140,4 +139,4 @@ def _define(name: str, tags: list[torch.Tag]) -> None:
 
 
 _define("phgcn::exact", [])
-_define("phgcn::exact_batch", _HOST_READS)
+_define("phgcn::exact_batch", HOST_READS)

@@ -93,8 +93,8 @@ def exact_sum(queries: Tensor, keys: Tensor, rows: Tensor, shifted: bool = False
         queries (torch.Tensor): Positions :math:`q_i` in units of :math:`1/\lambda`.
         keys (torch.Tensor): Positions :math:`k_j`.
         rows (torch.Tensor): The :math:`f_j`.
-        shifted (bool, optional): Takes for :math:`s_i` the distance to the nearest key, which a normalised sum does not
-            notice, instead of 0; then a query far from all keys does not sum zeros. (default: :obj:`False`)
+        shifted (bool, optional): If set to :obj:`True`, :math:`s_i` is the distance to the nearest key and not 0: a normalised
+            sum stays the same, and a query far from all keys does not sum zeros. (default: :obj:`False`)
 
     Shapes:
         - **queries:** :math:`(M, D)`, **keys:** :math:`(N, D)`, **rows:** :math:`(N, C)`

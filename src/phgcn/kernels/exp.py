@@ -1,8 +1,7 @@
-r"""The exponential of the CPU kernels.
+r"""Exponentials of the CPU kernels: unlike a call of the C library, plain arithmetic, which LLVM puts into vector registers.
 
-:math:`e^x = 2^n 2^f` with a whole number :math:`n` and a fraction :math:`\lvert f \rvert \le 1/2`, for which Taylor's
-polynomial of :math:`2^f` is right to the last bit.  Unlike a call of the C library, this is plain arithmetic, which LLVM puts
-into vector registers.
+:math:`e^x = 2^n 2^f` with a whole number :math:`n` and a fraction :math:`f`.  For :math:`\lvert f \rvert \le 1/2` Taylor's
+polynomial of :math:`2^f` is right to the last bit.
 """
 
 from __future__ import annotations
@@ -54,3 +53,30 @@ def _exp_float64(x):
 def _choose(x):
     """Picks the float type's version when a kernel is compiled."""
     return _exp_float32 if x == types.float32 else _exp_float64
+
+
+# In sums over pairs
+
+_X = np.cos(np.pi * (np.arange(64) + 0.5) / 64) / 2 - 0.5
+_C0, _C1, _C2, _C3, _C4, _C5, _C6 = (np.float32(c) for c in np.polynomial.polynomial.polyfit(_X, 2.0**_X, 6))
+
+
+def exp_negative(x):
+    r"""Computes :math:`e^x` for :math:`x \le 0` in a kernel.
+
+    In float32 the polynomial has one degree less than that of :func:`exp_nonpositive`: it is fitted to :math:`-1 < f \le 0`.
+    """
+    return math.exp(x)
+
+
+def _short_exp_float32(x):
+    t = max(x * _LOG2E_32, np.float32(-126))
+    whole = np.int32(t)
+    f = t - np.float32(whole)
+    scale = np.int32((whole + np.int32(127)) << np.int32(23)).view(np.float32)
+    return scale * (_C0 + f * (_C1 + f * (_C2 + f * (_C3 + f * (_C4 + f * (_C5 + f * _C6))))))
+
+
+@overload(exp_negative)
+def _choose_short(x):
+    return _short_exp_float32 if x == types.float32 else lambda x: math.exp(x)

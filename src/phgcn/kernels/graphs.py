@@ -18,7 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ..checks import refuse_graph_number
 
 ALL_PAIRS = 2**62
-"""Upper bound of the pairs of a graph: as a limit, it leaves no graph out."""
+"""A limit on the pairs of a graph that leaves no graph out."""
 
 Ints = NDArray[np.int64]
 
@@ -120,7 +120,7 @@ def find_graphs(count: int, batch: Tensor | None, query_count: int | None, query
 
 
 FEW_GRAPHS = 1024
-"""The sizes of up to so many graphs are read from the device at once with their number; for more it takes a second read."""
+"""The sizes of up to so many graphs are read from the device together with their number; more graphs take a second read."""
 
 _SIZES: MutableMapping[Tensor, tuple[int, list[int]]] = WeakIdKeyDictionary()
 """Index tensor -> (its version, sizes of its graphs).  Training passes the same index to every layer and step."""

@@ -4,10 +4,10 @@ A kernel states the types of its arguments, so that it is compiled once for floa
 called, and never again for another memory layout.  Kernels are single-threaded and release the interpreter's lock;
 :func:`phgcn.kernels.threads.run_rows` runs them on several cores.
 
-The machine code lies in ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``, else, where none of these
-can be written, in a folder of this user below the system's temporary one, which is said in a warning.  There it has one folder
-for each content of the kernel files: a change in one file compiles anew what inlines it, and two versions of this package do
-not overwrite each other.
+The machine code lies in ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``.  Where none of these can be
+written, it lies in a folder of this user below the system's temporary one, and a warning says so.  Inside is one folder for
+each hash of all kernel files: after a change of one file everything that inlines it is compiled anew, and two versions of this
+package do not overwrite each other.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class _Compiler(compiler.Compiler):
-    """Numba's own, told that the arrays given to a function share no memory, as it is for the bodies of its parallel loops.
+    """Numba's compiler, told that the arrays given to a function share no memory, as Numba itself assumes in parallel loops.
 
-    Loops then run in vector registers without a look, each time, whether what they write overlaps with what they read.
+    Loops then run in vector registers without a check, at every start, that what they write does not overlap with what they
+    read.
     """
 
     def __init__(self, typingctx: Any, targetctx: Any, library: Any, args: Any, return_type: Any, flags: Any, locals: Any):
@@ -52,8 +53,9 @@ OPTIONS: dict[str, Any] = {
 
 # A kernel is called from Python only, a helper from kernels only: wrappers for other callers would double the time to compile.
 _KERNEL_OPTIONS = {**OPTIONS, "no_cfunc_wrapper": True}
-# A helper that stays a function of its own exists once in every kernel that calls it, optimised for each, and the process runs
-# the one it met first: another one, with other rounding, where kernels are compiled than where they are loaded.  So none does.
+# All helpers are inlined.  One that is not is compiled once per kernel that calls it, optimised for that kernel, and the
+# process runs the copy that it met first: a different one, with different rounding, after compiling than after loading from the
+# cache.
 _HELPER_OPTIONS = {**_KERNEL_OPTIONS, "no_cpython_wrapper": True, "forceinline": True}
 
 _FLOAT_TYPES = {"f": "float32", "d": "float64"}

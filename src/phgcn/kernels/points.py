@@ -7,6 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+HOST_READS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
+"""Tags of ops in which the host reads from the device: by them ``torch.compile(mode="reduce-overhead")`` leaves an op out of
+its CUDA graphs.  Torch has the tag since 2.8."""
+
 
 class Points(NamedTuple):
     r"""The keys that are attended to, the queries that attend, and their graphs.
@@ -57,7 +61,7 @@ class Points(NamedTuple):
 
 
 class Sums(NamedTuple):
-    r"""What an op returns of the weighted sums of all queries.
+    r"""The weighted sums of all queries, as an op returns them.
 
     Args:
         out (torch.Tensor): The sums, divided by the normaliser if they are normalised, :math:`(M, H, C)`.
@@ -85,6 +89,11 @@ class OutputGradients(NamedTuple):
     grad_norm: Tensor | None
     out: Tensor
     norm: Tensor
+
+
+def output_gradients(grad: Tensor | None, grad_norm: Tensor | None, out: Tensor, norm: Tensor) -> OutputGradients:
+    """Collects what autograd hands to a backward pass; a gradient of the output that is :obj:`None` is 0."""
+    return OutputGradients(torch.zeros_like(out) if grad is None else grad, grad_norm, out, norm)
 
 
 class Gradients(NamedTuple):

@@ -1,11 +1,11 @@
 r"""Rows: points, values and gradients of all heads, laid out for the CPU kernels, head by head and graph by graph.
 
-A row holds the channels of a point, then, where the sum is normalised, a 1 whose sum becomes the normaliser, then zeros up to a
-multiple of 4, so that rows are added in vector registers, the last of them a short one.
+A row holds the channels of a point; then, where the sum is normalised, a 1, whose sum becomes the normaliser; then zeros up to
+a multiple of 4, so that rows are added in vector registers.
 
-Where the sum is normalised, it is of values less their mean, which is added again at the end: sums of float32 numbers that are
-all near 1,000 would lose what makes them differ, and the gradients of positions, which depend on that alone, even more.  The
-values are also scaled down by a power of two, which changes no bit, so that sums of the largest numbers do not overflow.
+Where the sum is normalised, the mean of the values is subtracted before the sum and added again at the end: in float32, sums of
+numbers that are all near 1,000 would lose their differences, on which alone the gradients of positions depend.  The values are
+also scaled down by a power of two, which changes no bit, so that sums of the largest numbers do not overflow.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .points import Gradients, OutputGradients, Points
 from .threads import parallel_zeros, run_rows
 
 GRAIN = 8192
-"""Points that a thread packs at least."""
+"""Least number of points that a thread packs."""
 
 BLOCK = 1024
-"""Points whose values are summed at a time, in float64, for the mean of a graph's."""
+"""Points whose values are summed at a time, in float64, for the mean of a graph."""
 
 SCALE = 2.0**-24
-"""What values are multiplied by where the sum is normalised: 16 million of the largest do not overflow."""
+"""Factor of the values where the sum is normalised: sums of 16 million of the largest numbers do not overflow."""
 
 
 class Centres(NamedTuple):
@@ -50,7 +50,7 @@ class Packed(NamedTuple):
     Shapes:
         - **keys:** :math:`(H, N, D)`, **rows:** :math:`(H, N, W)`, values padded to :math:`W` columns
         - **queries:** :math:`(H, M, D)`; the very same array as **keys** where they attend to themselves
-        - **centres:** what was taken off the values
+        - **centres:** what was subtracted from the values
     """
 
     keys: np.ndarray
@@ -169,7 +169,7 @@ def sum_blocks(begin, end, values, order, first, last, sums):
 @kernel("int64, int64, real[:, :, ::1], int64[::1], real[:, :, ::1], int32[::1], real[:, :, ::1]")
 def pack(begin, end, source, order, mean, graph, out):
     """Copies rows of all heads in the given order, ``out[h, a] = source[order[a], h]``, and pads them; if ``mean`` is not
-    empty, takes it off, scales the rows, and sets the column behind the channels to 1."""
+    empty, subtracts it, scales the rows, and sets the column behind the channels to 1."""
     heads, channels, scale = source.shape[1], source.shape[2], source.dtype.type(SCALE)
     for a in range(begin, end):
         i = order[a]

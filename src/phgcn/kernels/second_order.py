@@ -29,7 +29,7 @@ def differentiate_twice(
     Returns:
         The gradients of ``grads`` and of ``inputs``, :obj:`None` where there is none.
     """
-    again = torch.is_grad_enabled()  # so it is where the caller wants derivatives of the result
+    again = torch.is_grad_enabled()  # true where the caller wants derivatives of the result
     with torch.enable_grad():
         # Aliases: a tensor that is given in two places gets a gradient for each.
         cotangents, places = [_alias(g) for g in grads], [_alias(x) for x in inputs]

@@ -22,7 +22,7 @@ RANGES_PER_THREAD = 4
 
 
 ZEROS = 2**18
-"""Numbers that a thread sets to 0 at least."""
+"""Least size of the part of an array that a thread sets to 0."""
 
 
 def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any) -> None:
@@ -31,7 +31,7 @@ def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any
     Args:
         kernel (Callable): A compiled kernel that works on rows ``begin`` to ``end``.
         rows (int): The number of rows.
-        grain (int): Ranges have at least so many rows: enough work, a tenth of a millisecond, to outweigh the start of a task.
+        grain (int): Least number of rows of a range: about a tenth of a millisecond of work, to outweigh the start of a task.
         arguments: Passed on to the kernel.
     """
     threads = min(torch.get_num_threads(), rows // grain) if rows >= 2 * grain else 1
@@ -47,12 +47,13 @@ def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any
 
 
 def rows_of_work(rows: int, work: int, least: int) -> int:
-    """Returns the ``grain`` at which ranges have at least some of the work of all rows, in any unit, spread evenly."""
+    """Returns the ``grain`` at which a range has at least ``least`` of the ``work`` that all rows have together, evenly
+    spread."""
     return max(1, least * rows // max(work, 1))
 
 
 def parallel_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Returns an array of zeros that all threads fill: NumPy fills memory that was used before on one."""
+    """Returns an array of zeros, filled by all threads: NumPy clears reused memory on one thread."""
     out = np.empty(shape, dtype)
     run_rows(_fill_zeros, out.size, ZEROS, out.reshape(-1))
     return out

@@ -35,7 +35,7 @@ if INTERPRETED:
     patch_interpreter()
 
 BUSY = 1 << 15
-"""Programs that keep a GPU busy to the end, though some have more to do than others."""
+"""Programs that keep a GPU busy to the end, even if some have more to do than others."""
 
 
 def kernel(*, do_not_specialize: Sequence[str] = ()) -> Any:
@@ -65,8 +65,8 @@ def block_size(size: int, count: int) -> int:
 def grid_size(blocks: int, is_bound: bool, per_block: int = 1) -> int:
     """Returns how many programs to launch for a number of blocks, ``per_block`` programs each.
 
-    Where ``is_bound``, ``blocks`` is an upper bound and only the device knows the number: a fixed number of programs loop over
-    the blocks, so that few are launched for nothing.
+    If ``is_bound``, ``blocks`` is an upper bound of a number that only the device knows: a fixed number of programs then loop
+    over the blocks, so that few are launched in vain.
     """
     return min(blocks, cdiv(BUSY, per_block)) if is_bound else blocks
 

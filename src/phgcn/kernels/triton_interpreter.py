@@ -1,4 +1,4 @@
-r"""Test support: mends Triton's interpreter, which tests run kernels in where there is no GPU.
+r"""Test support: patches Triton's interpreter, in which tests run kernels where there is no GPU.
 
 Nothing here is used on a GPU.  The patches reach into Triton's private names and are made for Triton 3.6.
 """

@@ -1,14 +1,14 @@
-r"""Far queries: a weight on all keys alike, for queries that see next to nothing of the keys on the lattice.
+r"""Far queries: an equal weight on all keys, for queries so far away that the lattice gives them almost nothing.
 
-Where the lattice's reach ends, few keys are seen, by weights that are off by factors, and the output jumps between them.  Seen
-from far, keys look alike: with the ball of centre :math:`c` and radius :math:`R` around their bounding box, a query at a
-distance :math:`d` from :math:`c` gets of every key, besides what the lattice gives,
+Near the end of the lattice's reach a query gets few keys, with weights that are wrong by factors, and its output jumps from one
+key to another.  From far away all keys look alike.  Let a ball with centre :math:`c` and radius :math:`R` enclose the keys'
+bounding box.  A query at distance :math:`d` from :math:`c` then gives every key, in addition to the lattice's weight,
 
 .. math::
     \epsilon(d) = e^{-d} \big( e^{g} - 1 \big), \qquad g = \min(\max(d - R - b, 0), 9), \qquad b = \max(2, R)
 
-It begins at a distance of :math:`b` from the ball, and soon outweighs the lattice: the output goes smoothly to the mean of the
-values.  For keys that are spread widely it begins where no lattice reaches, and changes nothing.
+The weight is 0 up to distance :math:`b` from the ball and soon exceeds the lattice's: the output goes smoothly to the mean of
+the values.  For widely spread keys it begins beyond the lattice's reach and changes nothing.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ all keys gets their mean instead of 0 / 0."""
 
 
 CELL_DIMENSIONS = 4
-"""Coordinates that cells of the near field are laid over, at most, those of largest extent: each more triples the rows of cells
-around a point."""
+"""Cells of the near field divide at most so many coordinates, those of largest extent: each further one would triple the rows
+of cells around a point."""
 
 CANDIDATES = 512
-"""Keys that share a cell over these coordinates alone with a query, on average, at most: the near field looks at all of them,
-and in more dimensions few are near."""
+"""Upper bound of the mean number of keys in a query's cell, in more dimensions than cells divide: the near field looks at all
+of them, though few are near."""
 
 
 def finest_level(
@@ -34,8 +34,8 @@ def finest_level(
         scheme (MultiScale): The filter.
         fitted (MultiScaleWeights): Its weights.
         mean_pairs (Callable): Estimates how many keys a query has within a radius, on average.
-        mean_candidates (Callable, optional): Estimates how many keys share a cell over :data:`CELL_DIMENSIONS` coordinates
-            with a query; :obj:`None` where there are no others. (default: :obj:`None`)
+        mean_candidates (Callable, optional): Estimates how many keys share a query's cell over :data:`CELL_DIMENSIONS`
+            coordinates, on average; :obj:`None` where there are no others. (default: :obj:`None`)
     """
     if scheme.near_field is not None:
         return scheme.near_field

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..kernels.points import Gradients, OutputGradients, Points, empty_gradients
+from ..kernels.points import HOST_READS, Gradients, OutputGradients, Points, empty_gradients, output_gradients
 from .plan import empty_plan
 from .scheme import Scheme, decode
 
@@ -50,14 +50,12 @@ _INPUTS = (
     "Tensor positions, Tensor values, Tensor? queries, Tensor? batch, Tensor? query_batch, "
     "str scheme, bool normalise, int more_than, str backend"
 )
-# The host waits for the number of vertices: torch.compile(mode="reduce-overhead") must leave the filter out of its CUDA graphs,
-# which it knows by a tag that torch has since 2.8.
-_TAGS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
-torch.library.define("phgcn::filter", f"({_INPUTS}, bool keep_plan) -> (Tensor, Tensor, Tensor[])", tags=_TAGS)
+# HOST_READS: the host waits for the number of vertices.
+torch.library.define("phgcn::filter", f"({_INPUTS}, bool keep_plan) -> (Tensor, Tensor, Tensor[])", tags=HOST_READS)
 torch.library.define(
     "phgcn::filter_backward",
     f"(Tensor grad, Tensor? grad_norm, Tensor out, Tensor norm, Tensor[] plan, {_INPUTS}) -> (Tensor, Tensor, Tensor)",
-    tags=_TAGS,
+    tags=HOST_READS,
 )
 
 
@@ -114,7 +112,7 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     out, norm, *inputs = ctx.saved_tensors
     points, plan = inputs[:5], inputs[5:]
-    upstream = OutputGradients(torch.zeros_like(out) if grad is None else grad, grad_norm, out, norm)
+    upstream = output_gradients(grad, grad_norm, out, norm)
     of_positions, of_values, of_queries = torch.ops.phgcn.filter_backward(*upstream, plan, *points, *ctx.options)
     return of_positions, of_values, of_queries if points[2] is not None else None, *(None,) * 7
 

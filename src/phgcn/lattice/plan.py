@@ -8,7 +8,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..kernels.points import Points
-from .scheme import Scheme
+from .scheme import MultiScale, Scheme
+
+
+def count_lattices(scheme: Scheme) -> int:
+    """Returns how many lattices a scheme averages."""
+    return scheme.lattices if isinstance(scheme, MultiScale) else 1
 
 
 def empty_plan(backend: str, points: Points, scheme: Scheme) -> list[Tensor]:

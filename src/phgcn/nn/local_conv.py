@@ -88,34 +88,32 @@ def weigh_part(edges: PartEdges, weight: Tensor, dtype: torch.dtype) -> PlainEdg
     return PlainEdges(edge_index, scale[edge_index[0]] * weights * scale[edge_index[1]])
 
 
+def _sum_normalised(self: Any, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
+    """The ``propagate`` of GCN layers: the normalised sum of an :class:`Adjacency` without self-loops, or the sum of
+    :class:`PlainEdges` with PyG's normalised weights.  Each class names it itself: PyG replaces one that is inherited."""
+    if isinstance(edge_index, PlainEdges):
+        return propagate_plainly(self, edge_index, x)
+    return edge_index.normalised_sum(x)
+
+
 class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
-    r"""PyG's layer, :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2} \mathbf{X} \mathbf{W}`, of an
-    :class:`Adjacency` without self-loops, or of :class:`PlainEdges` with PyG's normalised
-    weights."""
+    r"""PyG's layer, :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2} \mathbf{X} \mathbf{W}`."""
 
     self_loops = False
+    propagate = _sum_normalised
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, normalize=False)
-
-    def propagate(self, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
-        if isinstance(edge_index, PlainEdges):
-            return propagate_plainly(self, edge_index, x)
-        return edge_index.normalised_sum(x)
 
 
 class SortedLGConv(LGConv):  # type: ignore[misc]  # PyG ships no types
     """The sum of :class:`SortedGCNConv` without weights to learn, one step of PyG's :class:`~torch_geometric.nn.SGConv`."""
 
     self_loops = False
+    propagate = _sum_normalised
 
     def __init__(self) -> None:
         super().__init__(normalize=False)
-
-    def propagate(self, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
-        if isinstance(edge_index, PlainEdges):
-            return propagate_plainly(self, edge_index, x)
-        return edge_index.normalised_sum(x)
 
 
 class SortedSAGEConv(SAGEConv):  # type: ignore[misc]  # PyG ships no types

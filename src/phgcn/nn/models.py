@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import GATConv, GCNConv, Linear
+from torch_geometric.nn import GATConv, Linear
 from torch_geometric.nn.resolver import normalization_resolver
 
-from ..checks import check_dropout, check_edge_features, check_sizes
+from ..checks import check_dropout, check_sizes
 from ..distributed.boundary import PartEdges
 from ..distributed.norm import synchronise_norms
 from ..functional import Backend, Method
-from ..kernels.backend import choose_backend
 from .activation import make_activation
 from .attention_statistics import Statistics, attention_statistics, first_inputs
 from .eda_conv import EDAConv
 from .edges import to_coo
 from .graph_input import GraphInput, read_graph
-from .local_conv import part_adjacency, propagate_plainly, weigh_part
 from .phgcn_conv import PHGCNConv
+from .residual_gcn_conv import ResidualGCNConv
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -323,35 +322,6 @@ class GCN(NodeModel):
             out: Tensor = conv.forward_part(x, edge_index, **edge_values)
             return out
         return super().apply_conv(conv, x, edge_index, batch, **edge_values)
-
-
-class ResidualGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
-    """PyG's layer, which has no residual, with one."""
-
-    def __init__(self, in_channels: int, out_channels: int, residual: bool) -> None:
-        super().__init__(in_channels, out_channels)
-        self.res = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot") if residual else None
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        res = getattr(self, "res", None)  # PyG's constructor calls this before there is one
-        if res is not None:
-            res.reset_parameters()
-
-    def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
-        out: Tensor = super().forward(x, edge_index, edge_weight)
-        return out if self.res is None else out + self.res(x)
-
-    def forward_part(self, x: Tensor, edges: PartEdges, edge_weight: Tensor | None = None) -> Tensor:
-        """Runs the forward pass for the nodes of this rank: PyG's own would take the degrees of boundary nodes as 0."""
-        values = edges.extend(self.lin(x))
-        if edge_weight is None:
-            summed = part_adjacency(edges, False, choose_backend("auto", x.device)).normalised_sum(values)
-        else:
-            check_edge_features("edge_weight", edge_weight, edges.edge_index, self.lin.weight)
-            summed = propagate_plainly(self, weigh_part(edges, edge_weight, values.dtype), values)
-        out: Tensor = summed[: x.size(0)] + self.bias
-        return out if self.res is None else out + self.res(x)
 
 
 class MLP(NodeModel):

@@ -1,4 +1,4 @@
-r"""What attention to neighbours takes and keeps: small named structures, the same for every backend."""
+r"""Inputs and outputs of attention to neighbours: small named structures, the same for every backend."""
 
 from __future__ import annotations
 

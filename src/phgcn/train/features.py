@@ -75,7 +75,7 @@ def unchanged(features: int) -> FeatureTransform:
 
 
 class OneProcess:
-    """Sums and maxima over processes where there is one, as :class:`phgcn.distributed.Ranks` has them of several."""
+    """Stands in for :class:`phgcn.distributed.collectives.Ranks` where there is one process: sums and maxima are its own."""
 
     def sum(self, tensor: Tensor) -> Tensor:
         return tensor
@@ -123,10 +123,10 @@ def _fit_dense(x: Tensor, train: Tensor, scaling: str, processes: Processes) -> 
     extremes = [_greatest(rows, known), _greatest(-rows, known), x.isnan().any(dim=0).to(x.dtype)]
     high, low, gaps = processes.max(torch.stack(extremes))
     high, low = (torch.where(count > 0, side, 0.0) for side in (high, -low))  # 0 where no training node has a number
-    # A mean beyond the numbers, by rounding, would give a column of one value alone a width.
+    # A mean that rounding puts outside of the numbers would give a constant column a width.
     fill = (total / count.clamp(min=1)).to(x.dtype).clamp(low, high)
     centre, width = torch.zeros_like(fill), torch.ones_like(fill)
-    if scaling == "standard":  # of the columns as they are filled: a gap is where the mean is
+    if scaling == "standard":  # of the filled columns: gaps hold the mean
         squares = processes.sum((rows - fill).square().nansum(dim=0, dtype=torch.float64))
         centre, width = fill, (squares / nodes).sqrt().to(x.dtype)
     elif scaling == "range":

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,12 @@ from ..files import read_tensors, write_tensors
 from ..nn.models import NodeModel
 from . import recipe
 from .features import FeatureTransform
-from .global_path import ATTENTION, global_statistics, sample_rows, switch_global
+from .global_path import global_statistics, sample_rows, switch_global
 from .metrics import goodness
 from .recording import record
 from .settings import Settings
+from .state import BestEpoch, State, check_checkpoint, random_states, read_state, set_random_states, shapes, with_prefix
 from .tasks import Classification, TaskKind
-
-CURVES = ("train_loss", "val_loss", "val_metric", "seconds")
 
 
 class TrainingError(RuntimeError):
@@ -68,46 +67,6 @@ class Task:
     def inputs(self) -> tuple[Tensor, ...]:
         """The arguments of the model's forward pass."""
         return (self.x, self.edge_index, *self.edge_inputs)
-
-
-@dataclass(frozen=True)
-class BestEpoch:
-    """The best epoch so far, counted from 1; its test metric is NaN if there are no test nodes."""
-
-    epoch: int
-    val_loss: float
-    val_metric: float
-    test_metric: float
-
-
-@dataclass
-class State:
-    """The progress of a training, apart from the current weights and the optimiser.
-
-    Args:
-        curves (list): One row of :data:`CURVES` per epoch.
-        by_loss (BestEpoch, optional): The epoch with the smallest validation loss.
-        by_metric (BestEpoch, optional): The epoch with the best validation metric.
-        best_weights (dict): The model's weights after the one of these that counts.
-        attention (list): Samples of what the global path attends to, rows of :data:`phgcn.train.global_path.ATTENTION`.
-        global_off (bool): Whether the global path is still switched off.
-        phase_start (int): How many epochs were complete when the current phase began.
-        checkpoint_seconds (float): What writing checkpoints has taken, which is not in the curves.
-    """
-
-    curves: list[tuple[float, ...]] = field(default_factory=list)
-    by_loss: BestEpoch | None = None
-    by_metric: BestEpoch | None = None
-    best_weights: dict[str, Tensor] = field(default_factory=dict)
-    attention: list[tuple[float, ...]] = field(default_factory=list)
-    global_off: bool = False
-    phase_start: int = 0
-    checkpoint_seconds: float = 0.0
-
-    @property
-    def epoch(self) -> int:
-        """How many epochs are complete."""
-        return len(self.curves)
 
 
 class Training:
@@ -173,7 +132,7 @@ class Training:
         return self._replay is not None
 
     def epoch(self) -> tuple[float, ...]:
-        """Trains for one epoch, evaluates on the validation nodes, and returns the row of :data:`CURVES`."""
+        """Trains for one epoch, evaluates on the validation nodes, and returns the row of :data:`phgcn.train.state.CURVES`."""
         begin = time.perf_counter()
         if self.state.global_off and (self.state.epoch >= self.settings.local_epochs or self._out_of_patience):
             self._switch_global_on()
@@ -317,18 +276,8 @@ class Training:
         for name, parameter in self.model.named_parameters():
             tensors |= {f"adam.{name}.{key}": value for key, value in self.optimiser.state[parameter].items()}
         tensors |= self._random_tensors()
-        tensors["curves"] = torch.tensor(self.state.curves, dtype=torch.float64)
-        tensors["attention"] = torch.tensor(self.state.attention, dtype=torch.float64).reshape(-1, len(ATTENTION))
-        about = {
-            "by_loss": asdict(self.best_by_loss),
-            "by_metric": asdict(self.best_by_metric),
-            "global_off": self.state.global_off,
-            "phase_start": self.state.phase_start,
-            "checkpoint_seconds": self.state.checkpoint_seconds,
-            "epoch": self.state.epoch,
-            "shapes": {name: list(value.shape) for name, value in tensors.items()},
-        }
-        self._write(path, tensors, about)
+        tensors |= self.state.rows()
+        self._write(path, tensors, {**self.state.facts(), "shapes": shapes(tensors)})
 
     def _write(self, path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         write_tensors(path, tensors, about)
@@ -341,71 +290,20 @@ class Training:
         """Sets the random number generators to what :meth:`_random_tensors` returned."""
         set_random_states(with_prefix(tensors, "random."), self.task.x.device)
 
-    def _check(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        """Checks that a checkpoint is complete, that its tensors have the shapes of the model's, and that curves and best
-        epochs agree; fused optimisers would write past a tensor that is too small."""
-        shapes = {name: list(value.shape) for name, value in tensors.items()}
-        if shapes != about["shapes"]:
-            raise ValueError("tensors are missing, or have other shapes than were written")
-        weights = {name: list(value.shape) for name, value in self.model.state_dict().items()}
-        wanted = {f"{part}.{name}": shape for part in ("model", "best") for name, shape in weights.items()}
-        for name, parameter in self.model.named_parameters():
-            if f"adam.{name}.step" in shapes:  # a parameter that has had no gradient yet has no state
-                wanted |= {f"adam.{name}.{key}": list(parameter.shape) for key in ("exp_avg", "exp_avg_sq")}
-                wanted[f"adam.{name}.step"] = []
-        wanted |= {f"random.{name}": list(value.shape) for name, value in random_states(self.task.x.device).items()}
-        wanted |= {name: shape for name, shape in shapes.items() if name.startswith("random-")}  # of other processes
-        wanted["curves"] = [about["epoch"], len(CURVES)]
-        wanted["attention"] = [shapes["attention"][0], len(ATTENTION)]
-        for name in {**wanted, **shapes}:
-            if shapes.get(name) != wanted.get(name):
-                raise ValueError(f"{name} has shape {shapes.get(name)}, not {wanted.get(name)}")
-        for best in (BestEpoch(**about["by_loss"]), BestEpoch(**about["by_metric"])):
-            row = dict(zip(CURVES, tensors["curves"].tolist()[best.epoch - 1], strict=True))
-            if not 1 <= best.epoch <= about["epoch"] or repr(best.val_loss) != repr(row["val_loss"]):
-                raise ValueError(f"the best epoch, {best.epoch}, is not that of the curves")
-
     def load(self, path: Path) -> None:
         """Restores the state that :meth:`save` wrote."""
         tensors, about = read_tensors(path)
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return with_prefix(tensors, prefix)
-
         try:
-            self._check(tensors, about)
-            self.model.load_state_dict(part("model."))
+            check_checkpoint(tensors, about, self.model, self.task.x.device)
+            self.model.load_state_dict(with_prefix(tensors, "model."))
             self.optimiser = recipe.make_optimiser(self.model, self.settings, self.task.x.device)
             for name, parameter in self.model.named_parameters():
-                self.optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in part(f"adam.{name}.").items()}
-            self.state.curves = [tuple(row) for row in tensors["curves"].tolist()]
-            self.state.attention = [(*map(int, row[:3]), *row[3:]) for row in tensors["attention"].tolist()]
-            self.state.best_weights = {name: value.to(self.task.x.device) for name, value in part("best.").items()}
-            self.state.by_loss, self.state.by_metric = BestEpoch(**about["by_loss"]), BestEpoch(**about["by_metric"])
-            self.state.global_off, self.state.phase_start = about["global_off"], about["phase_start"]
-            self.state.checkpoint_seconds = about["checkpoint_seconds"]
+                saved = with_prefix(tensors, f"adam.{name}.")
+                self.optimiser.state[parameter] = {key: value.to(parameter.device) for key, value in saved.items()}
+            self.state = read_state(tensors, about, self.task.x.device)
         except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: not a checkpoint of this training ({str(error).splitlines()[0]})") from None
         if self.settings.local_epochs:
             switch_global(self.model, not self.state.global_off)
         self._restore_random(tensors)
         self._replay, self._compiled = None, False  # a recorded epoch would update the optimiser's old tensors
-
-
-def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Returns the tensors whose names begin so, under the rest of their names."""
-    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def random_states(device: torch.device) -> dict[str, Tensor]:
-    """Returns the states of torch's random number generators that a training on ``device`` uses."""
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda"], device)

@@ -28,12 +28,13 @@ from ..distributed.partition import Part, connect
 from ..files import write_json
 from ..registry import find_model, model_names
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
-from .loop import Task, Training, random_states, set_random_states, with_prefix
+from .loop import Task, Training
 from .plan import EpochProgress, OnEpoch, Plan, Trial
 from .prepare import HeldNodes, build_for_task, prepare, seeded
 from .result import run_result, split_result
 from .run import SAMPLE_EVERY, Run, curve_log, run_epoch
 from .settings import Settings
+from .state import random_states, set_random_states, with_prefix
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def train_over_ranks(
         held = HeldNodes(part.nodes, ranks) if "description" in data else None  # of a part of the graph alone
         tasks, schedule = prepare(run.plan, data, held), CheckpointSchedule()
         for trial in run.plan.trials():
-            if not _told(ranks, lambda trial=trial: run.finished(trial)):  # type: ignore[misc]
+            if not _ask_rank_0(ranks, lambda trial=trial: run.finished(trial)):  # type: ignore[misc]
                 task, shared = share_task(tasks[trial.split], part, edges)
                 _train_trial(run, trial, task, shared, schedule, on_epoch, tensorboard and lead)
             if lead:
@@ -158,11 +159,11 @@ def train_over_ranks(
         if lead:
             rows = [run.trial_result(trial) for trial in run.plan.trials()]
             write_json(run.folder / "result.json", run_result(run.plan, run.about, rows))
-        _told(ranks, lambda: True)  # the others wait until the folder is complete
+        _ask_rank_0(ranks, lambda: True)  # the others wait until the folder is complete
     return run.result()
 
 
-def _told(ranks: Ranks, decide: Callable[[], bool]) -> bool:
+def _ask_rank_0(ranks: Ranks, decide: Callable[[], bool]) -> bool:
     """Returns what rank 0 decides."""
     return bool(ranks.broadcast(torch.tensor([ranks.rank == 0 and decide()])))
 

@@ -89,7 +89,7 @@ class EpochProgress:
     Args:
         trial (Trial): The trial in training.
         epoch (int): How many of its epochs are complete.
-        row (tuple of float): The epoch's losses, metric and seconds, as :data:`phgcn.train.loop.CURVES` names them.
+        row (tuple of float): The epoch's losses, metric and seconds, as :data:`phgcn.train.state.CURVES` names them.
         best_loss (float): The smallest validation loss so far.
     """
 

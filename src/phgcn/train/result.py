@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ..provenance import provenance
 from ..tolerance import Tolerance
 from .global_path import summarise
-from .loop import CURVES, Training
+from .loop import Training
 from .metrics import mean_and_deviation
+from .state import CURVES
 
 if TYPE_CHECKING:
     from .plan import Plan, Trial

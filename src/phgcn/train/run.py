@@ -34,11 +34,12 @@ from . import settings as config
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
 from .features import FeatureTransform
 from .global_path import ATTENTION, switch_global
-from .loop import CURVES, Task, Training, TrainingError
+from .loop import Task, Training, TrainingError
 from .plan import EpochProgress, OnEpoch, Plan, Trial
 from .prepare import build_model, prepare, seeded, start, taken_edge_values
 from .result import run_result, split_result
 from .settings import Settings
+from .state import CURVES, with_prefix
 from .tasks import TaskKind, find_task
 
 FORMAT = 1
@@ -222,8 +223,7 @@ class Run:
 
     def _kept(self, trial: Trial, part: str) -> dict[str, Tensor]:
         """Returns what was fitted to the training nodes of a trial, by name."""
-        tensors, start = read_tensors(self._weights(trial))[0], KEPT + part
-        return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+        return with_prefix(read_tensors(self._weights(trial))[0], KEPT + part)
 
     def result(self) -> dict[str, Any]:
         """The result of a finished run."""

@@ -4,9 +4,11 @@ from stages import StageCase, Stages
 
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.numba.blur import blur, direct_rows
+from phgcn.lattice.numba.cells import find_cells
 from phgcn.lattice.numba.index import coarsen, index, lay_out, planned_vertices
+from phgcn.lattice.numba.levels import mean_pairs
 from phgcn.lattice.numba.locate import double_precision, kuhn_coordinates, locate, planned_simplices, self_weights
-from phgcn.lattice.numba.near import find_cells, mean_pairs, near_field
+from phgcn.lattice.numba.near import near_field
 from phgcn.lattice.numba.plan import plan_of_cloud, plan_shapes, zeros
 from phgcn.lattice.numba.slice import add_position_gradients, slice_gradients, slice_rows
 from phgcn.lattice.numba.splat import splat

@@ -15,8 +15,8 @@ from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.geometry import locate
 from phgcn.lattice.levels import finest_level
 from phgcn.lattice.ops import FilterCall
+from phgcn.lattice.reference.levels import mean_pairs
 from phgcn.lattice.reference.locate import kuhn_coordinates
-from phgcn.lattice.reference.near import mean_pairs
 from phgcn.lattice.scheme import named_scheme
 from phgcn.lattice.stencil import orbits
 

@@ -16,11 +16,12 @@ from phgcn.lattice.ops import FilterCall
 from phgcn.lattice.scheme import named_scheme
 from phgcn.lattice.triton import filter as filter_room
 from phgcn.lattice.triton.blur import blur, neighbour_slabs
+from phgcn.lattice.triton.cells import near_level, sort_by_cell
 from phgcn.lattice.triton.constants import pack_grids
 from phgcn.lattice.triton.index import coarsen
 from phgcn.lattice.triton.keys import BITS, SHIFT, WORD
 from phgcn.lattice.triton.levels import sum_pairs
-from phgcn.lattice.triton.near import near_field, near_gradients, near_level, sort_by_cell
+from phgcn.lattice.triton.near import near_field, near_gradients
 from phgcn.lattice.triton.rows import Rows, new_rows
 from phgcn.lattice.triton.slice import slice_gradients, slice_rows
 from phgcn.lattice.triton.splat import PointRows, splat

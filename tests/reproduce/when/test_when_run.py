@@ -58,6 +58,15 @@ def test_fewer_labels_are_drawn_from_the_papers_protocol(tmp_path, benchmark_fil
     assert [row["text"] for row in rows] == ["60 % of the labels", "1 label per class"]
 
 
+def test_rows_of_other_conditions_stay(tmp_path, benchmark_file):
+    earlier = experiment.run(tmp_path / "first", request(benchmark_file, parts=("ring",)))["rows"]
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "when.json").write_bytes((tmp_path / "first" / "when.json").read_bytes())
+    rows = experiment.run(tmp_path / "second", request(benchmark_file, parts=("labels",)))["rows"]
+    assert [row["part"] for row in rows] == ["labels"] * 4 + ["tasks"] * 4
+    assert rows[4:] == earlier
+
+
 def test_no_time_begins_nothing(tmp_path, benchmark_file):
     content = experiment.run(tmp_path, request(benchmark_file, limit_seconds=1e-9))
     assert content["rows"] == [] and content["failures"] == {} and not (tmp_path / "when").exists()

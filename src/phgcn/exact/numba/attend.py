@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from ...kernels.exp import exp_negative
 from ...kernels.graphs import GraphGroups
 from ...kernels.numba import as_array, kernel
 from ...kernels.points import Gradients, OutputGradients, Points, Sums
 from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
 from ...kernels.threads import rows_of_work, run_rows
 from ..reference import checked_groups
-from .pairs import add_slopes, add_weighted_rows, coordinate_lines, exp_negative, squared_distances
+from .pairs import add_slopes, add_weighted_rows, coordinate_lines, squared_distances
 
 TARGETS = 16
 """Targets of a block."""
@@ -23,7 +24,7 @@ TILE = 512
 """Sources whose distances to a target are held at a time, in the first-level cache."""
 
 GRAIN = 2**16
-"""Pairs that a thread sums at least."""
+"""Least number of pairs that a thread sums."""
 
 
 def forward(points: Points, normalise: bool, at_most: int) -> Sums:
@@ -34,7 +35,7 @@ def forward(points: Points, normalise: bool, at_most: int) -> Sums:
     sides = _sides(packed, groups, at_most)
     shift = None
     if normalise and points.queries is not None:
-        # No weight is surely 1: the nearest key gets 1, so that a query far from all of them does not sum zeros.
+        # No weight need be 1: shifted so that the nearest key gets 1, and a query far from all keys does not sum zeros.
         _run_blocks(nearest_source, sides.queries, sides.keys, sides.queries.shift)
         sides.queries.shift[~np.isfinite(sides.queries.shift)] = 0
         shift = points.new_shift(normalise)

@@ -1,38 +1,10 @@
-r"""What sums over pairs of points share, exact attention and the near field: distances, exponentials, and sums of rows."""
+r"""What sums over pairs of points share, exact attention and the near field: distances, and sums of rows."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from ...kernels.numba import helper
-
-_LOG2E = np.float32(math.log2(math.e))
-_X = np.cos(np.pi * (np.arange(64) + 0.5) / 64) / 2 - 0.5
-_C0, _C1, _C2, _C3, _C4, _C5, _C6 = (np.float32(c) for c in np.polynomial.polynomial.polyfit(_X, 2.0**_X, 6))
-
-
-def exp_negative(x):
-    """Computes exp(x) for x <= 0, inside kernels."""
-    return math.exp(x)
-
-
-@overload(exp_negative)
-def _exp_negative(x):
-    if x == types.float32:
-        # Two to a whole and a fractional power: unlike a call of the C library, this runs in vector registers.
-        def short(x):
-            t = max(x * _LOG2E, np.float32(-126))
-            whole = np.int32(t)
-            f = t - np.float32(whole)
-            scale = np.int32((whole + np.int32(127)) << np.int32(23)).view(np.float32)
-            return scale * (_C0 + f * (_C1 + f * (_C2 + f * (_C3 + f * (_C4 + f * (_C5 + f * _C6))))))
-
-        return short
-    return lambda x: math.exp(x)
 
 
 def coordinate_lines(points: np.ndarray) -> np.ndarray:

@@ -2,8 +2,8 @@ r"""Exact attention in Triton: sums over all pairs of a graph's points, and thei
 
 A program takes one tile of targets of one graph, one head and up to 128 channels (64 in the backward), and goes through the
 tiles of the graph's sources (:mod:`.sums`, :mod:`.gradients`).  Nothing of size :math:`N \times N` is stored, every output is
-written by one program, and sources are added in the same order whatever is batched beside a graph: no atomics, the same bits
-every run.
+written by one program, and sources are added in an order that does not depend on the other graphs of a batch: no atomics, the
+same bits every run.
 
 Float32 accuracy: a product of float32 rows is the sum of three bfloat16 products, as a number is packed in two bfloat16 parts
 (:mod:`.packing`); each tile's sum is added in float32, and distances never go through a product.  The error is 8e-6, norm over

@@ -61,8 +61,8 @@ class Sources(NamedTuple):
 
 @triton.jit
 def _keep_in_registers(rows):
-    """The same rows in the layout that tensor cores take from registers: read from shared memory, through which all that is
-    loaded goes, products would wait for it."""
+    """Returns the same rows in the layout that tensor cores read from registers: whatever is loaded goes through shared memory,
+    and products that read it there would wait."""
     if len(rows) == 2:
         zeros = zero_tile(rows[0].shape[0], rows[0].shape[1], tl.float32)
         return (zeros + rows[0].to(tl.float32)).to(tl.bfloat16), (zeros + rows[1].to(tl.float32)).to(tl.bfloat16)

@@ -16,14 +16,14 @@ from ...kernels.triton import cdiv, kernel, tl, triton
 from .tiles import split
 
 PACKED_POINTS, PACKED_CHANNELS = 64, 16
-"""Points that one program packs, and their channels at a time: the fewest that a program of the sums takes."""
+"""Points that one program packs, and channels that it packs at a time: the smallest block of the kernels that sum."""
 
 LARGEST_TILE = 128
 """Packed points are followed by so many zeros: no tile is larger."""
 
 
 class QueryGradients(NamedTuple):
-    r"""What the gradients of the queries' sums follow from.
+    r"""What the gradients of the queries' sums are computed from.
 
     Args:
         grad, out (torch.Tensor): The output and its gradient, :math:`(M, H, C)`.

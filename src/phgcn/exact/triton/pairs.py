@@ -40,8 +40,8 @@ class Tiles(NamedTuple):
             end, int32 of shape :math:`(count, 4)`; :obj:`None` for one graph of all points, which needs no copy to the
             device and can so be captured in a CUDA graph.
         targets, sources (int): How many points that graph has.
-        first_source (int): 0; passed, since the compiler unrolls more where it knows, and spills registers in the loop of the
-            sums. (default: :obj:`0`)
+        first_source (int): Always 0, passed as an argument: if the compiler knew it, it would unroll the loop of the sums
+            further and spill registers. (default: :obj:`0`)
     """
 
     table: Tensor | None

@@ -81,8 +81,8 @@ def load_coordinates(point, length, D: tl.constexpr):
 
 @triton.jit
 def zero_tile(BM: tl.constexpr, BN: tl.constexpr, dtype: tl.constexpr):
-    """A tile of zeros.  As a product, which costs little, it makes the compiler keep all that is added to it in the tensor
-    cores' layout: half the registers, and no way through shared memory."""
+    """Returns a tile of zeros, as a matrix product: that costs little, and makes the compiler keep what is added to it in the
+    tensor cores' layout, which takes half the registers and no detour through shared memory."""
     if dtype == tl.float32:
         return tl.dot(tl.zeros((BM, 16), tl.bfloat16), tl.zeros((16, BN), tl.bfloat16))
     else:
@@ -93,8 +93,8 @@ def zero_tile(BM: tl.constexpr, BN: tl.constexpr, dtype: tl.constexpr):
 def squared_distances(target, x, length, source, y, source_length, D: tl.constexpr):
     """The squared distances of all pairs of a tile, (BM, BN); ``x`` and ``y`` are the coordinates, if held.
 
-    Nothing may be multiplied before the difference is taken: the compiler would fuse both, with one rounding for the two
-    points, and points that coincide would be apart.
+    Coordinates must not be multiplied before they are subtracted: the compiler would fuse product and difference, round the two
+    points differently, and give coincident points a distance.
     """
     square = zero_tile(target.shape[0], source.shape[0], target.dtype.element_ty)
     if D <= MAX_HELD:

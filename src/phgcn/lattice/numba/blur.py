@@ -9,6 +9,8 @@ import numpy as np
 
 from ...kernels.numba import helper, kernel
 from ...kernels.threads import rows_of_work, run_rows
+from ..coefficients import multiscale_weights
+from ..scheme import MultiScale
 from ..stencil import stencil
 from .index import Level
 from .slice import add_coarser
@@ -16,7 +18,7 @@ from .sorting import lower_bound
 from .splat import splat_coarser
 
 GRAIN = 2**20
-"""Products that a thread adds at least."""
+"""Least number of products that a thread adds."""
 
 TAPS = 4
 """Offsets of a row that are weighted together, to spare trips to memory."""
@@ -48,6 +50,10 @@ class StencilRows(NamedTuple):
     orbit: np.ndarray
 
 
+WeightedRows = tuple[StencilRows, np.ndarray]
+"""A stencil and its weights by orbit."""
+
+
 def blur(
     table: np.ndarray, level: Level, rows: StencilRows, weights: np.ndarray, out: np.ndarray, segments: slice = ALL
 ) -> None:
@@ -66,7 +72,7 @@ def blur(
     run_rows(blur_some, last - first, grain, *arguments, out)
 
 
-def blur_levels(table: np.ndarray, levels: list[Level], stencils: list[StencilRows], weights: list[np.ndarray]) -> np.ndarray:
+def blur_levels(table: np.ndarray, levels: list[Level], stencils: list[WeightedRows]) -> np.ndarray:
     r"""Blurs the finest level's rows on every level, finest first, and adds up what the levels give: rows to slice from.
 
     Shapes:
@@ -77,7 +83,7 @@ def blur_levels(table: np.ndarray, levels: list[Level], stencils: list[StencilRo
         if number > 0:
             table = splat_coarser(table, levels[number - 1], level)
         blurred.append(np.empty_like(table))
-        arguments = _blur_arguments(table, level, stencils[number], weights[number])
+        arguments = _blur_arguments(table, level, *stencils[number])
         run_rows(blur_segments, len(level.first), *arguments, blurred[-1])
     for number in range(len(levels) - 1, 0, -1):
         add_coarser(blurred[number - 1], levels[number - 1], blurred[number], levels[number])
@@ -104,6 +110,12 @@ def _blur_arguments(table: np.ndarray, level: Level, rows: StencilRows, weights:
     grain = rows_of_work(len(level.first), table.size * offsets, GRAIN)
     segments = level.first, level.last, level.place, level.prefix
     return grain, *segments, row_key, rows.prefix, rows.start, rows.length, weight, table.reshape(-1)
+
+
+def level_stencils(scheme: MultiScale, dim: int, finest: int) -> list[WeightedRows]:
+    """Returns the stencils of the levels from ``finest`` on, with weights for one of the averaged lattices."""
+    levels = zip(scheme.hops[finest:], multiscale_weights(scheme, dim).weights[finest:], strict=True)
+    return [(direct_rows(dim, hops), weights / scheme.lattices) for hops, weights in levels]
 
 
 @lru_cache
@@ -160,7 +172,7 @@ def add_taps(out, o, weight, g, q, line, t, step, count):
 
 @helper
 def lies_on_row(prefix, a, b, row_prefix, r):
-    """Tells whether segment b lies on the r-th row of the stencil around segment a: keys that are hashes may collide."""
+    """Tells whether segment b really lies on the r-th row of the stencil around segment a; hashed keys may collide."""
     for j in range(prefix.shape[1]):
         if prefix[b, j] - prefix[a, j] != row_prefix[r, j]:
             return False

@@ -1,4 +1,4 @@
-r"""Copies: points in the very same place, whose weight on each other is exactly 1 as that of a point on itself."""
+r"""Copies: points in the very same place.  Their weight on each other is exactly 1, like that of a point on itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...kernels.threads import rows_of_work, run_rows
 from .locate import Simplices
 
 GRAIN = 8192
-"""Points that a thread compares at least."""
+"""Least number of points that a thread compares."""
 
 WEIGHT_STEPS = 2.0**32
 """Weights, from 0 to 1, are hashed in so many steps."""
@@ -53,8 +53,11 @@ def are_equal(w, i, j):
 
 @kernel("int64, int64, float64[:, ::1], int32[::1], real[:, ::1], int32[::1], int32[::1], boolean[::1]")
 def find_first_copies(begin, end, w, point, weight, cube_start, first, exist):
-    """Finds the first point of each cube, in the order of ``point``, that lies where each point lies: by a hash table per cube,
-    of barycentric weights, which lie in that order.  Sets ``exist`` where that is another point."""
+    """Finds, for each point, the first point of its cube, in the order of ``point``, that has the same place.
+
+    Each cube has a hash table of barycentric weights, which are in the order of ``point``.  Sets ``exist`` if some point has a
+    copy before it.
+    """
     table = np.full(16, -1, np.int32)
     for cube in range(begin, end):
         start, stop = cube_start[cube], cube_start[cube + 1]

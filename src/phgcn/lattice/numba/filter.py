@@ -6,43 +6,30 @@ can change a bit of its output.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.graphs import GraphGroups
 from ...kernels.points import Gradients, OutputGradients, Points
-from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
+from ...kernels.rows import pack_gradients, pack_points, unpack_gradients, unpack_output
 from ...kernels.threads import parallel_zeros
 from ..coefficients import multiscale_weights, separable_weights
 from ..far import far_gradients, far_weight
-from ..levels import CANDIDATES, CELL_DIMENSIONS, FLOOR, finest_level
-from ..narrow import narrow_step, used_levels
+from ..levels import FLOOR
+from ..narrow import used_levels
 from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Separable
-from .blur import StencilRows, blur_levels, blur_passes, direct_rows
-from .copies import Copies
-from .index import Corners, Level, coarsen, index, lay_out, planned_vertices
-from .join import join_clouds
-from .locate import (
-    NOT_JOINED,
-    Coordinates,
-    Frame,
-    Simplices,
-    double_precision,
-    kuhn_coordinates,
-    locate,
-    planned_simplices,
-    self_gradients,
-    self_weights,
-)
-from .near import find_cells, mean_pairs, near_field, widest
-from .plan import CloudPlan, plan_of_cloud, plan_shapes, unset, zero_plan
+from .blur import blur_levels, blur_passes, level_stencils
+from .cells import find_cells
+from .clouds import Cloud, CloudGradients, find_clouds
+from .index import Corners, Level, index, lay_out_levels, planned_vertices
+from .levels import choose_finest
+from .locate import Frame, Simplices, kuhn_coordinates, locate, planned_simplices, self_gradients, self_weights
+from .near import near_field
+from .plan import plan_of_cloud, plan_shapes, unset, zero_plan
 from .slice import add_position_gradients, add_self_term, slice_gradients, slice_rows
 from .splat import splat
 
@@ -59,7 +46,7 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
     packed = pack_points(points, groups, call.normalise)
     plan = zero_plan(points, call.scheme) if keep_plan else []
     summed = parallel_zeros((*packed.queries.shape[:2], packed.rows.shape[2]), packed.rows.dtype)
-    for cloud in _clouds(points, packed, groups, call, plan, planned=False):
+    for cloud in find_clouds(points, packed, groups, call, plan, planned=False):
         rows, sums = packed.rows[cloud.head, cloud.key_slice], summed[cloud.head, cloud.query_slice]
         if cloud.is_one_point:
             sums += rows.sum(axis=0, dtype=np.float64)
@@ -67,7 +54,7 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
             separable(cloud, rows, sums, call.scheme)
         else:
             multiscale(cloud, rows, sums, call.scheme)
-        if call.normalise and not cloud.attends_to_itself:
+        if call.normalise and not cloud.to_itself:
             _add_far(cloud, rows, sums)
     return *unpack_output(summed, packed, points, groups, call.normalise), plan
 
@@ -79,7 +66,7 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
     grads = pack_gradients(upstream, packed, groups, call.normalise)
     of_keys, of_rows = (parallel_zeros(array.shape, array.dtype) for array in packed[:2])
     of_queries = of_keys if points.queries is None else parallel_zeros(packed.queries.shape, packed.queries.dtype)
-    for cloud in _clouds(points, packed, groups, call, plan, planned=bool(plan)):
+    for cloud in find_clouds(points, packed, groups, call, plan, planned=bool(plan)):
         k, q = (cloud.head, cloud.key_slice), (cloud.head, cloud.query_slice)
         rows, cloud_grads, into = packed.rows[k], grads[q], CloudGradients(of_keys[k], of_rows[k], of_queries[q])
         if cloud.is_one_point:
@@ -88,72 +75,12 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
             separable_gradients(cloud, rows, cloud_grads, into, call.scheme)
         else:
             multiscale_gradients(cloud, rows, cloud_grads, into, call.scheme)
-        if call.normalise and not cloud.attends_to_itself:
+        if call.normalise and not cloud.to_itself:
             _add_far_gradients(cloud, rows, cloud_grads, into)
     return unpack_gradients(of_keys, of_rows, of_queries, points, groups, call.normalise)
 
 
-# One cloud at a time
-
-
-class Cloud:
-    r"""The points of one graph and head.
-
-    Args:
-        head (int), key_slice, query_slice (slice): Where its keys and queries lie among all packed points.
-        points (np.ndarray): Its keys, then its queries if these are not the keys themselves, :math:`(P, D)`.
-        first_query (int): The number of the first query among its points; 0 where the keys attend to themselves.
-        starts (np.ndarray): The first points of small clouds that are joined, and go through one lattice far apart from each
-            other; empty for one cloud.
-        plan (list[CloudPlan]): The plan of each lattice.
-        planned (bool): Whether the plan is filled in.
-    """
-
-    def __init__(
-        self, place: tuple[int, slice, slice], points: np.ndarray, first_query: int, plan, planned: bool,
-        starts: np.ndarray = NOT_JOINED,
-    ) -> None:  # fmt: skip
-        self.head, self.key_slice, self.query_slice = place
-        self.starts = starts
-        self.points, self.first_query = points, first_query
-        self.plan: list[CloudPlan] = plan
-        self.planned = planned
-
-    @cached_property
-    def is_one_point(self) -> bool:
-        """Whether all points coincide and attend to themselves."""
-        if len(self.starts) > 0:
-            return False
-        first, last = self.points[0], self.points[-1]
-        return self.attends_to_itself and np.array_equal(first, last) and bool((self.points == first).all())
-
-    @property
-    def attends_to_itself(self) -> bool:
-        return self.first_query == 0
-
-    @cached_property
-    def far(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The queries, and the lowest and the highest coordinates of the keys."""
-        keys, queries = self.points[: self.first_query], self.points[self.first_query :]
-        return torch.from_numpy(queries), torch.from_numpy(keys.min(axis=0)), torch.from_numpy(keys.max(axis=0))
-
-    @cached_property
-    def copies(self) -> Copies:
-        """Which points lie in the same place; known when they are located."""
-        return Copies(self.exact.w, planned_simplices(self.plan[0]))
-
-    @cached_property
-    def exact(self) -> Coordinates:
-        """Positions in double precision, and their extent."""
-        return double_precision(self.points)
-
-
-class CloudGradients(NamedTuple):
-    """Where the gradients of a cloud's keys (N, D), rows (N, C) and queries (M, D) are added."""
-
-    keys: np.ndarray
-    rows: np.ndarray
-    queries: np.ndarray
+# Parts of one cloud's filter
 
 
 class Lattice(NamedTuple):
@@ -164,32 +91,10 @@ class Lattice(NamedTuple):
     corners: Corners
     levels: list[Level]
 
-
-def _clouds(
-    points: Points, packed: Packed, groups: GraphGroups, call: FilterCall, plan: list[Tensor], planned: bool
-) -> Iterator[Cloud]:
-    """Yields all clouds that go through a lattice and are not empty; without a plan to keep, they share the memory of one."""
-    heads, keys = packed.keys.shape[:2]
-    itself = points.queries is None
-    queries = 0 if itself else packed.queries.shape[1]
-    slices = [(k, q) for k, q in groups.slices(more_than=call.more_than) if k.stop > k.start and q.stop > q.start]
-    lattices = call.scheme.lattices if isinstance(call.scheme, MultiScale) else 1
-    sizes = [k.stop - k.start + (0 if itself else q.stop - q.start) for k, q in slices]
-    scratch = [] if plan else unset(plan_shapes(points.positions, 1, max(keys if itself else 0, *sizes, 0), call.scheme))
-    number = 0
-    for head in range(heads):
-        joined = join_clouds(packed.keys[head], slices, call.scheme) if itself else [(pair, NOT_JOINED) for pair in slices]
-        for (k, q), starts in joined:
-            cloud_points, size = packed.keys[head, k], k.stop - k.start
-            if not itself:
-                cloud_points, size = np.concatenate([cloud_points, packed.queries[head, q]]), size + q.stop - q.start
-            begin = head * (keys + queries) + k.start + (0 if itself else q.start)
-            parts = [
-                plan_of_cloud(plan, lattice, number, begin, size) if plan else plan_of_cloud(scratch, lattice, 0, 0, size)
-                for lattice in range(lattices)
-            ]
-            yield Cloud((head, k, q), cloud_points, 0 if itself else k.stop - k.start, parts, planned, starts)
-            number += 1
+    @property
+    def located(self) -> tuple[Simplices, Corners, Level]:
+        """Where the points lie on the finest level."""
+        return self.simplices, self.corners, self.levels[0]
 
 
 def _add_far(cloud: Cloud, rows: np.ndarray, out: np.ndarray) -> None:
@@ -230,9 +135,7 @@ def _lattice(
         locate(frame, finest, plan)
         index(frame, planned_simplices(plan), finest, plan)
     corners, vertices = planned_vertices(plan)
-    levels = [lay_out(vertices, frame.keys(finest), gap)]
-    for level in range(finest + 1, len(hops)):
-        levels.append(lay_out(coarsen(levels[-1].vertices, frame.keys(level)), frame.keys(level), gap))
+    levels = lay_out_levels(vertices, frame, range(finest, len(hops)), gap)
     return Lattice(frame, planned_simplices(plan), corners, levels)
 
 
@@ -243,19 +146,18 @@ def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiSca
     """Filters through nested lattices, adds the near field of the finest one used, and the exact self term."""
     dim = cloud.points.shape[1]
     scheme, finest = used_levels(scheme, dim, _finest_level(cloud, scheme))
-    fitted, stencils = multiscale_weights(scheme, dim), _stencils(scheme, dim, finest)
+    fitted, stencils = multiscale_weights(scheme, dim), level_stencils(scheme, dim, finest)
     self_term = np.full(len(cloud.points), fitted.self_target(finest))
     for number in range(scheme.lattices):
         lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP, scheme.origin_level)
-        located = lattice.simplices, lattice.corners, lattice.levels[0]
-        table = blur_levels(splat(rows, rows[:0, :0], 0, *located), lattice.levels, *stencils)
-        slice_rows(table, *located, cloud.first_query, out)
-        if cloud.attends_to_itself:
-            self_term -= self_weights(lattice.frame, _self_tables(scheme, cloud), finest)
+        table = blur_levels(splat(rows, rows[:0, :0], 0, *lattice.located), lattice.levels, stencils)
+        slice_rows(table, *lattice.located, cloud.first_query, out)
+        if cloud.to_itself:
+            self_term -= self_weights(lattice.frame, self_tables(scheme, dim), finest)
     _add_sum(rows, fitted.constant, out)
     if finest > 0:
         near_field(find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts), rows, out)
-    if cloud.attends_to_itself:
+    if cloud.to_itself:
         add_self_term(self_term, cloud.copies.sum(rows), out)
 
 
@@ -263,23 +165,22 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
     """Adds the gradients of :func:`multiscale`.  The filter is symmetric: gradients go through it as values do."""
     dim = cloud.points.shape[1]
     scheme, finest = used_levels(scheme, dim, _finest_level(cloud, scheme))
-    fitted, stencils = multiscale_weights(scheme, dim), _stencils(scheme, dim, finest)
+    fitted, stencils = multiscale_weights(scheme, dim), level_stencils(scheme, dim, finest)
     self_term = np.full(len(cloud.points), fitted.self_target(finest))
     for number in range(scheme.lattices):
         lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP, scheme.origin_level)
-        located = lattice.simplices, lattice.corners, lattice.levels[0]
-        table = blur_levels(splat(rows, grads, cloud.first_query, *located), lattice.levels, *stencils)
-        slope = slice_gradients(table, table, rows.shape[1], *located, rows, grads, cloud.first_query, into.rows)
-        if cloud.attends_to_itself:
+        table = blur_levels(splat(rows, grads, cloud.first_query, *lattice.located), lattice.levels, stencils)
+        slope = slice_gradients(table, table, rows.shape[1], *lattice.located, rows, grads, cloud.first_query, into.rows)
+        if cloud.to_itself:
             products = self_products(rows, grads, cloud.copies.sum(rows), cloud.copies.sum(grads))
-            self_term -= self_gradients(lattice.frame, _self_tables(scheme, cloud), finest, *products, slope)
+            self_term -= self_gradients(lattice.frame, self_tables(scheme, dim), finest, *products, slope)
         _add_positions(cloud, slope, 0.5**finest * lattice.frame.matrix, into)
     _add_sum(grads, fitted.constant, into.rows)
-    if cloud.attends_to_itself:
+    if cloud.to_itself:
         add_self_term(self_term, cloud.copies.sum(grads), into.rows)
     if finest > 0:
         near = find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts)
-        if cloud.attends_to_itself:
+        if cloud.to_itself:
             near_field(near, grads, into.rows, (grads, rows), (rows, grads), into.keys)
         else:
             near_field(near, target_rows=(grads,), source_rows=(rows,), grad=into.queries)
@@ -297,42 +198,22 @@ def self_products(
 
 
 def _finest_level(cloud: Cloud, scheme: MultiScale) -> int:
-    """Chooses the finest level of a cloud, or minus the step of a narrow one, and writes it into the plan, or reads it."""
+    """Returns what :func:`choose_finest` chooses: writes it into the plan, or reads it from there."""
     sizes = cloud.plan[0].sizes
     if not cloud.planned:
-        sizes[0] = _choose_finest(cloud, scheme)
-        if sizes[0] == 0:
-            sizes[0] = -narrow_step(scheme, cloud.exact.low, cloud.exact.high)
+        sizes[0] = choose_finest(cloud, scheme)
     return int(sizes[0])
 
 
-def _choose_finest(cloud: Cloud, scheme: MultiScale) -> int:
-    fitted = multiscale_weights(scheme, cloud.points.shape[1])
-    if len(cloud.starts) > 0:
-        return finest_level(scheme, fitted, lambda radius: 0.0)  # clouds are joined only if they have few points
-    dim, cells = cloud.points.shape[1], widest(cloud.exact)
-    return finest_level(
-        scheme, fitted, lambda radius: mean_pairs(cloud.exact, cloud.first_query, radius, scheme.pairs),
-        (lambda radius: mean_pairs(cells, cloud.first_query, radius, CANDIDATES, dim)) if dim > CELL_DIMENSIONS else None,
-    )  # fmt: skip
-
-
-def _self_tables(scheme: MultiScale, cloud: Cloud) -> np.ndarray:
+def self_tables(scheme: MultiScale, dim: int) -> np.ndarray:
     """Returns the stencil weights between vertices of one simplex, of all levels, for one of the averaged lattices."""
-    dim = cloud.points.shape[1]
     return multiscale_weights(scheme, dim).simplex_tables(dim) / scheme.lattices
-
-
-def _stencils(scheme: MultiScale, dim: int, finest: int) -> tuple[list[StencilRows], list[np.ndarray]]:
-    """Returns the stencils of the levels from ``finest`` on, and their weights for one of the averaged lattices."""
-    weights = multiscale_weights(scheme, dim).weights
-    return [direct_rows(dim, hops) for hops in scheme.hops[finest:]], [w / scheme.lattices for w in weights[finest:]]
 
 
 def _add_positions(cloud: Cloud, slope: np.ndarray, matrix: np.ndarray, into: CloudGradients) -> None:
     """Adds derivatives by Kuhn coordinates to the gradients of keys and queries."""
     add_position_gradients(slope[: len(into.keys)], matrix, into.keys)
-    if not cloud.attends_to_itself:
+    if not cloud.to_itself:
         add_position_gradients(slope[cloud.first_query :], matrix, into.queries)
 
 
@@ -343,9 +224,8 @@ def separable(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Separable
     """Filters as the paper does: one pass along each of the lattice's directions, over touched vertices only."""
     spacing, weights, scale = separable_weights(scheme, cloud.points.shape[1])
     lattice = _lattice(cloud, 0, 0, spacing, (len(weights) - 1,), NO_GAP)
-    located = lattice.simplices, lattice.corners, lattice.levels[0]
-    table = blur_passes(splat(rows, rows[:0, :0], 0, *located), lattice.levels[0], weights, scale, 1)
-    slice_rows(table, *located, cloud.first_query, out)
+    table = blur_passes(splat(rows, rows[:0, :0], 0, *lattice.located), lattice.levels[0], weights, scale, 1)
+    slice_rows(table, *lattice.located, cloud.first_query, out)
 
 
 def separable_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: Separable) -> None:
@@ -353,10 +233,11 @@ def separable_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme:
     reverse."""
     spacing, weights, scale = separable_weights(scheme, cloud.points.shape[1])
     lattice = _lattice(cloud, 0, 0, spacing, (len(weights) - 1,), NO_GAP)
-    located = lattice.simplices, lattice.corners, lattice.levels[0]
-    values = blur_passes(splat(rows, rows[:0, :0], 0, *located), lattice.levels[0], weights, scale, 1)
-    blurred = blur_passes(splat(rows[:0, :0], grads, cloud.first_query, *located), lattice.levels[0], weights, scale, -1)
-    slope = slice_gradients(values, blurred, 0, *located, rows, grads, cloud.first_query, into.rows)
+    values = blur_passes(splat(rows, rows[:0, :0], 0, *lattice.located), lattice.levels[0], weights, scale, 1)
+    blurred = blur_passes(
+        splat(rows[:0, :0], grads, cloud.first_query, *lattice.located), lattice.levels[0], weights, scale, -1
+    )
+    slope = slice_gradients(values, blurred, 0, *lattice.located, rows, grads, cloud.first_query, into.rows)
     _add_positions(cloud, slope, lattice.frame.matrix, into)
 
 

@@ -18,7 +18,7 @@ from .plan import CloudPlan
 from .sorting import run_starts, sort_keys
 
 GRAIN = 8192
-"""Points or vertices that a thread takes at least."""
+"""Least number of points or vertices that a thread takes."""
 
 
 class Corners(NamedTuple):
@@ -146,6 +146,14 @@ def lay_out(vertices: Vertices, keys: Keys, gap: int) -> Level:
     run_rows(place_vertices, parts, 1, *given, site, source_site, head, place, first, last)
     prefix = vertices.coordinate[head, :-1] if keys.hashed else vertices.coordinate[:0, :-1].copy()
     return Level(vertices, keys, site, source_site, int(sites), first, last, place, prefix)
+
+
+def lay_out_levels(vertices: Vertices, frame: Frame, levels: range, gap: int) -> list[Level]:
+    """Lays out the vertices of the finest of some levels, and finds those of the others."""
+    laid_out = [lay_out(vertices, frame.keys(levels[0]), gap)]
+    for level in levels[1:]:
+        laid_out.append(lay_out(coarsen(laid_out[-1].vertices, frame.keys(level)), frame.keys(level), gap))
+    return laid_out
 
 
 # Kernels

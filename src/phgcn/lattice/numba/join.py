@@ -1,8 +1,8 @@
-r"""Joins small clouds: they go through one lattice, far apart from each other, so that a batch of thousands costs no thousand
-times what a lattice costs to set up.
+r"""Joins small clouds into one lattice, far apart from each other, so that a batch of thousands of graphs sets up one lattice
+and not thousands.
 
-Each cloud keeps its own coordinates, and vertices of different clouds differ in the first one by a whole number, which is added
-after rounding down: no bit of a cloud's output depends on the others.
+Each cloud keeps its own coordinates.  A whole number, different for each cloud, is added to the first coordinate of its
+vertices after rounding down: no bit of a cloud's output depends on the others.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 from ..coefficients import multiscale_weights, separable_weights
 from ..scheme import MultiScale, Scheme, Separable
+from .cells import count_cells
 from .keys import choose_keys
 from .locate import NOT_JOINED, double_precision, kuhn_coordinates
-from .near import count_cells
 
 SMALL = 64
-"""Points of a cloud that is joined with others, at most."""
+"""Upper bound of the points of a cloud that is joined with others."""
 
 MOST = 4096
-"""Points of all clouds that are joined, at most."""
+"""Upper bound of the points of all clouds that are joined together."""
 
 Slices = tuple[slice, slice]
 
@@ -67,7 +67,8 @@ def _joined(points: np.ndarray, clouds: list[Slices], scheme: Scheme) -> Iterato
 
 
 def _fit_keys(points: np.ndarray, starts: np.ndarray, scheme: Scheme) -> bool:
-    """Tells whether vertices and cells of joined clouds have keys that are no hashes: those would sort otherwise."""
+    """Tells whether the keys of the joined clouds' vertices and cells fit without hashing; hashes would sort in another
+    order."""
     dim = points.shape[1]
     if isinstance(scheme, Separable):
         spacing, weights, _ = separable_weights(scheme, dim)

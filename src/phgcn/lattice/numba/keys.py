@@ -45,10 +45,11 @@ def choose_keys(highest: np.ndarray) -> Keys:
 
 
 def wrap_keys(highest: np.ndarray) -> Keys:
-    """Packs coordinates from 0 to ``highest``, (D,), where cells that are very far apart may have the same key.
+    """Packs coordinates from 0 to ``highest``, (D,); cells that are very far apart may get the same key.
 
-    Where not all bits fit, all coordinates but the last keep :data:`WRAPPED_BITS`: cells of the same key are then the same, or
-    so many cells apart in some coordinate that a look at the distance tells them apart.  Unlike hashes they need no check.
+    Where not all bits fit, all coordinates but the last keep their lowest :data:`WRAPPED_BITS`.  Two cells with the same key
+    are then either equal or so far apart that the distance of their points rules the pair out: unlike hashes, no check is
+    needed.
     """
     bits = [int(t).bit_length() for t in highest]
     if sum(bits) <= KEY_BITS:

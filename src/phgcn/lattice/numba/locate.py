@@ -21,7 +21,7 @@ TILE = 256
 
 GRAIN = 16384
 TILES = 16
-"""Points that a thread maps at least, and tiles that it locates."""
+"""Least number of points that a thread maps, and of tiles that it locates."""
 
 
 NOT_JOINED = np.empty(0, np.int64)

@@ -11,133 +11,26 @@ The derivative at :math:`r = 0` is taken as 0.
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from ...exact.numba.pairs import add_slopes, add_weighted_rows, coordinate_lines, exp_negative, squared_distances
+from ...exact.numba.pairs import add_slopes, add_weighted_rows, squared_distances
+from ...kernels.exp import exp_negative
 from ...kernels.numba import helper, kernel
 from ...kernels.threads import run_rows
-from ..coefficients import FADE_START, MultiScaleWeights
-from ..levels import CELL_DIMENSIONS, mean_pairs_cell
-from .keys import Keys, choose_keys, wrap_keys
-from .locate import NOT_JOINED, Coordinates, cube_keys
-from .sorting import lower_bound, run_starts, sort_keys
+from .cells import ROWS, NearField, take
+from .sorting import lower_bound
 
 CANDIDATES = 4096
 """Sources near a cell that are held at a time."""
 
 GRAIN = 16
-ROWS = 8192
-"""Cells, and rows, that a thread takes at least."""
-
-BLOCK = 64
-"""Points whose coordinates are added up side by side."""
+"""Least number of cells that a thread takes."""
 
 
 LEAST_POWER = 2.0**-30
 """Smaller powers of q count as this one: their own fourth powers would be subnormal, which cost a hundred times as much."""
-
-
-class Cells(NamedTuple):
-    r"""Points in the order of the cells, as wide as the near field's radius, that they lie in.
-
-    Shapes:
-        - **key:** the key of each cell, ascending, uint64, :math:`(B,)`
-        - **start:** its first point, and the end of the last cell, int32, :math:`(B+1,)`
-        - **point:** the number of each point, int32, :math:`(N,)`
-        - **position:** coordinate by coordinate, :math:`(D', N)`, :math:`D'` the next multiple of four
-    """
-
-    key: np.ndarray
-    start: np.ndarray
-    point: np.ndarray
-    position: np.ndarray
-
-
-class NearField(NamedTuple):
-    """The near field between targets and sources, the very same cells where points attend to themselves.
-
-    Args:
-        target, source (Cells): The points.
-        row_key (np.ndarray): The keys of the offsets to the rows of cells around a cell, uint64, (R,).
-        constants (np.ndarray): ``radius²``, ``1 / (radius² - fade_start²)``, decay rate ``g``, amplitudes ``A``.
-    """
-
-    target: Cells
-    source: Cells
-    row_key: np.ndarray
-    constants: np.ndarray
-
-    def swapped(self) -> NearField:
-        """Returns the same pairs with targets and sources exchanged."""
-        return self._replace(target=self.source, source=self.target)
-
-
-def find_cells(
-    points: np.ndarray, exact: Coordinates, first_query: int, fitted: MultiScaleWeights, level: int,
-    starts: np.ndarray = NOT_JOINED,
-) -> NearField:  # fmt: skip
-    """Sorts points into cells: the queries, from ``first_query`` on, are the targets; without queries all points are both.
-
-    Args:
-        points (np.ndarray): Positions, (P, D).
-        exact (Coordinates): The same in double precision, and their extent.
-        first_query (int): The number of the first query; 0 if there are none.
-        fitted (MultiScaleWeights): The weights.
-        level (int): The finest level used.
-        starts (np.ndarray): The first points of joined clouds, if any.
-    """
-    radius, dim = fitted.radius[level], min(points.shape[1], CELL_DIMENSIONS)
-    w, base, extent, apart = count_cells(exact, radius, starts)
-    keys = wrap_keys(extent)
-    prefix = np.array(list(itertools.product((-1, 0, 1), repeat=dim - 1)), np.int64).reshape(3 ** (dim - 1), -1)
-    fade = 1 / (radius**2 * (1 - FADE_START**2))
-    constants = np.array([radius**2, fade, fitted.rate, *fitted.amplitude[level]], points.dtype)
-
-    def cells(places: slice) -> Cells:
-        cube = cube_keys(w[places], base, 1 / radius, keys)
-        if len(apart) > 0:
-            cube += apart.astype(np.uint64) * keys.multiplier[0]
-        key, point = sort_keys(cube, keys.bits)
-        start = run_starts(key)
-        return Cells(key[start[:-1]], start, point, coordinate_lines(take(point, points[places])))
-
-    if first_query == 0:
-        both = cells(slice(None))
-        return NearField(both, both, keys.of_prefix(prefix), constants)
-    return NearField(cells(slice(first_query, None)), cells(slice(first_query)), keys.of_prefix(prefix), constants)
-
-
-def count_cells(exact: Coordinates, radius: float, starts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns the coordinates that cells are laid over, where cells count from, how many there are in each coordinate, and,
-    where clouds are joined, what is added to the first coordinate of each point's cell."""
-    exact = widest(exact, starts)
-    if len(starts) == 0:
-        base = (np.floor(exact.low / radius) - 1) * radius
-        return exact.w, base, (exact.high - exact.low) / radius + 4, starts
-    low, high = np.minimum.reduceat(exact.w, starts), np.maximum.reduceat(exact.w, starts)
-    base, sizes = (np.floor(low / radius) - 1) * radius, np.diff(starts, append=len(exact.w))
-    extent = (high - low) / radius + 4
-    width = extent[:, 0].astype(np.int64) + 2
-    apart, highest = np.cumsum(width) - width, extent.max(axis=0)
-    highest[0] = width.sum()
-    return exact.w - np.repeat(base, sizes, axis=0), np.zeros(len(highest)), highest, np.repeat(apart, sizes)
-
-
-def widest(exact: Coordinates, starts: np.ndarray = NOT_JOINED) -> Coordinates:
-    """Returns the coordinates of largest extent, ascending, of each joined cloud its own."""
-    dim = exact.w.shape[1]
-    if dim <= CELL_DIMENSIONS:
-        return exact
-    if len(starts) == 0:
-        return exact.take(np.sort(np.argsort(exact.low - exact.high, kind="stable")[:CELL_DIMENSIONS]))
-    extent = np.maximum.reduceat(exact.w, starts) - np.minimum.reduceat(exact.w, starts)
-    axes = np.sort(np.argsort(-extent, axis=1, kind="stable")[:, :CELL_DIMENSIONS], axis=1)
-    w = np.take_along_axis(exact.w, np.repeat(axes, np.diff(starts, append=len(exact.w)), axis=0), axis=1)
-    return Coordinates(w, w.min(axis=0), w.max(axis=0))
 
 
 def near_field(near: NearField, rows=None, out=None, target_rows=(), source_rows=(), grad=None) -> None:
@@ -163,95 +56,7 @@ def near_field(near: NearField, rows=None, out=None, target_rows=(), source_rows
             run_rows(add_rows_at, len(added), ROWS, target.point, added, table)
 
 
-def take(index: np.ndarray, *tables: np.ndarray) -> np.ndarray:
-    """Copies the rows of tables at the given places, side by side."""
-    out, column = np.empty((len(index), sum(table.shape[1] for table in tables)), tables[0].dtype), 0
-    for table in tables:
-        run_rows(take_rows, len(index), ROWS, index, table, column, out)
-        column += table.shape[1]
-    return out
-
-
-def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: float = math.inf, dim: int | None = None) -> float:
-    """Estimates how many keys a query has within a radius, on average: those that share a cell with the volume of the ball.
-
-    The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut into :math:`2^D` parts.
-    Where the pairs are surely more than ``enough``, or surely not, they are not counted.  Where ``points`` have only some of
-    their coordinates, ``dim`` is the number of all.
-    """
-    grid = pair_grid(points, mean_position(points.w), radius, dim)
-    sure = sure_pairs(grid, len(points.w), first_query == 0, enough)
-    return pairs_in_cells(*cell_counts(points.w, first_query, grid)[1:], first_query == 0) if sure is None else sure
-
-
-def mean_position(w: np.ndarray) -> np.ndarray:
-    """Returns the mean of coordinates (P, D): of :data:`BLOCK` points side by side first, as NumPy adds short rows slowly."""
-    whole = len(w) // BLOCK * BLOCK
-    blocks = w[:whole].reshape(-1, BLOCK * w.shape[1]).sum(axis=0).reshape(BLOCK, -1)
-    mean: np.ndarray = (blocks.sum(axis=0) + w[whole:].sum(axis=0)) / len(w)
-    return mean
-
-
-class PairGrid(NamedTuple):
-    """Cells with the volume of a ball: their side, a corner of one, and the first and the last cell of all points, (D,)."""
-
-    side: float
-    corner: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-def pair_grid(points: Coordinates, mean: np.ndarray, radius: float, dim: int | None = None) -> PairGrid:
-    """Lays cells over points whose mean is in the middle of one; of ``points`` only the extent is looked at.  Where they have
-    only some of their coordinates, ``dim`` is the number of all."""
-    side = mean_pairs_cell(dim or len(mean), radius)
-    corner = mean - side / 2
-    low, high = (np.floor((edge - corner) / side) for edge in (points.low, points.high))
-    return PairGrid(side, corner, low, high)
-
-
-def sure_pairs(grid: PairGrid, count: int, to_itself: bool, enough: float) -> float | None:
-    """Returns a number of pairs of ``count`` points that attend to themselves where it is surely above ``enough``, or surely
-    not; else :obj:`None`."""
-    if not to_itself:
-        return None
-    if count - 1 <= enough < math.inf:  # few enough wherever they lie
-        return float(count - 1)
-    cells = np.prod(grid.high - grid.low + 1)
-    return float(count / cells - 1) if count / cells > enough + 1 else None  # however they are spread
-
-
-def cell_counts(w: np.ndarray, first_query: int, grid: PairGrid) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts the points (P, D) of each cell: its key, uint64, and its keys and queries, float64, (B,); without queries all
-    points are keys."""
-    base = grid.low - 1
-    keys: Keys = choose_keys(grid.high - base + 1)
-    key, index = sort_keys(cube_keys(w, grid.corner + base * grid.side, 1 / grid.side, keys), keys.bits)
-    start = run_starts(key)
-    size = np.diff(start).astype(np.float64)
-    if first_query == 0:
-        return key[start[:-1]], size, np.zeros_like(size)
-    of_keys = np.add.reduceat((index < first_query).astype(np.float64), start[:-1])
-    return key[start[:-1]], of_keys, size - of_keys
-
-
-def pairs_in_cells(keys: np.ndarray, queries: np.ndarray, to_itself: bool) -> float:
-    """Returns how many keys of its own cell a query has on average, itself left out, from the counts of :func:`cell_counts`."""
-    if to_itself:
-        return float((keys * (keys - 1)).sum() / keys.sum())
-    return float((keys * queries).sum() / queries.sum())
-
-
 # Kernels
-
-
-@kernel("int64, int64, int32[::1], real[:, ::1], uint64, real[:, ::1]")
-def take_rows(begin, end, index, table, column, out):
-    """Copies rows, ``out[a] = table[index[a]]``, to columns from ``column`` on."""
-    for a in range(begin, end):
-        p = index[a]
-        for c in range(np.uint64(table.shape[1])):
-            out[a, column + c] = table[p, c]
 
 
 @kernel("int64, int64, int32[::1], real[:, ::1], real[:, ::1]")

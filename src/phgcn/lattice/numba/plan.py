@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ...kernels.points import Points
-from ..scheme import MultiScale, Scheme
+from ..plan import count_lattices
+from ..scheme import Scheme
 
 _NUMPY = {
     torch.int64: np.int64,
@@ -77,7 +78,7 @@ def _plan_size(points: Points) -> tuple[int, int]:
 
 def plan_shapes(positions: Tensor, clouds: int, count: int, scheme: Scheme) -> list[tuple[tuple[int, ...], torch.dtype]]:
     """Returns shapes and types of the tensors of :class:`CloudPlan`, for clouds that have ``count`` points together."""
-    lattices, dim = scheme.lattices if isinstance(scheme, MultiScale) else 1, positions.size(2)
+    lattices, dim = count_lattices(scheme), positions.size(2)
     int32 = [(count,), (count, 2), (count, 2)]  # a start and an end fit where there is one point
     corners = [(count, dim + 1), (count, dim + 1), (count, dim + 2), (count, dim + 1, dim)]
     shapes: list[tuple[tuple[int, ...], torch.dtype]] = [

@@ -13,11 +13,11 @@ CHUNK = 128
 """Points whose rows are fetched or written together: they lie anywhere in memory, and fetches overlap."""
 
 GRAIN = 4096
-"""Points or vertices that a thread takes at least."""
+"""Least number of points or vertices that a thread takes."""
 
 
 def add_coarser(table: np.ndarray, finer: Level, coarser_table: np.ndarray, coarser: Level) -> None:
-    """Adds to each vertex half of either parent's row: points that slice from it then have both levels."""
+    """Adds half of each parent's row to a vertex, so that slicing from the finer level gives both levels."""
     half = table.dtype.type(0.5)
     run_rows(add_parents, len(finer.site), GRAIN, finer.site, coarser.source_site, half, coarser_table, table)
 

@@ -9,13 +9,15 @@ from ...kernels.numba import helper, kernel
 from ...kernels.threads import run_rows
 
 DIGIT = 8
-"""Bits sorted per pass at most: keys of one digit and part fill whole cache lines, which no other thread writes."""
+"""Upper bound of the bits sorted per pass: the keys of one digit and part then fill whole cache lines, which no other thread
+writes."""
 
 FEW = 2048
-"""Fewer keys, which have no higher bits than those sorted by, are sorted by NumPy: counters of digits would outnumber them."""
+"""Fewer keys than this are sorted by NumPy, if they have no bits above those sorted by: there would be more counters of digits
+than keys."""
 
 PART = 16384
-"""Keys that a thread sorts at least."""
+"""Least number of keys that a thread sorts."""
 
 
 def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 r"""Splat: rows of values from points to vertices.
 
-Every vertex is written by one row of one loop alone, in a fixed order: no atomics, the same bits every run.
+Every vertex is written by one row of one loop, in a fixed order: no atomics, the same bits every run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CHUNK = 128
 """Points whose rows are fetched together: they lie anywhere in memory, and fetches overlap."""
 
 GRAIN = 4096
-"""Points, or sources of vertices, that a thread adds up at least."""
+"""Least number of points, or of sources of vertices, that a thread adds up."""
 
 
 def splat(rows, others, first_other: int, simplices: Simplices, corners: Corners, level: Level) -> np.ndarray:
@@ -115,7 +115,8 @@ def splat_cubes(begin, end, rows, others, first_other, point, cube_start, first,
 
 @helper
 def move_sums(out, begin, end, total, is_done):
-    """Adds rows ``begin`` to ``end`` to ``total``, and sets them to 0; or, at last, to the total, which is then set to 0."""
+    """Adds rows ``begin`` to ``end`` to ``total`` and clears them; at the last chunk of a cube, sets them to the total instead
+    and clears that."""
     for e in range(begin, end):
         for c in range(out.shape[1]):
             total[e - begin, c] += out[e, c]

@@ -16,15 +16,16 @@ from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.reference import differentiate, sum_clouds
 from ..coefficients import multiscale_weights, separable_weights, stencil_weights
 from ..far import far_weight
-from ..levels import CELL_DIMENSIONS, FLOOR, finest_level
+from ..levels import FLOOR
 from ..limits import check_limits
-from ..narrow import narrow_step, used_levels
+from ..narrow import used_levels
 from ..ops import FilterCall
 from ..scheme import MultiScale, Separable
 from .blur import blur
 from .index import index
+from .levels import choose_finest
 from .locate import kuhn_coordinates, locate, self_weight
-from .near import cell_axes, mean_pairs, near_field
+from .near import near_field
 from .slice import slice_rows
 from .splat import splat
 
@@ -110,20 +111,6 @@ def multiscale(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Multi
     if queries is None:
         out = out + self_term(keys, rows.double(), fitted.self_target(finest), self_share)
     return out.to(rows.dtype)
-
-
-def choose_finest(keys: Tensor, queries: Tensor | None, scheme: MultiScale) -> int:
-    """Chooses the finest level of a cloud, or minus the step of a narrow one."""
-    dim = keys.size(1)
-    axes = cell_axes(keys, queries)
-    level = finest_level(
-        scheme, multiscale_weights(scheme, dim), lambda radius: mean_pairs(keys, queries, radius),
-        (lambda radius: mean_pairs(keys, queries, radius, axes)) if dim > CELL_DIMENSIONS else None,
-    )  # fmt: skip
-    if level > 0:
-        return level
-    points = (keys if queries is None else torch.cat([keys, queries])).detach().double().cpu().numpy()
-    return -narrow_step(scheme, points.min(axis=0), points.max(axis=0))
 
 
 def self_term(keys: Tensor, rows: Tensor, target: float, share: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block
 from .stencils import Stencil, StencilRows
 
 SLAB = 1 << 21
-"""Vertices whose neighbours are held at once."""
+"""Vertices whose neighbours are in memory at a time."""
 
 INT32_RANGE = 2**31
-"""Segments are packed into 32 bits if they are less."""
+"""Segments below this number are packed into 32 bits."""
 
 SEARCH_BLOCK, SEARCH_WARPS = 256, 2
 """Vertices that a program finds the neighbours of, on one stencil row, and its warps."""
@@ -31,10 +31,10 @@ HALF = 32
 """Channels that threads side by side read together when they blur: as many float32 numbers as a line of the cache has."""
 
 FEW_ROWS = 16
-"""Stencil rows that a small stencil has at most."""
+"""A stencil with at most so many rows is small."""
 
 UNROLLED = tl.constexpr(16)
-"""Offsets of a stencil that is unrolled, at most: those of a pass, all of whose rows have the same length."""
+"""Upper bound of the offsets of a stencil whose loop is unrolled: that of a pass, whose rows have equal length."""
 
 REGISTERS = 64
 """Registers that a thread may have when it blurs: left alone, the compiler takes fewer and loads one row after the other."""
@@ -222,7 +222,7 @@ def _add_row(
     total, total_2, total_extra, segment, weights, table, extra, c, channels, stride, LENGTH: tl.constexpr, SIZES: tl.constexpr
 ):
     """Adds the touched vertices of one stencil row."""
-    # As wide as a row before anything is made of it: then it alone is passed between threads.
+    # Widened to a row before anything is computed from it: then only the segment itself is passed between threads.
     wide = tl.broadcast_to(segment[:, None], total.shape)
     here = table + (wide >> SIZES.segment_bits).to(tl.int64) * stride + c
     here_extra = extra + (segment >> SIZES.segment_bits).to(tl.int64)[:, None] * SIZES.extra_stride

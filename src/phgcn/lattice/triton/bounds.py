@@ -34,8 +34,8 @@ def widest_axes(clouds: Clouds) -> tuple[Tensor, Tensor]:
 
 
 def widest_first(clouds: Clouds) -> Tensor | None:
-    """Returns, for each point, the order of its coordinates that puts the widest of its cloud first, int64, (P, D); :obj:`None`
-    where cells are laid over all coordinates."""
+    """Returns, for each point, its coordinates in the order that puts those of largest extent in its cloud first, int64,
+    (P, D); :obj:`None` where cells divide all coordinates."""
     if clouds.position.size(1) <= CELL_DIMENSIONS:
         return None
     return torch.cat(widest_axes(clouds), dim=1)[clouds.cloud.clamp(min=0).to(torch.int64)]

@@ -1,4 +1,4 @@
-r"""Which points belong together.
+r"""Which points belong together: the clouds of all graphs and heads.
 
 A *cloud* is the points of one graph and head.  Points are rows: row ``point * heads + head``, sources first, then queries if
 they are others.  The host knows how many points each graph has; what else needs a look at the data stays on the device.

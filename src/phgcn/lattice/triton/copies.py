@@ -1,6 +1,6 @@
-r"""Copies: points in the very same place, whose weight on each other is exactly 1 as that of a point on itself.
+r"""Copies: points in the very same place.  Their weight on each other is exactly 1, like that of a point on itself.
 
-The kernels make the weight of a point on itself 1.  Where there are copies, which is rare, what these get is added afterwards.
+The kernels make the weight of a point on itself 1.  Copies are rare: what they get of each other is added afterwards.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .rows import Rows
 from .splat import PointRows, sum_runs
 
 WINDOW = tl.constexpr(3)
-"""Points of one short hash, sorted, that are compared with each other; where there are more, they are taken for copies."""
+"""How many sorted points with the same short hash are compared with each other; if there are more, they count as copies."""
 
 
 def flag_copies(clouds: Clouds, flag: Tensor) -> None:
     """Sets a flag, (1,), which is 0, to 1 if some points have the same place, or seem to."""
-    codes, order = _sort_codes(clouds, torch.int32)  # in half the time of a hash that tells them apart
+    codes, order = _sort_codes(clouds, torch.int32)  # takes half the time of the long hash, which tells all places apart
     (count, dim), size = clouds.position.shape, block_size(256, len(order))
     _flag_copies[(cdiv(count, size),)](clouds.position, clouds.cloud, codes, order, flag, count, D=dim, BLOCK=size)
 
@@ -46,8 +46,8 @@ def _flag_copies(points, cloud, codes, order, flag, count, D: tl.constexpr, BLOC
 
 
 def _sort_codes(clouds: Clouds, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Sorts a hash of the cloud and the coordinates of each point, int64, or int32, which some places share; returns it, and
-    which point each is."""
+    """Sorts the hashes of all points, of their cloud and coordinates; returns them, and which point each belongs to.  Hashes
+    are int64, or int32, which different places may share."""
     count, dim = clouds.position.shape
     codes, size = torch.empty(count, dtype=dtype, device=clouds.position.device), block_size(256, count)
     _hash_places[(cdiv(count, size),)](clouds.position, clouds.cloud, codes, count, D=dim, BLOCK=size)

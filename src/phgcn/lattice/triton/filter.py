@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,47 +18,29 @@ from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.triton import device_of
 from ..levels import FLOOR
 from ..limits import position_limit
-from ..narrow import may_be_narrow, widest_narrow
 from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Scheme, Separable
 from .blur import SLAB, Neighbours, blur, neighbour_slabs
 from .bounds import widest_first
+from .cells import CellPoints, NearLevel, near_level, sort_by_cell
 from .clouds import Clouds, find_clouds
-from .constants import Constants, constants
-from .copies import add_copies, add_copies_gradients, flag_copies
+from .copies import add_copies, add_copies_gradients
 from .far import FarQueries
-from .index import MAX_ENTRIES, LevelCounts, Vertices, coarsen, finest_vertices, index, vertex_keys
-from .keys import KeyLayout, key_widths
-from .levels import choose_levels
-from .locate import locate
+from .index import coarsen
+from .lattices import Lattice, Lattices, make_plan
 from .meeting import Meeting
 from .narrow import backward_parts, choose_steps, forward_parts, planned_steps
-from .near import CellPoints, NearLevel, near_field, near_gradients, near_level, sort_by_cell
-from .plan import (
-    COINCIDENT,
-    COPIES,
-    FAR,
-    FLAGS,
-    NARROW,
-    NOT_FINITE,
-    WIDTHS,
-    Corners,
-    Plan,
-    Simplices,
-    empty_plan,
-    has_self_term,
-    read_plan,
-)
+from .near import near_field, near_gradients
+from .plan import COINCIDENT, COPIES, FAR, NARROW, NOT_FINITE, empty_plan, read_plan
 from .rows import Rows, gradient_rows, new_rows, pad_channels
-from .slice import Located, add_coarser, slice_gradients, slice_rows
+from .slice import add_coarser, slice_gradients, slice_rows
 from .splat import PointRows, splat, sum_clouds
 from .stencils import Stencil
-from .survey import layouts, survey
 
 COARSE_NUMBERS = 1 << 29
-"""Numbers that a table of coarser vertices may have, or as many as that of the finest has, before the host asks how many of
-these vertices there are."""
+"""The host reads how many coarser vertices there are if a table for the upper bound would have more numbers than this, and more
+than the table of the finest vertices."""
 
 
 def forward(
@@ -134,7 +115,7 @@ def backward(
         lattices = Lattices(made, call.scheme, clouds, meeting)
         if not plan and any(steps := _narrow_steps(lattices, call.scheme)):
             return backward_parts(backward, upstream, points, clouds, call, steps)
-        # What a near field writes is added to; sums of several parts are rounded to a half type once, at the end.
+        # Slices add to what the near field wrote; a sum of several parts is rounded to a half type once, at the end.
         several_parts = len(lattices.counts) > 1 or any(lattices.levels)
         make = torch.empty if all(filtered) and len(lattices.levels) <= 1 else torch.zeros
         grad_points = make(clouds.position.shape, dtype=positions.dtype, device=values.device)
@@ -187,124 +168,6 @@ def _narrow_steps(lattices: Lattices, scheme: Scheme) -> list[int]:
 def _value_rows(values: Tensor, normalise: bool) -> Rows:
     """Returns the rows of the sources; their extra column is all ones."""
     return Rows(values.contiguous(), values.size(0) * values.size(1), values.size(2), ones=normalise)
-
-
-# Locate and index
-
-
-def make_plan(
-    clouds: Clouds, scheme: Scheme, with_slopes: bool, limit: float, values: Tensor | None
-) -> tuple[Plan, list[Tensor]]:
-    """Locates and indexes all points; reads from the device, once, what the host must know.
-
-    Where keys need more words than in earlier calls, which only the device knows, all is done again, with another read.
-
-    Args:
-        clouds (Clouds): The points.
-        scheme (Scheme): The lattices.
-        with_slopes (bool): Whether the self term is differentiated.
-        limit (float): How far from the origin a position may be; beyond it a flag is set.
-        values (torch.Tensor, optional): Where these are not finite, a flag is set.
-
-    Returns:
-        The plan, and the keys of the vertices of each lattice.
-    """
-    count, dim = clouds.position.shape
-    if count * (dim + 1) >= MAX_ENTRIES:
-        raise ValueError(
-            f"positions and queries have {count} points, counted for each head; allowed for a lattice on a GPU in {dim} "
-            f"dimensions: fewer than {MAX_ENTRIES // (dim + 1)}"
-        )
-    made = _constants(scheme, clouds)
-    fixed = getattr(scheme, "near_field", 0)  # the finest level, None where the data decide
-    narrow = widest_narrow(dim) if isinstance(scheme, MultiScale) and may_be_narrow(scheme, dim) else 0.0
-    widths = key_widths(scheme, dim, clouds.position.device)
-    self_rows = (1 + dim if with_slopes else 1) if has_self_term(scheme, clouds.to_itself) else 0
-    level = torch.empty(count, dtype=torch.int32, device=clouds.position.device)
-    while True:
-        words = list(widths.words)
-        surveyed = survey(clouds, values, made, words, fixed or 0, limit, narrow)
-        grids, key_layouts = made.grids.size(0), layouts(surveyed.key_layout, words)
-        if isinstance(scheme, MultiScale) and fixed is None and made.levels > 1:
-            choose_levels(clouds, scheme.pairs, made, surveyed, key_layouts[1])
-        if self_rows > 0:
-            flag_copies(clouds, surveyed.facts[grids + COPIES : grids + COPIES + 1])
-        simplices: list[Simplices] = []
-        corners: list[Corners] = []
-        keys: list[Tensor] = []
-        for number in range(made.lattices):
-            corner_keys, located = locate(clouds, surveyed.kappa, made, number, key_layouts[0], self_rows, level)
-            facts = surveyed.facts[grids + FLAGS + number * (made.levels + 2) :]
-            ordered, vertex_key = index(corner_keys, key_layouts[0], facts, made.levels, clouds.count)
-            simplices.append(located)
-            corners.append(ordered)
-            keys.append(vertex_key)
-        host_facts: list[int] = surveyed.facts.tolist()  # the one read
-        missing = host_facts[:grids]
-        widths.learn([max(some, default=0) for some in (missing[:1], missing[1:2], missing[2:])])
-        if max(missing) <= 0:
-            on_host = torch.tensor(host_facts + words, dtype=torch.int64)
-            return Plan(on_host, surveyed.facts, surveyed.key_layout, clouds.cloud, level, simplices, corners), keys
-
-
-def _constants(scheme: Scheme, clouds: Clouds) -> Constants:
-    return constants(scheme, clouds.position.size(1), clouds.position.dtype, clouds.position.device)
-
-
-class Lattices:
-    """The averaged lattices of a plan, and what the host knows of them.
-
-    Attributes:
-        flags (list): See :data:`phgcn.lattice.triton.plan.FLAGS`.
-        counts (list): The number of vertices of each lattice, a :class:`LevelCounts`.
-        levels (list): The finest levels that some cloud has.
-        layouts (list): The layouts of the keys of all grids.
-        meeting (Meeting, optional): Where other processes have points too.
-    """
-
-    def __init__(self, plan: Plan, scheme: Scheme, clouds: Clouds, meeting: Meeting | None = None) -> None:
-        self.plan, self.clouds, self.constants, self.meeting = plan, clouds, _constants(scheme, clouds), meeting
-        facts: list[int] = plan.host_facts.numpy().tolist()  # on the CPU: no read of the device
-        self.grids, levels = plan.key_layout.size(0), self.constants.levels
-        self.flags = facts[self.grids : self.grids + FLAGS]
-        places = range(self.grids + FLAGS, len(facts) - WIDTHS, levels + 2)
-        self.counts = [LevelCounts(facts[p : p + levels + 1], facts[p + levels + 1] > 0) for p in places]
-        self.levels = self.counts[0].levels
-        self.layouts = layouts(plan.key_layout, facts[-WIDTHS:])
-
-    @property
-    def only_coincident(self) -> bool:
-        """Whether what is summed of all points of a cloud is for clouds whose points coincide alone."""
-        return self.clouds.to_itself and self.constants.constant == 0
-
-    def lattice(self, number: int, keys: Tensor | None = None) -> Lattice:
-        """Gathers one of the averaged lattices; packs the keys of its vertices again where they are not given."""
-        plan, counts, layout, clouds = self.plan, self.counts[number], self.layouts[0], self.clouds
-        if keys is None:
-            keys = vertex_keys(plan, number, counts.count, layout, clouds.count, self.constants.free)
-        facts = plan.facts[self.grids + FLAGS + number * (self.constants.levels + 2) :]
-        vertices = finest_vertices(plan, number, keys, counts, facts)
-        lattice_map = self.constants.lattice_map[number]
-        points = Located(clouds, plan.level, plan.simplices[number], plan.corners[number].vertex, lattice_map)
-        return Lattice(points, vertices, counts, layout, self.constants, self.meeting)
-
-
-class Lattice(NamedTuple):
-    """One of the averaged lattices: its points, its vertices and the layout of their keys; see :class:`Lattices`."""
-
-    points: Located
-    vertices: Vertices
-    counts: LevelCounts
-    layout: KeyLayout
-    constants: Constants
-    meeting: Meeting | None = None
-
-    def splat(self, rows: PointRows) -> Rows:
-        """Splats rows of points, those of other processes too."""
-        table = splat(rows, self.vertices)
-        if self.meeting is not None:
-            self.meeting.join(table)
-        return table
 
 
 # Splat and blur

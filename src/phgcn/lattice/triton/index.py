@@ -1,9 +1,9 @@
 r"""Index: the vertices that the points' simplices touch, sorted by level, cloud and coordinates, and those of coarser levels.
 
 The vertices of all clouds are in one list; a key says which level and cloud a vertex belongs to.  Coordinates in keys count
-from a base that all levels share: a vertex :math:`v` of one level lies between :math:`\lfloor v/2 \rfloor` and
-:math:`\lceil v/2 \rceil` of the next, which holds for numbers relative to a base as well if that is even on all levels.  Some
-places before the base, as many on all levels, are free for neighbours that are searched for.
+from a base that all levels share and that is even on each of them, so that a vertex :math:`v` still lies between :math:`\lfloor
+v/2 \rfloor` and :math:`\lceil v/2 \rceil` of the next coarser level.  A margin before the base, equally wide on all levels, is
+free for the neighbours that the blur searches for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .plan import Corners, Plan
 from .runs import find_runs
 
 MAX_ENTRIES = 2**31
-"""Entries are counted in 32 bits."""
+"""Upper bound of the number of entries, which are counted in 32 bits."""
 
 
 @dataclass

@@ -52,8 +52,8 @@ class KeyLayout:
 # Learning the width
 
 SHRINK_AFTER = 8
-"""Shrink keys by one word after so many consecutive calls that would have fitted: layers of a model take turns, and to begin
-again with more words takes longer than to sort keys that have too many."""
+"""Shrink keys by one word after so many consecutive calls that would have fitted: the layers of a model take turns, and making
+keys again with more words takes longer than sorting keys with too many."""
 
 
 class KeyWidths:

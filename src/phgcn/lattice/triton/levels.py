@@ -33,7 +33,7 @@ def choose_levels(clouds: Clouds, max_pairs: int, constants: Constants, surveyed
 
 
 def sum_pairs(clouds: Clouds, pair_cells: Tensor, mean: Tensor, layout: KeyLayout, has_cells: Tensor | None = None) -> Tensor:
-    """Counts pairs on all levels from 1 on, as :func:`phgcn.lattice.reference.near.mean_pairs`.
+    """Counts pairs on all levels from 1 on, as :func:`phgcn.lattice.reference.levels.mean_pairs`.
 
     Args:
         clouds (Clouds): The points.

@@ -1,7 +1,6 @@
 r"""Locate: the simplex that each point lies in at its cloud's finest level, its barycentric weights, and the self term.
 
-A program of the kernel holds all coordinates of its points, as tuples of D vectors over points: nothing is summed across
-threads.
+A program of the kernel holds the coordinates of its points as a tuple of D vectors: nothing is summed across threads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-r"""Where other processes have points of a cloud too: what the filter asks of whoever knows them.
+r"""The interface through which the filter reaches points of its clouds that lie on other processes.
 
-The one who does is :class:`phgcn.distributed.triton_lattice.VertexMeeting`.
+:class:`phgcn.distributed.triton_lattice.VertexMeeting` implements it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Meeting(Protocol):
     """The keys of the vertices of each lattice, those of all processes."""
 
     def make_plan(self, clouds: Clouds, scheme: Scheme) -> Plan:
-        """Locates and indexes the points of this process among the vertices of all; see :func:`make_plan`."""
+        """Locates and indexes the points of this process among the vertices of all; see
+        :func:`phgcn.lattice.triton.lattices.make_plan`."""
 
     def join(self, rows: Rows) -> None:
         """Adds what other processes have to sums over points, in place."""

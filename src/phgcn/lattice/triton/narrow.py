@@ -1,6 +1,7 @@
 r"""Narrow clouds: found by the survey, and filtered with the scheme of their width (:mod:`phgcn.lattice.narrow`).
 
-All clouds of one pass have the same scheme.  Where they have not, those of each step are gathered, filtered and put back.
+One pass filters clouds of one scheme.  Where the schemes of clouds differ, the clouds of each step are gathered, filtered on
+their own, and put back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .clouds import Clouds
 from .plan import NARROW, Plan, count_grids, empty_plan
 
 TAKEN = 2
-"""The flag ``NARROW`` in a plan of narrow clouds, which holds steps in place of levels, and nothing else."""
+"""Value of the flag ``NARROW`` in a plan that holds nothing but the steps of clouds, in place of their levels."""
 
 
 def choose_steps(plan: Plan, clouds: Clouds, scheme: MultiScale) -> list[int]:
@@ -52,7 +53,7 @@ def _plan_of_steps(points: Points, clouds: Clouds, scheme: MultiScale, steps: li
 
 
 def _of_clouds(numbers: Tensor, clouds: Clouds) -> Tensor:
-    """Returns the number of each cloud, which all its points have; -2 where it has none."""
+    """Returns one number per cloud from numbers that all points of a cloud share; -2 for a cloud without points."""
     cloud = torch.where(clouds.cloud >= 0, clouds.cloud, clouds.count).to(torch.int64)
     return numbers.new_full((clouds.count + 1,), -2).scatter_(0, cloud, numbers)[:-1]
 

@@ -1,70 +1,31 @@
 r"""Near field: the short range that coarse levels miss, summed pair by pair.
 
-Points are sorted by cells as wide as the radius, but for the last coordinate of the cells, which is cut finer.  The sources
-near a target then lie in one run of the sorted list for each row of cells around it, and each run is cut to the chord that
-the ball has in that row.  Of these, few are near enough: they are listed, and the list is summed.
+Each target looks through the runs of sources that :mod:`phgcn.lattice.triton.cells` finds around it.  Of these, few are near
+enough: they are listed, and the list is summed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, search_steps, tl, triton
-from .clouds import Clouds
-from .constants import Constants
-from .keys import (
-    BASE,
-    SHIFT,
-    WORD,
-    KeyLayout,
-    bucket_lower_bound,
-    load_key,
-    lower_bound,
-    make_buckets,
-    no_key,
-    pack_word,
-    sort_keys,
-)
+from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
+from .cells import CellPoints, NearLevel, find_near_runs
+from .keys import load_key, make_buckets, no_key
 from .rows import Rows, aligned, alignment
 
 TARGETS, CANDIDATES, LOOK, WARPS = 4, 8, 16, 1
-"""Targets of a program, sources that it sums together for each, at most, sources that it looks at together, and its warps."""
+"""Of a program: its targets, the most sources that it sums at a time for each, sources that it looks at at a time, and
+warps."""
 
-RUN_BLOCK, RUN_WARPS = 256, 2
-"""Pairs of a target and a row of cells whose runs a program finds, and its warps."""
 
 LIST = 64
-"""Sources that are listed for a target before they are summed."""
+"""Room of a target's list of near sources, which is summed when it is full."""
 
 SLAB = 1 << 20
-"""Targets whose runs and lists are held at once."""
-
-
-class CellPoints(NamedTuple):
-    r"""Points of one level sorted by cell; those of other levels are last, without a key.
-
-    Shapes:
-        - **keys:** of their cells, :math:`(W, M)`, **point:** which point each is, int64, :math:`(M,)`
-        - **position:** :math:`(M, D)`
-    """
-
-    keys: Tensor
-    point: Tensor
-    position: Tensor
-
-
-class NearRunSizes(NamedTuple):
-    """What the search for runs is compiled for: coordinates, those that cells have, words of a key, pairs of a target and a row
-    of cells that a program takes."""
-
-    dim: int
-    cell_dims: int
-    words: int
-    block: int
+"""Targets whose runs and lists are in memory at a time."""
 
 
 class NearSizes(NamedTuple):
@@ -96,67 +57,6 @@ class NearSizes(NamedTuple):
     look: int
     list: int
     width: int
-
-
-@dataclass
-class NearLevel:
-    """What the near field of one level reads.
-
-    Args:
-        level (int): The level :math:`\\kappa`.
-        constants (torch.Tensor): See ``Constants.near``.
-        cell_rows (torch.Tensor): Steps to the rows of cells around a cell, int64.
-        dimensions (int): How many coordinates cells have.
-        layout (KeyLayout): Of the keys of cells.
-    """
-
-    level: int
-    constants: Tensor
-    cell_rows: Tensor
-    dimensions: int
-    layout: KeyLayout
-
-
-def near_level(constants: Constants, level: int, layout: KeyLayout) -> NearLevel:
-    """Gathers what the near field of a level reads."""
-    return NearLevel(level, constants.near[level], constants.cell_rows, constants.cell_dimensions, layout)
-
-
-def sort_by_cell(near: NearLevel, clouds: Clouds, level: Tensor, part: slice, coordinates: Tensor | None = None) -> CellPoints:
-    """Sorts some points by cell; ``level`` is the finest level of each of all points, int32, ``coordinates`` the order that
-    their coordinates are taken in (:func:`widest_first`), which distances do not depend on."""
-    points, layout = clouds.position[part], near.layout
-    if coordinates is not None:
-        points = points.gather(1, coordinates[part])
-    (count, dim), keys = points.shape, layout.new_keys(len(points))
-    size = block_size(256, count)
-    _pack_cells[(cdiv(count, size),)](
-        points, clouds.cloud[part], level[part], near.constants, layout.table, keys, count, near.level,
-        D=dim, DIMS=near.dimensions, WORDS=layout.words, BLOCK=size,
-    )  # fmt: skip
-    keys, order = sort_keys(keys)
-    return CellPoints(keys, order, Rows(points, count, dim).take(order).main)
-
-
-@kernel(do_not_specialize=["count", "level"])
-def _pack_cells(
-    points, cloud, point_level, near, layout, keys, count, level,
-    D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < count
-    of_cloud = tl.load(cloud + i, mask=inside, other=-1).to(tl.int64)
-    present = tl.load(point_level + i, mask=inside, other=-2) == level
-    place = ()
-    for j in tl.static_range(DIMS):
-        p = tl.load(points + i * D + j, mask=inside, other=0.0).to(tl.float64)
-        cell = tl.floor(p * tl.load(near + 3 + j)).to(tl.int64) - tl.load(layout + BASE * (D + 1) + 1 + j)
-        place = place + (cell,)  # type: ignore[assignment]  # noqa: RUF005
-    to = i
-    for a in tl.static_range(WORDS):
-        key = pack_word(of_cloud, place, layout, a, DIMS, D + 1)
-        tl.store(keys + to, tl.where(present, key, no_key(keys)), mask=inside)
-        to += count
 
 
 def near_field(targets: CellPoints, sources: CellPoints, rows: Rows, near: NearLevel, out: Rows) -> None:
@@ -202,15 +102,9 @@ def _sum_pairs(
         end = min(count, begin + SLAB)
         block = block_size(max(1, min(TARGETS, 256 // width)), min(16, end - begin))
         # For each row of cells, the first source of each target, then the ends; behind these, the lists of sources.
-        runs_size = 2 * row_count * (end - begin)
-        runs = targets.keys.new_empty(runs_size + cdiv(end - begin, block) * block * LIST, dtype=torch.int32)
-        run_block = block_size(RUN_BLOCK, row_count * (end - begin))
-        _near_runs[(cdiv(row_count * (end - begin), run_block),)](
-            targets, sources, bucket_start, near.cell_rows, near.layout.table, near.constants, runs,
-            begin, end, count, source_count, row_count, search_steps(source_count),
-            0 if bucket_start is None else len(bucket_start) - 2,
-            SIZES=NearRunSizes(dim, near.dimensions, near.layout.words, run_block), num_warps=RUN_WARPS,
-        )  # fmt: skip
+        room = 2 * row_count * (end - begin) + cdiv(end - begin, block) * block * LIST
+        runs = torch.empty(room, dtype=torch.int32, device=targets.keys.device)
+        find_near_runs(targets, sources, bucket_start, near, range(begin, end), runs)
         _near[(cdiv(end - begin, block),)](
             targets, sources, runs, near.constants, rows.data, None if target_rows is None else target_rows.data,
             None if out is None else out.data, grad, begin, end, count, source_count, row_count, channels,
@@ -241,69 +135,30 @@ def _load_extra(rows, count, channels, row, mask, EXTRA_KIND: tl.constexpr, like
         return tl.load(rows + count.to(tl.int64) * channels + row, mask=mask, other=0.0)
 
 
-@kernel(do_not_specialize=["begin", "end", "target_count", "source_count", "steps", "buckets"])
-def _near_runs(
-    targets, sources, bucket_start, cell_rows, layout, near, runs,
-    begin, end, target_count, source_count, row_count, steps, buckets, SIZES: tl.constexpr,
-):  # fmt: skip
-    D: tl.constexpr = SIZES.dim
-    DIMS: tl.constexpr = SIZES.cell_dims
-    WORDS: tl.constexpr = SIZES.words
-    BLOCK: tl.constexpr = SIZES.block
-    pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    row = pair // (end - begin)
-    t = begin + pair % (end - begin)
-    inside = row < row_count
-    present = inside & (load_key(targets.keys, t, inside) != no_key(targets.keys))
-    if tl.max(present.to(tl.int32), axis=0) == 0:
-        return  # all targets are of other levels, and nobody looks at their runs
-    # How far the row of cells is from the target, along all coordinates but the last.
-    square = tl.zeros([BLOCK], dtype=tl.float64)
-    for j in tl.static_range(DIMS - 1):
-        per_unit = tl.load(near + 3 + j)
-        x = tl.load(targets.position + t * D + j, mask=inside, other=0.0).to(tl.float64) * per_unit
-        fraction = x - tl.floor(x)
-        step = tl.load(cell_rows + row * (DIMS - 1) + j, mask=inside, other=0)
-        apart = tl.where(step == 0, 0.0, tl.where(step < 0, fraction, 1.0 - fraction)) / per_unit
-        square += apart * apart
-    reach = tl.sqrt(tl.maximum(tl.load(near) - square, 0.0)) * (1 + 1e-6)
-    present = present & (square < tl.load(near))
-    per_unit = tl.load(near + 3 + DIMS - 1)
-    x = tl.load(targets.position + t * D + DIMS - 1, mask=inside, other=0.0).to(tl.float64)
-    here = tl.floor(x * per_unit).to(tl.int64)
-    low = tl.floor((x - reach) * per_unit).to(tl.int64) - here
-    high = tl.floor((x + reach) * per_unit).to(tl.int64) - here + 1
-    key = (load_key(targets.keys, t, inside),)
-    at = t
-    for _ in tl.static_range(1, WORDS):
-        at += target_count
-        key = key + (load_key(targets.keys, at, inside),)  # type: ignore[assignment]  # noqa: RUF005
-    lowest = _move_key(key, cell_rows + row * (DIMS - 1), inside, low, layout, D, DIMS, WORDS)
-    highest = _move_key(key, cell_rows + row * (DIMS - 1), inside, high, layout, D, DIMS, WORDS)
-    zero = t * 0
-    if bucket_start is None:
-        first = lower_bound(sources.keys, source_count, zero, zero + source_count, lowest, steps, WORDS)
-        last = lower_bound(sources.keys, source_count, first, zero + source_count - first, highest, steps, WORDS)
-    else:
-        first = bucket_lower_bound(sources.keys, bucket_start, buckets, lowest[0])
-        last = bucket_lower_bound(sources.keys, bucket_start, buckets, highest[0])
-    tl.store(runs + pair, tl.where(present, first, 0).to(tl.int32), mask=inside)
-    tl.store(runs + row_count * (end - begin) + pair, tl.where(present, last, 0).to(tl.int32), mask=inside)
+@triton.jit
+def _load_rows(rows, count, channels, place, c, mask, EXTRA_KIND: tl.constexpr, EXTRA: tl.constexpr, dtype: tl.constexpr):
+    """Loads the channels ``c`` of some of ``count`` rows, (targets, block, width), and their extra column, 0 if not
+    ``EXTRA``."""
+    at = place.to(tl.int64)[:, :, None] * channels + c
+    row = tl.load(rows + at, mask=mask[:, :, None] & (c < channels), other=0.0).to(dtype)
+    extra = tl.zeros(place.shape, dtype=dtype)
+    if EXTRA:
+        extra = _load_extra(rows, count, channels, place, mask, EXTRA_KIND, extra)
+    return row, extra
 
 
 @triton.jit
-def _move_key(key, row, inside, step, layout, D: tl.constexpr, DIMS: tl.constexpr, WORDS: tl.constexpr):
-    """Returns the key of the cell that a row's steps, and ``step`` cells along the last coordinate, lead to."""
-    moved = ()
-    for a in tl.static_range(WORDS):
-        word = key[a]
-        for j in tl.static_range(DIMS - 1):
-            in_word = tl.load(layout + WORD * (D + 1) + 1 + j) == a
-            word += tl.where(in_word, tl.load(row + j, mask=inside, other=0) << tl.load(layout + SHIFT * (D + 1) + 1 + j), 0)
-        if a == WORDS - 1:
-            word += step
-        moved = moved + (word,)  # type: ignore[assignment]  # noqa: RUF005
-    return moved
+def _multiply_rows(a, b, a_second, b_second, SECOND: tl.constexpr, EXTRA: tl.constexpr):
+    """Returns the products of rows, extra columns included, plus those of the second pair of rows if ``SECOND``."""
+    products = a[0] * b[0]
+    if SECOND:
+        products += a_second[0] * b_second[0]
+    product = tl.sum(products, axis=2)
+    if EXTRA:
+        product += a[1] * b[1]
+        if SECOND:
+            product += a_second[1] * b_second[1]
+    return product
 
 
 @triton.jit
@@ -353,6 +208,7 @@ def _near(
     LOOK: tl.constexpr = SIZES.look
     LIST: tl.constexpr = SIZES.list
     WIDTH: tl.constexpr = SIZES.width
+    EXTRA: tl.constexpr = SIZES.rows_extra > 0
     channels = aligned(channels, SIZES.alignment)
     first = tl.program_id(0).to(tl.int64) * TARGETS
     if load_key(targets.keys, begin + first, begin + first < end) == no_key(targets.keys):
@@ -363,8 +219,7 @@ def _near(
     i = tl.load(targets.point + t, mask=present, other=0)
     b = tl.arange(0, BLOCK)[None, :]
     c = tl.arange(0, WIDTH)[None, None, :]
-    columns = c < channels
-    dtype = sources.position.dtype.element_ty
+    dtype: tl.constexpr = sources.position.dtype.element_ty
     outer = tl.load(near).to(dtype)
     total = tl.zeros([TARGETS, WIDTH], dtype=dtype)
     total_extra = tl.zeros([TARGETS, BLOCK], dtype=dtype)
@@ -372,14 +227,10 @@ def _near(
     slopes = tl.zeros([TARGETS, BLOCK, DP], dtype=dtype)
     if grad is not None:
         here = tl.load(targets.position + t[:, :, None] * D + j, mask=present[:, :, None] & (j < D), other=0.0)
-        at, at_mask = t[:, :, None] * channels + c, present[:, :, None] & columns
-        mine = tl.load(target_rows + at, mask=at_mask, other=0.0).to(dtype)
-        if SIZES.rows_extra > 0:
-            mine_extra = _load_extra(target_rows, target_count, channels, t, present, SIZES.target_extra, total_extra)
+        own = _load_rows(target_rows, target_count, channels, t, c, present, SIZES.target_extra, EXTRA, dtype)
+        own_second = own
         if SIZES.symmetric:
-            mine_second = tl.load(rows + at, mask=at_mask, other=0.0).to(dtype)
-            if SIZES.rows_extra > 0:
-                mine_second_extra = _load_extra(rows, source_count, channels, t, present, SIZES.rows_extra, total_extra)
+            own_second = _load_rows(rows, source_count, channels, t, c, present, SIZES.rows_extra, EXTRA, dtype)
     hits = runs + row_count * (end - begin) * 2 + local * LIST
     count = tl.zeros([TARGETS, 1], dtype=tl.int32)
     for row in range(row_count + 1):  # after the last there is nothing to look at, and all that is left is summed
@@ -403,26 +254,18 @@ def _near(
                     close = tl.load(hits + k + b, mask=listed, other=0)
                     square = _square(targets, sources, t, close, present, listed, D)
                     weight, slope = _near_weight(square, near, outer, listed, SIZES.cell_dims, SIZES.terms)
-                    where = close.to(tl.int64)[:, :, None] * channels + c
-                    mask = listed[:, :, None] & columns
-                    source_row = tl.load(rows + where, mask=mask, other=0.0).to(dtype)
-                    if SIZES.rows_extra > 0:
-                        source_extra = _load_extra(rows, source_count, channels, close, listed, SIZES.rows_extra, weight)
+                    source = _load_rows(rows, source_count, channels, close, c, listed, SIZES.rows_extra, EXTRA, dtype)
                     if out is not None:
-                        total += tl.sum(weight[:, :, None] * source_row, axis=1)
+                        total += tl.sum(weight[:, :, None] * source[0], axis=1)
                         if SIZES.out_extra:
-                            total_extra += weight * source_extra
+                            total_extra += weight * source[1]
                     if grad is not None:
-                        products = mine * source_row
+                        second = source
                         if SIZES.symmetric:
-                            products += mine_second * tl.load(target_rows + where, mask=mask, other=0.0).to(dtype)
-                        product = tl.sum(products, axis=2)
-                        if SIZES.rows_extra > 0:
-                            product += mine_extra * source_extra
-                            if SIZES.symmetric:
-                                product += mine_second_extra * _load_extra(
-                                    target_rows, target_count, channels, close, listed, SIZES.target_extra, weight
-                                )
+                            second = _load_rows(
+                                target_rows, target_count, channels, close, c, listed, SIZES.target_extra, EXTRA, dtype
+                            )
+                        product = _multiply_rows(own, source, own_second, second, SIZES.symmetric, EXTRA)
                         spot = close.to(tl.int64)[:, :, None] * D + j
                         there = tl.load(sources.position + spot, mask=listed[:, :, None] & (j < D), other=0.0)
                         slopes += tl.where(listed[:, :, None], (slope * product)[:, :, None] * (here - there), 0.0)

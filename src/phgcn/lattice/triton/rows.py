@@ -16,7 +16,7 @@ from ...kernels.points import OutputGradients
 from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
 
 NUMBERS, MAX_ROWS, WARPS = 512, 128, 2
-"""Numbers, rows times channels, that one program takes, the rows that it takes at most, and its warps."""
+"""Of a program: numbers (rows times channels), the most rows, and warps."""
 
 
 @dataclass
@@ -81,8 +81,8 @@ def alignment(channels: int) -> int:
 
 @triton.jit
 def aligned(channels, ALIGNMENT: tl.constexpr):
-    """Returns the number of channels, which the compiler then knows to be a multiple: only of rows that start at multiples of
-    16 bytes does a thread read 16 bytes at a time.  Triton itself looks for multiples of 16 alone."""
+    """Returns the number of channels such that the compiler knows it to be a multiple of ``ALIGNMENT``: a thread reads 16 bytes
+    at a time only from rows that start at multiples of 16 bytes.  On its own, Triton looks for multiples of 16 only."""
     if ALIGNMENT < 16:
         return channels // ALIGNMENT * ALIGNMENT
     else:

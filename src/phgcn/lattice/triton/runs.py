@@ -47,8 +47,8 @@ def find_runs(keys: Tensor, layout: KeyLayout, facts: Tensor, levels: int, cloud
 
 @triton.jit
 def _load_sorted(keys, e, entries, WORDS: tl.constexpr):
-    """Returns of sorted places: whether they have a key, whether a run starts or ends there, and their first word and that of
-    the place before."""
+    """Returns, for sorted places: whether they have a key, whether a run starts there, whether one ends there, the first word
+    of their key, and that of the place before."""
     inside = e < entries
     present, starts, ends = e < 0, e == 0, e == entries - 1
     at, first, first_before = e, e * 0, e * 0

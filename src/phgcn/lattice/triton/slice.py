@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl
+from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
 from .clouds import Clouds
 from .index import Vertices
 from .locate import level_scale
@@ -101,8 +101,8 @@ def slice_rows(
     table: Rows, points: Located, values: Tensor, cloud_rows: Rows | None, added: Rows | None, out: Tensor, norm: Tensor | None,
     normalise: bool, coincident: bool = False,
 ) -> None:  # fmt: skip
-    r"""Sums what the vertices of each query's simplex hold, times its barycentric weights; adds the self term and what else
-    there is.
+    r"""Sums what the vertices of each query's simplex hold, times its barycentric weights; adds the self term, ``cloud_rows``
+    and ``added``.
 
     Args:
         table (Rows): The blurred vertices, :math:`(V, C)`, with an extra column or none.
@@ -110,7 +110,8 @@ def slice_rows(
         values (torch.Tensor): The values of the sources, for the self term.
         cloud_rows (Rows, optional): What all queries of a cloud get in addition, :math:`(clouds, C)`; if ``coincident``, only
             those of clouds whose points coincide.
-        added (Rows, optional): What each query gets in addition, :math:`(M, C)`; not where ``norm`` is.
+        added (Rows, optional): What each query gets in addition, :math:`(M, C)`; must not share memory with ``norm``, which
+            one program writes while others still read this.
         out, norm (torch.Tensor): Take the sums, :math:`(M, C)`, and the extra column, if there is one.
         normalise (bool): Whether to divide by the extra column of the sum.
         coincident (bool): See ``cloud_rows``.
@@ -210,7 +211,7 @@ def slice_gradients(
             dim, power_of_2(dim), power_of_2(dim + 1), table.extras > 0, clouds.to_itself, coincident, add,
             alignment(channels), size, width,
         ),
-        # Threads may hold the same sum twice.  Where products are fused into sums, they round it differently.
+        # Two threads may compute the same sum; if products are fused into sums, they may round it differently.
         enable_fp_fusion=False,
     )  # fmt: skip
 
@@ -221,19 +222,17 @@ def _slice_gradients(
 ):
     """One pass over the points reads each row of vertices once for both gradients."""
     D: tl.constexpr = SIZES.dim
-    DP: tl.constexpr = SIZES.dim_block
     RP: tl.constexpr = SIZES.corner_block
     BLOCK: tl.constexpr = SIZES.block
     WIDTH: tl.constexpr = SIZES.width
-    lattice_map = points.lattice_map
     channels = aligned(channels, SIZES.alignment)
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    j, corner = tl.arange(0, DP), tl.arange(0, RP)
+    corner = tl.arange(0, RP)
     first_query = sources * 0 if SIZES.to_itself else sources
     level = tl.load(points.level + i, mask=i < count, other=-2)
     filtered, present = level >= -1, level >= 0
     is_source, is_query = filtered & (i < sources), filtered & (i >= first_query)
-    factor = tl.load(lattice_map).to(table.dtype.element_ty)
+    factor = tl.load(points.lattice_map).to(table.dtype.element_ty)
     # The products t_r, and that of the point's own row with its own gradient.
     products = tl.zeros([BLOCK, RP], dtype=table.dtype.element_ty)
     product = tl.zeros([BLOCK], dtype=table.dtype.element_ty)
@@ -283,7 +282,19 @@ def _slice_gradients(
             t = value * tl.load(at + 1, mask=source, other=0.0)
             t += grad * tl.load(at, mask=query, other=0.0)
             products += tl.where((corner == r)[None, :], t[:, None], 0.0)
+    _store_position_gradients(points, i, count, level, products, product, grad_points, SIZES)
 
+
+@triton.jit
+def _store_position_gradients(points, i, count, level, products, product, grad_points, SIZES: tl.constexpr):
+    """Turns the products :math:`t_r` of points, (BLOCK, RP), into the gradients of their positions, less the self term's, which
+    goes by the ``product`` of a point's own row with its own gradient."""
+    D: tl.constexpr = SIZES.dim
+    DP: tl.constexpr = SIZES.dim_block
+    RP: tl.constexpr = SIZES.corner_block
+    BLOCK: tl.constexpr = SIZES.block
+    lattice_map, filtered, present = points.lattice_map, level >= -1, level >= 0
+    j, corner = tl.arange(0, DP), tl.arange(0, RP)
     places = (tl.load(points.rank + i, mask=present, other=0)[:, None] >> (4 * j)[None, :]) & 15
     slopes = tl.zeros([BLOCK, DP], dtype=tl.float64)
     for r in tl.static_range(D + 1):
@@ -305,7 +316,8 @@ def _slice_gradients(
 
 
 def add_coarser(fine: Rows, coarse: Rows, vertices: Vertices) -> None:
-    """Adds to each finer vertex the rows of its coarser vertices, weighted: the transpose of :func:`splat` there.
+    """Adds to each finer vertex the rows of its coarser vertices, weighted: the transpose of
+    :func:`phgcn.lattice.triton.splat.splat` there.
 
     Args:
         fine (Rows): Rows of the finer vertices, :math:`(V, C)`, to which is added.

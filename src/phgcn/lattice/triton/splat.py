@@ -16,11 +16,12 @@ from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block
 from .runs import LONG_RUN
 
 MANY_RUNS = 1 << 15
-"""From so many runs on, a program takes several of them to add up pieces; most have one piece."""
+"""With at least so many runs, a program of :func:`_sum_pieces` takes several of them, since most have one piece only."""
 
 PIECE_CHANNELS = 16
-"""Channels of pieces that a program adds up: few, as the longest run takes the longest.  Not by the number of runs, which what
-is beside a graph changes: sums in another order have other bits."""
+"""Channels that a program of :func:`_sum_pieces` takes: few, to divide the longest run among many programs.  A constant: it
+must not follow the number of runs, which depends on the other graphs of a batch, since sums in another order have other
+bits."""
 
 
 class PointRows(NamedTuple):
@@ -164,6 +165,29 @@ def _run_of_piece(start, k, runs, PIECE: tl.constexpr):
     return run
 
 
+@triton.jit
+def _find_piece(start, k, runs, bound, SIZES: tl.constexpr):
+    """Finds what is summed for the numbers ``k``: whole runs or, if some are long, pieces of runs; see :func:`_sum_runs`.
+
+    Returns:
+        Whether there is something, its run, its first place, its end, how many pieces the run has, and where the sum of a piece
+        is stored.
+    """
+    run, piece = k, k * 0
+    if SIZES.long:
+        run = _run_of_piece(start, k, runs, SIZES.piece)
+    inside = (k < bound) & (run < runs)
+    begin, length, pieces = _pieces(start, run, inside, SIZES.piece)
+    end = begin + length
+    place = _first_piece(begin, SIZES.piece)
+    if SIZES.long:
+        piece = k - run - begin // SIZES.piece
+        inside = inside & (piece < pieces)
+        begin += piece * SIZES.piece
+        end = tl.minimum(end, begin + SIZES.piece)
+    return inside, run, begin, end, pieces, place + piece
+
+
 @kernel(do_not_specialize=["count", "row_count", "first_query", "query_count"])
 def _sum_runs(
     main, grads, order, weight, start, device_count, out, count, row_count, first_query, query_count, channels,
@@ -173,7 +197,6 @@ def _sum_runs(
     run's first place, so that no two have the same."""
     SIDES: tl.constexpr = 1 if grads is None else 2
     EXTRAS: tl.constexpr = SIZES.extras
-    PIECE: tl.constexpr = SIZES.piece
     BLOCK: tl.constexpr = SIZES.block
     WIDTH: tl.constexpr = SIZES.width
     channels = aligned(channels, SIZES.alignment)
@@ -184,21 +207,10 @@ def _sum_runs(
         runs = tl.minimum(tl.load(device_count), count)
     bound = runs
     if SIZES.long:  # where there is no run, none ends
-        bound += tl.load(start + runs, mask=runs > 0, other=0) // PIECE
+        bound += tl.load(start + runs, mask=runs > 0, other=0) // SIZES.piece
     for turn in range(tl.program_id(0), tl.cdiv(bound, BLOCK), tl.num_programs(0)):
         k = turn * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
-        run, piece = k, k * 0
-        if SIZES.long:
-            run = _run_of_piece(start, k, runs, PIECE)
-        inside = (k < bound) & (run < runs)
-        begin, length, number = _pieces(start, run, inside, PIECE)
-        end = begin + length
-        first_piece = _first_piece(begin, PIECE)
-        if SIZES.long:
-            piece = k - run - begin // PIECE
-            inside = inside & (piece < number)
-            begin += piece * PIECE
-            end = tl.minimum(end, begin + PIECE)
+        inside, run, begin, end, pieces, piece = _find_piece(start, k, runs, bound, SIZES)
         total = tl.zeros([BLOCK, WIDTH], dtype=out.dtype.element_ty)
         total_extra = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
         total_2, total_extra_2 = total, total_extra
@@ -233,8 +245,8 @@ def _sum_runs(
         to = run * (SIDES * channels)
         to_extra = count.to(tl.int64) * (SIDES * channels) + run * (SIDES * EXTRAS)
         if SIZES.long:
-            row = _piece_row(count, SIDES * channels, first_piece + piece, SIDES * EXTRAS)
-            to, to_extra = tl.where(number > 1, row, to), tl.where(number > 1, row + SIDES * channels, to_extra)
+            row = _piece_row(count, SIDES * channels, piece, SIDES * EXTRAS)
+            to, to_extra = tl.where(pieces > 1, row, to), tl.where(pieces > 1, row + SIDES * channels, to_extra)
         mask = inside[:, None] & columns
         tl.store(out + to[:, None] + c[None, :], total, mask=mask)
         if SIDES > 1:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 MAX_ROW_LENGTH = 16
-"""Offsets in a stencil row at most: each has a bit beside the number of the first vertex."""
+"""Upper bound of the offsets of a stencil row: each has a bit beside the number of the first vertex."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def join_rows(stencils: list[Stencil]) -> StencilRows:
 
 
 def widen(stencils: list[tuple[np.ndarray, np.ndarray]], level: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the stencils of all levels (offsets, weights) the offsets of one level, or of the widest, (S, D); returns their
-    weights there, (K, S)."""
+    """Writes the stencils (offsets, weights) of all levels over the offsets of one level, or of the widest; returns these,
+    (S, D), and the weights of each level, (K, S), 0 where it has none."""
     offsets = max((offsets for offsets, _ in stencils), key=len) if level is None else stencils[level][0]
     weight_of = [dict(zip(map(tuple, offsets.tolist()), weights.tolist(), strict=True)) for offsets, weights in stencils]
     return offsets, np.array([[weight.get(tuple(offset), 0.0) for offset in offsets.tolist()] for weight in weight_of])

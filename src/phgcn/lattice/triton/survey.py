@@ -1,6 +1,6 @@
 r"""One look at all points and values: bounds and means of clouds, what is not finite, and the layout of keys.
 
-Numbers of a cloud are taken from its points alone, chunk by chunk, in an order that nothing beside it changes.
+What is computed of a cloud comes from its own points, chunk by chunk, in an order that does not depend on other clouds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .constants import Constants
 from .keys import BASE, BITS, HALF_WORD_BITS, SHIFT, WORD, WORD_BITS, KeyLayout
 
 CHUNKS = 1024
-"""Chunks, times coordinates, that a program of ``_survey_clouds`` takes at once."""
+"""Chunks, times coordinates, that a program of :func:`_survey_clouds` takes at a time."""
 
 CELL_DIMENSIONS = tl.constexpr(CELLS)
 
@@ -112,7 +112,7 @@ def survey(
     facts = torch.empty(grids + FLAGS.value + constants.lattices * (levels + 2), dtype=torch.int64, device=device)
     chunk_bounds = torch.empty(sizes.chunks, BOUNDS.value * dim + 2, dtype=torch.float64, device=device)
     count, several = 0 if values is None else values.numel(), clouds.graphs > 1
-    # The kernel takes the limit as a float32, so it gets a little less: a closer look at the values decides.
+    # Passed as float32, so rounded down a little: positions beyond it are compared exactly on the host.
     _survey_chunks[(sizes.chunks,)](
         clouds.position, values if count > 0 else None, clouds.order if several else None, sizes.table,
         constants.lattice_map[0], clouds.cloud, chunk_bounds, facts, clouds.graphs, clouds.heads, count, 0.999 * limit,
@@ -203,8 +203,8 @@ def _survey_chunks(
 def _survey_clouds(
     bounds, table, grids, surveyed, graphs, heads, widths, narrow, SIZES: tl.constexpr
 ):  # fmt: skip
-    """Makes of the bounds of chunks: in the first programs, the layout of the keys of one grid; in the others, the mean and the
-    finest level of one cloud."""
+    """Reduces the bounds of chunks.  The first programs compute the layout of the keys of one grid each; the others the mean
+    and the finest level of one cloud each."""
     GRIDS: tl.constexpr = SIZES.grids
     D: tl.constexpr = SIZES.dim
     DP: tl.constexpr = SIZES.dim_block
@@ -287,11 +287,11 @@ def _lay_out_keys(bounds, chunks, grids, grid, clouds, width, key_layout, missin
     j = tl.arange(0, DP)
     least, most = _join_bounds(bounds + tl.where(grid == 0, KUHN_LOW * D, LOW * D), chunks, D, DP, SIZES.block)
     least, most = tl.where(j < D, least, 0.0), tl.where(j < D, most, 0.0)
-    if (D > CELL_DIMENSIONS) & (grid > 1):  # cells of the near field are laid over the widest coordinates of each cloud
+    if (D > CELL_DIMENSIONS) & (grid > 1):  # cells of the near field divide the coordinates of largest extent of each cloud
         least = tl.zeros_like(least) + tl.min(least, axis=0)
         most = tl.zeros_like(most) + tl.max(most, axis=0)
-    centred = (LEVELS > 1) & (grid == 1)  # cells that count pairs are laid around the mean of each cloud,
-    if centred:  # and no point is farther from that than all points are apart
+    centred = (LEVELS > 1) & (grid == 1)  # cells that count pairs are centred on the mean of each cloud,
+    if centred:  # and no point is farther from the mean than the extent of all points
         most -= least
         least = -most
     per_unit = tl.load(grids + grid * (D + 2) + j, mask=j < D, other=0.0)

@@ -27,8 +27,12 @@ Row = dict[str, Any]
 
 
 def write(out: Path) -> dict[str, Any]:
-    """Joins what is in the folder into ``when.json``, ``when.md`` and the figure ``when``."""
-    rows = make_rows([read_json(path) for path in sorted((out / "when").glob("*.json"))])
+    """Joins what is in the folder into ``when.json``, ``when.md`` and the figure ``when``.
+
+    Rows of an earlier ``when.json`` stay where the folder has no results of their condition.
+    """
+    earlier = read_json(out / "when.json")["rows"] if (out / "when.json").is_file() else []
+    rows = make_rows([read_json(path) for path in sorted((out / "when").glob("*.json"))], earlier)
     content = {"provenance": provenance(0), "rows": rows}
     write_json(out / "when.json", content)
     write_text(out / "when.md", "\n\n".join(["# When does global attention help?", "\n".join(table_lines(content))]) + "\n")
@@ -39,38 +43,40 @@ def write(out: Path) -> dict[str, Any]:
     return {**content, "files": files}
 
 
-def make_rows(contents: Sequence[Row]) -> list[Row]:
-    """Makes one row of each condition that has two splits or networks, with p-values corrected over all of a part."""
+def make_rows(contents: Sequence[Row], earlier: Sequence[Row] = ()) -> list[Row]:
+    """Makes one row of each condition that has two splits or networks, with p-values corrected over all of a part; keeps
+    ``earlier`` rows of other conditions."""
     by_condition: dict[tuple[str, str, Any], list[Row]] = {}
     quick: dict[tuple[str, str, Any], bool] = {}
     for content in contents:
         key = content["part"], content["subject"], content["level"]
         by_condition.setdefault(key, []).extend(content["results"])
         quick[key] = content["epochs"] is not None
-    rows = []
-    for key in sorted(by_condition, key=_place):
+    made: list[Row | None] = []
+    for key, unordered in by_condition.items():
         part, subject, level = key
-        results = sorted(by_condition[key], key=lambda result: int(result["number"]))
+        results = sorted(unordered, key=lambda result: int(result["number"]))
         name = "tasks" if part in TASKS else part
         about = {"part": name, "subject": subject, "level": level, "text": _text(part, subject, level), "quick": quick[key]}
-        rows.append(_row(about, results, "test"))
+        made.append(_row(about, results, "test"))
         if part == "edges":
-            rows.append(_row({**about, "part": "isolated"}, results, "isolated_test"))
-    found = [row for row in rows if row is not None]
-    found.sort(key=lambda row: list(PARTS).index(row["part"]))
+            made.append(_row({**about, "part": "isolated"}, results, "isolated_test"))
+    rows = {_place(row): row for row in [*earlier, *made] if row is not None}
+    ordered = [rows[place] for place in sorted(rows)]
     for part in PARTS:
-        of_part = [row for row in found if row["part"] == part]
+        of_part = [row for row in ordered if row["part"] == part]
         for row, p in zip(of_part, holm([row["p"] for row in of_part]), strict=True):
             row["p_holm"] = p
-    return found
+    return ordered
 
 
-def _place(key: tuple[str, str, Any]) -> tuple[Any, ...]:
-    part, subject, level = key
-    if part in TASKS:
-        return 2, list(TASKS).index(part), TASKS[part].levels.index(level)
-    levels: tuple[Any, ...] = EDGES if part == "edges" else LABELS
-    return ("edges", "labels").index(part), subject, levels.index(level)
+def _place(row: Row) -> tuple[int, int, str, int]:
+    """Returns where a condition stands in the table."""
+    part, subject, level = row["part"], row["subject"], row["level"]
+    if part == "tasks":
+        return list(PARTS).index(part), list(TASKS).index(subject), subject, TASKS[subject].levels.index(level)
+    levels: tuple[Any, ...] = LABELS if part == "labels" else EDGES
+    return list(PARTS).index(part), 0, subject, levels.index(level)
 
 
 def _text(part: str, subject: str, level: Any) -> str:

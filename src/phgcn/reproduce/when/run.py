@@ -76,15 +76,15 @@ class Request:
         return {graph: known[graph] for graph in self.graphs}
 
     def jobs(self) -> list[Job]:
-        """Lists all conditions, those that take longest first within a part."""
+        """Lists all conditions; of generated tasks the easiest first, so that what a time limit leaves has whole levels."""
         settings, common = self.settings(), (self.device, self.epochs)
         jobs = []
         for part in self.parts:
             if part in generated.TASKS:
-                levels = sorted(generated.TASKS[part].levels, reverse=True)
+                task = generated.TASKS[part]
                 jobs += [
-                    Job(part, part, level, number, 1, {}, self.steps or generated.TASKS[part].steps, *common)
-                    for level in levels
+                    Job(part, part, level, number, 1, {}, self.steps or task.steps, *common)
+                    for level in task.levels
                     for number in range(self.networks)
                 ]
             else:

@@ -1,8 +1,7 @@
 r"""Attention to neighbours in Numba: how tensors are laid out for the kernels, and which run.
 
-Nodes are shared out to threads by the number of their edges.  Every node is written by one thread alone, its edges in the order
-of ``edge_index``: no atomics, the same bits for any number of threads, and nothing that is batched beside a graph changes its
-sums.
+Nodes are shared out to threads by the number of their edges.  Every node is written by one thread, its edges in the order of
+``edge_index``: no atomics, the same bits for any number of threads, and the other graphs of a batch change no sum.
 """
 
 from __future__ import annotations

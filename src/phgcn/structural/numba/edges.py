@@ -14,10 +14,10 @@ from ...kernels.threads import run_rows
 from ..graph import SortedEdges
 
 PART = 1 << 16
-"""Edges that are worth a thread of their own when they are sorted."""
+"""Least number of edges that a thread sorts."""
 
 WORK = 1024
-"""Edges and nodes of one range, about."""
+"""Edges and nodes, together, that one range should have."""
 
 
 def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:

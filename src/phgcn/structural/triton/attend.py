@@ -2,7 +2,7 @@ r"""Attention to neighbours in Triton: which kernels are launched.
 
 A program takes one node and some heads and goes through the node's edges in the order of ``edge_index``, a tile at a time; how
 large a tile is depends on heads and channels alone.  So no output is written twice, the bits are the same every run, and
-nothing that is batched beside a graph changes its sums.
+the other graphs of a batch change no sum.
 """
 
 from __future__ import annotations
