@@ -90,6 +90,11 @@ def _open_stream(path: str) -> int:
     return os.dup(int(number)) if number.isdecimal() else os.open(path, os.O_WRONLY)
 
 
+def is_standard_output(path: str | Path) -> bool:
+    """Tells whether a path is a name of standard output."""
+    return str(path) in (STANDARD_OUTPUT, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
 def is_stream(path: str | Path) -> bool:
     """Tells whether a path is standard output, a pipe, a device, or an open file of a process, as ``/dev/stdout`` may be."""
     if str(path) == STANDARD_OUTPUT or str(path).startswith(OPEN_FILES):

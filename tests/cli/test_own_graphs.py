@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import random
+import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -89,19 +91,20 @@ def predicted(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("label", "task", "reason", "metrics"),
+    ("label", "task", "reason", "metrics", "first"),
     [
-        ("price", "regression", "labels are numbers with decimals", {"mae", "rmse", "r2"}),
-        ("cheap", "classification", "labels are names", {"accuracy", "roc_auc", "f1"}),
-        ("extras", "multilabel", "are several of one node", {"f1_micro", "f1", "roc_auc", "accuracy"}),
+        ("price", "regression", "labels are numbers with decimals", {"mae", "rmse", "r2"}, "mae"),
+        ("cheap", "classification", "labels are names", {"accuracy", "roc_auc", "f1"}, "accuracy"),
+        ("extras", "multilabel", "are several of one node", {"f1_micro", "f1", "roc_auc", "accuracy"}, "f1_micro"),
     ],
 )
-def test_the_task_follows_from_the_labels_and_is_said(label, task, reason, metrics, tmp_path, capsys):
+def test_the_task_follows_from_the_labels_and_is_said(label, task, reason, metrics, first, tmp_path, capsys):
     graph, run = houses(tmp_path / "houses"), tmp_path / "run"
     options = (*COLUMNS, "--label", label, *QUICK, "--set", "scaling=standard", "--out", run)
     code, out, err = said(capsys, "train", graph, *options)
     assert code == 0 and f"task {task} (" in err and reason in err and "6 missing values in 1 column" in err
     assert "columns left out" in err
+    assert f"protocol paper, {first}" in out
     result = answer(capsys, "evaluate", run)
     assert result["as_recorded"] and result["task"] == task and set(result["scores"]) == metrics
     scores = {name: spread["mean"] for name, spread in result["scores"].items()}
@@ -233,8 +236,9 @@ def test_a_split_column_is_the_split(tmp_path, capsys):
     assert result["protocol"] == "official" and len(result["splits"]) == 1
     predicted = answer(capsys, "evaluate", tmp_path / "run")
     assert predicted["as_recorded"]
-    code, _, err = said(capsys, "train", graph, "--out", tmp_path / "run", "--resume", "--label", "cheap")
-    assert code == 2 and "was begun with columns" in err
+    again = ("train", graph, "--out", tmp_path / "run", "--resume", "--label", "cheap", "--features", "area,rooms,city")
+    code, _, err = said(capsys, *again)
+    assert code == 2 and "was begun with label 'price', not 'cheap'" in err
 
 
 def test_edge_weights_and_features_reach_the_model(tmp_path, capsys):
@@ -269,6 +273,28 @@ def test_columns_of_a_graph_without_any_are_refused(tmp_path, capsys):
     assert code == 2 and "--split-column is given for own, which has no columns; allowed: for CSV and Parquet files" in err
 
 
+def test_the_command_that_a_search_proposes_reads_the_graph_as_the_search_did(tmp_path, capsys):
+    pytest.importorskip("optuna")
+    graph, quick = houses(tmp_path / "my houses"), ("--model", "mlp", "--set", "epochs=2")
+    options = (*COLUMNS, "--label", "cheap", *quick, "--splits", "1", "--trials", "1", "--out", tmp_path / "study")
+    code, out, err = said(capsys, "tune", graph, *options)
+    assert code == 0, err
+    _, train, *words = shlex.split(out.splitlines()[-1].split(", for: ")[1])
+    code, _, err = said(capsys, train, *words, *quick, "--splits", "1", "--out", tmp_path / "run")
+    assert code == 0, err
+
+
+def test_a_graph_that_is_gone_is_asked_for(run, tmp_path, capsys):
+    moved = tmp_path / "moved"
+    shutil.copytree(run, moved)
+    about = json.loads((moved / "run.json").read_text())
+    about["source"] = str(tmp_path / "gone")
+    (moved / "run.json").write_text(json.dumps(about))
+    code, _, err = said(capsys, "evaluate", moved)
+    assert code == 2 and f"gone: the graph that {moved} was trained on is gone; `--graph` says where it is now" in err
+    assert answer(capsys, "evaluate", moved, "--graph", run.parent / "houses")["as_recorded"]
+
+
 # Where answers go
 
 
@@ -278,6 +304,38 @@ def test_predictions_go_to_standard_output_and_nothing_else_does(run, capsys):
     assert code == 0 and len(rows) == 60 and set(rows[0]) == {"id", "prediction"} and "60 nodes of houses" in err
     code, out, err = said(capsys, "predict", run, run.parent / "houses", "-o", "-", "--json")
     assert code == 2 and out == "" and "--json and --out - are given" in err
+
+
+def test_standard_output_by_its_path_gets_nothing_else_too(run, capfd):
+    assert app.run(["predict", str(run), str(run.parent / "houses"), "-o", "/dev/stdout"]) == 0
+    out, err = capfd.readouterr()
+    assert len(out.splitlines()) == 61 and "60 nodes of houses" in err
+
+
+def test_every_command_that_writes_a_file_prints_it(run, capfdbinary):
+    """``-o -``; the table of a comparison, which is printed otherwise, then goes to stderr."""
+    assert app.run(["export", str(run), "--predictions", "-o", "-"]) == 0
+    out, err = capfdbinary.readouterr()
+    assert out.startswith(b"id,prediction\n") and len(out.splitlines()) == 61 and err == b""
+    assert app.run(["compare", str(run), str(run), "-o", "-"]) == 0
+    out, err = capfdbinary.readouterr()
+    assert out.startswith(b"\x89PNG") and out.rstrip().endswith(b"IEND\xaeB`\x82") and b"the best first" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("export", "RUN", "--predictions", "--embeddings", "-o", "-"), "-: gets 2 tables, embeddings, predictions; allowed"),
+        (("export", "RUN", "--predictions", "-o", "-", "--json"), "--json and --out - are given"),
+        (("compare", "RUN", "RUN", "-o", "-", "--json"), "--json and --out - are given"),
+        (("plot", "RUN", "-o", "-"), "out is '-'; allowed: a folder"),
+        (("train", "RUN", "--out", "-"), "out is '-'; allowed: a folder"),
+        (("tune", "RUN", "--out", "/dev/null"), "out is '/dev/null'; allowed: a folder"),
+    ],
+)
+def test_what_cannot_be_printed_is_refused(arguments, line, run, capsys):
+    code, out, err = said(capsys, *(run if word == "RUN" else word for word in arguments))
+    assert code == 2 and out == "" and line in err and len(err.splitlines()) == 1
 
 
 def test_predictions_keep_links_pipes_and_modes(run, tmp_path, capsys):

@@ -102,7 +102,7 @@ def test_categories_become_columns_of_0_and_1_and_gaps_are_kept(tmp_path):
     assert data.feature_levels == {"city": ["Oslo", "Rome"], "member": ["false", "true"]}
     assert data.x[:, 0].nan_to_num(-1).tolist() == [10, -1, 30, -1]
     assert data.x[:, 1:].tolist() == [[0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 0, 1], [0, 1, 0, 1]]
-    assert data.summary["missing_values"] == 2 and data.summary["columns_with_gaps"] == 1
+    assert data.summary["missing_values"] == 3 and data.summary["columns_with_gaps"] == 2  # two ages and a city
 
 
 def test_gaps_survive_a_file_of_arrays_and_are_mistakes_in_others(tmp_path):
@@ -114,6 +114,24 @@ def test_gaps_survive_a_file_of_arrays_and_are_mistakes_in_others(tmp_path):
     np.savez(tmp_path / "odd.npz", **{key: array for key, array in arrays.items() if key != "features_may_miss"})
     with pytest.raises(GraphFileError, match="node_features is nan"):
         load_graph(tmp_path / "odd.npz")
+
+
+@pytest.mark.parametrize("column", ["label", "age"])
+def test_decimal_commas_are_no_categories(column, tmp_path):
+    """In a file with tabs ``1,5`` may be one and a half, or fifteen hundred without its zeros: nobody knows."""
+    folder = tmp_path / "tabs"
+    folder.mkdir()
+    cells = {"label": ["1,5", "2,5", "1,5"], "age": ["1", "2", "3"], column: ["1,5", "2,5", "1,5"]}
+    rows = [
+        "id\tlabel\tage",
+        *(f"{id}\t{label}\t{age}" for id, label, age in zip("abc", cells["label"], cells["age"], strict=True)),
+    ]
+    (folder / "nodes.csv").write_text("\n".join(rows))
+    (folder / "edges.csv").write_text("source\ttarget\na\tb\n")
+    with pytest.raises(
+        GraphFileError, match=rf"row 2, column '?{column}'?: .* is '1,5'; allowed: numbers with a decimal point"
+    ):
+        load_graph(folder, task=None if column == "label" else "classification")
 
 
 def test_numbers_are_names_where_that_is_said(tmp_path):
@@ -308,7 +326,7 @@ def test_a_summary_tells_what_is_there_and_what_was_dropped(tmp_path):
     lines = describe_graph(data)
     assert lines[0] == (
         "graph own: 4 nodes, 1 edges (1 duplicates, 1 self-loops dropped), 2 isolated nodes, 5 features, "
-        "2 missing values in 1 column"
+        "3 missing values in 2 columns"
     )
     assert lines[1] == "task classification (labels are names): 2 classes (x 2, y 2), 0 nodes without a label"
 

@@ -46,6 +46,7 @@ def test_a_page_begins_with_what_it_is_for(path):
     title, first, *_ = path.read_text(encoding="utf-8").split("\n\n")
     assert title.startswith("# ") and "\n" not in title
     assert re.match(r"[A-Za-z][\w' -]+[a-z:,]", first), f"{path.name} begins with: {first[:60]}"
+    assert re.search(r"\b(?:you|Look up here)\b", first), f"{path.name} does not say what the reader can do: {first[:60]}"
 
 
 WITH_PYTHON = [path for path in (ROOT / "README.md", *PAGES) if python_blocks(path)]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from small_graphs import small_graph, write_tables
+from torch_geometric.data import Data
 
 import phgcn
 from phgcn.cli import app
@@ -128,6 +129,15 @@ def test_graphs_with_labels_need_no_y(form, data, tmp_path):
     graph = data if form == "data" else write_tables(data, tmp_path / "small")
     classifier = NodeClassifier(model="mlp", epochs=20).fit(graph)
     assert classifier.classes_.tolist() == ["blue", "green", "red"] and classifier.predict(graph).shape == (60,)
+
+
+def test_classes_that_are_numbers_in_a_graph_are_predicted_as_numbers(data, tmp_path):
+    plain = Data(x=data.x, edge_index=data.edge_index, y=data.y)
+    fitted = NodeClassifier(**QUICK).fit(plain)
+    assert fitted.classes_.tolist() == [0, 1, 2]
+    assert (fitted.predict() == data.y.numpy()).mean() == fitted.score() == fitted.score(y=data.y)
+    again = NodeClassifier.load(fitted.save(tmp_path / "saved"))
+    np.testing.assert_array_equal(again.predict(), fitted.predict(), strict=True)
 
 
 def test_frames_of_pandas_are_taken_with_their_ids(data):

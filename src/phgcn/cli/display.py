@@ -28,10 +28,10 @@ REDRAW = 0.1  # seconds between two updates of a bar
 LOG = 10.0  # seconds between two lines of a log
 
 
-def console() -> Console:
+def console(stderr: bool = False) -> Console:
     """Makes a console of the terminal's width; of 140 characters if the output goes to a file, so that tables fit."""
-    terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=140)
+    terminal = Console(stderr=stderr)
+    return terminal if terminal.is_terminal else Console(width=140, stderr=stderr)
 
 
 def print_json(content: Any) -> None:
@@ -258,7 +258,7 @@ def _share(value: float | None) -> str:
 
 def show_predictions(result: dict[str, Any], as_json: bool) -> None:
     """Prints how many nodes each class was predicted for, or the range of numbers, and the file."""
-    from ..files import STANDARD_OUTPUT
+    from ..files import is_standard_output
 
     if as_json:
         print_json(result)
@@ -266,27 +266,29 @@ def show_predictions(result: dict[str, Any], as_json: bool) -> None:
     say_notes(result["notes"])
     counts = ", ".join(f"{name}: {count:.6g}" for name, count in result["predicted"].items())
     text = f"{result['nodes']} nodes of {result['graph']} by the model of split {result['split']} ({counts})"
-    if result["file"] == STANDARD_OUTPUT:  # taken by the predictions
+    if is_standard_output(result["file"]):  # taken by the predictions
         print(printable(text), file=sys.stderr)
         return
     console().print(f"{escape(printable(text))}; written to {escape(result['file'])}", highlight=False, soft_wrap=True)
 
 
-def show_tuning(result: dict[str, Any], as_json: bool) -> None:
-    """Prints the best settings, and the command that trains with them."""
+def show_tuning(result: dict[str, Any], reading: list[str], as_json: bool) -> None:
+    """Prints the best settings, and the command that trains with them; ``reading`` are the options that say how the graph is
+    read."""
     if as_json:
         print_json(result)
         return
-    best, out, written = result["best"], console(), escape(result["config"])
+    best, out, written = result["best"], console(), result["config"]
     rows = [(key, value, "yes" if key in result["varied"] else "") for key, value in best["settings"].items()]
     title = f"Best of {len(result['trials'])} trials: number {best['number']}, mean validation loss {best['val_loss']:.4f}"
     out.print(table(title, ("setting", "value", "varied"), rows))
-    command = f"phgcn train {escape(result['source'])} --config {written}"
-    out.print(f"written to {written}, for: {command}", highlight=False, soft_wrap=True)
+    command = shlex.join(["phgcn", "train", result["source"], "--config", written, *reading])
+    out.print(escape(f"written to {written}, for: {command}"), highlight=False, soft_wrap=True)
 
 
 def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
     """Prints the scores of runs side by side, and their differences from the best one."""
+    from ..files import is_standard_output
     from ..train.metrics import find_metric
 
     if as_json:
@@ -305,7 +307,7 @@ def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
         difference = "" if place == 0 else spread(row["difference"])
         rows.append((row["run"], row["model"], spread(row["test"]), difference, wins, duration(row["seconds"])))
     headings = ("run", "model", f"test{unit}", "difference", "better in", "time")
-    out = console()
+    out = console(stderr=is_standard_output(compared.get("file", "")))  # standard output is taken by the picture
     out.print(table(f"Runs on {compared['graph']}, {compared['metric']}{unit}, the best first", headings, rows, numbers_from=2))
     if not compared["paired"]:
         out.print("protocols, seeds or numbers of splits differ: runs are not compared split by split", highlight=False)
@@ -315,8 +317,11 @@ def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
 
 def show_files(files: Sequence[Path], as_json: bool) -> None:
     """Prints the files that were written."""
+    from ..files import is_standard_output
+
     if as_json:
         print_json({"files": [str(file) for file in files]})
         return
     for file in files:
-        print(f"written to {file}")
+        if not is_standard_output(file):
+            print(f"written to {file}")

@@ -44,18 +44,16 @@ def explore(
     - `phgcn explore runs/texas --split 0 --split 1 -o splits.html`
     """
     from ..explore import explore_runs
-    from ..files import STANDARD_OUTPUT
+    from ..files import is_standard_output
     from ..train import Run
     from .display import print_json
 
-    printed = str(out) == STANDARD_OUTPUT
-    if as_json and printed:
-        raise ValueError("--json and --out - are given, which both print to standard output; allowed: one of them")
+    options.check_output(out, as_json)
     runs = [Run.open(folder, device) for folder in (run, other) if folder is not None]
     result = explore_runs(runs, out or run / "explore.html", splits or (), graph)
     if as_json:
         print_json(result)
-    elif not printed:
+    elif out is None or not is_standard_output(out):
         size = result["bytes"] / 1e6
         print(f"{', '.join(result['sides'])} on {printable(result['graph'])}, {result['nodes']:,} nodes, {size:.1f} MB")
         print(f"written to {result['file']}: open it in a browser")

@@ -38,3 +38,19 @@ Split = Annotated[
     int | None, typer.Option("--split", help="Whose model. \\[default: the one with the smallest validation loss]")
 ]
 MovedGraph = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]
+
+
+def check_output(out: Path | None, as_json: bool) -> None:
+    """Refuses to print both a file and JSON about it."""
+    from ..files import is_standard_output
+
+    if as_json and out is not None and is_standard_output(out):
+        raise ValueError(f"--json and --out {out} are given, which both print to standard output; allowed: one of them")
+
+
+def check_folder(out: Path | None) -> None:
+    """Refuses standard output, pipes and devices in the place of a folder."""
+    from ..files import is_stream
+
+    if out is not None and is_stream(out):
+        raise ValueError(f"out is {str(out)!r}; allowed: a folder, as this command writes several files")

@@ -34,6 +34,11 @@ OPTIONS = {
 LISTS = ("features", "categorical", "split", "edge_features")
 
 
+def flag_of(key: str) -> str:
+    """Returns the option that sets a field of :class:`phgcn.data.Columns`, or ``task``."""
+    return "--split-column" if key == "split" else f"--{key.replace('_', '-')}"
+
+
 class Reading(NamedTuple):
     """How a graph is read: the options that were given, by the fields of :class:`phgcn.data.Columns`, and ``task``."""
 
@@ -42,6 +47,10 @@ class Reading(NamedTuple):
     @property
     def task(self) -> str | None:
         return self.given.get("task")
+
+    def words(self) -> list[str]:
+        """Returns the options as they are written on the command line."""
+        return [word for key, value in self.given.items() for word in (flag_of(key), value)]
 
     def columns(self) -> Columns:
         """Returns which columns are what."""

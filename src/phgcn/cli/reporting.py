@@ -12,7 +12,7 @@ from . import options
 
 def export(
     run: options.RunFolder,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file: .csv, .parquet or .npz.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file: .csv, .parquet or .npz; - prints CSV.")],
     embeddings: Annotated[bool, typer.Option("--embeddings", help="Positions of every node, per layer and head.")] = False,
     attention: Annotated[
         bool, typer.Option("--attention", help="What nodes attend to: neighbours, and the strongest of all nodes.")
@@ -50,13 +50,16 @@ def export(
     parts = [name for name, given in wanted.items() if given]
     if not parts:
         raise ValueError("there is nothing to export; allowed: --embeddings, --attention, --predictions")
+    options.check_output(out, as_json)
     opened = Run.open(run, device)
     show_files(write(Export(opened, opened.data(graph), split, top, node), parts, out), as_json)
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs on one graph.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also draw it: a .png, .svg or .pdf file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also draw it: a .png, .svg or .pdf file; - prints PNG.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare finished runs on one graph, the best first.
@@ -75,6 +78,7 @@ def compare(
     from ..train import Run
     from .display import show_comparison
 
+    options.check_output(out, as_json)
     compared = compare_runs([Run.open(folder) for folder in runs])
     if out is not None:
         compared["file"] = str(plot_comparison(compared, out))

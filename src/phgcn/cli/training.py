@@ -2,7 +2,6 @@ r"""``phgcn train`` and ``phgcn tune``."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from typer.core import TyperCommand
 from ..registry import DEFAULT_MODEL, find_model, model_names
 from ..text import printable
 from . import options
-from .reading import Reading, reads_graph
+from .reading import Reading, flag_of, reads_graph
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -153,6 +152,7 @@ def _open(
     from ..train.over_ranks import check_plan
     from ..train.settings import Resolved, keys
 
+    options.check_folder(out)
     if resume:
         found = out or _default_folder(str(find(graph, directed, reading.task, reading.columns())[1].name), asked)
         run, data = _continued(found, graph, asked, config, changes, reading)
@@ -187,7 +187,7 @@ def _heading(plan: Plan, data: Data, resolved: Resolved) -> str:
     from ..train.settings import describe_sources, used
 
     lines = [f"{plan.model} on {data.name}; settings by source", *describe_sources(resolved, plan.model)]
-    trainings = f"{plan.splits} splits" + (f" x {plan.repeats} trainings" if plan.repeats > 1 else "")
+    trainings = f"{plan.splits} split{'s' * (plan.splits != 1)}" + (f" x {plan.repeats} trainings" if plan.repeats > 1 else "")
     lines.append(f"{trainings} of protocol {plan.protocol}, at most {plan.settings.epochs:,} epochs each")
     if used(plan.settings, plan.model).get("method") == "auto":
         choice = explain_method(int(data.num_nodes), plan.settings.embedding_dim, plan.device)
@@ -233,11 +233,11 @@ def _refuse_columns(graph: str, data: Data, key: str) -> None:
     """Refuses an option that names a column of a graph that is not in tables, or no longer."""
     from ..distributed.part_files import is_partition
 
-    flag = "split-column" if key == "split" else key.replace("_", "-")
+    flag = flag_of(key)
     if is_partition(graph):
-        raise ValueError(f"--{flag} is given for {graph}, which has no columns; allowed: for `phgcn partition`, which made it")
+        raise ValueError(f"{flag} is given for {graph}, which has no columns; allowed: for `phgcn partition`, which made it")
     if "feature_columns" not in data:
-        raise ValueError(f"--{flag} is given for {data.name}, which has no columns; allowed: for CSV and Parquet files")
+        raise ValueError(f"{flag} is given for {data.name}, which has no columns; allowed: for CSV and Parquet files")
 
 
 EXTENDED = ("epochs", "patience")
@@ -257,11 +257,12 @@ def _continued(
         raise ValueError(f"{folder}: was begun on another graph, {run.plan.source}")
     if reading.task is not None:
         asked = {**asked, "task": reading.task}
-    for key in (key for key in reading.given if key != "task"):
-        asked = {**asked, "columns": replace(run.plan.columns, **{key: getattr(reading.columns(), key)})}
-    for key, value in asked.items():
-        if getattr(run.plan, key) != value:
-            raise ValueError(f"{folder}: was begun with {key} {getattr(run.plan, key)!r}, not {value!r}")
+    columns = reading.columns()
+    pairs = {key: (getattr(run.plan, key), value) for key, value in asked.items()}
+    pairs |= {key: (getattr(run.plan.columns, key), getattr(columns, key)) for key in reading.given if key != "task"}
+    for key, (begun, value) in pairs.items():
+        if begun != value:
+            raise ValueError(f"{folder}: was begun with {key} {begun!r}, not {value!r}")
     if config is not None or changes:
         source = config if config is not None else folder / "config.toml"
         settings = resolve(run.plan.model, None, source, changes).settings
@@ -329,6 +330,7 @@ def tune(
     asked = {key: value for key, value in options_given.items() if value is not None}
     if reading.given.get("split"):
         asked = {"protocol": "official", **asked, "splits": len(reading.columns().split)}
+    options.check_folder(out)
     plan, data, _ = _plan(graph, asked, config, changes or [], directed, device, reading)
     check_trials(trials)
     space(plan.model, also or [])
@@ -337,4 +339,4 @@ def tune(
         display.say(_describe(plan, data))
         display.compile(missing_kernels(plan, int(data.num_nodes)))
         result = search(folder, plan, data, trials, also or [], display.update, without=("epochs",))
-    show_tuning(result, as_json)
+    show_tuning(result, reading.words() + ["--directed"] * directed, as_json)

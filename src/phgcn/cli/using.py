@@ -73,13 +73,11 @@ def predict(
 
     - `phgcn predict runs/mine new-graph/ -o new.csv --split 2`
     """
-    from ..files import STANDARD_OUTPUT
     from ..train import Run
     from ..train import predict as predict_nodes
     from .display import show_predictions
 
-    if as_json and str(out) == STANDARD_OUTPUT:
-        raise ValueError("--json and --out - are given, which both print to standard output; allowed: one of them")
+    options.check_output(out, as_json)
     show_predictions(predict_nodes(Run.open(run, device), graph, out, split, spreadsheet), as_json)
 
 
@@ -114,6 +112,7 @@ def plot(
     from ..train import Run
     from .display import show_files
 
+    options.check_folder(out)
     if is_study(run):
         show_files(plot_study(run, out or run / "plots", kind), as_json)
         return

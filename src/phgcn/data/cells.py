@@ -21,6 +21,9 @@ from .check import Array, GraphFileError, bad, short
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "?"))
 """Cells, in small letters, that hold no value."""
 
+DECIMAL_POINT = "numbers with a decimal point and no other sign, or a file with semicolons, where a comma is the decimal sign"
+"""What is allowed in the place of ``1,5`` where commas are not the decimal sign: it may be a thousand and more."""
+
 BLOCK = 1_000_000
 """Numbers that are collected before they become an array."""
 
@@ -142,12 +145,18 @@ class FeatureCells:
 
     def _refuse_numbers(self, column: int, texts: list[str]) -> None:
         filled = [text for text in texts if text]
-        odd = [text for text in filled if not _is_number(text, self.decimal)]
+        commas = [text for text in filled if "," in text and is_number(text, ",")]
+        if 2 * len(commas) > len(filled):  # as categories they would be silently wrong
+            row, name = self.rows[texts.index(commas[0])], short(self.names[column])
+            allowed = f"{DECIMAL_POINT}; `--categorical` makes the column one of names"
+            raise bad(self.path, f"the feature is {short(commas[0])}", row=row, column=name, allowed=allowed)
+        odd = [text for text in filled if not is_number(text, self.decimal)]
         if 2 * len(odd) < len(filled):
             raise self._not_a_number(self.rows[texts.index(odd[0])], column, odd[0])
 
 
-def _is_number(text: str, decimal: str) -> bool:
+def is_number(text: str, decimal: str) -> bool:
+    """Tells whether a text is a number with this decimal sign."""
     try:
         float(text.replace(decimal, "."))
     except ValueError:

@@ -52,6 +52,7 @@ class ArrayGraph:
         feature_columns (list[str]): The columns of the table that they were read from; empty if there was none.
         levels, edge_levels (dict): The categories of those columns, and of ``edge_columns``, that hold names.
         edge_columns (list[str]): The columns that ``edge_attr`` was read from.
+        missing_texts (dict): How many cells of each column of names are empty.
         may_miss (bool): Whether NaN stands for a missing feature; else it is refused. (default: :obj:`False`)
         notes (list[str]): What is worth telling about the file.
     """
@@ -73,6 +74,7 @@ class ArrayGraph:
     levels: dict[str, list[str]] = field(default_factory=dict)
     edge_columns: list[str] = field(default_factory=list)
     edge_levels: dict[str, list[str]] = field(default_factory=dict)
+    missing_texts: dict[str, int] = field(default_factory=dict)
     may_miss: bool = False
     notes: list[str] = field(default_factory=list)
 

@@ -24,11 +24,12 @@ DENSE_COLUMNS = 64
 
 class Encoded(NamedTuple):
     """Features as a matrix (N, F), NaN where a number is missing, the names of its columns, the categories of each column of
-    texts, and what is worth saying about them."""
+    texts, how many texts are missing in each of those, and what is worth saying about them."""
 
     matrix: Features
     names: list[str]
     levels: dict[str, list[str]]
+    missing_texts: dict[str, int]
     notes: list[str]
 
 
@@ -54,10 +55,11 @@ def encode(path: Path, table: FeatureTable, known: Mapping[str, Sequence[str]]) 
         else:
             parts.append(sparse.csr_matrix(table.numbers[:, [table.number_names.index(name)]]))
             names.append(name)
+    missing = {name: texts.count("") for name, texts in table.texts.items()}
     if not table.texts:
-        return Encoded(table.numbers, names, levels, notes)
+        return Encoded(table.numbers, names, levels, missing, notes)
     matrix = sparse.hstack(parts, format="csr", dtype=np.float32)
-    return Encoded(matrix.toarray() if matrix.shape[1] <= DENSE_COLUMNS else matrix, names, levels, notes)
+    return Encoded(matrix.toarray() if matrix.shape[1] <= DENSE_COLUMNS else matrix, names, levels, missing, notes)
 
 
 def indicator_names(name: str, levels: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .cells import DECIMAL_POINT, is_number
 from .check import UNLABELLED, Array, GraphFileError, bad, short
 
 if TYPE_CHECKING:
@@ -116,6 +117,9 @@ def _choose_task(column: LabelColumn, names: list[str]) -> tuple[str, str]:
     several = next((name for name in names if _separator(name)), None)
     if several:
         return "multilabel", f"labels like {short(several)} are several of one node"
+    commas = [name for name in names if "," in name and column.decimal != "," and is_number(name, ",")]
+    if 2 * len(commas) > len(names):  # as classes they would be silently wrong
+        raise column.error(commas[0], f"{DECIMAL_POINT}; or --task classification")
     numbers = [name for name in names if column.number(name) is not None]
     whole = all(_is_whole(column, name) for name in numbers)
     if not whole and 2 * len(numbers) > len(names):  # a name among them is a mistake, which the reader names

@@ -32,8 +32,8 @@ class GraphSummary:
             itself.
         isolated_nodes (int): Nodes without an edge to another.
         features (int): Columns of features.
-        missing_values (int): Numbers that are missing in these.
-        columns_with_gaps (int): Columns in which they are.
+        missing_values (int): Numbers and names of categories that are missing in these.
+        columns_with_gaps (int): Columns of the file in which they are.
         labelled_nodes (int): Nodes with a label.
         edge_features (int): Columns of features of edges.
         has_edge_weights (bool): Whether edges have weights.
@@ -78,11 +78,11 @@ def summarise_graph(graph: ArrayGraph, edge_index: Tensor, directed: bool) -> di
 
 
 def _missing(graph: ArrayGraph) -> Array:
-    """Counts the missing numbers of each column, (F,)."""
+    """Counts the missing numbers of each feature, (F,), then the missing names of each column of them."""
     if not graph.may_miss:
         return np.zeros(graph.features.shape[1], np.int64)
     gaps: Array = np.asarray((graph.features != graph.features).sum(axis=0)).ravel()  # NaN alone is not itself
-    return gaps
+    return np.concatenate([gaps, np.array(list(graph.missing_texts.values()), np.int64)])
 
 
 def _count_labelled(labels: Array) -> int:

@@ -116,6 +116,7 @@ def read_tables(edges_path: Path, nodes_path: Path, columns: Columns, task: str 
         feature_names=encoded.names,
         feature_columns=nodes.features.names,
         levels=encoded.levels,
+        missing_texts=encoded.missing_texts,
         may_miss=True,
         notes=encoded.notes + _left_out(nodes),
     )

@@ -111,7 +111,9 @@ class NodeEstimator:
             task = task_of(data.y)
             if task not in self.tasks:
                 raise ValueError(f"labels are those of {task}; allowed for {type(self).__name__}: {', '.join(self.tasks)}")
-            return np.array(data.classes)
+            numbers = np.arange(len(data.classes))
+            # As `data.y` has them, so that predictions can be compared with it.
+            return numbers if data.classes == class_names(numbers) else np.array(data.classes)
         several = len(getattr(y, "shape", ())) == 2
         task = self.tasks[-1] if several else self.tasks[0]
         data.y, classes = encode_labels(y, list(data.node_id), task)

@@ -50,8 +50,13 @@ def _check_comparable(runs: Sequence[Run]) -> None:
     """Refuses runs whose scores mean different things."""
     first = runs[0]
     for run in runs[1:]:
+        if run.about["graph"]["digest"] != first.about["graph"]["digest"]:
+            name, other = run.about["graph"]["name"], first.about["graph"]["name"]
+            raise ValueError(
+                f"{run.folder}: its graph {name} has other nodes, edges, features or labels than {other} of {first.folder}; "
+                "allowed: runs on one graph, read with the same columns"
+            )
         for name, value, wanted in (
-            ("graph", run.about["graph"]["digest"], first.about["graph"]["digest"]),
             ("task", run.plan.task, first.plan.task),
             ("metric", run.plan.metric, first.plan.metric),
         ):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from ..files import replacing, write_csv
+from ..files import is_stream, replacing, write_csv
 from ..train import graph as graphs
 from ..train.plan import Trial
 from ..train.prediction import choose_trial, logits, trial_inputs
@@ -195,7 +195,8 @@ def _stack(parts: list[Columns]) -> Columns:
 
 
 def export(made: Export, parts: Sequence[str], path: str | Path) -> list[Path]:
-    """Writes parts of an export; the end of the name tells the format: ``.csv``, ``.parquet`` or ``.npz``.
+    """Writes parts of an export; the end of the name tells the format: ``.csv``, ``.parquet`` or ``.npz``.  Standard output
+    (``-``), a pipe or a device whose name tells none gets one part as CSV.
 
     An npz file holds all parts.  Of tables, which have different columns, each part gets a file of its own if there are
     several: ``NAME-embeddings.csv`` and so on.
@@ -213,6 +214,8 @@ def export(made: Export, parts: Sequence[str], path: str | Path) -> list[Path]:
         raise ValueError(f"parts is {list(parts)}; allowed: one or more of {', '.join(PARTS)}")
     if path.suffix == ".npz":
         return [_write_npz(made, parts, path)]
+    if is_stream(path):
+        return [_write_stream(made, parts, path)]
     if path.suffix not in WRITERS:
         raise ValueError(f"{path}: files of kind {path.suffix!r} are not written; allowed: {', '.join([*WRITERS, '.npz'])}")
     tables = {part: getattr(made, part)() for part in parts}
@@ -220,6 +223,14 @@ def export(made: Export, parts: Sequence[str], path: str | Path) -> list[Path]:
     for file, columns in zip(files, tables.values(), strict=True):
         WRITERS[path.suffix](file, columns)
     return files
+
+
+def _write_stream(made: Export, parts: Sequence[str], path: Path) -> Path:
+    """Writes one table to what is no regular file."""
+    if len(parts) > 1:
+        raise ValueError(f"{path}: gets {len(parts)} tables, {', '.join(parts)}; allowed: one of them, or an npz file")
+    WRITERS.get(path.suffix, _write_csv)(path, getattr(made, parts[0])())
+    return path
 
 
 def _write_npz(made: Export, parts: Sequence[str], path: Path) -> Path:

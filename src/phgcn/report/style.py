@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files import replacing
+from ..files import is_stream, replacing
 from .fonts import label, use_fonts
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def headline(figure: Figure, text: str) -> None:
 
 def save(figure: Figure, path: Path) -> Path:
     """Writes a figure to a temporary file and renames that; returns the path."""
-    file_format = path.suffix[1:]
+    file_format = path.suffix[1:] or ("png" if is_stream(path) else "")
     if file_format not in FORMATS:
         raise ValueError(f"format is {file_format!r}; allowed: {', '.join(FORMATS)}")
     use_fonts(figure)

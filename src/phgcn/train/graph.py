@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from ..data import Columns, load_graph
 from ..data.encode import indicator_names
 from ..data.labels import task_of
-from ..data.names import known_graph, metric_of
+from ..data.names import known_graph
 from ..distributed.launch import place_among_processes
 from ..distributed.part_files import is_partition, read_for_process, read_manifest
 from .settings import Settings
@@ -49,8 +49,8 @@ def count_edges(data: Data) -> int:
 
 def default_metric(data: Data) -> str:
     """Returns the name of the metric that is usual for the graph, or else for its task."""
-    usual, metrics = metric_of(str(data.name)), find_task(task_of(data.y)).metrics
-    return usual if usual in metrics else metrics[0]
+    known, metrics = known_graph(str(data.name)), find_task(task_of(data.y)).metrics
+    return known.metric if known and known.metric in metrics else metrics[0]
 
 
 def check_task(data: Data, task: str) -> None:

@@ -125,9 +125,12 @@ class Run:
 
     def data(self, source: str | None = None) -> Data:
         """The graph that the run was trained on, refused if it has changed since."""
-        data = self.read(source or self.plan.source)
+        where = source or self.plan.source
+        if source is None and Path(where).is_absolute() and not Path(where).exists():
+            raise ValueError(f"{where}: the graph that {self.folder} was trained on is gone; `--graph` says where it is now")
+        data = self.read(where)
         if not self.is_own(data):
-            raise ValueError(f"{self.plan.source}: the graph has changed since {self.folder} was trained on it")
+            raise ValueError(f"{where}: the graph has changed since {self.folder} was trained on it, or is another one")
         return data
 
     def is_own(self, data: Data) -> bool:
