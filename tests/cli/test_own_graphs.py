@@ -331,6 +331,8 @@ def test_every_command_that_writes_a_file_prints_it(run, capfdbinary):
         (("plot", "RUN", "-o", "-"), "out is '-'; allowed: a folder"),
         (("train", "RUN", "--out", "-"), "out is '-'; allowed: a folder"),
         (("tune", "RUN", "--out", "/dev/null"), "out is '/dev/null'; allowed: a folder"),
+        (("partition", "RUN", "--parts", "2", "--out", "-"), "out is '-'; allowed: a folder"),
+        (("reproduce", "motif", "-o", "-"), "out is '-'; allowed: a folder"),
     ],
 )
 def test_what_cannot_be_printed_is_refused(arguments, line, run, capsys):

@@ -154,7 +154,7 @@ def test_frames_of_pandas_are_taken_with_their_ids(data):
     share = (predicted == held_back).mean()
     assert classifier.score(y=held_back) == pytest.approx(share) and share > 0.5
     assert {target.target for target in classifier.attention("n3")} <= set(data.node_id)
-    with pytest.raises(ValueError, match=r"the frame of edges, row .*'nobody'"):
+    with pytest.raises(ValueError, match=r"^the frame of edges, row .*'nobody'.* the frame of nodes"):
         classifier.predict((nodes, edges.replace("n3", "nobody")))
     with pytest.raises(ValueError, match="y has the node 'nobody'; allowed: ids of nodes, such as 'n0'"):
         NodeClassifier().fit((nodes, edges), pd.Series(["a"], index=["nobody"]))

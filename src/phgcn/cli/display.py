@@ -100,17 +100,18 @@ class Display:
     def compile(self, compilation: Compilation) -> None:
         """Compiles kernels and shows how far that is; says nothing where all of them are kept."""
         total, expected, begin = len(compilation.kernels), compilation.seconds, time.monotonic()
+        kernels = "kernels" if compilation.real == "float32" else f"{compilation.real} kernels"
         if expected:
-            self.say(f"compiling kernels, once, about {duration(expected)}")
+            self.say(f"compiling {kernels}, once, about {duration(expected)}")
 
         def report(done: int) -> None:
             if self.due():
                 left = (time.monotonic() - begin) / done * (total - done)
-                self.show(0, f"compiled {done} of {total} kernels", f"about {duration(left)} left")
+                self.show(0, f"compiled {done} of {total} {kernels}", f"about {duration(left)} left")
 
         compilation.run(report)
         if expected:
-            self.say(f"compiled {total} kernels in {duration(time.monotonic() - begin)}")
+            self.say(f"compiled {total} {kernels} in {duration(time.monotonic() - begin)}")
 
     def say(self, text: str) -> None:
         """Prints lines above the bar."""

@@ -48,9 +48,16 @@ def check_output(out: Path | None, as_json: bool) -> None:
         raise ValueError(f"--json and --out {out} are given, which both print to standard output; allowed: one of them")
 
 
-def check_folder(out: Path | None) -> None:
-    """Refuses standard output, pipes and devices in the place of a folder."""
+def check_folder(out: Path | None) -> Path | None:
+    """Refuses standard output, pipes and devices in the place of a folder; returns the folder."""
     from ..files import is_stream
 
     if out is not None and is_stream(out):
         raise ValueError(f"out is {str(out)!r}; allowed: a folder, as this command writes several files")
+    return out
+
+
+ResultsFolder = Annotated[
+    Path,
+    typer.Option("--out", "-o", help="The folder; what is there already is not done again.", callback=check_folder),
+]

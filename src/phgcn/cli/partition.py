@@ -15,7 +15,7 @@ from .reading import Reading, reads_graph
 def partition(
     graph: options.Graph,
     parts: Annotated[int, typer.Option("--parts", help="How many parts: as many as there will be processes.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder of the parts.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder of the parts.", callback=options.check_folder)],
     division: options.Division = "auto",
     directed: options.Directed = False,
     as_json: options.Json = False,

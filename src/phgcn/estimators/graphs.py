@@ -117,8 +117,8 @@ def _from_frames(features: Any, edges: Any, read: Read) -> Data:
         try:
             data = read(folder)
         except GraphFileError as error:
-            text = str(error).replace(f"{folder}/nodes.csv", "the frame of nodes")
-            raise ValueError(text.replace(f"{folder}/edges.csv", "the frame of edges")) from None
+            text = str(error).replace(f"{folder}/", "").replace("nodes.csv", "the frame of nodes")
+            raise ValueError(text.replace("edges.csv", "the frame of edges")) from None
     data.name = "graph"
     return data
 

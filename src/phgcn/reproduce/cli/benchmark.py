@@ -15,9 +15,7 @@ LIST = "A,B,..."
 
 
 def reproduce_benchmark(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder; what is there already is not done again.")] = Path(
-        "results/benchmark"
-    ),
+    out: options.ResultsFolder = Path("results/benchmark"),
     quick: Annotated[bool, typer.Option("--quick", help="2 trials, 3 epochs, 3 splits: the form, not the results.")] = False,
     graphs: Annotated[str | None, typer.Option(help="\\[default: all ten]", metavar=LIST, show_default=False)] = None,
     models: Annotated[str | None, typer.Option(help="\\[default: all]", metavar=LIST, show_default=False)] = None,

@@ -23,7 +23,6 @@ app.command("benchmark")(reproduce_benchmark)
 app.command("when")(reproduce_when)
 app.command("rivals")(reproduce_rivals)
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="The folder for results; a run that was cut off continues there.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A small version that takes minutes on two cores.")]
 
 
@@ -35,7 +34,7 @@ Jobs = Annotated[
 
 @app.command("motif")
 def motif(
-    out: Out = Path("results/motif"),
+    out: options.ResultsFolder = Path("results/motif"),
     quick: Quick = False,
     trials: Annotated[int | None, typer.Option(help="Networks of each kind. \\[default: 10, quick: 3]", min=1)] = None,
     iterations: Annotated[
@@ -86,7 +85,7 @@ def motif(
 
 @app.command("scaling")
 def scaling(
-    out: Out = Path("results/scaling"),
+    out: options.ResultsFolder = Path("results/scaling"),
     quick: Quick = False,
     device: options.Device = "cpu",
     sizes: Annotated[
@@ -129,7 +128,7 @@ def scaling(
 
 @app.command("embeddings")
 def embeddings(
-    out: Out = Path("results/embeddings"),
+    out: options.ResultsFolder = Path("results/embeddings"),
     quick: Quick = False,
     splits: Annotated[int | None, typer.Option(help="Networks for each graph. \\[default: 10, quick: 2]", min=1)] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs at most. \\[default: 1000, quick: 100]", min=1)] = None,

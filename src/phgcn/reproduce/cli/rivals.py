@@ -15,9 +15,7 @@ LIST = "A,B,..."
 
 
 def reproduce_rivals(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder; what is there already is not done again.")] = Path(
-        "results/rivals"
-    ),
+    out: options.ResultsFolder = Path("results/rivals"),
     quick: Annotated[bool, typer.Option("--quick", help="2,000 points in four dimensions, one round: about a minute.")] = False,
     device: options.Device = "cpu",
     sizes: Annotated[

@@ -19,9 +19,7 @@ LIST = "A,B,..."
 
 
 def reproduce_table(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder; what is there already is not done again.")] = Path(
-        "results/table"
-    ),
+    out: options.ResultsFolder = Path("results/table"),
     quick: Annotated[bool, typer.Option("--quick", help="A small version that takes minutes on two cores.")] = False,
     graphs: Annotated[
         str | None, typer.Option(help="\\[default: all eight, quick: texas,cornell]", metavar=LIST, show_default=False)

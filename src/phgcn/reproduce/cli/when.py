@@ -15,9 +15,7 @@ LIST = "A,B,..."
 
 
 def reproduce_when(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder; what is there already is not done again.")] = Path(
-        "results/when"
-    ),
+    out: options.ResultsFolder = Path("results/when"),
     benchmark: Annotated[
         Path, typer.Option(metavar="FILE", help="The results of phgcn reproduce benchmark, for settings.")
     ] = Path("results/benchmark/benchmark.json"),
