@@ -8,9 +8,10 @@ r"""Attacks the filter with clouds of many kinds: error, gradient and time again
     python benchmarks/hostile.py --out before.json   # e.g. of an earlier state, with its own src in PYTHONPATH
 
 Parts: ``errors``, for each dimension the error against the deviation from the mean over all clouds, and the cosine of the
-gradient of the positions; ``tails``, the share that lone points put on a heavy cluster far away; ``far``, the largest gradient
-of queries far from all keys; ``growth``, the time of clouds that grow, and of twice the points over that of the points.  Writes
-``benchmarks/results/hostile.json``, on a GPU ``hostile_gpu.json``.
+gradient of the positions; ``spreads``, the same of Gaussians of many spreads, by ``lattice``; ``tails``, the share that lone
+points put on a heavy cluster far away; ``far``, the largest gradient of queries far from all keys; ``growth``, the time of
+clouds that grow, and of twice the points over that of the points.  Writes ``benchmarks/results/hostile.json``, on a GPU
+``hostile_gpu.json``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ DIMS = range(1, 9)
 METHODS = ("lattice", "lattice-fine")
 SPREADS = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
 TIMED = (20_000, 40_000, 80_000)
-PARTS = ("errors", "tails", "far", "growth")
+PARTS = ("errors", "spreads", "tails", "far", "growth")
+MANY_SPREADS = {4: torch.logspace(-4, math.log10(30), 40).tolist()} | {
+    dim: torch.logspace(-4, math.log10(0.5), 8).tolist() for dim in (5, 6, 7, 8)
+}
+"""By dimension, spreads of Gaussians: in four all, in more those of narrow clouds."""
 TAILS = ((3, 20.0), (4, 12.0), (6, 10.0))
 """Dimension, and distance of lone points from a cluster of width 0.2 that holds nearly all."""
 
@@ -155,6 +160,23 @@ def measure(name: str, dim: int, device: str) -> Iterator[dict]:
         yield found
 
 
+def many_spreads(dim: int, count: int, spreads: Sequence[float], device: str) -> Iterator[dict]:
+    """Errors of ``lattice`` on Gaussian clouds, each with points of its own."""
+    for number, spread in enumerate(spreads):
+        points = gaussian(spread)(count, dim, torch.Generator().manual_seed(common.SEED + number))
+        values = random_features(count, 4, dtype=torch.float64)
+        exact = phgcn.global_attention(points, values, decay=1.0, method="exact")
+        out = phgcn.global_attention(points.to(device), values.to(device), decay=1.0, method="lattice").cpu()
+        slope = _gradient(points.to(device), values.to(device), "lattice").cpu()
+        yield {
+            "dim": dim,
+            "count": count,
+            "spread": spread,
+            "deviation": deviation_error(out, exact),
+            "cosine": cosine(slope, position_gradient(points, values, "exact")),
+        }
+
+
 def _gradient(points: Tensor, values: Tensor, method: str) -> Tensor:
     leaf = points.detach().clone().requires_grad_()
     grad = random_features(len(points), values.size(1), common.SEED + 17, values.dtype).to(values.device)
@@ -242,6 +264,10 @@ def all_errors(dims: Sequence[int], quick: bool, device: str, jobs: int) -> Iter
 
 def run_part(part: str, quick: bool, device: str) -> list[dict]:
     """Measures one part, of those that are not errors."""
+    if part == "spreads":
+        many = [(dim, count, spreads) for dim, spreads in MANY_SPREADS.items() for count in (2000, 6000)]
+        wanted = [(4, 500, MANY_SPREADS[4][::13])] if quick else many
+        return [row for dim, count, spreads in wanted for row in many_spreads(dim, count, spreads, device)]
     if part == "tails":
         count = 2000 if quick else 200_000
         return [row for dim, distance in TAILS[: 1 if quick else None] for row in tail(dim, distance, count, device)]

@@ -203,11 +203,14 @@ def _multiscale_fit(dim: int, spacing: float, hops: tuple[int, ...], lattices: i
 
 
 def narrow_hops(dim: int, hops: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the hops of narrow clouds: their two coarsest levels have few vertices, and reach one hop further.
+    """Returns the hops of narrow clouds, whose coarser levels have few vertices: all but the finest reach one hop further, and
+    in up to four dimensions at least four.
 
-    In more than four dimensions such stencils would be larger than most clouds.
+    In seven and eight dimensions a stencil of two hops has thousands of offsets; only the coarsest level has it.
     """
-    return hops if dim > 4 else tuple(h + (level >= len(hops) - 2) for level, h in enumerate(hops))
+    first = 1 if dim <= 6 else len(hops) - 1
+    least = 4 if dim <= 4 else 0
+    return tuple(max(h + 1, least) if level >= first else h for level, h in enumerate(hops))
 
 
 @lru_cache

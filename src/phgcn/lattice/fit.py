@@ -1,7 +1,8 @@
 r"""Fits the weights of a scheme to :math:`e^{-r}`, and writes those of the named schemes into ``coefficients.json``.
 
-    python -m phgcn.lattice.fit            # all dimensions, a few minutes
+    python -m phgcn.lattice.fit                        # all dimensions, some twenty minutes
     python -m phgcn.lattice.fit --dims 2 4
+    python -m phgcn.lattice.fit --only narrow --dims 4 # the other fits of the file stay as they are
 
 Pairs of points are drawn from clouds of the densities that occur in attention.  The weight of a pair on the lattice is linear
 in the stencil weights, so these are fitted by least squares; they are held non-negative, so that no normaliser is negative, and
@@ -15,7 +16,9 @@ import argparse
 import json
 import math
 import re
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from scipy.optimize import minimize, nnls
@@ -34,9 +37,14 @@ from .coefficients import (
     narrow_hops,
     near_radius,
 )
-from .narrow import widest_narrow
+from .narrow import octave_width, widest_narrow
 from .pairs import Levels, sample_narrow_pairs, sample_pairs
 from .scheme import BOUNDED_DIMENSIONS, MultiScale, named_scheme
+
+AnyFit = TypeVar("AnyFit", MultiScaleFit, NarrowFit, SeparableFit)
+
+PARTS = ("multiscale", "narrow", "separable")
+"""Parts of ``coefficients.json``."""
 
 BINS = 20
 """Bins of distance in which the mean over pairs is fitted."""
@@ -170,9 +178,9 @@ def _narrow_products(narrow: Levels, first: Floats, second: Floats) -> Floats:
 def narrow_search(dim: int, narrow: Levels, octave: int, bound: float) -> Search:
     """Returns the search for pairs of narrow clouds, magnified, that get more than ``bound`` times their true weight.
 
-    The clouds of an octave begin twice as wide as they end.
+    Clouds that have a share of an octave's weights are up to twice as wide as that octave's, those of the first a little more.
     """
-    widest = 2 * widest_narrow(dim)
+    widest = 2 * (widest_narrow(dim) if octave == 1 else octave_width(dim))
 
     def rows(first: Floats, second: Floats) -> Floats:
         r = np.linalg.norm(first - second, axis=1)
@@ -232,12 +240,8 @@ def fit_separable_spacing(dim: int) -> SeparableFit:
     return min(fits, key=lambda fit: fit["error"])
 
 
-def fit_dimension(dim: int) -> Fits:
-    """Fits all named schemes in one dimension.
-
-    Above eight dimensions the separable one uses the weights of eight: its points share no vertices that could be fitted.
-    """
-    count = 6000 if dim <= 8 else 2000
+def wanted_levels(dim: int) -> dict[Levels, float | None]:
+    """Returns the levels of the named schemes in a dimension, and the bound that each is fitted under."""
     wanted: dict[Levels, float | None] = {}
     for method, most in BOUNDED_DIMENSIONS.items():
         scheme = named_scheme(method, dim)
@@ -245,11 +249,24 @@ def fit_dimension(dim: int) -> Fits:
         bound = FITTED_BOUND if dim <= most else None
         # What lattices give on average matters where there is a bound; else one fit serves any number of them.
         wanted[Levels(scheme.spacing, scheme.hops, 1 if bound is None else scheme.lattices)] = bound
-    return {
-        "multiscale": [fit_multiscale(dim, levels, bound, count) for levels, bound in wanted.items()],
-        "narrow": [fit_narrow(dim, levels, bound) for levels, bound in wanted.items()] if dim <= 8 else [],
-        "separable": [fit_separable_spacing(dim)] if dim <= 8 else [],
-    }
+    return wanted
+
+
+def fit_dimension(dim: int, parts: Sequence[str] = PARTS) -> Fits:
+    """Fits all named schemes in one dimension, or some parts of them.
+
+    Above eight dimensions the separable one uses the weights of eight: its points share no vertices that could be fitted.
+    """
+    count = 6000 if dim <= 8 else 2000
+    wanted = wanted_levels(dim)
+    fits: Fits = {"multiscale": [], "narrow": [], "separable": []}
+    if "multiscale" in parts:
+        fits["multiscale"] = [fit_multiscale(dim, levels, bound, count) for levels, bound in wanted.items()]
+    if "narrow" in parts and dim <= 8:
+        fits["narrow"] = [fit_narrow(dim, levels, bound) for levels, bound in wanted.items()]
+    if "separable" in parts and dim <= 8:
+        fits["separable"] = [fit_separable_spacing(dim)]
+    return fits
 
 
 def write_fits(fits: Fits) -> None:
@@ -260,17 +277,23 @@ def write_fits(fits: Fits) -> None:
     temporary.replace(FILE)
 
 
+def _with(old: list[AnyFit], new: list[AnyFit]) -> list[AnyFit]:
+    """Replaces the fits of a dimension by new ones, if there are any."""
+    return [fit for fit in old if fit["dim"] not in {fit["dim"] for fit in new}] + new
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dims", type=int, nargs="+", default=list(range(1, 17)), help="dimensions to fit (1 to 16)")
-    for dim in parser.parse_args().dims:
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="these parts only")
+    options = parser.parse_args()
+    for dim in options.dims:
         fits: Fits = json.loads(FILE.read_text()) if FILE.exists() else {"multiscale": [], "narrow": [], "separable": []}
-        new = fit_dimension(dim)
-        multiscale = [fit for fit in fits["multiscale"] if fit["dim"] != dim] + new["multiscale"]
-        narrow = [fit for fit in fits["narrow"] if fit["dim"] != dim] + new["narrow"]
-        separable = [fit for fit in fits["separable"] if fit["dim"] != dim] + new["separable"]
+        new = fit_dimension(dim, options.only)
+        multiscale, narrow = _with(fits["multiscale"], new["multiscale"]), _with(fits["narrow"], new["narrow"])
         fits["multiscale"] = sorted(multiscale, key=lambda fit: (fit["dim"], fit["lattices"]))
         fits["narrow"] = sorted(narrow, key=lambda fit: (fit["dim"], fit["lattices"]))
+        separable = _with(fits["separable"], new["separable"])
         fits["separable"] = sorted(separable, key=lambda fit: (fit["dim"], fit["spacing"]))
         write_fits(fits)
         print(f"D={dim}: fitted, written to {FILE}", flush=True)

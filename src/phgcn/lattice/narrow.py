@@ -1,7 +1,7 @@
 r"""Narrow clouds: levels that follow the width of a cloud which those of its scheme do not resolve.
 
 Levels far coarser than a cloud add the noise of their simplices to a kernel that is almost flat, and none is as fine as its
-cusp.  So a cloud that is :math:`2^m` times narrower than :func:`widest_narrow` is filtered on levels :math:`2^m` times finer,
+cusp.  So a cloud that is :math:`2^m` times narrower than :func:`octave_width` is filtered on levels :math:`2^m` times finer,
 and one constant that all pairs get replaces what is coarser:
 
 .. math::
@@ -27,6 +27,9 @@ from .scheme import MultiScale
 STEPS = 12
 """Steps from one octave to the next."""
 
+FIRST_STEPS = 16
+"""Steps from the levels of the scheme to the first octave: they begin early, where the scheme's own levels err most."""
+
 MAX_OCTAVES = 20
 """Octaves that a cloud is narrower, at most; a narrower one has the levels of this."""
 
@@ -49,10 +52,15 @@ class NarrowScheme(MultiScale):
         return self.origin
 
 
-def widest_narrow(dim: int) -> float:
-    """Returns the diagonal of the bounding box, in units of 1/λ, below which a cloud is narrow: that of some thousand points of
-    a Gaussian of spread 0.8."""
+def octave_width(dim: int) -> float:
+    """Returns the diagonal of the bounding box, in units of 1/λ, of clouds of octave 0: that of some thousand points of a
+    Gaussian of spread 0.8."""
     return 6 * math.sqrt(dim)
+
+
+def widest_narrow(dim: int) -> float:
+    """Returns the diagonal of the bounding box, in units of 1/λ, below which a cloud is narrow."""
+    return octave_width(dim) * 2 ** (FIRST_STEPS / STEPS - 1)
 
 
 def may_be_narrow(scheme: MultiScale, dim: int) -> bool:
@@ -84,8 +92,9 @@ def used_levels(scheme: MultiScale, dim: int, kappa: int) -> tuple[MultiScale, i
 @lru_cache(maxsize=1024)
 def narrow_scheme(scheme: MultiScale, dim: int, step: int) -> NarrowScheme:
     """Returns the scheme of a step: a blend of the octave that it lies in with the next wider one."""
-    octave = -(-step // STEPS)
-    share = step / STEPS - (octave - 1)
+    octaves = step / FIRST_STEPS if step <= FIRST_STEPS else 1 + (step - FIRST_STEPS) / STEPS
+    octave = math.ceil(octaves)
+    share = octaves - (octave - 1)
     wide, narrow = _octave(scheme, dim, octave - 1), _octave(scheme, dim, octave)
     narrow_reach = narrow_hops(dim, scheme.hops)
     wide_reach = scheme.hops if octave == 1 else narrow_reach

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .coefficients import Floats
 from .geometry import kuhn_matrix, locate, origin
-from .narrow import widest_narrow
+from .narrow import octave_width
 from .numba.orbits import add_orbits
 from .stencil import orbit_distance, orbits
 
@@ -23,6 +23,10 @@ OFFSETS = ((0.5, 2.0), (0.5, 4.0), (0.7, 6.0), (1.0, 8.0), (1.5, 6.0), (2.0, 9.0
 
 AREA = 40.0
 """Side of the cube that first points are drawn from: many simplices of the coarsest level."""
+
+
+NARROW_WIDTHS = (-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75)
+"""Widths of narrow clouds around those of an octave, as logarithms to the base 2."""
 
 
 class PairGroup(NamedTuple):
@@ -136,9 +140,12 @@ def orbit_products(first: Tensor, second: Tensor, hops: int) -> Floats:
 
 
 def sample_narrow_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
-    """Draws pairs of clouds about as wide as the widest narrow ones: Gaussians, cubes, spheres, and two clusters."""
+    """Draws pairs of the clouds of an octave, magnified: Gaussians, cubes, spheres, and two clusters.
+
+    Clouds are from half to twice as wide as :func:`phgcn.lattice.narrow.octave_width`.  Each width counts by the share that
+    the octave's weights have there (:func:`phgcn.lattice.narrow.narrow_scheme`).
+    """
     rng = np.random.default_rng(seed)
-    side = widest_narrow(dim) / math.sqrt(dim)
 
     def unit_vectors() -> Floats:
         direction: Floats = rng.standard_normal((count, dim))
@@ -146,13 +153,14 @@ def sample_narrow_pairs(dim: int, count: int, seed: int) -> list[PairGroup]:
         return direction
 
     groups = []
-    for width in (2.0, 1.4, 1.0, 0.7, 0.5):
-        x, ones = rng.uniform(0, 40, (count, dim)), np.ones(count)
-        groups.append(PairGroup(x, x + rng.standard_normal((count, dim)) * math.sqrt(2) * width * side / 7.4, ones, 2.0))
-        cube = rng.uniform(0, width * side, (2, count, dim))
-        groups.append(PairGroup(x + cube[0], x + cube[1], ones, 0.7))
-        sphere = width * side / 2 * np.stack([unit_vectors(), unit_vectors()])
-        groups.append(PairGroup(x + sphere[0], x + sphere[1], ones, 0.7))
-        step = rng.standard_normal((count, dim)) * 0.1 * side + unit_vectors() * width * side
-        groups.append(PairGroup(x, x + step, ones, 0.5))
+    for log_width in NARROW_WIDTHS:
+        side, share = 2**log_width * octave_width(dim) / math.sqrt(dim), 1 - abs(log_width)
+        x, ones = rng.uniform(0, AREA, (count, dim)), np.ones(count)
+        groups.append(PairGroup(x, x + rng.standard_normal((count, dim)) * math.sqrt(2) * side / 7.4, ones, 2.0 * share))
+        cube = rng.uniform(0, side, (2, count, dim))
+        groups.append(PairGroup(x + cube[0], x + cube[1], ones, 0.7 * share))
+        sphere = side / 2 * np.stack([unit_vectors(), unit_vectors()])
+        groups.append(PairGroup(x + sphere[0], x + sphere[1], ones, 0.7 * share))
+        step = rng.standard_normal((count, dim)) * 0.1 * side + unit_vectors() * side
+        groups.append(PairGroup(x, x + step, ones, 0.5 * share))
     return groups
