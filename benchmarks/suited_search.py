@@ -78,6 +78,9 @@ DENSE_VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "5 layers": {"num_layers": 5},
     "5 layers, sum": {"num_layers": 5, "jk": "sum"},
+    # the second round adds what keeps from overfitting to the best of the first
+    "5 layers, sum, weight decay 0.0005": {"num_layers": 5, "jk": "sum", "weight_decay": 5e-4},
+    "5 layers, sum, input dropout 0.5": {"num_layers": 5, "jk": "sum", "input_dropout": 0.5},
 }
 
 
@@ -95,7 +98,9 @@ SEARCHES = {
         {"num_layers": 4, "jk": "cat", "weight_decay": 5e-4, "mass": False, "local_epochs": 0},
         WORDS,
     ),
-    "dense": Search(("squirrel-filtered", "chameleon-filtered", "cora", "citeseer"), {}, DENSE_VARIANTS),
+    "dense": Search(
+        ("squirrel-filtered", "cora", "citeseer"), {"num_layers": 3, "jk": "last", "weight_decay": 0.0}, DENSE_VARIANTS
+    ),
 }
 
 
