@@ -68,7 +68,7 @@ def test_doctor_compiles_all_kernels_ahead(capsys, monkeypatch):
     code, _, err = said(capsys, "doctor", "--warm")
     names = [kernel.__name__ for kernel in warm.kernels_in(warm.ROOMS)]
     assert code == 0 and compiled == [(name, real) for real in ("float32", "float64") for name in names]
-    assert err.count("compiling kernels, once, about") == 2
+    assert "compiling kernels, once, about" in err and "compiling float64 kernels, once, about" in err
 
 
 def test_doctor_warms_every_gpu_by_its_self_test(monkeypatch):
@@ -99,7 +99,6 @@ def test_export_writes_tables_through_the_command(run, tmp_path, capsys):
     assert {row["node"] for row in rows} == {"n3"} and {row["layer"] for row in rows} == {"global-0"} and len(rows) == 4
     code, _, err = said(capsys, "export", run, "-o", tmp_path / "none.csv")
     assert code == 2 and "there is nothing to export; allowed: --embeddings, --attention, --predictions" in err
-    assert said(capsys, "export", run, "--embeddings", "-o", "-")[0] == 2
 
 
 def test_runs_are_compared_through_the_command(run, graph, folder, tmp_path, capsys):

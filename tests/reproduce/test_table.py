@@ -208,7 +208,7 @@ if __name__ == "__main__":
 """
 
 
-def test_after_a_kill_of_two_processes_one_continues_to_the_same_result(out, tmp_path):
+def test_after_a_kill_of_two_processes_one_continues_to_the_same_result(out, tmp_path, same_products):
     cut, request = tmp_path / "cut", Request(("texas",), ("gat", "phgcn"), ("paper",), ("lattice",), splits=2)
     for folder in (out, cut):
         write_configs(folder, epochs=120)
