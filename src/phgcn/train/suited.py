@@ -48,8 +48,8 @@ def suit_settings(data: Data, metric: str) -> Suited:
     elif kind == "few" or metric == "roc_auc":  # what a node is follows from a wide neighbourhood, and is hard to overfit
         changes = {"num_layers": 8, "hidden_channels": 64, "dropout": 0.2, "learning_rate": 0.01, "weight_decay": 0.0}
         changes |= {"epochs": 1000, "patience": 200}
-    elif kind == "dense":
-        changes = {"weight_decay": 0.0}
+    elif kind == "dense":  # neighbourhoods of several widths, with weights of their own; features overfit, layers do not
+        changes = {"num_layers": 5, "jk": "sum", "input_dropout": 0.5, "weight_decay": 0.0}
     else:  # many words, each in few nodes: neighbourhoods of all widths, without weights of their own; local ones first
         changes = {"local": "sgc", "num_layers": 8, "jk": "sum", "norm": "none", "residual": False, "hidden_channels": 64}
         changes |= {"input_dropout": 0.5, "learning_rate": 0.01, "weight_decay": 0.002, "normalise": True}
