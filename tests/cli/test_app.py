@@ -67,6 +67,20 @@ def test_the_commands_are_all_that_there_are():
     assert set(group.commands) == set(COMMANDS) and set(group.commands["reproduce"].commands) == set(EXPERIMENTS)
 
 
+def test_an_interrupted_command_does_not_wait_for_threads():
+    code = (
+        "import sys, threading, phgcn.data\n"
+        "from phgcn.cli import app\n"
+        "def interrupted():\n"
+        "    threading.Thread(target=threading.Event().wait).start()\n"
+        "    raise KeyboardInterrupt\n"
+        "phgcn.data.table, sys.argv = interrupted, ['phgcn', 'graphs']\n"
+        "app.main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment())
+    assert ended.returncode == 130 and ended.stderr == "phgcn: interrupted\n"
+
+
 @pytest.mark.parametrize("command", [*COMMANDS[:-1], *(f"reproduce {name}" for name in EXPERIMENTS)])
 def test_every_command_has_help_with_examples_and_json(command, capsys):
     code, out, _ = said(capsys, *command.split(), "--help")

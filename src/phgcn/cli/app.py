@@ -129,4 +129,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: training writes a checkpoint before it ends
     # Before torch is imported: threads that wait by spinning are slow beside other programs.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    sys.exit(run())
+    code = run()
+    if code == EXIT_INTERRUPTED:
+        # Without waiting for threads: one of Optuna's goes on for ever if the interrupt came just before it was to be stopped.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
