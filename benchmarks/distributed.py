@@ -165,7 +165,7 @@ def formula(sizes: dict[str, Any], processes: int, count: int) -> dict[str, floa
     """The bytes that each rank sends in a forward and in a backward pass; see ``docs/distributed.md``."""
     from phgcn.distributed.layout import KEPT
 
-    width, others, share = (CHANNELS + 1 + 7) // 8 * 8, processes - 1, count / processes
+    width, others, share = (CHANNELS + 1 + 3) // 4 * 4, processes - 1, count / processes
     finest, all_sites = sizes["sites"][0], sum(sizes["sites"])
     passes = 1 if finest <= KEPT * share else 2  # of the backward pass: gradients, and values that were not kept
 
