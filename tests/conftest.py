@@ -1,4 +1,8 @@
 import os
+import signal
+
+# A shell has the programs that it starts in the background ignore interrupts, which tests send to themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before torch starts its threads: those that wait by spinning are slow beside other programs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
