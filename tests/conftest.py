@@ -1,9 +1,6 @@
 import os
 import signal
 
-# A shell has the programs that it starts in the background ignore interrupts, which tests send to themselves.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 # Before torch starts its threads: those that wait by spinning are slow beside other programs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -13,6 +10,9 @@ import torch
 # Before Triton is imported: without a GPU its kernels are interpreted.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A shell has the programs that it starts in the background ignore interrupts, which tests send to themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

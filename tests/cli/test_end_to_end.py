@@ -1,6 +1,5 @@
 import csv
 import json
-import os
 import re
 import signal
 import subprocess
@@ -10,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from installed import environment, phgcn, started
+from real_graphs import DATA, needs
 from run_folders import outcome
 from small_graphs import small_graph, write_tables
 
 from phgcn.cli import app
 from phgcn.data import load_graph, public_masks, splits
 
-DATA = Path(os.environ.get("PHGCN_DATA", "/nowhere"))
 SETTINGS = (
     "--set", "epochs=150", "--set", "patience=150", "--set", "local_epochs=40", "--set", "global_dropout=0.2",
     "--set", "schedule=cosine", "--set", "edge_dropout=0.1", "--set", "hidden_channels=8",
@@ -28,11 +27,6 @@ from phgcn.train import checkpoints
 checkpoints.SHORTEST_INTERVAL, checkpoints.SHARE = 0.01, 1.0
 main()
 """
-
-
-def needs(name):
-    found = (DATA / f"{name}.npz").is_file()
-    return pytest.mark.skipif(not found, reason=f"PHGCN_DATA holds no {name}.npz")
 
 
 def call(*arguments):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from real_graphs import needs
 
 from phgcn.cli.app import run as command
 from phgcn.distributed.part_files import is_partition, join_parts, read_for_process, read_part
@@ -27,6 +28,7 @@ def test_contiguous_parts_and_their_cut():
     assert divided.cut == pytest.approx(3 / 7)
 
 
+@needs("texas")
 def test_metis_cuts_fewer_edges():
     pytest.importorskip("pymetis")
     data = find("cora")[1]
@@ -51,6 +53,7 @@ def parts(tmp_path_factory):
     return folder
 
 
+@needs("texas")
 def test_parts_make_the_whole_graph(parts):
     data, joined = find("texas")[1], join_parts(parts)
     assert digest(joined) == digest(data)
@@ -63,6 +66,7 @@ def test_parts_make_the_whole_graph(parts):
     assert digest(find(str(parts))[1]) == digest(data)
 
 
+@needs("texas")
 def test_a_process_reads_its_part_alone(parts):
     whole, sizes = find("texas")[1], []
     for rank in range(3):
@@ -77,6 +81,7 @@ def test_a_process_reads_its_part_alone(parts):
         read_for_process(parts, 0, 2)
 
 
+@needs("texas")
 def test_damaged_and_missing_files_are_named(parts, tmp_path):
     import shutil
 
@@ -97,6 +102,7 @@ def test_damaged_and_missing_files_are_named(parts, tmp_path):
     assert is_partition(folder) and not is_partition(tmp_path)
 
 
+@needs("texas")
 def test_wrong_numbers_of_parts_and_full_folders_are_refused(parts, tmp_path, capsys):
     assert command(["partition", "texas", "--parts", "0", "--out", str(tmp_path / "new")]) == 2
     assert "parts is 0; allowed: 1 to 183" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from rank_pool import free_port
+from real_graphs import needs
 from run_folders import losses, outcome
 from training_cases import make_plan
 
@@ -18,6 +19,8 @@ from phgcn.files import read_tensors
 from phgcn.train import Run, find
 from phgcn.train.prediction import evaluate
 from phgcn.train.settings import as_toml
+
+pytestmark = needs("texas", "cora")
 
 # With a batch norm, a bias before it has a gradient of 0 but for rounding, which Adam makes steps of: no two orders of a sum
 # train alike.  tests/distributed/test_rank_models.py has batch norms, in float64.
