@@ -26,10 +26,6 @@ def slow(points, values, wait):
     return values
 
 
-def compiled(points, values, compiles):
-    return values
-
-
 def broken(points, values):
     raise ModuleNotFoundError("No module named 'nothing'")
 
@@ -48,8 +44,6 @@ class WorkerHere(Worker):
             return {"failed": "no such package"}
         if setting.get("wait", 0) > limit:
             return {"stopped": limit}
-        if request.what == "warm":
-            return {"stopped": limit} if setting.get("compiles") else {}
         return measure.examine(rival, setting, problem, request.kind)
 
     asked: ClassVar[list] = []
@@ -59,12 +53,7 @@ class WorkerHere(Worker):
 def few(monkeypatch):
     """Two methods of ours, one that is slow and one that is broken, without a process."""
     waits = ({"wait": 0.0}, {"wait": 99.0}, {"wait": 999.0})
-    others = (
-        Rival("slow", slow, waits, gradients=False),
-        Rival("broken", broken),
-        Rival("compiled", compiled, ({"compiles": True},)),
-    )
-    rivals = (named("lattice"), named("exact"), *others)
+    rivals = (named("lattice"), named("exact"), Rival("slow", slow, waits, gradients=False), Rival("broken", broken))
     monkeypatch.setattr(adapters, "RIVALS", rivals)
     monkeypatch.setattr(run, "Worker", WorkerHere)
     monkeypatch.setattr(run.reports, "write", lambda folder, name, content: [])
@@ -74,8 +63,7 @@ def few(monkeypatch):
 def test_all_clouds_are_measured_and_the_slow_are_not_tried_again(few, tmp_path):
     content = run.run(EFFORT, tmp_path, silent)
     assert {(row["cloud"], row["count"]) for row in content["rows"]} == {(c, n) for c in EFFORT.clouds for n in EFFORT.sizes}
-    late = "its first call, which compiles, took more than 180 s"
-    assert content["missing"] == {"broken": "no such package", "compiled": late} and content["left"] == []
+    assert content["missing"] == {"broken": "no such package"} and content["left"] == []
     exact = [row for row in content["rows"] if row["rival"] == "exact"]
     assert len(exact) == 4 and all(row["errors"]["random"]["rms"] < 1e-4 and row["cosine"] > 0.999 for row in exact)
     assert all(len(row[kind]["times"]) == 2 and row[kind]["seconds"] > 0 for row in exact for kind in ("forward", "step"))
@@ -138,6 +126,9 @@ def test_what_would_take_too_long_is_foreseen():
     stopped = {key: value for key, value in other.items() if key != "forward"} | {"stopped_step": 5.0}
     assert foreseen("step", entry=stopped) and not foreseen("forward", entry=stopped)
     assert foreseen("step", entry=stopped, number=1) and not foreseen("step", entry={**stopped, "number": 1})
+    steps = {**other, "step": {"seconds": 4.0}}  # gradients take four times the forward
+    assert foreseen("step", entry=steps, number=1, forward={"seconds": 1.5})
+    assert not foreseen("step", entry=steps, number=1, forward={"seconds": 1.2}, limit=15.0)
     anywhere = Rival("r", slow, any_cloud=True)
     assert foreseen(count=600, cloud="sparse", rival=anywhere)
 
@@ -160,6 +151,27 @@ def test_a_process_that_takes_too_long_is_ended_and_started_again(tmp_path):
     finally:
         worker.end()
     assert worker.process is None
+
+
+def test_every_process_is_warm_before_a_setting_is_timed(tmp_path, monkeypatch):
+    worker, place, asked = Worker(tmp_path, "cpu"), Place("dense", 2, 300), []
+
+    def exchange(request, limit):
+        asked.append((request.what, request.setting))
+        return {"stopped": limit} if (request.what, request.setting) == ("warm", 2) else {}
+
+    monkeypatch.setattr(worker, "_start", lambda: setattr(worker, "process", "a process"))
+    monkeypatch.setattr(worker, "_exchange", exchange)
+    for setting in (0, 0, 1):
+        worker.ask(Request(place, "time", "exact", setting), 1.0)
+    assert asked == [("pose", 0), ("warm", 0), ("time", 0), ("time", 0), ("warm", 1), ("time", 1)]
+    late = worker.ask(Request(place, "examine", "exact", 2), 1.0)
+    assert late == {"failed": "its first call, which compiles, took more than 180 s"} and ("examine", 2) not in asked
+    worker.process = None  # as after a call that took too long
+    worker.end()
+    asked.clear()
+    worker.ask(Request(place, "time", "exact"), 1.0)
+    assert asked == [("pose", 0), ("warm", 0), ("time", 0)]
 
 
 def test_embeddings_are_read_and_those_of_another_training_refused(tmp_path):

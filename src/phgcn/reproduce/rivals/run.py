@@ -33,8 +33,6 @@ Report = Callable[[str, float], None]
 
 SEED = 0
 PACKAGES = ("pykeops", "scikit-learn", "pyNFFT3", "pydensecrf2")
-WARM_SECONDS = 180.0
-"""Longest first call: pykeops compiles a kernel for each dimension."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,9 @@ def full(device: str) -> Effort:
     """Returns the full effort: 20,000 and 200,000 points on the CPU, up to ten million on a GPU."""
     if torch.device(device).type == "cuda":
         return Effort(
-            (20_000, 1_000_000, 10_000_000), DIMS, CLOUDS, rounds=3, limit=2.0, repeat_below=2.0, patience=2.0, epochs=20
+            (20_000, 1_000_000, 10_000_000), DIMS, CLOUDS, rounds=3, limit=2.0, repeat_below=1.0, patience=4.0, epochs=20
         )
-    return Effort((20_000, 200_000), DIMS, CLOUDS, rounds=3, limit=15.0, repeat_below=2.0, patience=20.0, epochs=20)
+    return Effort((20_000, 200_000), DIMS, CLOUDS, rounds=3, limit=6.0, repeat_below=1.0, patience=20.0, epochs=20)
 
 
 def quick(device: str) -> Effort:
@@ -287,10 +285,7 @@ class Measurement:
         for kind in kinds:
             reply: dict[str, Any] = {"stopped": self.effort.limit}
             if not any(too_slow(row, kind, rival, other, self.effort.limit) for other in (*before, row)):
-                warm = self._ask(rival.name, row["number"], kind, "warm", WARM_SECONDS) if kind == "forward" else {}
-                if "stopped" in warm:
-                    warm = {"failed": f"its first call, which compiles, took more than {warm['stopped']:g} s"}
-                reply = warm or self._ask(rival.name, row["number"], kind, "examine", self.effort.limit)
+                reply = self._ask(rival.name, row["number"], kind, "examine", self.effort.limit)
             if "failed" in reply:
                 row["failed"] = reply["failed"]
                 return
@@ -318,7 +313,7 @@ class Measurement:
 
 def too_slow(row: dict[str, Any], kind: Kind, rival: Rival, other: dict[str, Any], limit: float) -> bool:
     """Tells whether a call would take too long, by another row: time grows with the setting, at least linearly with the number
-    of points, and gradients at least double it.
+    of points, and gradients at least double it, or multiply it as they do in the other row.
 
     Args:
         row (dict): What is to be measured.
@@ -341,4 +336,6 @@ def too_slow(row: dict[str, Any], kind: Kind, rival: Rival, other: dict[str, Any
     expected = [factor * other[kind]["seconds"]] if kind in other else []
     if kind == "step" and "forward" in other:
         expected.append(2 * factor * other["forward"]["seconds"])
+        if "step" in other and "forward" in row:
+            expected.append(other["step"]["seconds"] / other["forward"]["seconds"] * row["forward"]["seconds"])
     return max(expected, default=0.0) > limit

@@ -17,11 +17,13 @@ from .measure import Kind, Problem, call, examine, pose, warm_up
 
 START_SECONDS = 300.0
 """Longest start of a process, which imports torch, and longest preparation of a cloud."""
+WARM_SECONDS = 180.0
+"""Longest first call of a setting: pykeops compiles a kernel for each dimension."""
 
 
 class Request(NamedTuple):
-    """A call: on a place, of a rival in one of its settings; ``what`` is ``"pose"`` (prepare the cloud), ``"warm"``,
-    ``"examine"`` (with error and memory) or ``"time"``."""
+    """A call: on a place, of a rival in one of its settings; ``what`` is ``"pose"`` (prepare the cloud), ``"examine"`` (with
+    error and memory) or ``"time"``; a worker puts ``"warm"``, a call on few points, before the first of these."""
 
     place: Place
     what: Literal["pose", "warm", "examine", "time"]
@@ -46,14 +48,31 @@ class Worker:
         self.folder, self.device = folder, device
         self.process: Any = None
         self.pipe: Connection | None = None
+        self.warm: set[tuple[Place, str, int]] = set()
 
     def ask(self, request: Request, limit: float) -> Reply:
-        """Returns the answer to a request, or that the process was ended because it took longer than ``limit`` seconds."""
+        """Returns the answer to a request, or that the process was ended because it took longer than ``limit`` seconds.
+
+        What a process must do once is not on the request's time: it prepares the cloud, and calls a setting before that is
+        examined or timed, so that kernels are compiled or loaded.
+        """
         if self.process is None:
             self._start()
-            if request.what != "pose":  # not on this request's time
+            if request.what != "pose":
                 self._exchange(Request(request.place, "pose"), START_SECONDS)
-        return self._exchange(request, limit)
+        return self._warm_up(request) or self._exchange(request, limit)
+
+    def _warm_up(self, request: Request) -> Reply:
+        """Calls a setting on this cloud, unless this process has; returns why it failed, or nothing."""
+        key = request.place, request.rival, request.setting
+        if request.what == "pose" or key in self.warm:
+            return {}
+        reply = self._exchange(request._replace(what="warm"), WARM_SECONDS)
+        if "stopped" in reply:
+            return {"failed": f"its first call, which compiles, took more than {reply['stopped']:g} s"}
+        if not reply:
+            self.warm.add(key)
+        return reply
 
     def end(self) -> None:
         """Ends the process, whatever it does."""
@@ -62,6 +81,7 @@ class Worker:
             self.process.join()
             self.pipe.close()
         self.process = self.pipe = None
+        self.warm.clear()
 
     def _start(self) -> None:
         context = get_context("spawn")
