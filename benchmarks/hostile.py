@@ -9,7 +9,7 @@ r"""Attacks the filter with clouds of many kinds: error, gradient and time again
 
 Parts: ``errors``, for each dimension the error against the deviation from the mean over all clouds, and the cosine of the
 gradient of the positions; ``spreads``, the same of Gaussians of many spreads, by ``lattice``; ``tails``, the share that lone
-points put on a heavy cluster far away; ``far``, the largest gradient of queries far from all keys; ``growth``, the time of
+points put on a heavy cluster far away; ``far``, errors and gradients of queries far from all keys; ``growth``, the time of
 clouds that grow, and of twice the points over that of the points.  Writes ``benchmarks/results/hostile.json``, on a GPU
 ``hostile_gpu.json``.
 """
@@ -46,6 +46,9 @@ MANY_SPREADS = {4: torch.logspace(-4, math.log10(30), 40).tolist()} | {
 """By dimension, spreads of Gaussians: in four all, in more those of narrow clouds."""
 TAILS = ((3, 20.0), (4, 12.0), (6, 10.0))
 """Dimension, and distance of lone points from a cluster of width 0.2 that holds nearly all."""
+
+FAR = [(dim, spread) for dim in (2, 3, 4, 6, 8) for spread in (0.3, 1.0, 2.0)]
+"""Dimension, and spread of the keys, for far queries."""
 
 
 def gaussian(spread: float) -> Callable[[int, int, torch.Generator], Tensor]:
@@ -228,20 +231,27 @@ def tail(dim: int, distance: float, count: int, device: str) -> Iterator[dict]:
         yield {**about, "exact": float(exact.mean()), "share": float(share.mean()), "most_above": float((share - exact).max())}
 
 
-def far_queries(dim: int, count: int, device: str) -> dict:
-    """The largest gradient of queries far from a cluster of keys, and how far outputs leave the mean."""
+def far_queries(dim: int, spread: float, count: int, device: str) -> dict:
+    """Queries far from a cluster of keys with values that vary over it: the error, and the largest gradient over the exact."""
     random = torch.Generator().manual_seed(common.SEED)
-    keys, values = gaussian(0.3)(5000, dim, random).float().to(device), random_features(5000, 4).to(device)
+    keys = gaussian(spread)(5000, dim, random).float().to(device)
+    values = torch.sin(keys / spread)
     distance = 4 + 21 * torch.rand(count, 1, generator=random, dtype=torch.float64)
     asked = (sphere(1.0)(count, dim, random) * distance).float().to(device)
-    found: dict = {"dim": dim, "queries": count}
+    outs, gradients = {}, {}
     for method in ("exact", *METHODS):
         queries = asked.clone().requires_grad_()
         out = phgcn.global_attention(keys, values, decay=1.0, queries=queries, method=method)
         (grad,) = torch.autograd.grad(out.sum(), queries)
-        leaves = float((out.detach() - values.mean(dim=0)).abs().max())
-        found[method] = {"largest_gradient": float(grad.norm(dim=1).max()), "leaves_mean_by": leaves}
-    return found
+        outs[method], gradients[method] = out.detach(), float(grad.norm(dim=1).max())
+    found = {
+        method: {
+            "deviation": deviation_error(outs[method], outs["exact"]),
+            "gradient": gradients[method] / gradients["exact"],
+        }
+        for method in METHODS
+    }
+    return {"dim": dim, "spread": spread, "queries": count, **found}
 
 
 def errors(dim: int, quick: bool, device: str) -> list[dict]:
@@ -272,7 +282,8 @@ def run_part(part: str, quick: bool, device: str) -> list[dict]:
         count = 2000 if quick else 200_000
         return [row for dim, distance in TAILS[: 1 if quick else None] for row in tail(dim, distance, count, device)]
     if part == "far":
-        return [far_queries(dim, 500 if quick else 20_000, device) for dim in ((2,) if quick else (2, 3, 4, 6))]
+        wanted = FAR[:1] if quick else FAR
+        return [far_queries(dim, spread, 500 if quick else 20_000, device) for dim, spread in wanted]
     sizes = (1000, 2000) if quick else TIMED
     return [growth(name, sizes, device) for name in (list(GROWING)[:2] if quick else GROWING)]
 

@@ -103,10 +103,14 @@ def hostile_table(after: dict, before: dict) -> list[str]:
         [str(d), f"{n:,}", *(_spread_summary(content["spreads"]["rows"], d, n) for content in (before, after))]
         for d, n in sorted({(r["dim"], r["count"]) for r in after["spreads"]["rows"]})
     ]
-    then = {r["dim"]: r for r in before["far"]["rows"]}
+    then = {(r["dim"], r["spread"]): r for r in before["far"]["rows"]}
     far = [
-        [str(r["dim"]), f"{r['exact']['largest_gradient']:.4f}"]
-        + [f"{part['largest_gradient']:.3g}" for m in methods for part in (then[r["dim"]][m], r[m])]
+        [str(r["dim"]), f"{r['spread']:g}"]
+        + [
+            f"{part['deviation']:.2f}, {part['gradient']:,.1f}"
+            for m in methods
+            for part in (then[r["dim"], r["spread"]][m], r[m])
+        ]
         for r in after["far"]["rows"]
     ]
     old = {r["cloud"]: r for r in before["growth"]["rows"]}
@@ -129,9 +133,10 @@ def hostile_table(after: dict, before: dict) -> list[str]:
         "",
         *table(["D", "distance", "method", "exact", "share"], tails),
         "",
-        "The largest gradient of queries at distances from 4 to 25 from 5,000 keys of spread 0.3:",
+        "Queries at distances from 4 to 25 from 5,000 keys, with values that vary over these: error against the deviation, and "
+        "the largest gradient over the exact one:",
         "",
-        *table(["D", "exact", *heads], far),
+        *table(["D", "spread of the keys", *heads], far),
         "",
         f"Time per doubling of the points, largest, and CPU seconds of {after['growth']['rows'][0]['sizes'][-1]:,} points:",
         "",

@@ -16,6 +16,7 @@ from .kernels.backend import choose_backend
 from .kernels.graphs import ALL_PAIRS
 from .kernels.points import Points, Sums
 from .lattice import ops as lattice_ops  # noqa: F401, defines torch.ops.phgcn.filter
+from .lattice.far import draw_near, query_balls
 from .lattice.levels import FLOOR
 from .lattice.scheme import MAX_DIMENSION, Scheme, encode
 
@@ -84,13 +85,15 @@ def run_call(call: AttentionCall, normalise: bool, with_mass: bool) -> tuple[Ten
         if chosen == "exact":
             sums = [exact.attend(points, normalise, inputs.backend)]
         else:
+            near, shift = points, None
+            if normalise and points.queries is not None:
+                queries, shift = draw_near(points.queries, query_balls(points))
+                near = points._replace(queries=queries)
             # With "auto", each graph of a batch by its own size, as if it were alone: either op leaves rows of 0 to the other.
             by_size = at_run_time or (method == "auto" and batch is not None)
             limit = exact_limit(dim, device) if by_size else -1
-            out, norm, _ = torch.ops.phgcn.filter(
-                *points, encode(chosen), normalise, limit, inputs.backend, points.need_gradient
-            )
-            sums = [Sums(out, norm)]
+            out, norm, _ = torch.ops.phgcn.filter(*near, encode(chosen), normalise, limit, inputs.backend, points.need_gradient)
+            sums = [Sums(out, norm, shift)]
             if by_size:
                 sums.append(exact.attend(points, normalise, inputs.backend, at_most=limit))
     return user_sums(sums, call, inputs, with_mass)
@@ -119,7 +122,7 @@ def _log_mass(sums: list[Sums]) -> Tensor:
     mass = torch.where(without_keys, 1.0, norm).clamp(min=FLOOR).log()
     for part in sums:
         if part.shift is not None:
-            mass = mass - part.shift
+            mass = mass - torch.where(part.norm == 0, 0.0, part.shift)
     return torch.where(without_keys, -torch.inf, mass)  # the gradient is 0 there
 
 

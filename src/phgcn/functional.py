@@ -136,8 +136,9 @@ def global_attention(
 
     Half types are summed in float32, in which positions are taken too; the output has the type of ``values``, which may be a
     half type beside positions in float32, and the mass that of ``positions``.  The gradients are the true derivatives of what
-    was computed.  A query in a graph without keys gets 0 and the mass :math:`-\infty`; one so far from all keys that the
-    lattice does not reach any gets the mean of its graph's values and the lattice's least mass, :math:`\log 10^{-8}`, with a
+    was computed.  A query in a graph without keys gets 0 and the mass :math:`-\infty`.  With a lattice, one outside of the
+    ball around all keys is moved close to it along the same line, and its mass is less by the way; one inside that the lattice
+    does not reach from any key gets the mean of its graph's values and the lattice's least mass, :math:`\log 10^{-8}`, with a
     gradient of 0.
     """
     call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)

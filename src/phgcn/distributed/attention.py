@@ -27,6 +27,7 @@ from ..checks import (
     refuse_transforms,
 )
 from ..kernels.points import Points, Sums
+from ..lattice.far import balls_of_queries, draw_near, find_balls
 from ..lattice.limits import position_limit
 from ..lattice.scheme import MAX_DIMENSION, Scheme, decode, encode
 from ..tolerance import Tolerance, check_tolerance, check_tolerance_method, choose_within
@@ -107,14 +108,26 @@ def _filter(points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far:
     """Filters graphs of more than ``limit`` pairs, and sums the others exactly."""
     bound = position_limit(points.positions.size(2), scheme)
     filtered = graphs.pairs > limit
+    near, shift = points, None
+    if points.queries is not None:
+        queries, shift = draw_near(points.queries, balls_over_ranks(points, ranks))
+        near = points._replace(queries=queries)
     if far:
-        agree(ranks, lambda: _check_coordinates(points, graphs, filtered, bound), ())
-    sums = [filter_over_ranks(points, graphs, scheme, limit, ranks)]
+        agree(ranks, lambda: _check_coordinates(near, graphs, filtered, bound), ())
+    sums = [filter_over_ranks(near, graphs, scheme, limit, ranks)._replace(shift=shift)]
     if not filtered.all():
         small, _, query = points_of_graphs(points, ~filtered, graphs)
         exact = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, "numba")
         sums.append(Sums(*(None if t is None else _put_rows(t, query, len(points.targets)) for t in exact)))  # type: ignore[arg-type]
     return sums
+
+
+def balls_over_ranks(points: Points, ranks: Ranks) -> Tensor:
+    """As :func:`phgcn.lattice.far.query_balls`, around the keys of all ranks."""
+    positions, batch, count = points.positions.detach(), points.batch, len(points.targets)
+    graphs = positions.new_zeros(1, dtype=torch.int64) if batch is None else torch.cat(ranks.gather(batch.unique())).unique()
+    balls = find_balls(positions, batch, graphs, lambda rows: ranks.gather_equal(rows).amax(dim=0))
+    return balls_of_queries(balls, graphs, points.query_batch, count)
 
 
 def _put_rows(rows: Tensor, places: Tensor, count: int) -> Tensor:

@@ -12,11 +12,8 @@ a call run in lockstep, so that a call makes few collectives, whatever the numbe
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..lattice.coefficients import MultiScaleWeights, multiscale_weights, separable_weights
-from ..lattice.far import far_gradients, far_weight
 from ..lattice.levels import FLOOR
 from ..lattice.numba.blur import WeightedRows, blur, blur_passes, level_stencils
 from ..lattice.numba.clouds import CloudGradients
@@ -47,7 +44,7 @@ def filter_cloud(cloud: RankCloud, rows: Array, out: Array, scheme: Scheme, rank
     else:
         yield from multiscale(cloud, rows, out, cloud.scheme, ranks)
     if not cloud.to_itself:
-        yield from _add_far(cloud, rows, out)
+        yield from _add_sum(rows, FLOOR / cloud.counts[0], out)
 
 
 def filter_cloud_gradients(cloud: RankCloud, rows: Array, grads: Array, into: CloudGradients, ranks: Ranks) -> Steps[None]:
@@ -59,38 +56,7 @@ def filter_cloud_gradients(cloud: RankCloud, rows: Array, grads: Array, into: Cl
     else:
         yield from multiscale_gradients(cloud, rows, grads, into, cloud.scheme, ranks)
     if not cloud.to_itself:
-        yield from _add_far_gradients(cloud, grads, into, ranks)
-
-
-def _far(cloud: RankCloud) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the queries of this rank, and the lowest and the highest coordinates of all ranks' keys."""
-    low, high = cloud.key_boxes[:, 0].min(axis=0), cloud.key_boxes[:, 1].max(axis=0)
-    return torch.from_numpy(cloud.queries), torch.from_numpy(low), torch.from_numpy(high)
-
-
-def _add_far(cloud: RankCloud, rows: Array, out: Array) -> Steps[None]:
-    """Adds what queries in cross-attention get of all keys alike: the lower bound of the denominator, and far queries more."""
-    cloud.row_sum = yield Sum(rows.sum(axis=0, dtype=np.float64))
-    weight = FLOOR / cloud.counts[0] + far_weight(*_far(cloud)).numpy()
-    out += (weight[:, None] * cloud.row_sum).astype(rows.dtype)
-
-
-def _add_far_gradients(cloud: RankCloud, grads: Array, into: CloudGradients, ranks: Ranks) -> Steps[None]:
-    """Adds the gradients of :func:`_add_far`.  The box of the keys is that of a few of them, which may lie on other ranks."""
-    far = _far(cloud)
-    weight = FLOOR / cloud.counts[0] + far_weight(*far).numpy()
-    products = torch.from_numpy(np.einsum("ic,c->i", grads, cloud.row_sum))
-    of_queries, *of_edges = (t.numpy() for t in far_gradients(*far, products))
-    into.queries[:] += of_queries.astype(grads.dtype)
-    of_rows = np.einsum("i,ic->c", weight, grads)
-    total = yield Sum(np.concatenate([of_rows, *(of_edge.sum(axis=0) for of_edge in of_edges)]))
-    into.rows[:] += total[: len(of_rows)].astype(grads.dtype)
-    by_edge = total[len(of_rows) :].reshape(2, cloud.dim)
-    for edge, least in enumerate((np.argmin, np.argmax)):
-        mine = np.flatnonzero(least(cloud.key_boxes[:, edge], axis=0) == ranks.rank)
-        if len(mine) > 0:
-            place = least(cloud.keys[:, mine], axis=0)
-            np.add.at(into.keys, (place, mine), by_edge[edge, mine].astype(grads.dtype))
+        yield from _add_sum(grads, FLOOR / cloud.counts[0], into.rows)
 
 
 def multiscale(cloud: RankCloud, rows: Array, out: Array, scheme: MultiScale, ranks: Ranks) -> Steps[None]:

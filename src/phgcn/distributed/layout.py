@@ -78,8 +78,6 @@ class RankCloud:
         self.is_one_point = False
         self.placed: list[Placed] = []
         self.copies: RankCopies
-        self.key_boxes: Array  # of each rank's keys the lowest and the highest coordinates, (ranks, 2, D)
-        self.row_sum: Array  # of all ranks' keys, in cross-attention
         self.frames: list[Frame] = []  # kept within the forward pass
         self.kept: list[tuple[list[Level], Array] | None] = []  # of each lattice, for the backward pass
 
@@ -128,10 +126,10 @@ class RankCloud:
 
 def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
     """Agrees on the extent, the levels and the vertices of a cloud, and locates this rank's points."""
-    boxes = np.stack([*_box(cloud.points), *_box(cloud.keys)[:2]])
+    boxes = np.stack(_box(cloud.points))
     all_boxes = np.stack((yield Gather(boxes, [len(boxes)] * ranks.size)))
     low, high = all_boxes[:, 0].min(axis=0), all_boxes[:, 1].max(axis=0)
-    cloud.scheme, cloud.key_boxes = scheme, all_boxes[:, 3:]
+    cloud.scheme = scheme
     cloud.is_one_point = cloud.to_itself and bool((low == high).all())
     if cloud.is_one_point:
         return

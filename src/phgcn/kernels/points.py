@@ -67,8 +67,8 @@ class Sums(NamedTuple):
         out (torch.Tensor): The sums, divided by the normaliser if they are normalised, :math:`(M, H, C)`.
         norm (torch.Tensor): The normaliser, the sum of the weights times :math:`e^{s_i}`, :math:`(M, H)`; empty where sums are
             not normalised, 0 for queries that the op leaves out.
-        shift (torch.Tensor, optional): The :math:`s_i`, :math:`(M, H)`, which keep the weights of far queries above 0. They are
-            constants to the gradient. (default: :obj:`None`, all 0)
+        shift (torch.Tensor, optional): The :math:`s_i`, :math:`(M, H)`, which keep the weights of far queries above 0; those
+            of exact sums are constants to the gradient. (default: :obj:`None`, all 0)
     """
 
     out: Tensor

@@ -1,75 +1,124 @@
-r"""Far queries: an equal weight on all keys, for queries so far away that the lattice gives them almost nothing.
+r"""Far queries: seen from nearer by, along the same line.
 
-Near the end of the lattice's reach a query gets few keys, with weights that are wrong by factors, and its output jumps from one
-key to another.  From far away all keys look alike.  Let a ball with centre :math:`c` and radius :math:`R` enclose the keys'
-bounding box.  A query at distance :math:`d` from :math:`c` then gives every key, in addition to the lattice's weight,
+What a lattice gives a query far from all keys is wrong by factors, and beyond its reach it gives nothing.  But attention hardly
+changes on the way out: the weights of all keys fall alike, and what is left is the direction that the query lies in.  So with a
+ball of centre :math:`c` and radius :math:`R` around the keys, a query at distance :math:`d > R` from :math:`c` is moved to
 
 .. math::
-    \epsilon(d) = e^{-d} \big( e^{g} - 1 \big), \qquad g = \min(\max(d - R - b, 0), 9), \qquad b = \max(2, R)
+    q' = q - \frac{s}{d} (q - c), \qquad s = x - (1 - e^{-x}), \qquad x = d - R
 
-The weight is 0 up to distance :math:`b` from the ball and soon exceeds the lattice's: the output goes smoothly to the mean of
-the values.  For widely spread keys it begins beyond the lattice's reach and changes nothing.
+which is less than 1 outside of the ball, where the lattice is accurate.  The output is that of :math:`q'`; the weights of
+:math:`q` are smaller by :math:`e^{-s}`, which counts in the mass alone.
+
+Centre and radius are rounded to :data:`STEP`, so that the ball stays the same while keys move a little: its derivative is 0.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-BEGIN, MOST = 2.0, 9.0
-"""Distance from the ball where the weight begins, at least, and the largest :math:`g`, in units of 1/λ."""
+from ..kernels.points import HOST_READS, Points
+
+STEP = 1 / 16
+"""What centres and radii of balls are multiples of, in units of 1/λ."""
 
 
-class FarQueries(NamedTuple):
-    r"""Queries as seen from the ball around the keys.
+def draw_near(queries: Tensor, balls: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Moves queries outside of their ball close to it; those inside keep their bits.  Differentiable by the queries.
 
-    Shapes:
-        - **step:** from the centre to each query, :math:`(M, D)`, **distance:** :math:`d`, :math:`(M,)`
-        - **half:** half the bounding box, :math:`(D,)` or :math:`(M, D)`, **radius**, **begin:** :math:`R` and :math:`b`
-    """
+    Args:
+        queries (torch.Tensor): The queries :math:`q`.
+        balls (torch.Tensor): Centre and radius of the ball of each, from :func:`query_balls`.
 
-    step: Tensor
-    distance: Tensor
-    half: Tensor
-    radius: Tensor
-    begin: Tensor
-
-    @property
-    def gap(self) -> Tensor:
-        return self.distance - self.radius - self.begin
-
-
-def _see(queries: Tensor, low: Tensor, high: Tensor) -> FarQueries:
-    low, high = low.double(), high.double()
-    step, half = queries.double() - (low + high) / 2, (high - low) / 2
-    radius = half.norm(dim=-1)
-    return FarQueries(step, step.norm(dim=-1), half, radius, radius.clamp(min=BEGIN))
-
-
-def far_weight(queries: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    r"""Computes the weight :math:`\epsilon` of each query on all keys; differentiable.
+    Returns:
+        The moved queries :math:`q'`, and by how much :math:`s` each is nearer.
 
     Shapes:
-        - **queries:** :math:`(M, D)`
-        - **low, high:** lowest and highest coordinates of the keys, :math:`(D,)`, or :math:`(M, D)` for each query
-        - **output:** :math:`(M,)`, float64
+        - **queries:** :math:`(M, H, D)`, **balls:** :math:`(M, H, D + 1)`, float64
+        - **output:** :math:`(M, H, D)` and :math:`(M, H)`
     """
-    far = _see(queries, low, high)
-    return torch.exp(-far.distance) * torch.expm1(far.gap.clamp(0, MOST))
+    centre, radius = balls[..., :-1], balls[..., -1]
+    step = queries.double() - centre
+    square = step.square().sum(dim=-1)
+    is_far = (square > radius.square()) & square.isfinite()
+    distance = torch.where(is_far, square, 1.0).sqrt()
+    beyond = torch.where(is_far, distance - radius, 0.0)
+    shift = beyond + torch.expm1(-beyond)
+    moved = queries.double() - (shift / distance).unsqueeze(-1) * step
+    near = torch.where(is_far.unsqueeze(-1), moved.to(queries.dtype), queries)
+    return near, shift.to(queries.dtype)
 
 
-def far_gradients(queries: Tensor, low: Tensor, high: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Computes the gradients of :func:`far_weight` by the queries and, query by query, by ``low`` and ``high``, (M, D) each.
+def query_balls(points: Points) -> Tensor:
+    r"""Finds the ball around the keys of each query's graph, in each head.
 
-    Inside an op autograd is switched off.  Between the begin and the end of its rise the weight is :math:`e^{-R-b} - e^{-d}`.
+    Shapes:
+        - **output:** centres and radii, :math:`(M, H, D + 1)`, float64; a graph without keys has an infinite ball
     """
-    far = _see(queries, low, high)
-    decay, rises = torch.exp(-far.distance), (far.gap > 0) & (far.gap < MOST)
-    by_distance = torch.where(rises, decay, -decay * torch.expm1(far.gap.clamp(0, MOST)))
-    slope = torch.where(far.radius > BEGIN, 2.0, 1.0)  # of R + b by R
-    by_radius = torch.where(rises, -slope * torch.exp(-far.radius - far.begin), 0.0)
-    of_queries = (grad * by_distance / far.distance.clamp_min(1e-300)).unsqueeze(-1) * far.step
-    of_half = (grad * by_radius / far.radius.clamp_min(1e-300)).unsqueeze(-1) * far.half
-    return of_queries, -(of_queries + of_half) / 2, (of_half - of_queries) / 2
+    assert points.queries is not None
+    return torch.ops.phgcn.query_balls(  # type: ignore[no-any-return]
+        points.positions.detach(), points.batch, points.query_batch, points.queries.size(0)
+    )
+
+
+# HOST_READS: the host waits for the number of graphs.
+torch.library.define(
+    "phgcn::query_balls", "(Tensor positions, Tensor? batch, Tensor? query_batch, SymInt count) -> Tensor", tags=HOST_READS
+)
+
+
+@torch.library.impl("phgcn::query_balls", ("cpu", "cuda"))
+def _query_balls(positions: Tensor, batch: Tensor | None, query_batch: Tensor | None, count: int) -> Tensor:
+    graphs = positions.new_zeros(1, dtype=torch.int64) if batch is None else batch.unique()
+    return balls_of_queries(find_balls(positions, batch, graphs), graphs, query_batch, count)
+
+
+def _query_balls_fake(positions: Tensor, batch: Tensor | None, query_batch: Tensor | None, count: int) -> Tensor:
+    return positions.new_empty(count, positions.size(1), positions.size(2) + 1, dtype=torch.float64)
+
+
+torch.library.register_fake("phgcn::query_balls", _query_balls_fake)
+
+
+def find_balls(
+    positions: Tensor, batch: Tensor | None, graphs: Tensor, most: Callable[[Tensor], Tensor] = lambda tensor: tensor
+) -> Tensor:
+    r"""Finds a ball around the keys of each graph and head: around the middle of their bounding box, as large as they need.
+
+    Args:
+        positions (torch.Tensor): The keys.
+        batch (torch.Tensor): The graph of each key; :obj:`None` for one graph.
+        graphs (torch.Tensor): The graphs that there are, sorted.
+        most (callable, optional): Takes the greatest of a tensor over all processes. (default: of this one)
+
+    Shapes:
+        - **positions:** :math:`(N, H, D)`, **batch:** :math:`(N,)`, **graphs:** :math:`(B,)`
+        - **output:** :math:`(B, H, D + 1)`, float64
+    """
+    place = positions.new_zeros(len(positions), dtype=torch.int64) if batch is None else torch.searchsorted(graphs, batch)
+    keys = positions.double()
+
+    def greatest(rows: Tensor) -> Tensor:
+        """The greatest row of each graph, (B, H, W), of rows (N, H, W); :math:`-\\infty` for a graph without keys."""
+        none = rows.new_full((len(graphs), *rows.shape[1:]), -torch.inf)
+        return none.scatter_reduce(0, place.view(-1, 1, 1).expand_as(rows), rows, "amax")
+
+    above, below = most(greatest(torch.cat([keys, -keys], dim=2))).chunk(2, dim=2)
+    centre = torch.where(above.isfinite(), ((above - below) / 2 / STEP).round() * STEP, 0.0)
+    farthest = most(greatest((keys - centre[place]).square().sum(dim=2, keepdim=True).sqrt()))
+    radius = torch.where(above[..., :1].isfinite(), (farthest / STEP).ceil() * STEP, torch.inf)
+    return torch.cat([centre, radius], dim=2)
+
+
+def balls_of_queries(balls: Tensor, graphs: Tensor, query_batch: Tensor | None, count: int) -> Tensor:
+    """Looks up the ball of each query, (M, H, D + 1), among those of all graphs, (B, H, D + 1)."""
+    if query_batch is None:
+        return balls.expand(count, -1, -1).contiguous()
+    nowhere = torch.zeros_like(balls[:1]) if len(balls) > 0 else balls.new_zeros(1, *balls.shape[1:])
+    nowhere[..., -1] = torch.inf
+    place = torch.searchsorted(graphs, query_batch)
+    known = (place < len(graphs)) & (torch.cat([graphs, graphs.new_zeros(1)])[place] == query_batch)
+    return torch.cat([balls, nowhere])[torch.where(known, place, len(graphs))]

@@ -390,7 +390,7 @@ class LatticeCase:
         inputs = {"positions": normal(4, 1, 2, seed=1), "values": normal(4, 1, 2, seed=2), "queries": normal(2, 1, 2, seed=3)}
         inputs[name][place] = value
         with pytest.raises(ValueError, match=message):
-            self.run(torch.float64, global_attention, Separable(), inputs, {})
+            self.run(torch.float64, permutohedral_filter, Separable(), inputs, {})
 
     def test_a_negative_graph_is_named(self):
         inputs = {"positions": normal(4, 1, 2, seed=1), "values": normal(4, 1, 2, seed=2)}

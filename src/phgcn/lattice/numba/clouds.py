@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ...kernels.graphs import GraphGroups
@@ -55,12 +54,6 @@ class Cloud:
     @property
     def to_itself(self) -> bool:
         return self.first_query == 0
-
-    @cached_property
-    def far(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The queries, and the lowest and the highest coordinates of the keys."""
-        keys, queries = self.points[: self.first_query], self.points[self.first_query :]
-        return torch.from_numpy(queries), torch.from_numpy(keys.min(axis=0)), torch.from_numpy(keys.max(axis=0))
 
     @cached_property
     def copies(self) -> Copies:

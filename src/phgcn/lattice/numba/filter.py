@@ -16,7 +16,6 @@ from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.rows import pack_gradients, pack_points, unpack_gradients, unpack_output
 from ...kernels.threads import parallel_zeros
 from ..coefficients import multiscale_weights, separable_weights
-from ..far import far_gradients, far_weight
 from ..levels import FLOOR
 from ..narrow import used_levels
 from ..ops import FilterCall
@@ -55,7 +54,7 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
         else:
             multiscale(cloud, rows, sums, call.scheme)
         if call.normalise and not cloud.to_itself:
-            _add_far(cloud, rows, sums)
+            _add_sum(rows, FLOOR / cloud.first_query, sums)
     return *unpack_output(summed, packed, points, groups, call.normalise), plan
 
 
@@ -76,7 +75,7 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
         else:
             multiscale_gradients(cloud, rows, cloud_grads, into, call.scheme)
         if call.normalise and not cloud.to_itself:
-            _add_far_gradients(cloud, rows, cloud_grads, into)
+            _add_sum(cloud_grads, FLOOR / cloud.first_query, into.rows)
     return unpack_gradients(of_keys, of_rows, of_queries, points, groups, call.normalise)
 
 
@@ -95,29 +94,6 @@ class Lattice(NamedTuple):
     def located(self) -> tuple[Simplices, Corners, Level]:
         """Where the points lie on the finest level."""
         return self.simplices, self.corners, self.levels[0]
-
-
-def _add_far(cloud: Cloud, rows: np.ndarray, out: np.ndarray) -> None:
-    """Adds what queries in cross-attention get of all keys alike: the lower bound of the denominator, and far queries more."""
-    _add_sum(rows, FLOOR / cloud.first_query, out)
-    far = far_weight(*cloud.far).numpy()
-    if far.any():
-        out += (far[:, None] * rows.sum(axis=0, dtype=np.float64)).astype(rows.dtype)
-
-
-def _add_far_gradients(cloud: Cloud, rows: np.ndarray, grads: np.ndarray, into: CloudGradients) -> None:
-    """Adds the gradients of :func:`_add_far`; by einsum, which rounds the same for any number of threads."""
-    _add_sum(grads, FLOOR / cloud.first_query, into.rows)
-    far = far_weight(*cloud.far).numpy()
-    if not far.any():
-        return
-    into.rows[:] += np.einsum("i,ic->c", far, grads).astype(rows.dtype)
-    products = np.einsum("ic,c->i", grads, rows.sum(axis=0, dtype=np.float64))
-    of_queries, of_low, of_high = (t.numpy() for t in far_gradients(*cloud.far, torch.from_numpy(products)))
-    into.queries[:] += of_queries.astype(rows.dtype)
-    keys, coordinate = cloud.points[: cloud.first_query], np.arange(cloud.points.shape[1])
-    for place, of_edge in ((keys.argmin(axis=0), of_low), (keys.argmax(axis=0), of_high)):
-        np.add.at(into.keys, (place, coordinate), of_edge.sum(axis=0).astype(rows.dtype))
 
 
 def _add_sum(rows: np.ndarray, factor: float, out: np.ndarray) -> None:

@@ -15,7 +15,6 @@ from ...kernels.graphs import ALL_PAIRS, GraphGroups, group_by_graph
 from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.reference import differentiate, sum_clouds
 from ..coefficients import multiscale_weights, separable_weights, stencil_weights
-from ..far import far_weight
 from ..levels import FLOOR
 from ..limits import check_limits
 from ..narrow import used_levels
@@ -80,9 +79,7 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, call: Filte
     else:
         out = multiscale(keys, rows, queries, call.scheme)
     if call.normalise and queries is not None:
-        at = torch.arange(keys.size(1), device=keys.device)
-        far = far_weight(queries, keys[keys.argmin(dim=0), at], keys[keys.argmax(dim=0), at])
-        out = out + FLOOR * rows.mean(dim=0) + (far.unsqueeze(-1) * rows.double().sum(dim=0)).to(rows.dtype)
+        out = out + FLOOR * rows.mean(dim=0)
     return out
 
 

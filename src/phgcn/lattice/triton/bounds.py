@@ -9,16 +9,16 @@ from ..levels import CELL_DIMENSIONS
 from .clouds import Clouds
 
 
-def cloud_bounds(clouds: Clouds, part: slice = slice(None)) -> tuple[Tensor, Tensor]:
-    """Computes the lowest and the highest coordinates of some points of each cloud, (clouds, D), float64; 0 where it has none.
+def cloud_bounds(clouds: Clouds) -> tuple[Tensor, Tensor]:
+    """Computes the lowest and the highest coordinates of each cloud, (clouds, D), float64; 0 where it has no points.
 
     Least and greatest do not depend on the order in which a device takes them.
     """
-    position = clouds.position[part].double()
+    position = clouds.position.double()
     if clouds.count == 1 and len(position) > 0:
         return position.amin(dim=0, keepdim=True), position.amax(dim=0, keepdim=True)
     # Points that are not filtered go to a row of their own, behind those of the clouds.
-    cloud = clouds.cloud[part].to(torch.int64)
+    cloud = clouds.cloud.to(torch.int64)
     place = torch.where(cloud >= 0, cloud, clouds.count).unsqueeze(1).expand_as(position)
     bounds = position.new_zeros(clouds.count + 1, position.size(1))
     low, high = (bounds.scatter_reduce(0, place, position, kind, include_self=False)[:-1] for kind in ("amin", "amax"))

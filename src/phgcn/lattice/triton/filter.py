@@ -26,7 +26,6 @@ from .bounds import widest_first
 from .cells import CellPoints, NearLevel, near_level, sort_by_cell
 from .clouds import Clouds, find_clouds
 from .copies import add_copies, add_copies_gradients
-from .far import FarQueries
 from .index import coarsen
 from .lattices import Lattice, Lattices, make_plan
 from .meeting import Meeting
@@ -90,8 +89,6 @@ def forward(
                 added = sums
         if lattices.flags[COPIES]:
             add_copies(clouds, plan, values, out, norm, call.normalise)
-        if call.normalise and not clouds.to_itself:
-            FarQueries(clouds, values).add(out, norm)
     return out, norm, plan.as_outputs() if keep_plan else []
 
 
@@ -137,8 +134,6 @@ def backward(
             )
         if lattices.flags[COPIES]:
             add_copies_gradients(clouds, made, lattices.constants.lattice_map, rows, grad_values, grad_points)
-        if call.normalise and not clouds.to_itself:
-            FarQueries(clouds, rows.values).add_gradients(grads, grad_values, grad_points)
     grad_sources = grad_points[: clouds.sources].view(positions.shape)
     if queries is None:
         return Gradients(grad_sources, grad_values.to(values.dtype), None)

@@ -72,11 +72,10 @@ def splat(rows: PointRows, vertices: Vertices) -> Rows:
     )  # fmt: skip
 
 
-def sum_clouds(rows: PointRows, clouds: Clouds, like: Tensor | None = None) -> Rows:
+def sum_clouds(rows: PointRows, clouds: Clouds) -> Rows:
     """Sums the rows of each cloud, in the type of a tensor or of the positions; see :func:`splat`."""
     sizes = clouds.sizes
-    like = clouds.position if like is None else like
-    return sum_runs(rows, clouds.order, sizes.start, clouds.count, sizes.largest > LONG_RUN, like)
+    return sum_runs(rows, clouds.order, sizes.start, clouds.count, sizes.largest > LONG_RUN, clouds.position)
 
 
 def sum_runs(
