@@ -1,16 +1,17 @@
 r"""The settings that ``phgcn train`` takes for an unknown graph, beside GCN and MLP with theirs: validation, on ten graphs.
 
     python benchmarks/suited.py --device cuda --jobs 15
-    python benchmarks/suited.py --graphs texas --splits 1     # to see that it works
+    python benchmarks/suited.py --graphs pubmed               # one graph anew; the other rows stay
 
 The mark: on every graph ``global-gnn`` as :func:`phgcn.train.suit_settings` sets it up is at least as good as the better of
 ``gcn`` and ``mlp`` with their defaults, in the mean of the best validation metric over the first splits.  Labels of test nodes
-are removed before anything is trained.  Writes ``benchmarks/results/suited.json``.
+are removed before anything is trained.  Writes ``benchmarks/results/suited.json``; each row says of which commit it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -38,7 +39,8 @@ def train(cell: tuple[str, str, dict], splits: int, device: str) -> dict:
         settings = config.change(settings, suit_settings(data, default_metric(data)).values | changes, model, "suited")
     plan = plan_of(graph, model, settings, device)
     rows = [train_split(plan, {}, split, float("inf"), show_test=False)[0] for split in range(splits)]
-    return {"graph": graph, "model": model, "val": [row["val"] for row in rows], "epochs": [row["epochs"] for row in rows]}
+    found = {"val": [row["val"] for row in rows], "epochs": [row["epochs"] for row in rows]}
+    return {"graph": graph, "model": model, **found, "commit": common.provenance()["commit"]}
 
 
 def mean(row: dict) -> float:
@@ -66,9 +68,11 @@ def main() -> None:
         ours, *others = (found[graph, model] for model in MODELS)
         table.add_row(graph, *(f"{found[graph, model]:.2f}" for model in MODELS), f"{ours - max(others):+.2f}")
     console.print(table)
-    if set(graphs) == set(TABLE_ORDER):
-        about = {"provenance": common.provenance(), "splits": asked.splits}
-        common.write_json(common.RESULTS / "suited.json", {**about, "rows": rows})
+    file = common.RESULTS / "suited.json"
+    kept = [row for row in json.loads(file.read_text())["rows"] if row["graph"] not in graphs] if file.exists() else []
+    order = [(graph, model) for graph in GRAPHS for model in MODELS]
+    rows = sorted(kept + rows, key=lambda row: order.index((row["graph"], row["model"])))
+    common.write_json(file, {"provenance": common.provenance(), "splits": asked.splits, "rows": rows})
 
 
 if __name__ == "__main__":
