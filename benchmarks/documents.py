@@ -21,6 +21,7 @@ import distributed_tables
 import explore_tables
 import geom_tables
 import gpu_tables
+import hostile_tables
 import result_tables
 import tables
 import thread_tables
@@ -106,7 +107,8 @@ TABLES = {
     # The filter on the CPU
     "headline": Table(README, _of(BENCH, "accuracy", "lattice"), tables.headline),
     "accuracy": Table(LATTICE, _of(BENCH, "accuracy"), tables.accuracy_tables),
-    "hostile": Table(LATTICE, _of(BENCH, "hostile", "hostile_before"), tables.hostile_table),
+    "hostile": Table(LATTICE, _of(BENCH, "hostile", "hostile_before"), hostile_tables.hostile_table),
+    "hostile-gpu": Table(LATTICE, _of(BENCH, "hostile_gpu"), hostile_tables.hostile_gpu_table),
     "tail": Table(LATTICE, _of(BENCH, "tail"), tables.tail_table),
     "coincident": Table(LATTICE, _of(BENCH, "coincident"), tables.coincident_table),
     "trained": Table(LATTICE, _of(BENCH, "trained"), tables.trained_table),

@@ -29,7 +29,7 @@ from pathlib import Path
 import common
 import torch
 from common import cosine, deviation_error, position_gradient, random_features
-from tables import hostile_summary
+from hostile_tables import hostile_summary
 from torch import Tensor
 
 import phgcn
