@@ -133,6 +133,15 @@ def test_what_would_take_too_long_is_foreseen():
     assert foreseen(count=600, cloud="sparse", rival=anywhere)
 
 
+@pytest.mark.parametrize(("device", "tried"), [("cpu", False), ("cuda", True)])
+def test_small_clouds_tell_how_long_large_ones_take_on_a_cpu_alone(device, tried, few, tmp_path):
+    place, journal = Place("dense", 2, 300), run.Journal(tmp_path / "rivals.jsonl")
+    small = {"rival": "lattice", "cloud": "dense", "dim": 2, "count": 10, "number": 0, "forward": {"seconds": 10.0}}
+    journal.lines.append({"rows": [small]})
+    run.Measurement(place, EFFORT, WorkerHere(tmp_path, "cpu"), device, journal, lambda text: None).measure()
+    assert any(q.rival == "lattice" and q.what == "examine" for q in WorkerHere.asked) is tried
+
+
 def test_a_process_that_takes_too_long_is_ended_and_started_again(tmp_path):
     worker, place = Worker(tmp_path, "cpu"), Place("dense", 2, 300)
     try:

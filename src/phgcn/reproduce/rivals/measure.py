@@ -17,9 +17,9 @@ from .packages import Sampled
 
 SAMPLES = 512
 """Points whose outputs are compared with the exact ones."""
-WARM_POINTS = {"cpu": 1000, "cuda": 20_000}
-"""Points of the call that loads and compiles what a rival needs: on a GPU as many as the least cloud, as kernels are compiled
-for kinds of numbers."""
+WARM_POINTS = 1000
+"""Points of the call that loads and compiles what a rival needs; all points for our lattices, whose kernels on a GPU are
+compiled for the levels of a cloud."""
 LEAST_MEASURED = 10_000
 """With fewer points, the memory that is used on a CPU is too little to be seen."""
 GROUPS = {"random": slice(0, CHANNELS), "structured": slice(CHANNELS, 2 * CHANNELS)}
@@ -59,8 +59,8 @@ def pose(place: Place, folder: Path, device: str) -> Problem:
 
 
 def warm_up(rival: Rival, setting: Setting, problem: Problem) -> None:
-    """Calls a rival on few of the points, with gradients where it has some."""
-    most = WARM_POINTS[problem.points.device.type]
+    """Calls a rival on as many of the points as it needs to be warm, with gradients where it has some."""
+    most = len(problem.points) if rival.ours and not rival.any_cloud else WARM_POINTS
     few, values = (part[:most].detach().requires_grad_(rival.gradients) for part in (problem.points, problem.values))
     out = _attend(rival, setting, few, values, torch.arange(min(len(few), SAMPLES), device=few.device))
     if rival.gradients:

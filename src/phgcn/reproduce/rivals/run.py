@@ -1,8 +1,9 @@
 r"""Measures all rivals on all clouds, what is not measured yet, and writes the report.
 
 A process makes the calls; one that takes longer than :attr:`Effort.limit` is ended.  What is known to take longer, by cheaper
-settings of that rival or smaller clouds of the kind, is not tried.  On each cloud every setting is examined once (error,
-memory), then all are timed in turn, round after round, so that what else the machine does hits all alike.
+settings of that rival or, on a CPU, smaller clouds of the kind, is not tried; small clouds do not keep a GPU busy, and tell
+nothing of large ones.  On each cloud every setting is examined once (error, memory), then all are timed in turn, round after
+round, so that what else the machine does hits all alike.
 """
 
 from __future__ import annotations
@@ -191,7 +192,13 @@ class Journal:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        return [row for line in self.lines for row in line["rows"]]
+        """Returns the rows of all clouds, with the median of the times, of an even number the lower one."""
+        rows = [dict(row) for line in self.lines for row in line["rows"]]
+        for row in rows:
+            for kind in ("forward", "step"):
+                if times := row.get(kind, {}).get("times"):
+                    row[kind] = {**row[kind], "seconds": statistics.median_low(times)}
+        return rows
 
     def add(self, place: Place, rows: list[dict[str, Any]], key: dict[str, Any], device: str) -> None:
         origin = provenance(SEED, device, PACKAGES)
@@ -235,7 +242,8 @@ class Measurement:
         self, place: Place, effort: Effort, worker: Worker, device: str, journal: Journal, report: Callable[[str], None]
     ) -> None:
         self.place, self.effort, self.worker, self.report = place, effort, worker, report
-        self.rivals, self.before = choose(torch.device(device).type, place.dim), journal.rows
+        self.on_cpu, self.before = torch.device(device).type == "cpu", journal.rows
+        self.rivals = choose(torch.device(device).type, place.dim)
 
     def measure(self) -> list[dict[str, Any]]:
         """Examines every setting of every rival, then times all in turn; returns a row for each setting."""
@@ -248,10 +256,6 @@ class Measurement:
         for number in range(self.effort.rounds):
             if number == 0 or time.perf_counter() - begin < self.effort.patience:
                 self._time(rows)
-        for row in rows:
-            for kind in ("forward", "step"):
-                if row.get(kind, {}).get("times"):
-                    row[kind]["seconds"] = statistics.median(row[kind]["times"])
         return rows
 
     def _time(self, rows: list[dict[str, Any]]) -> None:
@@ -284,7 +288,8 @@ class Measurement:
         kinds: tuple[Kind, ...] = ("forward", "step") if rival.gradients else ("forward",)
         for kind in kinds:
             reply: dict[str, Any] = {"stopped": self.effort.limit}
-            if not any(too_slow(row, kind, rival, other, self.effort.limit) for other in (*before, row)):
+            known = (*(other for other in before if self.on_cpu or other["count"] == row["count"]), row)
+            if not any(too_slow(row, kind, rival, other, self.effort.limit) for other in known):
                 reply = self._ask(rival.name, row["number"], kind, "examine", self.effort.limit)
             if "failed" in reply:
                 row["failed"] = reply["failed"]
