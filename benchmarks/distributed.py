@@ -3,7 +3,8 @@ r"""Global attention over two processes of one thread each, against one process 
     python benchmarks/distributed.py              # about two minutes, on a machine that has nothing else to do
     python benchmarks/distributed.py --quick      # a small cloud, to see that it works
 
-A round is a forward and a backward pass.  It takes as long as the slowest rank; of several rounds the fastest counts.  On a
+A round is a forward and a backward pass.  It takes as long as the slowest rank; of several rounds the fastest counts.
+*Apart*: two processes with half of the points each that know nothing of each other, which is what the machine can give.  On a
 machine that does other things too, the processor time of a rank tells more; it leaves out waiting for messages.  Bytes
 are those that the loopback device sends in a round, headers and all, beside the formula of ``docs/distributed.md``; memory is
 the most that a pass adds to what a process has before.  Writes ``benchmarks/results/distributed.json``.
@@ -49,7 +50,8 @@ def work(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     rank, size = options.rank, options.processes
     group = None
-    if size > 1:
+    together = size > 1 and not options.apart
+    if together:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(options.port)}
         dist.init_process_group("gloo", rank=rank, world_size=size, timeout=timedelta(seconds=300))
         group = dist.group.WORLD
@@ -74,15 +76,15 @@ def work(options: argparse.Namespace) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # the peak is that of what follows
     run(points, values)
     peak = _status("VmHWM") - before
-    sizes = _record_sizes(lambda: run(points, values)) if size > 1 else {}
+    sizes = _record_sizes(lambda: run(points, values)) if together else {}
     rounds = []
     for _ in range(options.rounds):
-        if size > 1:
+        if together:
             dist.barrier()
         sent, spent = _loopback_bytes(), time.process_time()
         forward, backward = run(points, values)
         spent = time.process_time() - spent
-        if size > 1:
+        if together:
             dist.barrier()
         rounds.append({"forward": forward, "backward": backward, "cpu": spent, "sent": _loopback_bytes() - sent})
     Path(options.out).write_text(json.dumps({"peak": peak, "rounds": rounds, "sizes": sizes}))
@@ -125,7 +127,7 @@ def _record_sizes(call: Any) -> dict[str, Any]:
 # All processes
 
 
-def measure(cloud: str, processes: int, count: int, rounds: int) -> dict[str, Any]:
+def measure(cloud: str, processes: int, count: int, rounds: int, apart: bool = False) -> dict[str, Any]:
     """Starts the processes for one cloud, and puts together what they find."""
     with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
         free.bind(("127.0.0.1", 0))
@@ -136,7 +138,7 @@ def measure(cloud: str, processes: int, count: int, rounds: int) -> dict[str, An
         started = [
             subprocess.Popen(
                 [sys.executable, __file__, "--worker", cloud, "--rank", str(rank), "--processes", str(processes), "--port",
-                 str(port), "--count", str(count), "--rounds", str(rounds), "--out", str(out)],
+                 str(port), "--count", str(count), "--rounds", str(rounds), "--out", str(out), *["--apart"] * apart],
                 env=environment,
             )
             for rank, out in enumerate(outs)
@@ -182,6 +184,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small cloud")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds to take the fastest of (default: {ROUNDS})")
     parser.add_argument("--out", default=common.RESULTS / "distributed.json", help="where the JSON goes")
+    parser.add_argument("--apart", action="store_true", help=argparse.SUPPRESS)
     for name in ("worker", "rank", "processes", "port", "count"):
         parser.add_argument(f"--{name}", type=str if name == "worker" else int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -191,15 +194,29 @@ def main() -> None:
     count = QUICK_COUNT if options.quick else COUNT
     about = common.provenance()
     rows = {cloud: {str(p): measure(cloud, p, count, options.rounds) for p in PROCESSES} for cloud in CLOUDS}
+    for cloud, by_processes in rows.items():
+        by_processes["apart"] = measure(cloud, 2, count, options.rounds, apart=True)
     table = Table(title=f"{count:,} points, {DIM} dimensions, {CHANNELS} channels: 1 and 2 processes of one thread")
-    for heading in ("cloud", "both, ms", "cpu, ms", "times faster", "mark", "peak, MB", "share", "sent, MB", "formula, MB"):
+    for heading in (
+        "cloud",
+        "both, ms",
+        "cpu, ms",
+        "times faster",
+        "apart",
+        "mark",
+        "peak, MB",
+        "share",
+        "sent, MB",
+        "formula, MB",
+    ):
         table.add_column(heading)
     for cloud, by_processes in rows.items():
         one, two = by_processes["1"], by_processes["2"]
         two["formula"] = formula(two["sizes"], 2, count)
         table.add_row(
             cloud, *(f"{1000 * one[k]:.0f} / {1000 * two[k]:.0f}" for k in ("both", "cpu")),
-            f"{one['both'] / two['both']:.2f}", f"{MARKS[cloud]}", f"{one['peak'] / 1e6:.0f} / {two['peak'] / 1e6:.0f}",
+            *(f"{one['both'] / by_processes[key]['both']:.2f}" for key in ("2", "apart")),
+            f"{MARKS[cloud]}", f"{one['peak'] / 1e6:.0f} / {two['peak'] / 1e6:.0f}",
             f"{two['peak'] / one['peak']:.2f}", f"{two['sent'] / 1e6:.1f}", f"{sum(two['formula'].values()) / 1e6:.1f}",
         )  # fmt: skip
     common.wide_console().print(table)

@@ -31,7 +31,8 @@ def speed(measured: dict[str, Any]) -> list[str]:
         rows.append(
             [
                 cloud, f"{1000 * one['both']:,.0f}", f"{1000 * two['both']:,.0f}", f"{wall:.2f} (mark {MARKS[cloud]})",
-                f"{cpu:.2f}", f"{two['sent'] / 1e6:,.1f}", f"{formula / 1e6:,.1f}",
+                f"{one['both'] / found['apart']['both']:.2f}", f"{cpu:.2f}",
+                f"{two['sent'] / 1e6:,.1f}", f"{formula / 1e6:,.1f}",
                 f"{two['peak'] / one['peak']:.2f} (mark {MEMORY_MARK})",
             ]
         )  # fmt: skip
@@ -39,7 +40,8 @@ def speed(measured: dict[str, Any]) -> list[str]:
     said = f"N = {measured['count']:,}, D = {measured['dim']}, C = {measured['channels']}, {machine(about)}, "
     said += f"load {about['load']} before, {origin(measured)}:"
     heading = [
-        "cloud", "1 process, ms", "2 processes, ms", "times faster", "by processor time", "MB sent", "by the formula",
+        "cloud", "1 process, ms", "2 processes, ms", "times faster", "two halves apart", "by processor time",
+        "MB sent", "by the formula",
         "peak memory",
     ]  # fmt: skip
     return [said, "", *table(heading, rows)]
