@@ -178,6 +178,7 @@ TABLES = {
     "suited": Table(RIVALS, _of(BENCH, "suited"), tables.suited_table),
     # Other ways to sum the kernel
     "rivals": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.choice_block),
+    "rivals-gpu": Table(KERNEL_SUMS, _of(RESULTS, "rivals-gpu"), rivals_report.choice_block),
     "rivals-details": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.detail_block),
     "when": Table(WHEN, _of(RESULTS, "when"), when_block),
     # Geom-GCN
@@ -194,6 +195,7 @@ PAGES = {
     f"{RESULTS}/embeddings.md": Page(_of(RESULTS, "embeddings"), embeddings_report.markdown),
     f"{RESULTS}/scaling.md": Page(_of(RESULTS, "scaling"), scaling_report.markdown),
     f"{RESULTS}/rivals.md": Page(_of(RESULTS, "rivals"), rivals_report.markdown),
+    f"{RESULTS}/rivals-gpu.md": Page(_of(RESULTS, "rivals-gpu"), rivals_report.markdown),
     f"{RESULTS}/scaling-gpu.md": Page(_of(RESULTS, "scaling-gpu"), scaling_report.markdown),
 }
 

@@ -19,8 +19,9 @@ from .exact import chunks
 from .layout import RankCloud
 from .lockstep import Array
 
-CHUNK = 3 * 2**15
-"""Upper bound of the sources, of all ranks and clouds, that are held at a time."""
+CHUNK = 2**18
+"""Upper bound of the sources, of all ranks and clouds, that are held at a time: each chunk is compared with all cells of this
+rank's targets, so that few large ones are faster."""
 
 
 def add_near_fields(
@@ -99,7 +100,8 @@ def _sweep(
 ) -> Iterator[tuple[RankCloud, list[Array]]]:
     """Yields the sources of each cloud that the ranks hold, some at a time, as the tables that each rank has of them.
 
-    Each rank lays its tables side by side, and the clouds one after the other; chunks are cut from that.
+    Each rank lays its tables side by side, and the clouds one after the other; chunks are cut from that.  What was packed and
+    what arrived is freed before the last cloud is yielded: its copies are as large.
     """
     if not clouds:
         return
@@ -108,16 +110,22 @@ def _sweep(
     widths = np.cumsum([0] + [table.shape[1] for table in tables[0]])
     for given in chunks(first[:, -1].tolist(), max(1, CHUNK // ranks.size)):
         mine = given[ranks.rank]
-        parts = [_rows_of(table, mine, begin) for table, begin in zip(tables, first[ranks.rank], strict=False)]
-        packed = torch.from_numpy(np.concatenate(parts))
-        arrived = [part.numpy() for part in ranks.gather(packed, [len(rows) for rows in given])]
+        packed = [_rows_of(table, mine, begin) for table, begin in zip(tables, first[ranks.rank], strict=False)]
+        arrived = ranks.gather(torch.from_numpy(np.concatenate(packed)), [len(rows) for rows in given])
+        packed.clear()
         for number, cloud in enumerate(clouds):
-            here = [
-                part[max(begin - rows.start, 0) : max(end - rows.start, 0)]
-                for part, rows, begin, end in zip(arrived, given, first[:, number], first[:, number + 1], strict=True)
+            places = [
+                slice(max(begin - rows.start, 0), max(end - rows.start, 0))
+                for rows, begin, end in zip(given, first[:, number], first[:, number + 1], strict=True)
             ]
-            if sum(len(part) for part in here) > 0:
-                yield cloud, [np.concatenate([part[:, a:b] for part in here]) for a, b in pairwise(widths)]
+            joined = [
+                np.concatenate([part.numpy()[place, a:b] for part, place in zip(arrived, places, strict=True)])
+                for a, b in pairwise(widths)
+            ]
+            if number == len(clouds) - 1:
+                arrived.clear()
+            if len(joined[0]) > 0:
+                yield cloud, joined
 
 
 def _rows_of(table: list[Array], wanted: range, begin: int) -> Array:
