@@ -288,6 +288,13 @@ def suited_table(measured: dict) -> list[str]:
     return [f"{origin(measured)}:", "", *table(["graph", "GlobalGNN", "GCN", "MLP", "less the better of both"], rows)]
 
 
+def suited_generated_table(measured: dict) -> list[str]:
+    """The same on generated graphs."""
+    names = ("{0} features, neighbours {1}, {2:,} nodes".format(*row["case"]) for row in measured["rows"])
+    rows = [{**row, "graph": name} for row, name in zip(measured["rows"], names, strict=True)]
+    return suited_table({**measured, "rows": rows})
+
+
 def global_gnn_epochs(*measured: dict) -> list[str]:
     """Milliseconds per epoch on pubmed beside SGFormer's, on each device that was measured."""
     lines = []
