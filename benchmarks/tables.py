@@ -290,7 +290,7 @@ def suited_table(measured: dict) -> list[str]:
 
 def suited_generated_table(measured: dict) -> list[str]:
     """The same on generated graphs."""
-    names = ("{0} features, neighbours {1}, {2:,} nodes".format(*row["case"]) for row in measured["rows"])
+    names = ("{}, neighbours {}, {:,} nodes".format(*row["case"]) for row in measured["rows"])
     rows = [{**row, "graph": name} for row, name in zip(measured["rows"], names, strict=True)]
     return suited_table({**measured, "rows": rows})
 
