@@ -103,6 +103,8 @@ def find_balls(
 
     def greatest(rows: Tensor) -> Tensor:
         """The greatest row of each graph, (B, H, W), of rows (N, H, W); :math:`-\\infty` for a graph without keys."""
+        if batch is None and len(rows) > 0:
+            return rows.amax(dim=0, keepdim=True)
         none = rows.new_full((len(graphs), *rows.shape[1:]), -torch.inf)
         return none.scatter_reduce(0, place.view(-1, 1, 1).expand_as(rows), rows, "amax")
 
