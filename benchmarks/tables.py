@@ -285,7 +285,9 @@ def suited_table(measured: dict) -> list[str]:
     for graph in dict.fromkeys(row["graph"] for row in measured["rows"]):
         ours, gcn, mlp = (found[graph, model] for model in ("global-gnn", "gcn", "mlp"))
         rows.append([graph, *(f"{value:.1f}" for value in (ours, gcn, mlp)), f"{ours - max(gcn, mlp):+.1f}"])
-    return [f"{origin(measured)}:", "", *table(["graph", "GlobalGNN", "GCN", "MLP", "less the better of both"], rows)]
+    commits = sorted({row.get("commit", measured["provenance"]["commit"])[:7] for row in measured["rows"]})
+    said = f"commit {' and '.join(commits)}, {measured['provenance']['date'][:10]}:"
+    return [said, "", *table(["graph", "GlobalGNN", "GCN", "MLP", "less the better of both"], rows)]
 
 
 def suited_generated_table(measured: dict) -> list[str]:

@@ -133,6 +133,13 @@ def test_what_would_take_too_long_is_foreseen():
     assert foreseen(count=600, cloud="sparse", rival=anywhere)
 
 
+def test_of_an_even_number_of_times_the_lower_median_counts(tmp_path):
+    journal = run.Journal(tmp_path / "rivals.jsonl")
+    row = {"forward": {"seconds": 9.0, "times": [3.0, 1.0]}, "step": {"seconds": 9.0, "times": []}}
+    journal.lines.append({"rows": [row]})
+    assert [journal.rows[0][kind]["seconds"] for kind in ("forward", "step")] == [1.0, 9.0]
+
+
 @pytest.mark.parametrize(("device", "tried"), [("cpu", False), ("cuda", True)])
 def test_small_clouds_tell_how_long_large_ones_take_on_a_cpu_alone(device, tried, few, tmp_path):
     place, journal = Place("dense", 2, 300), run.Journal(tmp_path / "rivals.jsonl")

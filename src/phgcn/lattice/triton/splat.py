@@ -73,7 +73,7 @@ def splat(rows: PointRows, vertices: Vertices) -> Rows:
 
 
 def sum_clouds(rows: PointRows, clouds: Clouds) -> Rows:
-    """Sums the rows of each cloud, in the type of a tensor or of the positions; see :func:`splat`."""
+    """Sums the rows of each cloud, in the type of the positions; see :func:`splat`."""
     sizes = clouds.sizes
     return sum_runs(rows, clouds.order, sizes.start, clouds.count, sizes.largest > LONG_RUN, clouds.position)
 

@@ -23,7 +23,7 @@ WARM_SECONDS = 180.0
 
 class Request(NamedTuple):
     """A call: on a place, of a rival in one of its settings; ``what`` is ``"pose"`` (prepare the cloud), ``"examine"`` (with
-    error and memory) or ``"time"``; a worker puts ``"warm"``, a call on few points, before the first of these."""
+    error and memory) or ``"time"``; a worker puts ``"warm"``, a call that nobody times, before the first of these."""
 
     place: Place
     what: Literal["pose", "warm", "examine", "time"]
