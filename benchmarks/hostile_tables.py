@@ -31,13 +31,9 @@ def hostile_table(after: dict, before: dict) -> list[str]:
     heads = [f"`{m}`{when}" for m in methods for when in (", before", "")]
     dims = sorted({r["dim"] for r in after["errors"]["rows"]})
     errors = [[str(d), *(hostile_summary(rows, m, d) for m in methods for rows in parts)] for d in dims]
+    shares = ("exact", "share", "most_above")
     tails = [
-        [
-            str(r["dim"]),
-            f"{r['distance']:g}",
-            f"`{r['method']}`",
-            *(f"{r[key]:.3f}" for key in ("exact", "share", "most_above")),
-        ]
+        [str(r["dim"]), f"{r['distance']:g}", f"`{r['method']}`", *(f"{r[key]:.3f}" for key in shares)]
         for r in after["tails"]["rows"]
     ]
     spreads = [
