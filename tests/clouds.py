@@ -78,6 +78,14 @@ def _near(r, fitted, level):
     return (torch.exp(-r) - basis) * t * t * (3 - 2 * t)
 
 
+def with_cells(weight, positions, lone, heavy):
+    """A matrix of weights whose rows of lone points are exact, but for heavy points, which are seen at the middle of all in the
+    same cube of side 1."""
+    cube = torch.unique(positions.detach().floor(), dim=0, return_inverse=True)[1]
+    seen = [positions[heavy & (cube == cube[j])].mean(dim=0) if heavy[j] else positions[j] for j in range(len(positions))]
+    return torch.where(lone.unsqueeze(1), dense_exact(positions, torch.stack(seen)), weight)
+
+
 def applied(weight, values, normalise):
     """A matrix of weights applied to values."""
     return weight @ values / weight.sum(dim=1, keepdim=True) if normalise else weight @ values

@@ -4,9 +4,10 @@ from functools import lru_cache
 
 import pytest
 import torch
-from clouds import FULL, KINDS, applied, dense_exact, dense_lattice, normal, relative, schemes
+from clouds import FULL, KINDS, applied, dense_exact, dense_lattice, normal, relative, schemes, with_cells
 
 from phgcn import functional, global_attention, permutohedral_filter
+from phgcn.lattice import lone
 from phgcn.lattice.levels import FLOOR
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
@@ -65,6 +66,27 @@ class BackendCase:
             weight = dense_lattice(points if asked is None else asked, points, scheme, asked is None)
             assert relative(mass.cpu(), (weight.sum(dim=1) + (0 if asked is None else FLOOR)).log()) < 1e-11
             assert torch.equal(out, global_attention(*given[:2], **options))
+
+    @pytest.mark.parametrize("kind", ["all levels", "two lattices"])
+    def test_lone_points_are_summed_over_cells(self, kind, monkeypatch):
+        """In a small cloud, with bounds to match: also their gradients, and those of the heavy points that they see."""
+        for name, value in {"LONE": 0.2, "HEAVY": 0.5, "WRONG": 0.0}.items():
+            monkeypatch.setattr(lone, name, value)
+        points = torch.cat([0.7 * normal(24, 2, seed=1), 5 * normal(4, 2, seed=2) + 6]).requires_grad_()
+        values, scheme = normal(28, 3, seed=3).requires_grad_(), schemes(2)[kind]
+        weight = dense_lattice(points.detach(), points.detach(), scheme, True)
+        mass = weight.sum(dim=1)
+        is_lone, is_heavy = mass < 0.2 * mass.max(), mass >= 0.5 * mass.max()
+        assert 0 < is_lone.sum() < (~is_heavy).sum() and is_heavy.sum() > 10
+        weight = with_cells(weight, points, is_lone, is_heavy)
+        given = [t.detach().to(self.device).requires_grad_() for t in (points, values)]
+        got = attention_and_mass(*given, decay=1.0, method=scheme, backend=self.backend)
+        want = torch.cat([applied(weight, values, True), weight.sum(dim=1).log().unsqueeze(1)], dim=1)
+        assert relative(got.cpu(), want) < 1e-11
+        cotangent = normal(28, 4, seed=4) * is_lone.unsqueeze(1)  # of the others' gradients other tests tell
+        of_got, of_want = grads(got, cotangent.to(self.device), given), grads(want, cotangent, (points, values))
+        for a, b in zip(of_got, of_want, strict=True):
+            assert relative(a.cpu(), b) < 1e-10
 
     @pytest.mark.parametrize("kind", ["near field", "separable"])
     def test_the_mass_of_queries_out_of_reach(self, kind):

@@ -7,41 +7,17 @@ share, is the *plan*: a list of tensors whose shapes follow from those of the in
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..kernels.points import HOST_READS, Gradients, OutputGradients, Points, empty_gradients, output_gradients
+from ..kernels.points import HOST_READS, OutputGradients, Points, empty_gradients, output_gradients
 from .plan import empty_plan
-from .scheme import Scheme, decode
+from .run import FilterCall, looks_for_lone, run_filter, run_gradients
+from .scheme import decode
 
-
-class FilterCall(NamedTuple):
-    """What is asked of a filter.
-
-    Args:
-        scheme (Scheme): The lattices and their weights.
-        normalise (bool): Whether to divide by the sum of the weights.
-        more_than (int): Only graphs with more pairs than this are filtered; the others' output is 0.
-    """
-
-    scheme: Scheme
-    normalise: bool
-    more_than: int = -1
-
-
-class FilterBackend(Protocol):
-    """A backend: ``phgcn.lattice.<name>.filter``."""
-
-    def forward(self, points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Returns output, normaliser and, if ``keep_plan``, the plan, else an empty list."""
-        ...
-
-    def backward(self, upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
-        """Returns the gradients; makes the plan again where it is empty."""
-        ...
+__all__ = ["FilterCall"]
 
 
 # The ops are defined by their schemas: the decorator torch.library.custom_op would import the whole compiler at the first
@@ -68,14 +44,17 @@ def _filter(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     """
     *rest, keep_plan = inputs
     points, call, backend = _parse(rest)
-    return _backend(backend).forward(points, call, keep_plan)
+    return run_filter(points, call, backend, keep_plan)
 
 
 def _filter_fake(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     *rest, keep_plan = inputs
     points, call, backend = _parse(rest)
+    out, norm = points.new_output(call.normalise)
     plan = empty_plan(backend, points, call.scheme) if keep_plan else []
-    return *points.new_output(call.normalise), plan
+    if keep_plan and looks_for_lone(points, call):
+        plan = [*plan, torch.empty_like(norm)]
+    return out, norm, plan
 
 
 @torch.library.impl("phgcn::filter_backward", ("cpu", "cuda"))
@@ -83,7 +62,7 @@ def _filter_backward(*inputs: Any) -> tuple[Tensor, ...]:
     """Computes the gradients of positions, values and queries (empty without queries)."""
     upstream, plan = OutputGradients(*inputs[:4]), inputs[4]
     points, call, backend = _parse(inputs[5:])
-    return _backend(backend).backward(upstream, plan, points, call).as_outputs()
+    return run_gradients(upstream, plan, points, call, backend).as_outputs()
 
 
 def _filter_backward_fake(*inputs: Any) -> tuple[Tensor, ...]:
@@ -94,10 +73,6 @@ def _parse(inputs: Any) -> tuple[Points, FilterCall, str]:
     points, (scheme, normalise, more_than, backend) = Points(*inputs[:5]), inputs[5:]
     dim = int(points.positions.size(2))  # a compiled graph is of one dimension
     return points, FilterCall(decode(scheme, dim), normalise, more_than), backend
-
-
-def _backend(name: str) -> FilterBackend:
-    return cast(FilterBackend, importlib.import_module(f".{name}.filter", __package__))
 
 
 def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:

@@ -108,11 +108,12 @@ def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
     r"""Sums the values of each node's sources.
 
     Shapes:
-        - **values:** :math:`(N, C)`, **start:** :math:`(N + 1,)`, **source:** :math:`(E,)`
-        - **output:** :math:`(N, C)`
+        - **values:** :math:`(N, C)`, **start:** :math:`(M + 1,)`, **source:** :math:`(E,)`
+        - **output:** :math:`(M, C)`
     """
     node = torch.repeat_interleave(start.diff())
-    return torch.zeros_like(values).index_add(0, node, values[source[: len(node)].long()])
+    out = values.new_zeros(len(start) - 1, values.size(1))
+    return out.index_add(0, node, values[source[: len(node)].long()])
 
 
 def _softmax(positions: Tensor, edge_index: Tensor, edge_bias: Tensor | None) -> tuple[Tensor, Tensor]:

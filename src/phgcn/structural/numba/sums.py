@@ -15,11 +15,11 @@ def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
     r"""Sums the values of each node's sources.
 
     Shapes:
-        - **values:** :math:`(N, C)`, **start:** :math:`(N + 1,)`, **source:** :math:`(E,)`
-        - **output:** :math:`(N, C)`
+        - **values:** :math:`(N, C)`, **start:** :math:`(M + 1,)`, **source:** :math:`(E,)`
+        - **output:** :math:`(M, C)`
     """
     rows, starts = as_array(values), as_array(start)
-    out = np.empty_like(rows)
+    out = np.empty((len(starts) - 1, rows.shape[1]), rows.dtype)
     run_nodes(add_sources, starts, rows, starts, as_array(source), out)
     return torch.from_numpy(out)
 

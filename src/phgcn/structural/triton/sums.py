@@ -2,7 +2,6 @@ r"""Sums over neighbours in Triton: a program takes one node and some channels, 
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ...kernels.triton import cdiv, device_of, power_of_2, tl, triton
@@ -15,12 +14,12 @@ def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
     r"""Sums the values of each node's sources, those of a half type in float32.
 
     Shapes:
-        - **values:** :math:`(N, C)`, **start:** :math:`(N + 1,)`, **source:** :math:`(E,)`
-        - **output:** :math:`(N, C)`
+        - **values:** :math:`(N, C)`, **start:** :math:`(M + 1,)`, **source:** :math:`(E,)`
+        - **output:** :math:`(M, C)`
     """
     values = values.contiguous()
-    out = torch.empty_like(values)
-    count, channels = values.shape
+    count, channels = len(start) - 1, values.size(1)
+    out = values.new_empty(count, channels)
     if out.numel() == 0:
         return out
     tile_channels = min(MAX_CHANNELS, power_of_2(channels))
