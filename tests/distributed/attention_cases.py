@@ -29,6 +29,7 @@ class Case(NamedTuple):
         dim (int): The dimension.
         copies (bool): Whether many points lie in the same places.
         away (float): How far queries are from the keys.
+        lone (int): How many points, the last, lie far from all others in each head.
         twice (bool): Whether the gradients are those of a second backward pass, which has nothing kept of the forward pass.
         gathers (bool): Whether ranks may gather all points, as they do where they cannot meet at vertices.
     """
@@ -48,6 +49,7 @@ class Case(NamedTuple):
     away: float = 0.0
     gathers: bool = True
     twice: bool = False
+    lone: int = 0
 
 
 class Cloud(NamedTuple):
@@ -74,6 +76,9 @@ def make_cloud(case: Case) -> Cloud:
         return 5 * drawn if case.graphs > 1 else None
 
     positions = case.spread * normal(case.keys, heads, dim)
+    if case.lone > 0:
+        far = normal(case.lone, heads, dim)
+        positions[-case.lone :] = 7 * far / far.norm(dim=2, keepdim=True)
     if case.copies:
         positions[::2] = positions[torch.randint(0, 9, (len(positions[::2]),), generator=generator)]
     return Cloud(

@@ -29,6 +29,7 @@ from ..checks import (
 from ..kernels.points import Points, Sums
 from ..lattice.far import balls_of_queries, draw_near, find_balls
 from ..lattice.limits import position_limit
+from ..lattice.run import FilterCall, looks_for_lone
 from ..lattice.scheme import MAX_DIMENSION, Scheme, decode, encode
 from ..tolerance import Tolerance, check_tolerance, check_tolerance_method, choose_within
 from .agreement import agree, require_equal
@@ -36,6 +37,7 @@ from .collectives import Ranks, gather_rows
 from .exact import exact_over_ranks
 from .filter import filter_over_ranks
 from .graphs import RankGraphs, find_rank_graphs, points_of_graphs
+from .lone import replace_lone
 from .tolerance import RankPoints
 
 DEVICES = ("cpu", "cuda")
@@ -90,6 +92,8 @@ def attend_over_ranks(
         else:
             graphs = find_rank_graphs(points, counts, ranks)
             sums = _filter(points, graphs, decode(encode(chosen), dim), limit, far, ranks)
+        if chosen != "exact" and looks_for_lone(points, FilterCall(decode(encode(chosen), dim), True)):
+            sums[0] = replace_lone(sums[0], points, ranks, inputs.backend)
     return user_sums(sums, call, inputs, with_mass)
 
 

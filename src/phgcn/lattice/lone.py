@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -49,29 +50,51 @@ PIECE = 512
 """Points of a cell that are summed at a time: a cell may hold nearly all points, and pieces are summed side by side."""
 
 
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+class Joining(NamedTuple):
+    """How several processes, each with some of the points, put numbers together; by default there is one process.
+
+    Args:
+        total, most (callable): Take the sum, or the greatest, of tensors of the same shape over processes.
+        rows (callable): Puts the rows of all processes one after the other.
+    """
+
+    total: Callable[[Tensor], Tensor] = _same
+    most: Callable[[Tensor], Tensor] = _same
+    rows: Callable[[Tensor], Tensor] = _same
+
+
+ONE_PROCESS = Joining()
+
+
 class Roles(NamedTuple):
-    r"""What each point is in its cloud.  A point in a head has the number :math:`i H + h`.
+    r"""What each point of this process is in its cloud.  A point in a head has the number :math:`i H + h`.
 
     Shapes:
         - **norm:** the normalisers of the lattice, :math:`(N H,)`; **positions:** :math:`(N H, D)`
-        - **cloud:** the cloud of each point, :math:`(N H,)`
+        - **cloud:** the cloud of each point, :math:`(N H,)`, and **clouds**, how many there are
         - **is_lone**, **is_heavy:** :math:`(N H,)`
     """
 
     norm: Tensor
     positions: Tensor
     cloud: Tensor
+    clouds: int
     is_lone: Tensor
     is_heavy: Tensor
+    joining: Joining
 
     def clouds_with(self, some: Tensor) -> Tensor:
-        """Counts the points of each cloud for which something holds, (clouds,)."""
-        return torch.bincount(self.cloud[some], minlength=int(self.cloud.max()) + 1)
+        """Counts the points of each cloud for which something holds, of all processes, (clouds,)."""
+        return self.joining.total(torch.bincount(self.cloud[some], minlength=self.clouds))
 
     def most_cells(self) -> Tensor:
         """Returns how many cells lone points may see, by cloud, (clouds,); infinite where there are no lone points."""
         most = PAIRS_PER_POINT[self.cloud.device.type] * self.positions.size(1) ** 2
-        return most * torch.bincount(self.cloud) / self.clouds_with(self.is_lone)
+        return most * self.clouds_with(torch.ones_like(self.is_lone)) / self.clouds_with(self.is_lone)
 
     def affordable_clouds(self) -> Tensor:
         """Tells of each cloud whether it has lone points, and few enough points that are cells of their own."""
@@ -81,40 +104,49 @@ class Roles(NamedTuple):
         """Tells of each cloud that can afford cells whether the lattice is wrong about its lone points: sums exactly for some
         of them."""
         is_wanted = self.affordable_clouds()
-        order, ends = self.cloud.argsort(stable=True), torch.bincount(self.cloud).cumsum(0).tolist()
-        for number in is_wanted.nonzero().flatten().tolist():
-            members = order[ends[number - 1] if number > 0 else 0 : ends[number]]
-            is_wanted[number] = self._share_error(members) > WRONG
+        order, sizes = self.cloud.argsort(stable=True), torch.bincount(self.cloud, minlength=self.clouds).tolist()
+        for number, members in enumerate(order.split(sizes)):
+            if is_wanted[number]:
+                is_wanted[number] = self._share_error(members) > WRONG
         return is_wanted
 
     def _share_error(self, members: Tensor) -> Tensor:
         """Computes the root mean square error of the share that some lone points of a cloud have on all points but the heavy
         ones, from the numbers of the cloud's points."""
-        positions = self.positions[members]
-        lone = self.is_lone[members].nonzero().squeeze(1)
-        lone = lone[self.norm[members[lone]].argsort(stable=True)]
-        lone = lone[torch.arange(min(LOOKED_AT, len(lone)), device=lone.device) * len(lone) // min(LOOKED_AT, len(lone))]
-        weight = torch.exp(-torch.cdist(positions[lone], positions, compute_mode="donot_use_mm_for_euclid_dist"))
+        positions, is_lone = self.positions[members], self.is_lone[members]
+        lone = self.joining.rows(torch.cat([positions, self.norm[members].unsqueeze(1)], dim=1)[is_lone])
+        lone = lone[lone[:, -1].argsort(stable=True)]
+        looked_at = min(LOOKED_AT, len(lone))
+        lone, norm = lone[torch.arange(looked_at, device=lone.device) * len(lone) // looked_at].tensor_split([-1], dim=1)
+        weight = torch.exp(-torch.cdist(lone, positions, compute_mode="donot_use_mm_for_euclid_dist"))
         light = weight @ (~self.is_heavy[members]).to(weight.dtype)
-        return light.mul(1 / self.norm[members[lone]] - 1 / weight.sum(dim=1)).square().mean().sqrt()
+        light, right = self.joining.total(torch.stack([light, weight.sum(dim=1)]))
+        error: Tensor = light / norm.squeeze(1) - light / right
+        return error.square().mean().sqrt()
 
 
-def find_roles(norm: Tensor, points: Points) -> Roles | None:
+def find_roles(norm: Tensor, points: Points, graphs: Tensor | None = None, joining: Joining = ONE_PROCESS) -> Roles | None:
     """Finds the lone and the heavy points of all clouds; :obj:`None` where none is lone.
 
     Args:
         norm (torch.Tensor): The normalisers of a lattice, 0 for points that it has left out, (N, H).
-        points (Points): The points, which attend to themselves.
+        points (Points): The points of this process, which attend to themselves.
+        graphs (torch.Tensor, optional): The graphs of all processes, sorted. (default: those of the points)
+        joining (Joining, optional): How processes put numbers together. (default: one process)
     """
-    if norm.numel() == 0 or norm.max() < 1 / LONE:  # a point weighs 1 on itself
+    heads = torch.arange(norm.size(1), device=norm.device)
+    graph, count = torch.zeros_like(norm[:, 0], dtype=torch.int64), 1
+    if points.batch is not None:
+        graphs = points.batch.unique() if graphs is None else graphs
+        graph, count = torch.searchsorted(graphs, points.batch), len(graphs)
+    cloud, clouds, norm = (graph.unsqueeze(1) * len(heads) + heads).flatten(), count * len(heads), norm.flatten()
+    greatest = joining.most(norm.new_zeros(clouds).scatter_reduce(0, cloud, norm, "amax"))
+    if clouds == 0 or greatest.max() < 1 / LONE:  # a point weighs 1 on itself
         return None
-    none = torch.zeros_like(norm[:, 0], dtype=torch.int64)
-    graph = none if points.batch is None else torch.unique(points.batch, return_inverse=True)[1]
-    cloud = (graph.unsqueeze(1) * norm.size(1) + torch.arange(norm.size(1), device=norm.device)).flatten()
-    norm = norm.flatten()
-    greatest = norm.new_zeros(int(cloud.max()) + 1).scatter_reduce(0, cloud, norm, "amax")[cloud]
-    is_lone = (norm > 0) & (norm < LONE * greatest)
-    return Roles(norm, points.positions.flatten(0, 1), cloud, is_lone, norm >= HEAVY * greatest) if is_lone.any() else None
+    is_lone, is_heavy = (norm > 0) & (norm < LONE * greatest[cloud]), norm >= HEAVY * greatest[cloud]
+    if not joining.most(is_lone.any().long().unsqueeze(0)).any():
+        return None
+    return Roles(norm, points.positions.flatten(0, 1), cloud, clouds, is_lone, is_heavy, joining)
 
 
 class LonePoints(NamedTuple):
@@ -124,6 +156,7 @@ class LonePoints(NamedTuple):
         - **lone:** the numbers of the lone points, :math:`(Q,)`; **lone_cloud:** their clouds, :math:`(Q,)`
         - **member:** the numbers of all points of these clouds, cell by cell, :math:`(P,)`
         - **cell:** the cell of each of them, :math:`(P,)`; **cell_cloud:** the clouds of the cells, :math:`(K,)`
+        - **cubes:** how many cells, the first, are cubes of heavy points; the others are single points
     """
 
     lone: Tensor
@@ -131,6 +164,7 @@ class LonePoints(NamedTuple):
     member: Tensor
     cell: Tensor
     cell_cloud: Tensor
+    cubes: int
 
     @property
     def sizes(self) -> Tensor:
@@ -146,7 +180,7 @@ class LonePoints(NamedTuple):
 
 
 def find_cells(roles: Roles, is_wanted: Tensor) -> LonePoints | None:
-    """Puts heavy points together in cells; :obj:`None` where no cloud that is wanted can afford it.
+    """Puts the points of this process together in cells; :obj:`None` where no cloud that is wanted can afford it.
 
     Args:
         roles (Roles): What each point is.
@@ -156,28 +190,30 @@ def find_cells(roles: Roles, is_wanted: Tensor) -> LonePoints | None:
         return None
     cloud = roles.cloud
     heavy, other = ((some & is_wanted[cloud]).nonzero().squeeze(1) for some in (roles.is_heavy, ~roles.is_heavy))
-    heavy, cell = _sort_by_cube(roles.positions[heavy], heavy, cloud)
-    is_first = torch.cat([cell.new_ones(1), cell.diff()]) > 0
+    heavy, cell = _sort_by_cube(roles, heavy)
+    is_first = torch.cat([cell.new_ones(min(1, len(cell))), cell.diff()]) > 0
     cell_cloud = torch.cat([cloud[heavy[is_first]], cloud[other]])
-    is_affordable = is_wanted & (torch.bincount(cell_cloud, minlength=len(is_wanted)) < roles.most_cells())
+    # Processes may have points in the same cube: there are at most as many cells as they have together.
+    cells = roles.joining.total(torch.bincount(cell_cloud, minlength=roles.clouds))
+    is_affordable = is_wanted & (cells < roles.most_cells())
     if not torch.equal(is_affordable, is_wanted):
         return find_cells(roles, is_affordable)
-    single = torch.arange(len(other), device=cell.device) + (len(cell_cloud) - len(other))
-    lone = other[roles.is_lone[other]]
-    return LonePoints(lone, cloud[lone], torch.cat([heavy, other]), torch.cat([cell, single]), cell_cloud)
+    cubes, lone = len(cell_cloud) - len(other), other[roles.is_lone[other]]
+    single = torch.arange(len(other), device=cell.device) + cubes
+    return LonePoints(lone, cloud[lone], torch.cat([heavy, other]), torch.cat([cell, single]), cell_cloud, cubes)
 
 
-def _sort_by_cube(positions: Tensor, members: Tensor, cloud: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorts points of one or several clouds by the cube of side :data:`CELL` that they lie in; returns their numbers, and the
-    number of the cube of each.
+def find_cubes(positions: Tensor) -> Tensor:
+    """Returns the cube of side :data:`CELL` that each point (P, D) lies in, as whole numbers in float64, (P, D)."""
+    return torch.floor(positions.double() / CELL)
 
-    Shapes:
-        - **positions:** :math:`(P, D)`, **members:** the numbers of the points, :math:`(P,)`
-        - **cloud:** of all points, :math:`(N H,)`
-        - **output:** :math:`(P,)` and :math:`(P,)`
-    """
-    code, codes = cloud[members], int(cloud.max()) + 1
-    for coordinate in torch.floor(positions.double() / CELL).unbind(1):
+
+def _sort_by_cube(roles: Roles, members: Tensor) -> tuple[Tensor, Tensor]:
+    """Sorts some points, of which these are the numbers, (P,), by their cloud and cube; returns them, and the cell of each."""
+    code, codes = roles.cloud[members], roles.clouds
+    if len(members) == 0:
+        return members, code
+    for coordinate in find_cubes(roles.positions[members]).unbind(1):
         first, last = (int(edge) for edge in coordinate.aminmax())
         width = last - first + 1
         if codes * width >= 2**62:  # number only the codes that there are
