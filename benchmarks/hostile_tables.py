@@ -31,9 +31,11 @@ def hostile_table(after: dict, before: dict) -> list[str]:
     heads = [f"`{m}`{when}" for m in methods for when in (", before", "")]
     dims = sorted({r["dim"] for r in after["errors"]["rows"]})
     errors = [[str(d), *(hostile_summary(rows, m, d) for m in methods for rows in parts)] for d in dims]
-    shares = ("exact", "share", "most_above")
+    shares = ("share", "off", "most_above")
+    earlier = {(r["dim"], r["distance"], r["method"]): r for r in before["tails"]["rows"]}
     tails = [
-        [str(r["dim"]), f"{r['distance']:g}", f"`{r['method']}`", *(f"{r[key]:.3f}" for key in shares)]
+        [str(r["dim"]), f"{r['distance']:g}", f"`{r['method']}`", f"{r['exact']:.3f}"]
+        + [" / ".join(f"{row[key]:.3f}" for key in shares) for row in (earlier[r["dim"], r["distance"], r["method"]], r)]
         for r in after["tails"]["rows"]
     ]
     spreads = [
@@ -66,9 +68,10 @@ def hostile_table(after: dict, before: dict) -> list[str]:
         *table(["D", "points", "before", "now"], spreads),
         "",
         "The share that 100 lone points at a distance put on a cluster of width 0.2 that holds nearly all of "
-        f"{after['tails']['rows'][0]['count']:,} points, in the mean, and the most that one of them is above its exact share:",
+        f"{after['tails']['rows'][0]['count']:,} points, *in the mean / root mean square error / the most that one of them is "
+        "above its exact share*:",
         "",
-        *table(["D", "distance", "method", "exact", "share", "most above"], tails),
+        *table(["D", "distance", "method", "exact", "before", "now"], tails),
         "",
         "Queries at distances from 4 to 25 from 5,000 keys, with values that vary over these: error against the deviation, and "
         "the largest gradient over the exact one:",

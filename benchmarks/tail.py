@@ -33,6 +33,8 @@ CASES = (
     (3, Levels(0.5, (3, 3, 4, 3)), (FITTED_BOUND,)),
     (4, Levels(0.5, (3, 3, 3, 3), 2), (None, FITTED_BOUND)),
     (4, Levels(0.5, (3, 3, 4, 3), 2), (FITTED_BOUND,)),
+    (4, Levels(0.5, (4, 4, 4, 3), 2), (None,)),
+    (4, Levels(0.35, (4, 4, 4, 4, 3), 2), (None,)),
     (6, Levels(1.0, (1, 1, 1)), (None, 8.0)),
 )
 """Dimension, levels, and bounds of the fit."""

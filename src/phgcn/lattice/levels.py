@@ -17,7 +17,7 @@ CELL_DIMENSIONS = 4
 """Cells of the near field divide at most so many coordinates, those of largest extent: each further one would triple the rows
 of cells around a point."""
 
-CANDIDATES = 512
+CANDIDATES = 1024
 """Upper bound of the mean number of keys in a query's cell, in more dimensions than cells divide: the near field looks at all
 of them, though few are near."""
 
