@@ -134,19 +134,20 @@ def find_roles(norm: Tensor, points: Points, graphs: Tensor | None = None, joini
         graphs (torch.Tensor, optional): The graphs of all processes, sorted. (default: those of the points)
         joining (Joining, optional): How processes put numbers together. (default: one process)
     """
-    heads = torch.arange(norm.size(1), device=norm.device)
-    graph, count = torch.zeros_like(norm[:, 0], dtype=torch.int64), 1
+    if joining is ONE_PROCESS and len(norm) < 1 / LONE:  # no point weighs more than 1
+        return None
+    heads, graph, count = norm.size(1), torch.zeros_like(norm[:, :1], dtype=torch.int64), 1
     if points.batch is not None:
+        if joining.most(norm.amax().unsqueeze(0) if norm.numel() > 0 else norm.new_zeros(1)) < 1 / LONE:
+            return None  # a point weighs 1 on itself
         graphs = points.batch.unique() if graphs is None else graphs
-        graph, count = torch.searchsorted(graphs, points.batch), len(graphs)
-    cloud, clouds, norm = (graph.unsqueeze(1) * len(heads) + heads).flatten(), count * len(heads), norm.flatten()
-    greatest = joining.most(norm.new_zeros(clouds).scatter_reduce(0, cloud, norm, "amax"))
-    if clouds == 0 or greatest.max() < 1 / LONE:  # a point weighs 1 on itself
+        graph, count = torch.searchsorted(graphs, points.batch).unsqueeze(1), len(graphs)
+    cloud, norm = (graph * heads + torch.arange(heads, device=norm.device)).flatten(), norm.flatten()
+    greatest = joining.most(norm.new_zeros(count * heads).scatter_reduce(0, cloud, norm, "amax"))[cloud]
+    is_lone, is_heavy = (norm > 0) & (norm < LONE * greatest), norm >= HEAVY * greatest
+    if not joining.most(is_lone.any().long().unsqueeze(0)):
         return None
-    is_lone, is_heavy = (norm > 0) & (norm < LONE * greatest[cloud]), norm >= HEAVY * greatest[cloud]
-    if not joining.most(is_lone.any().long().unsqueeze(0)).any():
-        return None
-    return Roles(norm, points.positions.flatten(0, 1), cloud, clouds, is_lone, is_heavy, joining)
+    return Roles(norm, points.positions.flatten(0, 1), cloud, count * heads, is_lone, is_heavy, joining)
 
 
 class LonePoints(NamedTuple):

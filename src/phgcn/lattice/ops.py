@@ -53,7 +53,7 @@ def _filter_fake(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     out, norm = points.new_output(call.normalise)
     plan = empty_plan(backend, points, call.scheme) if keep_plan else []
     if keep_plan and looks_for_lone(points, call):
-        plan = [*plan, torch.empty_like(norm)]
+        plan = [*plan, torch.empty_like(norm), torch.empty(1, dtype=torch.bool, device="cpu")]
     return out, norm, plan
 
 

@@ -48,13 +48,13 @@ def looks_for_lone(points: Points, call: FilterCall) -> bool:
 
 def run_filter(points: Points, call: FilterCall, backend: str, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Returns output, normaliser and plan: that of the backend and, where lone points are looked for, the normalisers of the
-    lattice, which tell them."""
+    lattice and, on the CPU, whether some were replaced."""
     out, norm, plan = _lattice(backend).forward(points, call, keep_plan)
     if not looks_for_lone(points, call):
         return out, norm, plan
-    if keep_plan:
-        plan = [*plan, norm.clone()]
     lone = _find_wrong(norm, points)
+    if keep_plan:
+        plan = [*plan, norm.clone(), torch.tensor([lone is not None])]
     if lone is not None:
         sums = attend_to_cells(lone, points, backend)
         out.flatten(0, 1)[lone.lone], norm.flatten()[lone.lone] = sums.out.to(out.dtype), sums.norm
@@ -65,8 +65,8 @@ def run_gradients(upstream: OutputGradients, plan: list[Tensor], points: Points,
     """Returns the gradients of :func:`run_filter`; makes the plan again where it is empty."""
     if not looks_for_lone(points, call):
         return _lattice(backend).backward(upstream, plan, points, call)
-    *plan, norm = plan or run_filter(points, call, backend, True)[2]
-    lone = _find_replaced(norm, upstream.norm, points)
+    *plan, norm, is_replaced = plan or run_filter(points, call, backend, True)[2]
+    lone = _find_replaced(norm, upstream.norm, points) if is_replaced.numpy() else None
     if lone is None:
         return _lattice(backend).backward(upstream, plan, points, call)
     of_cells = cell_gradients(upstream, lone, points, backend)
@@ -95,9 +95,8 @@ def _find_wrong(norm: Tensor, points: Points) -> LonePoints | None:
 
 def _find_replaced(norm: Tensor, replaced: Tensor, points: Points) -> LonePoints | None:
     """Finds the lone points whose normalisers, (N, H), were replaced."""
-    is_replaced = (norm != replaced).flatten()
-    roles = find_roles(norm, points) if is_replaced.any() else None
-    return None if roles is None else find_cells(roles, roles.clouds_with(is_replaced) > 0)
+    roles = find_roles(norm, points)
+    return None if roles is None else find_cells(roles, roles.clouds_with((norm != replaced).flatten()) > 0)
 
 
 def attend_to_cells(lone: LonePoints, points: Points, backend: str) -> Sums:
