@@ -66,4 +66,4 @@ def attend_watched(group: Any, case: Case, chunk: int = triton_near.CHUNK) -> Wa
     finally:
         triton_lattice.agree_on_levels, triton_near.CHUNK, attention.Ranks = agree_on_levels, before, Ranks
         torch.use_deterministic_algorithms(False)
-    return Watched(part, *seen, CountingRanks.sent)
+    return Watched(part, set().union(*seen), CountingRanks.sent)
