@@ -83,8 +83,8 @@ def test_two_ranks_are_one_process_with_near_field_sources_in_chunks(pool, name)
 
 def test_float32_and_the_same_bits_in_two_runs(pool):
     given = CASES["heads of several widths"][0]._replace(dtype="float32", copies=True)
-    first = check(pool, given, 3, 1e-4)
-    second = pool.run("triton_cases:attend_watched", 3, case=given)
+    first = check(pool, given, 2, 1e-4)
+    second = pool.run("triton_cases:attend_watched", 2, case=given)
     for (one, *_), (other, *_) in zip((some.part for some in first), (some.part for some in second), strict=True):
         assert all(torch.equal(one[key], other[key]) for key in one)
 

@@ -21,6 +21,8 @@ from .graphs import RankGraphs
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Graphs = tuple[Tensor | None, Tensor | None]
+"""The graphs of keys and of queries."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,7 @@ class RankClouds:
         return found
 
 
-def make_clouds(
-    points: Points, graph: tuple[Tensor | None, Tensor | None], keys: Ints, queries: Ints, filtered: Bools, ranks: Ranks
-) -> RankClouds:
+def make_clouds(points: Points, graph: Graphs, keys: Ints, queries: Ints, filtered: Bools, ranks: Ranks) -> RankClouds:
     """Lists the clouds of some graphs.
 
     Args:
@@ -69,46 +69,47 @@ def make_clouds(
         filtered (np.ndarray): Which graphs are filtered.
         ranks (Ranks): The processes.
     """
-    heads, to_itself, query_count = points.positions.size(1), points.queries is None, len(points.targets)
-    sizes = [keys[ranks.rank].tolist(), queries[ranks.rank].tolist()]
-    pads = 0
+    heads, device, query_count = points.positions.size(1), points.positions.device, len(points.targets)
+    sizes, padding = [keys[ranks.rank].tolist(), queries[ranks.rank].tolist()], 0
     if min(keys.sum(axis=1).min(), queries.sum(axis=1).min()) == 0:
-        points, graph, sizes, pads = _pad(points, graph, sizes)
+        points, graph, more = _pad(points, graph, len(filtered))
+        sizes, padding = [[*some, number] for some, number in zip(sizes, more, strict=True)], heads if max(more) > 0 else 0
         keys, queries = (np.pad(numbers, ((0, 0), (0, 1))) for numbers in (keys, queries))
         filtered = np.append(filtered, False)
-    of_keys, of_queries = graph[0], graph[0] if to_itself else graph[1]
+    of_keys, of_queries = graph[0], graph[0] if points.queries is None else graph[1]
     bare = Points(*(None if t is None else t.detach() for t in points[:3]))  # type: ignore[arg-type]
-    device, cloud = points.positions.device, None
+    cloud = None
     if of_keys is None:
         count = len(points.positions) + (0 if points.queries is None else len(points.queries))
         cloud = torch.arange(heads, dtype=torch.int32, device=device).repeat(count)
     clouds = find_clouds(bare, DeviceGraphs(of_keys, of_queries, *sizes), filtered.tolist(), cloud)
     keys, queries = (np.repeat(np.where(filtered, numbers, 0), heads, axis=1) for numbers in (keys, queries))
-    source_count = torch.from_numpy(keys.sum(axis=0).astype(np.float64)).to(device)
+    source_count = torch.from_numpy(keys.sum(axis=0).astype(np.float64)).to(device)  # of all ranks
     clouds = replace(clouds, sizes=replace(clouds.sizes, source_count=source_count))
-    return RankClouds(points, clouds, filtered.tolist(), keys, queries, query_count, heads if pads > 0 else 0)
+    return RankClouds(points, clouds, filtered.tolist(), keys, queries, query_count, padding)
 
 
-def _pad(
-    points: Points, graph: tuple[Tensor | None, Tensor | None], sizes: list[list[int]]
-) -> tuple[Points, tuple[Tensor | None, Tensor | None], list[list[int]], int]:
-    """Adds a graph behind the last, with one key where this rank has none, and one query where it has none."""
-    number, device, added = len(sizes[0]), points.positions.device, []
+def _pad(points: Points, graph: Graphs, number: int) -> tuple[Points, Graphs, tuple[int, int]]:
+    """Adds a key where this rank has none, and a query where it has none, of the graph ``number``; returns how many keys and
+    queries were added, too."""
+    positions, values, queries = points[:3]
+    more_keys = int(len(positions) == 0)
+    more_queries = more_keys if queries is None else int(len(queries) == 0)
     graphs = []
-    for rows, of_rows in zip((points.positions, points.queries), graph, strict=True):
-        count = 0 if rows is None else len(rows)
-        of_graph = torch.zeros(count, dtype=torch.int64, device=device) if of_rows is None else of_rows
-        added.append(1 if rows is not None and count == 0 else 0)
-        graphs.append(F.pad(of_graph, (0, added[-1]), value=number))
-    more_keys, more_queries = added
-    queries = points.queries
+    for rows, of_rows, more in zip((positions, points.targets), graph, (more_keys, more_queries), strict=True):
+        known = torch.zeros(len(rows), dtype=torch.int64, device=rows.device) if of_rows is None else of_rows
+        graphs.append(F.pad(known, (0, more), value=number))
     padded = Points(
-        F.pad(points.positions, (0, 0, 0, 0, 0, more_keys)),
-        F.pad(points.values, (0, 0, 0, 0, 0, more_keys)),
-        None if queries is None else F.pad(queries, (0, 0, 0, 0, 0, more_queries)),
+        _add_rows(positions, more_keys),
+        _add_rows(values, more_keys),
+        None if queries is None else _add_rows(queries, more_queries),
     )
-    counts = [[*sizes[0], more_keys], [*sizes[1], more_keys if queries is None else more_queries]]
-    return padded, (graphs[0], graphs[1]), counts, sum(added)
+    return padded, (graphs[0], graphs[1]), (more_keys, more_queries)
+
+
+def _add_rows(rows: Tensor, count: int) -> Tensor:
+    """Adds rows of 0 behind the last, (N, H, C)."""
+    return F.pad(rows, (0, 0, 0, 0, 0, count))
 
 
 def clouds_of_graphs(points: Points, graphs: RankGraphs, more_than: int, ranks: Ranks) -> RankClouds:
