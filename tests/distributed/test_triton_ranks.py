@@ -30,8 +30,8 @@ def case(method, spread, **options):
 CASES = {
     "dense": (case("lattice", 3.0), {"dense"}),
     "sparse": (case("lattice", 7.0), {"sparse"}),
-    "sparse, two dimensions": (case("lattice", 5.0, dim=2, keys=15), {"sparse"}),
-    "sparse, more dimensions than cells have": (case("lattice", 4.0, keys=9, dim=6), {"sparse"}),
+    "sparse, two dimensions": (case("lattice", 9.0, dim=2, keys=12), {"sparse"}),
+    "sparse, more dimensions than cells have": (case("lattice", 4.0, keys=7, dim=6), {"sparse"}),
     "heads of several widths": (case("lattice", 1.0, keys=20, heads=2, by_head=(0.05, 9.0)), {"narrow", "sparse"}),
     "copies": (case("lattice", 5.0, graphs=2, copies=True, twice=True), {"sparse"}),
     "two lattices, copies": (case("lattice-fine", 9.0, keys=15, copies=True), {"sparse"}),
