@@ -8,8 +8,6 @@ from torch import Tensor
 import phgcn
 from phgcn import calls
 from phgcn.distributed import Ranks, attention
-from phgcn.lattice.narrow import NarrowScheme
-from phgcn.lattice.scheme import MultiScale
 from phgcn.tolerance import Tolerance
 
 
@@ -19,6 +17,7 @@ class Case(NamedTuple):
     Args:
         method (str): The method.
         spread (float): How sparse the cloud is.
+        by_head, by_graph (tuple): How many times as sparse each head and each graph is.
         keys, queries (int): How many; without queries the keys attend to themselves.
         graphs (int): Of how many graphs; their ids are not consecutive.
         heads (int): How many heads.
@@ -50,6 +49,8 @@ class Case(NamedTuple):
     gathers: bool = True
     twice: bool = False
     lone: int = 0
+    by_head: tuple[float, ...] = ()
+    by_graph: tuple[float, ...] = ()
 
 
 class Cloud(NamedTuple):
@@ -75,21 +76,27 @@ def make_cloud(case: Case) -> Cloud:
         drawn = (torch.rand(count, generator=generator) ** 2 * case.graphs).long().clamp(max=case.graphs - 1)
         return 5 * drawn if case.graphs > 1 else None
 
-    positions = case.spread * normal(case.keys, heads, dim)
+    def widths(graph: Tensor | None) -> Tensor:
+        """The spread of each point and head."""
+        of_heads = torch.tensor(case.by_head or (1.0,), dtype=dtype)
+        of_graphs = torch.ones(1, dtype=dtype)
+        if case.by_graph and graph is not None:
+            of_graphs = torch.tensor(case.by_graph, dtype=dtype)[graph // 5]
+        return case.spread * of_graphs[:, None, None] * of_heads[:, None]
+
+    positions = normal(case.keys, heads, dim)
+    values = normal(case.keys, heads, channels) + 3
+    queries = normal(case.queries, heads, dim) if case.queries else None
+    batch, query_batch = ids(case.keys), ids(case.queries) if case.queries else None
+    positions = widths(batch) * positions
     if case.lone > 0:
         far = normal(case.lone, heads, dim)
         positions[-case.lone :] = 7 * far / far.norm(dim=2, keepdim=True)
     if case.copies:
         positions[::2] = positions[torch.randint(0, 9, (len(positions[::2]),), generator=generator)]
-    return Cloud(
-        positions,
-        normal(case.keys, heads, channels) + 3,
-        case.spread * normal(case.queries, heads, dim) + case.away if case.queries else None,
-        ids(case.keys),
-        ids(case.queries) if case.queries else None,
-        normal(targets, heads, channels),
-        normal(targets, heads),
-    )
+    asked = None if queries is None else widths(query_batch) * queries + case.away
+    weights = normal(targets, heads, channels), normal(targets, heads)
+    return Cloud(positions, values, asked, batch, query_batch, *weights)
 
 
 def owners(case: Case, count: int, size: int, queries: bool) -> Tensor:
@@ -124,22 +131,40 @@ def attend(case: Case, cloud: Cloud, group: Any = None) -> dict[str, Tensor]:
     return {"out": out.detach(), "mass": finite.detach(), **{f"grad {name}": leaf.grad for name, leaf in leaves.items()}}
 
 
-def attend_on_rank(group: Any, case: Case) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+def attend_on_rank(group: Any, case: Case, device: str = "cpu") -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """The same for the points of this rank; also which keys and queries these are."""
     import torch.distributed as dist
 
-    cloud, rank, size = make_cloud(case), dist.get_rank(group), dist.get_world_size(group)
+    cloud, (rank, size) = make_cloud(case), (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
     keys = (owners(case, case.keys, size, False) == rank).nonzero().flatten()
     queries = (owners(case, case.queries, size, True) == rank).nonzero().flatten() if case.queries else keys
     index = (keys, keys, queries, keys, queries, queries, queries)
-    here = Cloud(*(None if t is None else t[some] for t, some in zip(cloud, index, strict=True)))
+    here = Cloud(*(None if t is None else t[some].to(device) for t, some in zip(cloud, index, strict=True)))
     gather = attention._attend_gathered
     if not case.gathers:
         attention._attend_gathered = refuse_to_gather
     try:
-        return attend(case, here, group), keys, queries
+        found = attend(case, here, group)
     finally:
         attention._attend_gathered = gather
+    return {key: value.cpu() for key, value in found.items()}, keys, queries
+
+
+def join_parts(whole: dict[str, Tensor], parts: Any) -> dict[str, Tensor]:
+    """Puts what ranks return together, in the shapes of what one process returns."""
+    joined = {key: torch.zeros_like(value) for key, value in whole.items()}
+    for part, keys, queries in parts:
+        for key, value in part.items():
+            if key == "grad decay":
+                joined[key] += value  # each rank's share
+            else:
+                joined[key][queries if key in ("out", "mass", "grad queries") else keys] = value
+    return joined
+
+
+def largest_error(found: Tensor, true: Tensor) -> float:
+    """The largest error, in units of the largest number."""
+    return float((found - true).abs().max() / true.abs().max().clamp(min=1e-30))
 
 
 def refuse_to_gather(*_: Any) -> Any:
@@ -175,71 +200,13 @@ class HostRanks(Ranks):
         return tensor.copy_(super().broadcast(tensor.cpu(), source))
 
 
-def attend_on_gpu(group: Any, spread: float, gathers: bool, dtype: str) -> tuple[dict[str, Tensor], Tensor]:
-    """Output, mass and gradients of this rank's points, or of all, on a GPU; and which these are."""
-    import torch.distributed as dist
-
-    case = Case("lattice", spread, keys=20_000, dim=4, dtype=dtype, gathers=gathers)
-    cloud, rank, size = make_cloud(case), *((0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group)))
-    mine = owners(case, case.keys, size, False) == rank
-    cloud = Cloud(*(None if t is None else t[mine].cuda() for t in cloud))
-    before = attention.Ranks, attention._attend_gathered
-    attention.Ranks = HostRanks
-    if not gathers:
-        attention._attend_gathered = refuse_to_gather
+def attend_on_gpu(group: Any, case: Case) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """As :func:`attend_on_rank`, on a GPU that all ranks share; without a group, of all points."""
+    before, attention.Ranks = attention.Ranks, HostRanks
     try:
-        found = attend(case, cloud, group)
+        return attend_on_rank(group, case, "cuda")
     finally:
-        attention.Ranks, attention._attend_gathered = before
-    return {key: value.cpu() for key, value in found.items()}, mine
-
-
-def filter_heads(group: Any) -> tuple[dict[str, Tensor], Tensor]:
-    """Two heads, of a narrow and of a wide scheme, filtered by the stages of Triton at vertices that ranks share: output,
-    normaliser and gradients of this rank's points, and which these are."""
-    import torch.distributed as dist
-
-    from phgcn.distributed.triton_lattice import filter_at_vertices
-    from phgcn.kernels.points import Points
-
-    wide = MultiScale(0.5, (1, 1), near_field=0, weights=((0.5, 0.2), (0.3, 0.1)))
-    narrow = NarrowScheme(0.25, (1,), near_field=0, weights=((0.2, 0.1),), constant=0.4, origin=1)
-    case = Case("lattice", 1.0, keys=24, dim=2)
-    cloud, rank, size = make_cloud(case), dist.get_rank(group), dist.get_world_size(group)
-    mine = owners(case, case.keys, size, False) == rank
-    points = Points(*(t[mine].requires_grad_() for t in cloud[:2]))
-    out, norm, _ = filter_at_vertices(points, [narrow, wide], Ranks(group))
-    ((out * cloud.weights[mine]).sum() + (norm * cloud.mass_weights[mine]).sum()).backward()
-    found = {"out": out, "norm": norm, "grad positions": points.positions.grad, "grad values": points.values.grad}
-    return {key: value.detach() for key, value in found.items()}, mine
-
-
-def find_meetings(group: Any) -> dict[str, Any]:
-    """The schemes of the heads where ranks can meet at vertices, or None, of clouds of several kinds."""
-    from phgcn.distributed.triton_lattice import find_schemes
-    from phgcn.kernels.points import Points
-    from phgcn.lattice.scheme import decode, encode
-
-    ranks = Ranks(group)
-    generator = torch.Generator().manual_seed(ranks.rank)
-    count, scheme = 2000, decode(encode("lattice"), 2)
-    drawn = torch.randn(count, 2, 2, generator=generator) * torch.tensor([0.5, 2.0])[:, None]
-    same, shared = torch.zeros_like(drawn), drawn.clone()
-    shared[ranks.rank] = torch.tensor([0.1, 0.2])
-    none, far = drawn[: 0 if ranks.rank == 1 else count], drawn.clone()
-    far[0, 1, ranks.rank % 2] = 50.0  # in a box this wide, points could lie far from each other
-    clouds = {
-        "dense": drawn,
-        "dense but for some": far,
-        "sparse": 100 * drawn,
-        "copies on two ranks": shared,
-        "one place": same,
-        "an empty rank": none,
-    }
-    points = {name: Points(cloud, cloud) for name, cloud in clouds.items()} | {"queries": Points(drawn, drawn, drawn)}
-    counts = {name: [(len(p.positions), len(p.positions))] * 3 for name, p in points.items()}
-    counts["an empty rank"] = [(count, count), (0, 0), (count, count)]
-    return {name: find_schemes(p, counts[name], scheme, ranks) for name, p in points.items()}
+        attention.Ranks = before
 
 
 TOLERANCES = (0.5, 0.09, 0.04, 1e-4)

@@ -57,7 +57,7 @@ class RankPool:
             pipe.send((function, size, arguments))
         answers = []
         for pipe in self.pipes[:size]:
-            assert pipe.poll(TIMEOUT), f"{function}: a rank hangs"
+            assert pipe.poll(TIMEOUT), f"{function}: a rank hangs; errors of others: {[e[2] for ok, e in answers if not ok]}"
             answers.append(pipe.recv())
         return answers
 

@@ -1,14 +1,11 @@
-"""Global attention over 1, 2, 3 and 4 ranks is that of one process: output, mass and every gradient."""
+"""Global attention over 1, 2, 3 and 4 ranks is that of one process: output, mass and every gradient.
+
+The Triton backend is tested in ``test_triton_ranks.py``.
+"""
 
 import pytest
 import torch
-from attention_cases import Case, attend, choose_within, make_cloud
-
-from phgcn.lattice.narrow import NarrowScheme
-from phgcn.lattice.scheme import MultiScale
-
-TWO_LEVELS = MultiScale(0.5, (1, 1), near_field=0, weights=((0.5, 0.2), (0.3, 0.1)))
-"""A scheme that takes Triton's interpreter little time."""
+from attention_cases import Case, attend, choose_within, join_parts, largest_error, make_cloud
 
 CASES = {
     "exact": Case("exact"),
@@ -40,8 +37,6 @@ CASES = {
     "float32": Case("lattice", 3.0, dtype="float32"),
     "float32, exact": Case("exact", dtype="float32"),
     "reference": Case("lattice", 3.0, keys=40, heads=1, backend="reference"),
-    "triton, dense": Case(TWO_LEVELS, 2.0, keys=24, heads=1, dim=2, backend="triton", gathers=False),
-    "triton, separable": Case("separable", 3.0, keys=40, dim=1, backend="triton", gathers=False),
 }
 
 
@@ -52,33 +47,10 @@ def test_ranks_are_one_process(pool, name):
     tolerance = 1e-12 if case.dtype == "float64" else 1e-5
     for size in (1, 2, 3, 4) if case.backend == "auto" else (3,):
         parts = pool.run("attention_cases:attend_on_rank", size, case=case)
-        joined = {key: torch.zeros_like(value) for key, value in whole.items()}
-        for part, keys, queries in parts:
-            for key, value in part.items():
-                if key == "grad decay":
-                    joined[key] += value  # each rank's share
-                else:
-                    joined[key][queries if key in ("out", "mass", "grad queries") else keys] = value
+        joined = join_parts(whole, parts)
         for key, value in whole.items():
-            error = (joined[key] - value).abs().max() / value.abs().max().clamp(min=1e-30)
+            error = largest_error(joined[key], value)
             assert error <= tolerance, f"{key} on {size} ranks is off by {error:.1e}"
-
-
-def test_heads_of_different_widths_meet_at_their_own_vertices(pool):
-    ((whole, _),), parts = (pool.run("attention_cases:filter_heads", size) for size in (1, 3))
-    for key, value in whole.items():
-        joined = torch.empty_like(value)
-        for part, mine in parts:
-            joined[mine] = part[key]
-        torch.testing.assert_close(joined, value, rtol=1e-12, atol=1e-12)
-
-
-def test_points_are_gathered_where_ranks_cannot_meet_at_vertices(pool):
-    for found in pool.run("attention_cases:find_meetings", 3):
-        for name in ("dense", "dense but for some"):
-            narrow, wide = found.pop(name)
-            assert isinstance(narrow, NarrowScheme) and type(wide) is MultiScale
-        assert found == {"sparse": None, "copies on two ranks": None, "one place": None, "an empty rank": None, "queries": None}
 
 
 def test_the_same_number_of_ranks_gives_the_same_bits(pool):

@@ -1,14 +1,15 @@
 r"""Global attention of points that lie on several ranks: agrees on the call, chooses the method, runs it.
 
-On the CPU the ranks share one lattice and exchange rows at its vertices (:mod:`phgcn.distributed.filter`); so do dense clouds
-on a GPU (:mod:`phgcn.distributed.triton_lattice`).  For other clouds on a GPU, and for the reference, every rank gathers the
-points of all, filters them, and keeps its own rows: exact, but no faster than one process.  Exact sums take keys in chunks on
-every backend (:mod:`phgcn.distributed.exact`).
+The ranks share one lattice and exchange rows at its vertices, on the CPU (:mod:`phgcn.distributed.filter`) as on GPUs
+(:mod:`phgcn.distributed.triton_lattice`).  For the reference every rank gathers the points of all, filters them, and keeps its
+own rows: right, but no faster than one process.  Exact sums take keys in chunks on every backend
+(:mod:`phgcn.distributed.exact`).
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ..calls import AttentionCall, Method, OpInputs, choose_method, exact_limit, op_inputs, run_call, user_sums
+from ..calls import AttentionCall, OpInputs, choose_method, exact_limit, op_inputs, run_call, user_sums
 from ..checks import (
     FLOAT_TYPES,
     check_choices,
@@ -79,36 +80,20 @@ def attend_over_ranks(
     dim, device = points.positions.size(2), points.positions.device.type
     chosen = choose_method(call.method, keys * queries, dim, device, call.lattice)
     limit = exact_limit(dim, device) if call.method == "auto" and call.batch is not None else -1
-    schemes = _schemes_at_vertices(points, counts, chosen, inputs, ranks) if chosen != "exact" and not far else None
-    if chosen != "exact" and inputs.backend != "numba" and schemes is None:
+    if chosen != "exact" and inputs.backend == "reference":
         return _attend_gathered(call, counts, with_mass, ranks)
     with refuse_transforms(*points[:3]):
         if chosen == "exact":
             sums = [exact_over_ranks(_with_queries(points), [k for k, _ in counts], ranks, inputs.backend)]
-        elif schemes is not None:
-            from .triton_lattice import filter_at_vertices
-
-            sums = [filter_at_vertices(points, schemes, ranks)]
         else:
             graphs = find_rank_graphs(points, counts, ranks)
-            sums = _filter(points, graphs, decode(encode(chosen), dim), limit, far, ranks)
-        if chosen != "exact" and looks_for_lone(points, FilterCall(decode(encode(chosen), dim), True)):
-            sums[0] = replace_lone(sums[0], points, ranks, inputs.backend)
+            sums = _filter(points, graphs, decode(encode(chosen), dim), limit, far, ranks, inputs.backend)
     return user_sums(sums, call, inputs, with_mass)
 
 
-def _schemes_at_vertices(
-    points: Points, counts: list[tuple[int, int]], method: Method, inputs: OpInputs, ranks: Ranks
-) -> list[Scheme] | None:
-    """Returns the scheme of each head where the Triton backend's stages can meet at the vertices, else :obj:`None`."""
-    if inputs.backend != "triton":
-        return None
-    from .triton_lattice import find_schemes
-
-    return find_schemes(points, counts, decode(encode(method), points.positions.size(2)), ranks)
-
-
-def _filter(points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far: bool, ranks: Ranks) -> list[Sums]:
+def _filter(
+    points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far: bool, ranks: Ranks, backend: str
+) -> list[Sums]:
     """Filters graphs of more than ``limit`` pairs, and sums the others exactly."""
     bound = position_limit(points.positions.size(2), scheme)
     filtered = graphs.pairs > limit
@@ -118,12 +103,23 @@ def _filter(points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far:
         near = points._replace(queries=queries)
     if far:
         agree(ranks, lambda: _check_coordinates(near, graphs, filtered, bound), ())
-    sums = [filter_over_ranks(near, graphs, scheme, limit, ranks)._replace(shift=shift)]
+    sums = [_filter_function(backend)(near, graphs, scheme, limit, ranks)._replace(shift=shift)]
+    if looks_for_lone(points, FilterCall(scheme, True)):
+        sums = [replace_lone(sums[0], points, ranks, backend)]
     if not filtered.all():
         small, _, query = points_of_graphs(points, ~filtered, graphs)
-        exact = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, "numba")
+        exact = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, backend)
         sums.append(Sums(*(None if t is None else _put_rows(t, query, len(points.targets)) for t in exact)))  # type: ignore[arg-type]
     return sums
+
+
+def _filter_function(backend: str) -> Callable[[Points, RankGraphs, Scheme, int, Ranks], Sums]:
+    """Returns the filter over ranks of a backend; Triton is imported only where it is used."""
+    if backend == "numba":
+        return filter_over_ranks
+    from .triton_lattice import filter_at_vertices
+
+    return filter_at_vertices
 
 
 def balls_over_ranks(points: Points, ranks: Ranks) -> Tensor:

@@ -112,6 +112,22 @@ def filters():
             call()  # with keys of a whole word; then, where that will do, of half a one
         with_mass = number % 2  # in turns with a gradient of the mass and without
         torch.autograd.grad(sum(t.sum() for t in call(return_mass=True)[: 1 + with_mass]), inputs)
+    filter_over_ranks()
+
+
+def filter_over_ranks():
+    """Filters with a group of one process: what ranks do launches some kernels for other types."""
+    import torch.distributed as dist
+    from clouds import normal
+
+    from phgcn import global_attention
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    positions, values = (5 * normal(9, 2, width, seed=width).float().requires_grad_() for width in (3, 64))
+    batch = torch.arange(9) % 2
+    out = global_attention(positions, values, batch=batch, method="lattice", backend="triton", group=dist.group.WORLD)
+    torch.autograd.grad(out.sum(), [positions, values])
+    dist.destroy_process_group()
 
 
 def compile_all(path):

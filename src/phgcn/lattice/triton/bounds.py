@@ -28,7 +28,11 @@ def cloud_bounds(clouds: Clouds) -> tuple[Tensor, Tensor]:
 def widest_axes(clouds: Clouds) -> tuple[Tensor, Tensor]:
     """Returns the coordinates of largest extent of each cloud, ascending, which cells of the near field are laid over, and the
     others, int64."""
-    low, high = cloud_bounds(clouds)
+    return divide_axes(*cloud_bounds(clouds))
+
+
+def divide_axes(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Divides coordinates as :func:`widest_axes` does, by the bounds of clouds, (clouds, D)."""
     order = torch.sort(high - low, dim=1, descending=True, stable=True)[1]
     return order[:, :CELL_DIMENSIONS].sort(dim=1)[0], order[:, CELL_DIMENSIONS:].sort(dim=1)[0]
 

@@ -83,13 +83,19 @@ def near_level(constants: Constants, level: int, layout: KeyLayout) -> NearLevel
 def sort_by_cell(near: NearLevel, clouds: Clouds, level: Tensor, part: slice, coordinates: Tensor | None = None) -> CellPoints:
     """Sorts some points by cell; ``level`` is the finest level of each of all points, int32, ``coordinates`` the order that
     their coordinates are taken in (:func:`phgcn.lattice.triton.bounds.widest_first`), which distances do not depend on."""
-    points, layout = clouds.position[part], near.layout
+    some = None if coordinates is None else coordinates[part]
+    return sort_points(near, clouds.position[part], clouds.cloud[part], level[part], some)
+
+
+def sort_points(near: NearLevel, points: Tensor, cloud: Tensor, level: Tensor, coordinates: Tensor | None) -> CellPoints:
+    """Sorts points by cell; all but ``near`` is given for each of them, as in :func:`sort_by_cell`."""
+    layout = near.layout
     if coordinates is not None:
-        points = points.gather(1, coordinates[part])
+        points = points.gather(1, coordinates)
     (count, dim), keys = points.shape, layout.new_keys(len(points))
     size = block_size(256, count)
     _pack_cells[(cdiv(count, size),)](
-        points, clouds.cloud[part], level[part], near.constants, layout.table, keys, count, near.level,
+        points, cloud, level, near.constants, layout.table, keys, count, near.level,
         D=dim, DIMS=near.dimensions, WORDS=layout.words, BLOCK=size,
     )  # fmt: skip
     keys, order = sort_keys(keys)

@@ -84,9 +84,13 @@ class Copies:
     start: Tensor
     place: Tensor
 
+    def sum_places(self, rows: Rows, like: Tensor) -> Rows:
+        """Sums the rows of the points in each place, in the type of a tensor; in a fixed order."""
+        return sum_runs(PointRows(rows), self.order, self.start, len(self.start) - 1, True, like)
+
     def sum(self, rows: Rows, like: Tensor) -> Rows:
-        """Sums the rows of all points in the place of each, (P, C), in the type of a tensor; in a fixed order."""
-        sums = sum_runs(PointRows(rows), self.order, self.start, len(self.start) - 1, True, like)
+        """Sums the rows of all points in the place of each, (P, C), in the type of a tensor."""
+        sums = self.sum_places(rows, like)
         return Rows(
             torch.cat([sums.main[self.place].flatten(), sums.extra[self.place].flatten()]),
             rows.count,
@@ -113,9 +117,9 @@ def _self_term(plan: Plan) -> Tensor:
     return torch.where(plan.level >= 0, terms, 0.0)
 
 
-def add_copies(clouds: Clouds, plan: Plan, values: Rows, out: Tensor, norm: Tensor, normalise: bool) -> None:
+def add_copies(found: Copies, plan: Plan, values: Rows, out: Tensor, norm: Tensor, normalise: bool) -> None:
     """Adds to output and normaliser what points get of their copies."""
-    copies = find_copies(clouds).sum(values, clouds.position)
+    copies = found.sum(values, norm)
     term, flat = _self_term(plan), out.view(values.count, values.channels)
     added = term.unsqueeze(1) * (copies.main - values.main.to(copies.data.dtype))
     if not normalise:
@@ -129,7 +133,7 @@ def add_copies(clouds: Clouds, plan: Plan, values: Rows, out: Tensor, norm: Tens
 
 
 def add_copies_gradients(
-    clouds: Clouds, plan: Plan, lattice_map: tuple[Tensor, ...], rows: PointRows, grad_values: Tensor, grad_points: Tensor
+    found: Copies, plan: Plan, lattice_map: tuple[Tensor, ...], rows: PointRows, grad_values: Tensor, grad_points: Tensor
 ) -> None:
     r"""Adds the gradients of :func:`add_copies`.
 
@@ -138,8 +142,8 @@ def add_copies_gradients(
     """
     values, grads = rows.values, rows.grads
     assert grads is not None
-    found, dim = find_copies(clouds), clouds.position.size(1)
-    of_values, of_grads = found.sum(values, clouds.position), found.sum(grads, clouds.position)
+    dim = grad_points.size(1)
+    of_values, of_grads = found.sum(values, grad_points), found.sum(grads, grad_points)
     value, grad = values.main.to(of_values.data.dtype), grads.main.to(of_grads.data.dtype)
     other_values, other_grads = of_values.main - value, of_grads.main - grad
     grad_values.view(value.shape).add_((_self_term(plan).unsqueeze(1) * other_grads).to(grad_values.dtype))

@@ -25,7 +25,7 @@ from .blur import SLAB, Neighbours, blur, neighbour_slabs
 from .bounds import widest_first
 from .cells import CellPoints, NearLevel, near_level, sort_by_cell
 from .clouds import Clouds, find_clouds
-from .copies import add_copies, add_copies_gradients
+from .copies import Copies, add_copies, add_copies_gradients, find_copies
 from .index import coarsen
 from .lattices import Lattice, Lattices, make_plan
 from .meeting import Meeting
@@ -53,7 +53,7 @@ def forward(
         out, norm, outputs = forward(points._replace(values=padded), call, keep_plan, meeting)
         return out[:, :, : points.values.size(2)].contiguous(), norm, outputs
     out, norm = points.new_output(call.normalise)
-    filtered, clouds = list_clouds(points, call)
+    filtered, clouds = list_clouds(points, call) if meeting is None else (meeting.filtered, meeting.clouds)
     limit = position_limit(points.positions.size(2), call.scheme)
     if clouds is None or not all(filtered):
         out.zero_()
@@ -88,7 +88,7 @@ def forward(
                 slice_rows(table, lattice.points, values.data, None, added, sums.data, sums.extra, False)
                 added = sums
         if lattices.flags[COPIES]:
-            add_copies(clouds, plan, values, out, norm, call.normalise)
+            add_copies(_copies(clouds, meeting), plan, values, out, norm, call.normalise)
     return out, norm, plan.as_outputs() if keep_plan else []
 
 
@@ -101,7 +101,10 @@ def backward(
         upstream = upstream._replace(grad=pad_channels(upstream.grad), out=pad_channels(upstream.out))
         grads_of = backward(upstream, plan, points._replace(values=padded), call, meeting)
         return grads_of._replace(values=grads_of.values[:, :, : values.size(2)].contiguous())
-    filtered, clouds = list_clouds(points, call, plan[3] if plan else None)
+    if meeting is None:
+        filtered, clouds = list_clouds(points, call, plan[3] if plan else None)
+    else:
+        filtered, clouds = meeting.filtered, meeting.clouds
     if clouds is None:
         grad_queries = None if queries is None else queries.new_zeros(queries.shape)
         return Gradients(positions.new_zeros(positions.shape), values.new_zeros(values.shape), grad_queries)
@@ -133,7 +136,8 @@ def backward(
                 table, lattice.points, rows, cloud_rows if last else None, add, grad_values, grad_points, coincident
             )
         if lattices.flags[COPIES]:
-            add_copies_gradients(clouds, made, lattices.constants.lattice_map, rows, grad_values, grad_points)
+            copies, lattice_map = _copies(clouds, meeting), lattices.constants.lattice_map
+            add_copies_gradients(copies, made, lattice_map, rows, grad_values, grad_points)
     grad_sources = grad_points[: clouds.sources].view(positions.shape)
     if queries is None:
         return Gradients(grad_sources, grad_values.to(values.dtype), None)
@@ -227,7 +231,14 @@ def separable(lattice: Lattice, rows: PointRows) -> Rows:
     return table
 
 
-# Near field, and clouds whose points coincide
+# Copies, near field, and clouds whose points coincide
+
+
+def _copies(clouds: Clouds, meeting: Meeting | None) -> Copies:
+    """Returns which points lie in the same place, on any process."""
+    copies = find_copies(clouds) if meeting is None else meeting.copies
+    assert copies is not None
+    return copies
 
 
 def _near_sums(lattices: Lattices, values: Rows, table: Rows, count: int) -> Rows | None:
@@ -238,11 +249,13 @@ def _near_sums(lattices: Lattices, values: Rows, table: Rows, count: int) -> Row
         return None
     clouds = lattices.clouds
     sums = new_rows(table.data, count, table.channels, table.extras)
+    if lattices.meeting is not None:
+        lattices.meeting.sum_near_fields(_near_levels(lattices), lattices.plan.level, values, sums)
+        return sums
     if len(lattices.levels) > 1:  # else the near field writes all
         sums.data.zero_()
     coordinates = widest_first(clouds)
-    for level in filter(None, lattices.levels):
-        near = near_level(lattices.constants, level, lattices.layouts[1 + level])
+    for near in _near_levels(lattices):
         sources, targets = _near_points(lattices, near, coordinates)
         near_field(targets, sources, values, near, sums)
     return sums
@@ -253,9 +266,11 @@ def _near_gradients(lattices: Lattices, values: Rows, grads: Rows, grad_values: 
     clouds, of_values = lattices.clouds, Rows(grad_values, values.count, values.channels)
     if not any(lattices.levels):
         return
+    if lattices.meeting is not None:
+        lattices.meeting.near_gradients(_near_levels(lattices), lattices.plan.level, values, grads, of_values, grad_points)
+        return
     coordinates = widest_first(clouds)
-    for level in filter(None, lattices.levels):
-        near = near_level(lattices.constants, level, lattices.layouts[1 + level])
+    for near in _near_levels(lattices):
         sources, queries = _near_points(lattices, near, coordinates)
         if clouds.to_itself:
             near_gradients(sources, sources, grads, values, near, of_values, grad_points)
@@ -264,6 +279,12 @@ def _near_gradients(lattices: Lattices, values: Rows, grads: Rows, grad_values: 
         near_gradients(queries, sources, values, grads, near, None, grad_points[clouds.queries])
     if coordinates is not None:
         grad_points.copy_(torch.zeros_like(grad_points).scatter_(1, coordinates, grad_points))
+
+
+def _near_levels(lattices: Lattices) -> list[NearLevel]:
+    """Lists what the near field of each level reads that some cloud starts at."""
+    levels = filter(None, lattices.levels)
+    return [near_level(lattices.constants, level, lattices.layouts[1 + level]) for level in levels]
 
 
 def _near_points(lattices: Lattices, near: NearLevel, coordinates: Tensor | None) -> tuple[CellPoints, CellPoints]:
@@ -277,13 +298,15 @@ def _cloud_rows(lattices: Lattices, rows: PointRows, normalise: bool) -> Rows | 
     """Sums the rows of each cloud where that is needed: all of it where points coincide, the floor in cross-attention, and the
     constant of narrow clouds."""
     clouds, constant = lattices.clouds, lattices.constants.constant
-    if lattices.only_coincident:
-        return sum_clouds(rows, clouds) if lattices.flags[COINCIDENT] else None
-    if constant == 0 and not normalise:
+    only_coincident = lattices.only_coincident
+    needed = lattices.flags[COINCIDENT] if only_coincident else constant != 0 or normalise
+    if not needed:
         return None
     sums = sum_clouds(rows, clouds)
     if lattices.meeting is not None:
         lattices.meeting.join(sums)
+    if only_coincident:
+        return sums
     floor = 0.0 if clouds.to_itself or not normalise else FLOOR
     share = (constant + floor / clouds.sizes.source_count.clamp(min=1)).to(sums.data.dtype).unsqueeze(1)
     sums.main.mul_(share)
