@@ -71,7 +71,7 @@ def multiscale(cloud: RankCloud, rows: Array, out: Array, scheme: MultiScale, ra
         cloud.keep(levels, table, ranks.size)
         slice_rows(table, *located, cloud.first_query, out)
         if cloud.to_itself:
-            self_term -= self_weights(frame, tables, cloud.finest)
+            self_term -= self_weights(frame, tables, cloud.finest, rows.dtype)
     yield from _add_sum(rows, fitted.constant, out)
     if cloud.to_itself:
         add_self_term(self_term, (yield from cloud.copies.sum(rows)), out)

@@ -58,7 +58,8 @@ class NumbaStages(Stages):
         return torch.from_numpy(vertex), torch.from_numpy(weight)
 
     def self_weights(self):
-        return torch.from_numpy(self_weights(self.frame, self.fitted.simplex_tables(self.dim), self.finest))
+        tables = self.fitted.simplex_tables(self.dim)
+        return torch.from_numpy(self_weights(self.frame, tables, self.finest, np.dtype(np.float64)))
 
     def vertices(self, level):
         found = self.coordinates(level)

@@ -26,6 +26,12 @@ TAPS = 4
 PIECE = 64
 """Vertices of a segment that are blurred at a time: what they read of a group of rows stays in the first-level cache."""
 
+STEPS = 3
+"""Segments that a pointer passes without a branch, which the processor would often predict wrongly; more are rare."""
+
+NO_KEY = np.uint64(2**64 - 1)
+"""Put behind the keys of all segments, so that a search ends there."""
+
 ALL = slice(None)
 
 
@@ -108,7 +114,8 @@ def _blur_arguments(table: np.ndarray, level: Level, rows: StencilRows, weights:
     weight = np.append(weights, 0.0).astype(table.dtype)[rows.orbit]
     offsets = int((np.diff(rows.start) * rows.length).sum())
     grain = rows_of_work(len(level.first), table.size * offsets, GRAIN)
-    segments = level.first, level.last, level.place, level.prefix
+    first, last = (np.append(keys, NO_KEY) for keys in (level.first, level.last))
+    segments = first, last, level.place, level.prefix
     return grain, *segments, row_key, rows.prefix, rows.start, rows.length, weight, table.reshape(-1)
 
 
@@ -179,55 +186,79 @@ def lies_on_row(prefix, a, b, row_prefix, r):
     return True
 
 
+@helper
+def turn_back(last, lead, row_key, pointer):
+    """Moves pointers back to the first segment where a hashed key has wrapped around."""
+    for r in range(pointer.shape[0]):
+        if pointer[r] > 0 and last[pointer[r] - np.uint64(1)] >= lead + row_key[r]:
+            pointer[r] = 0
+
+
+@helper
+def find_rows(first, last, lead, span, row_key, begin, end, pointer, found):
+    """Lists which of the rows ``begin`` to ``end`` of the stencil meet a segment, and returns how many do.
+
+    A row reads ``span`` places from key ``lead + row_key[r]`` on.  As ``lead`` moves up the sorted segments, so do the segments
+    that are read: ``pointer[r]``, the first one that does not end before these places, only moves forward.
+    """
+    count = 0
+    for r in range(begin, end):
+        lowest, b = lead + row_key[r], pointer[r]
+        for _ in range(STEPS):
+            b += np.uint64(last[b] < lowest)
+        while last[b] < lowest:
+            b += np.uint64(1)
+        pointer[r] = b
+        found[count] = r
+        count += first[b] < lowest + span
+    return count
+
+
 @kernel(
     "int64, int64, uint64[::1], uint64[::1], int32[::1], int32[:, ::1], uint64[::1], int64[:, ::1], int64[::1], int64[::1], "
     "real[:, ::1], real[::1], real[:, ::1]"
 )
 def blur_segments(begin, end, first, last, place, prefix, row_key, row_prefix, start, length, weight, table, out):
-    """Blurs the rows of segments, piece by piece.
+    """Blurs the rows of segments, piece by piece; :data:`NO_KEY` is behind the keys of all segments.
 
     A row of the stencil takes a piece to one or few segments.  What the rows of a group read there is added up in a line, which
-    is longer than the piece by the offsets of a row; its shifted parts, times the weights, are added to the piece.  As pieces
-    move up the sorted list, so do the segments that they read from: these are found by pointers that only move forward.
+    is longer than the piece by the offsets of a row; its shifted parts, times the weights, are added to the piece.
     """
-    segments, width, one = first.shape[0], np.uint64(out.shape[1]), table.dtype.type(1)
+    segments, width, one = np.uint64(place.shape[0]), np.uint64(out.shape[1]), table.dtype.type(1)
     flat, line = out.reshape(-1), np.empty((PIECE + weight.shape[1] + TAPS) * out.shape[1], table.dtype)
-    pointer = np.empty(row_key.shape[0], np.int64)
+    pointer, found = np.empty(row_key.shape[0], np.uint64), np.empty(row_key.shape[0] + 1, np.int64)
     for r in range(row_key.shape[0]):
         pointer[r] = lower_bound(last, first[begin] + row_key[r])
     for a in range(begin, end):
         sites = np.int64(last[a] - first[a]) + 1
-        for lead in range(0, sites, PIECE):
-            count = min(PIECE, sites - lead)
-            o, size = np.uint64(place[a] + lead) * width, np.uint64(count) * width
+        for skipped in range(0, sites, PIECE):
+            count, lead = min(PIECE, sites - skipped), first[a] + np.uint64(skipped)
+            o, size = np.uint64(place[a] + skipped) * width, np.uint64(count) * width
             for c in range(size):
                 flat[o + c] = 0
+            if prefix.shape[0] > 0:
+                turn_back(last, lead, row_key, pointer)
             for g in range(length.shape[0]):
-                span, is_read = count + length[g] - 1, False
+                span = np.uint64(count + length[g] - 1)
+                rows = find_rows(first, last, lead, span, row_key, start[g], start[g + 1], pointer, found)
+                if rows == 0:
+                    continue
                 if length[g] > 1:
-                    for c in range(np.uint64(span + TAPS - 1) * width):
+                    for c in range((span + np.uint64(TAPS - 1)) * width):
                         line[c] = 0
-                for r in range(start[g], start[g + 1]):
-                    lowest = first[a] + np.uint64(lead) + row_key[r]
-                    highest = lowest + np.uint64(span - 1)
-                    b = pointer[r]
-                    if prefix.shape[0] > 0 and b > 0 and last[b - 1] >= lowest:
-                        b = 0  # the hash has wrapped around
-                    while b < segments and last[b] < lowest:
-                        b += 1
-                    pointer[r] = b
+                for f in range(rows):
+                    r = found[f]
+                    b, lowest, highest = pointer[r], lead + row_key[r], lead + row_key[r] + span - np.uint64(1)
                     while b < segments and first[b] <= highest:
                         if prefix.shape[0] == 0 or lies_on_row(prefix, a, b, row_prefix, r):
-                            shift = np.int64(first[b] - lowest)  # place i of the line reads place i - shift of b
-                            i = max(0, shift)
-                            run = min(span, np.int64(last[b] - first[b]) + 1 + shift) - i
-                            t, more = np.uint64(place[b] + i - shift) * width, np.uint64(run) * width
+                            low = max(lowest, first[b])
+                            i, t = (low - lowest) * width, (np.uint64(place[b]) + low - first[b]) * width
+                            run = (min(highest, last[b]) - low + np.uint64(1)) * width
                             if length[g] > 1:
-                                add_run(line, np.uint64(i) * width, one, table, t, more)
-                                is_read = True
+                                add_run(line, i, one, table, t, run)
                             else:
-                                add_run(flat, o + np.uint64(i) * width, weight[g, 0], table, t, more)
-                        b += 1
-                if is_read:
+                                add_run(flat, o + i, weight[g, 0], table, t, run)
+                        b += np.uint64(1)
+                if length[g] > 1:
                     for q in range(0, length[g], TAPS):
                         add_taps(flat, o, weight, g, q, line, np.uint64(q) * width, width, size)

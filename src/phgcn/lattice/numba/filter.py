@@ -129,7 +129,7 @@ def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiSca
         table = blur_levels(splat(rows, rows[:0, :0], 0, *lattice.located), lattice.levels, stencils)
         slice_rows(table, *lattice.located, cloud.first_query, out)
         if cloud.to_itself:
-            self_term -= self_weights(lattice.frame, self_tables(scheme, dim), finest)
+            self_term -= self_weights(lattice.frame, self_tables(scheme, dim), finest, rows.dtype)
     _add_sum(rows, fitted.constant, out)
     if finest > 0:
         near_field(find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts), rows, out)

@@ -165,15 +165,19 @@ def planned_simplices(plan: CloudPlan) -> Simplices:
     return Simplices(plan.point, plan.order, plan.weight, plan.cube_start[: plan.sizes[1] + 1])
 
 
-def self_weights(frame: Frame, tables: np.ndarray, level: int) -> np.ndarray:
+def self_weights(frame: Frame, tables: np.ndarray, level: int, dtype: np.dtype) -> np.ndarray:
     r"""Computes what the levels from ``level`` on give a point of itself, :math:`a_i = \sum_k \sum_{l,m} b_l b_m t_{k,|l-m|}`.
 
     Args:
         frame (Frame): Where the points lie.
         tables (np.ndarray): The weights :math:`t` of all levels, :math:`(K, D+1)`.
         level (int): The finest level.
+        dtype (np.dtype): The type of the points, in which weights are computed.
+
+    Returns:
+        float64, :math:`(P,)`.
     """
-    none = np.empty((0, 0), np.float32)
+    none = np.empty((0, 0), dtype)
     return _self_terms(frame, tables, level, none, none, np.empty((0, 0)))
 
 
@@ -186,7 +190,7 @@ def self_gradients(frame: Frame, tables: np.ndarray, level: int, rows, grads, sl
 def _self_terms(frame: Frame, tables: np.ndarray, level: int, rows, grads, slope) -> np.ndarray:
     count = len(frame.w)
     share, index = np.empty(count), np.arange(count, dtype=np.int32)
-    tiles, used = -(-count // TILE), np.ascontiguousarray(tables[level:])
+    tiles, used = -(-count // TILE), tables[level:].astype(rows.dtype)
     run_rows(add_self_terms, tiles, TILES, frame.w, index, frame.base, 0.5**level, used, rows, grads, share, slope)
     return share
 
@@ -227,12 +231,24 @@ def add_cube_keys(begin, end, w, base, scale, multiplier, key):
         key[i] = total
 
 
+# Tiles of points are laid out coordinate by coordinate.  Coordinates are in double precision, fractions of them no more exact
+# than the weights that they become.
+
+
 @helper
-def tile_fractions(w, index, first, count, base, scale, fraction):
-    """Computes the fractions of the Kuhn coordinates of ``count`` points, coordinate by coordinate."""
+def tile_coordinates(w, index, first, count, base, scale, coordinate):
+    """Copies the Kuhn coordinates of ``count`` points, counted from the base in units of the finest level."""
     for j in range(w.shape[1]):
         for i in range(count):
-            x = (w[index[first + i], j] - base[j]) * scale
+            coordinate[j, i] = (w[index[first + i], j] - base[j]) * scale
+
+
+@helper
+def tile_fractions(coordinate, count, scale, fraction):
+    """Computes the fractions of scaled coordinates."""
+    for j in range(coordinate.shape[0]):
+        for i in range(count):
+            x = coordinate[j, i] * scale
             fraction[j, i] = x - np.floor(x)
 
 
@@ -244,29 +260,29 @@ def tile_ranks(fraction, count, rank):
             rank[j, i] = 0
         for k in range(j):
             for i in range(count):
-                ahead = np.int64(fraction[k, i] >= fraction[j, i])
+                ahead = np.int32(fraction[k, i] >= fraction[j, i])
                 rank[j, i] += ahead
-                rank[k, i] += 1 - ahead
+                rank[k, i] += np.int32(1) - ahead
 
 
 @kernel("int64, int64, float64[:, ::1], int32[::1], float64[::1], float64, real[:, ::1], uint8[:, ::1]")
 def locate_tiles(begin, end, w, point, base, scale, weight, order):
     """Finds order and barycentric weights of tiles of points, taken in the order of ``point``."""
-    count_all, dim = w.shape
-    fraction, rank, ordered = np.empty((dim, TILE)), np.empty((dim, TILE), np.int64), np.empty(dim + 2)
-    ordered[0], ordered[dim + 1] = 1, 0
+    (count_all, dim), dtype = w.shape, weight.dtype
+    coordinate, fraction, rank = np.empty((dim, TILE)), np.empty((dim, TILE), dtype), np.empty((dim, TILE), np.int32)
+    tile_weight = np.empty((dim + 1, TILE), dtype)
     for tile in range(begin, end):
         first = tile * TILE
         count = min(TILE, count_all - first)
-        tile_fractions(w, point, first, count, base, scale, fraction)
+        tile_coordinates(w, point, first, count, base, scale, coordinate)
+        tile_fractions(coordinate, count, 1.0, fraction)
         tile_ranks(fraction, count, rank)
+        tile_weights(fraction, count, tile_weight)
         for i in range(count):
             for j in range(dim):
-                r = np.uint64(rank[j, i])
-                ordered[r + np.uint64(1)] = fraction[j, i]
-                order[first + i, r] = j
+                order[first + i, np.uint64(rank[j, i])] = j
             for r in range(dim + 1):
-                weight[first + i, r] = ordered[r] - ordered[r + 1]
+                weight[first + i, r] = tile_weight[r, i]
 
 
 @helper
@@ -295,15 +311,15 @@ def tile_weights(fraction, count, weight):
 
 
 @kernel(
-    "int64, int64, float64[:, ::1], int32[::1], float64[::1], float64, float64[:, ::1], "
+    "int64, int64, float64[:, ::1], int32[::1], float64[::1], float64, real[:, ::1], "
     "real[:, ::1], real[:, ::1], float64[::1], float64[:, ::1]"
 )
 def add_self_terms(begin, end, w, index, base, scale, tables, rows, grads, share, slope):
     """Computes the self terms of tiles of points and, if ``slope`` is not empty, adds their derivatives to it."""
-    count_all, dim = w.shape
-    fraction, rank = np.empty((dim, TILE)), np.empty((dim, TILE), np.int64)
-    weight, by_weight = np.empty((dim + 1, TILE)), np.empty((dim + 1, TILE))
-    total, product = np.empty(TILE), np.empty(TILE)
+    (count_all, dim), dtype = w.shape, tables.dtype
+    coordinate, fraction, rank = np.empty((dim, TILE)), np.empty((dim, TILE), dtype), np.empty((dim, TILE), np.int32)
+    weight, by_weight = np.empty((dim + 1, TILE), dtype), np.empty((dim + 1, TILE), dtype)
+    total, product = np.empty(TILE, dtype), np.empty(TILE)
     for tile in range(begin, end):
         first = tile * TILE
         count = min(TILE, count_all - first)
@@ -311,8 +327,9 @@ def add_self_terms(begin, end, w, index, base, scale, tables, rows, grads, share
             total[i] = product[i] = 0
             for c in range(grads.shape[1]):
                 product[i] -= rows[first + i, c] * grads[first + i, c]
+        tile_coordinates(w, index, first, count, base, scale, coordinate)
         for k in range(tables.shape[0]):
-            tile_fractions(w, index, first, count, base, scale * 0.5**k, fraction)
+            tile_fractions(coordinate, count, 0.5**k, fraction)
             if slope.shape[0] > 0:
                 tile_ranks(fraction, count, rank)
             tile_weights(fraction, count, weight)

@@ -84,13 +84,14 @@ def add_parents(begin, end, site, source_site, half, coarser, out):
 @kernel("int64, int64, real[:, ::1], int32[::1], int32[:, ::1], int32[::1], real[:, ::1], int64, real[:, ::1]")
 def slice_chunks(begin, end, table, point, number, source_site, weight, first_query, out):
     """Slices chunks of points."""
-    chunk, width = np.empty((CHUNK, out.shape[1]), out.dtype), out.shape[1]
+    chunk, width = np.empty((CHUNK, out.shape[1]), out.dtype), np.uint64(out.shape[1])
     for lead in range(begin * CHUNK, min(point.shape[0], end * CHUNK), CHUNK):
         count = min(CHUNK, point.shape[0] - lead)
         for i in range(count):
+            v, b = source_site[number[lead + i, 0]], weight[lead + i, 0]
             for c in range(width):
-                chunk[i, c] = 0
-            for r in range(number.shape[1]):
+                chunk[i, c] = b * table[v, c]
+            for r in range(1, number.shape[1]):
                 v, b = source_site[number[lead + i, r]], weight[lead + i, r]
                 for c in range(width):
                     chunk[i, c] += b * table[v, c]
@@ -111,7 +112,7 @@ def slice_gradient_chunks(
     """Slices the gradients of chunks of points; see :func:`slice_gradients`."""
     width, zero, column = np.uint64(rows.shape[1]), rows.dtype.type(0), np.uint64(column)
     row, asked = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, width), rows.dtype)
-    total = np.empty((CHUNK, width), rows.dtype)
+    total, steps = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, slope.shape[1]))
     for lead in range(begin * CHUNK, min(point.shape[0], end * CHUNK), CHUNK):
         count = min(CHUNK, point.shape[0] - lead)
         for i in range(count):
@@ -134,18 +135,18 @@ def slice_gradient_chunks(
             before = zero
             for r in range(number.shape[1]):
                 v, b = source_site[number[lead + i, r]], weight[lead + i, r]
-                by_row, by_grad = zero, zero
+                t = zero
                 for c in range(width):
                     g = grads[v, column + c]
-                    by_row += row[i, c] * g
-                    by_grad += asked[i, c] * values[v, c]
+                    t += row[i, c] * g + asked[i, c] * values[v, c]
                     total[i, c] += b * g
-                t = by_row + by_grad
                 if r > 0:
-                    slope[point[lead + i], order[lead + i, r - 1]] = t - before
+                    steps[i, order[lead + i, r - 1]] = t - before
                 before = t
         for i in range(count):
             key = point[lead + i]
+            for j in range(slope.shape[1]):
+                slope[key, j] = steps[i, j]
             if key < rows.shape[0]:
                 for c in range(width):
                     out[key, c] += total[i, c]

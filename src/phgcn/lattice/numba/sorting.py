@@ -8,9 +8,9 @@ import torch
 from ...kernels.numba import helper, kernel
 from ...kernels.threads import run_rows
 
-DIGIT = 8
-"""Upper bound of the bits sorted per pass: the keys of one digit and part then fill whole cache lines, which no other thread
-writes."""
+DIGIT = 11
+"""Upper bound of the bits sorted per pass: keys of 23 to 33 bits, as most lattices have, take three passes, and the places that
+a pass writes to fit into the second-level cache."""
 
 FEW = 2048
 """Fewer keys than this are sorted by NumPy, if they have no bits above those sorted by: there would be more counters of digits
