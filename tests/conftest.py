@@ -1,5 +1,6 @@
 import os
 import signal
+import tempfile
 
 # Before torch starts its threads: those that wait by spinning are slow beside other programs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -10,6 +11,10 @@ import torch
 # Before Triton is imported: without a GPU its kernels are interpreted.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# torch keeps compiled graphs between runs, also those of another state of this source, whose ops returned other lists.
+COMPILED_GRAPHS = tempfile.TemporaryDirectory(prefix="phgcn-graphs-")
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", COMPILED_GRAPHS.name)
 
 # A shell has the programs that it starts in the background ignore interrupts, which tests send to themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)

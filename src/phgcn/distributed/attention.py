@@ -30,7 +30,7 @@ from ..checks import (
 from ..kernels.points import Points, Sums
 from ..lattice.far import balls_of_queries, draw_near, find_balls
 from ..lattice.limits import position_limit
-from ..lattice.run import FilterCall, looks_for_lone
+from ..lattice.ops import FilterCall, looks_for_lone
 from ..lattice.scheme import MAX_DIMENSION, Scheme, decode, encode
 from ..tolerance import Tolerance, check_tolerance, check_tolerance_method, choose_within
 from .agreement import agree, require_equal

@@ -7,17 +7,47 @@ share, is the *plan*: a list of tensors whose shapes follow from those of the in
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from ..kernels.points import HOST_READS, OutputGradients, Points, empty_gradients, output_gradients
+from ..kernels.points import HOST_READS, Gradients, OutputGradients, Points, empty_gradients, output_gradients
 from .plan import empty_plan
-from .run import FilterCall, looks_for_lone, run_filter, run_gradients
-from .scheme import decode
+from .replace import add_cell_gradients, find_replaced, replace_lone, without_lone
+from .scheme import MultiScale, Scheme, decode
 
-__all__ = ["FilterCall"]
+
+class FilterCall(NamedTuple):
+    """What is asked of a filter.
+
+    Args:
+        scheme (Scheme): The lattices and their weights.
+        normalise (bool): Whether to divide by the sum of the weights.
+        more_than (int): Only graphs with more pairs than this are filtered; the others' output is 0.
+    """
+
+    scheme: Scheme
+    normalise: bool
+    more_than: int = -1
+
+
+class FilterBackend(Protocol):
+    """A backend: ``phgcn.lattice.<name>.filter``."""
+
+    def forward(self, points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Returns output, normaliser and, if ``keep_plan``, the plan, else an empty list."""
+        ...
+
+    def backward(self, upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
+        """Returns the gradients; makes the plan again where it is empty."""
+        ...
+
+
+def looks_for_lone(points: Points, call: FilterCall) -> bool:
+    """Tells whether lone points are treated apart.  The paper's filter stays as it is in the paper."""
+    return call.normalise and points.queries is None and isinstance(call.scheme, MultiScale)
 
 
 # The ops are defined by their schemas: the decorator torch.library.custom_op would import the whole compiler at the first
@@ -44,7 +74,11 @@ def _filter(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     """
     *rest, keep_plan = inputs
     points, call, backend = _parse(rest)
-    return run_filter(points, call, backend, keep_plan)
+    out, norm, plan = _backend(backend).forward(points, call, keep_plan)
+    if looks_for_lone(points, call):
+        kept = replace_lone(out, norm, points, backend)
+        plan = [*plan, *kept] if keep_plan else plan
+    return out, norm, plan
 
 
 def _filter_fake(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -62,7 +96,15 @@ def _filter_backward(*inputs: Any) -> tuple[Tensor, ...]:
     """Computes the gradients of positions, values and queries (empty without queries)."""
     upstream, plan = OutputGradients(*inputs[:4]), inputs[4]
     points, call, backend = _parse(inputs[5:])
-    return run_gradients(upstream, plan, points, call, backend).as_outputs()
+    lone = None
+    if looks_for_lone(points, call):
+        *plan, norm, is_replaced = plan or torch.ops.phgcn.filter(*inputs[5:], True)[2]
+        lone = find_replaced(norm, upstream.norm, points) if is_replaced.numpy() else None
+    rest = upstream if lone is None else without_lone(upstream, lone)
+    gradients = _backend(backend).backward(rest, plan, points, call)
+    if lone is not None:
+        gradients = add_cell_gradients(gradients, upstream, lone, points, backend)
+    return gradients.as_outputs()
 
 
 def _filter_backward_fake(*inputs: Any) -> tuple[Tensor, ...]:
@@ -73,6 +115,10 @@ def _parse(inputs: Any) -> tuple[Points, FilterCall, str]:
     points, (scheme, normalise, more_than, backend) = Points(*inputs[:5]), inputs[5:]
     dim = int(points.positions.size(2))  # a compiled graph is of one dimension
     return points, FilterCall(decode(scheme, dim), normalise, more_than), backend
+
+
+def _backend(name: str) -> FilterBackend:
+    return cast(FilterBackend, importlib.import_module(f".{name}.filter", __package__))
 
 
 def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
