@@ -87,27 +87,27 @@ class Roles(NamedTuple):
     is_heavy: Tensor
     joining: Joining
 
-    def clouds_with(self, some: Tensor) -> Tensor:
+    def count_by_cloud(self, some: Tensor) -> Tensor:
         """Counts the points of each cloud for which something holds, of all processes, (clouds,)."""
         return self.joining.total(torch.bincount(self.cloud[some], minlength=self.clouds))
 
     def most_cells(self) -> Tensor:
         """Returns how many cells lone points may see, by cloud, (clouds,); infinite where there are no lone points."""
         most = PAIRS_PER_POINT[self.cloud.device.type] * self.positions.size(1) ** 2
-        return most * self.clouds_with(torch.ones_like(self.is_lone)) / self.clouds_with(self.is_lone)
+        return most * self.count_by_cloud(torch.ones_like(self.is_lone)) / self.count_by_cloud(self.is_lone)
 
     def affordable_clouds(self) -> Tensor:
         """Tells of each cloud whether it has lone points, and few enough points that are cells of their own."""
-        return (self.clouds_with(self.is_lone) > 0) & (self.clouds_with(~self.is_heavy) < self.most_cells())
+        return (self.count_by_cloud(self.is_lone) > 0) & (self.count_by_cloud(~self.is_heavy) < self.most_cells())
 
     def wrong_clouds(self) -> Tensor:
         """Tells of each cloud that can afford cells whether the lattice is wrong about its lone points: sums exactly for some
         of them."""
         is_wanted = self.affordable_clouds()
         order, sizes = self.cloud.argsort(stable=True), torch.bincount(self.cloud, minlength=self.clouds).tolist()
-        for number, members in enumerate(order.split(sizes)):
-            if is_wanted[number]:
-                is_wanted[number] = self._share_error(members) > WRONG
+        members = order.split(sizes)
+        for number in is_wanted.nonzero().flatten().tolist():
+            is_wanted[number] = self._share_error(members[number]) > WRONG
         return is_wanted
 
     def _share_error(self, members: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def find_roles(norm: Tensor, points: Points, graphs: Tensor | None = None, joini
         graphs (torch.Tensor, optional): The graphs of all processes, sorted. (default: those of the points)
         joining (Joining, optional): How processes put numbers together. (default: one process)
     """
-    if joining is ONE_PROCESS and len(norm) < 1 / LONE:  # no point weighs more than 1
+    if joining is ONE_PROCESS and len(norm) < 1 / LONE:  # no weight exceeds 1
         return None
     heads, graph, count = norm.size(1), torch.zeros_like(norm[:, :1], dtype=torch.int64), 1
     if points.batch is not None:

@@ -55,7 +55,7 @@ def find_wrong(norm: Tensor, points: Points) -> LonePoints | None:
 def find_replaced(norm: Tensor, replaced: Tensor, points: Points) -> LonePoints | None:
     """Finds the lone points whose normalisers, (N, H), were replaced."""
     roles = find_roles(norm, points)
-    return None if roles is None else find_cells(roles, roles.clouds_with((norm != replaced).flatten()) > 0)
+    return None if roles is None else find_cells(roles, roles.count_by_cloud((norm != replaced).flatten()) > 0)
 
 
 def attend_to_cells(lone: LonePoints, points: Points, backend: str) -> Sums:
