@@ -29,6 +29,7 @@ class Case(NamedTuple):
         copies (bool): Whether many points lie in the same places.
         away (float): How far queries are from the keys.
         lone (int): How many points, the last, lie far from all others in each head.
+        apart (float): How far two halves of the keys are apart; queries lie between them.
         twice (bool): Whether the gradients are those of a second backward pass, which has nothing kept of the forward pass.
         gathers (bool): Whether ranks may gather all points, as they do where they cannot meet at vertices.
     """
@@ -49,6 +50,7 @@ class Case(NamedTuple):
     gathers: bool = True
     twice: bool = False
     lone: int = 0
+    apart: float = 0.0
     by_head: tuple[float, ...] = ()
     by_graph: tuple[float, ...] = ()
 
@@ -94,7 +96,10 @@ def make_cloud(case: Case) -> Cloud:
         positions[-case.lone :] = 7 * far / far.norm(dim=2, keepdim=True)
     if case.copies:
         positions[::2] = positions[torch.randint(0, 9, (len(positions[::2]),), generator=generator)]
+    positions[::2] += case.apart
     asked = None if queries is None else widths(query_batch) * queries + case.away
+    if asked is not None and case.apart > 0:
+        asked = asked + case.apart * torch.rand(case.queries, 1, 1, generator=generator, dtype=torch.float64).to(dtype)
     weights = normal(targets, heads, channels), normal(targets, heads)
     return Cloud(positions, values, asked, batch, query_batch, *weights)
 

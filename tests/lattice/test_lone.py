@@ -8,7 +8,7 @@ from test_determinism import identical, run
 from phgcn import global_attention
 from phgcn.kernels.points import Points
 from phgcn.lattice import Separable, lone
-from phgcn.lattice.lone import find_cells, find_roles
+from phgcn.lattice.lone import find_cells, find_normalisers
 
 
 def cluster_and_lone(dim, distance, count=6000, alone=40, width=0.2):
@@ -119,10 +119,11 @@ def norms(points):
 def test_roles():
     points = cluster_and_lone(2, 9, 1000, 7)
     norm, given = norms(points), Points(points.unsqueeze(1), points.unsqueeze(1))
-    roles = find_roles(norm, given)
-    assert roles.is_lone.nonzero().flatten().tolist() == list(range(993, 1000))
-    assert (norm.flatten()[roles.is_heavy] >= norm.max() / 8).all() and roles.is_heavy[:993].all()
-    found = find_cells(roles, torch.tensor([True]))
+    known, share = find_normalisers(norm, given, 1), torch.tensor([lone.LONE])
+    assert known.is_lone(share).nonzero().flatten().tolist() == list(range(993, 1000))
+    is_heavy = known.is_heavy(share)
+    assert (norm.flatten()[is_heavy] >= norm.max() / 8.2).all() and is_heavy[:993].all()
+    found = find_cells(known, torch.tensor([True]))
     cube = points[found.member].floor()
     assert sorted(found.member.tolist()) == list(range(1000)) and found.sizes.sum() == 1000
     for a, b in ((0, 1), (10, 500)):
@@ -132,11 +133,21 @@ def test_roles():
     torch.testing.assert_close(sums[0], points[first].sum(dim=0))
 
 
+def lone_points(points):
+    """The lone points that are summed over cells; none where they are too many."""
+    given = find_normalisers(norms(points), Points(points.unsqueeze(1), points.unsqueeze(1)), 1)
+    found = find_cells(given, torch.tensor([True]))
+    return [] if found is None else found.lone.tolist()
+
+
 def test_too_many_lone_points_are_left_to_the_lattice():
-    few, many = (cluster_and_lone(4, 12, 4000, alone) for alone in (100, 1900))
-    for points, is_left in ((few, False), (many, True)):
-        roles = find_roles(norms(points), Points(points.unsqueeze(1), points.unsqueeze(1)))
-        assert (find_cells(roles, torch.tensor([True])) is None) == is_left
+    assert lone_points(cluster_and_lone(4, 12, 4000, 100)) == list(range(3900, 4000))
+    assert lone_points(cluster_and_lone(4, 12, 4000, 1900)) == []
+
+
+def test_of_many_lone_points_the_loneliest_are_summed_over_cells():
+    far = torch.cat([cluster_and_lone(4, 5.5, 4000, 1000), cluster_and_lone(4, 12, 110, 100)[10:]])
+    assert lone_points(far) == list(range(4000, 4100))
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
@@ -154,7 +165,7 @@ def test_the_filter_of_the_paper_is_left_as_it_is():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ops_keep_the_rules_of_torch_where_points_are_lone(backend, monkeypatch):
-    for name, value in {"LONE": 0.2, "HEAVY": 0.5, "WRONG": 0.0}.items():
+    for name, value in {"LONE": 0.2, "WIDER": 1.0, "HEAVY": 2.5, "WRONG": {1: 0.0, 2: 0.0}}.items():
         monkeypatch.setattr(lone, name, value)
     points = torch.cat([0.3 * normal(20, 2, seed=1), 9 * normal(3, 2, seed=2)]).unsqueeze(1).requires_grad_()
     values = normal(23, 1, 3, seed=3).requires_grad_()

@@ -30,7 +30,7 @@ from ..checks import (
 from ..kernels.points import Points, Sums
 from ..lattice.far import balls_of_queries, draw_near, find_balls
 from ..lattice.limits import position_limit
-from ..lattice.ops import FilterCall, looks_for_lone
+from ..lattice.ops import FilterCall, lone_lattices
 from ..lattice.scheme import MAX_DIMENSION, Scheme, decode, encode
 from ..tolerance import Tolerance, check_tolerance, check_tolerance_method, choose_within
 from .agreement import agree, require_equal
@@ -104,8 +104,9 @@ def _filter(
     if far:
         agree(ranks, lambda: _check_coordinates(near, graphs, filtered, bound), ())
     sums = [_filter_function(backend)(near, graphs, scheme, limit, ranks)._replace(shift=shift)]
-    if looks_for_lone(points, FilterCall(scheme, True)):
-        sums = [replace_lone(sums[0], points, ranks, backend)]
+    lattices = lone_lattices(FilterCall(scheme, True))
+    if lattices > 0:
+        sums = [replace_lone(sums[0], near, lattices, ranks, backend)]
     if not filtered.all():
         small, _, query = points_of_graphs(points, ~filtered, graphs)
         exact = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, backend)

@@ -1,4 +1,4 @@
-r"""Lone points beside heavy clusters, over ranks: :mod:`phgcn.lattice.lone` with points on several processes.
+r"""Lone points beside heavy clusters, and lone queries, over ranks: :mod:`phgcn.lattice.lone` with points on several processes.
 
 Each rank puts its heavy points together in cells.  The ranks exchange the sums of their cells, and the points that are no part
 of a cell, and add up cells of the same cube; then each sums over all of them for its own lone points.
@@ -14,31 +14,35 @@ from torch import Tensor
 
 from ..exact import ops as exact
 from ..kernels.points import Points, Sums
-from ..lattice.lone import Joining, LonePoints, find_cells, find_cubes, find_roles
+from ..lattice.lone import LEAST, Joining, LonePoints, find_cells, find_cubes, find_normalisers
 from .collectives import Ranks, gather_rows
 
 
-def replace_lone(sums: Sums, points: Points, ranks: Ranks, backend: str) -> Sums:
-    """Replaces the outputs and normalisers of lone points where the lattice is wrong about them, differentiably.
+def replace_lone(sums: Sums, points: Points, lattices: int, ranks: Ranks, backend: str) -> Sums:
+    """Replaces the outputs and normalisers of lone points and queries that the lattice is wrong about, differentiably.
 
     Args:
-        sums (Sums): Of a lattice over ranks, for points that attend to themselves.
+        sums (Sums): Of a lattice over ranks.
         points (Points): Those of this rank.
+        lattices (int): How many lattices are averaged.
         ranks (Ranks): The processes.
         backend (str): Whose kernels sum.
     """
     joining = Joining(ranks.sum, ranks.max, lambda rows: torch.cat(ranks.gather(rows)))
-    graphs = None if points.batch is None else joining.rows(points.batch.unique()).unique()
-    detached = Points(points.positions.detach(), points.values.detach(), None, points.batch)
-    roles = find_roles(sums.norm.detach(), detached, graphs, joining)
-    lone = None if roles is None else find_cells(roles, roles.wrong_clouds())
+    batches = [batch for batch in (points.batch, points.query_batch) if batch is not None]
+    graphs = joining.rows(torch.cat(batches).unique()).unique() if batches else None
+    detached = Points(*(None if tensor is None else tensor.detach() for tensor in points))  # type: ignore[arg-type]
+    given = find_normalisers(sums.norm.detach(), detached, lattices, graphs, joining)
+    lone = None if given is None else find_cells(given, given.wrong_clouds())
     if lone is None:
         return sums
     cells = _join_cells(lone, points, ranks, backend)
     rows = exact.attend(cells, False, backend).out.squeeze(1)
     out, norm = sums.out.flatten(0, 1), sums.norm.flatten()
-    out = out.index_copy(0, lone.lone, (rows[:, :-1] / rows[:, -1:]).to(out.dtype))
-    norm = norm.index_copy(0, lone.lone, rows[:, -1])
+    kept = rows[:, -1].detach() > LEAST
+    replaced, rows = lone.lone[kept], rows[kept]
+    out = out.index_copy(0, replaced, (rows[:, :-1] / rows[:, -1:]).to(out.dtype))
+    norm = norm.index_copy(0, replaced, rows[:, -1])
     return Sums(out.view_as(sums.out), norm.view_as(sums.norm), sums.shift)
 
 
@@ -56,7 +60,7 @@ def _join_cells(lone: LonePoints, points: Points, ranks: Ranks, backend: str) ->
     joined, names = _add_up_cubes(sums.split([len(part) for part in about]), about, cubes)
     sizes = names[:, -1:].to(joined.dtype)
     keys, rows = joined[:, : positions.size(1)] / sizes, torch.cat([joined[:, positions.size(1) :], sizes], dim=1)
-    queries = positions[lone.lone]
+    queries = points.targets.flatten(0, 1)[lone.lone]
     return Points(keys.unsqueeze(1), rows.unsqueeze(1), queries.unsqueeze(1), names[:, 0].contiguous(), lone.lone_cloud)
 
 

@@ -1,11 +1,13 @@
-r"""Lone points: those far away from a cluster that holds most points of their cloud, and yet weighs on them.
+r"""Lone points: those far away from a cluster that holds most points of their cloud, and yet weighs on them.  Lone queries:
+those far away from all keys.
 
 What a lattice gives a far pair is wrong by factors.  That is harmless in a sum over near points, and wrong for a point that has
 few near points, if :math:`N e^{-r}` of a cluster reaches 1.  The normalisers :math:`n_i` tell such points: as
-:math:`n_i \ge n_j e^{-\lVert p_i - p_j \rVert}`, the logarithm of the normaliser changes by at most the distance.  A point is
+:math:`n_i \ge n_j e^{-\lVert p_i - p_j \rVert}`, the logarithm of the normaliser changes by at most the distance.  With a share
+:math:`s`, a point is
 
-- *lone* if :math:`n_i < e^{-5} \max_j n_j`: at least 5 away from the densest place (nearer by, the lattice is accurate),
-- *heavy* if :math:`n_i \ge \max_j n_j / 8`: at least 2.9 away from all lone points.
+- *lone* if :math:`n_i < s \max_j n_j`: for :math:`s = e^{-5}` at least 5 away from the densest place,
+- *heavy* if :math:`n_i \ge e^{2.9} s \max_j n_j`: at least 2.9 away from all lone points.
 
 Lone points are summed directly over *cells*: heavy points are put together in cubes of side :data:`CELL`, each seen as its
 number of points :math:`m_c` at their centroid, with the sum of their values; every other point is a cell of its own,
@@ -13,9 +15,15 @@ number of points :math:`m_c` at their centroid, with the sum of their values; ev
 .. math::
     n_i = \sum_c m_c\, e^{-\lVert p_i - \bar p_c \rVert}
 
-A few lone points are summed exactly first, to see whether that is needed: if the shares that the lattice gives them are off by
-more than :data:`WRONG`, sums over cells replace its output for all lone points of the cloud.  Clouds are treated each on its
-own, and those with too many pairs of lone points and cells are left to the lattice.
+A few lone points are summed directly first, to see whether that is needed: if the shares that the lattice gives them are off
+by more than :data:`WRONG`, sums over cells replace its output for all lone points of the cloud.  The time that takes has a
+bound: the share is the largest of a few, from :math:`e^{-4}` to :math:`e^{-8}`, that has few enough pairs of lone points and
+cells.  Where none has, the lattice's output stays.
+
+In cross-attention a query is lone if :math:`n_i < s`: as a key at distance :math:`r` alone gives :math:`e^{-r}`, for
+:math:`s = e^{-3}` all keys are more than 3 away.  So all of them are heavy, and what the lattice gives is always replaced.
+
+Clouds are treated each on its own.
 """
 
 from __future__ import annotations
@@ -30,21 +38,38 @@ from torch import Tensor
 
 from ..kernels.points import Points
 
-LONE, HEAVY = math.exp(-5), 1 / 8
-"""Shares of the greatest normaliser of a cloud: lone points have less than the first, heavy points at least the second."""
+LONE = math.exp(-5)
+"""Share of the greatest normaliser of a cloud below which points are looked for."""
+
+LONE_QUERY = math.exp(-4)
+"""The same for queries, of 1."""
+
+WIDER, STEPS = math.e, 5
+"""The largest share whose points are summed over cells, in units of the one that is looked for; how many shares are tried, each
+less by a factor e than the one before."""
+
+HEAVY = math.exp(2.9)
+"""How many times the normaliser of lone points heavy points have at least."""
+
+LEAST = 1e-20
+"""Lower bound of a sum over cells: a query farther than 46 from all keys keeps the mean of all values that the lattice gave."""
 
 CELL = 1.0
 """The side of a cell, in units of 1/λ: seen from 3 away, its centroid stands for its points up to some hundredths."""
 
-WRONG = 0.07
-"""Largest error, root mean square, of the shares that lone points have on all points but the heavy ones."""
+WRONG = {1: 0.07, 2: 0.02}
+"""Largest error, root mean square, of the shares that lone points have on all points but the heavy ones, by the number of
+lattices that are averaged: two promise more."""
 
 LOOKED_AT = 8
 """How many lone points of a cloud are looked at: those that divide their normalisers, in ascending order, evenly."""
 
+SAMPLED = 8192
+"""How many heavy points they are summed over, at least, if there are more: they are far away, and weigh about the same."""
+
 PAIRS_PER_POINT = {"cpu": 8, "cuda": 256}
-"""Upper bound of the pairs of lone points and cells per point of a cloud, by type of device, times :math:`D^2`: they take about
-as long as the lattice."""
+"""Upper bound of the pairs of lone points and cells per point of a cloud, by type of device, times :math:`D^2` and the square
+of the number of lattices that are averaged: they take at most about as long as the lattice."""
 
 PIECE = 512
 """Points of a cell that are summed at a time: a cell may hold nearly all points, and pieces are summed side by side."""
@@ -70,92 +95,159 @@ class Joining(NamedTuple):
 ONE_PROCESS = Joining()
 
 
-class Roles(NamedTuple):
-    r"""What each point of this process is in its cloud.  A point in a head has the number :math:`i H + h`.
+class Normalisers(NamedTuple):
+    r"""What a lattice gave the queries of this process.  A point in a head has the number :math:`i H + h`.  Points that attend
+    to themselves are queries and keys.
 
     Shapes:
-        - **norm:** the normalisers of the lattice, :math:`(N H,)`; **positions:** :math:`(N H, D)`
-        - **cloud:** the cloud of each point, :math:`(N H,)`, and **clouds**, how many there are
-        - **is_lone**, **is_heavy:** :math:`(N H,)`
+        - **norm:** the normalisers, 0 for queries that the lattice has left out, :math:`(M H,)`
+        - **queries:** :math:`(M H, D)`; **keys:** :math:`(N H, D)`
+        - **query_cloud**, **key_cloud:** the cloud of each, :math:`(M H,)` and :math:`(N H,)`
+        - **greatest:** the greatest normaliser of each cloud, of all processes, 1 in cross-attention, (clouds,)
+
+    **lattices** is how many lattices are averaged, **joining** how processes put numbers together.
     """
 
     norm: Tensor
-    positions: Tensor
-    cloud: Tensor
-    clouds: int
-    is_lone: Tensor
-    is_heavy: Tensor
+    queries: Tensor
+    query_cloud: Tensor
+    keys: Tensor
+    key_cloud: Tensor
+    greatest: Tensor
+    lattices: int
     joining: Joining
 
-    def count_by_cloud(self, some: Tensor) -> Tensor:
-        """Counts the points of each cloud for which something holds, of all processes, (clouds,)."""
-        return self.joining.total(torch.bincount(self.cloud[some], minlength=self.clouds))
+    @property
+    def to_itself(self) -> bool:
+        """Whether the queries are the keys."""
+        return self.query_cloud is self.key_cloud
 
-    def most_cells(self) -> Tensor:
-        """Returns how many cells lone points may see, by cloud, (clouds,); infinite where there are no lone points."""
-        most = PAIRS_PER_POINT[self.cloud.device.type] * self.positions.size(1) ** 2
-        return most * self.count_by_cloud(torch.ones_like(self.is_lone)) / self.count_by_cloud(self.is_lone)
+    @property
+    def clouds(self) -> int:
+        """How many clouds there are, on all processes."""
+        return len(self.greatest)
 
-    def affordable_clouds(self) -> Tensor:
-        """Tells of each cloud whether it has lone points, and few enough points that are cells of their own."""
-        return (self.count_by_cloud(self.is_lone) > 0) & (self.count_by_cloud(~self.is_heavy) < self.most_cells())
+    @property
+    def sought(self) -> float:
+        """The share of the greatest normaliser below which queries are looked for."""
+        return LONE if self.to_itself else LONE_QUERY
+
+    def is_lone(self, share: Tensor) -> Tensor:
+        """Tells which queries are lone, (M H,), by the share of each cloud, (clouds,)."""
+        return (self.norm != 0) & (self.norm < _by_cloud(share * self.greatest, self.query_cloud))
+
+    def is_heavy(self, share: Tensor) -> Tensor:
+        """Tells which keys are heavy, (N H,), by the share of each cloud, (clouds,)."""
+        if not self.to_itself:
+            return torch.ones_like(self.key_cloud, dtype=torch.bool)
+        return self.norm >= _by_cloud(HEAVY * share * self.greatest, self.key_cloud)
+
+    def count_by_cloud(self, cloud: Tensor, some: Tensor | None = None) -> Tensor:
+        """Counts the points of each cloud, or those for which something holds, of all processes, (clouds,)."""
+        if self.clouds == 1:  # quicker than bins
+            return self.joining.total(cloud.new_full((1,), len(cloud)) if some is None else some.sum().unsqueeze(0))
+        return self.joining.total(torch.bincount(cloud if some is None else cloud[some], minlength=self.clouds))
+
+    def most_pairs(self) -> Tensor:
+        """Returns how many pairs of lone queries and cells each cloud may have, (clouds,)."""
+        points = self.count_by_cloud(self.key_cloud)
+        if not self.to_itself:
+            points = points + self.count_by_cloud(self.query_cloud)
+        return PAIRS_PER_POINT[self.norm.device.type] * (self.lattices * self.keys.size(1)) ** 2 * points
 
     def wrong_clouds(self) -> Tensor:
-        """Tells of each cloud that can afford cells whether the lattice is wrong about its lone points: sums exactly for some
-        of them."""
-        is_wanted = self.affordable_clouds()
-        order, sizes = self.cloud.argsort(stable=True), torch.bincount(self.cloud, minlength=self.clouds).tolist()
-        members = order.split(sizes)
-        for number in is_wanted.nonzero().flatten().tolist():
-            is_wanted[number] = self._share_error(members[number]) > WRONG
-        return is_wanted
+        """Tells of each cloud whether the lattice is wrong about its lone points, (clouds,): looks at some of them.  About lone
+        queries it always is."""
+        share = torch.full_like(self.greatest, self.sought)
+        is_lone = self.is_lone(share)
+        is_wrong = self.count_by_cloud(self.query_cloud, is_lone) > 0
+        wanted = is_wrong.nonzero().flatten().tolist()
+        if not self.to_itself or not wanted:
+            return is_wrong
+        is_heavy = self.is_heavy(share)
+        parts = [self._numbers_by_cloud(some) for some in (is_lone, ~is_heavy, is_heavy)]
+        for number in wanted:
+            is_wrong[number] = self._share_error(*(part[number] for part in parts)) > WRONG[self.lattices]
+        return is_wrong
 
-    def _share_error(self, members: Tensor) -> Tensor:
+    def _numbers_by_cloud(self, some: Tensor) -> tuple[Tensor, ...]:
+        """Returns, for each cloud, the numbers of its keys for which something holds."""
+        numbers = some.nonzero().squeeze(1)
+        if self.clouds == 1:
+            return (numbers,)
+        cloud = self.key_cloud[numbers]
+        sizes: list[int] = torch.bincount(cloud, minlength=self.clouds).tolist()
+        return tuple(numbers[cloud.argsort(stable=True)].split(sizes))
+
+    def _share_error(self, lone: Tensor, light: Tensor, heavy: Tensor) -> Tensor:
         """Computes the root mean square error of the share that some lone points of a cloud have on all points but the heavy
-        ones, from the numbers of the cloud's points."""
-        positions, is_lone = self.positions[members], self.is_lone[members]
-        lone = self.joining.rows(torch.cat([positions, self.norm[members].unsqueeze(1)], dim=1)[is_lone])
-        lone = lone[lone[:, -1].argsort(stable=True)]
-        looked_at = min(LOOKED_AT, len(lone))
-        lone, norm = lone[torch.arange(looked_at, device=lone.device) * len(lone) // looked_at].tensor_split([-1], dim=1)
-        weight = torch.exp(-torch.cdist(lone, positions, compute_mode="donot_use_mm_for_euclid_dist"))
-        light = weight @ (~self.is_heavy[members]).to(weight.dtype)
-        light, right = self.joining.total(torch.stack([light, weight.sum(dim=1)]))
-        error: Tensor = light / norm.squeeze(1) - light / right
+        ones, from the numbers of its lone points, of all but the heavy ones, and of these."""
+        looked_at = self.joining.rows(torch.cat([self.keys[lone], self.norm[lone].unsqueeze(1)], dim=1))
+        looked_at = looked_at[looked_at[:, -1].argsort(stable=True)]
+        count = min(LOOKED_AT, len(looked_at))
+        places = torch.arange(count, device=lone.device) * len(looked_at) // count
+        positions, norm = looked_at[places].tensor_split([-1], dim=1)
+
+        def weigh(some: Tensor) -> Tensor:
+            distance = torch.cdist(positions, self.keys[some], compute_mode="donot_use_mm_for_euclid_dist")
+            return torch.exp(-distance).sum(dim=1)
+
+        sample = heavy[:: max(1, len(heavy) // SAMPLED)]
+        near, far = weigh(light), weigh(sample) * (len(heavy) / max(1, len(sample)))
+        near, right = self.joining.total(torch.stack([near, near + far]))
+        error: Tensor = near / norm.squeeze(1) - near / right
         return error.square().mean().sqrt()
 
 
-def find_roles(norm: Tensor, points: Points, graphs: Tensor | None = None, joining: Joining = ONE_PROCESS) -> Roles | None:
-    """Finds the lone and the heavy points of all clouds; :obj:`None` where none is lone.
+def _by_cloud(numbers: Tensor, cloud: Tensor) -> Tensor:
+    """Looks up a number of each cloud for its points."""
+    return numbers if len(numbers) == 1 else numbers[cloud]
+
+
+def find_normalisers(
+    norm: Tensor, points: Points, lattices: int, graphs: Tensor | None = None, joining: Joining = ONE_PROCESS
+) -> Normalisers | None:
+    """Puts normalisers and points together, cloud by cloud; :obj:`None` where none can be lone.
 
     Args:
-        norm (torch.Tensor): The normalisers of a lattice, 0 for points that it has left out, (N, H).
-        points (Points): The points of this process, which attend to themselves.
+        norm (torch.Tensor): The normalisers of a lattice, 0 for queries that it has left out, (M, H).
+        points (Points): The points of this process.
+        lattices (int): How many lattices are averaged.
         graphs (torch.Tensor, optional): The graphs of all processes, sorted. (default: those of the points)
         joining (Joining, optional): How processes put numbers together. (default: one process)
     """
-    if joining is ONE_PROCESS and len(norm) < 1 / LONE:  # no weight exceeds 1
+    to_itself = points.queries is None
+    if to_itself and joining is ONE_PROCESS and len(norm) < 1 / LONE:  # no weight exceeds 1
         return None
-    heads, graph, count = norm.size(1), torch.zeros_like(norm[:, :1], dtype=torch.int64), 1
-    if points.batch is not None:
-        if joining.most(norm.amax().unsqueeze(0) if norm.numel() > 0 else norm.new_zeros(1)) < 1 / LONE:
-            return None  # a point weighs 1 on itself
-        graphs = points.batch.unique() if graphs is None else graphs
-        graph, count = torch.searchsorted(graphs, points.batch).unsqueeze(1), len(graphs)
-    cloud, norm = (graph * heads + torch.arange(heads, device=norm.device)).flatten(), norm.flatten()
-    greatest = joining.most(norm.new_zeros(count * heads).scatter_reduce(0, cloud, norm, "amax"))[cloud]
-    is_lone, is_heavy = (norm > 0) & (norm < LONE * greatest), norm >= HEAVY * greatest
-    if not joining.most(is_lone.any().long().unsqueeze(0)):
-        return None
-    return Roles(norm, points.positions.flatten(0, 1), cloud, count * heads, is_lone, is_heavy, joining)
+    if (
+        to_itself
+        and points.batch is not None
+        and joining.most(torch.cat([norm.flatten(), norm.new_zeros(1)]).amax(0, True)) < 1 / LONE
+    ):
+        return None  # a point weighs 1 on itself
+    heads, batches = norm.size(1), [batch for batch in (points.batch, points.query_batch) if batch is not None]
+    if graphs is None:
+        graphs = torch.cat(batches).unique() if batches else norm.new_zeros(1, dtype=torch.int64)
+
+    def clouds_of(batch: Tensor | None, count: int) -> Tensor:
+        graph = graphs.new_zeros(count) if batch is None else torch.searchsorted(graphs, batch)
+        return (graph.unsqueeze(1) * heads + torch.arange(heads, device=norm.device)).flatten()
+
+    key_cloud = clouds_of(points.batch, len(points.positions))
+    query_cloud = key_cloud if to_itself else clouds_of(points.query_batch, len(norm))
+    norm, greatest = norm.flatten(), norm.new_ones(len(graphs) * heads)
+    if to_itself:
+        greatest = joining.most(torch.zeros_like(greatest).scatter_reduce(0, key_cloud, norm, "amax"))
+    queries, keys = points.targets.flatten(0, 1), points.positions.flatten(0, 1)
+    return Normalisers(norm, queries, query_cloud, keys, key_cloud, greatest, lattices, joining)
 
 
 class LonePoints(NamedTuple):
-    r"""The lone points of some clouds, and the cells that they see.
+    r"""The lone points, or queries, of some clouds, and the cells that they see.
 
     Shapes:
-        - **lone:** the numbers of the lone points, :math:`(Q,)`; **lone_cloud:** their clouds, :math:`(Q,)`
-        - **member:** the numbers of all points of these clouds, cell by cell, :math:`(P,)`
+        - **lone:** the numbers of the lone ones, :math:`(Q,)`; **lone_cloud:** their clouds, :math:`(Q,)`
+        - **member:** the numbers of all keys of these clouds, cell by cell, :math:`(P,)`
         - **cell:** the cell of each of them, :math:`(P,)`; **cell_cloud:** the clouds of the cells, :math:`(K,)`
         - **cubes:** how many cells, the first, are cubes of heavy points; the others are single points
     """
@@ -180,28 +272,45 @@ class LonePoints(NamedTuple):
         return _sum_runs(pieces, place[: len(pieces)], self.cell[is_first], len(self.cell_cloud), backend)
 
 
-def find_cells(roles: Roles, is_wanted: Tensor) -> LonePoints | None:
-    """Puts the points of this process together in cells; :obj:`None` where no cloud that is wanted can afford it.
+def find_cells(given: Normalisers, is_wanted: Tensor) -> LonePoints | None:
+    """Finds the lone points of clouds, by the largest share that each can afford, and puts their keys together in cells.
 
     Args:
-        roles (Roles): What each point is.
-        is_wanted (torch.Tensor): Which clouds are looked at, (clouds,).
+        given (Normalisers): What the lattice gave.
+        is_wanted (torch.Tensor): In which clouds lone points are summed over cells, (clouds,).
+
+    Returns:
+        Lone points and cells of this process; :obj:`None` where no cloud that is wanted can afford any.
     """
-    if not is_wanted.any():
-        return None
-    cloud = roles.cloud
-    heavy, other = ((some & is_wanted[cloud]).nonzero().squeeze(1) for some in (roles.is_heavy, ~roles.is_heavy))
-    heavy, cell = _sort_by_cube(roles, heavy)
+    widest = given.sought * WIDER
+    share, most_pairs = torch.where(is_wanted, widest, 0.0).to(given.greatest), given.most_pairs()
+    while bool((share > 0).any()):
+        most_cells = most_pairs / given.count_by_cloud(
+            given.query_cloud, given.is_lone(share)
+        )  # infinite where no point is lone
+        is_affordable = given.count_by_cloud(given.key_cloud, ~given.is_heavy(share)) < most_cells
+        if bool(is_affordable.all()):
+            found = _put_together(given, share)
+            # Processes may have points in the same cube: there are at most as many cells as they have together.
+            is_affordable = given.joining.total(torch.bincount(found.cell_cloud, minlength=given.clouds)) < most_cells
+            if bool(is_affordable.all()):
+                return found
+        lower = torch.where(share > 1.5 * widest / math.e**STEPS, share / math.e, 0.0)
+        share = torch.where(is_affordable, share, lower)
+    return None
+
+
+def _put_together(given: Normalisers, share: Tensor) -> LonePoints:
+    """Returns the lone points by the share of each cloud, (clouds,), and the cells of their clouds; a share of 0 leaves a cloud
+    out."""
+    is_heavy, is_left = given.is_heavy(share), _by_cloud(share > 0, given.key_cloud)
+    heavy, other = ((some & is_left).nonzero().squeeze(1) for some in (is_heavy, ~is_heavy))
+    heavy, cell = _sort_by_cube(given, heavy)
     is_first = torch.cat([cell.new_ones(min(1, len(cell))), cell.diff()]) > 0
-    cell_cloud = torch.cat([cloud[heavy[is_first]], cloud[other]])
-    # Processes may have points in the same cube: there are at most as many cells as they have together.
-    cells = roles.joining.total(torch.bincount(cell_cloud, minlength=roles.clouds))
-    is_affordable = is_wanted & (cells < roles.most_cells())
-    if not torch.equal(is_affordable, is_wanted):
-        return find_cells(roles, is_affordable)
-    cubes, lone = len(cell_cloud) - len(other), other[roles.is_lone[other]]
+    cell_cloud = given.key_cloud[torch.cat([heavy[is_first], other])]
+    cubes, lone = len(cell_cloud) - len(other), given.is_lone(share).nonzero().squeeze(1)
     single = torch.arange(len(other), device=cell.device) + cubes
-    return LonePoints(lone, cloud[lone], torch.cat([heavy, other]), torch.cat([cell, single]), cell_cloud, cubes)
+    return LonePoints(lone, given.query_cloud[lone], torch.cat([heavy, other]), torch.cat([cell, single]), cell_cloud, cubes)
 
 
 def find_cubes(positions: Tensor) -> Tensor:
@@ -209,12 +318,12 @@ def find_cubes(positions: Tensor) -> Tensor:
     return torch.floor(positions.double() / CELL)
 
 
-def _sort_by_cube(roles: Roles, members: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorts some points, of which these are the numbers, (P,), by their cloud and cube; returns them, and the cell of each."""
-    code, codes = roles.cloud[members], roles.clouds
+def _sort_by_cube(given: Normalisers, members: Tensor) -> tuple[Tensor, Tensor]:
+    """Sorts some keys, of which these are the numbers, (P,), by their cloud and cube; returns them, and the cell of each."""
+    code, codes = given.key_cloud[members], given.clouds
     if len(members) == 0:
         return members, code
-    for coordinate in find_cubes(roles.positions[members]).unbind(1):
+    for coordinate in find_cubes(given.keys[members]).unbind(1):
         first, last = (int(edge) for edge in coordinate.aminmax())
         width = last - first + 1
         if codes * width >= 2**62:  # number only the codes that there are

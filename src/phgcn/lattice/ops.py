@@ -45,9 +45,10 @@ class FilterBackend(Protocol):
         ...
 
 
-def looks_for_lone(points: Points, call: FilterCall) -> bool:
-    """Tells whether lone points are treated apart.  The paper's filter stays as it is in the paper."""
-    return call.normalise and points.queries is None and isinstance(call.scheme, MultiScale)
+def lone_lattices(call: FilterCall) -> int:
+    """Returns how many lattices are averaged where lone points are treated apart, else 0.  The paper's filter stays as it is in
+    the paper."""
+    return call.scheme.lattices if call.normalise and isinstance(call.scheme, MultiScale) else 0
 
 
 # The ops are defined by their schemas: the decorator torch.library.custom_op would import the whole compiler at the first
@@ -75,8 +76,9 @@ def _filter(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     *rest, keep_plan = inputs
     points, call, backend = _parse(rest)
     out, norm, plan = _backend(backend).forward(points, call, keep_plan)
-    if looks_for_lone(points, call):
-        kept = replace_lone(out, norm, points, backend)
+    lattices = lone_lattices(call)
+    if lattices > 0:
+        kept = replace_lone(out, norm, points, lattices, backend)
         plan = [*plan, *kept] if keep_plan else plan
     return out, norm, plan
 
@@ -86,7 +88,7 @@ def _filter_fake(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     points, call, backend = _parse(rest)
     out, norm = points.new_output(call.normalise)
     plan = empty_plan(backend, points, call.scheme) if keep_plan else []
-    if keep_plan and looks_for_lone(points, call):
+    if keep_plan and lone_lattices(call) > 0:
         plan = [*plan, torch.empty_like(norm), torch.empty(1, dtype=torch.bool, device="cpu")]
     return out, norm, plan
 
@@ -96,10 +98,10 @@ def _filter_backward(*inputs: Any) -> tuple[Tensor, ...]:
     """Computes the gradients of positions, values and queries (empty without queries)."""
     upstream, plan = OutputGradients(*inputs[:4]), inputs[4]
     points, call, backend = _parse(inputs[5:])
-    lone = None
-    if looks_for_lone(points, call):
+    lone, lattices = None, lone_lattices(call)
+    if lattices > 0:
         *plan, norm, is_replaced = plan or torch.ops.phgcn.filter(*inputs[5:], True)[2]
-        lone = find_replaced(norm, upstream.norm, points) if is_replaced.numpy() else None
+        lone = find_replaced(norm, upstream.norm, points, lattices) if is_replaced.numpy() else None
     rest = upstream if lone is None else without_lone(upstream, lone)
     gradients = _backend(backend).backward(rest, plan, points, call)
     if lone is not None:

@@ -11,19 +11,27 @@ from torch import Tensor
 from ..exact.ops import ExactBackend
 from ..kernels.graphs import ALL_PAIRS
 from ..kernels.points import Gradients, OutputGradients, Points, Sums
-from .lone import LonePoints, find_cells, find_roles
+from .lone import LEAST, LonePoints, find_cells, find_normalisers
 
 
-def replace_lone(out: Tensor, norm: Tensor, points: Points, backend: str) -> list[Tensor]:
-    """Overwrites outputs (N, H, C) and normalisers (N, H) of lone points that the lattice is wrong about.
+def replace_lone(out: Tensor, norm: Tensor, points: Points, lattices: int, backend: str) -> list[Tensor]:
+    """Overwrites outputs (M, H, C) and normalisers (M, H) of lone points and queries that the lattice is wrong about.
+
+    Args:
+        out, norm (torch.Tensor): What the lattice gives, which is overwritten.
+        points (Points): Keys and queries.
+        lattices (int): How many lattices are averaged.
+        backend (str): Whose kernels sum.
 
     Returns:
         What the backward pass needs: the normalisers of the lattice and, on the CPU, whether some were overwritten.
     """
-    lone, of_lattice = find_wrong(norm, points), norm.clone()
+    lone, of_lattice = find_wrong(norm, points, lattices), norm.clone()
     if lone is not None:
         sums = attend_to_cells(lone, points, backend)
-        out.flatten(0, 1)[lone.lone], norm.flatten()[lone.lone] = sums.out.to(out.dtype), sums.norm
+        kept = sums.norm > LEAST
+        replaced = lone.lone[kept]
+        out.flatten(0, 1)[replaced], norm.flatten()[replaced] = sums.out[kept].to(out.dtype), sums.norm[kept]
     return [of_lattice, torch.tensor([lone is not None])]
 
 
@@ -40,22 +48,29 @@ def without_lone(upstream: OutputGradients, lone: LonePoints) -> OutputGradients
 def add_cell_gradients(
     gradients: Gradients, upstream: OutputGradients, lone: LonePoints, points: Points, backend: str
 ) -> Gradients:
-    """Adds what the outputs of lone points give to positions and values."""
+    """Adds what the outputs of lone points, or queries, give to positions, values and queries."""
     of_cells = cell_gradients(upstream, lone, points, backend)
-    positions, values = (one + other.view_as(one) for one, other in zip(gradients[:2], of_cells, strict=True))
-    return Gradients(positions, values, None)
+    positions, values = (one + other.view_as(one) for one, other in zip(gradients[:2], of_cells[:2], strict=True))
+    queries = gradients.queries
+    if queries is not None and of_cells.queries is not None:
+        queries = queries + of_cells.queries.view_as(queries)
+    return Gradients(positions, values, queries)
 
 
-def find_wrong(norm: Tensor, points: Points) -> LonePoints | None:
-    """Finds the lone points of clouds in which the lattice, whose normalisers these are, (N, H), is wrong about them."""
-    roles = find_roles(norm, points)
-    return None if roles is None else find_cells(roles, roles.wrong_clouds())
+def find_wrong(norm: Tensor, points: Points, lattices: int) -> LonePoints | None:
+    """Finds the lone points of clouds in which the lattice, whose normalisers these are, (M, H), is wrong about them."""
+    given = find_normalisers(norm, points, lattices)
+    return None if given is None else find_cells(given, given.wrong_clouds())
 
 
-def find_replaced(norm: Tensor, replaced: Tensor, points: Points) -> LonePoints | None:
-    """Finds the lone points whose normalisers, (N, H), were replaced."""
-    roles = find_roles(norm, points)
-    return None if roles is None else find_cells(roles, roles.count_by_cloud((norm != replaced).flatten()) > 0)
+def find_replaced(norm: Tensor, replaced: Tensor, points: Points, lattices: int) -> LonePoints | None:
+    """Finds the lone points whose normalisers, (M, H), were replaced."""
+    given, is_replaced = find_normalisers(norm, points, lattices), (norm != replaced).flatten()
+    lone = None if given is None else find_cells(given, given.count_by_cloud(given.query_cloud, is_replaced) > 0)
+    if lone is None:
+        return None
+    kept = is_replaced[lone.lone]
+    return lone._replace(lone=lone.lone[kept], lone_cloud=lone.lone_cloud[kept])
 
 
 def attend_to_cells(lone: LonePoints, points: Points, backend: str) -> Sums:
@@ -65,8 +80,8 @@ def attend_to_cells(lone: LonePoints, points: Points, backend: str) -> Sums:
     return Sums(sums[:, :-1] / sums[:, -1:], sums[:, -1])
 
 
-def cell_gradients(upstream: OutputGradients, lone: LonePoints, points: Points, backend: str) -> tuple[Tensor, Tensor]:
-    """Returns what the outputs of lone points give to all positions, (N H, D), and values, (N H, C)."""
+def cell_gradients(upstream: OutputGradients, lone: LonePoints, points: Points, backend: str) -> Gradients:
+    """Returns what the outputs of lone points give to all positions, (N H, D), values, (N H, C), and queries, (M H, D)."""
     cells = _cells(lone, points, backend)
     grad, out = (t.flatten(0, 1)[lone.lone].to(cells.values.dtype) for t in (upstream.grad, upstream.out))
     norm = upstream.norm.flatten()[lone.lone].unsqueeze(1)
@@ -80,9 +95,10 @@ def cell_gradients(upstream: OutputGradients, lone: LonePoints, points: Points, 
     assert queries is not None
     positions, values = (points.positions.new_zeros(*t.flatten(0, 1).shape) for t in points[:2])
     positions[lone.member] = (keys.squeeze(1) / lone.sizes.to(keys.dtype))[lone.cell]
-    positions[lone.lone] += queries.squeeze(1)
     values[lone.member] = rows[:, 0, :-1][lone.cell]
-    return positions, values.to(points.values.dtype)
+    of_queries = positions if points.queries is None else torch.zeros_like(points.queries).flatten(0, 1)
+    of_queries[lone.lone] += queries.squeeze(1)
+    return Gradients(positions, values.to(points.values.dtype), None if points.queries is None else of_queries)
 
 
 def _cells(lone: LonePoints, points: Points, backend: str) -> Points:
@@ -92,7 +108,8 @@ def _cells(lone: LonePoints, points: Points, backend: str) -> Points:
     sizes = lone.sizes.to(positions.dtype)
     keys = lone.sum_cells(positions, backend) / sizes
     rows = torch.cat([lone.sum_cells(values.to(positions.dtype), backend), sizes], dim=1)
-    return Points(keys.unsqueeze(1), rows.unsqueeze(1), positions[lone.lone].unsqueeze(1), lone.cell_cloud, lone.lone_cloud)
+    queries = points.targets.flatten(0, 1)[lone.lone]
+    return Points(keys.unsqueeze(1), rows.unsqueeze(1), queries.unsqueeze(1), lone.cell_cloud, lone.lone_cloud)
 
 
 def _exact(name: str) -> ExactBackend:

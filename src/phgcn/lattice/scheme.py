@@ -125,6 +125,9 @@ _FINE: dict[int, _Levels] = {
     4: (0.5, (3, 3, 4, 3)),
     5: (0.5, (2,) * 4),
 }
+_FINE_PAIRS = {3: 400, 4: 400, 5: 400}
+"""Pairs of the near field by dimension: two lattices with long stencils take as long as more pairs."""
+
 _HIGH: _Levels = (1.0, (1,) * 3)
 _HIGHEST: _Levels = (2.0, (0,) * 3)
 
@@ -144,7 +147,7 @@ def named_scheme(method: str, dim: int) -> Scheme:
     spacing, hops = _HIGH if dim <= 8 else _HIGHEST
     if method == "lattice-fine":
         spacing, hops = _FINE.get(dim, (spacing, hops))
-        return MultiScale(spacing, hops, lattices=2)
+        return MultiScale(spacing, hops, lattices=2, pairs=_FINE_PAIRS.get(dim, MultiScale.pairs))
     if method == "lattice":
         spacing, hops = _LATTICE.get(dim, (spacing, hops))
         return MultiScale(spacing, hops)
