@@ -9,9 +9,9 @@ r"""Attacks the filter with clouds of many kinds: error, gradient and time again
 
 Parts: ``errors``, for each dimension the error against the deviation from the mean over all clouds, and the cosine of the
 gradient of the positions; ``spreads``, the same of Gaussians of many spreads, by ``lattice``; ``tails``, the share that lone
-points put on a heavy cluster far away; ``far``, errors and gradients of queries far from all keys; ``growth``, the time of
-clouds that grow, and of twice the points over that of the points.  Writes ``benchmarks/results/hostile.json``, on a GPU
-``hostile_gpu.json``.
+points put on a heavy cluster far away; ``far``, errors and gradients of queries far from all keys; ``between``, of queries
+anywhere between clusters of keys; ``growth``, the time of clouds that grow, and of twice the points over that of the points.
+Writes ``benchmarks/results/hostile.json``, on a GPU ``hostile_gpu.json``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DIMS = range(1, 9)
 METHODS = ("lattice", "lattice-fine")
 SPREADS = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
 TIMED = (20_000, 40_000, 80_000)
-PARTS = ("errors", "spreads", "tails", "far", "growth")
+PARTS = ("errors", "spreads", "tails", "far", "between", "growth")
 MANY_SPREADS = {4: torch.logspace(-4, math.log10(30), 40).tolist()} | {
     dim: torch.logspace(-4, math.log10(0.5), 8).tolist() for dim in (5, 6, 7, 8)
 }
@@ -49,6 +49,9 @@ TAILS = [(dim, distance) for dim in (2, 3, 4, 6, 8) for distance in (8.0, 10.0, 
 
 FAR = [(dim, spread) for dim in (2, 3, 4, 6, 8) for spread in (0.3, 1.0, 2.0)]
 """Dimension, and spread of the keys, for far queries."""
+
+BETWEEN = (2, 3, 4, 6, 8)
+"""Dimensions of queries between clusters."""
 
 
 def gaussian(spread: float) -> Callable[[int, int, torch.Generator], Tensor]:
@@ -242,23 +245,38 @@ def far_queries(dim: int, spread: float, count: int, device: str) -> dict:
     """Queries far from a cluster of keys with values that vary over it: the error, and the largest gradient over the exact."""
     random = torch.Generator().manual_seed(common.SEED)
     keys = gaussian(spread)(5000, dim, random).float().to(device)
-    values = torch.sin(keys / spread)
     distance = 4 + 21 * torch.rand(count, 1, generator=random, dtype=torch.float64)
     asked = (sphere(1.0)(count, dim, random) * distance).float().to(device)
+    return {"dim": dim, "spread": spread, "queries": count, **query_errors(keys, torch.sin(keys / spread), asked)}
+
+
+def queries_between(dim: int, count: int, device: str) -> dict:
+    """Queries anywhere in a cube that has clusters of 4,000, 800 and 200 keys in two corners and in the middle."""
+    random = torch.Generator().manual_seed(common.SEED)
+    parts = gaussian(0.3)(4000, dim, random) + 10, gaussian(0.3)(800, dim, random) - 10, gaussian(0.5)(200, dim, random)
+    keys = torch.cat(parts).float().to(device)
+    values = torch.sin(keys) + random_features(len(keys), dim).to(device)
+    asked = (uniform(24.0)(count, dim, random) - 12).float().to(device)
+    return {"dim": dim, "queries": count, **query_errors(keys, values, asked)}
+
+
+def query_errors(keys: Tensor, values: Tensor, asked: Tensor) -> dict:
+    """Of each method the error, the largest gradient over the exact one, and the cosine of the gradient with that."""
     outs, gradients = {}, {}
     for method in ("exact", *METHODS):
         queries = asked.clone().requires_grad_()
         out = phgcn.global_attention(keys, values, decay=1.0, queries=queries, method=method)
-        (grad,) = torch.autograd.grad(out.sum(), queries)
-        outs[method], gradients[method] = out.detach(), float(grad.norm(dim=1).max())
-    found = {
+        (gradients[method],) = torch.autograd.grad(out.sum(), queries)
+        outs[method] = out.detach()
+    largest = {method: float(grad.norm(dim=1).max()) for method, grad in gradients.items()}
+    return {
         method: {
             "deviation": deviation_error(outs[method], outs["exact"]),
-            "gradient": gradients[method] / gradients["exact"],
+            "gradient": largest[method] / largest["exact"],
+            "cosine": cosine(gradients[method], gradients["exact"]),
         }
         for method in METHODS
     }
-    return {"dim": dim, "spread": spread, "queries": count, **found}
 
 
 def errors(dim: int, quick: bool, device: str) -> list[dict]:
@@ -291,6 +309,8 @@ def run_part(part: str, quick: bool, device: str) -> list[dict]:
     if part == "far":
         wanted = FAR[:1] if quick else FAR
         return [far_queries(dim, spread, 500 if quick else 20_000, device) for dim, spread in wanted]
+    if part == "between":
+        return [queries_between(dim, 500 if quick else 3000, device) for dim in BETWEEN[: 1 if quick else None]]
     sizes = (1000, 2000) if quick else TIMED
     return [growth(name, sizes, device) for name in (list(GROWING)[:2] if quick else GROWING)]
 

@@ -52,6 +52,16 @@ def hostile_table(after: dict, before: dict) -> list[str]:
         ]
         for r in after["far"]["rows"]
     ]
+    previous = {r["dim"]: r for r in before["between"]["rows"]}
+    between = [
+        [str(r["dim"])]
+        + [
+            f"{part['deviation']:.2f}, {part['gradient']:,.1f}, {part['cosine']:.2f}"
+            for m in methods
+            for part in (previous[r["dim"]][m], r[m])
+        ]
+        for r in after["between"]["rows"]
+    ]
     old = {r["cloud"]: r for r in before["growth"]["rows"]}
     growth = [
         [r["cloud"], *(f"{g['per_doubling']:.1f} ({g['seconds'][-1]:.2f} s)" for g in (old[r["cloud"]], r))]
@@ -77,6 +87,11 @@ def hostile_table(after: dict, before: dict) -> list[str]:
         "the largest gradient over the exact one:",
         "",
         *table(["D", "spread of the keys", *heads], far),
+        "",
+        "Queries anywhere in a cube of side 24 that has clusters of 4,000, 800 and 200 keys in two corners and in the middle: "
+        "error against the deviation, the largest gradient over the exact one, and the cosine of the gradient with that:",
+        "",
+        *table(["D", *heads], between),
         "",
         f"Time per doubling of the points, largest, and CPU seconds of {after['growth']['rows'][0]['sizes'][-1]:,} points:",
         "",

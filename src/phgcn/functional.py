@@ -137,9 +137,9 @@ def global_attention(
     Half types are summed in float32, in which positions are taken too; the output has the type of ``values``, which may be a
     half type beside positions in float32, and the mass that of ``positions``.  The gradients are the true derivatives of what
     was computed.  A query in a graph without keys gets 0 and the mass :math:`-\infty`.  With a lattice, one outside of the
-    ball around all keys is moved close to it along the same line, and its mass is less by the way; one inside that the lattice
-    does not reach from any key gets the mean of its graph's values and the lattice's least mass, :math:`\log 10^{-8}`, with a
-    gradient of 0.
+    ball around all keys is moved close to it along the same line, and its mass is less by the way; one inside that is far from
+    all keys is summed over cells of these, with a mass of at least :math:`\log 10^{-8}`, and gets the mean of its graph's
+    values where it is farther than 46 away.
     """
     call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)
     for calls in _observers:

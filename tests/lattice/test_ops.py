@@ -30,7 +30,7 @@ def test_ops_keep_the_rules_of_torch(backend, kind, across, normalise):
         torch.library.opcheck(torch.ops.phgcn.filter.default, (*inputs, keep_plan))
         with torch.no_grad():
             out, norm, plan = torch.ops.phgcn.filter(*inputs, keep_plan)
-        looks_for_lone = kind == "lattice" and normalise and not across  # by the lattice's normalisers
+        looks_for_lone = kind == "lattice" and normalise  # by the lattice's normalisers
         assert (len(plan) > 0) == (keep_plan and (backend != "reference" or looks_for_lone))
         inputs = operands(SCHEMES[kind], backend, across, normalise, grad=False)
         for grad_norm in (None, torch.ones_like(norm)) if normalise else (None,):

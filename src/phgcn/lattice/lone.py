@@ -15,10 +15,12 @@ number of points :math:`m_c` at their centroid, with the sum of their values; ev
 .. math::
     n_i = \sum_c m_c\, e^{-\lVert p_i - \bar p_c \rVert}
 
-A few lone points are summed directly first, to see whether that is needed: if the shares that the lattice gives them are off
-by more than :data:`WRONG`, sums over cells replace its output for all lone points of the cloud.  The time that takes has a
-bound: the share is the largest of a few, from :math:`e^{-4}` to :math:`e^{-8}`, that has few enough pairs of lone points and
-cells.  Where none has, the lattice's output stays.
+In up to four dimensions a few lone points are summed directly first, to see whether that is needed: if the shares that the
+lattice gives them are off by more than :data:`WRONG`, sums over cells replace its output for all lone points of the cloud.  In
+more dimensions they always do: what a lattice gives is less accurate there, and takes longer than a look would spare.
+
+The time has a bound: the share is the largest of a few that has few enough pairs of lone points and cells.  Where none has, the
+lattice's output stays.
 
 In cross-attention a query is lone if :math:`n_i < s`: as a key at distance :math:`r` alone gives :math:`e^{-r}`, for
 :math:`s = e^{-3}` all keys are more than 3 away.  So all of them are heavy, and what the lattice gives is always replaced.
@@ -38,13 +40,16 @@ from torch import Tensor
 
 from ..kernels.points import Points
 
-LONE = math.exp(-5)
-"""Share of the greatest normaliser of a cloud below which points are looked for."""
+ACCURATE_DIMENSIONS = 4
+"""Up to how many dimensions a lattice may be accurate about lone points."""
+
+LONE, LONE_HIGH = math.exp(-5), math.exp(-3)
+"""Share of the greatest normaliser of a cloud below which points are looked for: in so many dimensions, and in more."""
 
 LONE_QUERY = math.exp(-4)
 """The same for queries, of 1."""
 
-WIDER, STEPS = math.e, 5
+WIDER, STEPS = math.e, 6
 """The largest share whose points are summed over cells, in units of the one that is looked for; how many shares are tried, each
 less by a factor e than the one before."""
 
@@ -67,9 +72,9 @@ LOOKED_AT = 8
 SAMPLED = 8192
 """How many heavy points they are summed over, at least, if there are more: they are far away, and weigh about the same."""
 
-PAIRS_PER_POINT = {"cpu": 8, "cuda": 256}
-"""Upper bound of the pairs of lone points and cells per point of a cloud, by type of device, times :math:`D^2` and the square
-of the number of lattices that are averaged: they take at most about as long as the lattice."""
+PAIRS_PER_POINT = {"cpu": 0.5, "cuda": 16.0}
+"""Upper bound of the pairs of lone points and cells per point of a cloud, by type of device, times :math:`D^4` and the square
+of the number of lattices that are averaged: on a CPU they take up to a quarter of the lattice's time."""
 
 PIECE = 512
 """Points of a cell that are summed at a time: a cell may hold nearly all points, and pieces are summed side by side."""
@@ -130,7 +135,7 @@ class Normalisers(NamedTuple):
     @property
     def sought(self) -> float:
         """The share of the greatest normaliser below which queries are looked for."""
-        return LONE if self.to_itself else LONE_QUERY
+        return sought_share(self.keys.size(1)) if self.to_itself else LONE_QUERY
 
     def is_lone(self, share: Tensor) -> Tensor:
         """Tells which queries are lone, (M H,), by the share of each cloud, (clouds,)."""
@@ -153,16 +158,16 @@ class Normalisers(NamedTuple):
         points = self.count_by_cloud(self.key_cloud)
         if not self.to_itself:
             points = points + self.count_by_cloud(self.query_cloud)
-        return PAIRS_PER_POINT[self.norm.device.type] * (self.lattices * self.keys.size(1)) ** 2 * points
+        return PAIRS_PER_POINT[self.norm.device.type] * self.keys.size(1) ** 4 * self.lattices**2 * points
 
     def wrong_clouds(self) -> Tensor:
         """Tells of each cloud whether the lattice is wrong about its lone points, (clouds,): looks at some of them.  About lone
-        queries it always is."""
+        queries it always is, and in many dimensions."""
         share = torch.full_like(self.greatest, self.sought)
         is_lone = self.is_lone(share)
         is_wrong = self.count_by_cloud(self.query_cloud, is_lone) > 0
         wanted = is_wrong.nonzero().flatten().tolist()
-        if not self.to_itself or not wanted:
+        if not self.to_itself or self.keys.size(1) > ACCURATE_DIMENSIONS or not wanted:
             return is_wrong
         is_heavy = self.is_heavy(share)
         parts = [self._numbers_by_cloud(some) for some in (is_lone, ~is_heavy, is_heavy)]
@@ -199,6 +204,11 @@ class Normalisers(NamedTuple):
         return error.square().mean().sqrt()
 
 
+def sought_share(dim: int) -> float:
+    """Returns the share of the greatest normaliser of a cloud below which points are looked for."""
+    return LONE if dim <= ACCURATE_DIMENSIONS else LONE_HIGH
+
+
 def _by_cloud(numbers: Tensor, cloud: Tensor) -> Tensor:
     """Looks up a number of each cloud for its points."""
     return numbers if len(numbers) == 1 else numbers[cloud]
@@ -217,14 +227,13 @@ def find_normalisers(
         joining (Joining, optional): How processes put numbers together. (default: one process)
     """
     to_itself = points.queries is None
-    if to_itself and joining is ONE_PROCESS and len(norm) < 1 / LONE:  # no weight exceeds 1
-        return None
-    if (
-        to_itself
-        and points.batch is not None
-        and joining.most(torch.cat([norm.flatten(), norm.new_zeros(1)]).amax(0, True)) < 1 / LONE
-    ):
-        return None  # a point weighs 1 on itself
+    if to_itself:  # a point weighs 1 on itself, and no weight exceeds 1
+        least = 1 / sought_share(points.positions.size(2))
+        if joining is ONE_PROCESS and len(norm) < least:
+            return None
+        greatest_of_all = torch.cat([norm.flatten(), norm.new_zeros(1)]).amax(dim=0, keepdim=True)
+        if points.batch is not None and joining.most(greatest_of_all) < least:
+            return None
     heads, batches = norm.size(1), [batch for batch in (points.batch, points.query_batch) if batch is not None]
     if graphs is None:
         graphs = torch.cat(batches).unique() if batches else norm.new_zeros(1, dtype=torch.int64)
@@ -249,6 +258,7 @@ class LonePoints(NamedTuple):
         - **lone:** the numbers of the lone ones, :math:`(Q,)`; **lone_cloud:** their clouds, :math:`(Q,)`
         - **member:** the numbers of all keys of these clouds, cell by cell, :math:`(P,)`
         - **cell:** the cell of each of them, :math:`(P,)`; **cell_cloud:** the clouds of the cells, :math:`(K,)`
+        - **sizes:** how many keys each cell has, :math:`(K, 1)`
         - **cubes:** how many cells, the first, are cubes of heavy points; the others are single points
     """
 
@@ -257,19 +267,18 @@ class LonePoints(NamedTuple):
     member: Tensor
     cell: Tensor
     cell_cloud: Tensor
+    sizes: Tensor
     cubes: int
 
-    @property
-    def sizes(self) -> Tensor:
-        """How many points each cell has, (K, 1)."""
-        return torch.bincount(self.cell, minlength=len(self.cell_cloud)).unsqueeze(1)
-
     def sum_cells(self, rows: Tensor, backend: str) -> Tensor:
-        """Sums the rows (N H, W) of each cell's points, piece by piece, to (K, W): the same bits every run."""
-        place = torch.arange(len(self.cell), device=rows.device)
-        is_first = (place - torch.searchsorted(self.cell, self.cell)) % PIECE == 0
-        pieces = _sum_runs(rows, self.member, is_first.cumsum(0) - 1, int(is_first.sum()), backend)
-        return _sum_runs(pieces, place[: len(pieces)], self.cell[is_first], len(self.cell_cloud), backend)
+        """Sums the rows (N H, W) of each cell's keys, piece by piece, to (K, W): the same bits every run."""
+        sum_rows = importlib.import_module(f"phgcn.structural.{backend}").sum_rows
+        place, end = torch.arange(len(self.cell), device=rows.device), self.sizes.flatten().cumsum(0)
+        start = torch.cat([end.new_zeros(1), end])
+        first = ((place - start[self.cell]) % PIECE == 0).nonzero().squeeze(1)  # of each piece
+        pieces = sum_rows(rows, torch.cat([first, start[-1:]]).int(), self.member.int())
+        sums: Tensor = sum_rows(pieces, torch.searchsorted(first, start, out_int32=True), place[: len(pieces)].int())
+        return sums
 
 
 def find_cells(given: Normalisers, is_wanted: Tensor) -> LonePoints | None:
@@ -309,8 +318,9 @@ def _put_together(given: Normalisers, share: Tensor) -> LonePoints:
     is_first = torch.cat([cell.new_ones(min(1, len(cell))), cell.diff()]) > 0
     cell_cloud = given.key_cloud[torch.cat([heavy[is_first], other])]
     cubes, lone = len(cell_cloud) - len(other), given.is_lone(share).nonzero().squeeze(1)
-    single = torch.arange(len(other), device=cell.device) + cubes
-    return LonePoints(lone, given.query_cloud[lone], torch.cat([heavy, other]), torch.cat([cell, single]), cell_cloud, cubes)
+    cell = torch.cat([cell, torch.arange(len(other), device=cell.device) + cubes])
+    sizes = torch.bincount(cell, minlength=len(cell_cloud)).unsqueeze(1)
+    return LonePoints(lone, given.query_cloud[lone], torch.cat([heavy, other]), cell, cell_cloud, sizes, cubes)
 
 
 def find_cubes(positions: Tensor) -> Tensor:
@@ -332,10 +342,3 @@ def _sort_by_cube(given: Normalisers, members: Tensor) -> tuple[Tensor, Tensor]:
         code, codes = code * width + (coordinate.long() - first), codes * width
     code, order = torch.sort(code, stable=True)
     return members[order], torch.unique_consecutive(code, return_inverse=True)[1]
-
-
-def _sum_runs(rows: Tensor, member: Tensor, run: Tensor, count: int, backend: str) -> Tensor:
-    """Sums the rows of the members (P,) of each of ``count`` runs, which are numbered in ascending order, (P,)."""
-    start = torch.searchsorted(run, torch.arange(count + 1, device=rows.device), out_int32=True)
-    sums: Tensor = importlib.import_module(f"phgcn.structural.{backend}").sum_rows(rows, start, member.int())
-    return sums
