@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..exact import ops as exact
 from ..kernels.points import Points, Sums
-from ..lattice.lone import Joining, LonePoints, find_cells, find_cubes, find_roles
+from ..lattice.lone import LONE, Joining, LonePoints, find_cells, find_cubes, find_roles
 from .collectives import Ranks, gather_rows
 
 
@@ -27,6 +27,8 @@ def replace_lone(sums: Sums, points: Points, ranks: Ranks, backend: str) -> Sums
         ranks (Ranks): The processes.
         backend (str): Whose kernels sum.
     """
+    if not _may_be_lone(sums.norm.detach(), ranks):
+        return sums
     joining = Joining(ranks.sum, ranks.max, lambda rows: torch.cat(ranks.gather(rows)))
     graphs = None if points.batch is None else joining.rows(points.batch.unique()).unique()
     detached = Points(points.positions.detach(), points.values.detach(), None, points.batch)
@@ -40,6 +42,16 @@ def replace_lone(sums: Sums, points: Points, ranks: Ranks, backend: str) -> Sums
     out = out.index_copy(0, lone.lone, (rows[:, :-1] / rows[:, -1:]).to(out.dtype))
     norm = norm.index_copy(0, lone.lone, rows[:, -1])
     return Sums(out.view_as(sums.out), norm.view_as(sums.norm), sums.shift)
+
+
+def _may_be_lone(norm: Tensor, ranks: Ranks) -> bool:
+    """Tells whether some point may be lone, in one collective: compares the least and the greatest normalisers (N, H) of each
+    head, over all graphs, of all ranks.  A point that no lattice has filtered has the normaliser 0."""
+    edges = norm.new_full((2, norm.size(1)), -torch.inf)
+    if len(norm) > 0:
+        edges[0], edges[1] = norm.amax(dim=0), -torch.where(norm > 0, norm, torch.inf).amin(dim=0)
+    greatest, least = ranks.max(edges)
+    return bool((-least < LONE * greatest).any())
 
 
 def _join_cells(lone: LonePoints, points: Points, ranks: Ranks, backend: str) -> Points:
