@@ -27,7 +27,7 @@ from .collectives import Ranks
 from .layout import RankCloud, lay_lattices
 from .lockstep import Array, Fill, Request, Steps, Sum
 
-SHARED = 4096
+SHARED = 2048
 """Least number of sites of a level whose blur is shared: fewer take a rank less time than to exchange them."""
 
 Located = tuple[Simplices, Corners, Level]

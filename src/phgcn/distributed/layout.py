@@ -5,7 +5,7 @@ Each rank locates its own points.  Vertices that points of any rank touch are nu
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from ..lattice.levels import CANDIDATES, CELL_DIMENSIONS, finest_level
 from ..lattice.narrow import narrow_step, used_levels
 from ..lattice.numba.copies import Copies
 from ..lattice.numba.index import Corners, Level, Vertices, index, lay_out_levels, merge, planned_vertices
-from ..lattice.numba.keys import Keys
+from ..lattice.numba.keys import MARGIN, Keys
 from ..lattice.numba.levels import PairGrid, cell_counts, pair_grid, pairs_in_cells, sure_pairs
 from ..lattice.numba.locate import (
     Coordinates,
@@ -212,7 +212,10 @@ def _place(cloud: RankCloud, exact: Array, ranks: Ranks) -> Steps[None]:
             index(frame, planned_simplices(plan), cloud.finest, plan)
         else:
             plan.sizes[:] = cloud.finest, 0, 0, 0
-    requests: list[Request] = [Gather(planned_vertices(plan)[1].coordinate) for plan in cloud.plan]
+    requests: list[Request] = [
+        Gather(planned_vertices(plan)[1].coordinate.astype(coordinate_type(frame, cloud.finest)))
+        for plan, frame in zip(cloud.plan, cloud.frames, strict=True)
+    ]
     has_copies = isinstance(cloud.scheme, MultiScale) and cloud.to_itself
     here = Copies(exact, planned_simplices(cloud.plan[0])) if has_copies and len(exact) > 0 else None
     if has_copies:
@@ -228,7 +231,7 @@ def _place(cloud: RankCloud, exact: Array, ranks: Ranks) -> Steps[None]:
 
 def _number_vertices(vertices: Vertices, parts: list[Array], keys: Keys, ranks: Ranks) -> Vertices:
     """Numbers the vertices of all ranks, ``parts``, in the order of their keys; their sources are those of this rank."""
-    coordinate = np.concatenate(parts)
+    coordinate = np.concatenate(parts).astype(np.int32)
     union = merge(_vertex_keys(coordinate, keys), coordinate, keys)
     begin = sum(len(part) for part in parts[: ranks.rank])
     number_of = np.empty(len(coordinate), np.int64)
@@ -240,8 +243,15 @@ def _number_vertices(vertices: Vertices, parts: list[Array], keys: Keys, ranks: 
     return Vertices(union.coordinate, vertices.source, start)
 
 
+def coordinate_type(frame: Frame, level: int) -> np.dtype[Any]:
+    """Returns the smallest type that holds the coordinates of a level's vertices, for the way to other ranks."""
+    return np.min_scalar_type(int((frame.extent * 0.5**level).max()) + frame.reach + MARGIN)
+
+
 def _vertex_keys(coordinate: Array, keys: Keys) -> Array:
-    key: Array = (coordinate.astype(np.uint64) * keys.multiplier).sum(axis=1, dtype=np.uint64)
+    key = np.zeros(len(coordinate), np.uint64)
+    for j, multiplier in enumerate(keys.multiplier):
+        key += coordinate[:, j].astype(np.uint64) * multiplier
     return key
 
 
