@@ -1,8 +1,8 @@
 r"""The lattice filter over ranks, by the stages of the Numba backend.
 
 Each rank locates and splats its own points.  The ranks agree on the finest level and on the vertices, which they number alike;
-sum the rows at the vertices; blur a share of each large level's vertices; and slice for their own points.  What is exchanged follows the
-number of vertices, not of points, but for the near field of sparse clouds, which looks at pairs of points
+sum the rows at the vertices; blur a share of each large level's vertices; and slice for their own points.  What is exchanged
+follows the number of vertices, not of points, but for the near field of sparse clouds, which looks at pairs of points
 (:mod:`phgcn.distributed.near`).
 
 A cloud goes through :func:`multiscale` or :func:`separable`, generators that yield what they need of other ranks; all clouds of
