@@ -23,11 +23,11 @@ class WatchedRanks(Ranks):
         self.calls.append(("gather_equal", (self.size - 1) * tensor.nbytes))
         return super().gather_equal(tensor)
 
-    def fill(self, *tables: Any) -> None:
-        sent = (self.size - 1) * sum(parts[self.rank].nbytes for parts in tables)
-        if any(part.numel() > 0 for parts in tables for part in parts):
-            self.calls.append(("fill", sent))
-        super().fill(*tables)
+    def fill(self, parts: Any) -> None:
+        tensors = [[part] if isinstance(part, Tensor) else part for part in parts]
+        if any(tensor.numel() > 0 for part in tensors for tensor in part):
+            self.calls.append(("fill", (self.size - 1) * sum(tensor.nbytes for tensor in tensors[self.rank])))
+        super().fill(parts)
 
     def sum_in_place(self, tensor: Tensor) -> Tensor:
         self.calls.append(("sum", 2 * tensor.nbytes * (self.size - 1) / self.size))  # a reduce-scatter and an all-gather

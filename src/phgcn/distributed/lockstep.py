@@ -9,7 +9,6 @@ must yield the same kinds of requests in the same order.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -43,9 +42,13 @@ class Fill(NamedTuple):
     array: Array
     bounds: Sequence[int]
 
+    def part(self, rank: int) -> torch.Tensor:
+        """Returns the rows of a rank."""
+        return torch.from_numpy(self.array[self.bounds[rank] : self.bounds[rank + 1]])
+
     def gather(self, rank: int) -> Gather:
         """Asks for the rows of all ranks, apart from the array."""
-        return Gather(self.array[self.bounds[rank] : self.bounds[rank + 1]], np.diff(self.bounds).tolist())
+        return Gather(self.part(rank).numpy(), np.diff(self.bounds).tolist())
 
     def put(self, parts: Sequence[Array]) -> Array:
         """Puts the rows of all ranks into the array, and returns it."""
@@ -158,10 +161,7 @@ def _fill_in_place(requests: dict[Place, Fill], ranks: Ranks) -> dict[Place, Arr
     """Completes large arrays where they lie: a packed copy would take as much memory."""
     if not requests:
         return {}
-    tables = [
-        [torch.from_numpy(request.array[begin:end]) for begin, end in pairwise(request.bounds)] for request in requests.values()
-    ]
-    ranks.fill(*tables)
+    ranks.fill([[one.part(rank) for one in requests.values()] for rank in range(ranks.size)])
     return {place: request.array for place, request in requests.items()}
 
 
