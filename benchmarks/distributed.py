@@ -76,7 +76,7 @@ def work(options: argparse.Namespace) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # the peak is that of what follows
     run(points, values)
     peak = _status("VmHWM") - before
-    sizes = _record_sizes(lambda: run(points, values)) if together else {}
+    sizes = record_sizes(lambda: run(points, values)) if together else {}
     rounds = []
     for _ in range(options.rounds):
         if together:
@@ -102,18 +102,19 @@ def _loopback_bytes() -> int:
     return int(next(line for line in lines if line.strip().startswith("lo:")).split(":")[1].split()[8])
 
 
-def _record_sizes(call: Any) -> dict[str, Any]:
-    """Runs a call and returns the vertices and sites of its lattice, and whether it has a near field."""
+def record_sizes(call: Any) -> dict[str, Any]:
+    """Runs a call and returns the vertices and sites of its lattice, the bytes of a coordinate, and whether it has a near
+    field."""
     from phgcn.distributed import layout
 
     found: dict[str, Any] = {}
     original = layout.RankCloud.levels
 
-    def levels(self: Any, *arguments: Any) -> Any:
-        made = original(self, *arguments)
+    def levels(self: Any, number: int, frame: Any, gap: int) -> Any:
+        made = original(self, number, frame, gap)
         own = int((self.placed[0].vertices.start[1:] > self.placed[0].vertices.start[:-1]).sum())
         found.update(sites=[level.sites for level in made], vertices=[len(level.site) for level in made], own=own)
-        found["near"] = self.finest > 0
+        found.update(near=self.finest > 0, coordinate=layout.coordinate_type(frame, self.finest).itemsize)
         return made
 
     layout.RankCloud.levels = levels  # type: ignore[method-assign]
@@ -165,17 +166,18 @@ def measure(cloud: str, processes: int, count: int, rounds: int, apart: bool = F
 
 def formula(sizes: dict[str, Any], processes: int, count: int) -> dict[str, float]:
     """The bytes that each rank sends in a forward and in a backward pass; see ``docs/distributed.md``."""
+    from phgcn.distributed.lattice import SHARED
     from phgcn.distributed.layout import KEPT
 
     width, others, share = (CHANNELS + 1 + 3) // 4 * 4, processes - 1, count / processes
-    finest, all_sites = sizes["sites"][0], sum(sizes["sites"])
+    finest, shared_sites = sizes["sites"][0], sum(sites for sites in sizes["sites"] if sites >= SHARED)
     passes = 1 if finest <= KEPT * share else 2  # of the backward pass: gradients, and values that were not kept
 
     def tables(columns: int) -> float:
-        return BYTES * columns * (2 * finest + all_sites) * others / processes
+        return BYTES * columns * (2 * finest + shared_sites) * others / processes
 
     near = others * share * BYTES if sizes["near"] else 0
-    forward = others * sizes["own"] * BYTES * DIM + tables(width) + near * (DIM + width)
+    forward = others * sizes["own"] * sizes["coordinate"] * DIM + tables(width) + near * (DIM + width)
     return {"forward": forward, "backward": tables(passes * width) + near * (DIM + 2 * width)}
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 import phgcn
 from phgcn import calls
-from phgcn.distributed import Ranks, attention
+from phgcn.distributed import Ranks, attention, lattice, lockstep
 from phgcn.tolerance import Tolerance
 
 
@@ -31,6 +31,7 @@ class Case(NamedTuple):
         lone (int): How many points, the last, lie far from all others in each head.
         apart (float): How far two halves of the keys are apart; queries lie between them.
         twice (bool): Whether the gradients are those of a second backward pass, which has nothing kept of the forward pass.
+        shares (bool): Whether ranks share the blur of all levels, not only of large ones.
         gathers (bool): Whether ranks may gather all points, as they do where they cannot meet at vertices.
     """
 
@@ -48,6 +49,7 @@ class Case(NamedTuple):
     copies: bool = False
     away: float = 0.0
     gathers: bool = True
+    shares: bool = True
     twice: bool = False
     lone: int = 0
     apart: float = 0.0
@@ -145,13 +147,15 @@ def attend_on_rank(group: Any, case: Case, device: str = "cpu") -> tuple[dict[st
     queries = (owners(case, case.queries, size, True) == rank).nonzero().flatten() if case.queries else keys
     index = (keys, keys, queries, keys, queries, queries, queries)
     here = Cloud(*(None if t is None else t[some].to(device) for t, some in zip(cloud, index, strict=True)))
-    gather = attention._attend_gathered
+    gather, sites, packed = attention._attend_gathered, lattice.SHARED, lockstep.SMALL
     if not case.gathers:
         attention._attend_gathered = refuse_to_gather
+    if case.shares:
+        lattice.SHARED, lockstep.SMALL = 1, 2000  # bytes: some tables are completed in their place, others packed
     try:
         found = attend(case, here, group)
     finally:
-        attention._attend_gathered = gather
+        attention._attend_gathered, lattice.SHARED, lockstep.SMALL = gather, sites, packed
     return {key: value.cpu() for key, value in found.items()}, keys, queries
 
 

@@ -13,6 +13,8 @@ CASES = {
     "exact, empty ranks": Case("exact", share="last"),
     "dense": Case("lattice", 0.7),
     "dense, backward twice": Case("lattice", 0.7, twice=True),
+    "dense, small levels": Case("lattice", 0.7, shares=False),
+    "sparse, small levels": Case("lattice", 10.0, shares=False, dtype="float32"),
     "sparse, near field": Case("lattice", 10.0),
     "fine": Case("lattice-fine", 3.0, keys=300),
     "separable": Case("separable", 3.0),

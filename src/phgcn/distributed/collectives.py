@@ -65,14 +65,15 @@ class Ranks:
         self.fill(parts)
         return parts
 
-    def fill(self, parts: Sequence[Tensor]) -> None:
-        """Overwrites ``parts[r]``, a contiguous tensor, by what rank r has there."""
+    def fill(self, parts: Sequence[Tensor | Sequence[Tensor]]) -> None:
+        """Overwrites ``parts[r]``, a contiguous tensor or a list of such, by what rank r has there."""
         with self._waiting():
             # One broadcast per rank: rows need no padding, and gloo's own all-gather takes five times as long.
             sent = [
-                dist.broadcast(part, group=self.group, group_src=source, async_op=True)
+                dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
                 for source, part in enumerate(parts)
-                if part.numel() > 0
+                for tensor in ([part] if isinstance(part, Tensor) else part)
+                if tensor.numel() > 0
             ]
             for work in sent:
                 work.wait()

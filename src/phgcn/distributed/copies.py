@@ -1,18 +1,16 @@
 r"""Points in the very same place, on one rank or on several.
 
-Each rank sends a hash of every place that its points lie in to the rank that the hash belongs to, which tells whether others
-have it too.  Only of places that several ranks have, usually none, are positions and rows exchanged.
+Each rank sends a hash of every place that its points lie in to the rank that the hash belongs to, which tells all ranks those
+that several have sent.  Only of such places, usually none, are positions and rows exchanged.
 """
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import numpy as np
 
 from ..lattice.numba.copies import Copies
 from .collectives import Ranks
-from .lockstep import Array, Exchange, Gather, Steps, Sum
+from .lockstep import Array, Gather, Steps, Sum
 
 
 class RankCopies:
@@ -44,33 +42,47 @@ class RankCopies:
         return np.where(place[:, None] >= 0, total[place].astype(rows.dtype), sums)
 
 
-def find_copies(positions: Array, here: Copies | None, ranks: Ranks) -> Steps[RankCopies]:
-    """Finds the places that points of several ranks lie in.
+def hash_places(positions: Array, here: Copies | None, ranks: Ranks) -> list[Array]:
+    """Hashes the places that this rank's points lie in; returns the hashes that each rank looks after, uint64.
 
     Args:
         positions (np.ndarray): The positions of this rank's points in double precision, (P, D).
         here (Copies): Which of them lie in the same place; :obj:`None` where there are none.
         ranks (Ranks): The processes.
     """
+    codes = np.sort(_hash(positions[_first_points(positions, here)]))
+    # Ranks look after ranges of hashes, of about equal size.
+    edges = [2**64 * rank // ranks.size for rank in range(1, ranks.size)]
+    return np.split(codes, np.searchsorted(codes, np.array(edges, np.uint64)))
+
+
+def find_copies(positions: Array, here: Copies | None, arrived: list[Array], ranks: Ranks) -> Steps[RankCopies]:
+    """Finds the places that points of several ranks lie in.
+
+    Args:
+        positions, here, ranks: As in :func:`hash_places`.
+        arrived (list of np.ndarray): The hashes that this rank looks after, of each rank.
+    """
     none = np.empty(0, np.int64)
-    if ranks.size == 1:
-        return RankCopies(here, none, none, 0)
-    first = none if here is None else np.flatnonzero(here.first == np.arange(len(positions)))
-    codes = _hash(positions[first])
-    home = (codes >> np.uint64(33)) % np.uint64(ranks.size)
-    order = np.argsort(home.astype(np.uint16), kind="stable")
-    bounds = np.searchsorted(home[order], np.arange(ranks.size + 1))
-    arrived = yield Exchange([codes[order[a:b]] for a, b in pairwise(bounds)])
     known = np.sort(np.concatenate(arrived))
-    twice = np.unique(known[1:][known[1:] == known[:-1]])
-    if (yield Sum(np.array([len(twice)]))).item() == 0:
+    several = np.concatenate((yield Gather(np.unique(known[1:][known[1:] == known[:-1]]))))
+    if len(several) == 0:
         return RankCopies(here, none, none, 0)
-    on_other_ranks = yield Exchange([np.isin(part, twice) for part in arrived])
-    shared = first[order[np.concatenate(on_other_ranks)]]
+    first = np.arange(len(positions))[_first_points(positions, here)]
+    # Two places may have the same hash: positions tell them apart.
+    shared = first[np.isin(_hash(positions[first]), several)]
     places = yield Gather(positions[shared])
     _, number = np.unique(np.concatenate(places), axis=0, return_inverse=True)
     begin = sum(len(part) for part in places[: ranks.rank])
     return RankCopies(here, shared, number.reshape(-1)[begin : begin + len(shared)], int(number.max()) + 1)
+
+
+def _first_points(positions: Array, here: Copies | None) -> Array | slice:
+    """Selects one point of each place: the first."""
+    if here is None or not here.exist:
+        return slice(None)
+    first: Array = np.flatnonzero(here.first == np.arange(len(positions)))
+    return first
 
 
 def _hash(positions: Array) -> Array:

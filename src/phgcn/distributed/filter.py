@@ -12,7 +12,7 @@ from ..kernels.numba import as_array
 from ..kernels.points import Gradients, OutputGradients, Points, Sums, output_gradients
 from ..kernels.rows import Packed, find_centres, pack_gradients, pack_points, unpack_gradients, unpack_output
 from ..lattice.numba.clouds import CloudGradients
-from ..lattice.numba.plan import CloudPlan, plan_of_cloud, plan_shapes, zeros
+from ..lattice.numba.plan import CloudPlan, plan_of_cloud, plan_shapes, unset, zeros
 from ..lattice.plan import count_lattices
 from ..lattice.scheme import MultiScale, Scheme
 from .collectives import Ranks
@@ -112,8 +112,10 @@ def _clouds(points: Points, packed: Packed, graphs: RankGraphs, scheme: Scheme, 
 
 
 def _allocate_plan(positions: Tensor, size: int, scheme: Scheme) -> list[CloudPlan]:
-    """Allocates the plans of a cloud of ``size`` points, one for each lattice; without points there is room for one."""
-    memory = zeros(plan_shapes(positions, 1, max(size, 1), scheme))
+    """Allocates the plans of a cloud of ``size`` points, one for each lattice; without points there is room for one, and no
+    stage writes where corners begin: that is 0."""
+    allocate = unset if size > 0 else zeros
+    memory = allocate(plan_shapes(positions, 1, max(size, 1), scheme))
     plans = [plan_of_cloud(memory, lattice, 0, 0, max(size, 1)) for lattice in range(count_lattices(scheme))]
     return [
         plan._replace(point=plan.point[:size], order=plan.order[:size], weight=plan.weight[:size], corner=plan.corner[:size])

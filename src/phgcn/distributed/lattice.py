@@ -1,8 +1,8 @@
 r"""The lattice filter over ranks, by the stages of the Numba backend.
 
 Each rank locates and splats its own points.  The ranks agree on the finest level and on the vertices, which they number alike;
-sum the rows at the vertices; blur a share of the vertices each; and slice for their own points.  What is exchanged follows the
-number of vertices, not of points, but for the near field of sparse clouds, which looks at pairs of points
+sum the rows at the vertices; blur a share of each large level's vertices; and slice for their own points.  What is exchanged
+follows the number of vertices, not of points, but for the near field of sparse clouds, which looks at pairs of points
 (:mod:`phgcn.distributed.near`).
 
 A cloud goes through :func:`multiscale` or :func:`separable`, generators that yield what they need of other ranks; all clouds of
@@ -25,7 +25,10 @@ from ..lattice.numba.splat import splat, splat_coarser
 from ..lattice.scheme import MultiScale, Scheme, Separable
 from .collectives import Ranks
 from .layout import RankCloud, lay_lattices
-from .lockstep import Array, Fill, Steps, Sum
+from .lockstep import Array, Fill, Request, Steps, Sum
+
+SHARED = 2048
+"""Least number of sites of a level whose blur is shared: fewer take a rank less time than to exchange them."""
 
 Located = tuple[Simplices, Corners, Level]
 """Where a rank's points lie on the finest level."""
@@ -129,15 +132,21 @@ def _splat_and_blur(
 
 
 def blur_levels(table: Array, levels: list[Level], stencils: list[WeightedRows], ranks: Ranks) -> Steps[Array]:
-    """As :func:`phgcn.lattice.numba.blur.blur_levels`; each rank blurs a share of each level's vertices, for all."""
+    """As :func:`phgcn.lattice.numba.blur.blur_levels`; of a level with many sites each rank blurs a share, for all ranks."""
     blurred: list[Array] = []
+    shares: list[Request] = []
     for number, level in enumerate(levels):
-        segments, sites = divide(level, ranks.size)
-        blurred.append(np.empty_like(table))  # only this rank's share takes memory yet
-        blur(table, level, *stencils[number], blurred[-1], slice(segments[ranks.rank], segments[ranks.rank + 1]))
-        # The table is freed before the shares of others arrive.
+        blurred.append(np.empty_like(table))  # only what this rank blurs takes memory yet
+        segments = slice(None)
+        if level.sites >= SHARED:
+            bounds, sites = divide(level, ranks.size)
+            segments = slice(*bounds[ranks.rank : ranks.rank + 2])
+            shares.append(Fill(blurred[-1], sites))
+        blur(table, level, *stencils[number], blurred[-1], segments)
+        # Tables are freed before the shares of other ranks arrive.
         table = splat_coarser(table, level, levels[number + 1]) if number + 1 < len(levels) else np.empty((0, 0))
-        yield Fill(blurred[-1], sites)
+    if shares:
+        yield shares
     for number in range(len(levels) - 1, 0, -1):
         add_coarser(blurred[number - 1], levels[number - 1], blurred[number], levels[number])
     return blurred[0]

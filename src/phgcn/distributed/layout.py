@@ -5,7 +5,7 @@ Each rank locates its own points.  Vertices that points of any rank touch are nu
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,12 +15,13 @@ from ..lattice.levels import CANDIDATES, CELL_DIMENSIONS, finest_level
 from ..lattice.narrow import narrow_step, used_levels
 from ..lattice.numba.copies import Copies
 from ..lattice.numba.index import Corners, Level, Vertices, index, lay_out_levels, merge, planned_vertices
-from ..lattice.numba.keys import Keys
+from ..lattice.numba.keys import MARGIN, Keys
 from ..lattice.numba.levels import PairGrid, cell_counts, pair_grid, pairs_in_cells, sure_pairs
 from ..lattice.numba.locate import (
     Coordinates,
     Frame,
     Simplices,
+    double_precision,
     kuhn_map,
     lay_frame,
     locate,
@@ -28,27 +29,26 @@ from ..lattice.numba.locate import (
     planned_simplices,
 )
 from ..lattice.numba.plan import CloudPlan
+from ..lattice.numba.sorting import run_starts, sort_keys
 from ..lattice.plan import count_lattices
 from ..lattice.scheme import MultiScale, Scheme
 from .collectives import Ranks
-from .copies import RankCopies, find_copies
-from .lockstep import Array, Gather, Steps
+from .copies import RankCopies, find_copies, hash_places
+from .lockstep import Array, Exchange, Gather, Request, Steps
 
 KEPT = 4
 """A table is kept for the backward pass if it has at most so many rows per point of this rank; else it is made again."""
 
 
 class Placed(NamedTuple):
-    """A cloud in one of its lattices, for the backward pass: the extent of all ranks' points, and where those of this rank lie.
+    """Where the points of this rank lie in one of a cloud's lattices, for the backward pass.
 
     Args:
-        extent (tuple): The lowest and the highest Kuhn coordinates of all points, (D,) each.
         simplices (Simplices): Of the points of this rank.
         corners (Corners): Of the same.
         vertices (Vertices): Those of all ranks, with the corners of this rank that are part of them.
     """
 
-    extent: tuple[Array, Array]
     simplices: Simplices
     corners: Corners
     vertices: Vertices
@@ -76,6 +76,7 @@ class RankCloud:
         self.scheme: Scheme
         self.finest = 0
         self.is_one_point = False
+        self.extents: list[tuple[Array, Array]] = []  # of all ranks' points in each lattice: lowest and highest coordinates
         self.placed: list[Placed] = []
         self.copies: RankCopies
         self.frames: list[Frame] = []  # kept within the forward pass
@@ -108,7 +109,7 @@ class RankCloud:
         if self.frames:
             return self.frames[number]
         mapped, matrix = _map(self, number)
-        low, high = self.placed[number].extent
+        low, high = self.extents[number]
         return lay_frame(mapped._replace(low=low, high=high), matrix, self.hops)
 
     def keep(self, levels: list[Level], table: Array, ranks: int) -> None:
@@ -126,77 +127,111 @@ class RankCloud:
 
 def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
     """Agrees on the extent, the levels and the vertices of a cloud, and locates this rank's points."""
-    boxes = np.stack(_box(cloud.points))
-    all_boxes = np.stack((yield Gather(boxes, [len(boxes)] * ranks.size)))
-    low, high = all_boxes[:, 0].min(axis=0), all_boxes[:, 1].max(axis=0)
     cloud.scheme = scheme
+    exact = double_precision(cloud.points) if len(cloud.points) > 0 else _nowhere(cloud.dim)
+    # Along the first dimension torch is five times as fast as NumPy.
+    box = np.stack([exact.low, exact.high, torch.from_numpy(exact.w).sum(dim=0).numpy()])
+    mapped = _map_all(cloud)
+    boxes, edges = yield [Gather(some, [len(some)] * ranks.size) for some in (box, _edges(mapped))]
+    boxes = np.stack(boxes)
+    low, high = boxes[:, 0].min(axis=0), boxes[:, 1].max(axis=0)
     cloud.is_one_point = cloud.to_itself and bool((low == high).all())
     if cloud.is_one_point:
         return
     if isinstance(scheme, MultiScale):
-        mean = all_boxes[:, 2].sum(axis=0) / cloud.count
-        finest = yield from _agree_on_level(cloud, Coordinates(np.empty((0, cloud.dim)), low, high), mean, scheme)
+        mean = boxes[:, 2].sum(axis=0) / cloud.count
+        finest = yield from _agree_on_level(cloud, exact._replace(low=low, high=high), mean, scheme)
         if finest == 0:
             finest = -narrow_step(scheme, low, high)
         cloud.scheme, cloud.finest = used_levels(scheme, cloud.dim, finest)
-    mapped = [_map(cloud, number) for number in range(count_lattices(scheme))]
-    edges = np.stack([edge for coordinates, _ in mapped for edge in (coordinates.low, coordinates.high)])
-    all_edges = np.stack((yield Gather(edges, [len(edges)] * ranks.size)))
+    if cloud.scheme is not scheme:  # a narrow cloud, whose lattices are others
+        mapped = _map_all(cloud)
+        edges = yield Gather(_edges(mapped), [2 * len(mapped)] * ranks.size)
+    all_edges = np.stack(edges)
     for number, (local, matrix) in enumerate(mapped):
-        extent = all_edges[:, 2 * number].min(axis=0), all_edges[:, 2 * number + 1].max(axis=0)
-        frame = lay_frame(local._replace(low=extent[0], high=extent[1]), matrix, cloud.hops)
-        cloud.frames.append(frame)
-        yield from _place(cloud, frame, extent, number, ranks)
-    if isinstance(scheme, MultiScale) and cloud.to_itself:
-        exact = cloud.points.astype(np.float64)
-        here = Copies(exact, cloud.placed[0].simplices) if len(exact) > 0 else None
-        cloud.copies = yield from find_copies(exact, here, ranks)
+        low, high = all_edges[:, 2 * number].min(axis=0), all_edges[:, 2 * number + 1].max(axis=0)
+        cloud.extents.append((low, high))
+        cloud.frames.append(lay_frame(local._replace(low=low, high=high), matrix, cloud.hops))
+    yield from _place(cloud, exact.w, ranks)
 
 
-def _agree_on_level(cloud: RankCloud, box: Coordinates, mean: Array, scheme: MultiScale) -> Steps[int]:
-    """Chooses the finest level as a single process does, from the counts of all ranks' points in cells."""
+def _agree_on_level(cloud: RankCloud, exact: Coordinates, mean: Array, scheme: MultiScale) -> Steps[int]:
+    """Chooses the finest level as a single process does, from the counts of all ranks' points in cells.
+
+    Args:
+        cloud (RankCloud): The points.
+        exact (Coordinates): Those of this rank in double precision, with the extent of all ranks' points.
+        mean (np.ndarray): The mean of all ranks' points, (D,).
+        scheme (MultiScale): The levels.
+    """
     if scheme.near_field is not None:
         return scheme.near_field
-    fitted, nowhere = multiscale_weights(scheme, cloud.dim), np.empty((0, 0))
-    pairs: dict[float, float] = {}
-    candidates: dict[float, float] = {}
-    axes = [(np.arange(cloud.dim), pairs, float(scheme.pairs))]
+    fitted, whole = multiscale_weights(scheme, cloud.dim), np.arange(cloud.dim)
+    axes = [(whole, float(scheme.pairs))]
     if cloud.dim > CELL_DIMENSIONS:
-        axes.append((np.sort(np.argsort(box.low - box.high, kind="stable")[:CELL_DIMENSIONS]), candidates, float(CANDIDATES)))
-    for axis, estimates, enough in axes:
+        axes.append((np.sort(np.argsort(exact.low - exact.high, kind="stable")[:CELL_DIMENSIONS]), float(CANDIDATES)))
+    pairs: list[dict[float, float]] = [{} for _ in axes]
+    counted, requests = [], []
+    for number, (axis, enough) in enumerate(axes):
+        some = exact if axis is whole else exact.take(axis)
         for radius in fitted.radius[1:]:
-            grid = pair_grid(Coordinates(nowhere, box.low[axis], box.high[axis]), mean[axis], radius, cloud.dim)
+            grid = pair_grid(some, mean[axis], radius, cloud.dim)
             sure = sure_pairs(grid, cloud.count, cloud.to_itself, enough)
             if sure is None:
-                sure = yield from _count_pairs(cloud, cloud.points[:, axis].astype(np.float64), grid)
-            estimates[radius] = sure
-    return finest_level(
-        scheme, fitted, pairs.__getitem__, candidates.__getitem__ if cloud.dim > CELL_DIMENSIONS else None
-    )  # fmt: skip
+                counted.append((number, radius))
+                requests.append(Gather(_count_cells(cloud, some.w, grid)))
+            else:
+                pairs[number][radius] = sure
+    cells = (yield [*requests]) if requests else []
+    for (number, radius), parts in zip(counted, cells, strict=True):
+        pairs[number][radius] = _mean_pairs(np.concatenate(parts), cloud.to_itself)
+    return finest_level(scheme, fitted, pairs[0].__getitem__, pairs[1].__getitem__ if len(pairs) > 1 else None)
 
 
-def _count_pairs(cloud: RankCloud, exact: Array, grid: PairGrid) -> Steps[float]:
-    """Counts how many keys of all ranks share a cell with a query, on average."""
-    key, keys, queries = cell_counts(np.ascontiguousarray(exact), cloud.first_query, grid)
+def _count_cells(cloud: RankCloud, w: Array, grid: PairGrid) -> Array:
+    """Counts the points of this rank in each cell: key, keys and queries, (B, 3), the key's bits as a float64."""
+    key, keys, queries = cell_counts(w, cloud.first_query, grid)
     if not cloud.to_itself and cloud.first_query == 0:  # no keys on this rank: all its points are queries
         keys, queries = queries, keys
-    rows = np.concatenate((yield Gather(np.stack([key.view(np.float64), keys, queries], axis=1))))
-    _, cell = np.unique(rows[:, 0].copy().view(np.uint64), return_inverse=True)
-    of_keys, of_queries = (np.bincount(cell, rows[:, column]) for column in (1, 2))
-    return pairs_in_cells(of_keys, of_queries, cloud.to_itself)
+    return np.stack([key.view(np.float64), keys, queries], axis=1)
 
 
-def _place(cloud: RankCloud, frame: Frame, extent: tuple[Array, Array], number: int, ranks: Ranks) -> Steps[None]:
-    """Locates this rank's points on the finest level, and numbers the vertices that points of any rank touch."""
-    plan, keys = cloud.plan[number], frame.keys(cloud.finest)
-    if len(cloud.points) > 0:
-        locate(frame, cloud.finest, plan)
-        index(frame, planned_simplices(plan), cloud.finest, plan)
-    else:
-        plan.sizes[:] = cloud.finest, 0, 0, 0
-    corners, vertices = planned_vertices(plan)
-    parts = yield Gather(vertices.coordinate)
-    coordinate = np.concatenate(parts)
+def _mean_pairs(cells: Array, to_itself: bool) -> float:
+    """Computes how many keys share a cell with a query, on average, from the counts of all ranks."""
+    key, index = sort_keys(cells[:, 0].copy().view(np.uint64), 64)
+    of_keys, of_queries = np.add.reduceat(cells[index, 1:], run_starts(key)[:-1], axis=0).T
+    return pairs_in_cells(of_keys, of_queries, to_itself)
+
+
+def _place(cloud: RankCloud, exact: Array, ranks: Ranks) -> Steps[None]:
+    """Locates this rank's points on the finest level, numbers the vertices that points of any rank touch, and finds copies of
+    points, whose positions in double precision are ``exact``."""
+    for plan, frame in zip(cloud.plan, cloud.frames, strict=True):
+        if len(cloud.points) > 0:
+            locate(frame, cloud.finest, plan)
+            index(frame, planned_simplices(plan), cloud.finest, plan)
+        else:
+            plan.sizes[:] = cloud.finest, 0, 0, 0
+    requests: list[Request] = [
+        Gather(planned_vertices(plan)[1].coordinate.astype(coordinate_type(frame, cloud.finest)))
+        for plan, frame in zip(cloud.plan, cloud.frames, strict=True)
+    ]
+    has_copies = isinstance(cloud.scheme, MultiScale) and cloud.to_itself
+    here = Copies(exact, planned_simplices(cloud.plan[0])) if has_copies and len(exact) > 0 else None
+    if has_copies:
+        requests.append(Exchange(hash_places(exact, here, ranks)))
+    arrived = yield requests
+    for plan, frame, parts in zip(cloud.plan, cloud.frames, arrived, strict=False):
+        corners, vertices = planned_vertices(plan)
+        shared = _number_vertices(vertices, parts, frame.keys(cloud.finest), ranks)
+        cloud.placed.append(Placed(planned_simplices(plan), corners, shared))
+    if has_copies:
+        cloud.copies = yield from find_copies(exact, here, arrived[-1], ranks)
+
+
+def _number_vertices(vertices: Vertices, parts: list[Array], keys: Keys, ranks: Ranks) -> Vertices:
+    """Numbers the vertices of all ranks, ``parts``, in the order of their keys; their sources are those of this rank."""
+    coordinate = np.concatenate(parts).astype(np.int32)
     union = merge(_vertex_keys(coordinate, keys), coordinate, keys)
     begin = sum(len(part) for part in parts[: ranks.rank])
     number_of = np.empty(len(coordinate), np.int64)
@@ -205,12 +240,18 @@ def _place(cloud: RankCloud, frame: Frame, extent: tuple[Array, Array], number: 
     sources[number_of[begin : begin + len(vertices.coordinate)]] = np.diff(vertices.start)
     start = np.concatenate([[0], np.cumsum(sources)]).astype(np.int32)
     # The vertices of this rank are in the order of their keys, as all are: their sources stay one after the other.
-    shared = Vertices(union.coordinate, vertices.source, start)
-    cloud.placed.append(Placed(extent, planned_simplices(plan), corners, shared))
+    return Vertices(union.coordinate, vertices.source, start)
+
+
+def coordinate_type(frame: Frame, level: int) -> np.dtype[Any]:
+    """Returns the smallest type that holds the coordinates of a level's vertices, for the way to other ranks."""
+    return np.min_scalar_type(int((frame.extent * 0.5**level).max()) + frame.reach + MARGIN)
 
 
 def _vertex_keys(coordinate: Array, keys: Keys) -> Array:
-    key: Array = (coordinate.astype(np.uint64) * keys.multiplier).sum(axis=1, dtype=np.uint64)
+    key = np.zeros(len(coordinate), np.uint64)
+    for j, multiplier in enumerate(keys.multiplier):
+        key += coordinate[:, j].astype(np.uint64) * multiplier
     return key
 
 
@@ -221,6 +262,11 @@ def _spacing_and_hops(scheme: Scheme, dim: int) -> tuple[float, tuple[int, ...]]
     return spacing, (len(weights) - 1,)
 
 
+def _map_all(cloud: RankCloud) -> list[tuple[Coordinates, Array]]:
+    """Maps points to the Kuhn coordinates of each lattice."""
+    return [_map(cloud, number) for number in range(count_lattices(cloud.scheme))]
+
+
 def _map(cloud: RankCloud, number: int) -> tuple[Coordinates, Array]:
     """Maps points to Kuhn coordinates of one of the lattices; returns the matrix too.  Without points the extent is empty."""
     spacing, hops = _spacing_and_hops(cloud.scheme, cloud.dim)
@@ -229,13 +275,9 @@ def _map(cloud: RankCloud, number: int) -> tuple[Coordinates, Array]:
     return (map_points(cloud.points, matrix, shift) if len(cloud.points) > 0 else _nowhere(cloud.dim)), matrix
 
 
-def _box(points: Array) -> tuple[Array, Array, Array]:
-    """Returns the lowest and the highest coordinates of points, and their sum, in double precision."""
-    if len(points) == 0:
-        return *_nowhere(points.shape[1])[1:], np.zeros(points.shape[1])
-    tensor = torch.from_numpy(points)  # along the first dimension torch is five times as fast as NumPy
-    low, high = tensor.aminmax(dim=0)
-    return low.double().numpy(), high.double().numpy(), tensor.sum(dim=0, dtype=torch.float64).numpy()
+def _edges(mapped: list[tuple[Coordinates, Array]]) -> Array:
+    """Returns the lowest and the highest Kuhn coordinates in each lattice, (2 lattices, D)."""
+    return np.stack([edge for coordinates, _ in mapped for edge in (coordinates.low, coordinates.high)])
 
 
 def _nowhere(dim: int) -> Coordinates:

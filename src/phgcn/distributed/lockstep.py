@@ -1,15 +1,14 @@
 r"""Runs the work for many clouds in lockstep, so that what they exchange goes into few large collectives.
 
 The work for a cloud is a generator.  Where it needs the other ranks it yields a request, :class:`Sum`, :class:`Gather`,
-:class:`Fill` or :class:`Exchange`, and is sent the answer.  :func:`run_together` advances all generators to their next request,
-and answers all requests of a kind by one collective.  On every rank the same generators must yield the same kinds of requests
-in the same order.
+:class:`Fill` or :class:`Exchange`, or a list of requests, and is sent the answer, or a list of answers.  :func:`run_together`
+advances all generators to their next requests, and answers all of a kind by one collective.  On every rank the same generators
+must yield the same kinds of requests in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,6 +18,9 @@ from .collectives import Ranks
 
 Array = np.ndarray[Any, Any]
 Result = TypeVar("Result")
+
+SMALL = 2**16
+"""Bytes of an array below which it is packed with others to be completed; larger ones are completed where they lie."""
 
 
 class Sum(NamedTuple):
@@ -40,6 +42,19 @@ class Fill(NamedTuple):
     array: Array
     bounds: Sequence[int]
 
+    def part(self, rank: int) -> torch.Tensor:
+        """Returns the rows of a rank."""
+        return torch.from_numpy(self.array[self.bounds[rank] : self.bounds[rank + 1]])
+
+    def gather(self, rank: int) -> Gather:
+        """Asks for the rows of all ranks, apart from the array."""
+        return Gather(self.part(rank).numpy(), np.diff(self.bounds).tolist())
+
+    def put(self, parts: Sequence[Array]) -> Array:
+        """Puts the rows of all ranks into the array, and returns it."""
+        np.concatenate(parts, out=self.array)
+        return self.array
+
 
 class Exchange(NamedTuple):
     """Asks for what each rank has for this one, a list of arrays; ``parts`` are what this one has for each."""
@@ -48,13 +63,16 @@ class Exchange(NamedTuple):
 
 
 Request = Sum | Gather | Fill | Exchange
-Steps = Generator[Request, Any, Result]
+Steps = Generator[Request | list[Request], Any, Result]
+
+Place = tuple[int, int]
+"""The number of a generator, and that of one of the requests that it yielded at once."""
 
 
 def run_together(works: Sequence[Steps[Result]], ranks: Ranks) -> list[Result]:
     """Runs generators to their ends, side by side, and returns what they return."""
     results: list[Any] = [None] * len(works)
-    waiting: dict[int, Request] = {}
+    waiting: dict[int, Request | list[Request]] = {}
     answers: dict[int, Any] = dict.fromkeys(range(len(works)))
     while answers:
         for number in list(answers):
@@ -67,20 +85,47 @@ def run_together(works: Sequence[Steps[Result]], ranks: Ranks) -> list[Result]:
     return results
 
 
-def _answer(asked: dict[int, Request], ranks: Ranks) -> dict[int, Any]:
+def _answer(asked: dict[int, Request | list[Request]], ranks: Ranks) -> dict[int, Any]:
     """Answers requests, those of a kind together."""
-    sums = {number: request for number, request in asked.items() if isinstance(request, Sum)}
-    gathers = {number: request for number, request in asked.items() if isinstance(request, Gather)}
-    fills = {number: request for number, request in asked.items() if isinstance(request, Fill)}
-    exchanges = {number: request for number, request in asked.items() if isinstance(request, Exchange)}
-    answers: dict[int, Any] = {**_sum_packed(sums, ranks), **_gather_packed(gathers, ranks), **_fill_packed(fills, ranks)}
-    answers |= _exchange_packed(exchanges, ranks)
-    return {number: answers[number] for number in asked}
+    listed = {number: some if isinstance(some, list) else [some] for number, some in asked.items()}
+    requests = {(number, place): one for number, some in listed.items() for place, one in enumerate(some)}
+    sums = {place: one for place, one in requests.items() if isinstance(one, Sum)}
+    gathers = {place: one for place, one in requests.items() if isinstance(one, Gather)}
+    fills = {place: one for place, one in requests.items() if isinstance(one, Fill)}
+    exchanges = {place: one for place, one in requests.items() if isinstance(one, Exchange)}
+    small = {place: one for place, one in fills.items() if one.array.nbytes < SMALL}
+    gathers |= {place: one.gather(ranks.rank) for place, one in small.items()}
+    sizes = _share_sizes({**gathers, **exchanges}, ranks)
+    answers: dict[Place, Any] = {**_sum_packed(sums, ranks), **_gather_packed(gathers, sizes, ranks)}
+    answers |= {place: one.put(answers[place]) for place, one in small.items()}
+    answers |= _fill_in_place({place: one for place, one in fills.items() if place not in small}, ranks)
+    answers |= _exchange_packed(exchanges, sizes, ranks)
+    of_lists = {number: [answers[number, place] for place in range(len(some))] for number, some in listed.items()}
+    return {number: some if isinstance(asked[number], list) else some[0] for number, some in of_lists.items()}
 
 
-def _sum_packed(requests: dict[int, Sum], ranks: Ranks) -> dict[int, Array]:
+def _share_sizes(requests: dict[Place, Gather | Exchange], ranks: Ranks) -> dict[Place, Array]:
+    """Tells all ranks how much each has for every request, in one collective: rows of a :class:`Gather`, (P, 1), and bytes of
+    an :class:`Exchange` for each rank, (P, P)."""
+    sizes: dict[Place, Array] = {}
+    unknown: dict[Place, list[int]] = {}
+    for place, request in requests.items():
+        if isinstance(request, Exchange):
+            unknown[place] = [part.nbytes for part in request.parts]
+        elif request.counts is None:
+            unknown[place] = [len(request.array)]
+        else:
+            sizes[place] = np.array(request.counts, np.int64)[:, None]
+    if unknown:
+        everything = ranks.gather_equal(torch.tensor([size for some in unknown.values() for size in some])).numpy()
+        columns = np.cumsum([len(some) for some in unknown.values()])[:-1]
+        sizes |= dict(zip(unknown, np.split(everything, columns, axis=1), strict=True))
+    return sizes
+
+
+def _sum_packed(requests: dict[Place, Sum], ranks: Ranks) -> dict[Place, Array]:
     """Sums all arrays, those of a type in one collective."""
-    answers: dict[int, Array] = {}
+    answers: dict[Place, Array] = {}
     for dtype in sorted({request.array.dtype for request in requests.values()}, key=str):
         numbers = [number for number, request in requests.items() if request.array.dtype == dtype]
         arrays = [requests[number].array for number in numbers]
@@ -92,60 +137,48 @@ def _sum_packed(requests: dict[int, Sum], ranks: Ranks) -> dict[int, Array]:
     return answers
 
 
-def _gather_packed(requests: dict[int, Gather], ranks: Ranks) -> dict[int, list[Array]]:
-    """Gathers all arrays as bytes in one collective, after one of their sizes where these are not known."""
+def _gather_packed(requests: dict[Place, Gather], sizes: dict[Place, Array], ranks: Ranks) -> dict[Place, list[Array]]:
+    """Gathers all arrays as bytes in one collective."""
     if not requests:
         return {}
     arrays = [np.ascontiguousarray(request.array) for request in requests.values()]
     row_bytes = [array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64)) for array in arrays]
-    given = [request.counts for request in requests.values()]
-    if any(counts is None for counts in given):
-        counted = ranks.gather_equal(torch.tensor([len(array) for array in arrays])).tolist()
-    else:
-        counted = [[counts[rank] for counts in given if counts is not None] for rank in range(ranks.size)]
+    counted = np.concatenate([sizes[place] for place in requests], axis=1)  # (ranks, requests)
     flat = np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays])
-    bytes_of = [[count * size for count, size in zip(counts, row_bytes, strict=True)] for counts in counted]
-    parts = [part.numpy() for part in ranks.gather(torch.from_numpy(flat), [sum(sizes) for sizes in bytes_of])]
-    answers: dict[int, list[Array]] = {number: [] for number in requests}
-    for part, counts, sizes in zip(parts, counted, bytes_of, strict=True):
+    parts = [part.numpy() for part in ranks.gather(torch.from_numpy(flat), (counted @ row_bytes).tolist())]
+    answers: dict[Place, list[Array]] = {place: [] for place in requests}
+    for part, counts in zip(parts, counted.tolist(), strict=True):
         begin = 0
-        for number, array, count, size in zip(requests, arrays, counts, sizes, strict=True):
-            rows = part[begin : begin + size].copy() if begin % array.itemsize else part[begin : begin + size]
-            answers[number].append(rows.view(array.dtype).reshape(count, *array.shape[1:]))
-            begin += size
+        for place, array, count, width in zip(requests, arrays, counts, row_bytes, strict=True):
+            end = begin + count * width
+            rows = part[begin:end].copy() if begin % array.itemsize else part[begin:end]
+            answers[place].append(rows.view(array.dtype).reshape(count, *array.shape[1:]))
+            begin = end
     return answers
 
 
-def _fill_packed(requests: dict[int, Fill], ranks: Ranks) -> dict[int, Array]:
-    """Completes all arrays in one collective: a single one in its place, as it may be large."""
-    if len(requests) == 1:
-        ((number, (array, bounds)),) = requests.items()
-        ranks.fill([torch.from_numpy(array[begin:end]) for begin, end in pairwise(bounds)])
-        return {number: array}
-    mine = {number: Gather(array[slice(*bounds[ranks.rank : ranks.rank + 2])], np.diff(bounds).tolist())
-            for number, (array, bounds) in requests.items()}  # fmt: skip
-    for number, parts in _gather_packed(mine, ranks).items():
-        array, bounds = requests[number]
-        for rank, part in enumerate(parts):
-            if rank != ranks.rank:
-                array[bounds[rank] : bounds[rank + 1]] = part
-    return {number: request.array for number, request in requests.items()}
+def _fill_in_place(requests: dict[Place, Fill], ranks: Ranks) -> dict[Place, Array]:
+    """Completes large arrays where they lie: a packed copy would take as much memory."""
+    if not requests:
+        return {}
+    ranks.fill([[one.part(rank) for one in requests.values()] for rank in range(ranks.size)])
+    return {place: request.array for place, request in requests.items()}
 
 
-def _exchange_packed(requests: dict[int, Exchange], ranks: Ranks) -> dict[int, list[Array]]:
-    """Exchanges all arrays as bytes in one collective, after one of their sizes."""
+def _exchange_packed(requests: dict[Place, Exchange], sizes: dict[Place, Array], ranks: Ranks) -> dict[Place, list[Array]]:
+    """Exchanges all arrays as bytes in one collective."""
     if not requests:
         return {}
     parts = [[np.ascontiguousarray(part) for part in request.parts] for request in requests.values()]
-    sizes = torch.tensor([[part.nbytes for part in row] for row in parts])  # (requests, ranks)
-    arriving = ranks.gather_equal(sizes)[:, :, ranks.rank]  # (ranks, requests)
+    leaving = np.stack([sizes[place][ranks.rank] for place in requests], axis=1)  # (ranks, requests)
+    arriving = np.stack([sizes[place][:, ranks.rank] for place in requests], axis=1)
     flat = [row[rank].reshape(-1).view(np.uint8) for rank in range(ranks.size) for row in parts]
     packed = torch.from_numpy(np.concatenate(flat))
-    arrived = ranks.exchange(packed, sizes.sum(dim=0).tolist(), arriving.sum(dim=1).tolist()).numpy()
-    answers: dict[int, list[Array]] = {number: [] for number in requests}
+    arrived = ranks.exchange(packed, leaving.sum(axis=1).tolist(), arriving.sum(axis=1).tolist()).numpy()
+    answers: dict[Place, list[Array]] = {place: [] for place in requests}
     begin = 0
     for row in arriving.tolist():
-        for number, own, size in zip(requests, parts, row, strict=True):
-            answers[number].append(arrived[begin : begin + size].copy().view(own[0].dtype))
+        for place, own, size in zip(requests, parts, row, strict=True):
+            answers[place].append(arrived[begin : begin + size].copy().view(own[0].dtype))
             begin += size
     return answers

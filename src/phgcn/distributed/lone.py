@@ -14,7 +14,16 @@ from torch import Tensor
 
 from ..exact import ops as exact
 from ..kernels.points import Points, Sums
-from ..lattice.lone import LEAST, Joining, LonePoints, find_cells, find_cubes, find_normalisers
+from ..lattice.lone import (
+    LEAST,
+    LONE_QUERY,
+    Joining,
+    LonePoints,
+    find_cells,
+    find_cubes,
+    find_normalisers,
+    sought_share,
+)
 from .collectives import Ranks, gather_rows
 
 
@@ -28,6 +37,8 @@ def replace_lone(sums: Sums, points: Points, lattices: int, ranks: Ranks, backen
         ranks (Ranks): The processes.
         backend (str): Whose kernels sum.
     """
+    if not _may_be_lone(sums.norm.detach(), points, ranks):
+        return sums
     joining = Joining(ranks.sum, ranks.max, lambda rows: torch.cat(ranks.gather(rows)))
     batches = [batch for batch in (points.batch, points.query_batch) if batch is not None]
     graphs = joining.rows(torch.cat(batches).unique()).unique() if batches else None
@@ -44,6 +55,17 @@ def replace_lone(sums: Sums, points: Points, lattices: int, ranks: Ranks, backen
     out = out.index_copy(0, replaced, (rows[:, :-1] / rows[:, -1:]).to(out.dtype))
     norm = norm.index_copy(0, replaced, rows[:, -1])
     return Sums(out.view_as(sums.out), norm.view_as(sums.norm), sums.shift)
+
+
+def _may_be_lone(norm: Tensor, points: Points, ranks: Ranks) -> bool:
+    """Tells whether some query may be lone, in one collective: looks at the least and the greatest normalisers (M, H) of each
+    head, over all graphs, of all ranks.  A query that no lattice has filtered has the normaliser 0."""
+    edges = norm.new_full((2, norm.size(1)), -torch.inf)
+    if len(norm) > 0:
+        edges[0], edges[1] = norm.amax(dim=0), -torch.where(norm != 0, norm, torch.inf).amin(dim=0)
+    greatest, least = ranks.max(edges)
+    bound = sought_share(points.positions.size(2)) * greatest if points.queries is None else LONE_QUERY
+    return bool((-least < bound).any())
 
 
 def _join_cells(lone: LonePoints, points: Points, ranks: Ranks, backend: str) -> Points:
