@@ -149,7 +149,7 @@ def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
         yield from _place(cloud, frame, extent, number, ranks)
     if isinstance(scheme, MultiScale) and cloud.to_itself:
         exact = cloud.points.astype(np.float64)
-        here = Copies(exact, cloud.placed[0].simplices) if len(exact) > 0 else None
+        here = Copies(cloud.points, cloud.placed[0].simplices) if len(exact) > 0 else None
         cloud.copies = yield from find_copies(exact, here, ranks)
 
 

@@ -58,7 +58,7 @@ class Cloud:
     @cached_property
     def copies(self) -> Copies:
         """Which points lie in the same place; known when they are located."""
-        return Copies(self.exact.w, planned_simplices(self.plan[0]))
+        return Copies(self.points, planned_simplices(self.plan[0]))
 
     @cached_property
     def exact(self) -> Coordinates:
