@@ -132,7 +132,7 @@ def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiSca
             self_term -= self_weights(lattice.frame, self_tables(scheme, dim), finest, rows.dtype)
     _add_sum(rows, fitted.constant, out)
     if finest > 0:
-        near_field(find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts), rows, out)
+        near_field(find_cells(cloud.positions, cloud.first_query, fitted, finest, cloud.starts), rows, out)
     if cloud.to_itself:
         add_self_term(self_term, cloud.copies.sum(rows), out)
 
@@ -155,7 +155,7 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
     if cloud.to_itself:
         add_self_term(self_term, cloud.copies.sum(grads), into.rows)
     if finest > 0:
-        near = find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts)
+        near = find_cells(cloud.positions, cloud.first_query, fitted, finest, cloud.starts)
         if cloud.to_itself:
             near_field(near, grads, into.rows, (grads, rows), (rows, grads), into.keys)
         else:
