@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from ..lattice.coefficients import multiscale_weights, separable_weights
 from ..lattice.levels import CANDIDATES, CELL_DIMENSIONS, finest_level
@@ -21,12 +20,13 @@ from ..lattice.numba.locate import (
     Coordinates,
     Frame,
     Simplices,
-    double_precision,
     kuhn_map,
     lay_frame,
     locate,
     map_points,
     planned_simplices,
+    reduce_points,
+    with_extent,
 )
 from ..lattice.numba.plan import CloudPlan
 from ..lattice.numba.sorting import run_starts, sort_keys
@@ -128,9 +128,8 @@ class RankCloud:
 def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
     """Agrees on the extent, the levels and the vertices of a cloud, and locates this rank's points."""
     cloud.scheme = scheme
-    exact = double_precision(cloud.points) if len(cloud.points) > 0 else _nowhere(cloud.dim)
-    # Along the first dimension torch is five times as fast as NumPy.
-    box = np.stack([exact.low, exact.high, torch.from_numpy(exact.w).sum(dim=0).numpy()])
+    extent = with_extent(cloud.points) if len(cloud.points) > 0 else _nowhere(cloud.dim)
+    box = np.stack([extent.low, extent.high, reduce_points(np.add, extent.w)]).astype(np.float64)
     mapped = _map_all(cloud)
     boxes, edges = yield [Gather(some, [len(some)] * ranks.size) for some in (box, _edges(mapped))]
     boxes = np.stack(boxes)
@@ -140,7 +139,7 @@ def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
         return
     if isinstance(scheme, MultiScale):
         mean = boxes[:, 2].sum(axis=0) / cloud.count
-        finest = yield from _agree_on_level(cloud, exact._replace(low=low, high=high), mean, scheme)
+        finest = yield from _agree_on_level(cloud, extent._replace(low=low, high=high), mean, scheme)
         if finest == 0:
             finest = -narrow_step(scheme, low, high)
         cloud.scheme, cloud.finest = used_levels(scheme, cloud.dim, finest)
@@ -152,15 +151,15 @@ def lay_lattices(cloud: RankCloud, scheme: Scheme, ranks: Ranks) -> Steps[None]:
         low, high = all_edges[:, 2 * number].min(axis=0), all_edges[:, 2 * number + 1].max(axis=0)
         cloud.extents.append((low, high))
         cloud.frames.append(lay_frame(local._replace(low=low, high=high), matrix, cloud.hops))
-    yield from _place(cloud, exact.w, ranks)
+    yield from _place(cloud, ranks)
 
 
-def _agree_on_level(cloud: RankCloud, exact: Coordinates, mean: Array, scheme: MultiScale) -> Steps[int]:
+def _agree_on_level(cloud: RankCloud, points: Coordinates, mean: Array, scheme: MultiScale) -> Steps[int]:
     """Chooses the finest level as a single process does, from the counts of all ranks' points in cells.
 
     Args:
         cloud (RankCloud): The points.
-        exact (Coordinates): Those of this rank in double precision, with the extent of all ranks' points.
+        points (Coordinates): Those of this rank, with the extent of all ranks' points.
         mean (np.ndarray): The mean of all ranks' points, (D,).
         scheme (MultiScale): The levels.
     """
@@ -169,11 +168,11 @@ def _agree_on_level(cloud: RankCloud, exact: Coordinates, mean: Array, scheme: M
     fitted, whole = multiscale_weights(scheme, cloud.dim), np.arange(cloud.dim)
     axes = [(whole, float(scheme.pairs))]
     if cloud.dim > CELL_DIMENSIONS:
-        axes.append((np.sort(np.argsort(exact.low - exact.high, kind="stable")[:CELL_DIMENSIONS]), float(CANDIDATES)))
+        axes.append((np.sort(np.argsort(points.low - points.high, kind="stable")[:CELL_DIMENSIONS]), float(CANDIDATES)))
     pairs: list[dict[float, float]] = [{} for _ in axes]
     counted, requests = [], []
     for number, (axis, enough) in enumerate(axes):
-        some = exact if axis is whole else exact.take(axis)
+        some = points if axis is whole else points.take(axis)
         for radius in fitted.radius[1:]:
             grid = pair_grid(some, mean[axis], radius, cloud.dim)
             sure = sure_pairs(grid, cloud.count, cloud.to_itself, enough)
@@ -203,9 +202,9 @@ def _mean_pairs(cells: Array, to_itself: bool) -> float:
     return pairs_in_cells(of_keys, of_queries, to_itself)
 
 
-def _place(cloud: RankCloud, exact: Array, ranks: Ranks) -> Steps[None]:
+def _place(cloud: RankCloud, ranks: Ranks) -> Steps[None]:
     """Locates this rank's points on the finest level, numbers the vertices that points of any rank touch, and finds copies of
-    points, whose positions in double precision are ``exact``."""
+    points."""
     for plan, frame in zip(cloud.plan, cloud.frames, strict=True):
         if len(cloud.points) > 0:
             locate(frame, cloud.finest, plan)
@@ -217,8 +216,9 @@ def _place(cloud: RankCloud, exact: Array, ranks: Ranks) -> Steps[None]:
         for plan, frame in zip(cloud.plan, cloud.frames, strict=True)
     ]
     has_copies = isinstance(cloud.scheme, MultiScale) and cloud.to_itself
-    here = Copies(exact, planned_simplices(cloud.plan[0])) if has_copies and len(exact) > 0 else None
+    here = Copies(cloud.points, planned_simplices(cloud.plan[0])) if has_copies and len(cloud.points) > 0 else None
     if has_copies:
+        exact = cloud.points.astype(np.float64)
         requests.append(Exchange(hash_places(exact, here, ranks)))
     arrived = yield requests
     for plan, frame, parts in zip(cloud.plan, cloud.frames, arrived, strict=False):

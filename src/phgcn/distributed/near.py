@@ -11,7 +11,7 @@ import torch
 from ..lattice.coefficients import multiscale_weights
 from ..lattice.numba.cells import NearField, find_cells
 from ..lattice.numba.clouds import CloudGradients
-from ..lattice.numba.locate import double_precision
+from ..lattice.numba.locate import with_extent
 from ..lattice.numba.near import near_field
 from ..lattice.scheme import MultiScale
 from .collectives import Ranks
@@ -92,7 +92,7 @@ def _cells(targets: Array, sources: Array, cloud: RankCloud, scheme: MultiScale)
     """Sorts targets of this rank and sources of all ranks into cells."""
     points = np.concatenate([sources, targets])
     fitted = multiscale_weights(scheme, cloud.dim)
-    return find_cells(points, double_precision(points), len(sources), fitted, cloud.finest)
+    return find_cells(with_extent(points), len(sources), fitted, cloud.finest)
 
 
 def _sweep(

@@ -114,3 +114,9 @@ def test_vertices_with_the_same_hash_are_not_mixed_up(monkeypatch):
     monkeypatch.setattr(locate, "choose_keys", lambda highest: Keys(np.array([0, 1], np.uint64), 64, True))
     with pytest.raises(RuntimeError, match="same hash"):
         permutohedral_filter(normal(50, 2, seed=1), normal(50, 2, seed=2), method=forced("lattice", 2, 0))
+
+
+@pytest.mark.parametrize("highest", [[5], [1, 300, 7], [0.5, 9, 0, 2]])
+def test_coordinates_begin_at_the_bits_of_shift(highest):
+    packed = choose_keys(np.array(highest))
+    assert (np.uint64(1) << packed.shift).tolist() == packed.multiplier.tolist()

@@ -10,7 +10,7 @@ from phgcn.lattice import MultiScale, levels
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.levels import mean_pairs_cell
 from phgcn.lattice.numba import levels as numba_levels
-from phgcn.lattice.numba.locate import double_precision
+from phgcn.lattice.numba.locate import with_extent
 from phgcn.lattice.reference.levels import choose_finest, mean_pairs
 from phgcn.lattice.scheme import named_scheme
 
@@ -62,7 +62,7 @@ def test_a_small_dense_cloud_is_not_cut_by_cells(dim):
     """All pairs of these points are near: summing them one by one would take quadratic time."""
     points = normal(500, dim, seed=3) * 0.1
     assert mean_pairs(points, None, 2.0) == 499
-    assert numba_levels.mean_pairs(double_precision(points.numpy()), 0, 2.0) == 499
+    assert numba_levels.mean_pairs(with_extent(points.numpy()), 0, 2.0) == 499
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 200])

@@ -6,7 +6,7 @@ from clouds import normal
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.numba import keys as numba_keys
 from phgcn.lattice.numba.cells import find_cells
-from phgcn.lattice.numba.locate import double_precision
+from phgcn.lattice.numba.locate import with_extent
 from phgcn.lattice.numba.near import near_field as numba_near_field
 from phgcn.lattice.reference.near import near_field
 from phgcn.lattice.scheme import named_scheme
@@ -17,7 +17,7 @@ def near_sums(points, first_query, values, fitted):
     points, rows = points.numpy(), np.zeros((len(values), 8))
     rows[:, : values.size(1)] = values.numpy()
     out = np.zeros((len(points) - first_query, 8))
-    found = find_cells(points, double_precision(points), first_query, fitted, 1)
+    found = find_cells(with_extent(points), first_query, fitted, 1)
     numba_near_field(found, rows, out)
     return out[:, : values.size(1)]
 
@@ -50,4 +50,4 @@ def test_cells_are_laid_over_the_widest_coordinates():
     points[:, :4] = 0
     fitted = multiscale_weights(named_scheme("lattice", 6), 6)
     for given in (points, np.ascontiguousarray(points[:, ::-1])):
-        assert len(find_cells(given, double_precision(given), 0, fitted, 1).target.key) > 450
+        assert len(find_cells(with_extent(given), 0, fitted, 1).target.key) > 450

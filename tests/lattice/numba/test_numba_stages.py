@@ -7,7 +7,7 @@ from phgcn.lattice.numba.blur import blur, direct_rows
 from phgcn.lattice.numba.cells import find_cells
 from phgcn.lattice.numba.index import coarsen, index, lay_out, planned_vertices
 from phgcn.lattice.numba.levels import mean_pairs
-from phgcn.lattice.numba.locate import double_precision, kuhn_coordinates, locate, planned_simplices, self_weights
+from phgcn.lattice.numba.locate import kuhn_coordinates, locate, planned_simplices, self_weights, with_extent
 from phgcn.lattice.numba.near import near_field
 from phgcn.lattice.numba.plan import plan_of_cloud, plan_shapes, zeros
 from phgcn.lattice.numba.slice import add_position_gradients, slice_gradients, slice_rows
@@ -93,7 +93,7 @@ class NumbaStages(Stages):
     def cells(self, queries):
         points = self.array if queries is None else np.concatenate([self.array, queries.numpy()])
         first_query = 0 if queries is None else len(self.array)
-        return find_cells(points, double_precision(points), first_query, self.fitted, self.finest)
+        return find_cells(with_extent(points), first_query, self.fitted, self.finest)
 
     def near_field(self, queries, rows):
         out = np.zeros((len(self.array if queries is None else queries), 8))
@@ -114,7 +114,7 @@ class NumbaStages(Stages):
 
     def mean_pairs(self, queries, radius):
         points = self.array if queries is None else np.concatenate([self.array, queries.numpy()])
-        return mean_pairs(double_precision(points), 0 if queries is None else len(self.array), radius)
+        return mean_pairs(with_extent(points), 0 if queries is None else len(self.array), radius)
 
 
 def padded(rows):

@@ -13,7 +13,7 @@ from ...kernels.threads import run_rows
 from ..coefficients import FADE_START, MultiScaleWeights
 from ..levels import CELL_DIMENSIONS
 from .keys import wrap_keys
-from .locate import NOT_JOINED, Coordinates, cube_keys
+from .locate import NOT_JOINED, Coordinates, cube_keys, with_extent
 from .sorting import run_starts, sort_keys
 
 ROWS = 8192
@@ -56,21 +56,20 @@ class NearField(NamedTuple):
 
 
 def find_cells(
-    points: np.ndarray, exact: Coordinates, first_query: int, fitted: MultiScaleWeights, level: int,
-    starts: np.ndarray = NOT_JOINED,
-) -> NearField:  # fmt: skip
+    positions: Coordinates, first_query: int, fitted: MultiScaleWeights, level: int, starts: np.ndarray = NOT_JOINED
+) -> NearField:
     """Sorts points into cells: the queries, from ``first_query`` on, are the targets; without queries all points are both.
 
     Args:
-        points (np.ndarray): Positions, (P, D).
-        exact (Coordinates): The same in double precision, and their extent.
+        positions (Coordinates): The points, and their extent.
         first_query (int): The number of the first query; 0 if there are none.
         fitted (MultiScaleWeights): The weights.
         level (int): The finest level used.
         starts (np.ndarray): The first points of joined clouds, if any.
     """
-    radius, dim = fitted.radius[level], min(points.shape[1], CELL_DIMENSIONS)
-    w, base, extent, apart = count_cells(exact, radius, starts)
+    points, radius = positions.w, fitted.radius[level]
+    dim = min(points.shape[1], CELL_DIMENSIONS)
+    w, base, extent, apart = count_cells(positions, radius, starts)
     keys = wrap_keys(extent)
     prefix = np.array(list(itertools.product((-1, 0, 1), repeat=dim - 1)), np.int64).reshape(3 ** (dim - 1), -1)
     fade = 1 / (radius**2 * (1 - FADE_START**2))
@@ -90,33 +89,34 @@ def find_cells(
     return NearField(cells(slice(first_query, None)), cells(slice(first_query)), keys.of_prefix(prefix), constants)
 
 
-def count_cells(exact: Coordinates, radius: float, starts: np.ndarray) -> tuple[np.ndarray, ...]:
+def count_cells(positions: Coordinates, radius: float, starts: np.ndarray) -> tuple[np.ndarray, ...]:
     """Returns the coordinates that cells are laid over, where cells count from, how many there are in each coordinate, and,
     where clouds are joined, what is added to the first coordinate of each point's cell."""
-    exact = widest(exact, starts)
+    positions = widest(positions, starts)
     if len(starts) == 0:
-        base = (np.floor(exact.low / radius) - 1) * radius
-        return exact.w, base, (exact.high - exact.low) / radius + 4, starts
-    low, high = np.minimum.reduceat(exact.w, starts), np.maximum.reduceat(exact.w, starts)
-    base, sizes = (np.floor(low / radius) - 1) * radius, np.diff(starts, append=len(exact.w))
+        base = (np.floor(positions.low / radius) - 1) * radius
+        return positions.w, base, (positions.high - positions.low) / radius + 4, starts
+    low, high = (bound.reduceat(positions.w, starts).astype(np.float64) for bound in (np.minimum, np.maximum))
+    base, sizes = (np.floor(low / radius) - 1) * radius, np.diff(starts, append=len(positions.w))
     extent = (high - low) / radius + 4
     width = extent[:, 0].astype(np.int64) + 2
     apart, highest = np.cumsum(width) - width, extent.max(axis=0)
     highest[0] = width.sum()
-    return exact.w - np.repeat(base, sizes, axis=0), np.zeros(len(highest)), highest, np.repeat(apart, sizes)
+    return positions.w - np.repeat(base, sizes, axis=0), np.zeros(len(highest)), highest, np.repeat(apart, sizes)
 
 
-def widest(exact: Coordinates, starts: np.ndarray = NOT_JOINED) -> Coordinates:
+def widest(positions: Coordinates, starts: np.ndarray = NOT_JOINED) -> Coordinates:
     """Returns the coordinates of largest extent, ascending, of each joined cloud its own."""
-    dim = exact.w.shape[1]
+    dim = positions.w.shape[1]
     if dim <= CELL_DIMENSIONS:
-        return exact
+        return positions
     if len(starts) == 0:
-        return exact.take(np.sort(np.argsort(exact.low - exact.high, kind="stable")[:CELL_DIMENSIONS]))
-    extent = np.maximum.reduceat(exact.w, starts) - np.minimum.reduceat(exact.w, starts)
+        return positions.take(np.sort(np.argsort(positions.low - positions.high, kind="stable")[:CELL_DIMENSIONS]))
+    low, high = (bound.reduceat(positions.w, starts).astype(np.float64) for bound in (np.minimum, np.maximum))
+    extent = high - low
     axes = np.sort(np.argsort(-extent, axis=1, kind="stable")[:, :CELL_DIMENSIONS], axis=1)
-    w = np.take_along_axis(exact.w, np.repeat(axes, np.diff(starts, append=len(exact.w)), axis=0), axis=1)
-    return Coordinates(w, w.min(axis=0), w.max(axis=0))
+    w = np.take_along_axis(positions.w, np.repeat(axes, np.diff(starts, append=len(positions.w)), axis=0), axis=1)
+    return with_extent(w)
 
 
 def take(index: np.ndarray, *tables: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from ..ops import FilterCall
 from ..plan import count_lattices
 from .copies import Copies
 from .join import join_clouds
-from .locate import NOT_JOINED, Coordinates, double_precision, planned_simplices
+from .locate import NOT_JOINED, Coordinates, planned_simplices, with_extent
 from .plan import CloudPlan, plan_of_cloud, plan_shapes, unset
 
 
@@ -58,12 +58,12 @@ class Cloud:
     @cached_property
     def copies(self) -> Copies:
         """Which points lie in the same place; known when they are located."""
-        return Copies(self.exact.w, planned_simplices(self.plan[0]))
+        return Copies(self.points, planned_simplices(self.plan[0]))
 
     @cached_property
-    def exact(self) -> Coordinates:
-        """Positions in double precision, and their extent."""
-        return double_precision(self.points)
+    def positions(self) -> Coordinates:
+        """Its points, and their extent."""
+        return with_extent(self.points)
 
 
 class CloudGradients(NamedTuple):

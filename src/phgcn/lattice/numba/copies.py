@@ -11,6 +11,9 @@ from .locate import Simplices
 GRAIN = 8192
 """Least number of points that a thread compares."""
 
+FEW = 64
+"""Upper bound of the points of a cube that are compared with each other one by one."""
+
 WEIGHT_STEPS = 2.0**32
 """Weights, from 0 to 1, are hashed in so many steps."""
 
@@ -19,15 +22,15 @@ class Copies:
     """Which points lie in the same place.
 
     Args:
-        w (np.ndarray): Coordinates in double precision, (P, D).
+        points (np.ndarray): Positions, (P, D).
         simplices (Simplices): Where the points lie: copies share a cube.
     """
 
-    def __init__(self, w: np.ndarray, simplices: Simplices) -> None:
-        first, exist, cubes = np.empty(len(w), np.int32), np.zeros(1, np.bool_), len(simplices.cube_start) - 1
-        grain = rows_of_work(cubes, len(w), GRAIN)
+    def __init__(self, points: np.ndarray, simplices: Simplices) -> None:
+        first, exist, cubes = np.empty(len(points), np.int32), np.zeros(1, np.bool_), len(simplices.cube_start) - 1
+        grain = rows_of_work(cubes, len(points), GRAIN)
         located = simplices.point, simplices.weight, simplices.cube_start
-        run_rows(find_first_copies, cubes, grain, w, *located, first, exist)
+        run_rows(find_first_copies, cubes, grain, points, *located, first, exist)
         self.first, self.exist = first, bool(exist[0])
 
     def sum(self, rows: np.ndarray) -> np.ndarray:
@@ -43,26 +46,39 @@ class Copies:
 
 
 @helper
-def are_equal(w, i, j):
+def are_equal(points, i, j):
     """Tells whether two points have the same coordinates."""
-    for k in range(w.shape[1]):
-        if w[i, k] != w[j, k]:
+    for k in range(points.shape[1]):
+        if points[i, k] != points[j, k]:
             return False
     return True
 
 
-@kernel("int64, int64, float64[:, ::1], int32[::1], real[:, ::1], int32[::1], int32[::1], boolean[::1]")
-def find_first_copies(begin, end, w, point, weight, cube_start, first, exist):
+@kernel("int64, int64, real[:, ::1], int32[::1], real[:, ::1], int32[::1], int32[::1], boolean[::1]")
+def find_first_copies(begin, end, points, point, weight, cube_start, first, exist):
     """Finds, for each point, the first point of its cube, in the order of ``point``, that has the same place.
 
-    Each cube has a hash table of barycentric weights, which are in the order of ``point``.  Sets ``exist`` if some point has a
-    copy before it.
+    Points of a cube that holds few are compared by their first barycentric weight; a larger cube has a hash table of all
+    weights.  Sets ``exist`` if some point has a copy before it.
     """
-    table = np.full(16, -1, np.int32)
+    table, first_weight = np.full(16, -1, np.int32), np.empty(FEW, weight.dtype)
     for cube in range(begin, end):
         start, stop = cube_start[cube], cube_start[cube + 1]
         if stop - start == 1:
             first[point[start]] = point[start]
+            continue
+        if stop - start <= FEW:
+            for a in range(start, stop):
+                i, x = point[a], weight[a, 0]
+                first[i], first_weight[a - start] = i, x
+                equal = 0
+                for k in range(np.uint64(a - start)):
+                    equal += first_weight[k] == x
+                if equal > 0:
+                    for b in range(start, a):
+                        if are_equal(points, i, point[b]):
+                            first[i], exist[0] = point[b], True
+                            break
             continue
         size = 2
         while size < 2 * (stop - start):
@@ -78,7 +94,7 @@ def find_first_copies(begin, end, w, point, weight, cube_start, first, exist):
                 code = (code ^ np.uint64(weight[a, r] * WEIGHT_STEPS)) * np.uint64(0x9E3779B97F4A7C15)
                 code ^= code >> np.uint64(29)
             slot = code & np.uint64(size - 1)
-            while table[slot] >= 0 and not are_equal(w, i, table[slot]):
+            while table[slot] >= 0 and not are_equal(points, i, table[slot]):
                 slot = (slot + np.uint64(1)) & np.uint64(size - 1)
             if table[slot] < 0:
                 table[slot] = i

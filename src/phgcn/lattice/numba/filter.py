@@ -127,12 +127,12 @@ def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiSca
     for number in range(scheme.lattices):
         lattice = _lattice(cloud, number, finest, scheme.spacing, scheme.hops, GAP, scheme.origin_level)
         table = blur_levels(splat(rows, rows[:0, :0], 0, *lattice.located), lattice.levels, stencils)
-        slice_rows(table, *lattice.located, cloud.first_query, out)
+        slice_rows(table, *lattice.located, cloud.first_query, out, is_first=number == 0)
         if cloud.to_itself:
             self_term -= self_weights(lattice.frame, self_tables(scheme, dim), finest, rows.dtype)
     _add_sum(rows, fitted.constant, out)
     if finest > 0:
-        near_field(find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts), rows, out)
+        near_field(find_cells(cloud.positions, cloud.first_query, fitted, finest, cloud.starts), rows, out)
     if cloud.to_itself:
         add_self_term(self_term, cloud.copies.sum(rows), out)
 
@@ -155,7 +155,7 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
     if cloud.to_itself:
         add_self_term(self_term, cloud.copies.sum(grads), into.rows)
     if finest > 0:
-        near = find_cells(cloud.points, cloud.exact, cloud.first_query, fitted, finest, cloud.starts)
+        near = find_cells(cloud.positions, cloud.first_query, fitted, finest, cloud.starts)
         if cloud.to_itself:
             near_field(near, grads, into.rows, (grads, rows), (rows, grads), into.keys)
         else:
@@ -201,7 +201,7 @@ def separable(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Separable
     spacing, weights, scale = separable_weights(scheme, cloud.points.shape[1])
     lattice = _lattice(cloud, 0, 0, spacing, (len(weights) - 1,), NO_GAP)
     table = blur_passes(splat(rows, rows[:0, :0], 0, *lattice.located), lattice.levels[0], weights, scale, 1)
-    slice_rows(table, *lattice.located, cloud.first_query, out)
+    slice_rows(table, *lattice.located, cloud.first_query, out, is_first=True)
 
 
 def separable_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: Separable) -> None:

@@ -86,7 +86,7 @@ def index(frame: Frame, simplices: Simplices, level: int, plan: CloudPlan) -> No
     first = plan.first_corner[: cubes + 1]
     first[0] = 0
     np.cumsum(counts, out=first[1:])
-    key, coordinate = np.empty(first[-1], np.uint64), np.empty((first[-1], frame.w.shape[1]), np.int32)
+    key, coordinate = _empty_list(first[-1], keys)
     run_rows(
         list_corners, cubes, grain, frame.w, frame.base, 0.5**level, simplices.point, simplices.order, simplices.cube_start,
         keys.multiplier, first, key, coordinate, plan.corner,
@@ -94,7 +94,8 @@ def index(frame: Frame, simplices: Simplices, level: int, plan: CloudPlan) -> No
     if len(frame.apart) > 0:
         apart = np.repeat(frame.apart[simplices.point[simplices.cube_start[:-1]]] >> level, counts)
         key += apart.astype(np.uint64) * keys.multiplier[0]
-        coordinate[:, 0] += apart.astype(np.int32)
+        if keys.hashed:
+            coordinate[:, 0] += apart.astype(np.int32)
     vertices = merge(key, coordinate, keys, plan.coordinate)
     plan.sizes[2:] = len(vertices.source), len(vertices.coordinate)
     plan.source[: len(vertices.source)] = vertices.source
@@ -112,20 +113,28 @@ def planned_vertices(plan: CloudPlan) -> tuple[Corners, Vertices]:
 
 def coarsen(vertices: Vertices, keys: Keys) -> Vertices:
     """Finds the vertices of the next coarser level, whose keys are ``keys``."""
-    count, dim = vertices.coordinate.shape
-    key, coordinate = np.empty(2 * count, np.uint64), np.empty((2 * count, dim), np.int32)
+    count = len(vertices.coordinate)
+    key, coordinate = _empty_list(2 * count, keys)
     run_rows(list_parents, count, GRAIN, vertices.coordinate, keys.multiplier, key, coordinate)
     return merge(key, coordinate, keys)
 
 
+def _empty_list(count: int, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
+    """Allocates keys and coordinates of corners or parents; no coordinates where they can be read from the keys."""
+    return np.empty(count, np.uint64), np.empty((count if keys.hashed else 0, len(keys.multiplier)), np.int32)
+
+
 def merge(key: np.ndarray, coordinate: np.ndarray, keys: Keys, memory: np.ndarray | None = None) -> Vertices:
-    """Sorts keys (E,), with their coordinates (E, D), and makes one vertex of those that are equal; the coordinates of the
-    vertices are the first rows of ``memory``, if given."""
+    """Sorts keys (E,), with their coordinates (E, D) if keys are hashes, and makes one vertex of those that are equal; the
+    coordinates of the vertices are the first rows of ``memory``, if given."""
     sorted_key, source = sort_keys(key, keys.bits)
     start = run_starts(sorted_key)
     count, collision = len(start) - 1, np.zeros(1, np.bool_)
-    merged = np.empty((count, coordinate.shape[1]), np.int32) if memory is None else memory[:count]
-    run_rows(take_coordinates, count, GRAIN, coordinate, source, start, keys.hashed, merged, collision)
+    merged = np.empty((count, len(keys.multiplier)), np.int32) if memory is None else memory[:count]
+    if keys.hashed:
+        run_rows(take_coordinates, count, GRAIN, coordinate, source, start, merged, collision)
+    else:
+        run_rows(read_coordinates, count, GRAIN, sorted_key, start, keys.shift, merged)
     if collision[0]:
         raise RuntimeError("two lattice vertices have the same hash; change `spacing` slightly")
     return Vertices(merged, source, start)
@@ -181,8 +190,8 @@ def count_corners(begin, end, cube_start, order, count):
     "uint64[::1], int32[:, ::1], int32[:, ::1]"
 )
 def list_corners(begin, end, w, base, scale, point, order, cube_start, multiplier, first, key, coordinate, number):
-    """Lists the corners that each cube touches, from ``first[cube]`` on: their keys and coordinates; and numbers those of each
-    point's simplex.
+    """Lists the corners that each cube touches, from ``first[cube]`` on: their keys and, unless there is no memory for them,
+    coordinates; and numbers those of each point's simplex.
 
     A corner is a bit mask of the coordinates in which it lies above the cube's lowest corner.
     """
@@ -209,7 +218,8 @@ def list_corners(begin, end, w, base, scale, point, order, cube_start, multiplie
             total = np.uint64(0)
             for j in range(dim):
                 c = np.int32(np.floor((w[i, j] - base[j]) * scale)) + np.int32((corner >> np.uint64(j)) & np.uint64(1))
-                coordinate[e, j] = c
+                if coordinate.shape[0] > 0:
+                    coordinate[e, j] = c
                 total += np.uint64(c) * multiplier[j]
             key[e] = total
 
@@ -217,29 +227,41 @@ def list_corners(begin, end, w, base, scale, point, order, cube_start, multiplie
 @kernel("int64, int64, int32[:, ::1], uint64[::1], uint64[::1], int32[:, ::1]")
 def list_parents(begin, end, coordinate, multiplier, parent_key, parent_coordinate):
     r"""Lists the two vertices of the next coarser level that a vertex :math:`v` lies between, :math:`\lfloor v/2 \rfloor` and
-    :math:`\lceil v/2 \rceil`, at places :math:`2v` and :math:`2v+1`."""
+    :math:`\lceil v/2 \rceil`, at places :math:`2v` and :math:`2v+1`: their keys and, unless there is no memory for them,
+    coordinates."""
     for v in range(begin, end):
         for half in range(2):
             total = np.uint64(0)
             for j in range(coordinate.shape[1]):
                 c = (coordinate[v, j] + half) >> 1
-                parent_coordinate[2 * v + half, j] = c
+                if parent_coordinate.shape[0] > 0:
+                    parent_coordinate[2 * v + half, j] = c
                 total += np.uint64(c) * multiplier[j]
             parent_key[2 * v + half] = total
 
 
-@kernel("int64, int64, int32[:, ::1], int32[::1], int32[::1], boolean, int32[:, ::1], boolean[::1]")
-def take_coordinates(begin, end, coordinate, source, start, check, out, collision):
-    """Copies the coordinates of each vertex from its first source; if ``check``, compares them with those of all others."""
+@kernel("int64, int64, int32[:, ::1], int32[::1], int32[::1], int32[:, ::1], boolean[::1]")
+def take_coordinates(begin, end, coordinate, source, start, out, collision):
+    """Copies the coordinates of each vertex from its first source, and compares them with those of all others."""
     dim = coordinate.shape[1]
     for v in range(begin, end):
         for j in range(dim):
             out[v, j] = coordinate[source[start[v]], j]
-        if check:
-            for a in range(start[v] + 1, start[v + 1]):
-                for j in range(dim):
-                    if coordinate[source[a], j] != out[v, j]:
-                        collision[0] = True
+        for a in range(start[v] + 1, start[v + 1]):
+            for j in range(dim):
+                if coordinate[source[a], j] != out[v, j]:
+                    collision[0] = True
+
+
+@kernel("int64, int64, uint64[::1], int32[::1], uint64[::1], int32[:, ::1]")
+def read_coordinates(begin, end, key, start, shift, out):
+    """Reads the coordinates of each vertex from its key, in which they begin at bits ``shift``."""
+    for v in range(begin, end):
+        rest = key[start[v]]
+        for j in range(out.shape[1]):
+            c = rest >> shift[j]
+            rest -= c << shift[j]
+            out[v, j] = c
 
 
 @kernel("int64, int64, int32[:, ::1], uint64[::1], int64, int32[::1], uint64[::1], int64[:, ::1]")

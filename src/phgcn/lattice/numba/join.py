@@ -15,7 +15,7 @@ from ..coefficients import multiscale_weights, separable_weights
 from ..scheme import MultiScale, Scheme, Separable
 from .cells import count_cells
 from .keys import choose_keys
-from .locate import NOT_JOINED, double_precision, kuhn_coordinates
+from .locate import NOT_JOINED, kuhn_coordinates, with_extent
 
 SMALL = 64
 """Upper bound of the points of a cloud that is joined with others."""
@@ -77,4 +77,4 @@ def _fit_keys(points: np.ndarray, starts: np.ndarray, scheme: Scheme) -> bool:
     if any(frame.keys(0).hashed for frame in frames):
         return False
     radii = multiscale_weights(scheme, dim).radius[1:]
-    return not any(choose_keys(count_cells(double_precision(points), r, starts)[2]).hashed for r in radii)
+    return not any(choose_keys(count_cells(with_extent(points), r, starts)[2]).hashed for r in radii)

@@ -28,6 +28,11 @@ class Keys(NamedTuple):
     bits: int
     hashed: bool
 
+    @property
+    def shift(self) -> np.ndarray:
+        """The bit at which each coordinate begins, uint64 (D,), in keys that are no hashes."""
+        return np.array([int(m).bit_length() - 1 for m in self.multiplier], np.uint64)
+
     def of_prefix(self, prefix: np.ndarray) -> np.ndarray:
         """Computes the keys of offsets whose last coordinate is 0, from the others, (R, D-1)."""
         return (prefix.astype(np.uint64) * self.multiplier[:-1]).sum(axis=1, dtype=np.uint64)

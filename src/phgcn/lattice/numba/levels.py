@@ -14,26 +14,23 @@ from ..scheme import MultiScale
 from .cells import widest
 from .clouds import Cloud
 from .keys import choose_keys
-from .locate import Coordinates, cube_keys
+from .locate import Coordinates, cube_keys, reduce_points
 from .sorting import run_starts, sort_keys
-
-BLOCK = 64
-"""Points whose coordinates are added up side by side."""
 
 
 def choose_finest(cloud: Cloud, scheme: MultiScale) -> int:
     """Chooses the finest level of a cloud, or minus the step of a narrow one."""
-    dim, exact = cloud.points.shape[1], cloud.exact
+    dim, positions = cloud.points.shape[1], cloud.positions
     fitted = multiscale_weights(scheme, dim)
     if len(cloud.starts) > 0:
         level = finest_level(scheme, fitted, lambda radius: 0.0)  # clouds are joined only if they have few points
     else:
-        cells = widest(exact)
+        cells = widest(positions)
         level = finest_level(
-            scheme, fitted, lambda radius: mean_pairs(exact, cloud.first_query, radius, scheme.pairs),
+            scheme, fitted, lambda radius: mean_pairs(positions, cloud.first_query, radius, scheme.pairs),
             (lambda radius: mean_pairs(cells, cloud.first_query, radius, CANDIDATES, dim)) if dim > CELL_DIMENSIONS else None,
         )  # fmt: skip
-    return level if level > 0 else -narrow_step(scheme, exact.low, exact.high)
+    return level if level > 0 else -narrow_step(scheme, positions.low, positions.high)
 
 
 def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: float = math.inf, dim: int | None = None) -> float:
@@ -49,11 +46,8 @@ def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: flo
 
 
 def mean_position(w: np.ndarray) -> np.ndarray:
-    """Returns the mean of coordinates (P, D): of :data:`BLOCK` points side by side first, as NumPy adds short rows slowly."""
-    whole = len(w) // BLOCK * BLOCK
-    blocks = w[:whole].reshape(-1, BLOCK * w.shape[1]).sum(axis=0).reshape(BLOCK, -1)
-    mean: np.ndarray = (blocks.sum(axis=0) + w[whole:].sum(axis=0)) / len(w)
-    return mean
+    """Returns the mean of coordinates (P, D), in double precision."""
+    return reduce_points(np.add, w) / len(w)
 
 
 class PairGrid(NamedTuple):

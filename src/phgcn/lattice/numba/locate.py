@@ -16,6 +16,9 @@ from .sorting import run_starts, sort_keys
 CHUNK = 1024
 """Points whose extent is found at a time."""
 
+BLOCK = 64
+"""Points whose coordinates are added up side by side."""
+
 TILE = 256
 """Points that are located at once, coordinate by coordinate, in the first-level cache."""
 
@@ -29,10 +32,11 @@ NOT_JOINED = np.empty(0, np.int64)
 
 
 class Coordinates(NamedTuple):
-    r"""Coordinates of points, in double precision: a far offset of all points costs no accuracy.
+    r"""Coordinates of points, and their extent.
 
     Shapes:
-        - **w:** :math:`(P, D)`, **low**, **high:** the lowest and the highest of each, :math:`(D,)`
+        - **w:** :math:`(P, D)`; Kuhn coordinates in double precision, so that a far offset of all points costs no accuracy
+        - **low**, **high:** the lowest and the highest of each, float64, :math:`(D,)`
     """
 
     w: np.ndarray
@@ -95,10 +99,20 @@ def map_points(points: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> Coo
     return Coordinates(w, low.min(axis=0), high.max(axis=0))
 
 
-def double_precision(points: np.ndarray) -> Coordinates:
-    """Returns positions as they are."""
-    dim = points.shape[1]
-    return map_points(points, np.eye(dim), np.zeros(dim))
+def with_extent(points: np.ndarray) -> Coordinates:
+    """Returns positions as they are, with their extent."""
+    return Coordinates(points, reduce_points(np.minimum, points), reduce_points(np.maximum, points))
+
+
+def reduce_points(reduce: np.ufunc, points: np.ndarray) -> np.ndarray:
+    """Adds up all points (P, D), or finds their lowest or highest coordinates, in float64: of :data:`BLOCK` points side by side
+    first, as NumPy is slow along short rows."""
+    whole, dtype = len(points) // BLOCK * BLOCK, np.float64 if reduce is np.add else points.dtype
+    if whole > 0:
+        blocks = reduce.reduce(points[:whole].reshape(-1, BLOCK * points.shape[1]), axis=0, dtype=dtype)
+        points = np.concatenate([blocks.reshape(BLOCK, -1), points[whole:]])
+    reduced: np.ndarray = reduce.reduce(points, axis=0, dtype=dtype).astype(np.float64)
+    return reduced
 
 
 def kuhn_coordinates(
@@ -221,9 +235,9 @@ def map_chunks(begin, end, points, matrix, shift, w, low, high):
             high[chunk, j] = most
 
 
-@kernel("int64, int64, float64[:, ::1], float64[::1], float64, uint64[::1], uint64[::1]")
+@kernel("int64, int64, real[:, ::1], float64[::1], float64, uint64[::1], uint64[::1]")
 def add_cube_keys(begin, end, w, base, scale, multiplier, key):
-    """Sums floored coordinates times multipliers, of as many coordinates as there are multipliers."""
+    """Sums floored coordinates, in double precision, times multipliers, of as many coordinates as there are multipliers."""
     for i in range(begin, end):
         total = np.uint64(0)
         for j in range(multiplier.shape[0]):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...kernels.numba import kernel
+from ...kernels.numba import helper, kernel
 from ...kernels.threads import run_rows
 from .index import Corners, Level
 from .locate import Simplices
+from .splat import TERMS, add_five
 
 CHUNK = 128
-"""Points whose rows are fetched or written together: they lie anywhere in memory, and fetches overlap."""
+"""Points whose gradients are fetched or written together: they lie anywhere in memory, and fetches overlap."""
 
 GRAIN = 4096
 """Least number of points or vertices that a thread takes."""
@@ -22,17 +23,19 @@ def add_coarser(table: np.ndarray, finer: Level, coarser_table: np.ndarray, coar
     run_rows(add_parents, len(finer.site), GRAIN, finer.site, coarser.source_site, half, coarser_table, table)
 
 
-def slice_rows(table, simplices: Simplices, corners: Corners, level: Level, first_query: int, out: np.ndarray) -> None:
+def slice_rows(
+    table, simplices: Simplices, corners: Corners, level: Level, first_query: int, out: np.ndarray, is_first: bool = False
+) -> None:
     r"""Adds to each query what the vertices of its simplex hold, times its barycentric weights.
 
-    The queries are the points from ``first_query`` on, as many as ``out`` has rows.
+    The queries are the points from ``first_query`` on, as many as ``out`` has rows.  If ``is_first``, their rows are set to it,
+    which is faster.
 
     Shapes:
         - **table:** rows of all sites, :math:`(\text{sites}, C)`, **out:** :math:`(M, C)`
     """
-    chunks = -(-len(simplices.point) // CHUNK)
-    given = table, simplices.point, corners.number, level.source_site, simplices.weight, first_query
-    run_rows(slice_chunks, chunks, GRAIN // CHUNK, *given, out)
+    given = table, simplices.point, corners.number, level.source_site, simplices.weight, first_query, is_first
+    run_rows(slice_points, len(simplices.point), GRAIN, *given, out)
 
 
 def slice_gradients(
@@ -81,25 +84,27 @@ def add_parents(begin, end, site, source_site, half, coarser, out):
             out[s, c] += half * (coarser[p, c] + coarser[q, c])
 
 
-@kernel("int64, int64, real[:, ::1], int32[::1], int32[:, ::1], int32[::1], real[:, ::1], int64, real[:, ::1]")
-def slice_chunks(begin, end, table, point, number, source_site, weight, first_query, out):
-    """Slices chunks of points."""
-    chunk, width = np.empty((CHUNK, out.shape[1]), out.dtype), np.uint64(out.shape[1])
-    for lead in range(begin * CHUNK, min(point.shape[0], end * CHUNK), CHUNK):
-        count = min(CHUNK, point.shape[0] - lead)
-        for i in range(count):
-            v, b = source_site[number[lead + i, 0]], weight[lead + i, 0]
-            for c in range(width):
-                chunk[i, c] = b * table[v, c]
-            for r in range(1, number.shape[1]):
-                v, b = source_site[number[lead + i, r]], weight[lead + i, r]
-                for c in range(width):
-                    chunk[i, c] += b * table[v, c]
-        for i in range(count):
-            query = point[lead + i] - first_query
-            if 0 <= query < out.shape[0]:
-                for c in range(width):
-                    out[query, c] += chunk[i, c]
+@helper
+def five_corners(number, source_site, weight, a, r):
+    """Returns the sites and the weights of a point's corners r to r + 4; beyond the last corner, that one with weight 0."""
+    last, zero = number.shape[1] - 1, weight.dtype.type(0)
+    r1, r2, r3, r4 = min(r + 1, last), min(r + 2, last), min(r + 3, last), min(r + 4, last)
+    return (
+        source_site[number[a, r]], source_site[number[a, r1]], source_site[number[a, r2]], source_site[number[a, r3]],
+        source_site[number[a, r4]], weight[a, r], weight[a, r1] if r < r1 else zero, weight[a, r2] if r1 < r2 else zero,
+        weight[a, r3] if r2 < r3 else zero, weight[a, r4] if r3 < r4 else zero,
+    )  # fmt: skip
+
+
+@kernel("int64, int64, real[:, ::1], int32[::1], int32[:, ::1], int32[::1], real[:, ::1], int64, boolean, real[:, ::1]")
+def slice_points(begin, end, table, point, number, source_site, weight, first_query, is_first, out):
+    """Adds to each query the rows of its simplex's vertices, times its weights, or sets it to their sum."""
+    for a in range(begin, end):
+        query = point[a] - first_query
+        if 0 <= query < out.shape[0]:
+            for r in range(0, number.shape[1], TERMS):
+                v0, v1, v2, v3, v4, w0, w1, w2, w3, w4 = five_corners(number, source_site, weight, a, r)
+                add_five(out, query, table, v0, v1, v2, v3, v4, w0, w1, w2, w3, w4, is_first and r == 0)
 
 
 @kernel(
@@ -113,6 +118,7 @@ def slice_gradient_chunks(
     width, zero, column = np.uint64(rows.shape[1]), rows.dtype.type(0), np.uint64(column)
     row, asked = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, width), rows.dtype)
     total, steps = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, slope.shape[1]))
+    product = np.empty(number.shape[1] + TERMS, rows.dtype)  # of a point's rows with those at each corner
     for lead in range(begin * CHUNK, min(point.shape[0], end * CHUNK), CHUNK):
         count = min(CHUNK, point.shape[0] - lead)
         for i in range(count):
@@ -130,19 +136,24 @@ def slice_gradient_chunks(
                 for c in range(width):
                     asked[i, c] = zero
         for i in range(count):
-            for c in range(width):
-                total[i, c] = zero
-            before = zero
-            for r in range(number.shape[1]):
-                v, b = source_site[number[lead + i, r]], weight[lead + i, r]
-                t = zero
+            a = lead + i
+            for r in range(0, number.shape[1], TERMS):
+                v0, v1, v2, v3, v4, w0, w1, w2, w3, w4 = five_corners(number, source_site, weight, a, r)
+                t0 = t1 = t2 = t3 = t4 = zero
                 for c in range(width):
-                    g = grads[v, column + c]
-                    t += row[i, c] * g + asked[i, c] * values[v, c]
-                    total[i, c] += b * g
-                if r > 0:
-                    steps[i, order[lead + i, r - 1]] = t - before
-                before = t
+                    x, y, g = row[i, c], asked[i, c], column + c
+                    t0 += x * grads[v0, g] + y * values[v0, c]
+                    t1 += x * grads[v1, g] + y * values[v1, c]
+                    t2 += x * grads[v2, g] + y * values[v2, c]
+                    t3 += x * grads[v3, g] + y * values[v3, c]
+                    t4 += x * grads[v4, g] + y * values[v4, c]
+                for c in range(width):
+                    g = column + c
+                    z = w0 * grads[v0, g] + w1 * grads[v1, g] + w2 * grads[v2, g] + w3 * grads[v3, g] + w4 * grads[v4, g]
+                    total[i, c] = z if r == 0 else total[i, c] + z
+                product[r], product[r + 1], product[r + 2], product[r + 3], product[r + 4] = t0, t1, t2, t3, t4
+            for r in range(number.shape[1] - 1):
+                steps[i, order[a, r]] = product[r + 1] - product[r]
         for i in range(count):
             key = point[lead + i]
             for j in range(slope.shape[1]):

@@ -95,13 +95,14 @@ def count_runs(begin, end, keys, size, count):
 
 @kernel("int64, int64, uint64[::1], int64, int64[::1], int32[::1]")
 def list_runs(begin, end, keys, size, first, start):
-    """Lists where the runs of each part start, from ``first[part]`` on."""
+    """Lists where the runs of each part start, from ``first[part]`` to ``first[part + 1]``.  Without a branch, which the
+    processor would often predict wrongly: a place that is no start is overwritten by the next one."""
     for part in range(begin, end):
-        run = first[part]
-        for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
-            if a == 0 or keys[a] != keys[a - 1]:
-                start[run] = a
-                run += 1
+        run, a = first[part], part * size
+        while run < first[part + 1]:
+            start[run] = a
+            run += a == 0 or keys[a] != keys[a - 1]
+            a += 1
 
 
 @helper
