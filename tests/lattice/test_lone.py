@@ -31,7 +31,7 @@ def test_lone_points_put_the_right_share_on_a_cluster(dim, distance, method):
     """Shares were off by up to .7: too small at most distances, and up to .3 too large for single points."""
     share, exact = share_of_cluster(cluster_and_lone(dim, distance), method)
     assert 0.05 < exact.mean() < 0.99
-    assert abs((share - exact).mean()) < 0.05 and (share - exact).square().mean().sqrt() < 0.1
+    assert abs((share - exact).mean()) < 0.05 and (share - exact).square().mean().sqrt() < 0.08
 
 
 def test_several_clusters_and_a_wide_one():

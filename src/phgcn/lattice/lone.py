@@ -62,7 +62,7 @@ LEAST = 1e-20
 CELL = 1.0
 """The side of a cell, in units of 1/λ: seen from 3 away, its centroid stands for its points up to some hundredths."""
 
-WRONG = {1: 0.1, 2: 0.01}
+WRONG = {1: 0.07, 2: 0.01}
 """Largest error, root mean square, of the shares that lone points have on all points but the heavy ones, by the number of
 lattices that are averaged: two promise more."""
 

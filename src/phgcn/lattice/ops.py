@@ -105,7 +105,7 @@ def _filter_backward(*inputs: Any) -> tuple[Tensor, ...]:
     rest = upstream if lone is None else without_lone(upstream, lone)
     gradients = _backend(backend).backward(rest, plan, points, call)
     if lone is not None:
-        gradients = add_cell_gradients(gradients, upstream, lone, points, backend)
+        add_cell_gradients(gradients, upstream, lone, points, backend)
     return gradients.as_outputs()
 
 

@@ -45,16 +45,17 @@ def without_lone(upstream: OutputGradients, lone: LonePoints) -> OutputGradients
     return upstream._replace(grad=grad, grad_norm=grad_norm)
 
 
-def add_cell_gradients(
-    gradients: Gradients, upstream: OutputGradients, lone: LonePoints, points: Points, backend: str
-) -> Gradients:
-    """Adds what the outputs of lone points, or queries, give to positions, values and queries."""
-    of_cells = cell_gradients(upstream, lone, points, backend)
-    positions, values = (one + other.view_as(one) for one, other in zip(gradients[:2], of_cells[:2], strict=True))
-    queries = gradients.queries
-    if queries is not None and of_cells.queries is not None:
-        queries = queries + of_cells.queries.view_as(queries)
-    return Gradients(positions, values, queries)
+def add_cell_gradients(gradients: Gradients, upstream: OutputGradients, lone: LonePoints, points: Points, backend: str) -> None:
+    """Adds what the outputs of lone points, or queries, give to positions, values and queries, in place."""
+    keys, rows, queries = cell_gradients(upstream, lone, points, backend)
+    # Keys of other clouds are in no cell: they get the row of zeros behind all cells.
+    cell = lone.cell.new_full((gradients.positions.flatten(0, 1).size(0),), len(lone.cell_cloud))
+    cell[lone.member] = lone.cell
+    for all_keys, of_cells in ((gradients.positions, keys), (gradients.values, rows)):
+        of_keys = torch.cat([of_cells, of_cells.new_zeros(1, of_cells.size(1))]).to(all_keys.dtype).index_select(0, cell)
+        all_keys += of_keys.view_as(all_keys)
+    of_queries = gradients.positions if gradients.queries is None else gradients.queries
+    of_queries.flatten(0, 1)[lone.lone] += queries
 
 
 def find_wrong(norm: Tensor, points: Points, lattices: int) -> LonePoints | None:
@@ -80,8 +81,9 @@ def attend_to_cells(lone: LonePoints, points: Points, backend: str) -> Sums:
     return Sums(sums[:, :-1] / sums[:, -1:], sums[:, -1])
 
 
-def cell_gradients(upstream: OutputGradients, lone: LonePoints, points: Points, backend: str) -> Gradients:
-    """Returns what the outputs of lone points give to all positions, (N H, D), values, (N H, C), and queries, (M H, D)."""
+def cell_gradients(upstream: OutputGradients, lone: LonePoints, points: Points, backend: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns what the outputs of lone points give to the position of each key of a cell, (K, D), to its values, (K, C), and to
+    the lone points themselves, (Q, D)."""
     cells = _cells(lone, points, backend)
     grad, out = (t.flatten(0, 1)[lone.lone].to(cells.values.dtype) for t in (upstream.grad, upstream.out))
     norm = upstream.norm.flatten()[lone.lone].unsqueeze(1)
@@ -93,12 +95,7 @@ def cell_gradients(upstream: OutputGradients, lone: LonePoints, points: Points, 
     given = OutputGradients(of_sums, None, torch.empty_like(of_sums), empty)
     keys, rows, queries = _exact(backend).backward(given, empty, cells, False, ALL_PAIRS)
     assert queries is not None
-    positions, values = (points.positions.new_zeros(*t.flatten(0, 1).shape) for t in points[:2])
-    positions[lone.member] = (keys.squeeze(1) / lone.sizes.to(keys.dtype))[lone.cell]
-    values[lone.member] = rows[:, 0, :-1][lone.cell]
-    of_queries = positions if points.queries is None else torch.zeros_like(points.queries).flatten(0, 1)
-    of_queries[lone.lone] += queries.squeeze(1)
-    return Gradients(positions, values.to(points.values.dtype), None if points.queries is None else of_queries)
+    return keys.squeeze(1) / lone.sizes.to(keys.dtype), rows[:, 0, :-1], queries.squeeze(1)
 
 
 def _cells(lone: LonePoints, points: Points, backend: str) -> Points:
