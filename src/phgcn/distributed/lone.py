@@ -19,9 +19,9 @@ from ..lattice.lone import (
     LONE_QUERY,
     Joining,
     LonePoints,
-    find_cells,
     find_cubes,
     find_normalisers,
+    find_wrong,
     sought_share,
 )
 from .collectives import Ranks, gather_rows
@@ -43,8 +43,7 @@ def replace_lone(sums: Sums, points: Points, lattices: int, ranks: Ranks, backen
     batches = [batch for batch in (points.batch, points.query_batch) if batch is not None]
     graphs = joining.rows(torch.cat(batches).unique()).unique() if batches else None
     detached = Points(*(None if tensor is None else tensor.detach() for tensor in points))  # type: ignore[arg-type]
-    given = find_normalisers(sums.norm.detach(), detached, lattices, graphs, joining)
-    lone = None if given is None else find_cells(given, given.wrong_clouds())
+    lone = find_wrong(find_normalisers(sums.norm.detach(), detached, lattices, graphs, joining))
     if lone is None:
         return sums
     cells = _join_cells(lone, points, ranks, backend)

@@ -160,18 +160,19 @@ class Normalisers(NamedTuple):
             points = points + self.count_by_cloud(self.query_cloud)
         return PAIRS_PER_POINT[self.norm.device.type] * self.keys.size(1) ** 4 * self.lattices**2 * points
 
-    def wrong_clouds(self) -> Tensor:
+    def wrong_clouds(self) -> Tensor | None:
         """Tells of each cloud whether the lattice is wrong about its lone points, (clouds,): looks at some of them.  About lone
-        queries it always is, and in many dimensions."""
+        queries it always is, and in many dimensions.  :obj:`None` where nothing is lone: one read of the device tells."""
         share = torch.full_like(self.greatest, self.sought)
         is_lone = self.is_lone(share)
         is_wrong = self.count_by_cloud(self.query_cloud, is_lone) > 0
-        wanted = is_wrong.nonzero().flatten().tolist()
-        if not self.to_itself or self.keys.size(1) > ACCURATE_DIMENSIONS or not wanted:
+        if not bool(is_wrong.any()):
+            return None
+        if not self.to_itself or self.keys.size(1) > ACCURATE_DIMENSIONS:
             return is_wrong
         is_heavy = self.is_heavy(share)
         parts = [self._numbers_by_cloud(some) for some in (is_lone, ~is_heavy, is_heavy)]
-        for number in wanted:
+        for number in is_wrong.nonzero().flatten().tolist():
             is_wrong[number] = self._share_error(*(part[number] for part in parts)) > WRONG[self.lattices]
         return is_wrong
 
@@ -279,6 +280,13 @@ class LonePoints(NamedTuple):
         pieces = sum_rows(rows, torch.cat([first, start[-1:]]).int(), self.member.int())
         sums: Tensor = sum_rows(pieces, torch.searchsorted(first, start, out_int32=True), place[: len(pieces)].int())
         return sums
+
+
+def find_wrong(given: Normalisers | None) -> LonePoints | None:
+    """Finds the lone points of clouds in which the lattice is wrong about them, and their cells; :obj:`None` where there are
+    none."""
+    is_wrong = None if given is None else given.wrong_clouds()
+    return None if given is None or is_wrong is None else find_cells(given, is_wrong)
 
 
 def find_cells(given: Normalisers, is_wanted: Tensor) -> LonePoints | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..exact.ops import ExactBackend
 from ..kernels.graphs import ALL_PAIRS
 from ..kernels.points import Gradients, OutputGradients, Points, Sums
-from .lone import LEAST, LonePoints, find_cells, find_normalisers
+from .lone import LEAST, LonePoints, find_cells, find_normalisers, find_wrong
 
 
 def replace_lone(out: Tensor, norm: Tensor, points: Points, lattices: int, backend: str) -> list[Tensor]:
@@ -26,7 +26,7 @@ def replace_lone(out: Tensor, norm: Tensor, points: Points, lattices: int, backe
     Returns:
         What the backward pass needs: the normalisers of the lattice and, on the CPU, whether some were overwritten.
     """
-    lone, of_lattice = find_wrong(norm, points, lattices), norm.clone()
+    lone, of_lattice = find_wrong(find_normalisers(norm, points, lattices)), norm.clone()
     if lone is not None:
         sums = attend_to_cells(lone, points, backend)
         kept = sums.norm > LEAST
@@ -56,12 +56,6 @@ def add_cell_gradients(gradients: Gradients, upstream: OutputGradients, lone: Lo
         all_keys += of_keys.view_as(all_keys)
     of_queries = gradients.positions if gradients.queries is None else gradients.queries
     of_queries.flatten(0, 1)[lone.lone] += queries
-
-
-def find_wrong(norm: Tensor, points: Points, lattices: int) -> LonePoints | None:
-    """Finds the lone points of clouds in which the lattice, whose normalisers these are, (M, H), is wrong about them."""
-    given = find_normalisers(norm, points, lattices)
-    return None if given is None else find_cells(given, given.wrong_clouds())
 
 
 def find_replaced(norm: Tensor, replaced: Tensor, points: Points, lattices: int) -> LonePoints | None:
