@@ -42,7 +42,8 @@ def add_near_fields(
     for cloud, (position, row) in _sweep(near, tables, sources, ranks):
         targets, out = cloud.queries, summed[cloud.head, cloud.query_slice]
         if len(targets) > 0:
-            near_field(_cells(targets, position, cloud, scheme), row, out)
+            cells = _cells(targets, position, cloud, scheme)
+            near_field(cells, cells.source.take(row), out)
 
 
 def add_near_gradients(
@@ -64,16 +65,19 @@ def add_near_gradients(
     given = {id(cloud): (rows, grads, into) for cloud, rows, grads, into in near}
     to_itself = bool(near) and near[0][0].to_itself
     tables = [[cloud.keys, rows, *([grads] if to_itself else [])] for cloud, rows, grads, _ in near]
-    for cloud, (position, row, *grad) in _sweep([cloud for cloud, *_ in near], tables, keys, ranks):
+    for cloud, (position, *sources) in _sweep([cloud for cloud, *_ in near], tables, keys, ranks):
         rows, grads, into = given[id(cloud)]
         targets = cloud.queries
         if len(targets) == 0:
             continue
         cells = _cells(targets, position, cloud, scheme)
+        of_sources = cells.source.take(*sources)
         if to_itself:
-            near_field(cells, grad[0], into.rows, (grads, rows), (row, grad[0]), into.keys)
+            of_grads, of_targets = cells.source.take(sources[1]), cells.target.take(grads, rows)
+            del position, sources  # as large as their sorted copies
+            near_field(cells, of_grads, into.rows, of_targets, of_sources, into.keys)
         else:
-            near_field(cells, target_rows=(grads,), source_rows=(row,), grad=into.queries)
+            near_field(cells, target_rows=cells.target.take(grads), source_rows=of_sources, grad=into.queries)
     if to_itself:
         return
     tables = [[cloud.queries, grads] for cloud, _, grads, _ in near]
@@ -81,7 +85,8 @@ def add_near_gradients(
         rows, _, into = given[id(cloud)]
         if len(rows) > 0:
             cells = _cells(cloud.keys, position, cloud, scheme)
-            near_field(cells, grad_row, into.rows, (rows,), (grad_row,), into.keys)
+            of_grads = cells.source.take(grad_row)
+            near_field(cells, of_grads, into.rows, cells.target.take(rows), of_grads, into.keys)
 
 
 def _has_near_field(cloud: RankCloud) -> bool:
@@ -125,7 +130,7 @@ def _sweep(
             if number == len(clouds) - 1:
                 arrived.clear()
             if len(joined[0]) > 0:
-                yield cloud, joined
+                yield cloud, [joined.pop(0) for _ in tables[0]]  # held by nobody else
 
 
 def _rows_of(table: list[Array], wanted: range, begin: int) -> Array:

@@ -18,7 +18,7 @@ def near_sums(points, first_query, values, fitted):
     rows[:, : values.size(1)] = values.numpy()
     out = np.zeros((len(points) - first_query, 8))
     found = find_cells(with_extent(points), first_query, fitted, 1)
-    numba_near_field(found, rows, out)
+    numba_near_field(found, found.source.take(rows), out)
     return out[:, : values.size(1)]
 
 

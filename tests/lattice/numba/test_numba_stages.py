@@ -97,7 +97,8 @@ class NumbaStages(Stages):
 
     def near_field(self, queries, rows):
         out = np.zeros((len(self.array if queries is None else queries), 8))
-        near_field(self.cells(queries), padded(rows), out)
+        near = self.cells(queries)
+        near_field(near, near.source.take(padded(rows)), out)
         return torch.from_numpy(out[:, : rows.size(1)])
 
     def near_gradients(self, queries, rows, grads):
@@ -105,11 +106,13 @@ class NumbaStages(Stages):
         rows, grads = padded(rows), padded(grads)
         of_points, of_rows = np.zeros_like(self.array), np.zeros_like(rows)
         if queries is None:
-            near_field(near, grads, of_rows, (grads, rows), (rows, grads), of_points)
+            products = near.target.take(grads, rows), near.source.take(rows, grads)
+            near_field(near, near.source.take(grads), of_rows, *products, of_points)
             return torch.from_numpy(of_points), torch.from_numpy(of_rows[:, :width]), None
         of_queries = np.zeros(queries.shape)
-        near_field(near, target_rows=(grads,), source_rows=(rows,), grad=of_queries)
-        near_field(near.swapped(), grads, of_rows, (rows,), (grads,), of_points)
+        rows, grads = near.source.take(rows), near.target.take(grads)
+        near_field(near, target_rows=grads, source_rows=rows, grad=of_queries)
+        near_field(near.swapped(), grads, of_rows, rows, grads, of_points)
         return torch.from_numpy(of_points), torch.from_numpy(of_rows[:, :width]), torch.from_numpy(of_queries)
 
     def mean_pairs(self, queries, radius):

@@ -132,7 +132,8 @@ def multiscale(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: MultiSca
             self_term -= self_weights(lattice.frame, self_tables(scheme, dim), finest, rows.dtype)
     _add_sum(rows, fitted.constant, out)
     if finest > 0:
-        near_field(find_cells(cloud.positions, cloud.first_query, fitted, finest, cloud.starts), rows, out)
+        near = find_cells(cloud.positions, cloud.first_query, fitted, finest, cloud.starts)
+        near_field(near, near.source.take(rows), out)
     if cloud.to_itself:
         add_self_term(self_term, cloud.copies.sum(rows), out)
 
@@ -157,10 +158,12 @@ def multiscale_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme
     if finest > 0:
         near = find_cells(cloud.positions, cloud.first_query, fitted, finest, cloud.starts)
         if cloud.to_itself:
-            near_field(near, grads, into.rows, (grads, rows), (rows, grads), into.keys)
+            products = near.target.take(grads, rows), near.source.take(rows, grads)
+            near_field(near, near.source.take(grads), into.rows, *products, into.keys)
         else:
-            near_field(near, target_rows=(grads,), source_rows=(rows,), grad=into.queries)
-            near_field(near.swapped(), grads, into.rows, (rows,), (grads,), into.keys)
+            of_rows, of_grads = near.source.take(rows), near.target.take(grads)
+            near_field(near, target_rows=of_grads, source_rows=of_rows, grad=into.queries)
+            near_field(near.swapped(), of_grads, into.rows, of_rows, of_grads, into.keys)
 
 
 def self_products(

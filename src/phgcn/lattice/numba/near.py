@@ -19,7 +19,7 @@ from ...exact.numba.pairs import add_slopes, add_weighted_rows, squared_distance
 from ...kernels.exp import exp_negative
 from ...kernels.numba import helper, kernel
 from ...kernels.threads import run_rows
-from .cells import ROWS, NearField, take
+from .cells import ROWS, NearField
 from .sorting import lower_bound
 
 CANDIDATES = 4096
@@ -33,23 +33,24 @@ LEAST_POWER = 2.0**-30
 """Smaller powers of q count as this one: their own fourth powers would be subnormal, which cost a hundred times as much."""
 
 
-def near_field(near: NearField, rows=None, out=None, target_rows=(), source_rows=(), grad=None) -> None:
+def near_field(near: NearField, rows=None, out=None, target_rows=None, source_rows=None, grad=None) -> None:
     r"""Adds :math:`\sum_{r < \rho} R(r) f_j` to the rows of the targets, and the derivatives of the weights times
     :math:`\langle a_i, b_j \rangle` to the gradients of their positions; either part may be left out.
 
+    What is read is in the order of the cells (:meth:`phgcn.lattice.numba.cells.Cells.take`), what is added to in that of the
+    targets.
+
     Shapes:
         - **rows:** :math:`f`, :math:`(N, C)`, **out:** :math:`(M, C)`
-        - **target_rows:** :math:`a`, tables of :math:`M` rows that are put side by side, **source_rows:** likewise :math:`b`,
-          of :math:`N` rows, **grad:** :math:`(M, D)`
+        - **target_rows:** :math:`a`, :math:`(M, B)`, **source_rows:** :math:`b`, :math:`(N, B)`, **grad:** :math:`(M, D)`
     """
     target, source = near.target, near.source
     none = np.empty((0, 0), near.constants.dtype)
     summed, slopes = (none if array is None else np.empty(array.shape, array.dtype) for array in (out, grad))
-    sorted_rows = none if rows is None else take(source.point, rows)
-    products = (none, none) if grad is None else (take(target.point, *target_rows), take(source.point, *source_rows))
+    rows, target_rows, source_rows = (none if table is None else table for table in (rows, target_rows, source_rows))
     run_rows(
         sum_near_pairs, len(target.key), GRAIN, target.key, target.start, target.position, source.key, source.start,
-        source.position, near.row_key, near.constants, sorted_rows, summed, *products, slopes,
+        source.position, near.row_key, near.constants, rows, summed, target_rows, source_rows, slopes,
     )  # fmt: skip
     for table, added in ((out, summed), (grad, slopes)):
         if table is not None:
