@@ -70,7 +70,7 @@ class BackendCase:
     @pytest.mark.parametrize("kind", ["all levels", "two lattices"])
     def test_lone_points_are_summed_over_cells(self, kind, monkeypatch):
         """In a small cloud, with bounds to match: also their gradients, and those of the heavy points that they see."""
-        for name, value in {"LONE": 0.2, "WIDER": 1.0, "HEAVY": 2.5, "WRONG": {1: 0.0, 2: 0.0}}.items():
+        for name, value in {"LONE": 0.2, "WIDER": 1.0, "HEAVY": 2.5, "WRONG": {1: (0.0, 0.0), 2: (0.0, 0.0)}}.items():
             monkeypatch.setattr(lone, name, value)
         points = torch.cat([0.7 * normal(24, 2, seed=1), 5 * normal(4, 2, seed=2) + 6]).requires_grad_()
         values, scheme = normal(28, 3, seed=3).requires_grad_(), schemes(2)[kind]

@@ -165,7 +165,7 @@ def test_the_filter_of_the_paper_is_left_as_it_is():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ops_keep_the_rules_of_torch_where_points_are_lone(backend, monkeypatch):
-    for name, value in {"LONE": 0.2, "WIDER": 1.0, "HEAVY": 2.5, "WRONG": {1: 0.0, 2: 0.0}}.items():
+    for name, value in {"LONE": 0.2, "WIDER": 1.0, "HEAVY": 2.5, "WRONG": {1: (0.0, 0.0), 2: (0.0, 0.0)}}.items():
         monkeypatch.setattr(lone, name, value)
     points = torch.cat([0.3 * normal(20, 2, seed=1), 9 * normal(3, 2, seed=2)]).unsqueeze(1).requires_grad_()
     values = normal(23, 1, 3, seed=3).requires_grad_()

@@ -62,9 +62,10 @@ LEAST = 1e-20
 CELL = 1.0
 """The side of a cell, in units of 1/λ: seen from 3 away, its centroid stands for its points up to some hundredths."""
 
-WRONG = {1: 0.07, 2: 0.01}
+WRONG = {1: (0.07, 0.15), 2: (0.01, 0.01)}
 """Largest error, root mean square, of the shares that lone points have on all points but the heavy ones, by the number of
-lattices that are averaged: two promise more."""
+lattices that are averaged: two promise more.  The first where lone points and these have at most half as many pairs as a cloud
+can afford, so that sums over cells take little time; else the second."""
 
 LOOKED_AT = 8
 """How many lone points of a cloud are looked at: those that divide their normalisers, in ascending order, evenly."""
@@ -165,15 +166,18 @@ class Normalisers(NamedTuple):
         queries it always is, and in many dimensions.  :obj:`None` where nothing is lone: one read of the device tells."""
         share = torch.full_like(self.greatest, self.sought)
         is_lone = self.is_lone(share)
-        is_wrong = self.count_by_cloud(self.query_cloud, is_lone) > 0
+        lone_count = self.count_by_cloud(self.query_cloud, is_lone)
+        is_wrong = lone_count > 0
         if not bool(is_wrong.any()):
             return None
         if not self.to_itself or self.keys.size(1) > ACCURATE_DIMENSIONS:
             return is_wrong
         is_heavy = self.is_heavy(share)
+        pairs = lone_count * self.count_by_cloud(self.key_cloud, ~is_heavy)
+        allowed = torch.where(2 * pairs <= self.most_pairs(), *WRONG[self.lattices])
         parts = [self._numbers_by_cloud(some) for some in (is_lone, ~is_heavy, is_heavy)]
         for number in is_wrong.nonzero().flatten().tolist():
-            is_wrong[number] = self._share_error(*(part[number] for part in parts)) > WRONG[self.lattices]
+            is_wrong[number] = self._share_error(*(part[number] for part in parts)) > allowed[number]
         return is_wrong
 
     def _numbers_by_cloud(self, some: Tensor) -> tuple[Tensor, ...]:
