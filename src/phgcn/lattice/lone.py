@@ -41,17 +41,17 @@ from torch import Tensor
 from ..kernels.points import Points
 
 ACCURATE_DIMENSIONS = 4
-"""Up to how many dimensions a lattice may be accurate about lone points."""
+"""Up to so many dimensions a lattice may be accurate about lone points, and some are looked at first."""
 
 LONE, LONE_HIGH = math.exp(-5), math.exp(-3)
-"""Share of the greatest normaliser of a cloud below which points are looked for: in so many dimensions, and in more."""
+"""A cloud has lone points if a normaliser is below this share of the greatest: in up to four dimensions, and in more."""
 
 LONE_QUERY = math.exp(-4)
-"""The same for queries, of 1."""
+"""A cloud has lone queries if a normaliser is below this."""
 
 WIDER, STEPS = math.e, 6
-"""The largest share whose points are summed over cells, in units of the one that is looked for; how many shares are tried, each
-less by a factor e than the one before."""
+"""If a cloud has lone points, the first share :math:`s` that is tried is so many times the one above; if too many points are
+lone by it, the next is less by a factor e, and so on for so many steps."""
 
 HEAVY = math.exp(2.9)
 """How many times the normaliser of lone points heavy points have at least."""
@@ -73,9 +73,9 @@ LOOKED_AT = 8
 SAMPLED = 8192
 """How many heavy points they are summed over, at least, if there are more: they are far away, and weigh about the same."""
 
-PAIRS_PER_POINT = {"cpu": 0.5, "cuda": 16.0}
+PAIRS_PER_POINT = {"cpu": 0.5, "cuda": 4.0}
 """Upper bound of the pairs of lone points and cells per point of a cloud, by type of device, times :math:`D^4` and the square
-of the number of lattices that are averaged: on a CPU they take up to a quarter of the lattice's time."""
+of the number of lattices that are averaged: about as a lattice's time grows.  That of a GPU is a guess."""
 
 PIECE = 512
 """Points of a cell that are summed at a time: a cell may hold nearly all points, and pieces are summed side by side."""
@@ -236,8 +236,7 @@ def find_normalisers(
         least = 1 / sought_share(points.positions.size(2))
         if joining is ONE_PROCESS and len(norm) < least:
             return None
-        greatest_of_all = torch.cat([norm.flatten(), norm.new_zeros(1)]).amax(dim=0, keepdim=True)
-        if points.batch is not None and joining.most(greatest_of_all) < least:
+        if points.batch is not None and joining.most(torch.cat([norm.flatten(), norm.new_zeros(1)]).amax(0, True)) < least:
             return None
     heads, batches = norm.size(1), [batch for batch in (points.batch, points.query_batch) if batch is not None]
     if graphs is None:
@@ -306,9 +305,8 @@ def find_cells(given: Normalisers, is_wanted: Tensor) -> LonePoints | None:
     widest = given.sought * WIDER
     share, most_pairs = torch.where(is_wanted, widest, 0.0).to(given.greatest), given.most_pairs()
     while bool((share > 0).any()):
-        most_cells = most_pairs / given.count_by_cloud(
-            given.query_cloud, given.is_lone(share)
-        )  # infinite where no point is lone
+        lone_count = given.count_by_cloud(given.query_cloud, given.is_lone(share))
+        most_cells = most_pairs / lone_count  # infinite where no point is lone
         is_affordable = given.count_by_cloud(given.key_cloud, ~given.is_heavy(share)) < most_cells
         if bool(is_affordable.all()):
             found = _put_together(given, share)
