@@ -30,15 +30,15 @@ from ..checks import (
 from ..kernels.points import Points, Sums
 from ..lattice.far import balls_of_queries, draw_near, find_balls
 from ..lattice.limits import position_limit
-from ..lattice.ops import FilterCall, lone_lattices
-from ..lattice.scheme import MAX_DIMENSION, Scheme, decode, encode
+from ..lattice.scheme import MAX_DIMENSION, MultiScale, Scheme, decode, encode
 from ..tolerance import Tolerance, check_tolerance, check_tolerance_method, choose_within
 from .agreement import agree, require_equal
 from .collectives import Ranks, gather_rows
 from .exact import exact_over_ranks
 from .filter import filter_over_ranks
 from .graphs import RankGraphs, find_rank_graphs, points_of_graphs
-from .lone import replace_lone
+from .lone import find_edges, replace_lone
+from .nested import may_have_core, replace_boxes
 from .tolerance import RankPoints
 
 DEVICES = ("cpu", "cuda")
@@ -104,14 +104,22 @@ def _filter(
     if far:
         agree(ranks, lambda: _check_coordinates(near, graphs, filtered, bound), ())
     sums = [_filter_function(backend)(near, graphs, scheme, limit, ranks)._replace(shift=shift)]
-    lattices = lone_lattices(FilterCall(scheme, True))
-    if lattices > 0:
-        sums = [replace_lone(sums[0], near, lattices, ranks, backend)]
+    if isinstance(scheme, MultiScale):
+        sums = [_replace(sums[0], near, graphs, scheme, ranks, backend)]
     if not filtered.all():
         small, _, query = points_of_graphs(points, ~filtered, graphs)
         exact = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, backend)
         sums.append(Sums(*(None if t is None else _put_rows(t, query, len(points.targets)) for t in exact)))  # type: ignore[arg-type]
     return sums
+
+
+def _replace(sums: Sums, points: Points, graphs: RankGraphs, scheme: MultiScale, ranks: Ranks, backend: str) -> Sums:
+    """Replaces what the lattice is wrong about: the points of small cores, and lone points and queries."""
+    edges = find_edges(sums.norm.detach(), ranks)
+    if may_have_core(edges, points, graphs, scheme):
+        sums = replace_boxes(sums, points, scheme, ranks, _filter_function(backend))
+        edges = find_edges(sums.norm.detach(), ranks)
+    return replace_lone(sums, edges, points, scheme.lattices, ranks, backend)
 
 
 def _filter_function(backend: str) -> Callable[[Points, RankGraphs, Scheme, int, Ranks], Sums]:

@@ -7,7 +7,7 @@ of a cell, and add up cells of the same cube; then each sums over all of them fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from ..lattice.lone import (
     LONE_QUERY,
     Joining,
     LonePoints,
+    Normalisers,
     find_cubes,
     find_normalisers,
     find_wrong,
@@ -27,23 +28,46 @@ from ..lattice.lone import (
 from .collectives import Ranks, gather_rows
 
 
-def replace_lone(sums: Sums, points: Points, lattices: int, ranks: Ranks, backend: str) -> Sums:
+class Edges(NamedTuple):
+    """The greatest and the least normaliser of each head, over all graphs, of all ranks, both (H,)."""
+
+    greatest: Tensor
+    least: Tensor
+
+
+def find_edges(norm: Tensor, ranks: Ranks) -> Edges:
+    """Returns the edges of normalisers (M, H), in one collective.  A query that no lattice has filtered, by its 0, is none."""
+    edges = norm.new_full((2, norm.size(1)), -torch.inf)
+    if len(norm) > 0:
+        edges[0], edges[1] = norm.amax(dim=0), -torch.where(norm != 0, norm, torch.inf).amin(dim=0)
+    greatest, least = ranks.max(edges)
+    return Edges(greatest, -least)
+
+
+def find_rank_normalisers(sums: Sums, points: Points, lattices: int, ranks: Ranks) -> Normalisers | None:
+    """As :func:`phgcn.lattice.lone.find_normalisers`, with clouds on several ranks; detached."""
+    joining = Joining(ranks.sum, ranks.max, lambda rows: torch.cat(ranks.gather(rows)))
+    batches = [batch for batch in (points.batch, points.query_batch) if batch is not None]
+    graphs = joining.rows(torch.cat(batches).unique()).unique() if batches else None
+    detached = Points(*(None if tensor is None else tensor.detach() for tensor in points))  # type: ignore[arg-type]
+    return find_normalisers(sums.norm.detach(), detached, lattices, graphs, joining)
+
+
+def replace_lone(sums: Sums, edges: Edges, points: Points, lattices: int, ranks: Ranks, backend: str) -> Sums:
     """Replaces the outputs and normalisers of lone points and queries that the lattice is wrong about, differentiably.
 
     Args:
         sums (Sums): Of a lattice over ranks.
+        edges (Edges): Of the normalisers.
         points (Points): Those of this rank.
         lattices (int): How many lattices are averaged.
         ranks (Ranks): The processes.
         backend (str): Whose kernels sum.
     """
-    if not _may_be_lone(sums.norm.detach(), points, ranks):
+    bound = sought_share(points.positions.size(2)) * edges.greatest if points.queries is None else LONE_QUERY
+    if not bool((edges.least < bound).any()):
         return sums
-    joining = Joining(ranks.sum, ranks.max, lambda rows: torch.cat(ranks.gather(rows)))
-    batches = [batch for batch in (points.batch, points.query_batch) if batch is not None]
-    graphs = joining.rows(torch.cat(batches).unique()).unique() if batches else None
-    detached = Points(*(None if tensor is None else tensor.detach() for tensor in points))  # type: ignore[arg-type]
-    lone = find_wrong(find_normalisers(sums.norm.detach(), detached, lattices, graphs, joining))
+    lone = find_wrong(find_rank_normalisers(sums, points, lattices, ranks))
     if lone is None:
         return sums
     cells = _join_cells(lone, points, ranks, backend)
@@ -54,17 +78,6 @@ def replace_lone(sums: Sums, points: Points, lattices: int, ranks: Ranks, backen
     out = out.index_copy(0, replaced, (rows[:, :-1] / rows[:, -1:]).to(out.dtype))
     norm = norm.index_copy(0, replaced, rows[:, -1])
     return Sums(out.view_as(sums.out), norm.view_as(sums.norm), sums.shift)
-
-
-def _may_be_lone(norm: Tensor, points: Points, ranks: Ranks) -> bool:
-    """Tells whether some query may be lone, in one collective: looks at the least and the greatest normalisers (M, H) of each
-    head, over all graphs, of all ranks.  A query that no lattice has filtered has the normaliser 0."""
-    edges = norm.new_full((2, norm.size(1)), -torch.inf)
-    if len(norm) > 0:
-        edges[0], edges[1] = norm.amax(dim=0), -torch.where(norm != 0, norm, torch.inf).amin(dim=0)
-    greatest, least = ranks.max(edges)
-    bound = sought_share(points.positions.size(2)) * greatest if points.queries is None else LONE_QUERY
-    return bool((-least < bound).any())
 
 
 def _join_cells(lone: LonePoints, points: Points, ranks: Ranks, backend: str) -> Points:

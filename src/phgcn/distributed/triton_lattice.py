@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ..kernels.points import Points, Sums, output_gradients
 from ..kernels.triton import device_of
+from ..lattice.filter_call import FilterCall
 from ..lattice.narrow import used_levels
-from ..lattice.ops import FilterCall
 from ..lattice.scheme import MultiScale, Scheme
 from ..lattice.triton.cells import NearLevel
 from ..lattice.triton.clouds import Clouds

@@ -11,7 +11,7 @@ from ..checks import check_coordinates
 from ..kernels.graphs import GraphGroups
 from ..kernels.points import Points
 from .coefficients import separable_weights, warn_if_high
-from .ops import FilterCall
+from .filter_call import FilterCall
 from .scheme import MAX_DIMENSION, Scheme, Separable
 
 KEY_LIMIT = 2.0**28

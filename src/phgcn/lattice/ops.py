@@ -8,48 +8,19 @@ share, is the *plan*: a list of tensors whose shapes follow from those of the in
 from __future__ import annotations
 
 import importlib
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from ..kernels.points import HOST_READS, Gradients, OutputGradients, Points, empty_gradients, output_gradients
+from ..kernels.points import HOST_READS, OutputGradients, Points, empty_gradients, output_gradients
+from .filter_call import FilterBackend, FilterCall, lone_lattices
+from .lone import find_normalisers
+from .nested import find_depths
+from .nested_sums import add_box_gradients, replace_boxes
 from .plan import empty_plan
-from .replace import add_cell_gradients, find_replaced, replace_lone, without_lone
-from .scheme import MultiScale, Scheme, decode
-
-
-class FilterCall(NamedTuple):
-    """What is asked of a filter.
-
-    Args:
-        scheme (Scheme): The lattices and their weights.
-        normalise (bool): Whether to divide by the sum of the weights.
-        more_than (int): Only graphs with more pairs than this are filtered; the others' output is 0.
-    """
-
-    scheme: Scheme
-    normalise: bool
-    more_than: int = -1
-
-
-class FilterBackend(Protocol):
-    """A backend: ``phgcn.lattice.<name>.filter``."""
-
-    def forward(self, points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Returns output, normaliser and, if ``keep_plan``, the plan, else an empty list."""
-        ...
-
-    def backward(self, upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
-        """Returns the gradients; makes the plan again where it is empty."""
-        ...
-
-
-def lone_lattices(call: FilterCall) -> int:
-    """Returns how many lattices are averaged where lone points are treated apart, else 0.  The paper's filter stays as it is in
-    the paper."""
-    return call.scheme.lattices if call.normalise and isinstance(call.scheme, MultiScale) else 0
-
+from .replace import add_cell_gradients, find_replaced, replace_lone, without_rows
+from .scheme import MultiScale, decode
 
 # The ops are defined by their schemas: the decorator torch.library.custom_op would import the whole compiler at the first
 # call, which takes longer than any call should.
@@ -78,9 +49,28 @@ def _filter(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     out, norm, plan = _backend(backend).forward(points, call, keep_plan)
     lattices = lone_lattices(call)
     if lattices > 0:
-        kept = replace_lone(out, norm, points, lattices, backend)
+        kept = _replace(out, norm, points, call, backend)
         plan = [*plan, *kept] if keep_plan else plan
     return out, norm, plan
+
+
+def _replace(out: Tensor, norm: Tensor, points: Points, call: FilterCall, backend: str) -> list[Tensor]:
+    """Overwrites what the lattice is wrong about: the points of small cores, and lone points and queries.
+
+    Returns:
+        What the backward pass needs: depths, int8, and normalisers before those of lone points were overwritten, both (M, H);
+        and, on the CPU, whether there are depths and lone points.
+    """
+    assert isinstance(call.scheme, MultiScale)
+    given = find_normalisers(norm, points, call.scheme.lattices)
+    depth = None if given is None else find_depths(given, call.scheme)
+    depths = torch.zeros_like(norm, dtype=torch.int8) if depth is None else depth.view_as(norm).to(torch.int8)
+    if depth is not None:
+        replace_boxes(out, norm, points, depths, _backend(backend), call)
+        given = find_normalisers(norm, points, call.scheme.lattices)
+    before = norm.clone()
+    has_lone = replace_lone(out, norm, points, given, backend)
+    return [depths, before, torch.tensor([depth is not None, has_lone])]
 
 
 def _filter_fake(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -89,7 +79,8 @@ def _filter_fake(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     out, norm = points.new_output(call.normalise)
     plan = empty_plan(backend, points, call.scheme) if keep_plan else []
     if keep_plan and lone_lattices(call) > 0:
-        plan = [*plan, torch.empty_like(norm), torch.empty(1, dtype=torch.bool, device="cpu")]
+        flags = torch.empty(2, dtype=torch.bool, device="cpu")
+        plan = [*plan, torch.empty_like(norm, dtype=torch.int8), torch.empty_like(norm), flags]
     return out, norm, plan
 
 
@@ -98,12 +89,17 @@ def _filter_backward(*inputs: Any) -> tuple[Tensor, ...]:
     """Computes the gradients of positions, values and queries (empty without queries)."""
     upstream, plan = OutputGradients(*inputs[:4]), inputs[4]
     points, call, backend = _parse(inputs[5:])
-    lone, lattices = None, lone_lattices(call)
+    lone, depths, lattices = None, None, lone_lattices(call)
     if lattices > 0:
-        *plan, norm, is_replaced = plan or torch.ops.phgcn.filter(*inputs[5:], True)[2]
-        lone = find_replaced(norm, upstream.norm, points, lattices) if is_replaced.numpy() else None
-    rest = upstream if lone is None else without_lone(upstream, lone)
-    gradients = _backend(backend).backward(rest, plan, points, call)
+        *plan, depths, norm, flags = plan or torch.ops.phgcn.filter(*inputs[5:], True)[2]
+        has_depths, has_lone = flags.numpy()
+        depths = depths if has_depths else None
+        lone = find_replaced(norm, upstream.norm, points, lattices) if has_lone else None
+    of_lattice = upstream if lone is None else without_rows(upstream, lone.lone)
+    of_whole = of_lattice if depths is None else without_rows(of_lattice, depths.flatten().nonzero().squeeze(1))
+    gradients = _backend(backend).backward(of_whole, plan, points, call)
+    if depths is not None:
+        add_box_gradients(gradients, of_lattice, points, depths, _backend(backend), call)
     if lone is not None:
         add_cell_gradients(gradients, upstream, lone, points, backend)
     return gradients.as_outputs()

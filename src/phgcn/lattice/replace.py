@@ -11,37 +11,37 @@ from torch import Tensor
 from ..exact.ops import ExactBackend
 from ..kernels.graphs import ALL_PAIRS
 from ..kernels.points import Gradients, OutputGradients, Points, Sums
-from .lone import LEAST, LonePoints, find_cells, find_normalisers, find_wrong
+from .lone import LEAST, LonePoints, Normalisers, find_cells, find_normalisers, find_wrong
 
 
-def replace_lone(out: Tensor, norm: Tensor, points: Points, lattices: int, backend: str) -> list[Tensor]:
+def replace_lone(out: Tensor, norm: Tensor, points: Points, given: Normalisers | None, backend: str) -> bool:
     """Overwrites outputs (M, H, C) and normalisers (M, H) of lone points and queries that the lattice is wrong about.
 
     Args:
         out, norm (torch.Tensor): What the lattice gives, which is overwritten.
         points (Points): Keys and queries.
-        lattices (int): How many lattices are averaged.
+        given (Normalisers, optional): The same normalisers, cloud by cloud.
         backend (str): Whose kernels sum.
 
     Returns:
-        What the backward pass needs: the normalisers of the lattice and, on the CPU, whether some were overwritten.
+        Whether there were any.
     """
-    lone, of_lattice = find_wrong(find_normalisers(norm, points, lattices)), norm.clone()
+    lone = find_wrong(given)
     if lone is not None:
         sums = attend_to_cells(lone, points, backend)
         kept = sums.norm > LEAST
         replaced = lone.lone[kept]
         out.flatten(0, 1)[replaced], norm.flatten()[replaced] = sums.out[kept].to(out.dtype), sums.norm[kept]
-    return [of_lattice, torch.tensor([lone is not None])]
+    return lone is not None
 
 
-def without_lone(upstream: OutputGradients, lone: LonePoints) -> OutputGradients:
-    """Returns the gradients of outputs and normalisers with those of lone points set to 0."""
+def without_rows(upstream: OutputGradients, numbers: Tensor) -> OutputGradients:
+    """Returns the gradients of outputs and normalisers with those of some points in some heads set to 0."""
     grad, grad_norm = (None if t is None else t.clone(memory_format=torch.contiguous_format) for t in upstream[:2])
     assert grad is not None
     for tensor in (grad, grad_norm):
         if tensor is not None:
-            tensor.flatten(0, 1)[lone.lone] = 0
+            tensor.flatten(0, 1)[numbers] = 0
     return upstream._replace(grad=grad, grad_norm=grad_norm)
 
 

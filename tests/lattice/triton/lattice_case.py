@@ -12,9 +12,9 @@ from phgcn import global_attention, permutohedral_filter
 from phgcn.kernels.points import OutputGradients, Points
 from phgcn.lattice import MultiScale, Separable
 from phgcn.lattice.coefficients import multiscale_weights
+from phgcn.lattice.filter_call import FilterCall
 from phgcn.lattice.geometry import locate
 from phgcn.lattice.levels import finest_level
-from phgcn.lattice.ops import FilterCall
 from phgcn.lattice.reference.levels import mean_pairs
 from phgcn.lattice.reference.locate import kuhn_coordinates
 from phgcn.lattice.scheme import named_scheme

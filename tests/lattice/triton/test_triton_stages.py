@@ -11,8 +11,8 @@ from stages import ReferenceStages, StageCase, Stages
 pytest.importorskip("triton")
 from phgcn.kernels.points import Points
 from phgcn.kernels.triton import INTERPRETED
+from phgcn.lattice.filter_call import FilterCall
 from phgcn.lattice.levels import mean_pairs_cell
-from phgcn.lattice.ops import FilterCall
 from phgcn.lattice.scheme import named_scheme
 from phgcn.lattice.triton import filter as filter_room
 from phgcn.lattice.triton.blur import blur, neighbour_slabs

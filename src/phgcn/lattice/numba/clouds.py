@@ -12,7 +12,7 @@ from torch import Tensor
 from ...kernels.graphs import GraphGroups
 from ...kernels.points import Points
 from ...kernels.rows import Packed
-from ..ops import FilterCall
+from ..filter_call import FilterCall
 from ..plan import count_lattices
 from .copies import Copies
 from .join import join_clouds

@@ -16,9 +16,9 @@ from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.rows import pack_gradients, pack_points, unpack_gradients, unpack_output
 from ...kernels.threads import parallel_zeros
 from ..coefficients import multiscale_weights, separable_weights
+from ..filter_call import FilterCall
 from ..levels import FLOOR
 from ..narrow import used_levels
-from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Separable
 from .blur import blur_levels, blur_passes, level_stencils
@@ -40,7 +40,7 @@ NO_GAP = 1
 
 
 def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Returns output, normaliser and plan; see :class:`phgcn.lattice.ops.FilterBackend`."""
+    """Returns output, normaliser and plan; see :class:`phgcn.lattice.filter_call.FilterBackend`."""
     groups = checked_groups(points, call)
     packed = pack_points(points, groups, call.normalise)
     plan = zero_plan(points, call.scheme) if keep_plan else []

@@ -15,10 +15,10 @@ from ...kernels.graphs import ALL_PAIRS, GraphGroups, group_by_graph
 from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.reference import differentiate, sum_clouds
 from ..coefficients import multiscale_weights, separable_weights, stencil_weights
+from ..filter_call import FilterCall
 from ..levels import FLOOR
 from ..limits import check_limits
 from ..narrow import used_levels
-from ..ops import FilterCall
 from ..scheme import MultiScale, Separable
 from .blur import blur
 from .index import index
@@ -30,7 +30,7 @@ from .splat import splat
 
 
 def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Returns output, normaliser and no plan; see :class:`phgcn.lattice.ops.FilterBackend`."""
+    """Returns output, normaliser and no plan; see :class:`phgcn.lattice.filter_call.FilterBackend`."""
     groups = checked_groups(points, call)
     with torch.no_grad():
         out, norm = filter_clouds(points, groups, call)

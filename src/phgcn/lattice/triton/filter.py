@@ -16,9 +16,9 @@ from ...checks import check_values
 from ...kernels.graphs import find_graphs
 from ...kernels.points import Gradients, OutputGradients, Points
 from ...kernels.triton import device_of
+from ..filter_call import FilterCall
 from ..levels import FLOOR
 from ..limits import position_limit
-from ..ops import FilterCall
 from ..reference.filter import checked_groups
 from ..scheme import MultiScale, Scheme, Separable
 from .blur import SLAB, Neighbours, blur, neighbour_slabs
@@ -45,7 +45,7 @@ than the table of the finest vertices."""
 def forward(
     points: Points, call: FilterCall, keep_plan: bool, meeting: Meeting | None = None
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Returns output, normaliser and plan; see :class:`phgcn.lattice.ops.FilterBackend`.
+    """Returns output, normaliser and plan; see :class:`phgcn.lattice.filter_call.FilterBackend`.
 
     Values may have a half type; sums, and the normaliser, are in the type of the positions.  Other processes have points too
     where there is a ``meeting``."""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ...kernels.points import Gradients, OutputGradients, Points
+from ..filter_call import FilterCall
 from ..narrow import narrow_scheme, narrow_step
-from ..ops import FilterCall
 from ..scheme import MultiScale
 from .bounds import cloud_bounds
 from .clouds import Clouds

@@ -1,0 +1,64 @@
+r"""Nested boxes over ranks: :mod:`phgcn.lattice.nested` with points on several processes.
+
+Ranks count the points of bins together, so all find the same boxes, and filter the same parts one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ..kernels.points import Points, Sums
+from ..lattice.narrow import may_be_narrow
+from ..lattice.nested import LEAST_POINTS, find_depths, least_normaliser
+from ..lattice.nested_sums import add_up, find_parts
+from ..lattice.scheme import MultiScale
+from .collectives import Ranks
+from .graphs import RankGraphs, find_rank_graphs
+from .lone import Edges, find_rank_normalisers
+
+Filter = Callable[[Points, RankGraphs, MultiScale, int, Ranks], Sums]
+"""A filter over ranks, as :func:`phgcn.distributed.filter.filter_over_ranks`."""
+
+
+def may_have_core(edges: Edges, points: Points, graphs: RankGraphs, scheme: MultiScale) -> bool:
+    """Tells whether some cloud may have a core, from the edges of its normalisers."""
+    counts, dim = graphs.keys.sum(axis=0), points.positions.size(2)
+    large = counts[counts >= LEAST_POINTS]
+    if points.queries is not None or len(large) == 0 or not may_be_narrow(scheme, dim):
+        return False
+    return bool((edges.greatest >= least_normaliser(dim) * int(large.min())).any())
+
+
+def replace_boxes(sums: Sums, points: Points, scheme: MultiScale, ranks: Ranks, filter_points: Filter) -> Sums:
+    """Replaces the outputs and normalisers of points in the cores of clouds, differentiably.
+
+    Args:
+        sums (Sums): Of a lattice over ranks.
+        points (Points): Those of this rank.
+        scheme (MultiScale): The lattice.
+        ranks (Ranks): The processes.
+        filter_points (callable): The filter over ranks.
+    """
+    given = find_rank_normalisers(sums, points, scheme.lattices, ranks)
+    depths = None if given is None else find_depths(given, scheme)
+    if depths is None:
+        return sums
+
+    def attend(part: Points) -> Sums:
+        numbers = torch.tensor([len(part.positions), len(part.targets)], device=part.positions.device)
+        counts = [(int(keys), int(queries)) for keys, queries in ranks.gather_equal(numbers).tolist()]
+        return filter_points(part, find_rank_graphs(part, counts, ranks), scheme, -1, ranks)
+
+    heads = sums.norm.size(1)
+    depth = depths.view(-1, heads)
+    deepest = ranks.max(torch.cat([depth, depth.new_zeros(1, heads)]).amax(dim=0)).tolist()
+    outs, norms = list(sums.out.unbind(1)), list(sums.norm.unbind(1))
+    for head in range(heads):
+        if deepest[head] > 0:
+            parts = find_parts(points, depth[:, head], head, deepest[head], lambda rows: torch.cat(ranks.gather(rows)))
+            numbers, (out, norm, _) = add_up(parts, depth[:, head], sums.out.size(2), attend)
+            outs[head] = outs[head].index_copy(0, numbers, out.to(sums.out.dtype))
+            norms[head] = norms[head].index_copy(0, numbers, norm.to(sums.norm.dtype))
+    return Sums(torch.stack(outs, dim=1), torch.stack(norms, dim=1), sums.shift)
