@@ -1,5 +1,6 @@
 """What every backend must do, as test classes to inherit: a backend gives only its name."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -7,8 +8,9 @@ import torch
 from clouds import FULL, KINDS, applied, dense_exact, dense_lattice, normal, relative, schemes, with_cells
 
 from phgcn import functional, global_attention, permutohedral_filter
-from phgcn.lattice import lone
+from phgcn.lattice import lone, nested
 from phgcn.lattice.levels import FLOOR
+from phgcn.lattice.scheme import named_scheme
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
@@ -87,6 +89,26 @@ class BackendCase:
         of_got, of_want = grads(got, cotangent.to(self.device), given), grads(want, cotangent, (points, values))
         for a, b in zip(of_got, of_want, strict=True):
             assert relative(a.cpu(), b) < 1e-10
+
+    def test_a_core_is_filtered_on_levels_of_its_own(self, monkeypatch):
+        """In a small cloud, with bounds to match: the same as filters of its parts, put together by hand."""
+        monkeypatch.setattr(lone, "LONE", 0.05)
+        points = torch.cat([0.01 * normal(20, 1, seed=1), torch.tensor([[1.8], [2.0], [-1.9], [-2.0]])])
+        inputs = [t.to(self.device).requires_grad_() for t in (points, normal(24, 3, seed=2))]
+        options = {"decay": 1.0, "method": replace(named_scheme("lattice", 1), pairs=3), "backend": self.backend}
+        whole = attention_and_mass(*inputs, **options)
+        core, far = ([t[part] for t in inputs] for part in (slice(20), slice(20, None)))
+        parts = attention_and_mass(*core, **options), attention_and_mass(*far, queries=core[0], **options)
+        weights = [part[:, -1:].exp() for part in parts]
+        total = sum(weights)
+        mean = sum(weight * part[:, :-1] for weight, part in zip(weights, parts, strict=True)) / total
+        want = torch.cat([torch.cat([mean, total.log()], dim=1), whole[20:]])
+        monkeypatch.setattr(nested, "LEAST_POINTS", 24)
+        monkeypatch.setattr(nested, "TRIMMED", 8)
+        got, cotangent = attention_and_mass(*inputs, **options), normal(24, 4, seed=3).to(self.device)
+        assert relative(whole, want) > 1e-3 and relative(got, want) < 1e-12
+        for a, b in zip(grads(got, cotangent, inputs), grads(want, cotangent, inputs), strict=True):
+            assert relative(a, b) < 1e-11
 
     @pytest.mark.parametrize("kind", ["near field", "separable"])
     def test_the_mass_of_queries_out_of_reach(self, kind):

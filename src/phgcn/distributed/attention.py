@@ -117,7 +117,7 @@ def _replace(sums: Sums, points: Points, graphs: RankGraphs, scheme: MultiScale,
     """Replaces what the lattice is wrong about: the points of small cores, and lone points and queries."""
     edges = find_edges(sums.norm.detach(), ranks)
     if may_have_core(edges, points, graphs, scheme):
-        sums = replace_boxes(sums, points, scheme, ranks, _filter_function(backend))
+        sums = replace_boxes(sums, points, scheme, ranks, backend, _filter_function(backend))
         edges = find_edges(sums.norm.detach(), ranks)
     return replace_lone(sums, edges, points, scheme.lattices, ranks, backend)
 

@@ -31,7 +31,7 @@ def may_have_core(edges: Edges, points: Points, graphs: RankGraphs, scheme: Mult
     return bool((edges.greatest >= least_normaliser(dim) * int(large.min())).any())
 
 
-def replace_boxes(sums: Sums, points: Points, scheme: MultiScale, ranks: Ranks, filter_points: Filter) -> Sums:
+def replace_boxes(sums: Sums, points: Points, scheme: MultiScale, ranks: Ranks, backend: str, filter_points: Filter) -> Sums:
     """Replaces the outputs and normalisers of points in the cores of clouds, differentiably.
 
     Args:
@@ -39,10 +39,11 @@ def replace_boxes(sums: Sums, points: Points, scheme: MultiScale, ranks: Ranks, 
         points (Points): Those of this rank.
         scheme (MultiScale): The lattice.
         ranks (Ranks): The processes.
+        backend (str): Whose kernels count.
         filter_points (callable): The filter over ranks.
     """
     given = find_rank_normalisers(sums, points, scheme.lattices, ranks)
-    depths = None if given is None else find_depths(given, scheme)
+    depths = None if given is None else find_depths(given, scheme, backend)
     if depths is None:
         return sums
 

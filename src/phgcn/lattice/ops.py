@@ -63,7 +63,7 @@ def _replace(out: Tensor, norm: Tensor, points: Points, call: FilterCall, backen
     """
     assert isinstance(call.scheme, MultiScale)
     given = find_normalisers(norm, points, call.scheme.lattices)
-    depth = None if given is None else find_depths(given, call.scheme)
+    depth = None if given is None else find_depths(given, call.scheme, backend)
     depths = torch.zeros_like(norm, dtype=torch.int8) if depth is None else depth.view_as(norm).to(torch.int8)
     if depth is not None:
         replace_boxes(out, norm, points, depths, _backend(backend), call)
