@@ -48,13 +48,28 @@ def accuracy_tables(accuracy: dict) -> list[str]:
         worst = [max(r[key] for r in rows) for key in ("relative", "dev", "dev_structured")]
         return " / ".join(short(v) for v in (*worst, min(r["cosine"] for r in rows)))
 
+    finer = sorted({r["method"] for r in accuracy["rows"] if r["method"].startswith("MultiScale")})
     alone = ("lattice (no near field)", "lattice-fine (no near field)", "separable")
     return [
         "N = 20,000 (float32, errors on 1,000 points), each cell *dev random / dev structured / cos*:",
         "",
         *table(
             ["D", "method", *CLOUDS],
-            [[str(d), f"`{m}`", *(large(m, d, c) for c in CLOUDS)] for d in (2, 4) for m in METHODS],
+            [
+                [str(d), f"`{m}`", *(large(m, d, c) for c in CLOUDS)]
+                for d in (2, 4)
+                for m in (*METHODS, *(finer if d == 4 else ()))
+            ],
+        ),
+        "",
+        "Milliseconds of these calls:",
+        "",
+        *table(
+            ["method, D = 4", *CLOUDS],
+            [
+                [f"`{m}`", *(f"{1000 * by_case[m, 4, c, 20_000]['seconds']:.0f}" for c in CLOUDS)]
+                for m in ("exact", *METHODS, *finer)
+            ],
         ),
         "",
         "N = 1,000 (float64), the lattices without their near field, worst of 3 seeds and of spreads .5, 1, 3, 10 and "

@@ -125,7 +125,7 @@ _FINE: dict[int, _Levels] = {
     4: (0.5, (3, 3, 4, 3)),
     5: (0.5, (2,) * 4),
 }
-_FINE_PAIRS = {3: 400, 4: 400, 5: 400}
+_FINE_PAIRS = {3: 400, 4: 800, 5: 400}
 """Pairs of the near field by dimension: two lattices with long stencils take as long as more pairs."""
 
 _HIGH: _Levels = (1.0, (1,) * 3)
