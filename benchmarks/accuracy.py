@@ -25,7 +25,7 @@ from phgcn.lattice import MultiScale
 from phgcn.lattice.scheme import named_scheme
 
 METHODS = ("exact", "lattice", "lattice-fine", "separable", "lattice (no near field)", "lattice-fine (no near field)")
-FINER = "MultiScale(0.35, (4, 5, 6, 6, 4), lattices=2, pairs=1500)"
+FINER = "MultiScale(0.35, (4, 6, 7, 6, 4), lattices=2, pairs=3000)"
 """A scheme of four dimensions that is more accurate than lattice-fine, and slower; measured on large clouds."""
 SMALL = {"count": 1000, "dims": range(1, 9), "clouds": ("spread 0.5", "spread 1", "spread 3", "spread 10", "clusters")}
 LARGE = {"count": 20_000, "dims": (2, 4), "clouds": ("spread 1", "spread 3", "spread 10", "clusters")}
@@ -43,7 +43,7 @@ CAPTION = (
 def scheme_of(method: str, dim: int) -> object:
     """What to pass as ``method``."""
     if method == FINER:
-        return MultiScale(0.35, (4, 5, 6, 6, 4), lattices=2, pairs=1500)
+        return MultiScale(0.35, (4, 6, 7, 6, 4), lattices=2, pairs=3000)
     if method.endswith(" (no near field)"):
         return replace(named_scheme(method.removesuffix(" (no near field)"), dim), near_field=0)
     return method
