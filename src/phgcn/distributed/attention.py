@@ -105,7 +105,7 @@ def _filter(
         agree(ranks, lambda: _check_coordinates(near, graphs, filtered, bound), ())
     sums = [_filter_function(backend)(near, graphs, scheme, limit, ranks)._replace(shift=shift)]
     if isinstance(scheme, MultiScale):
-        sums = [_replace(sums[0], near, graphs, scheme, ranks, backend)]
+        sums = [_replace_wrong(sums[0], near, graphs, scheme, ranks, backend)]
     if not filtered.all():
         small, _, query = points_of_graphs(points, ~filtered, graphs)
         exact = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, backend)
@@ -113,7 +113,7 @@ def _filter(
     return sums
 
 
-def _replace(sums: Sums, points: Points, graphs: RankGraphs, scheme: MultiScale, ranks: Ranks, backend: str) -> Sums:
+def _replace_wrong(sums: Sums, points: Points, graphs: RankGraphs, scheme: MultiScale, ranks: Ranks, backend: str) -> Sums:
     """Replaces what the lattice is wrong about: the points of small cores, and lone points and queries."""
     edges = find_edges(sums.norm.detach(), ranks)
     if may_have_core(edges, points, graphs, scheme):

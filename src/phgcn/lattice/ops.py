@@ -49,12 +49,12 @@ def _filter(*inputs: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     out, norm, plan = _backend(backend).forward(points, call, keep_plan)
     lattices = lone_lattices(call)
     if lattices > 0:
-        kept = _replace(out, norm, points, call, backend)
+        kept = _replace_wrong(out, norm, points, call, backend)
         plan = [*plan, *kept] if keep_plan else plan
     return out, norm, plan
 
 
-def _replace(out: Tensor, norm: Tensor, points: Points, call: FilterCall, backend: str) -> list[Tensor]:
+def _replace_wrong(out: Tensor, norm: Tensor, points: Points, call: FilterCall, backend: str) -> list[Tensor]:
     """Overwrites what the lattice is wrong about: the points of small cores, and lone points and queries.
 
     Returns:
