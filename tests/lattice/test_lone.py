@@ -3,7 +3,7 @@
 import pytest
 import torch
 from clouds import BACKENDS, normal, relative
-from test_determinism import identical, run
+from replaced_case import check_alone, check_permuted, check_replanned, check_step, check_traced
 
 from phgcn import global_attention
 from phgcn.kernels.points import Points
@@ -57,45 +57,16 @@ def test_gradients_are_those_of_exact_attention():
 
 
 def test_a_step_changes_the_output_by_its_gradient():
-    points, values = cluster_and_lone(3, 9, 1500, 9), normal(1500, 2, seed=3)
-    step = 1e-6 * normal(1500, 3, seed=4)
-
-    def total(p):
-        out, mass = global_attention(p, values, decay=1.0, method="lattice", return_mass=True)
-        return (out * normal(1500, 2, seed=5)).sum() + (mass * normal(1500, seed=6)).sum()
-
-    leaf = points.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(total(leaf), leaf)
-    difference = (total(points + step) - total(points - step)) / 2
-    torch.testing.assert_close((slope * step).sum(), difference, rtol=1e-4, atol=0)
+    check_step(cluster_and_lone(3, 9, 1500, 9), normal(1500, 2, seed=3), size=1e-6, rtol=1e-4)
 
 
 def test_clouds_are_each_on_its_own_and_threads_change_no_bit(threads):
-    """Graphs in a batch, with and without lone points, in no order; heads of which one has lone points."""
-    graphs = [cluster_and_lone(4, 9, 3000).float(), normal(2000, 4, seed=6).float(), cluster_and_lone(4, 8, 2500).float() * 1.1]
-    points, batch = torch.cat(graphs), torch.repeat_interleave(torch.arange(3), torch.tensor([3000, 2000, 2500]))
-    order = torch.randperm(7500, generator=torch.Generator().manual_seed(0))
-    heads = torch.stack([points, 0.5 * normal(7500, 4, seed=7).float()], dim=1)[order]
-    values, batch = normal(7500, 2, 3, seed=8).float(), batch[order]
-    threads(2)
-    together = run(heads, values, batch=batch, method="lattice")
-    threads(1)
-    assert identical(run(heads, values, batch=batch, method="lattice"), together)
-    out = global_attention(heads, values, decay=1.0, batch=batch, method="lattice")
-    for graph in range(3):
-        mine = batch == graph
-        for head in range(2):
-            alone = global_attention(heads[mine, head], values[mine, head], decay=1.0, method="lattice")
-            assert torch.equal(out[mine, head], alone)
+    """With and without lone points."""
+    check_alone([cluster_and_lone(4, 9, 3000), normal(2000, 4, seed=6), cluster_and_lone(4, 8, 2500) * 1.1], threads)
 
 
 def test_permuted_points_have_permuted_outputs():
-    points, values = cluster_and_lone(4, 9), normal(6000, 2, seed=3)
-    order = torch.randperm(6000, generator=torch.Generator().manual_seed(0))
-    out, permuted = (
-        global_attention(p, f, decay=1.0, method="lattice") for p, f in ((points, values), (points[order], values[order]))
-    )
-    torch.testing.assert_close(permuted, out[order], rtol=1e-9, atol=1e-12)
+    check_permuted(cluster_and_lone(4, 9), normal(6000, 2, seed=3))
 
 
 def test_a_far_offset_and_wide_coordinates_change_little():
@@ -171,26 +142,9 @@ def test_ops_keep_the_rules_of_torch_where_points_are_lone(backend, monkeypatch)
     values = normal(23, 1, 3, seed=3).requires_grad_()
     inputs = points, values, None, None, None, "lattice", True, -1, backend
     torch.library.opcheck(torch.ops.phgcn.filter.default, (*inputs, True))
-    out, norm, plan = torch.ops.phgcn.filter(*(t.detach() for t in inputs[:2]), *inputs[2:], True)
+    plan, norm = check_replanned(inputs)
     assert (plan[-2] != norm).any() and plan[-1].tolist() == [False, True]
-    upstream = normal(*out.shape, seed=4), normal(*norm.shape, seed=5), out, norm
-    grads = [
-        torch.ops.phgcn.filter_backward(*upstream, given, *(t.detach() for t in inputs[:2]), *inputs[2:])
-        for given in (plan, [])
-    ]
-    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
 
 
 def test_a_traced_graph_without_breaks_equals_eager():
-    points, values = cluster_and_lone(3, 9, 1500), normal(1500, 2, seed=3)
-
-    def attend(p, f):
-        return global_attention(p.clone(), f, decay=1.0, method="lattice").sin()
-
-    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
-    results = []
-    for call in (compiled, attend):
-        leaves = [t.clone().requires_grad_() for t in (points, values)]
-        out = call(*leaves)
-        results.append((out, *torch.autograd.grad(out.sum(), leaves)))
-    assert identical(*results)
+    check_traced(cluster_and_lone(3, 9, 1500), normal(1500, 2, seed=3))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from clouds import BACKENDS, normal, relative
-from test_determinism import identical
+from replaced_case import check_replanned, check_traced
 
 from phgcn import global_attention
 
@@ -97,19 +97,9 @@ def test_ops_keep_the_rules_of_torch(backend):
     values, queries = normal(15, 1, 3, seed=3).requires_grad_(), (1.5 * normal(8, 1, 2, seed=4)).requires_grad_()
     inputs = keys, values, queries, None, None, "lattice", True, -1, backend
     torch.library.opcheck(torch.ops.phgcn.filter.default, (*inputs, True))
-    _, norm, plan = torch.ops.phgcn.filter(*(t.detach() for t in inputs[:3]), *inputs[3:], True)
+    plan, norm = check_replanned(inputs)
     assert (plan[-2] != norm).any() and plan[-1].tolist() == [False, True]
 
 
 def test_a_traced_graph_without_breaks_equals_eager():
-    points = clusters_and_queries(3, 200)
-
-    def call(keys, values, queries):
-        return global_attention(keys.clone(), values, decay=1.0, queries=queries, method="lattice").sin()
-
-    results = []
-    for attend_once in (torch.compile(call, fullgraph=True, backend="aot_eager"), call):
-        leaves = [t.clone().requires_grad_() for t in points]
-        out = attend_once(*leaves)
-        results.append((out, *torch.autograd.grad(out.sum(), leaves)))
-    assert identical(*results)
+    check_traced(*clusters_and_queries(3, 200))

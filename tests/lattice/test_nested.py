@@ -8,6 +8,7 @@ import torch
 from clouds import BACKENDS, clusters, normal, relative
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from replaced_case import check_alone, check_permuted, check_replanned, check_step, check_traced
 from test_determinism import identical, run
 
 from phgcn import global_attention
@@ -63,46 +64,19 @@ def test_heavy_tails(dim, error, cosine):
 
 
 def test_a_step_changes_the_output_by_its_gradient():
-    points, values, step = heavy_tail(3, 1500), normal(1500, 2, seed=3), 1e-9 * normal(1500, 3, seed=4)
+    points = heavy_tail(3, 1500)
     assert depths(points).max() > 1
-
-    def total(p):
-        out, mass = global_attention(p, values, decay=1.0, method="lattice", return_mass=True)
-        return (out * normal(1500, 2, seed=5)).sum() + (mass * normal(1500, seed=6)).sum()
-
-    leaf = points.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(total(leaf), leaf)
-    difference = (total(points + step) - total(points - step)) / 2
-    torch.testing.assert_close((slope * step).sum(), difference, rtol=1e-3, atol=0)
+    check_step(points, normal(1500, 2, seed=3), size=1e-9, rtol=1e-3)
 
 
 def test_clouds_are_each_on_its_own_and_threads_change_no_bit(threads):
-    """Graphs in a batch, with and without a core, in no order; heads of which one has none."""
-    graphs = [core_and_far(3, 3000), normal(2000, 3, seed=6), heavy_tail(3, 2500), normal(30, 3, seed=7), core_and_far(3, 1500)]
-    sizes = torch.tensor([len(points) for points in graphs])
-    points, batch = torch.cat(graphs).float(), torch.repeat_interleave(torch.arange(5), sizes)
-    order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
-    heads = torch.stack([points, 0.5 * normal(*points.shape, seed=7).float()], dim=1)[order]
-    values, batch = normal(len(points), 2, 3, seed=8).float(), batch[order]
-    threads(2)
-    together = run(heads, values, batch=batch, method="lattice")
-    threads(1)
-    assert identical(run(heads, values, batch=batch, method="lattice"), together)
-    out = global_attention(heads, values, decay=1.0, batch=batch, method="lattice")
-    for graph in range(5):
-        mine = batch == graph
-        for head in range(2):
-            alone = global_attention(heads[mine, head], values[mine, head], decay=1.0, method="lattice")
-            assert torch.equal(out[mine, head], alone)
+    """With and without a core, and so small that they are joined."""
+    wide, small = normal(2000, 3, seed=6), normal(30, 3, seed=7)
+    check_alone([core_and_far(3, 3000), wide, heavy_tail(3, 2500), small, core_and_far(3, 1500)], threads)
 
 
 def test_permuted_points_have_permuted_outputs():
-    points, values = heavy_tail(4), normal(3000, 2, seed=3)
-    order = torch.randperm(3000, generator=torch.Generator().manual_seed(0))
-    out, permuted = (
-        global_attention(p, f, decay=1.0, method="lattice") for p, f in ((points, values), (points[order], values[order]))
-    )
-    torch.testing.assert_close(permuted, out[order], rtol=1e-9, atol=1e-12)
+    check_permuted(heavy_tail(4), normal(3000, 2, seed=3))
 
 
 def test_large_values_and_offsets():
@@ -202,25 +176,9 @@ def test_ops_keep_the_rules_of_torch(backend, monkeypatch):
     values = normal(209, 1, 3, seed=3).requires_grad_()
     inputs = points, values, None, None, None, "lattice", True, -1, backend
     torch.library.opcheck(torch.ops.phgcn.filter.default, (*inputs, True))
-    out, norm, plan = torch.ops.phgcn.filter(*(t.detach() for t in inputs[:2]), *inputs[2:], True)
+    plan, _ = check_replanned(inputs)
     assert plan[-3].max() > 0 and plan[-1][0]
-    upstream = normal(*out.shape, seed=4), normal(*norm.shape, seed=5), out, norm
-    grads = [
-        torch.ops.phgcn.filter_backward(*upstream, kept, *(t.detach() for t in inputs[:2]), *inputs[2:]) for kept in (plan, [])
-    ]
-    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
 
 
 def test_a_traced_graph_without_breaks_equals_eager():
-    points, values = heavy_tail(3, 1500), normal(1500, 2, seed=3)
-
-    def attend(p, f):
-        return global_attention(p.clone(), f, decay=1.0, method="lattice").sin()
-
-    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
-    results = []
-    for call in (compiled, attend):
-        leaves = [t.clone().requires_grad_() for t in (points, values)]
-        out = call(*leaves)
-        results.append((out, *torch.autograd.grad(out.sum(), leaves)))
-    assert identical(*results)
+    check_traced(heavy_tail(3, 1500), normal(1500, 2, seed=3))

@@ -123,6 +123,7 @@ class Search:
             scale = BINS / torch.where(core.high > core.low, core.high - core.low, torch.inf)
             below = self.joining.total(self.kernels.count_in_bins(self.keys, cloud, core.low, scale, BINS)).cumsum(dim=2)
             trimmed, most = (core_count // TRIMMED).view(-1, 1, 1), core_count.view(-1, 1, 1)
+            # Of each coordinate the first and the last bin that stay.
             first, last = (below <= trimmed).sum(dim=2), (below < most - trimmed).sum(dim=2)
             width = last + 1 - first
             if not bool((width * SHRINKS <= BINS).any()):  # quicker to tell than diagonals
