@@ -52,6 +52,7 @@ CASES = {
     "queries": case("lattice", 5.0, queries=9000, graphs=3),
     "queries on other ranks than keys": case("lattice", 5.0, queries=9000, share="apart"),
     "empty ranks": case("lattice", 5.0, share="last"),
+    "core and far points": case("lattice", 0.1, lone=20, graphs=2, heads=1),
 }
 
 

@@ -1,5 +1,6 @@
 """A small core beside points far outside: errors, gradients, and which clouds have one."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from phgcn.lattice import Separable, nested
 from phgcn.lattice.lone import find_normalisers
 from phgcn.lattice.narrow import may_be_narrow
 from phgcn.lattice.nested import find_depths
+from phgcn.lattice.nested_sums import find_parts
 from phgcn.lattice.numba import boxes as numba_boxes
 from phgcn.lattice.reference import boxes as reference_boxes
 from phgcn.lattice.scheme import named_scheme
@@ -41,7 +43,8 @@ def depths(points, method="lattice", backend="numba"):
     """The depths of the points of one cloud; all 0 where there is no core."""
     mass = global_attention(points, points[:, :1], decay=1.0, method="exact", return_mass=True)[1]
     known = find_normalisers(mass.exp().unsqueeze(1), Points(points.unsqueeze(1), points.unsqueeze(1)), 1)
-    found = find_depths(known, named_scheme(method, points.size(1)), backend)
+    scheme = named_scheme(method, points.size(1)) if isinstance(method, str) else method
+    found = find_depths(known, scheme, backend)
     return torch.zeros(len(points), dtype=torch.int64) if found is None else found
 
 
@@ -119,13 +122,25 @@ ORDINARY = {
     "one place": torch.zeros(2000, 2, dtype=torch.float64),
     "wide core": core_and_far(4, width=1.0, spread=30.0),
     "few points": core_and_far(2, 1000),
-    "core for a near field": torch.cat([0.01 * normal(400, 2, seed=1), 3 * normal(1600, 2, seed=2)]),
+    "half of the points in a small place": torch.cat([0.01 * normal(1000, 2, seed=1), 3 * normal(1000, 2, seed=2)]),
 }
 
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_clouds_have_no_core(name):
     assert not depths(ORDINARY[name]).any()
+
+
+def test_a_core_that_a_near_field_sums_is_left_to_it():
+    points = core_and_far(2, 1200)
+    assert depths(points).any() and not depths(points, replace(named_scheme("lattice", 2), pairs=1400)).any()
+
+
+def test_parts_have_no_points_of_graphs_without_a_core():
+    points, depth = normal(6, 1, 2, seed=1), torch.tensor([0, 1, 0, 1, 0, 0])
+    parts = list(find_parts(Points(points, points, batch=torch.tensor([0, 0, 4, 4, 7, 7])), depth, head=0, deepest=1))
+    assert [part.keys.tolist() for part in parts] == [[0, 2], [1, 3]]
+    assert [part.queries.tolist() for part in parts] == [[1, 3], [1, 3]]
 
 
 def test_one_point_far_away_does_not_change_a_narrow_cloud_much():
