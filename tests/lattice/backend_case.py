@@ -90,15 +90,19 @@ class BackendCase:
         for a, b in zip(of_got, of_want, strict=True):
             assert relative(a.cpu(), b) < 1e-10
 
-    def test_a_core_is_filtered_on_levels_of_its_own(self, monkeypatch):
-        """In a small cloud, with bounds to match: the same as filters of its parts, put together by hand."""
+    @pytest.mark.parametrize("pairs, of_ring", [(3, "lattice"), (4, "exact")])
+    def test_a_core_is_filtered_on_levels_of_its_own(self, pairs, of_ring, monkeypatch):
+        """In a small cloud, with bounds to match: the same as its parts, put together by hand.  A ring of four points is
+        filtered, or summed exactly."""
         monkeypatch.setattr(lone, "LONE", 0.05)
         points = torch.cat([0.01 * normal(20, 1, seed=1), torch.tensor([[1.8], [2.0], [-1.9], [-2.0]])])
         inputs = [t.to(self.device).requires_grad_() for t in (points, normal(24, 3, seed=2))]
-        options = {"decay": 1.0, "method": replace(named_scheme("lattice", 1), pairs=3), "backend": self.backend}
+        scheme = replace(named_scheme("lattice", 1), pairs=pairs)
+        options = {"decay": 1.0, "method": scheme, "backend": self.backend}
         whole = attention_and_mass(*inputs, **options)
         core, far = ([t[part] for t in inputs] for part in (slice(20), slice(20, None)))
-        parts = attention_and_mass(*core, **options), attention_and_mass(*far, queries=core[0], **options)
+        of_far = options | {"method": "exact" if of_ring == "exact" else scheme}
+        parts = attention_and_mass(*core, **options), attention_and_mass(*far, queries=core[0], **of_far)
         weights = [part[:, -1:].exp() for part in parts]
         total = sum(weights)
         mean = sum(weight * part[:, :-1] for weight, part in zip(weights, parts, strict=True)) / total

@@ -137,10 +137,11 @@ def test_a_core_that_a_near_field_sums_is_left_to_it():
 
 
 def test_parts_have_no_points_of_graphs_without_a_core():
-    points, depth = normal(6, 1, 2, seed=1), torch.tensor([0, 1, 0, 1, 0, 0])
-    parts = list(find_parts(Points(points, points, batch=torch.tensor([0, 0, 4, 4, 7, 7])), depth, head=0, deepest=1))
-    assert [part.keys.tolist() for part in parts] == [[0, 2], [1, 3]]
-    assert [part.queries.tolist() for part in parts] == [[1, 3], [1, 3]]
+    """And of the others, rings of few points are summed exactly."""
+    points, depth, batch = normal(7, 1, 2, seed=1), torch.tensor([0, 1, 0, 1, 0, 0, 0]), torch.tensor([0, 0, 4, 4, 4, 7, 7])
+    parts = list(find_parts(Points(points, points, batch=batch), depth, head=0, deepest=1, few=1))
+    found = [(part.keys.tolist(), part.queries.tolist(), part.is_exact) for part in parts]
+    assert found == [([0], [1], True), ([2, 4], [3], False), ([1, 3], [1, 3], False)]
 
 
 def test_one_point_far_away_does_not_change_a_narrow_cloud_much():

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from ..kernels.points import Points, Sums
 from ..lattice.narrow import may_be_narrow
 from ..lattice.nested import LEAST_POINTS, find_depths, least_normaliser
-from ..lattice.nested_sums import add_up, find_parts
+from ..lattice.nested_sums import Part, add_up, find_parts
 from ..lattice.scheme import MultiScale
 from .collectives import Ranks
+from .exact import exact_over_ranks
 from .graphs import RankGraphs, find_rank_graphs
 from .lone import Edges, find_rank_normalisers
 
@@ -47,10 +49,15 @@ def replace_boxes(sums: Sums, points: Points, scheme: MultiScale, ranks: Ranks, 
     if depths is None:
         return sums
 
-    def attend(part: Points) -> Sums:
-        numbers = torch.tensor([len(part.positions), len(part.targets)], device=part.positions.device)
+    def attend(part: Part) -> Sums:
+        numbers = torch.tensor([len(part.keys), len(part.queries)], device=part.keys.device)
         counts = [(int(keys), int(queries)) for keys, queries in ranks.gather_equal(numbers).tolist()]
-        return filter_points(part, find_rank_graphs(part, counts, ranks), scheme, -1, ranks)
+        if part.is_exact:
+            return exact_over_ranks(part.points, [keys for keys, _ in counts], ranks, backend)
+        return filter_points(part.points, find_rank_graphs(part.points, counts, ranks), scheme, -1, ranks)
+
+    def all_rows(rows: Tensor) -> Tensor:
+        return torch.cat(ranks.gather(rows))
 
     heads = sums.norm.size(1)
     depth = depths.view(-1, heads)
@@ -58,7 +65,7 @@ def replace_boxes(sums: Sums, points: Points, scheme: MultiScale, ranks: Ranks, 
     outs, norms = list(sums.out.unbind(1)), list(sums.norm.unbind(1))
     for head in range(heads):
         if deepest[head] > 0:
-            parts = find_parts(points, depth[:, head], head, deepest[head], lambda rows: torch.cat(ranks.gather(rows)))
+            parts = find_parts(points, depth[:, head], head, deepest[head], scheme.pairs, all_rows)
             numbers, (out, norm, _) = add_up(parts, depth[:, head], sums.out.size(2), attend)
             outs[head] = outs[head].index_copy(0, numbers, out.to(sums.out.dtype))
             norms[head] = norms[head].index_copy(0, numbers, norm.to(sums.norm.dtype))

@@ -152,17 +152,19 @@ class Search:
         return torch.where(is_inside, number[code], 0)
 
     def _count_boxes(self, full: Boxes, core: Boxes, widest: Tensor) -> Tensor:
-        """Counts the boxes that contain each point, (N H,): that of the core, twice as wide ones, and so on up to half
-        ``widest``, (L,)."""
+        """Counts the boxes that contain each point, (N H,): one twice as wide as the core, others twice as wide each, up to
+        half ``widest``, (L,)."""
         cloud, keys = self.cloud, self.keys.double()
-        outside = torch.zeros_like(keys[:, 0])  # 0 in the core, 1 at the edge of the cloud
-        for d in range(keys.size(1)):
-            for edge, end, sign in ((core.low, full.low, -1), (core.high, full.high, 1)):
-                gap = (sign * (end - edge)[:, d]).clamp_min(torch.finfo(torch.float64).tiny)
-                outside = torch.maximum(outside, sign * (keys[:, d] - edge[cloud, d]) / gap[cloud])
-        diagonal = core.diagonal[cloud] + (full.diagonal - core.diagonal)[cloud] * outside
-        edge, boxes = core.diagonal.clamp_min(widest * 0.5**MAX_OCTAVES), torch.zeros_like(cloud)
+        margin = torch.zeros_like(keys[:, 0])  # how far outside of the core
+        for d, coordinate in enumerate(keys.unbind(1)):
+            margin = torch.maximum(margin, core.low[cloud, d] - coordinate)
+            margin = torch.maximum(margin, coordinate - core.high[cloud, d])
+        square = torch.zeros_like(margin)
+        for low, high, end, other_end in zip(*(edges.unbind(1) for edges in (*core, *full)), strict=True):
+            side = torch.minimum(high[cloud] + margin, other_end[cloud]) - torch.maximum(low[cloud] - margin, end[cloud])
+            square = square + side.square()
+        edge, boxes = 2 * core.diagonal.clamp_min(widest * 0.5**MAX_OCTAVES), torch.zeros_like(cloud)
         while bool((2 * edge <= widest).any()):
-            boxes += diagonal <= torch.where(2 * edge <= widest, edge, -1.0)[cloud]
+            boxes += square <= torch.where(2 * edge <= widest, edge.square(), -1.0)[cloud]
             edge = 2 * edge
         return boxes

@@ -5,8 +5,9 @@ With :math:`B_k` the points of box :math:`k` and :math:`R_k = B_k \setminus B_{k
 .. math::
     n_i = \sum_{j \in B_k} w_{ij} + \sum_{l < k} \sum_{j \in R_l} w_{ij}
 
-The first sum is a filter of box :math:`k` alone, and each of the others a filter from ring :math:`l` to box :math:`l + 1`:
-these are the *parts*.  Points of ring 0 keep what the filter of the whole cloud gives.
+These sums are the *parts*.  The first is a filter of box :math:`k` alone, each of the others a filter from ring :math:`l` to
+box :math:`l + 1` or, where the ring has few points, the exact sum.  Points of ring 0 keep what the filter of the whole cloud
+gives.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..exact.ops import ExactBackend
+from ..kernels.graphs import ALL_PAIRS
 from ..kernels.points import Gradients, OutputGradients, Points, Sums
 from .filter_call import FilterBackend, FilterCall
 
@@ -26,23 +29,25 @@ def _same(tensor: Tensor) -> Tensor:
 
 
 class Part(NamedTuple):
-    """A filter of some points.
+    """A filter, or an exact sum, of some points.
 
     Args:
         points (Points): Of one head.
         keys (torch.Tensor): The numbers of its keys among all points, (K,).
         queries (torch.Tensor): Those of its queries, which may be the keys, (Q,).
         is_taken (torch.Tensor): Which queries take its sums, (Q,).
+        is_exact (bool): Whether it is summed exactly.
     """
 
     points: Points
     keys: Tensor
     queries: Tensor
     is_taken: Tensor
+    is_exact: bool
 
 
 def find_parts(
-    points: Points, depth: Tensor, head: int, deepest: int, all_rows: Callable[[Tensor], Tensor] = _same
+    points: Points, depth: Tensor, head: int, deepest: int, few: int, all_rows: Callable[[Tensor], Tensor] = _same
 ) -> Iterator[Part]:
     """Yields the parts of one head.
 
@@ -51,27 +56,31 @@ def find_parts(
         depth (torch.Tensor): The depth of each in this head, (N,).
         head (int): The head.
         deepest (int): The greatest depth.
+        few (int): Rings of up to so many points are summed exactly.
         all_rows (callable, optional): Puts the rows of all processes one after the other. (default: of one process)
     """
-
-    def part(keys: Tensor, queries: Tensor, is_taken: Tensor) -> Part:
-        to_itself, batch = queries is keys, points.batch
-        here = Points(
-            points.positions[keys, head].unsqueeze(1),
-            points.values[keys, head].unsqueeze(1),
-            None if to_itself else points.positions[queries, head].unsqueeze(1),
-            None if batch is None else batch[keys],
-            None if batch is None or to_itself else batch[queries],
-        )
-        return Part(here, keys, queries, is_taken)
-
+    graph = depth.new_zeros(len(depth), dtype=torch.int64) if points.batch is None else points.batch
     for k in range(1, deepest + 1):
-        box = (depth >= k).nonzero().squeeze(1)
-        ring = (depth == k - 1).nonzero().squeeze(1)
-        if points.batch is not None:  # other graphs have no such box
-            ring = ring[torch.isin(points.batch[ring], all_rows(points.batch[box].unique()))]
-        yield part(ring, box, torch.ones_like(box, dtype=torch.bool))
-        yield part(box, box, depth[box] == k)
+        box, ring = (some.nonzero().squeeze(1) for some in (depth >= k, depth == k - 1))
+        ring = ring[torch.isin(graph[ring], all_rows(graph[box].unique()))]  # other graphs have no such box
+        graphs, sizes = torch.unique(all_rows(graph[ring]), return_counts=True)
+        for is_exact, chosen in ((True, graphs[sizes <= few]), (False, graphs[sizes > few])):
+            if len(chosen) > 0:
+                keys, queries = (some[torch.isin(graph[some], chosen)] for some in (ring, box))
+                yield _part(points, head, keys, queries, torch.ones_like(queries, dtype=torch.bool), is_exact)
+        yield _part(points, head, box, box, depth[box] == k, is_exact=False)
+
+
+def _part(points: Points, head: int, keys: Tensor, queries: Tensor, is_taken: Tensor, is_exact: bool) -> Part:
+    to_itself, batch = queries is keys, points.batch
+    chosen = Points(
+        points.positions[keys, head].unsqueeze(1),
+        points.values[keys, head].unsqueeze(1),
+        None if to_itself else points.positions[queries, head].unsqueeze(1),
+        None if batch is None else batch[keys],
+        None if batch is None or to_itself else batch[queries],
+    )
+    return Part(chosen, keys, queries, is_taken, is_exact)
 
 
 class Replaced(NamedTuple):
@@ -86,68 +95,88 @@ class Replaced(NamedTuple):
     sums: Sums
 
 
-def add_up(parts: Iterator[Part], depth: Tensor, channels: int, attend: Callable[[Points], Sums]) -> Replaced:
+def add_up(parts: Iterator[Part], depth: Tensor, channels: int, attend: Callable[[Part], Sums]) -> Replaced:
     """Adds up the normalised sums of all parts of one head; differentiable where those are.
 
     Args:
         parts (iterator): The parts.
         depth (torch.Tensor): The depth of all points, (N,).
         channels (int): The number of channels C.
-        attend (callable): Returns the normalised sums of some points, outputs (Q, 1, C) and normalisers (Q, 1).
+        attend (callable): Returns the normalised sums of a part, outputs (Q, 1, C), normalisers (Q, 1) and perhaps shifts.
     """
     total = depth.new_zeros(len(depth), channels, dtype=torch.float64)
     norm = depth.new_zeros(len(depth), dtype=torch.float64)
     for part in parts:
-        sums, taken = attend(part.points), part.queries[part.is_taken]
-        weight = sums.norm[part.is_taken, 0].double()
+        sums, taken = attend(part), part.queries[part.is_taken]
+        weight = (sums.norm.double() * _scale(sums))[part.is_taken, 0]
         norm = norm.index_add(0, taken, weight)
         total = total.index_add(0, taken, weight.unsqueeze(1) * sums.out[part.is_taken, 0].double())
     numbers = (depth > 0).nonzero().squeeze(1)
     return Replaced(numbers, Sums(total[numbers] / norm[numbers].unsqueeze(1), norm[numbers]))
 
 
-def replace_boxes(out: Tensor, norm: Tensor, points: Points, depth: Tensor, backend: FilterBackend, call: FilterCall) -> None:
+def _scale(sums: Sums) -> Tensor:
+    """Returns what normalisers are multiplied by to be the sums of weights: exact ones are shifted."""
+    return torch.ones_like(sums.norm, dtype=torch.float64) if sums.shift is None else torch.exp(-sums.shift.double())
+
+
+class Kernels(NamedTuple):
+    """A backend's filter and exact sums, and what is asked of the filter."""
+
+    filter: FilterBackend
+    exact: ExactBackend
+    call: FilterCall
+
+    @property
+    def few(self) -> int:
+        """How many points a ring has at most that is summed exactly: as many as a near field has pairs."""
+        return getattr(self.call.scheme, "pairs", 0)
+
+    def attend(self, part: Part, keep_plan: bool = False) -> tuple[Sums, list[Tensor]]:
+        """Returns the normalised sums of a part and, if ``keep_plan``, the filter's plan."""
+        if part.is_exact:
+            return self.exact.forward(part.points, True, ALL_PAIRS), []
+        out, norm, plan = self.filter.forward(part.points, self.call._replace(more_than=-1), keep_plan)
+        return Sums(out, norm), plan
+
+    def differentiate(self, upstream: OutputGradients, sums: Sums, plan: list[Tensor], part: Part) -> Gradients:
+        """Returns the gradients of a part's points, from what :meth:`attend` returned and its gradients."""
+        if part.is_exact:
+            assert sums.shift is not None
+            return self.exact.backward(upstream, sums.shift, part.points, True, ALL_PAIRS)
+        return self.filter.backward(upstream, plan, part.points, self.call._replace(more_than=-1))
+
+
+def replace_boxes(out: Tensor, norm: Tensor, points: Points, depth: Tensor, kernels: Kernels) -> None:
     """Overwrites outputs (N, H, C) and normalisers (N, H) of the points of depth 1 and more, by depths (N, H)."""
-
-    def attend(part: Points) -> Sums:
-        return Sums(*backend.forward(part, _for_parts(call), keep_plan=False)[:2])
-
     for head, deepest in enumerate(depth.amax(dim=0).tolist()):
         if deepest > 0:
-            parts = find_parts(points, depth[:, head], head, deepest)
-            numbers, sums = add_up(parts, depth[:, head], out.size(2), attend)
+            parts = find_parts(points, depth[:, head], head, deepest, kernels.few)
+            numbers, sums = add_up(parts, depth[:, head], out.size(2), lambda part: kernels.attend(part)[0])
             out[numbers, head], norm[numbers, head] = sums.out.to(out.dtype), sums.norm.to(norm.dtype)
 
 
-def add_box_gradients(
-    gradients: Gradients, upstream: OutputGradients, points: Points, depth: Tensor, backend: FilterBackend, call: FilterCall
-) -> None:
+def add_box_gradients(gradients: Gradients, upstream: OutputGradients, points: Points, depth: Tensor, kernels: Kernels) -> None:
     """Adds what the outputs of points of depth 1 and more give to positions and values, in place, by depths (N, H)."""
     for head, deepest in enumerate(depth.amax(dim=0).tolist()):
-        for part in find_parts(points, depth[:, head], head, deepest):
-            out, norm, plan = backend.forward(part.points, _for_parts(call), keep_plan=True)
-            of_part = _part_upstream(upstream, part, head, Sums(out, norm))
-            keys, values, queries = backend.backward(of_part, plan, part.points, _for_parts(call))
+        for part in find_parts(points, depth[:, head], head, deepest, kernels.few):
+            sums, plan = kernels.attend(part, keep_plan=True)
+            keys, values, queries = kernels.differentiate(_part_upstream(upstream, part, head, sums), sums, plan, part)
             gradients.values[part.keys, head] += values[:, 0]
             gradients.positions[part.keys, head] += keys[:, 0]
             if queries is not None:
                 gradients.positions[part.queries, head] += queries[:, 0]
 
 
-def _for_parts(call: FilterCall) -> FilterCall:
-    """Returns the call for parts of a cloud: they are filtered even if they are small."""
-    return call._replace(more_than=-1)
-
-
 def _part_upstream(upstream: OutputGradients, part: Part, head: int, sums: Sums) -> OutputGradients:
     r"""Returns the gradients of a part's outputs :math:`h_p` and normalisers :math:`n_p`, with :math:`h = \sum_p n_p h_p / n`
     and :math:`n = \sum_p n_p`."""
-    taken, chosen = part.queries[part.is_taken], part.is_taken
+    taken, chosen, scale = part.queries[part.is_taken], part.is_taken, _scale(sums)
     grad, out, norm = (t[taken, head].double() for t in (upstream.grad, upstream.out, upstream.norm))
     of_out, of_norm = torch.zeros_like(sums.out), torch.zeros_like(sums.norm)
-    of_out[chosen, 0] = (grad * (sums.norm[chosen] / norm.unsqueeze(1))).to(of_out.dtype)
+    of_out[chosen, 0] = (grad * ((sums.norm * scale)[chosen] / norm.unsqueeze(1))).to(of_out.dtype)
     slope = (grad * (sums.out[chosen, 0].double() - out)).sum(dim=1) / norm
     if upstream.grad_norm is not None:
         slope = slope + upstream.grad_norm[taken, head]
-    of_norm[chosen, 0] = slope.to(of_norm.dtype)
+    of_norm[chosen, 0] = (slope * scale[chosen, 0]).to(of_norm.dtype)
     return OutputGradients(of_out, of_norm, sums.out, sums.norm)

@@ -13,11 +13,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from ..exact.ops import ExactBackend
 from ..kernels.points import HOST_READS, OutputGradients, Points, empty_gradients, output_gradients
 from .filter_call import FilterBackend, FilterCall, lone_lattices
 from .lone import find_normalisers
 from .nested import find_depths
-from .nested_sums import add_box_gradients, replace_boxes
+from .nested_sums import Kernels, add_box_gradients, replace_boxes
 from .plan import empty_plan
 from .replace import add_cell_gradients, find_replaced, replace_lone, without_rows
 from .scheme import MultiScale, decode
@@ -66,7 +67,7 @@ def _replace_wrong(out: Tensor, norm: Tensor, points: Points, call: FilterCall, 
     depth = None if given is None else find_depths(given, call.scheme, backend)
     depths = torch.zeros_like(norm, dtype=torch.int8) if depth is None else depth.view_as(norm).to(torch.int8)
     if depth is not None:
-        replace_boxes(out, norm, points, depths, _backend(backend), call)
+        replace_boxes(out, norm, points, depths, _kernels(backend, call))
         given = find_normalisers(norm, points, call.scheme.lattices)
     before = norm.clone()
     has_lone = replace_lone(out, norm, points, given, backend)
@@ -99,7 +100,7 @@ def _filter_backward(*inputs: Any) -> tuple[Tensor, ...]:
     of_whole = of_lattice if depths is None else without_rows(of_lattice, depths.flatten().nonzero().squeeze(1))
     gradients = _backend(backend).backward(of_whole, plan, points, call)
     if depths is not None:
-        add_box_gradients(gradients, of_lattice, points, depths, _backend(backend), call)
+        add_box_gradients(gradients, of_lattice, points, depths, _kernels(backend, call))
     if lone is not None:
         add_cell_gradients(gradients, upstream, lone, points, backend)
     return gradients.as_outputs()
@@ -113,6 +114,10 @@ def _parse(inputs: Any) -> tuple[Points, FilterCall, str]:
     points, (scheme, normalise, more_than, backend) = Points(*inputs[:5]), inputs[5:]
     dim = int(points.positions.size(2))  # a compiled graph is of one dimension
     return points, FilterCall(decode(scheme, dim), normalise, more_than), backend
+
+
+def _kernels(backend: str, call: FilterCall) -> Kernels:
+    return Kernels(_backend(backend), cast(ExactBackend, importlib.import_module(f"phgcn.exact.{backend}")), call)
 
 
 def _backend(name: str) -> FilterBackend:
