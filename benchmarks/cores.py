@@ -4,7 +4,7 @@ r"""Measures clouds with a small core, drawn at random: error, gradient and time
     python benchmarks/cores.py --quick    # few clouds, to see that it works
 
 Each cloud is one of nine kinds, with widths, shares and tails drawn at random.  Those that have no core by
-:mod:`phgcn.lattice.nested` are counted and left out.  *Without*: no cloud is looked at, as if all had fewer points than it takes.
+:mod:`phgcn.lattice.nested` are counted and left out.  *Without*: no cloud is looked at, as if all had too few points.
 """
 
 from __future__ import annotations

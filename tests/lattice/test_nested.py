@@ -92,14 +92,20 @@ def test_large_values_and_offsets():
 
 
 def test_depths():
-    found = depths(core_and_far(2))
-    assert found[:-20].min() > 0 and found[-20:].max() < found[:-20].max()
-    assert sorted(set(found.tolist())) == list(range(int(found.max()) + 1))  # no ring is empty
-    many = depths(heavy_tail(2))
-    assert many.max() >= 2
-    size = heavy_tail(2).norm(dim=1)
-    rings = [size[many == depth].mean() for depth in range(int(many.max()) + 1)]
-    assert all(outer > 1.4 * inner for outer, inner in pairwise(rings))
+    """A ring of few points is none of those that keep what the filter of the whole gives, which have depth 0."""
+    for far, outermost in ((300, 1), (301, 0)):
+        points = core_and_far(2, far=far)
+        points[-far:] *= 20 / points[-far:].norm(dim=1, keepdim=True)
+        assert depths(points).tolist() == [outermost + 1] * (3000 - far) + [outermost] * far
+
+
+def test_rings_are_about_twice_as_wide_as_the_next_and_have_enough_points():
+    points = heavy_tail(2, 20_000)
+    found, size = depths(points), points.norm(dim=1)
+    numbers = range(int(found.min()), int(found.max()) + 1)
+    assert len(numbers) >= 3 and all(int((found == k).sum() + (found == k + 1).sum()) > 300 for k in numbers[:-1])
+    widths = [size[found == k].median() for k in numbers]
+    assert all(outer > 1.4 * inner for outer, inner in pairwise(widths))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -141,7 +147,7 @@ def test_parts_have_no_points_of_graphs_without_a_core():
     points, depth, batch = normal(7, 1, 2, seed=1), torch.tensor([0, 1, 0, 1, 0, 0, 0]), torch.tensor([0, 0, 4, 4, 4, 7, 7])
     parts = list(find_parts(Points(points, points, batch=batch), depth, head=0, deepest=1, few=1))
     found = [(part.keys.tolist(), part.queries.tolist(), part.is_exact) for part in parts]
-    assert found == [([0], [1], True), ([2, 4], [3], False), ([1, 3], [1, 3], False)]
+    assert found == [([0], [1], True), ([2, 4], [3], False), ([1, 3], [1, 3], True)]
 
 
 def test_one_point_far_away_does_not_change_a_narrow_cloud_much():

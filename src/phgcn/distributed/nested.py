@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..kernels.points import Points, Sums
 from ..lattice.narrow import may_be_narrow
-from ..lattice.nested import LEAST_POINTS, find_depths, least_normaliser
+from ..lattice.nested import LEAST_POINTS, few_points, find_depths, least_normaliser
 from ..lattice.nested_sums import Part, add_up, find_parts
 from ..lattice.scheme import MultiScale
 from .collectives import Ranks
@@ -65,7 +65,7 @@ def replace_boxes(sums: Sums, points: Points, scheme: MultiScale, ranks: Ranks, 
     outs, norms = list(sums.out.unbind(1)), list(sums.norm.unbind(1))
     for head in range(heads):
         if deepest[head] > 0:
-            parts = find_parts(points, depth[:, head], head, deepest[head], scheme.pairs, all_rows)
+            parts = find_parts(points, depth[:, head], head, deepest[head], few_points(scheme), all_rows)
             numbers, (out, norm, _) = add_up(parts, depth[:, head], sums.out.size(2), attend)
             outs[head] = outs[head].index_copy(0, numbers, out.to(sums.out.dtype))
             norms[head] = norms[head].index_copy(0, numbers, norm.to(sums.norm.dtype))

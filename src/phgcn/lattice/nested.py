@@ -47,6 +47,11 @@ def least_normaliser(dim: int) -> float:
     return 0.75 * math.exp(-0.6 * math.sqrt(dim))
 
 
+def few_points(scheme: MultiScale) -> int:
+    """Returns up to how many points of a ring are summed exactly: twice as many as a near field has pairs."""
+    return 2 * scheme.pairs
+
+
 class Boxes(NamedTuple):
     r"""A box of each cloud.
 
@@ -90,7 +95,7 @@ def find_depths(given: Normalisers, scheme: MultiScale, backend: str) -> Tensor 
     widest = full.diagonal.clamp_max(widest_narrow(dim))
     has_core = core.diagonal * 2**LEAST_OCTAVES <= widest
     has_core &= core_count.square() > scheme.pairs * count[looked_at]  # the near field sums the pairs of fewer exactly
-    return search.find_depths(full, core, widest, has_core) if bool(has_core.any()) else None
+    return search.find_depths(full, core, widest, has_core, few_points(scheme)) if bool(has_core.any()) else None
 
 
 class Search:
@@ -140,16 +145,22 @@ class Search:
             core = Boxes(*(torch.where(shrinks.unsqueeze(1), *edges) for edges in zip(smaller, core, strict=True)))
             core_count = torch.where(shrinks, self.joining.total(points), core_count)
 
-    def find_depths(self, full: Boxes, core: Boxes, widest: Tensor, has_core: Tensor) -> Tensor:
-        """Numbers the rings of each cloud that have points, from the outside: 0, 1, ...; returns the number of each point's,
-        (N H,), 0 in clouds without a core."""
-        octaves = self._count_boxes(full, core, widest)
-        code, per_cloud = self.cloud * (MAX_OCTAVES + 1) + octaves, MAX_OCTAVES + 1
-        is_inside = self.cloud >= 0
-        counts = torch.bincount(code[is_inside], minlength=self.clouds * per_cloud)
-        number = (self.joining.total(counts).view(-1, per_cloud) > 0).cumsum(dim=1) - 1
-        number = torch.where(has_core.unsqueeze(1), number, 0).flatten()
-        return torch.where(is_inside, number[code], 0)
+    def find_depths(self, full: Boxes, core: Boxes, widest: Tensor, has_core: Tensor, few: int) -> Tensor:
+        """Numbers the rings of each cloud from the outside and returns the number of each point's, (N H,): 0, 1, ... or, where
+        the outermost has few points and is summed exactly too, 1, 2, ...; 0 in clouds without a core."""
+        boxes, per_cloud = self._count_boxes(full, core, widest), MAX_OCTAVES + 1
+        is_inside, code = self.cloud >= 0, self.cloud * per_cloud + boxes
+        counts = self.joining.total(torch.bincount(code[is_inside], minlength=self.clouds * per_cloud))
+        number, size, numbers = torch.zeros_like(has_core, dtype=torch.int64), torch.zeros_like(counts[: self.clouds]), []
+        counts = counts.view(-1, per_cloud)
+        for count in counts.unbind(1):
+            is_next = (size > 0) & (count > 0) & (size + count > few)  # rings that have few points together are one
+            number, size = number + is_next, torch.where(is_next, count, size + count)
+            numbers.append(number)
+        depth = torch.stack(numbers, dim=1)
+        outermost = torch.where(depth == 0, counts, 0).sum(dim=1, keepdim=True)
+        depth = torch.where(has_core.unsqueeze(1), depth + (outermost <= few), 0)
+        return torch.where(is_inside, depth.flatten()[code], 0)
 
     def _count_boxes(self, full: Boxes, core: Boxes, widest: Tensor) -> Tensor:
         """Counts the boxes that contain each point, (N H,): one twice as wide as the core, others twice as wide each, up to

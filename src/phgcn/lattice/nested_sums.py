@@ -6,7 +6,7 @@ With :math:`B_k` the points of box :math:`k` and :math:`R_k = B_k \setminus B_{k
     n_i = \sum_{j \in B_k} w_{ij} + \sum_{l < k} \sum_{j \in R_l} w_{ij}
 
 These sums are the *parts*.  The first is a filter of box :math:`k` alone, each of the others a filter from ring :math:`l` to
-box :math:`l + 1` or, where the ring has few points, the exact sum.  Points of ring 0 keep what the filter of the whole cloud
+box :math:`l + 1`.  Where a ring has few points both are exact sums.  Points of depth 0 keep what the filter of all points
 gives.
 """
 
@@ -22,6 +22,8 @@ from ..exact.ops import ExactBackend
 from ..kernels.graphs import ALL_PAIRS
 from ..kernels.points import Gradients, OutputGradients, Points, Sums
 from .filter_call import FilterBackend, FilterCall
+from .nested import few_points
+from .scheme import MultiScale
 
 
 def _same(tensor: Tensor) -> Tensor:
@@ -60,15 +62,26 @@ def find_parts(
         all_rows (callable, optional): Puts the rows of all processes one after the other. (default: of one process)
     """
     graph = depth.new_zeros(len(depth), dtype=torch.int64) if points.batch is None else points.batch
-    for k in range(1, deepest + 1):
-        box, ring = (some.nonzero().squeeze(1) for some in (depth >= k, depth == k - 1))
-        ring = ring[torch.isin(graph[ring], all_rows(graph[box].unique()))]  # other graphs have no such box
+
+    def split(ring: Tensor) -> Iterator[tuple[bool, Tensor]]:
+        """Yields the graphs of which a ring has few points, and the others, where there are any."""
         graphs, sizes = torch.unique(all_rows(graph[ring]), return_counts=True)
         for is_exact, chosen in ((True, graphs[sizes <= few]), (False, graphs[sizes > few])):
             if len(chosen) > 0:
-                keys, queries = (some[torch.isin(graph[some], chosen)] for some in (ring, box))
-                yield _part(points, head, keys, queries, torch.ones_like(queries, dtype=torch.bool), is_exact)
-        yield _part(points, head, box, box, depth[box] == k, is_exact=False)
+                yield is_exact, chosen
+
+    def of_graphs(numbers: Tensor, chosen: Tensor) -> Tensor:
+        return numbers[torch.isin(graph[numbers], chosen)]
+
+    for k in range(1, deepest + 1):
+        box, ring, outer = (some.nonzero().squeeze(1) for some in (depth >= k, depth == k, depth == k - 1))
+        for is_exact, chosen in split(of_graphs(outer, all_rows(graph[box].unique()))):
+            keys, queries = of_graphs(outer, chosen), of_graphs(box, chosen)
+            yield _part(points, head, keys, queries, torch.ones_like(queries, dtype=torch.bool), is_exact)
+        for is_exact, chosen in split(ring):
+            keys = of_graphs(box, chosen)
+            queries = of_graphs(ring, chosen) if is_exact else keys
+            yield _part(points, head, keys, queries, depth[queries] == k, is_exact)
 
 
 def _part(points: Points, head: int, keys: Tensor, queries: Tensor, is_taken: Tensor, is_exact: bool) -> Part:
@@ -129,8 +142,9 @@ class Kernels(NamedTuple):
 
     @property
     def few(self) -> int:
-        """How many points a ring has at most that is summed exactly: as many as a near field has pairs."""
-        return getattr(self.call.scheme, "pairs", 0)
+        """Up to how many points of a ring are summed exactly."""
+        assert isinstance(self.call.scheme, MultiScale)
+        return few_points(self.call.scheme)
 
     def attend(self, part: Part, keep_plan: bool = False) -> tuple[Sums, list[Tensor]]:
         """Returns the normalised sums of a part and, if ``keep_plan``, the filter's plan."""
