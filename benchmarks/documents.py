@@ -110,6 +110,7 @@ TABLES = {
     "hostile": Table(LATTICE, _of(BENCH, "hostile", "hostile_before"), hostile_tables.hostile_table),
     "hostile-gpu": Table(LATTICE, _of(BENCH, "hostile_gpu"), hostile_tables.hostile_gpu_table),
     "tail": Table(LATTICE, _of(BENCH, "tail"), tables.tail_table),
+    "cores": Table(LATTICE, _of(BENCH, "cores"), tables.cores_table),
     "coincident": Table(LATTICE, _of(BENCH, "coincident"), tables.coincident_table),
     "trained": Table(LATTICE, _of(BENCH, "trained"), tables.trained_table),
     "cpu-crossing": Table(PERFORMANCE, _of(BENCH, "crossing"), tables.crossing_summary),

@@ -5,6 +5,9 @@ Not run by itself: ``benchmarks/documents.py`` writes them into the documents.  
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable
+
 from markdown_lines import digits, machine, mark_table, origin, short, table
 
 CLOUDS = ("spread 1", "spread 3", "spread 10", "clusters")
@@ -92,6 +95,23 @@ def tail_table(tail: dict) -> list[str]:
     distances = ", ".join(tail["rows"][0]["mean_ratio"])
     heads = ["D", "spacing; hops", "bound", "largest found", f"mean at {distances}", f"dev, {', '.join(clouds)}", "CPU s"]
     return table(heads, rows)
+
+
+def cores_table(cores: dict) -> list[str]:
+    """Clouds with a core, with nested boxes and without."""
+    rows = []
+    for method in ("lattice", "lattice-fine"):
+        for dims in (range(1, 5), range(5, 9)):
+            some = [r for r in cores["rows"] if r["method"] == method and r["dim"] in dims]
+
+            def both(name: str, key: str, worst: Callable, some: list[dict] = some) -> str:
+                numbers = [r[name][key] for r in some]
+                return f"{short(statistics.median(numbers))} / {short(worst(numbers))}"
+
+            times = statistics.median(r["with"]["seconds"] / r["without"]["seconds"] for r in some)
+            cells = [f"{both(name, 'deviation', max)}, {both(name, 'cosine', min)}" for name in ("without", "with")]
+            rows.append([f"`{method}`", f"{dims[0]} to {dims[-1]}", f"{len(some)}", *cells, f"{times:.0f}"])
+    return table(["method", "D", "clouds", "without", "with", "times"], rows)
 
 
 def coincident_table(coincident: dict) -> list[str]:

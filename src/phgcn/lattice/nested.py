@@ -2,9 +2,9 @@ r"""Nested boxes: clouds most of whose points lie in a small core, with some far
 
 The levels of a narrow cloud follow the diagonal of its bounding box (:mod:`phgcn.lattice.narrow`).  One point far outside makes
 that box wide, and then no level resolves the core.  So a chain of boxes leads from the bounding box of a cloud to that of its
-core, each about half as wide as the one before.  The *depth* of a point is the number of boxes that contain it: points of depth
-:math:`\ge k` are *box* :math:`k`, those of depth :math:`k` its *ring*.  A pair is filtered on the levels of the smallest box
-that contains it (:mod:`phgcn.lattice.nested_sums`).
+core, each about half as wide as the one before.  Points in box :math:`k` that are in no smaller one are its *ring*; rings that
+have few points together are one.  The *depth* of a point is the number of its ring, from the outside.  A pair is filtered on the
+levels of the smallest box that contains it, and pairs of a ring with few points are summed (:mod:`phgcn.lattice.nested_sums`).
 
 The core is found by counting: along each coordinate, :data:`TRIMMED` of the points at either end are left out, to whole bins
 of the box; again and again, as long as the box shrinks much.  Counts do not depend on the order of points.  All points of
@@ -95,7 +95,7 @@ def find_depths(given: Normalisers, scheme: MultiScale, backend: str) -> Tensor 
     widest = full.diagonal.clamp_max(widest_narrow(dim))
     has_core = core.diagonal * 2**LEAST_OCTAVES <= widest
     has_core &= core_count.square() > scheme.pairs * count[looked_at]  # the near field sums the pairs of fewer exactly
-    return search.find_depths(full, core, widest, has_core, few_points(scheme)) if bool(has_core.any()) else None
+    return search.find_depths(core, widest, has_core, few_points(scheme)) if bool(has_core.any()) else None
 
 
 class Search:
@@ -145,10 +145,10 @@ class Search:
             core = Boxes(*(torch.where(shrinks.unsqueeze(1), *edges) for edges in zip(smaller, core, strict=True)))
             core_count = torch.where(shrinks, self.joining.total(points), core_count)
 
-    def find_depths(self, full: Boxes, core: Boxes, widest: Tensor, has_core: Tensor, few: int) -> Tensor:
+    def find_depths(self, core: Boxes, widest: Tensor, has_core: Tensor, few: int) -> Tensor:
         """Numbers the rings of each cloud from the outside and returns the number of each point's, (N H,): 0, 1, ... or, where
         the outermost has few points and is summed exactly too, 1, 2, ...; 0 in clouds without a core."""
-        boxes, per_cloud = self._count_boxes(full, core, widest), MAX_OCTAVES + 1
+        boxes, per_cloud = self._count_boxes(core, widest), MAX_OCTAVES + 1
         is_inside, code = self.cloud >= 0, self.cloud * per_cloud + boxes
         counts = self.joining.total(torch.bincount(code[is_inside], minlength=self.clouds * per_cloud))
         number, size, numbers = torch.zeros_like(has_core, dtype=torch.int64), torch.zeros_like(counts[: self.clouds]), []
@@ -162,7 +162,7 @@ class Search:
         depth = torch.where(has_core.unsqueeze(1), depth + (outermost <= few), 0)
         return torch.where(is_inside, depth.flatten()[code], 0)
 
-    def _count_boxes(self, full: Boxes, core: Boxes, widest: Tensor) -> Tensor:
+    def _count_boxes(self, core: Boxes, widest: Tensor) -> Tensor:
         """Counts the boxes that contain each point, (N H,): one twice as wide as the core, others twice as wide each, up to
         half ``widest``, (L,)."""
         cloud, keys = self.cloud, self.keys.double()
@@ -171,9 +171,8 @@ class Search:
             margin = torch.maximum(margin, core.low[cloud, d] - coordinate)
             margin = torch.maximum(margin, coordinate - core.high[cloud, d])
         square = torch.zeros_like(margin)
-        for low, high, end, other_end in zip(*(edges.unbind(1) for edges in (*core, *full)), strict=True):
-            side = torch.minimum(high[cloud] + margin, other_end[cloud]) - torch.maximum(low[cloud] - margin, end[cloud])
-            square = square + side.square()
+        for side in (core.high - core.low).unbind(1):
+            square = square + (side[cloud] + 2 * margin).square()
         edge, boxes = 2 * core.diagonal.clamp_min(widest * 0.5**MAX_OCTAVES), torch.zeros_like(cloud)
         while bool((2 * edge <= widest).any()):
             boxes += square <= torch.where(2 * edge <= widest, edge.square(), -1.0)[cloud]
