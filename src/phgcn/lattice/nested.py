@@ -3,8 +3,9 @@ r"""Nested boxes: clouds most of whose points lie in a small core, with some far
 The levels of a narrow cloud follow the diagonal of its bounding box (:mod:`phgcn.lattice.narrow`).  One point far outside makes
 that box wide, and then no level resolves the core.  So a chain of boxes leads from the bounding box of a cloud to that of its
 core, each about half as wide as the one before.  Points in box :math:`k` that are in no smaller one are its *ring*; rings that
-have few points together are one.  The *depth* of a point is the number of its ring, from the outside.  A pair is filtered on the
-levels of the smallest box that contains it, and pairs of a ring with few points are summed (:mod:`phgcn.lattice.nested_sums`).
+have few points together are one.  The *depth* of a point is the number of its ring, from the outside.  A pair is filtered on
+the levels of the smallest box that contains it; where a ring has few points, its pairs are summed
+(:mod:`phgcn.lattice.nested_sums`).
 
 The core is found by counting: along each coordinate, :data:`TRIMMED` of the points at either end are left out, to whole bins
 of the box; again and again, as long as the box shrinks much.  Counts do not depend on the order of points.  All points of
