@@ -100,9 +100,9 @@ def tail_table(tail: dict) -> list[str]:
 def cores_table(cores: dict) -> list[str]:
     """Clouds with a core, with nested boxes and without."""
     rows = []
-    for method in ("lattice", "lattice-fine"):
+    for method, count in sorted({(r["method"], r["count"]) for r in cores["rows"]}):
         for dims in (range(1, 5), range(5, 9)):
-            some = [r for r in cores["rows"] if r["method"] == method and r["dim"] in dims]
+            some = [r for r in cores["rows"] if (r["method"], r["count"]) == (method, count) and r["dim"] in dims]
 
             def both(name: str, key: str, worst: Callable, some: list[dict] = some) -> str:
                 numbers = [r[name][key] for r in some]
@@ -110,8 +110,8 @@ def cores_table(cores: dict) -> list[str]:
 
             times = statistics.median(r["with"]["seconds"] / r["without"]["seconds"] for r in some)
             cells = [f"{both(name, 'deviation', max)}, {both(name, 'cosine', min)}" for name in ("without", "with")]
-            rows.append([f"`{method}`", f"{dims[0]} to {dims[-1]}", f"{len(some)}", *cells, f"{times:.0f}"])
-    return table(["method", "D", "clouds", "without", "with", "times"], rows)
+            rows.append([f"`{method}`", f"{count:,}", f"{dims[0]} to {dims[-1]}", f"{len(some)}", *cells, f"{times:.1f}"])
+    return table(["method", "points", "D", "clouds", "without", "with", "times"], rows)
 
 
 def coincident_table(coincident: dict) -> list[str]:
