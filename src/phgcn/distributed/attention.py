@@ -37,7 +37,7 @@ from .collectives import Ranks, gather_rows
 from .exact import exact_over_ranks
 from .filter import filter_over_ranks
 from .graphs import RankGraphs, find_rank_graphs, points_of_graphs
-from .lone import find_edges, replace_lone
+from .lone import find_extremes, replace_lone
 from .nested import may_have_core, replace_boxes
 from .tolerance import RankPoints
 
@@ -115,11 +115,11 @@ def _filter(
 
 def _replace_wrong(sums: Sums, points: Points, graphs: RankGraphs, scheme: MultiScale, ranks: Ranks, backend: str) -> Sums:
     """Replaces what the lattice is wrong about: the points of small cores, and lone points and queries."""
-    edges = find_edges(sums.norm.detach(), ranks)
-    if may_have_core(edges, points, graphs, scheme):
+    extremes = find_extremes(sums.norm.detach(), ranks)
+    if may_have_core(extremes, points, graphs, scheme):
         sums = replace_boxes(sums, points, scheme, ranks, backend, _filter_function(backend))
-        edges = find_edges(sums.norm.detach(), ranks)
-    return replace_lone(sums, edges, points, scheme.lattices, ranks, backend)
+        extremes = find_extremes(sums.norm.detach(), ranks)
+    return replace_lone(sums, extremes, points, scheme.lattices, ranks, backend)
 
 
 def _filter_function(backend: str) -> Callable[[Points, RankGraphs, Scheme, int, Ranks], Sums]:

@@ -28,20 +28,23 @@ from ..lattice.lone import (
 from .collectives import Ranks, gather_rows
 
 
-class Edges(NamedTuple):
+class Extremes(NamedTuple):
     """The greatest and the least normaliser of each head, over all graphs, of all ranks, both (H,)."""
 
     greatest: Tensor
     least: Tensor
 
 
-def find_edges(norm: Tensor, ranks: Ranks) -> Edges:
-    """Returns the edges of normalisers (M, H), in one collective.  A query that no lattice has filtered, by its 0, is none."""
-    edges = norm.new_full((2, norm.size(1)), -torch.inf)
+def find_extremes(norm: Tensor, ranks: Ranks) -> Extremes:
+    """Returns the greatest and the least of normalisers (M, H), in one collective.
+
+    Queries that no lattice has filtered have the normaliser 0, which does not count.
+    """
+    both = norm.new_full((2, norm.size(1)), -torch.inf)
     if len(norm) > 0:
-        edges[0], edges[1] = norm.amax(dim=0), -torch.where(norm != 0, norm, torch.inf).amin(dim=0)
-    greatest, least = ranks.max(edges)
-    return Edges(greatest, -least)
+        both[0], both[1] = norm.amax(dim=0), -torch.where(norm != 0, norm, torch.inf).amin(dim=0)
+    greatest, least = ranks.max(both)
+    return Extremes(greatest, -least)
 
 
 def find_rank_normalisers(sums: Sums, points: Points, lattices: int, ranks: Ranks) -> Normalisers | None:
@@ -53,19 +56,19 @@ def find_rank_normalisers(sums: Sums, points: Points, lattices: int, ranks: Rank
     return find_normalisers(sums.norm.detach(), detached, lattices, graphs, joining)
 
 
-def replace_lone(sums: Sums, edges: Edges, points: Points, lattices: int, ranks: Ranks, backend: str) -> Sums:
+def replace_lone(sums: Sums, extremes: Extremes, points: Points, lattices: int, ranks: Ranks, backend: str) -> Sums:
     """Replaces the outputs and normalisers of lone points and queries that the lattice is wrong about, differentiably.
 
     Args:
         sums (Sums): Of a lattice over ranks.
-        edges (Edges): Of the normalisers.
+        extremes (Extremes): Of the normalisers.
         points (Points): Those of this rank.
         lattices (int): How many lattices are averaged.
         ranks (Ranks): The processes.
         backend (str): Whose kernels sum.
     """
-    bound = sought_share(points.positions.size(2)) * edges.greatest if points.queries is None else LONE_QUERY
-    if not bool((edges.least < bound).any()):
+    bound = sought_share(points.positions.size(2)) * extremes.greatest if points.queries is None else LONE_QUERY
+    if not bool((extremes.least < bound).any()):
         return sums
     lone = find_wrong(find_rank_normalisers(sums, points, lattices, ranks))
     if lone is None:

@@ -18,19 +18,19 @@ from ..lattice.scheme import MultiScale
 from .collectives import Ranks
 from .exact import exact_over_ranks
 from .graphs import RankGraphs, find_rank_graphs
-from .lone import Edges, find_rank_normalisers
+from .lone import Extremes, find_rank_normalisers
 
 Filter = Callable[[Points, RankGraphs, MultiScale, int, Ranks], Sums]
 """A filter over ranks, as :func:`phgcn.distributed.filter.filter_over_ranks`."""
 
 
-def may_have_core(edges: Edges, points: Points, graphs: RankGraphs, scheme: MultiScale) -> bool:
-    """Tells whether some cloud may have a core, from the edges of its normalisers."""
+def may_have_core(extremes: Extremes, points: Points, graphs: RankGraphs, scheme: MultiScale) -> bool:
+    """Tells whether some cloud may have a core, from the greatest normalisers."""
     counts, dim = graphs.keys.sum(axis=0), points.positions.size(2)
     large = counts[counts >= LEAST_POINTS]
     if points.queries is not None or len(large) == 0 or not may_be_narrow(scheme, dim):
         return False
-    return bool((edges.greatest >= least_normaliser(dim) * int(large.min())).any())
+    return bool((extremes.greatest >= least_normaliser(dim) * int(large.min())).any())
 
 
 def replace_boxes(sums: Sums, points: Points, scheme: MultiScale, ranks: Ranks, backend: str, filter_points: Filter) -> Sums:

@@ -58,7 +58,7 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the output, (M, H, C), the normaliser and the shifts, both (M, H) or empty."""
     *rest, backend = inputs
     points, normalise, at_most = Points(*rest[:5]), *rest[5:]
-    out, norm, shift = _backend(backend).forward(points, normalise, at_most)
+    out, norm, shift = exact_backend(backend).forward(points, normalise, at_most)
     return out, norm, points.new_shift(normalise) if shift is None else shift
 
 
@@ -73,7 +73,7 @@ _UPSTREAM = "Tensor grad, Tensor? grad_norm, Tensor out, Tensor norm, Tensor shi
 def _gradient(*inputs: Any) -> tuple[Tensor, ...]:
     """Returns the gradients of positions, values and queries (empty without queries)."""
     upstream, shift, points, (normalise, at_most, backend) = _split(inputs)
-    return _backend(backend).backward(upstream, shift, points, normalise, at_most).as_outputs()
+    return exact_backend(backend).backward(upstream, shift, points, normalise, at_most).as_outputs()
 
 
 def _gradient_fake(*inputs: Any) -> tuple[Tensor, ...]:
@@ -85,7 +85,8 @@ def _split(inputs: Any) -> tuple[OutputGradients, Tensor, Points, Any]:
     return OutputGradients(*inputs[:4]), inputs[4], Points(*inputs[5:10]), inputs[10:]
 
 
-def _backend(name: str) -> ExactBackend:
+def exact_backend(name: str) -> ExactBackend:
+    """Imports a backend by its name."""
     return cast(ExactBackend, importlib.import_module(f".{name}", __package__))
 
 

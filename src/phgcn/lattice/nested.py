@@ -113,6 +113,7 @@ class Search:
         number = given.key_cloud.new_full((given.clouds,), -1)
         number[looked_at] = torch.arange(self.clouds, device=number.device)
         self.cloud = number[given.key_cloud]  # -1 for points of other clouds
+        # On a GPU torch's own kernels count, as in the reference.
         self.kernels = importlib.import_module(f"phgcn.lattice.{'numba' if backend == 'numba' else 'reference'}.boxes")
 
     def bounding_boxes(self, cloud: Tensor) -> Boxes:
@@ -143,7 +144,7 @@ class Search:
             bins = ((self.keys.double() - core.low[cloud]) * scale[cloud]).long().clamp_max(BINS - 1)
             cloud = torch.where(((bins >= first[cloud]) & (bins <= last[cloud])).all(dim=1), cloud, -1)
             smaller, points = self.bounding_boxes(cloud), torch.bincount(cloud + 1, minlength=self.clouds + 1)[1:]
-            core = Boxes(*(torch.where(shrinks.unsqueeze(1), *edges) for edges in zip(smaller, core, strict=True)))
+            core = Boxes(*(torch.where(shrinks.unsqueeze(1), *ends) for ends in zip(smaller, core, strict=True)))
             core_count = torch.where(shrinks, self.joining.total(points), core_count)
 
     def find_depths(self, core: Boxes, widest: Tensor, has_core: Tensor, few: int) -> Tensor:
@@ -174,8 +175,8 @@ class Search:
         square = torch.zeros_like(margin)
         for side in (core.high - core.low).unbind(1):
             square = square + (side[cloud] + 2 * margin).square()
-        edge, boxes = 2 * core.diagonal.clamp_min(widest * 0.5**MAX_OCTAVES), torch.zeros_like(cloud)
-        while bool((2 * edge <= widest).any()):
-            boxes += square <= torch.where(2 * edge <= widest, edge.square(), -1.0)[cloud]
-            edge = 2 * edge
+        diagonal, boxes = 2 * core.diagonal.clamp_min(widest * 0.5**MAX_OCTAVES), torch.zeros_like(cloud)
+        while bool((2 * diagonal <= widest).any()):
+            boxes += square <= torch.where(2 * diagonal <= widest, diagonal.square(), -1.0)[cloud]
+            diagonal = 2 * diagonal
         return boxes

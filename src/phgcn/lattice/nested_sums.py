@@ -22,12 +22,9 @@ from ..exact.ops import ExactBackend
 from ..kernels.graphs import ALL_PAIRS
 from ..kernels.points import Gradients, OutputGradients, Points, Sums
 from .filter_call import FilterBackend, FilterCall
+from .lone import ONE_PROCESS
 from .nested import few_points
 from .scheme import MultiScale
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 class Part(NamedTuple):
@@ -49,7 +46,7 @@ class Part(NamedTuple):
 
 
 def find_parts(
-    points: Points, depth: Tensor, head: int, deepest: int, few: int, all_rows: Callable[[Tensor], Tensor] = _same
+    points: Points, depth: Tensor, head: int, deepest: int, few: int, all_rows: Callable[[Tensor], Tensor] = ONE_PROCESS.rows
 ) -> Iterator[Part]:
     """Yields the parts of one head.
 

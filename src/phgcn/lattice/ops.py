@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..exact.ops import ExactBackend
+from ..exact.ops import exact_backend
 from ..kernels.points import HOST_READS, OutputGradients, Points, empty_gradients, output_gradients
 from .filter_call import FilterBackend, FilterCall, lone_lattices
 from .lone import find_normalisers
@@ -117,7 +117,7 @@ def _parse(inputs: Any) -> tuple[Points, FilterCall, str]:
 
 
 def _kernels(backend: str, call: FilterCall) -> Kernels:
-    return Kernels(_backend(backend), cast(ExactBackend, importlib.import_module(f"phgcn.exact.{backend}")), call)
+    return Kernels(_backend(backend), exact_backend(backend), call)
 
 
 def _backend(name: str) -> FilterBackend:

@@ -2,13 +2,10 @@ r"""Replaces what a lattice gives lone points by sums over cells, and the gradie
 
 from __future__ import annotations
 
-import importlib
-from typing import cast
-
 import torch
 from torch import Tensor
 
-from ..exact.ops import ExactBackend
+from ..exact.ops import exact_backend
 from ..kernels.graphs import ALL_PAIRS
 from ..kernels.points import Gradients, OutputGradients, Points, Sums
 from .lone import LEAST, LonePoints, Normalisers, find_cells, find_normalisers, find_wrong
@@ -71,7 +68,7 @@ def find_replaced(norm: Tensor, replaced: Tensor, points: Points, lattices: int)
 def attend_to_cells(lone: LonePoints, points: Points, backend: str) -> Sums:
     """Returns what lone points see: outputs (Q, C) and normalisers (Q,)."""
     cells = _cells(lone, points, backend)
-    sums = _exact(backend).forward(cells, False, ALL_PAIRS).out.squeeze(1)
+    sums = exact_backend(backend).forward(cells, False, ALL_PAIRS).out.squeeze(1)
     return Sums(sums[:, :-1] / sums[:, -1:], sums[:, -1])
 
 
@@ -87,7 +84,7 @@ def cell_gradients(upstream: OutputGradients, lone: LonePoints, points: Points, 
     of_sums = torch.cat([grad / norm, of_norm], dim=1).unsqueeze(1)
     empty = norm.new_empty(0, 1)
     given = OutputGradients(of_sums, None, torch.empty_like(of_sums), empty)
-    keys, rows, queries = _exact(backend).backward(given, empty, cells, False, ALL_PAIRS)
+    keys, rows, queries = exact_backend(backend).backward(given, empty, cells, False, ALL_PAIRS)
     assert queries is not None
     return keys.squeeze(1) / lone.sizes.to(keys.dtype), rows[:, 0, :-1], queries.squeeze(1)
 
@@ -101,7 +98,3 @@ def _cells(lone: LonePoints, points: Points, backend: str) -> Points:
     rows = torch.cat([lone.sum_cells(values.to(positions.dtype), backend), sizes], dim=1)
     queries = points.targets.flatten(0, 1)[lone.lone]
     return Points(keys.unsqueeze(1), rows.unsqueeze(1), queries.unsqueeze(1), lone.cell_cloud, lone.lone_cloud)
-
-
-def _exact(name: str) -> ExactBackend:
-    return cast(ExactBackend, importlib.import_module(f"phgcn.exact.{name}"))

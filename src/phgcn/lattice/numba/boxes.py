@@ -18,7 +18,7 @@ def bounding_boxes(points: Tensor, cloud: Tensor, clouds: int) -> tuple[Tensor, 
     parts = _count_parts(len(points))
     low = np.full((parts, clouds, points.size(1)), np.inf)
     high = -low
-    run_rows(find_edges, parts, 1, as_array(points), as_array(cloud), low, high)
+    run_rows(find_bounds, parts, 1, as_array(points), as_array(cloud), low, high)
     return torch.from_numpy(low.min(axis=0)), torch.from_numpy(high.max(axis=0))
 
 
@@ -34,7 +34,7 @@ def _count_parts(points: int) -> int:
 
 
 @kernel("int64, int64, real[:, ::1], int64[::1], float64[:, :, ::1], float64[:, :, ::1]")
-def find_edges(begin, end, points, cloud, low, high):
+def find_bounds(begin, end, points, cloud, low, high):
     """Finds the lowest and the highest coordinates of each cloud in each of the parts ``begin`` to ``end``."""
     for part in range(begin, end):
         for i in range(part * len(points) // len(low), (part + 1) * len(points) // len(low)):
