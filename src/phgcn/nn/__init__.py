@@ -7,6 +7,7 @@ from .global_attention import GlobalAttention
 from .global_block import GlobalBlock
 from .global_gnn import GlobalGNN
 from .global_memory import GlobalMemory
+from .label_attention import LabelAttention
 from .models import GAT, GATEDA, GCN, MLP, PHGCN
 from .phgcn_conv import PHGCNConv
 
@@ -25,6 +26,7 @@ __all__ = [
     "GlobalBlock",
     "GlobalGNN",
     "GlobalMemory",
+    "LabelAttention",
     "PHGCNConv",
     "attention_statistics",
 ]
