@@ -121,7 +121,8 @@ def test_the_task_follows_from_the_labels_and_is_said(label, task, reason, metri
     [
         ({"price": "7"}, ("--label", "price"), "all labels are the same class, which is predicted with 100 %; allowed: two"),
         ({"price": "7"}, ("--label", "price", "--task", "regression"), "all labels are the same number; allowed: two"),
-        ({}, ("--label", "city", "--task", "regression"), "column city: city is 'Rome'; allowed: a finite number, or nothing"),
+        ({}, ("--label", "city", "--features", "area", "--task", "regression"), "city is 'Rome'; allowed: a finite number"),
+        ({}, ("--label", "city"), "column 'city' is the label, and no feature; allowed: 'area, rooms'"),
         ({}, ("--label", "price", "--metric", "accuracy"), "metric is 'accuracy'; allowed: mae, rmse, r2"),
         ({}, ("--label", "price", "--protocol", "balanced"), "protocol is 'balanced'; allowed for labels of regression"),
         ({}, ("--label", "price", "--task", "guess"), "task is 'guess'; allowed: classification, regression, multilabel"),

@@ -253,3 +253,17 @@ def test_a_damaged_file_of_curves_is_named(content, made, tmp_path):
     (run.folder / "split-01.csv").write_text(content)
     with pytest.raises(ValueError, match=r"split-01.csv: empty or damaged; allowed: the columns epoch, train_loss"):
         draw_curves(run)
+
+
+@pytest.mark.parametrize(("metric", "best"), [("rmse", 2), ("mae", 2), ("r2", 3)])
+def test_the_dot_of_a_curve_is_at_the_best_epoch_whichever_way_a_metric_is_better(metric, best, made, tmp_path):
+    data = small_graph()
+    data.y = data.x[:, 0].clone()
+    plan = Plan("s", "mlp", splits=1, metric=metric, task="regression", settings=Settings(epochs=3, select="metric"))
+    run = Run.create(tmp_path / "run", plan, data)
+    run.train(data)
+    rows = ["epoch,train_loss,val_loss,val_metric", "1,9,3,5", "2,8,2,1", "3,7,1,7"]
+    (run.folder / "split-00.csv").write_text("\n".join(rows))
+    _, right = draw_curves(run).axes
+    (dot,) = (line for line in right.lines if line.get_marker() == "o")
+    assert dot.get_xdata().tolist() == [best] if hasattr(dot.get_xdata(), "tolist") else list(dot.get_xdata()) == [best]

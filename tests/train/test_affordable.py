@@ -17,7 +17,7 @@ def test_a_small_graph_and_a_gpu_have_no_bounds():
     suited = suit_settings(graph_of(2000, 10_000), "accuracy")
     for data, device in ((graph_of(2000, 10_000), "cpu"), (graph_of(100_000, 1_000_000), "cuda")):
         affordable = afford(data, device)
-        assert affordable.splits == 10 and affordable.limit(suited) == suited and affordable.limit(None) is None
+        assert affordable.splits == 3 and affordable.limit(suited) == suited and affordable.limit(None) is None
 
 
 @pytest.mark.parametrize(("nodes", "edges", "splits", "epochs"), [(40_000, 400_000, 3, 300), (100_000, 1_000_000, 1, 200)])

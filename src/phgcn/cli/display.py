@@ -7,7 +7,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,7 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     """Prints the scores of a run, per split and on average, and whether its global path is used."""
     from ..train.global_path import describe_global_path
     from ..train.metrics import find_metric
+    from ..train.yardsticks import describe_yardsticks
 
     if as_json:
         print_json({**result, "run": str(folder)})
@@ -167,8 +168,11 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     shown = [("test", "test"), (f"test_at_best_val_{other}", f"test at best validation {other}")]
     if math.isnan(result["test"]["mean"]):
         shown = [("val_metric", "no test nodes; validation")]
+    count = len(result["splits"])
     for key, label in shown:
-        out.print(f"{label}: {score(result[key]['mean'])} ± {score(result[key]['std'])}{unit}", highlight=False)
+        out.print(f"{label}: {mean_of(result[key], count, score)}{unit} ({_trainings(result['splits'])})", highlight=False)
+    for line in describe_yardsticks(result):
+        out.print(escape(printable(line)), highlight=False, soft_wrap=True)
     out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
     seconds = (
         f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
@@ -176,6 +180,22 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     out.print(f"{seconds}; written to {escape(str(folder))}", highlight=False, soft_wrap=True)
     command = f"phgcn explore {shlex.quote(str(folder))}"
     out.print(f"to see what it attends to, in a browser: {escape(command)}", highlight=False, soft_wrap=True)
+
+
+def mean_of(spread: Mapping[str, float | None], count: int, write: Callable[[float], str]) -> str:
+    """Formats a mean, with its standard deviation where there are several values."""
+    values = [value for value in (spread["mean"], spread["std"]) if value is not None]
+    return " ± ".join(map(write, values if count > 1 else values[:1]))
+
+
+def _trainings(rows: Sequence[Mapping[str, Any]]) -> str:
+    splits = len({row["split"] for row in rows})
+    repeats = f" x {len(rows) // splits} trainings" if len(rows) > splits else ""
+    return f"{splits} split{'s' * (splits != 1)}{repeats}"
+
+
+def _models(count: int) -> str:
+    return "1 model" if count == 1 else f"{count} models"
 
 
 def say_notes(notes: Sequence[str]) -> None:
@@ -196,11 +216,11 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
     if "attention_error" in result:
         out.print(_attention_error_table(result["attention_error"]))
     others = {name: spread for name, spread in result["scores"].items() if name != result["metric"]}
+    models = len(result["splits"])
     for name, spread in others.items():
-        out.print(f"{name}: {number(spread['mean'])} ± {number(spread['std'])}", highlight=False)
-    mean, deviation, models = result["test"]["mean"], result["test"]["std"], len(result["splits"])
+        out.print(f"{name}: {mean_of(spread, models, number)}", highlight=False)
     out.print(
-        f"test {result['metric']}: {number(mean)} ± {number(deviation)} over {models} models, {_where_scored(result)}",
+        f"test {result['metric']}: {mean_of(result['test'], models, number)} over {_models(models)}, {_where_scored(result)}",
         highlight=False,
         soft_wrap=True,
     )
@@ -267,6 +287,11 @@ def show_predictions(result: dict[str, Any], as_json: bool) -> None:
     say_notes(result["notes"])
     counts = ", ".join(f"{name}: {count:.6g}" for name, count in result["predicted"].items())
     text = f"{result['nodes']} nodes of {result['graph']} by the model of split {result['split']} ({counts})"
+    trained = result["trained"]
+    if trained and trained["test"]:
+        share = 100 * trained["train"] / sum(trained.values())
+        text += f"; it learned from {share:.0f} % of the labels, `phgcn train ... --protocol final` makes one of all but those"
+        text += " that choose the epoch"
     if is_standard_output(result["file"]):  # taken by the predictions
         print(printable(text), file=sys.stderr)
         return
@@ -298,15 +323,15 @@ def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
     scale = find_metric(compared["metric"]).scale
     unit = " %" if scale == 100 else ""
 
-    def spread(values: dict[str, float | None]) -> str:
-        shown = (value for value in (values["mean"], values["std"]) if value is not None)
-        return " ± ".join(f"{scale * value:.2f}" if scale > 1 else number(value) for value in shown)
+    def score(value: float) -> str:
+        return f"{scale * value:.2f}" if scale > 1 else number(value)
 
     rows = []
     for place, row in enumerate(compared["runs"]):
         wins = "" if row["wins"] is None or place == 0 else f"{row['wins']} of {len(row['tests'])}"
-        difference = "" if place == 0 else spread(row["difference"])
-        rows.append((row["run"], row["model"], spread(row["test"]), difference, wins, duration(row["seconds"])))
+        count = len(row["tests"])
+        difference = "" if place == 0 else mean_of(row["difference"], count, score)
+        rows.append((row["run"], row["model"], mean_of(row["test"], count, score), difference, wins, duration(row["seconds"])))
     headings = ("run", "model", f"test{unit}", "difference", "better in", "time")
     out = console(stderr=is_standard_output(compared.get("file", "")))  # standard output is taken by the picture
     out.print(table(f"Runs on {compared['graph']}, {compared['metric']}{unit}, the best first", headings, rows, numbers_from=2))

@@ -65,6 +65,9 @@ class TrainingDisplay(Display):
         self.latest: EpochProgress | None = None
 
     def on_epoch(self, progress: EpochProgress) -> None:
+        if progress.yardstick:
+            self._on_yardstick(progress)
+            return
         self.pace.epoch_ended(time.monotonic())
         if self.latest is not None and progress.trial != self.latest.trial:
             self.trial_ended()
@@ -76,6 +79,13 @@ class TrainingDisplay(Display):
             text = self._short_text(progress) if self.bar else self._text(progress)
             done = self._place(progress) + min(progress.epoch / self._expected(), 1)
             self.show(done, text, self._time_left(progress))
+
+    def _on_yardstick(self, progress: EpochProgress) -> None:
+        """Shows an epoch of the network without global attention, which the first split ends with."""
+        self.pace.last = None  # its epochs are not those of the model
+        if self.due():
+            place = f"{progress.trial.name}, without global attention for comparison, epoch {progress.epoch}"
+            self.show(self._place(progress) + 1, place, "")
 
     def trial_ended(self) -> None:
         """Says that the latest trial is done; called for the last one by whoever trains."""

@@ -51,7 +51,9 @@ def train(
     protocol: Protocol = None,
     splits: Annotated[
         int | None,
-        typer.Option(help="How many splits. \\[default: 10; 3 or 1 of a large graph on a CPU]", show_default=False),
+        typer.Option(
+            help="How many splits. \\[default: 3; 1 of a very large graph on a CPU]; papers take 10", show_default=False
+        ),
     ] = None,
     repeats: Annotated[int | None, typer.Option(help="Trainings per split. \\[default: 1]", show_default=False)] = None,
     seed: Annotated[
@@ -205,10 +207,12 @@ def _plan(
     reading: Reading,
 ) -> tuple[Plan, Data, Resolved]:
     """Makes the plan of a new run; returns its graph and its settings with their sources too."""
-    from ..data import public_masks, splits
+    from ..data import known_graph, public_masks, splits
     from ..train import Plan, find, resolve, suit_settings
     from ..train.affordable import afford
     from ..train.graph import check_task, default_metric
+    from ..train.leaks import describe_leaks
+    from ..train.preparation import fit_to_table
     from ..train.settings import read
 
     wanted = {**DEFAULTS, **asked}
@@ -223,9 +227,13 @@ def _plan(
     suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
     affordable = afford(data, device)
     wanted.setdefault("splits", affordable.splits)
-    resolved = resolve(wanted["model"], str(data.name), config, changes, affordable.limit(suited))
-    plan = Plan(source, directed=directed, device=device, settings=resolved.settings, **wanted)
-    splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))  # refused here, before a folder is made
+    suited = fit_to_table(data, wanted["model"], affordable.limit(suited))
+    resolved = resolve(wanted["model"], str(data.name), config, changes, suited)
+    plan = Plan(source, directed=directed, device=device, settings=resolved.settings, yardsticks=True, **wanted)
+    # Refused here, before a folder is made.
+    drawn = splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))
+    if "description" not in data and not known_graph(str(data.name)):
+        data.notes = [*data.notes, *describe_leaks(data, drawn[0].train.nonzero().flatten())]
     return plan, data, resolved
 
 

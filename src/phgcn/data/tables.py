@@ -237,6 +237,15 @@ def node_header(path: Path, header: list[str], columns: Columns, row: int | None
     else:
         features = list(columns.features)
         _refuse_missing(path, header, features, row, "all features; the names are those of --features, or of the run")
+    if columns.label in features:
+        allowed = short(", ".join(name for name in features if name != columns.label))
+        raise bad(
+            path,
+            f"column {short(columns.label)} is the label, and no feature",
+            row=row,
+            column=short(columns.label),
+            allowed=allowed,
+        )
     for name in (*columns.categorical, *columns.levels):
         if name not in features:
             raise bad(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,14 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
-from ..data import save_graph, task_of
+from ..data import save_graph, splits, task_of
 from ..data.labels import labelled
 from ..files import read_json, write_json
 from ..registry import DEFAULT_MODEL
 from ..report.export import Export
 from ..train.affordable import afford
+from ..train.leaks import describe_leaks
 from ..train.plan import OnEpoch, Plan
 from ..train.prediction import logits
+from ..train.preparation import fit_to_table
 from ..train.run import Run
 from ..train.settings import Settings, change, resolve
 from ..train.suited import suit_settings
@@ -100,6 +103,9 @@ class NodeEstimator:
         find_task(task_of(data.y)).check(data.y)
         plan = self._plan(data)
         self._scratch = tempfile.TemporaryDirectory(prefix="phgcn-")
+        (split,) = splits(data.y, plan.protocol, plan.splits, plan.seed)
+        for line in describe_leaks(data, split.train.nonzero().flatten()):
+            warnings.warn(line.removeprefix("warning: "), stacklevel=2)
         run = Run.create(Path(self._scratch.name) / "run", plan, data)
         run.train(data, on_epoch)
         self._set_fitted(run, data, classes)
@@ -126,7 +132,8 @@ class NodeEstimator:
         task = task_of(data.y)
         metric = self.default_metric if self.default_metric in find_task(task).metrics else find_task(task).metrics[0]
         suited = suit_settings(data, metric) if self.model == DEFAULT_MODEL else None
-        settings = resolve(self.model, suited=afford(data, self.device).limit(suited)).settings
+        suited = fit_to_table(data, self.model, afford(data, self.device).limit(suited))
+        settings = resolve(self.model, suited=suited).settings
         settings = change(settings, self.settings, self.model, type(self).__name__)
         return Plan(
             "graph", self.model, protocol="final", splits=1, seed=self.seed, metric=metric, directed=self.directed,
@@ -155,9 +162,10 @@ class NodeEstimator:
         return predicted
 
     def score(self, graph: GraphLike = None, y: Any = None) -> float:
-        """Returns the accuracy, of numbers the coefficient of determination, on the nodes that have a label.
+        """Returns the accuracy, of numbers the coefficient of determination, on nodes that were not trained on.
 
-        Labels that were held back from :meth:`fit` give an honest score: pass them alone, with the other nodes missing.
+        Of the graph that it was fitted to, nodes that were trained on do not count.  Labels that were held back from
+        :meth:`fit` give an honest score.  Without any, the nodes count that chose the epoch, which flatters the score.
 
         Args:
             graph (optional): In any form that :meth:`fit` takes. (default: :obj:`None`, the graph that it was fitted to)
@@ -168,7 +176,20 @@ class NodeEstimator:
         nodes = labelled(truth)
         if not bool(nodes.any()):
             raise ValueError("no node has a label; allowed: y, or a graph with labels")
+        if graph is None:
+            nodes = self._not_trained_on(nodes)
         return float(self._kind.metric(self.default_metric, self._outputs(data)[nodes], truth[nodes]))
+
+    def _not_trained_on(self, nodes: Tensor) -> Tensor:
+        """Returns those of some nodes (N,), bool, that :meth:`fit` had no label of; if none, those that chose the epoch."""
+        plan, y = self.run_.plan, self.graph_.y
+        new = nodes & ~labelled(y)
+        if bool(new.any()):
+            return new
+        (split,) = splits(y, plan.protocol, plan.splits, plan.seed)
+        if not bool((nodes & split.val).any()):
+            raise ValueError("all nodes with a label were trained on; allowed: labels of other nodes")
+        return nodes & split.val
 
     def _as_trained(self, y: Any, ids: list[str]) -> Tensor:
         """Converts labels to the numbers of the classes that were trained; others than these count as never predicted."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..train.global_path import ATTENTION
+from ..train.metrics import goodness
 from ..train.run import Run
 from .style import COLOURS, headline, panels
 
@@ -68,8 +69,7 @@ def draw_curves(run: Run) -> Figure:
 def _draw_losses(left: Axes, right: Axes, curves: dict[str, dict[str, list[float]]], run: Run) -> None:
     for number, columns in enumerate(curves.values()):
         epochs, losses, metrics = columns["epoch"], columns["val_loss"], columns["val_metric"]
-        order = list(zip(metrics, (-loss for loss in losses), strict=True))
-        best = order.index(max(order)) if run.plan.settings.select == "metric" else losses.index(min(losses))
+        best = _best_row(metrics, losses, run)
         for axis, key, colour, label in (
             (left, "train_loss", COLOURS[4], "training"),
             (left, "val_loss", COLOURS[0], "validation"),
@@ -82,6 +82,14 @@ def _draw_losses(left: Axes, right: Axes, curves: dict[str, dict[str, list[float
     left.set(xlabel="epoch", ylabel="loss")
     right.set(xlabel="epoch", ylabel=f"validation {metric}")
     left.legend(frameon=False)
+
+
+def _best_row(metrics: list[float], losses: list[float], run: Run) -> int:
+    """Returns the index of the epoch that counts, as training chooses it: ties of the metric by the smaller loss."""
+    if run.plan.settings.select == "loss":
+        return losses.index(min(losses))
+    order = [(goodness(run.plan.metric, value), -loss) for value, loss in zip(metrics, losses, strict=True)]
+    return order.index(max(order))
 
 
 def _draw_attention(left: Axes, right: Axes, attention: dict[str, dict[str, list[float]]], nodes: int) -> None:

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from .graph import count_edges
 from .suited import Suited
 
-SPLITS = 10
+SPLITS = 3
 """Splits of a graph that is not large."""
 
 MOST_LAYERS = 3

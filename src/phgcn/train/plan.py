@@ -31,6 +31,8 @@ class Plan:
         settings (Settings): Those of the model and its training.
         task (str): What is predicted, a name of :data:`phgcn.train.tasks.TASKS`. (default: :obj:`"classification"`)
         columns (Columns): Which columns of the graph's tables are what.
+        yardsticks (bool): Whether scores are held against simple models, see :mod:`phgcn.train.yardsticks`.
+            (default: :obj:`False`)
     """
 
     source: str
@@ -45,6 +47,7 @@ class Plan:
     settings: Settings = field(default_factory=Settings)
     task: str = "classification"
     columns: Columns = field(default_factory=Columns)
+    yardsticks: bool = False
 
     def __post_init__(self) -> None:
         find_model(self.model)
@@ -91,12 +94,14 @@ class EpochProgress:
         epoch (int): How many of its epochs are complete.
         row (tuple of float): The epoch's losses, metric and seconds, as :data:`phgcn.train.state.CURVES` names them.
         best_loss (float): The smallest validation loss so far.
+        yardstick (bool): Whether it is the network without global attention that is trained. (default: :obj:`False`)
     """
 
     trial: Trial
     epoch: int
     row: tuple[float, ...]
     best_loss: float
+    yardstick: bool = False
 
 
 OnEpoch = Callable[[EpochProgress], None]

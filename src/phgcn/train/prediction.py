@@ -156,5 +156,13 @@ def predict(run: Run, source: str, path: str | Path, split: int | None = None, s
         for row in table.rows:
             row[0] = written(row[0])
     write_csv(path, ["id", *table.heading], ([node, *row] for node, row in zip(ids, table.rows, strict=True)))
-    return {"run": str(run.folder), "graph": str(data.name), "nodes": len(ids), "split": trial.split,
-            "file": str(path), "predicted": table.summary, "notes": graphs.notes(data)}  # fmt: skip
+    return {
+        "run": str(run.folder),
+        "graph": str(data.name),
+        "nodes": len(ids),
+        "split": trial.split,
+        "trained": run.trial_result(trial).get("nodes"),
+        "file": str(path),
+        "predicted": table.summary,
+        "notes": graphs.notes(data),
+    }

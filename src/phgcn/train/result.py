@@ -10,6 +10,7 @@ from .global_path import summarise
 from .loop import Training
 from .metrics import mean_and_deviation
 from .state import CURVES
+from .yardsticks import summarise_yardsticks
 
 if TYPE_CHECKING:
     from .plan import Plan, Trial
@@ -30,6 +31,7 @@ def split_result(trial: Trial, training: Training) -> dict[str, Any]:
         "val_metric": best.val_metric,
         "best_epoch": best.epoch,
         "epochs": training.state.epoch,
+        "nodes": {"train": len(training.task.train), "val": len(training.task.val), "test": len(training.task.test)},
         "local_epochs": training.state.epoch if training.state.global_off else training.state.phase_start,
         "global_attention": training.global_attention(),
         "methods_within_tolerance": [m.chosen for m in training.model.modules() if isinstance(m, Tolerance)],
@@ -66,6 +68,8 @@ def run_result(plan: Plan, about: dict[str, Any], rows: list[dict[str, Any]]) ->
         "seconds": sum(row["seconds"] for row in rows),
         "seconds_per_epoch": times[len(times) // 2],
         "splits": rows,
+        "yardsticks": summarise_yardsticks(rows),
+        "commonest": about.get("commonest", ""),
         "versions": about["versions"],
         "provenance": provenance(plan.seed, plan.device),
     }

@@ -41,9 +41,10 @@ from .result import run_result, split_result
 from .settings import Settings
 from .state import CURVES, with_prefix
 from .tasks import TaskKind, find_task
+from .yardsticks import LOCAL, commonest_answer, plan_without_global, simple_scores
 
 FORMAT = 1
-ADDED = ("task", "columns")
+ADDED = ("task", "columns", "yardsticks")
 """Fields of :class:`Plan` that runs of earlier versions do not have; their defaults are what those did."""
 
 SAMPLE_EVERY = 25
@@ -71,6 +72,7 @@ class Run:
         origin = provenance(plan.seed, plan.device)
         about = {"format": FORMAT, **asdict(plan), "graph": graphs.describe(data), "versions": versions(origin)}
         about["provenance"] = origin
+        about["commonest"] = commonest_answer(plan.task, data.y, graphs.class_names(data))
         about["settings"] = config.used(plan.settings, plan.model)
         heading = heading or f"{plan.model} on {data.name}"
         try:
@@ -278,8 +280,27 @@ class Run:
                     except KeyboardInterrupt:
                         checkpoints.save()
                         raise
+                yardsticks = {}
+                if self.plan.yardsticks:
+                    checkpoints.save()  # they may be interrupted too
+                    yardsticks = self._yardsticks(trial, training, on_epoch, interrupt)
                 training.save(last_state(self.folder, trial.name))  # before the result, which loads the best weights
-                self.write_trial(trial, training, split_result(trial, training))
+                self.write_trial(trial, training, split_result(trial, training) | yardsticks)
+
+    def _yardsticks(self, trial: Trial, training: Training, on_epoch: OnEpoch, interrupt: DelayedInterrupt) -> dict[str, Any]:
+        """Scores what the result of a trial is held against; without global attention it is trained on the first split."""
+        task = training.task
+        scores = simple_scores(task)
+        plan = plan_without_global(self.plan)
+        if plan is not None and trial.split == 0 and trial.repeat == 0:
+            with seeded(trial.seed, task):
+                local = start(plan, task)
+                while not local.done and local.state.epoch < training.state.epoch:
+                    row = run_epoch(local, trial)
+                    on_epoch(EpochProgress(trial, local.state.epoch, row, local.best_by_loss.val_loss, yardstick=True))
+                    interrupt.check()
+            scores[LOCAL] = local.best.test_metric if len(task.test) else local.best.val_metric
+        return {"yardsticks": scores}
 
     def write_trial(self, trial: Trial, training: Training, result: dict[str, Any]) -> None:
         """Writes the curves, then the weights, which make the trial count as finished."""
