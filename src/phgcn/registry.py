@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "global-gnn"
 """The model of ``phgcn train`` and ``phgcn tune`` unless they are told otherwise."""
 
+TABLE_MODEL = "table"
+"""The model of graphs without edges unless they are told otherwise."""
+
 PrepareEdges = Callable[["Data", Mapping[str, Any], int], "tuple[Tensor, ...]"]
 """Takes the graph, the settings and the seed; returns what the model takes after ``x``: ``edge_index``, then the rest."""
 
@@ -48,6 +51,10 @@ class ModelEntry:
             or a function of the settings that tells; with ``edge_attr`` the class takes ``edge_dim``. (default: none)
         over_ranks (bool, optional): Whether the class takes a :class:`phgcn.distributed.PartEdges` in place of ``edge_index``,
             so that several processes can train it on one graph. (default: :obj:`False`)
+        defaults (dict, optional): Settings of this model that start from other values than :class:`phgcn.train.Settings`.
+            (default: none)
+        reads_columns (bool, optional): Whether the class takes ``task``, and the indices of ``numeric`` columns and of
+            ``coordinates``, as a model of tables does. (default: :obj:`False`)
         takes_num_nodes (bool, optional): Whether the class takes ``num_nodes``, as a model of one graph alone does.
             (default: :obj:`False`)
     """
@@ -62,6 +69,8 @@ class ModelEntry:
     training_settings: tuple[str, ...] = ()
     over_ranks: bool = False
     takes_num_nodes: bool = False
+    reads_columns: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     edge_values: tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]] = ()
 
     def model_class(self) -> Callable[..., Any]:
@@ -155,6 +164,16 @@ _EDA = ModelEntry("gat-eda", "GAT-EDA", "phgcn.nn.models:GATEDA", _GAT_EDA, edge
 _GCN = ModelEntry("gcn", "GCN", "phgcn.nn.models:GCN", (*_STACK, "residual"), edge_values=("edge_weight",), over_ranks=True)
 
 
+_TABLE = (
+    "hidden_channels", "num_layers", "parts", "heads", "embedding_dim", "decay", "key_share", "dropout", "method", "tolerance",
+)  # fmt: skip
+_TABLE_DEFAULTS = {
+    "hidden_channels": 256, "num_layers": 3, "heads": 8, "embedding_dim": 4, "decay": 4.0, "dropout": 0.0,
+    "scaling": "standard", "learning_rate": 0.005, "schedule": "cosine", "warmup": 90, "weight_decay": 0.0,
+    "clip_norm": 1.0, "epochs": 300, "patience": 300,
+}  # fmt: skip
+
+
 for _entry in (
     _PHGCN,
     _own_channel(_PHGCN),
@@ -170,6 +189,10 @@ for _entry in (
     ModelEntry(
         "global-gnn", "GlobalGNN", "phgcn.nn.global_gnn:GlobalGNN", _GLOBAL_GNN, training_settings=("local_epochs",),
         edge_values=_values_of_local, over_ranks=True,
+    ),
+    ModelEntry(
+        TABLE_MODEL, "TableNetwork", "phgcn.nn.table_network:TableNetwork",
+        _TABLE, reads_columns=True, defaults=_TABLE_DEFAULTS,
     ),
 ):  # fmt: skip
     register(_entry)

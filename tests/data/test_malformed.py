@@ -226,11 +226,6 @@ def table_alone(folder: Path) -> Path:
     return write_csv(folder / "my_edges.csv", EDGE_ROWS)
 
 
-@other("csv: a name that says nothing", "graph.csv: the name has neither 'edges' nor 'nodes' in it")
-def table_without_a_name(folder: Path) -> Path:
-    return write_csv(folder / "graph.csv", EDGE_ROWS)
-
-
 @other("csv: a folder instead of a file", "nodes.csv: this is a folder")
 def folder_as_table(folder: Path) -> tuple[Path, Path]:
     own = write_folder(folder / "own")

@@ -26,7 +26,8 @@ def _model(name, *args, seed=0, **settings):
 
 
 def test_the_models_go_by_name():
-    models = {"gcn": nn.GCN, "gat": nn.GAT, "gat-eda": nn.GATEDA, "phgcn": nn.PHGCN, "mlp": nn.MLP, "global-gnn": nn.GlobalGNN}
+    models = {"gcn": nn.GCN, "gat": nn.GAT, "gat-eda": nn.GATEDA, "phgcn": nn.PHGCN, "mlp": nn.MLP}
+    models |= {"global-gnn": nn.GlobalGNN, "table": nn.TableNetwork}
     rivals = {"sgformer": "SGFormer", "polynormer": "Polynormer", "gps": "GPS", "linkx": "LINKX", "h2gcn": "H2GCN"}
     models |= {f"geom-gcn-{letter}": GeomGCN for letter in "ips"}
     assert models | {name: getattr(benchmark, title) for name, title in rivals.items()} == MODELS

@@ -134,7 +134,8 @@ def test_GlobalGNN_is_trained_as_in_the_benchmark():
 def test_a_graph_that_was_not_tuned_or_a_path_has_the_defaults(graph):
     for model in MODELS:
         resolved = resolve(model, graph)
-        assert resolved.settings == Settings() and set(resolved.sources.values()) <= {"default", f"fixed by {model}"}
+        assert resolved.settings == replace(Settings(), **find_model(model).defaults)
+        assert set(resolved.sources.values()) <= {"default", f"fixed by {model}"}
 
 
 def test_no_setting_of_any_known_graph_changes_unseen():

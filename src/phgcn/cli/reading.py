@@ -26,12 +26,13 @@ OPTIONS = {
     "features": _option("--features", "The columns of features, separated by commas. \\[default: all others]"),
     "categorical": _option("--categorical", "Features that are names, though they look like numbers."),
     "split": _option("--split-column", "Columns that say train, val or test, one for each split; the protocol is official."),
+    "coordinates": _option("--coordinates", "Features that are coordinates on a map, such as lat,lon."),
     "source": _option("--source", "The column where edges begin. \\[default: source]"),
     "target": _option("--target", "The column where edges end. \\[default: target]"),
     "edge_weight": _option("--edge-weight", "The column of edge weights, or none. \\[default: weight, if there is one]"),
     "edge_features": _option("--edge-features", "The columns of edge features, or none; others are left out."),
 }
-LISTS = ("features", "categorical", "split", "edge_features")
+LISTS = ("features", "categorical", "split", "edge_features", "coordinates")
 
 
 def flag_of(key: str) -> str:

@@ -25,6 +25,7 @@ class Columns:
             is one)
         edge_features (sequence of str, optional): Their features; others are left out. (default: :obj:`None`, there must be
             no other column)
+        coordinates (sequence of str): Numeric features that are coordinates, such as longitude and latitude. (default: none)
         levels, edge_levels (dict): The categories of some columns, where they are known from another graph: others count as
             none of them. (default: none)
     """
@@ -38,11 +39,18 @@ class Columns:
     target: str = "target"
     edge_weight: str | None = None
     edge_features: Sequence[str] | None = None
+    coordinates: Sequence[str] = ()
     levels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
     edge_levels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("features", "categorical", "split", "edge_features"):  # lists, as JSON has them, cannot be hashed
+        for name in (
+            "features",
+            "categorical",
+            "split",
+            "edge_features",
+            "coordinates",
+        ):  # lists, as JSON has them, cannot be hashed
             value = getattr(self, name)
             if isinstance(value, str):
                 raise ValueError(f"{name} is {value!r}; allowed: a list of names")

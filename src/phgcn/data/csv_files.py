@@ -54,14 +54,14 @@ def read_nodes(path: Path, columns: Columns) -> Nodes:
         if len(cells) != len(header):
             raise _ragged(path, row, cells, header)
         rows.append(row)
-        ids.append(_parse_name(path, row, columns.id, cells[places.id]))
+        ids.append(str(len(rows)) if places.id is None else _parse_name(path, row, columns.id, cells[places.id]))
         labels.append("" if places.label is None else _parse_name(path, row, header[places.label], cells[places.label]))
         for place in places.splits:
             splits[header[place]].append(cells[place].strip())
         features.add(row, pick(cells))
     if not rows:
         raise bad(path, "there are no rows below the header", row=1, allowed="at least one node")
-    return Nodes(path, ids, labels, features.finish(), splits, np.array(rows, np.int64), _decimal(delimiter), places.left_out)
+    return Nodes(path, ids, labels, features.finish(), splits, np.array(rows, np.int64), _decimal(delimiter), places.left_out, places.id is None)
 
 
 def _picker(places: list[int]) -> Callable[[list[str]], Sequence[str]]:

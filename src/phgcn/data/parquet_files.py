@@ -35,12 +35,13 @@ def read_nodes(path: Path, columns: Columns) -> Nodes:
     places = node_header(path, names, columns, None)
     if table.num_rows == 0:
         raise bad(path, "there are no rows", allowed="at least one node")
-    ids, rows = _texts(path, table, names[places.id]), np.arange(table.num_rows)
+    rows = np.arange(table.num_rows)
+    ids = list(map(str, (rows + 1).tolist())) if places.id is None else _texts(path, table, names[places.id])
     labels = [""] * table.num_rows if places.label is None else _texts(path, table, names[places.label], decimals=True)
     categorical = (*columns.categorical, *columns.levels)
     features = _features(path, table, [names[place] for place in places.features], categorical)
     splits = {names[place]: _texts(path, table, names[place]) for place in places.splits}
-    return Nodes(path, ids, labels, features, splits, rows, ".", places.left_out)
+    return Nodes(path, ids, labels, features, splits, rows, ".", places.left_out, places.id is None)
 
 
 def _read_table(path: Path) -> pyarrow.Table:

@@ -20,6 +20,9 @@ from .encode import encode
 from .labels import LabelColumn, read_labels
 
 SUFFIXES = (".csv", ".parquet")
+DEFAULT_ID = "id"
+"""The column of ids if none is named; a table without it has numbers of rows as ids, from 1 on."""
+
 WEIGHT = "weight"
 """The column of the edge table that holds weights if none is named."""
 
@@ -55,6 +58,7 @@ class Nodes:
     rows: Array
     decimal: str
     left_out: list[str]
+    numbered: bool = False  # ids are numbers of rows, as there is no column of ids
 
 
 class TableReader(Protocol):
@@ -65,8 +69,9 @@ class TableReader(Protocol):
     def read_nodes(self, path: Path, columns: Columns) -> Nodes: ...
 
 
-def table_pair(path: Path) -> tuple[Path, Path]:
-    """Finds the edge and the node table: in a folder with ``edges`` and ``nodes``, or from the path of one of the two."""
+def table_pair(path: Path) -> tuple[Path | None, Path]:
+    """Finds the edge and the node table: in a folder with ``edges`` and ``nodes``, or from the path of one of the two.  A file
+    with another name is a table of rows without edges."""
     if path.is_dir():
         return _in_folder(path, "edges"), _in_folder(path, "nodes")
     for one, other in (("edges", "nodes"), ("nodes", "edges")):
@@ -74,7 +79,7 @@ def table_pair(path: Path) -> tuple[Path, Path]:
             head, tail = path.stem.rsplit(one, 1)
             partner = _in_folder(path.parent, f"{head}{other}{tail}")
             return (path, partner) if one == "edges" else (partner, path)
-    raise bad(path, "the name has neither 'edges' nor 'nodes' in it", allowed="a pair like my_edges.csv and my_nodes.csv")
+    return None, path
 
 
 def _in_folder(folder: Path, stem: str) -> Path:
@@ -86,19 +91,25 @@ def _in_folder(folder: Path, stem: str) -> Path:
     return files[0]
 
 
-def read_tables(edges_path: Path, nodes_path: Path, columns: Columns, task: str | None = None) -> ArrayGraph:
-    """Reads and checks the graph in a pair of tables.
+def read_tables(edges_path: Path | None, nodes_path: Path, columns: Columns, task: str | None = None) -> ArrayGraph:
+    """Reads and checks the graph in a pair of tables, or in a table of rows without edges.
 
     Args:
-        edges_path, nodes_path (Path): The tables.
+        edges_path, nodes_path (Path): The tables; without the first there are no edges.
         columns (Columns): Which columns are what.
         task (str, optional): What labels are read for. (default: :obj:`None`, what they look like)
     """
     nodes = _reader(nodes_path).read_nodes(nodes_path, columns)
     node_number = _number_ids(nodes, columns.id)
-    edges = _reader(edges_path).read_edges(edges_path, columns)
-    named_ends = ((columns.source, edges.source), (columns.target, edges.target))
-    ends = [_look_up(edges, name, ids, node_number, nodes.path) for name, ids in named_ends]
+    edges, ends = None, np.empty((0, 2), np.int64)
+    if edges_path is not None:
+        if nodes.numbered:
+            found = short(", ".join(nodes.features.names))
+            what = f"column {columns.id!r} is missing; found: {found}"
+            raise bad(nodes_path, what, row=1, column=columns.id, allowed="the ids of nodes (another name is given by --id)")
+        edges = _reader(edges_path).read_edges(edges_path, columns)
+        named_ends = ((columns.source, edges.source), (columns.target, edges.target))
+        ends = np.stack([_look_up(edges, name, ids, node_number, nodes.path) for name, ids in named_ends], axis=1)
     label = columns.label or "label"
     labels = read_labels(LabelColumn(nodes.path, label, nodes.labels, nodes.rows, nodes.decimal), task)
     encoded = encode(nodes.path, nodes.features, columns.levels)
@@ -106,7 +117,7 @@ def read_tables(edges_path: Path, nodes_path: Path, columns: Columns, task: str 
         nodes.path,
         encoded.matrix,
         labels.y,
-        np.stack(ends, axis=1),
+        ends,
         _read_splits(nodes),
         nodes.ids,
         labels.classes,
@@ -120,7 +131,8 @@ def read_tables(edges_path: Path, nodes_path: Path, columns: Columns, task: str 
         may_miss=True,
         notes=encoded.notes + _left_out(nodes),
     )
-    _add_edge_features(graph, edges, columns)
+    if edges is not None:
+        _add_edge_features(graph, edges, columns)
     return check_graph(graph)
 
 
@@ -218,7 +230,7 @@ def _left_out(nodes: Nodes) -> list[str]:
 class NodeHeader:
     """The places of columns in the node table: ids, labels (:obj:`None` for none), features, splits; names of the rest."""
 
-    id: int
+    id: int | None
     label: int | None
     features: list[int]
     splits: list[int]
@@ -229,7 +241,8 @@ def node_header(path: Path, header: list[str], columns: Columns, row: int | None
     """Finds the columns of the node table; ``row`` is that of the header, for messages."""
     others_matter = columns.features is None
     _check_names(path, header, row, allow_unnamed=not others_matter)
-    ends = [name for name in (columns.id, columns.label) if name is not None]
+    id = columns.id if columns.id in header or columns.id != DEFAULT_ID else None  # else the number of the row
+    ends = [name for name in (id, columns.label) if name is not None]
     wanted = [*ends, *columns.split]
     _refuse_missing(path, header, wanted, row, "other names are given by --id, --label and --split-column")
     if columns.features is None:
@@ -257,7 +270,11 @@ def node_header(path: Path, header: list[str], columns: Columns, row: int | None
     place = header.index
     label = None if columns.label is None else place(columns.label)
     return NodeHeader(
-        place(columns.id), label, [place(name) for name in features], [place(name) for name in columns.split], left_out
+        None if id is None else place(id),
+        label,
+        [place(name) for name in features],
+        [place(name) for name in columns.split],
+        left_out,
     )
 
 

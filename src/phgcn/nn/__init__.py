@@ -8,8 +8,11 @@ from .global_block import GlobalBlock
 from .global_gnn import GlobalGNN
 from .global_memory import GlobalMemory
 from .label_attention import LabelAttention
+from .label_outputs import LabelOutputs
 from .models import GAT, GATEDA, GCN, MLP, PHGCN
+from .periodic_features import PeriodicFeatures
 from .phgcn_conv import PHGCNConv
+from .table_network import TableNetwork
 
 MODELS = ModelClasses()
 """The model classes by the names that the command line and the tables use."""
@@ -27,6 +30,9 @@ __all__ = [
     "GlobalGNN",
     "GlobalMemory",
     "LabelAttention",
+    "LabelOutputs",
     "PHGCNConv",
+    "PeriodicFeatures",
+    "TableNetwork",
     "attention_statistics",
 ]

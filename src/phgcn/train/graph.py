@@ -3,6 +3,7 @@ r"""A graph as training uses it: its source, its features on a device, and a dig
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,31 @@ def needs_fit(data: Data, settings: Settings) -> bool:
 
 def indicators(data: Data) -> Tensor:
     """Tells which features say whether a node has a category, (F,)."""
-    levels = data.feature_levels if "feature_levels" in data else {}
+    return torch.tensor(_are_indicators(data.to_dict(), data.x.size(1)), dtype=torch.bool)
+
+
+def _are_indicators(about: Mapping[str, Any], features: int) -> list[bool]:
+    """Returns the same as a list, from the parts of a graph or from what :func:`describe` said of it."""
+    levels = about.get("feature_levels") or {}
     names = {name for column, values in levels.items() for name in indicator_names(column, values)}
-    known = data.feature_names if names else [""] * data.x.size(1)
-    return torch.tensor([name in names for name in known], dtype=torch.bool)
+    return [name in names for name in (about["feature_names"] if names else [""] * features)]
+
+
+def column_kinds(about: Mapping[str, Any], features: int, coordinates: Sequence[str]) -> dict[str, list[int]]:
+    """Returns the indices of the features that are ``numeric``, and of those that are ``coordinates``.
+
+    Args:
+        about (dict): The parts of a graph by name, or what :func:`describe` said of it.
+        features (int): How many features it has.
+        coordinates (sequence of str): The names of columns that are coordinates.
+    """
+    names = list(about["feature_names"]) if "feature_names" in about else [str(column) for column in range(features)]
+    numeric = [column for column, is_indicator in enumerate(_are_indicators(about, features)) if not is_indicator]
+    known = [names[column] for column in numeric]
+    for name in coordinates:
+        if name not in known:
+            raise ValueError(f"coordinates has {name!r}; allowed: numeric columns, {', '.join(known[:10])}")
+    return {"numeric": numeric, "coordinates": [names.index(name) for name in coordinates]}
 
 
 def match_features(data: Data, about: dict[str, Any]) -> None:
@@ -201,6 +223,7 @@ def describe(data: Data) -> dict[str, Any]:
         "edge_weights": "edge_weight" in data,
         "classes": class_names(data),
         "digest": digest(data),
+        "rows": digest_rows(data),
         **{name: data[name] for name in names if name in data},
     }
 
@@ -210,11 +233,22 @@ def digest(data: Data) -> str:
     graph."""
     if "description" in data:
         return str(data.description["digest"])
-    x = data.x
-    parts = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
-    state = hashlib.sha256()
     values = [data[name] for name in ("edge_weight", "edge_attr") if name in data]
-    for part in (*parts, data.y, data.edge_index, *values):
+    return _digest(*_stored(data.x), data.y, data.edge_index, *values)
+
+
+def digest_rows(data: Data) -> str:
+    """Returns a hash of the features: graphs with the same one have the same nodes."""
+    return _digest(*_stored(data.x))
+
+
+def _stored(x: Tensor) -> list[Tensor]:
+    return [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
+
+
+def _digest(*parts: Tensor) -> str:
+    state = hashlib.sha256()
+    for part in parts:
         state.update(f"{part.dtype}{tuple(part.shape)}".encode())
         state.update(part.contiguous().numpy().tobytes())
     return state.hexdigest()[:16]

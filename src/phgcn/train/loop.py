@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ..nn.models import NodeModel
 from . import recipe
 from .features import FeatureTransform
 from .global_path import global_statistics, sample_rows, switch_global
+from .labels import draw_keys, label_inputs
 from .metrics import goodness
 from .recording import record
 from .settings import Settings
@@ -62,6 +63,8 @@ class Task:
     kind: TaskKind = field(default_factory=Classification)
     edge_values: dict[str, Tensor] = field(default_factory=dict)
     transform: FeatureTransform | None = None  # what prepared x, where something did
+    ids: Sequence[str] = ()  # of the nodes
+    columns: dict[str, list[int]] = field(default_factory=dict)  # what the features are, for models that read columns
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -97,6 +100,7 @@ class Training:
         self._compiled = False  # whether an epoch of this phase has run: its kernels are compiled, the optimiser has its state
         self._replay: Callable[[], tuple[Tensor, Tensor]] | None = None  # an epoch as a CUDA graph
         self.val_y, self.test_y, self.train_y = (task.y[nodes] for nodes in (task.val, task.test, task.train))
+        self.labels = label_inputs(model, task.kind.label_values(task.y), task.train)
 
     @property
     def done(self) -> bool:
@@ -181,7 +185,12 @@ class Training:
 
     def _recordable(self) -> bool:
         """Tells whether no kernel of an epoch waits for the host; with weights of edges, PyG's normalisation does."""
-        return not self.task.edge_values and recipe.fixed_shapes(self.settings) and self.model.recordable(self.task.x)
+        return (
+            not self.task.edge_values
+            and not self.labels
+            and recipe.fixed_shapes(self.settings)
+            and self.model.recordable(self.task.x)
+        )
 
     def _step_and_evaluate(self) -> tuple[Tensor, Tensor]:
         """Makes one optimiser step and one evaluation, without reading from the device.
@@ -199,14 +208,24 @@ class Training:
     def _step(self) -> Tensor:
         self.model.train()
         self.optimiser.zero_grad()
-        logits = self._forward(*self._dropped_inputs())
-        loss = self.task.kind.loss(logits[self.task.train], self.train_y, self.settings.label_smoothing)
+        inputs, values = self._dropped_inputs()
+        keys = draw_keys(self.model, self.labels)
+        logits = self._forward(inputs, {**values, **self.labels, **keys})
+        loss = self._loss(logits, keys.get("keys"))
         loss.backward()
         self._join_gradients()
         if self.settings.clip_norm:
             clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimiser.step()
         return loss.detach()
+
+    def _loss(self, logits: Tensor, keys: Tensor | None) -> Tensor:
+        """Computes the loss of the training nodes that are no keys of this step."""
+        nodes, y = self.task.train, self.train_y
+        if keys is not None:
+            queries = ~keys[nodes]
+            nodes, y = nodes[queries], y[queries]
+        return self.task.kind.loss(logits[nodes], y, self.settings.label_smoothing)
 
     def _join_gradients(self) -> None:
         """Called between the backward pass and the step: a training over several processes adds up their gradients."""
@@ -220,13 +239,13 @@ class Training:
     @torch.no_grad()
     def _logits(self) -> Tensor:
         self.model.eval()
-        return self._forward(self.task.inputs, self.task.edge_values)
+        return self._forward(self.task.inputs, {**self.task.edge_values, **self.labels})
 
-    def _forward(self, inputs: tuple[Tensor, ...], edge_values: dict[str, Tensor]) -> Tensor:
+    def _forward(self, inputs: tuple[Tensor, ...], values: dict[str, Tensor]) -> Tensor:
         """Computes the logits, in float32 with ``amp`` too."""
         try:
             with recipe.autocast(self.settings, self.task.x.device):
-                out: Tensor = self.model(*inputs, **edge_values)
+                out: Tensor = self.model(*inputs, **values)
         except ValueError as error:
             if not self._input_accepted:
                 raise

@@ -32,7 +32,7 @@ def logits(run: Run, trial: Trial, data: Data) -> Tensor:
     """
     inputs = trial_inputs(run, trial, data)
     with autocast(run.plan.settings, inputs[0].device):
-        out: Tensor = run.model(trial).to(run.plan.device)(*inputs, **edge_values(run.plan, data))
+        out: Tensor = run.model(trial).to(run.plan.device)(*inputs, **trial_values(run, trial, data))
     return out.float().cpu() if run.plan.settings.amp else out.cpu()
 
 
@@ -42,6 +42,11 @@ def trial_inputs(run: Run, trial: Trial, data: Data) -> tuple[Tensor, ...]:
     graphs.match_edges(data, run.about["graph"], taken_edge_values(run.plan))
     x = run.transform(trial).apply(data.x)
     return (graphs.features_on_device(x, run.plan.settings.normalise, run.plan.device), *edges(run.plan, data))
+
+
+def trial_values(run: Run, trial: Trial, data: Data) -> dict[str, Tensor]:
+    """Returns what a trial's model takes of a graph by name: features of edges, and labels of training nodes."""
+    return {**edge_values(run.plan, data), **run.own_labels(trial, data)}
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:

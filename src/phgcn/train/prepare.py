@@ -2,7 +2,7 @@ r"""From a plan and a graph to the tasks of its splits, the model, and a trainin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -50,9 +50,9 @@ def prepare(plan: Plan, data: Data, held: HeldNodes | None = None) -> list[Task]
             shared = x = _on_device(plan, data.x) if shared is None else shared
         else:
             x = _on_device(plan, transform.apply(data.x))
-        tasks.append(
-            Task(x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs), kind, values, transform)
-        )
+        parts = x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs), kind, values, transform
+        columns = graphs.column_kinds(data.to_dict(), data.x.size(1), plan.columns.coordinates)
+        tasks.append(Task(*parts, ids=graphs.node_names(data), columns=columns))
     return tasks
 
 
@@ -93,10 +93,19 @@ def build_for_task(plan: Plan, task: Task, **more: Any) -> NodeModel:
     """Builds the plan's model for a task, on its device; ``more`` as in :func:`build_model`."""
     outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
     edge_dim = 0 if attributes is None else attributes.size(1)
+    more = {"columns": task.columns, **more}
     return build_model(plan, task.x.size(1), outputs, task.x.size(0), edge_dim=edge_dim, **more).to(plan.device)
 
 
-def build_model(plan: Plan, features: int, outputs: int, nodes: int, edge_dim: int = 0, **more: Any) -> NodeModel:
+def build_model(
+    plan: Plan,
+    features: int,
+    outputs: int,
+    nodes: int,
+    edge_dim: int = 0,
+    columns: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> NodeModel:
     """Builds the plan's model, with random weights.
 
     Args:
@@ -104,12 +113,16 @@ def build_model(plan: Plan, features: int, outputs: int, nodes: int, edge_dim: i
         features, outputs (int): Its input and output channels.
         nodes (int): The nodes of the graph, for models of one graph alone.
         edge_dim (int, optional): How many features edges have, for models that take them. (default: :obj:`0`)
+        columns (dict, optional): What :func:`phgcn.train.graph.column_kinds` says of the features, for models that read
+            columns. (default: :obj:`None`)
         **more (optional): Arguments of its class that are no settings.
     """
     entry, used = find_model(plan.model), config.used(plan.settings, plan.model)
     arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed) | more
     if edge_dim and "edge_attr" in entry.edge_values_of(used):
         arguments["edge_dim"] = edge_dim
+    if entry.reads_columns:
+        arguments |= {"task": plan.task, **(columns or {})}
     if entry.takes_num_nodes:
         arguments["num_nodes"] = nodes
     if arguments.get("norm") == "none":

@@ -34,6 +34,7 @@ from . import settings as config
 from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
 from .features import FeatureTransform
 from .global_path import ATTENTION, switch_global
+from .labels import KeptKeys, Labels, keep_keys
 from .loop import Task, Training, TrainingError
 from .plan import EpochProgress, OnEpoch, Plan, Trial
 from .prepare import build_model, prepare, seeded, start, taken_edge_values
@@ -204,7 +205,9 @@ class Run:
         about, kind = self.about["graph"], find_task(self.plan.task)
         features = self.transform(trial).width
         edge_dim = about.get("edge_features", 0)
-        model = build_model(self.plan, features, kind.out_channels(len(about["classes"])), about["nodes"], edge_dim=edge_dim)
+        columns = graphs.column_kinds(about, about["features"], self.plan.columns.coordinates)
+        outputs = kind.out_channels(len(about["classes"]))
+        model = build_model(self.plan, features, outputs, about["nodes"], edge_dim=edge_dim, columns=columns)
         tensors, result = read_tensors(self._weights(trial))
         weights = {name: value for name, value in tensors.items() if not name.startswith(KEPT)}
         try:
@@ -213,7 +216,22 @@ class Run:
             raise ValueError(f"{self._weights(trial)}: not the weights of this run ({str(error).splitlines()[0]})") from None
         if result["best_epoch"] <= result.get("local_epochs", 0):
             switch_global(model, False)
+        kept = self.kept_keys(trial)
+        if kept is not None:
+            kept.set(model)
         return model.eval()
+
+    def kept_keys(self, trial: Trial) -> KeptKeys | None:
+        """The training nodes that a trained model attends to; :obj:`None` for a model that takes no labels."""
+        return KeptKeys.restored(self._kept(trial, "labels."))
+
+    def own_labels(self, trial: Trial, data: Data) -> Labels:
+        """The labels that a trained model takes of a graph: those of the training nodes if the nodes are those of the run.
+        For other nodes there are none, and the model attends to the keys it has kept."""
+        kept = self.kept_keys(trial)
+        if kept is None or graphs.digest_rows(data) != self.about["graph"].get("rows"):
+            return {}
+        return kept.own_labels(int(data.num_nodes), self.plan.device)
 
     def kind(self, trial: Trial) -> TaskKind:
         """The task of a trial, with what was fitted to its training nodes."""
@@ -308,7 +326,10 @@ class Run:
         write_csv(self.folder / f"{trial.name}.csv", ("epoch", *CURVES), rows)
         if training.state.attention:
             write_csv(self.folder / f"attention-{trial.name}.csv", ATTENTION, training.state.attention)
-        parts = {"task": training.task.kind, "features": training.task.transform}
+        parts: dict[str, Any] = {"task": training.task.kind, "features": training.task.transform}
+        if training.labels:
+            training.model.load_state_dict(training.state.best_weights)
+            parts["labels"] = keep_keys(training.model, training.task.inputs, training.labels, training.task.ids)
         kept = {
             f"{KEPT}{part}.{name}": value
             for part, fitted in parts.items()

@@ -94,7 +94,18 @@ class Settings:
     embedding_dim: int = _count(4, "dimensions of the embedding that distances are taken in")
     decay_local: float = _positive(1.0, "how fast attention to neighbours decays with distance")
     decay_global: float = _positive(10.0, "how fast attention to all nodes decays with distance")
-    decay: float = _positive(1.0, "the same for the global attention blocks of GlobalGNN")
+    decay: float = _positive(1.0, "the same for the global attention blocks of GlobalGNN, and for attention to labels")
+    parts: str = _choice(
+        "both",
+        "what predicts a row of a table: a network on its columns, the labels of the rows it attends to, or both",
+        ("network", "labels", "both"),
+    )
+    key_share: float = _setting(
+        0.7,
+        "share of training nodes whose labels the others attend to in a step, drawn at random",
+        "numbers between 0 and 1",
+        lambda value: 0 < value < 1,
+    )
     learn_decay: bool = _switch(False, "learn the decays, starting from these")
     mass: bool = _switch(False, "also give the density around each node, the log of the softmax denominator, to the blocks")
     method: str = _choice(
@@ -225,6 +236,7 @@ def resolve(
         steps = [(tuned(model, graph), tuned_source(model, graph))]
     if suited is not None and not (config is None and steps[0][0]):
         steps.insert(0, (dict(suited[0]), suited[1]))
+    steps.insert(0, (dict(entry.defaults), DEFAULT))
     steps.append((dict(map(_parse, changes)), "--set"))
     settings, sources = Settings(), dict.fromkeys(keys(model), DEFAULT)
     for values, source in steps:
