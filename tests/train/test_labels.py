@@ -20,7 +20,7 @@ def write_table(path, rows=60, task="regression", seed=0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, 3, generator=generator)
     y = x[:, 0] * x[:, 1] if task == "regression" else (x[:, 0] > 0).long()
-    label = ["{:.4f}".format(v) if task == "regression" else f"c{v}" for v in y.tolist()]
+    label = [f"{v:.4f}" if task == "regression" else f"c{v}" for v in y.tolist()]
     lines = ["a,b,c,kind,label"]
     for number, (row, text) in enumerate(zip(x.tolist(), label, strict=True)):
         lines.append(",".join([*(f"{v:.4f}" for v in row), "xy"[number % 2], text]))

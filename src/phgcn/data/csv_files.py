@@ -61,7 +61,17 @@ def read_nodes(path: Path, columns: Columns) -> Nodes:
         features.add(row, pick(cells))
     if not rows:
         raise bad(path, "there are no rows below the header", row=1, allowed="at least one node")
-    return Nodes(path, ids, labels, features.finish(), splits, np.array(rows, np.int64), _decimal(delimiter), places.left_out, places.id is None)
+    return Nodes(
+        path,
+        ids,
+        labels,
+        features.finish(),
+        splits,
+        np.array(rows, np.int64),
+        _decimal(delimiter),
+        places.left_out,
+        places.id is None,
+    )
 
 
 def _picker(places: list[int]) -> Callable[[list[str]], Sequence[str]]:
