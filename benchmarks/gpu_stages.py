@@ -37,7 +37,7 @@ def fastest_stages(call: Callable[[], object]) -> dict:
     call()
     runs = []
     for _ in range(ROUNDS):
-        with StageTimer("phgcn.lattice.triton", ("phgcn.kernels.graphs",), event, torch.cuda.Event.elapsed_time) as timer:
+        with StageTimer("phgcn.lattice.triton", ("phgcn.runtime.graphs",), event, torch.cuda.Event.elapsed_time) as timer:
             begin = event()
             call()
             end = event()

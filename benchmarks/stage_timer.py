@@ -34,7 +34,7 @@ class StageTimer:
 
     Args:
         package (str): The backend's package, such as ``"phgcn.lattice.numba"``.
-        shared (tuple): Files outside of it that are stages too, such as ``"phgcn.kernels.graphs"``.
+        shared (tuple): Files outside of it that are stages too, such as ``"phgcn.runtime.graphs"``.
         now (callable): Reads the clock. (default: :func:`time.perf_counter`)
         milliseconds (callable): The time between two readings. (default: of seconds)
     """

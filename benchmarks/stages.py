@@ -44,7 +44,7 @@ def measure(count: int, spread: float, method: str, speed: float, rounds: int) -
     phgcn.global_attention(points, values, decay=1.0, method=method)  # compiles before anything is wrapped
     runs = []
     for _ in range(rounds):
-        with StageTimer("phgcn.lattice.numba", ("phgcn.kernels.graphs", "phgcn.kernels.rows")) as timer:
+        with StageTimer("phgcn.lattice.numba", ("phgcn.runtime.graphs", "phgcn.runtime.rows")) as timer:
             whole = 1000 * common.seconds(lambda: phgcn.global_attention(points, values, decay=1.0, method=method))
         runs.append((whole, timer))
     whole, fastest = min(runs, key=lambda run: run[0])

@@ -29,11 +29,11 @@ from stage_timer import StageTimer
 from stages import CHANNELS, COUNT, DIM, METHODS, QUICK_COUNT, SPREADS
 
 import phgcn
-from phgcn.kernels.threads import RANGES_PER_THREAD, run_rows
 from phgcn.lattice.numba.sorting import count_runs
+from phgcn.runtime.threads import RANGES_PER_THREAD, run_rows
 
 ROUNDS = 3
-SHARED = ("phgcn.kernels.graphs", "phgcn.kernels.rows", "phgcn.kernels.threads")
+SHARED = ("phgcn.runtime.graphs", "phgcn.runtime.rows", "phgcn.runtime.threads")
 POOL = "threads"
 """The stage of the thread pool: what it runs is the kernels of the stage that calls it."""
 

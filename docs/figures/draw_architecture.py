@@ -23,7 +23,7 @@ ROWS = (
     ("nn",),
     ("functional", "distributed"),
     ("lattice", "exact", "structural"),
-    ("kernels",),
+    ("runtime",),
 )
 """The rooms, from those that know most to those that know least."""
 NOTES = {

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from .checks import HALF_TYPES, check_choices, check_decay, check_points, refuse_transforms
 from .exact import ops as exact
-from .kernels.backend import choose_backend
-from .kernels.graphs import ALL_PAIRS
-from .kernels.points import Points, Sums
 from .lattice import ops as lattice_ops  # noqa: F401, defines torch.ops.phgcn.filter
 from .lattice.far import draw_near, query_balls
 from .lattice.levels import FLOOR
 from .lattice.scheme import MAX_DIMENSION, Scheme, encode
+from .runtime.backend import choose_backend
+from .runtime.graphs import ALL_PAIRS
+from .runtime.points import Points, Sums
 
 Method = Literal["auto", "exact", "lattice", "lattice-fine", "separable"] | Scheme
 """What a call runs: the name of a method, or a scheme of the lattice."""

@@ -8,7 +8,7 @@ import pytest
 from small_graphs import small_graph, write_tables
 
 from phgcn.cli import app, doctor
-from phgcn.kernels import warm
+from phgcn.runtime import warm
 
 QUICK = ("--splits", "2", "--set", "epochs=3", "--set", "hidden_channels=8", "--set", "heads=2")
 

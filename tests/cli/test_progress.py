@@ -8,7 +8,7 @@ from rich.console import Console
 from phgcn.cli import display as module
 from phgcn.cli import progress
 from phgcn.cli.progress import Pace, TrainingDisplay
-from phgcn.kernels import warm
+from phgcn.runtime import warm
 from phgcn.train import EpochProgress, Plan, Settings
 from phgcn.train.compiling import missing_kernels
 
@@ -116,11 +116,11 @@ def test_kernels_that_are_compiled_are_announced_with_their_progress(clock, caps
     ("model", "nodes", "settings", "rooms"),
     [
         ("mlp", 100, {}, set()),
-        ("gat-eda", 100, {}, {"kernels", "structural"}),
-        ("phgcn", 100, {}, {"kernels", "structural", "exact"}),
-        ("phgcn", 100_000, {}, {"kernels", "structural", "lattice"}),
-        ("global-gnn", 100, {"global_layers": 0}, {"kernels", "structural"}),
-        ("global-gnn", 100, {"global_layers": 1, "tolerance": 0.1}, {"kernels", "structural", "exact", "lattice"}),
+        ("gat-eda", 100, {}, {"runtime", "structural"}),
+        ("phgcn", 100, {}, {"runtime", "structural", "exact"}),
+        ("phgcn", 100_000, {}, {"runtime", "structural", "lattice"}),
+        ("global-gnn", 100, {"global_layers": 0}, {"runtime", "structural"}),
+        ("global-gnn", 100, {"global_layers": 1, "tolerance": 0.1}, {"runtime", "structural", "exact", "lattice"}),
     ],
 )
 def test_only_the_kernels_that_a_training_calls_are_compiled(model, nodes, settings, rooms, monkeypatch):

@@ -6,8 +6,8 @@ from clouds import dense_exact, normal, relative
 
 from phgcn import global_attention
 from phgcn.exact.ops import attend
-from phgcn.kernels.graphs import ALL_PAIRS
-from phgcn.kernels.points import Points
+from phgcn.runtime.graphs import ALL_PAIRS
+from phgcn.runtime.points import Points
 
 
 def leaves(*shapes, dtype=torch.float64, seed=1):

@@ -12,7 +12,7 @@ from clouds import normal, relative
 from exact_case import ExactCase, leaves
 
 from phgcn import global_attention
-from phgcn.kernels.points import Gradients, OutputGradients, Points, Sums
+from phgcn.runtime.points import Gradients, OutputGradients, Points, Sums
 
 pytest.importorskip("triton")
 
@@ -20,7 +20,7 @@ from phgcn.exact.triton import attend as exact
 from phgcn.exact.triton.attend import Tile, sum_pairs, sum_pairs_backward
 from phgcn.exact.triton.packing import LARGEST_TILE, pack_points
 from phgcn.exact.triton.pairs import Pairs, cut_tiles, find_pairs
-from phgcn.kernels.triton import INTERPRETED
+from phgcn.runtime.triton import INTERPRETED
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 COUNT = 100 if INTERPRETED else 300
@@ -169,8 +169,8 @@ COMPILE = """
 import torch
 from offline_triton import compiled_only
 from phgcn.exact.triton import backward, forward
-from phgcn.kernels.graphs import ALL_PAIRS
-from phgcn.kernels.points import OutputGradients, Points
+from phgcn.runtime.graphs import ALL_PAIRS
+from phgcn.runtime.points import OutputGradients, Points
 
 def step(points):
     with compiled_only() as compiled:

@@ -4,8 +4,8 @@ from backend_case import BackendCase, KernelCase
 from clouds import FULL, KINDS, normal, relative, schemes
 
 from phgcn import global_attention
-from phgcn.kernels.backend import choose_backend
 from phgcn.lattice.stencil import stencil
+from phgcn.runtime.backend import choose_backend
 
 
 class TestReference(BackendCase):

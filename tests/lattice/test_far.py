@@ -7,9 +7,9 @@ import torch
 from clouds import BACKENDS, normal
 
 from phgcn import global_attention
-from phgcn.kernels.points import Points
 from phgcn.lattice import Separable
 from phgcn.lattice.far import draw_near, query_balls
+from phgcn.runtime.points import Points
 
 
 def shell(count, dim, nearest, farthest, seed):

@@ -6,9 +6,9 @@ from clouds import BACKENDS, normal, relative
 from replaced_case import check_alone, check_permuted, check_replanned, check_step, check_traced
 
 from phgcn import global_attention
-from phgcn.kernels.points import Points
 from phgcn.lattice import Separable, lone
 from phgcn.lattice.lone import find_cells, find_normalisers
+from phgcn.runtime.points import Points
 
 
 def cluster_and_lone(dim, distance, count=6000, alone=40, width=0.2):

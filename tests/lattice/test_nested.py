@@ -13,7 +13,6 @@ from replaced_case import check_alone, check_permuted, check_replanned, check_st
 from test_determinism import identical, run
 
 from phgcn import global_attention
-from phgcn.kernels.points import Points
 from phgcn.lattice import Separable, nested
 from phgcn.lattice.lone import find_normalisers
 from phgcn.lattice.narrow import may_be_narrow
@@ -22,6 +21,7 @@ from phgcn.lattice.nested_sums import find_parts
 from phgcn.lattice.numba import boxes as numba_boxes
 from phgcn.lattice.reference import boxes as reference_boxes
 from phgcn.lattice.scheme import named_scheme
+from phgcn.runtime.points import Points
 
 
 def core_and_far(dim, count=3000, far=20, width=0.01, spread=3.0):

@@ -21,7 +21,7 @@ from ..text import printable
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..kernels.warm import Compilation
+    from ..runtime.warm import Compilation
 
 BAR = 8  # characters: with texts of a run, a line of 80 has room for no more
 REDRAW = 0.1  # seconds between two updates of a bar

@@ -19,7 +19,7 @@ AUTO_SIZES = (1_000, 100_000)
 
 def compile_all() -> None:
     """Compiles all CPU kernels, for both float types, and shows how far that is."""
-    from ..kernels.warm import ROOMS, Compilation, kernels_in
+    from ..runtime.warm import ROOMS, Compilation, kernels_in
     from .display import Display
 
     kernels = kernels_in(ROOMS)
@@ -37,7 +37,7 @@ def examine(gpus: bool = False) -> dict[str, Any]:
     import platform
 
     from ..data import user_cache
-    from ..kernels.numba import cache_folder
+    from ..runtime.numba import cache_folder
 
     # Counted before the self-test, which compiles what is missing.
     kernel_folder = cache_folder()

@@ -27,10 +27,10 @@ from ..checks import (
     check_values,
     refuse_transforms,
 )
-from ..kernels.points import Points, Sums
 from ..lattice.far import balls_of_queries, draw_near, find_balls
 from ..lattice.limits import position_limit
 from ..lattice.scheme import MAX_DIMENSION, MultiScale, Scheme, decode, encode
+from ..runtime.points import Points, Sums
 from ..tolerance import Tolerance, check_tolerance, check_tolerance_method, choose_within
 from .agreement import agree, require_equal
 from .collectives import Ranks, gather_rows

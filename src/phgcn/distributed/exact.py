@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.graphs import ALL_PAIRS
-from ..kernels.points import Points, Sums, output_gradients
+from ..runtime.graphs import ALL_PAIRS
+from ..runtime.points import Points, Sums, output_gradients
 from .collectives import Ranks
 
 CHUNK = 2**16

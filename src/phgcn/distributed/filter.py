@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.numba import as_array
-from ..kernels.points import Gradients, OutputGradients, Points, Sums, output_gradients
-from ..kernels.rows import Packed, find_centres, pack_gradients, pack_points, unpack_gradients, unpack_output
 from ..lattice.numba.clouds import CloudGradients
 from ..lattice.numba.plan import CloudPlan, plan_of_cloud, plan_shapes, unset, zeros
 from ..lattice.plan import count_lattices
 from ..lattice.scheme import MultiScale, Scheme
+from ..runtime.numba import as_array
+from ..runtime.points import Gradients, OutputGradients, Points, Sums, output_gradients
+from ..runtime.rows import Packed, find_centres, pack_gradients, pack_points, unpack_gradients, unpack_output
 from .collectives import Ranks
 from .graphs import RankGraphs
 from .lattice import filter_cloud, filter_cloud_gradients

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..kernels.graphs import GraphGroups, sort_by_graph
-from ..kernels.points import Points
+from ..runtime.graphs import GraphGroups, sort_by_graph
+from ..runtime.points import Points
 from .collectives import Ranks
 
 Ints = NDArray[np.int64]

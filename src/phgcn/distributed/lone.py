@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..exact import ops as exact
-from ..kernels.points import Points, Sums
 from ..lattice.lone import (
     LEAST,
     LONE_QUERY,
@@ -25,6 +24,7 @@ from ..lattice.lone import (
     find_wrong,
     sought_share,
 )
+from ..runtime.points import Points, Sums
 from .collectives import Ranks, gather_rows
 
 

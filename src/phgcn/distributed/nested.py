@@ -10,11 +10,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..kernels.points import Points, Sums
 from ..lattice.narrow import may_be_narrow
 from ..lattice.nested import LEAST_POINTS, few_points, find_depths, least_normaliser
 from ..lattice.nested_sums import Part, add_up, find_parts
 from ..lattice.scheme import MultiScale
+from ..runtime.points import Points, Sums
 from .collectives import Ranks
 from .exact import exact_over_ranks
 from .graphs import RankGraphs, find_rank_graphs

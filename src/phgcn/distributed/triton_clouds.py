@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..kernels.graphs import DeviceGraphs
-from ..kernels.points import Points
 from ..lattice.triton.clouds import Clouds, find_clouds
+from ..runtime.graphs import DeviceGraphs
+from ..runtime.points import Points
 from .collectives import Ranks
 from .graphs import RankGraphs
 

@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.points import Points, Sums, output_gradients
-from ..kernels.triton import device_of
 from ..lattice.filter_call import FilterCall
 from ..lattice.narrow import used_levels
 from ..lattice.scheme import MultiScale, Scheme
@@ -35,6 +33,8 @@ from ..lattice.triton.plan import COINCIDENT, COPIES, FLAGS, NARROW, Corners, Pl
 from ..lattice.triton.rows import Rows
 from ..lattice.triton.runs import find_runs
 from ..lattice.triton.survey import HIGH, KUHN_HIGH, KUHN_LOW, LOW, Survey, layouts, survey
+from ..runtime.points import Points, Sums, output_gradients
+from ..runtime.triton import device_of
 from .collectives import Ranks
 from .graphs import RankGraphs
 from .triton_clouds import RankClouds, clouds_of_graphs, clouds_of_rows

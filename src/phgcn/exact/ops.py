@@ -13,9 +13,9 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..kernels.graphs import ALL_PAIRS
-from ..kernels.points import HOST_READS, Gradients, OutputGradients, Points, Sums, empty_gradients, output_gradients
-from ..kernels.second_order import differentiate_twice
+from ..runtime.graphs import ALL_PAIRS
+from ..runtime.points import HOST_READS, Gradients, OutputGradients, Points, Sums, empty_gradients, output_gradients
+from ..runtime.second_order import differentiate_twice
 from .reference import group_points, sum_pairs
 
 

@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..checks import check_graph_numbers, check_values
-from ..kernels.graphs import GraphGroups, group_by_graph
-from ..kernels.points import Gradients, OutputGradients, Points, Sums
-from ..kernels.reference import differentiate, sum_clouds
+from ..runtime.graphs import GraphGroups, group_by_graph
+from ..runtime.points import Gradients, OutputGradients, Points, Sums
+from ..runtime.reference import differentiate, sum_clouds
 
 TILE = 1024
 

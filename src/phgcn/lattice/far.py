@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..kernels.points import HOST_READS, Points
+from ..runtime.points import HOST_READS, Points
 
 STEP = 1 / 16
 """What centres and radii of balls are multiples of, in units of 1/λ."""

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from ..kernels.points import Gradients, OutputGradients, Points
+from ..runtime.points import Gradients, OutputGradients, Points
 from .scheme import MultiScale, Scheme
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ..checks import check_coordinates
-from ..kernels.graphs import GraphGroups
-from ..kernels.points import Points
+from ..runtime.graphs import GraphGroups
+from ..runtime.points import Points
 from .coefficients import separable_weights, warn_if_high
 from .filter_call import FilterCall
 from .scheme import MAX_DIMENSION, Scheme, Separable

@@ -38,7 +38,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.points import Points
+from ..runtime.points import Points
 
 ACCURATE_DIMENSIONS = 4
 """Up to so many dimensions a lattice may be accurate about lone points, and some are looked at first."""

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ..exact.ops import ExactBackend
-from ..kernels.graphs import ALL_PAIRS
-from ..kernels.points import Gradients, OutputGradients, Points, Sums
+from ..runtime.graphs import ALL_PAIRS
+from ..runtime.points import Gradients, OutputGradients, Points, Sums
 from .filter_call import FilterBackend, FilterCall
 from .lone import ONE_PROCESS
 from .nested import few_points

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..exact.ops import exact_backend
-from ..kernels.points import HOST_READS, OutputGradients, Points, empty_gradients, output_gradients
+from ..runtime.points import HOST_READS, OutputGradients, Points, empty_gradients, output_gradients
 from .filter_call import FilterBackend, FilterCall, lone_lattices
 from .lone import find_normalisers
 from .nested import find_depths

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..kernels.points import Points
+from ..runtime.points import Points
 from .scheme import MultiScale, Scheme
 
 

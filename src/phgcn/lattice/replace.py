@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..exact.ops import exact_backend
-from ..kernels.graphs import ALL_PAIRS
-from ..kernels.points import Gradients, OutputGradients, Points, Sums
+from ..runtime.graphs import ALL_PAIRS
+from ..runtime.points import Gradients, OutputGradients, Points, Sums
 from .lone import LEAST, LonePoints, Normalisers, find_cells, find_normalisers, find_wrong
 
 

@@ -21,7 +21,7 @@ from torch_geometric.utils import add_remaining_self_loops
 from ..checks import HALF_TYPES, check_choice, check_edge_features, check_multiple, check_node_numbers
 from ..distributed.boundary import PartEdges
 from ..functional import Backend
-from ..kernels.backend import choose_backend
+from ..runtime.backend import choose_backend
 from ..structural.sums import Neighbours, sort_neighbours, sum_neighbours
 from .distance_conv import DistanceConv
 from .eda_conv import EDAConv

@@ -9,7 +9,7 @@ from torch_geometric.nn import GCNConv, Linear
 
 from ..checks import check_edge_features
 from ..distributed.boundary import PartEdges
-from ..kernels.backend import choose_backend
+from ..runtime.backend import choose_backend
 from .local_conv import part_adjacency, propagate_plainly, weigh_part
 
 

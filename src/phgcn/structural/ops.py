@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..kernels.second_order import differentiate_twice
+from ..runtime.second_order import differentiate_twice
 from . import reference
 from .graph import Attention, Gradients, Graph, SortedEdges, empty_attention, empty_gradients
 

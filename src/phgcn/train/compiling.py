@@ -3,7 +3,7 @@ r"""Which kernels a training needs, so that they can be compiled before its firs
 from __future__ import annotations
 
 from ..calls import choose_method
-from ..kernels.warm import Compilation, find_missing
+from ..runtime.warm import Compilation, find_missing
 from . import settings as config
 from .plan import Plan
 
@@ -28,4 +28,4 @@ def _rooms(plan: Plan, nodes: int) -> list[str]:
             rooms.append("exact.numba")
         if method != "exact" or settings["tolerance"]:
             rooms.append("lattice.numba")
-    return ["kernels", *rooms] if rooms else []
+    return ["runtime", *rooms] if rooms else []

@@ -2,11 +2,11 @@ import pytest
 import torch
 from clouds import normal, schemes
 
-from phgcn.kernels.points import OutputGradients, Points
 from phgcn.lattice.filter_call import FilterCall
 from phgcn.lattice.numba import index, locate, sorting
 from phgcn.lattice.numba.filter import backward, forward
 from phgcn.lattice.numba.plan import empty_plan
+from phgcn.runtime.points import OutputGradients, Points
 
 KINDS = ("all levels", "near field", "two lattices", "separable")
 

@@ -84,9 +84,9 @@ def filters():
     from lattice_case import quick
 
     from phgcn import global_attention
-    from phgcn.kernels import triton as shared
     from phgcn.lattice import Separable
     from phgcn.lattice.triton import keys
+    from phgcn.runtime import triton as shared
 
     shared.INTERPRETED, keys.SHRINK_AFTER = False, 1
     cases = [  # points, heads, dimension, channels, method, queries, spread

@@ -9,7 +9,6 @@ import torch
 from clouds import forced, normal, relative
 
 from phgcn import global_attention, permutohedral_filter
-from phgcn.kernels.points import OutputGradients, Points
 from phgcn.lattice import MultiScale, Separable
 from phgcn.lattice.coefficients import multiscale_weights
 from phgcn.lattice.filter_call import FilterCall
@@ -19,6 +18,7 @@ from phgcn.lattice.reference.levels import mean_pairs
 from phgcn.lattice.reference.locate import kuhn_coordinates
 from phgcn.lattice.scheme import named_scheme
 from phgcn.lattice.stencil import orbits
+from phgcn.runtime.points import OutputGradients, Points
 
 pytest.importorskip("triton")
 from phgcn.lattice.triton import blur, filter, keys, near, splat

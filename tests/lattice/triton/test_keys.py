@@ -4,10 +4,10 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-from phgcn.kernels import triton as shared
 from phgcn.lattice.triton import runs as runs_of_entries
 from phgcn.lattice.triton.keys import SHRINK_AFTER, KeyLayout, KeyWidths
 from phgcn.lattice.triton.runs import find_runs
+from phgcn.runtime import triton as shared
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHIFT, CLOUDS, LEVELS = 12, 3, 4

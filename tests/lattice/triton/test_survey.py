@@ -4,17 +4,17 @@ import pytest
 import torch
 from clouds import normal
 
-from phgcn.kernels.graphs import find_graphs
-from phgcn.kernels.points import Points
 from phgcn.lattice import MultiScale
+from phgcn.runtime.graphs import find_graphs
+from phgcn.runtime.points import Points
 
 pytest.importorskip("triton")
-from phgcn.kernels import triton as shared
 from phgcn.lattice.triton.clouds import find_clouds
 from phgcn.lattice.triton.constants import constants
 from phgcn.lattice.triton.copies import flag_copies
 from phgcn.lattice.triton.plan import COINCIDENT, COPIES, FAR, NOT_FINITE
 from phgcn.lattice.triton.survey import survey
+from phgcn.runtime import triton as shared
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -7,14 +7,14 @@ from clouds import forced, normal, schemes
 from lattice_case import LatticeCase, cloud, quick, set_widths
 
 from phgcn import global_attention, permutohedral_filter
-from phgcn.kernels.backend import choose_backend
 from phgcn.lattice import Separable
 from phgcn.lattice.scheme import encode
+from phgcn.runtime.backend import choose_backend
 
 pytest.importorskip("triton")
 from triton.runtime import interpreter
 
-from phgcn.kernels.triton import INTERPRETED
+from phgcn.runtime.triton import INTERPRETED
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="Triton compiles for the GPU here: TRITON_INTERPRET is not 1")

@@ -9,8 +9,6 @@ from clouds import normal
 from stages import ReferenceStages, StageCase, Stages
 
 pytest.importorskip("triton")
-from phgcn.kernels.points import Points
-from phgcn.kernels.triton import INTERPRETED
 from phgcn.lattice.filter_call import FilterCall
 from phgcn.lattice.levels import mean_pairs_cell
 from phgcn.lattice.scheme import named_scheme
@@ -26,6 +24,8 @@ from phgcn.lattice.triton.rows import Rows, new_rows
 from phgcn.lattice.triton.slice import slice_gradients, slice_rows
 from phgcn.lattice.triton.splat import PointRows, splat
 from phgcn.lattice.triton.survey import layouts, survey
+from phgcn.runtime.points import Points
+from phgcn.runtime.triton import INTERPRETED
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="Triton compiles for the GPU here: TRITON_INTERPRET is not 1")
 

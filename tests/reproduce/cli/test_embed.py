@@ -5,7 +5,7 @@ import pytest
 from small_graphs import small_graph, write_tables
 
 from phgcn.cli import app
-from phgcn.kernels.numba import cache_folder
+from phgcn.runtime.numba import cache_folder
 
 pytest.importorskip("sklearn")
 

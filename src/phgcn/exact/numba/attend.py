@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from ...kernels.exp import exp_negative
-from ...kernels.graphs import GraphGroups
-from ...kernels.numba import as_array, kernel
-from ...kernels.points import Gradients, OutputGradients, Points, Sums
-from ...kernels.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
-from ...kernels.threads import rows_of_work, run_rows
+from ...runtime.exp import exp_negative
+from ...runtime.graphs import GraphGroups
+from ...runtime.numba import as_array, kernel
+from ...runtime.points import Gradients, OutputGradients, Points, Sums
+from ...runtime.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
+from ...runtime.threads import rows_of_work, run_rows
 from ..reference import checked_groups
 from .pairs import add_slopes, add_weighted_rows, coordinate_lines, squared_distances
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...kernels.numba import helper
+from ...runtime.numba import helper
 
 
 def coordinate_lines(points: np.ndarray) -> np.ndarray:

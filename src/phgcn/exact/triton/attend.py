@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ...checks import check_values
-from ...kernels.points import Gradients, OutputGradients, Points, Sums, empty_gradients
-from ...kernels.triton import capturing, cdiv, device_of, power_of_2
+from ...runtime.points import Gradients, OutputGradients, Points, Sums, empty_gradients
+from ...runtime.triton import capturing, cdiv, device_of, power_of_2
 from .gradients import gradients
 from .packing import PACKED_CHANNELS, Packed, QueryGradients, pack_points, packed_length
 from .pairs import Pairs, cut_tiles, find_pairs

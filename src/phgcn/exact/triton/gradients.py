@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...kernels.triton import kernel, tl, triton
+from ...runtime.triton import kernel, tl, triton
 from .packing import points_at
 from .tiles import (
     LOG2E,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.triton import cdiv, kernel, tl, triton
+from ...runtime.triton import cdiv, kernel, tl, triton
 from .tiles import split
 
 PACKED_POINTS, PACKED_CHANNELS = 64, 16

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.graphs import find_graphs
-from ...kernels.points import Points
-from ...kernels.triton import cdiv
+from ...runtime.graphs import find_graphs
+from ...runtime.points import Points
+from ...runtime.triton import cdiv
 
 
 class Pairs(NamedTuple):

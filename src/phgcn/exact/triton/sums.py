@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...kernels.triton import kernel, tl, triton
+from ...runtime.triton import kernel, tl, triton
 from .packing import points_at
 from .tiles import LOG2E, load_coordinates, load_rows, locate_rows, locate_tile, squared_distances, weigh
 

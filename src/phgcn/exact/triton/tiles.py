@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ...kernels.triton import tl, triton
+from ...runtime.triton import tl, triton
 
 LOG2E: tl.constexpr = tl.constexpr(math.log2(math.e))
 MAX_HELD: tl.constexpr = tl.constexpr(16)

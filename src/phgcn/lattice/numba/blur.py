@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...kernels.numba import helper, kernel
-from ...kernels.threads import rows_of_work, run_rows
+from ...runtime.numba import helper, kernel
+from ...runtime.threads import rows_of_work, run_rows
 from ..coefficients import multiscale_weights
 from ..scheme import MultiScale
 from ..stencil import stencil

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.numba import as_array, kernel
-from ...kernels.threads import run_rows
+from ...runtime.numba import as_array, kernel
+from ...runtime.threads import run_rows
 
 PART = 16384
 """Points of a part: parts are looked at side by side."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...exact.numba.pairs import coordinate_lines
-from ...kernels.numba import kernel
-from ...kernels.threads import run_rows
+from ...runtime.numba import kernel
+from ...runtime.threads import run_rows
 from ..coefficients import FADE_START, MultiScaleWeights
 from ..levels import CELL_DIMENSIONS
 from .keys import wrap_keys

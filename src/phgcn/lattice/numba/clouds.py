@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from ...kernels.graphs import GraphGroups
-from ...kernels.points import Points
-from ...kernels.rows import Packed
+from ...runtime.graphs import GraphGroups
+from ...runtime.points import Points
+from ...runtime.rows import Packed
 from ..filter_call import FilterCall
 from ..plan import count_lattices
 from .copies import Copies

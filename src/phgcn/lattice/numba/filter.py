@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.points import Gradients, OutputGradients, Points
-from ...kernels.rows import pack_gradients, pack_points, unpack_gradients, unpack_output
-from ...kernels.threads import parallel_zeros
+from ...runtime.points import Gradients, OutputGradients, Points
+from ...runtime.rows import pack_gradients, pack_points, unpack_gradients, unpack_output
+from ...runtime.threads import parallel_zeros
 from ..coefficients import multiscale_weights, separable_weights
 from ..filter_call import FilterCall
 from ..levels import FLOOR

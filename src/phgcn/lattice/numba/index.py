@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...kernels.numba import kernel
-from ...kernels.threads import rows_of_work, run_rows
+from ...runtime.numba import kernel
+from ...runtime.threads import rows_of_work, run_rows
 from .keys import Keys
 from .locate import Frame, Simplices
 from .plan import CloudPlan

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...kernels.numba import helper, kernel
-from ...kernels.threads import run_rows
+from ...runtime.numba import helper, kernel
+from ...runtime.threads import run_rows
 from ..geometry import kuhn_matrix, origin
 from .keys import MARGIN, Keys, choose_keys
 from .plan import CloudPlan

@@ -16,9 +16,9 @@ import math
 import numpy as np
 
 from ...exact.numba.pairs import add_slopes, add_weighted_rows, squared_distances
-from ...kernels.exp import exp_negative
-from ...kernels.numba import helper, kernel
-from ...kernels.threads import run_rows
+from ...runtime.exp import exp_negative
+from ...runtime.numba import helper, kernel
+from ...runtime.threads import run_rows
 from .cells import ROWS, NearField
 from .sorting import lower_bound
 

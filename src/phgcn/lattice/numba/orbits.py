@@ -2,7 +2,7 @@ r"""What pairs of points have on each orbit of a stencil, for fits of its weight
 
 from __future__ import annotations
 
-from ...kernels.numba import kernel
+from ...runtime.numba import kernel
 
 
 @kernel(

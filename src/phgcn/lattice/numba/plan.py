@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.points import Points
+from ...runtime.points import Points
 from ..plan import count_lattices
 from ..scheme import Scheme
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...kernels.numba import helper, kernel
-from ...kernels.threads import run_rows
+from ...runtime.numba import helper, kernel
+from ...runtime.threads import run_rows
 from .index import Corners, Level
 from .locate import Simplices
 from .splat import TERMS, add_five

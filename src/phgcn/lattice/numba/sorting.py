@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ...kernels.numba import helper, kernel
-from ...kernels.threads import run_rows
+from ...runtime.numba import helper, kernel
+from ...runtime.threads import run_rows
 
 DIGIT = 11
 """Upper bound of the bits sorted per pass: keys of 23 to 33 bits, as most lattices have, take three passes, and the places that

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...kernels.numba import helper, kernel
-from ...kernels.threads import rows_of_work, run_rows
+from ...runtime.numba import helper, kernel
+from ...runtime.threads import rows_of_work, run_rows
 from .index import Corners, Level
 from .join import MOST
 from .locate import Simplices

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ...checks import check_graph_numbers, check_values
-from ...kernels.graphs import ALL_PAIRS, GraphGroups, group_by_graph
-from ...kernels.points import Gradients, OutputGradients, Points
-from ...kernels.reference import differentiate, sum_clouds
+from ...runtime.graphs import ALL_PAIRS, GraphGroups, group_by_graph
+from ...runtime.points import Gradients, OutputGradients, Points
+from ...runtime.reference import differentiate, sum_clouds
 from ..coefficients import multiscale_weights, separable_weights, stencil_weights
 from ..filter_call import FilterCall
 from ..levels import FLOOR

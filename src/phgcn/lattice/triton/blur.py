@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, grid_size, kernel, search_steps, tl, triton
+from ...runtime.triton import block_size, cdiv, grid_size, kernel, search_steps, tl, triton
 from .index import Vertices
 from .keys import SHIFT, WORD, KeyLayout, bucket_lower_bound, load_key, lower_bound, make_buckets
 from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, search_steps, tl, triton
+from ...runtime.triton import block_size, cdiv, kernel, search_steps, tl, triton
 from .clouds import Clouds
 from .constants import Constants
 from .keys import (

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.graphs import DeviceGraphs
-from ...kernels.points import Points
-from ...kernels.triton import tl, triton
+from ...runtime.graphs import DeviceGraphs
+from ...runtime.points import Points
+from ...runtime.triton import tl, triton
 
 CHUNK = tl.constexpr(256)
 """Consecutive points of one cloud that a program looks at together."""

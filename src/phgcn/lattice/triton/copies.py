@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, tl
+from ...runtime.triton import block_size, cdiv, kernel, tl
 from .clouds import Clouds
 from .plan import Plan
 from .rows import Rows

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ...checks import check_values
-from ...kernels.graphs import find_graphs
-from ...kernels.points import Gradients, OutputGradients, Points
-from ...kernels.triton import device_of
+from ...runtime.graphs import find_graphs
+from ...runtime.points import Gradients, OutputGradients, Points
+from ...runtime.triton import device_of
 from ..filter_call import FilterCall
 from ..levels import FLOOR
 from ..limits import position_limit

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, tl, triton
+from ...runtime.triton import block_size, cdiv, kernel, tl, triton
 from .constants import Constants
 from .keys import BASE, BITS, SHIFT, WORD, KeyLayout, load_key, no_key, pack_word
 from .locate import barycentric, fractions, ranks

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, search_steps, tl, triton
+from ...runtime.triton import block_size, cdiv, kernel, power_of_2, search_steps, tl, triton
 from ..scheme import Scheme
 from .plan import WIDTHS
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, search_steps, tl, triton
+from ...runtime.triton import block_size, cdiv, kernel, search_steps, tl, triton
 from ..levels import CANDIDATES, CELL_DIMENSIONS
 from .bounds import widest_axes
 from .clouds import FILTERED_START, QUERIES, Clouds

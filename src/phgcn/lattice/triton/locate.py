@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, tl, triton
+from ...runtime.triton import block_size, cdiv, kernel, tl, triton
 from .clouds import Clouds
 from .constants import Constants
 from .keys import BASE, SHIFT, WORD, KeyLayout, no_key, pack_word

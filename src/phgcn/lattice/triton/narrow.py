@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.points import Gradients, OutputGradients, Points
+from ...runtime.points import Gradients, OutputGradients, Points
 from ..filter_call import FilterCall
 from ..narrow import narrow_scheme, narrow_step
 from ..scheme import MultiScale

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
+from ...runtime.triton import block_size, cdiv, kernel, power_of_2, tl, triton
 from .cells import CellPoints, NearLevel, find_near_runs
 from .keys import load_key, make_buckets, no_key
 from .rows import Rows, aligned, alignment

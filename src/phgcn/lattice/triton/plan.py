@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.points import Points
+from ...runtime.points import Points
 from ..scheme import MultiScale, Scheme
 
 FAR, NOT_FINITE, COINCIDENT, COPIES, NARROW, FLAGS = range(6)

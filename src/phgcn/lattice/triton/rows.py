@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...kernels.points import OutputGradients
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
+from ...runtime.points import OutputGradients
+from ...runtime.triton import block_size, cdiv, kernel, power_of_2, tl, triton
 
 NUMBERS, MAX_ROWS, WARPS = 512, 128, 2
 """Of a program: numbers (rows times channels), the most rows, and warps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, tl, triton
+from ...runtime.triton import block_size, cdiv, kernel, tl, triton
 from .keys import SHIFT, KeyLayout, load_key, no_key, sort_keys
 from .plan import Corners
 

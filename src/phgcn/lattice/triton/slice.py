@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ...kernels.triton import block_size, cdiv, kernel, power_of_2, tl, triton
+from ...runtime.triton import block_size, cdiv, kernel, power_of_2, tl, triton
 from .clouds import Clouds
 from .index import Vertices
 from .locate import level_scale

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ...kernels.triton import cdiv, grid_size, kernel, tl, triton
+from ...runtime.triton import cdiv, grid_size, kernel, tl, triton
 from .clouds import Clouds
 from .index import Vertices
 from .rows import WARPS, Rows, aligned, alignment, channel_block, row_block

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.triton import block_size, kernel, power_of_2, tl, triton
+from ...runtime.triton import block_size, kernel, power_of_2, tl, triton
 from ..levels import CELL_DIMENSIONS as CELLS
 from . import plan
 from .clouds import CHUNK, FIRST_CHUNK, START, Clouds, graph_of_chunk

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.numba import helper, kernel
-from ...kernels.threads import run_rows
+from ...runtime.numba import helper, kernel
+from ...runtime.threads import run_rows
 
 MAX_HOPS = 4
 """The last ring."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...checks import check_edge_values
-from ...kernels.numba import as_array
+from ...runtime.numba import as_array
 from ..graph import Attention, Gradients, Graph
 from .edges import run_nodes, sort_edges
 from .kernels import attend, source_gradients, target_gradients

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.numba import as_array, kernel
-from ...kernels.threads import run_rows
+from ...runtime.numba import as_array, kernel
+from ...runtime.threads import run_rows
 from ..graph import SortedEdges
 
 PART = 1 << 16

@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from ...kernels.exp import exp_nonpositive
-from ...kernels.numba import helper, kernel
+from ...runtime.exp import exp_nonpositive
+from ...runtime.numba import helper, kernel
 
 BLOCK = 64
 """Edges of one node that are summed at a time."""

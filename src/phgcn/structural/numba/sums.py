@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.numba import as_array, helper, kernel
+from ...runtime.numba import as_array, helper, kernel
 from .edges import run_nodes
 from .kernels import BLOCK, add, assign, clear
 

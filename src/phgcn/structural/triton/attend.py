@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...checks import MAX_EDGES, check_edge_values
-from ...kernels.triton import capturing, cdiv, device_of, power_of_2
+from ...runtime.triton import capturing, cdiv, device_of, power_of_2
 from ..graph import Attention, Gradients, Graph, empty_gradients
 from .check import flag_bad_values
 from .edges import sort_edges

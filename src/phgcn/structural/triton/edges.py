@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...kernels.triton import cdiv, tl, triton
+from ...runtime.triton import cdiv, tl, triton
 from ..graph import SortedEdges
 
 BLOCK = 1024

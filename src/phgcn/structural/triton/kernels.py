@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...kernels.triton import tl, triton
+from ...runtime.triton import tl, triton
 
 
 class Sizes(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...kernels.triton import cdiv, device_of, power_of_2, tl, triton
+from ...runtime.triton import cdiv, device_of, power_of_2, tl, triton
 
 MAX_CHANNELS = 256
 """Channels that a program takes at most."""

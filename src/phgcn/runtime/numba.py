@@ -2,7 +2,7 @@ r"""How the CPU kernels are compiled, and where their machine code is kept.
 
 A kernel states the types of its arguments, so that it is compiled once for float32 and once for float64, each when it is first
 called, and never again for another memory layout.  Kernels are single-threaded and release the interpreter's lock;
-:func:`phgcn.kernels.threads.run_rows` runs them on several cores.
+:func:`phgcn.runtime.threads.run_rows` runs them on several cores.
 
 The machine code lies in ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``.  Where none of these can be
 written, it lies in a folder of this user below the system's temporary one, and a warning says so.  Inside is one folder for

@@ -4,8 +4,8 @@ import numba
 import numpy as np
 import pytest
 
-from phgcn.kernels.exp import exp_nonpositive
-from phgcn.kernels.numba import OPTIONS, kernel
+from phgcn.runtime.exp import exp_nonpositive
+from phgcn.runtime.numba import OPTIONS, kernel
 
 
 @kernel("real[::1], real[::1]")

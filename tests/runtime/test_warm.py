@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from phgcn.kernels import numba as compiled
-from phgcn.kernels.warm import ROOMS, SECONDS, Compilation, find_missing, kernels_in
+from phgcn.runtime import numba as compiled
+from phgcn.runtime.warm import ROOMS, SECONDS, Compilation, find_missing, kernels_in
 
 
 @compiled.kernel("int64, real[::1]")

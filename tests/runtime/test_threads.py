@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from phgcn import global_attention
-from phgcn.kernels import numba as kernels
-from phgcn.kernels.threads import ZEROS, parallel_zeros, run_rows
+from phgcn.runtime import numba as kernels
+from phgcn.runtime.threads import ZEROS, parallel_zeros, run_rows
 
 
 def collect(begin, end, ranges):

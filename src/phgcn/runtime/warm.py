@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import numba as compiled
 
-ROOMS = ("kernels", "exact.numba", "structural.numba", "lattice.numba")
+ROOMS = ("runtime", "exact.numba", "structural.numba", "lattice.numba")
 """Packages with kernels, those that each needs before it."""
 
 SECONDS = 1.0

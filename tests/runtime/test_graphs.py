@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from phgcn.kernels.graphs import find_graphs, group_by_graph
+from phgcn.runtime.graphs import find_graphs, group_by_graph
 
 
 def test_points_of_a_graph_come_together_in_their_order():

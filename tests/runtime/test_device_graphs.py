@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from phgcn.kernels.graphs import FEW_GRAPHS, find_graphs
+from phgcn.runtime.graphs import FEW_GRAPHS, find_graphs
 
 
 def test_sizes_are_those_of_each_graph_in_any_order():

@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 import pytest
 
-from phgcn.kernels import numba as compiling
-from phgcn.kernels.numba import helper, kernel
+from phgcn.runtime import numba as compiling
+from phgcn.runtime.numba import helper, kernel
 
 FIRST_CALLS = """
 import hashlib, time, torch, phgcn
@@ -66,11 +66,11 @@ def test_the_cache_is_keyed_by_the_contents_of_the_kernels(tmp_path, monkeypatch
     digest = compiling.source_digest.__wrapped__
     monkeypatch.setattr(compiling, "PACKAGE", tmp_path)
     file = tmp_path / "blur.py"
-    file.write_text("from ...kernels.numba import kernel\n")
+    file.write_text("from ...runtime.numba import kernel\n")
     first = digest()
     (tmp_path / "other.py").write_text("# not a kernel\n")
     assert digest() == first
-    file.write_text("from ...kernels.numba import kernel  # changed\n")
+    file.write_text("from ...runtime.numba import kernel  # changed\n")
     assert digest() != first
 
 

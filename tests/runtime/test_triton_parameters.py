@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 import triton
 from triton.runtime import KernelInterface
 
-from phgcn.kernels import triton as shared
+from phgcn.runtime import triton as shared
 
 ROOMS = ("phgcn.lattice.triton", "phgcn.exact.triton", "phgcn.structural.triton")
 MOST = 15

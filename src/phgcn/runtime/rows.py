@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.numba import as_array, kernel
+from ..runtime.numba import as_array, kernel
 from .graphs import GraphGroups
 from .points import Gradients, OutputGradients, Points
 from .threads import parallel_zeros, run_rows
