@@ -101,7 +101,7 @@ def training(seconds: float = 1.5, rounds: int = 3, device: torch.device = DEVIC
     rule, bandwidth = NodeModel.recordable, copy_bandwidth() if device.type == "cuda" else None
     times, checkpoints, floors = {}, {}, {}
     for graph in ("texas", "cora"):
-        data = load_graph(graph)
+        data = load_graph(graph, sparse=True)
         for name in models:
             for recorded in (True, False):
                 NodeModel.recordable = rule if recorded else lambda self, x: False  # type: ignore[method-assign]

@@ -69,7 +69,7 @@ def train(data: Data, way: str, seed: int) -> dict:
 
 def main() -> None:
     about = common.provenance()  # of the code that runs, whatever is committed meanwhile
-    graph = load_graph(GRAPH)
+    graph = load_graph(GRAPH, sparse=True)
     x = graph.x.to_dense() if graph.x.layout != torch.strided else graph.x
     rows = []
     for number, split in enumerate(splits(graph.y, "paper", SPLITS)):

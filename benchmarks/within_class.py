@@ -45,7 +45,7 @@ def shares(layer: PHGCNConv, task: Task) -> dict[str, float]:
 
 def measure(graph: str) -> list[dict]:
     """Trains PH-GCN on every split with its tuned settings, and measures before and after."""
-    data = load_graph(graph)
+    data = load_graph(graph, sparse=True)
     plan = Plan(graph, "phgcn", splits=SPLITS, settings=resolve("phgcn", graph).settings)
     rows = []
     for trial, task in zip(plan.trials(), prepare(plan, data), strict=True):

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from .text import did_you_mean
+
 if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
@@ -110,7 +112,7 @@ def register(entry: ModelEntry) -> None:
 def find_model(name: str) -> ModelEntry:
     """Returns the entry of a model."""
     if name not in _ENTRIES:
-        raise ValueError(f"model is {name!r}; allowed: {', '.join(_ENTRIES)}")
+        raise ValueError(f"model is {name!r}{did_you_mean(name, _ENTRIES)}; allowed: {', '.join(_ENTRIES)}")
     return _ENTRIES[name]
 
 

@@ -117,12 +117,12 @@ def test_the_shell_completes_commands_and_options(typed, completed):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["train"], "Missing argument 'GRAPH'"),
+        (["train"], "GRAPH is missing; allowed: a known name"),
         (["fly"], "No such command 'fly'"),
         (["train", "texas", "--colour", "red"], "No such option: --colour"),
         (["train", "texas", "--splits", "many"], "Invalid value for '--splits'"),
         (["train", "no-such-graph"], "no graph of this name"),
-        (["train", "GRAPH", "--model", "gin"], "model is 'gin'; allowed: phgcn"),
+        (["train", "GRAPH", "--model", "gin"], "model is 'gin' (did you mean 'gcn'?); allowed: phgcn"),
         (["train", "GRAPH", "--protocol", "mine"], "protocol is 'mine'; allowed"),
         (["train", "GRAPH", "--protocol", "geom"], "masks is None"),
         (["train", "GRAPH", "--splits", "0"], "splits is 0; allowed"),

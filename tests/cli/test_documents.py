@@ -110,7 +110,7 @@ def test_every_option_of_a_command_is_in_its_part_of_the_reference(name):
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     part = re.search(rf"^## {name}\b.*?(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL)
     assert part is not None, f"no heading '## {name}'"
-    options = [option.opts for option in ALL_COMMANDS[name].params if option.param_type_name == "option"]
+    options = [option.opts for option in ALL_COMMANDS[name].params if option.param_type_name == "option" and not option.hidden]
     assert ["--json"] in options and "Every command takes `--json`" in text
     options.remove(["--json"])
     shown = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", part[0]))

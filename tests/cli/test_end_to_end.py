@@ -161,7 +161,7 @@ def test_resuming_with_other_settings_is_refused(graph, tmp_path, capsys):
     assert "was begun on another graph" in capsys.readouterr().err
     call("train", graph, "--out", run, "--resume", "--set", "epochs=2", "--splits", 1)  # all as it was: nothing to do
     assert app.run(["train", str(graph), "--out", str(run)]) == 2
-    assert "--resume continues it" in capsys.readouterr().err
+    assert "continue it with --resume" in capsys.readouterr().err
 
 
 def test_a_directed_run_is_continued_as_such(graph, tmp_path, capsys):

@@ -224,7 +224,7 @@ class TestPublishedGraphs:
         assert data.num_nodes == 2708
 
     def test_unlabelled_nodes_of_citeseer_are_in_no_set(self):
-        data = load_graph("citeseer")
+        data = load_graph("citeseer", sparse=True)
         assert int((data.y == -1).sum()) == 15
         assert data.x.layout == torch.sparse_csr
         covered = [int((s.train | s.val | s.test).sum()) for s in splits(data.y, "geom", masks=public_masks(data))]

@@ -110,7 +110,11 @@ def cell(rows: list[list[str]], row: int, column: int, value: str) -> list[list[
 
 table("no source column", "edges.csv, row 1, column source: column 'source' is missing", cell(EDGE_ROWS, 1, 0, "from"))
 table("no target column", "edges.csv, row 1, column target: column 'target' is missing", cell(EDGE_ROWS, 1, 1, "to"))
-table("no id column", "nodes.csv, row 1, column id: column 'id' is missing", nodes=cell(NODE_ROWS, 1, 0, "node"))
+table(
+    "no id column",
+    "edges.csv, row 2, column source: source is 'a'; allowed: 1 to 4, as nodes.csv has no column id",
+    nodes=cell(NODE_ROWS, 1, 0, "node"),
+)
 table("no label column", "nodes.csv, row 1, column label: column 'label' is missing", nodes=cell(NODE_ROWS, 1, 1, "class"))
 table("column of no use", "edges.csv, row 1, column kind: column 'kind' has no use", [[*row, "kind"] for row in EDGE_ROWS])
 table(
@@ -199,9 +203,9 @@ raw_table(
     "edges.csv, row 2, column target: the row has 1 cells; allowed: 2",
     edges=b"source;target\na,b\n",
 )
-raw_table("no nodes file", "own: there is no nodes.csv or nodes.parquet", nodes=None)
-raw_table("no edges file", "own: there is no edges.csv or edges.parquet", edges=None)
-raw_table("no file at all", "own: there is no edges.csv or edges.parquet", edges=None, nodes=None)
+raw_table("no nodes file", "own: there is no nodes.csv (nor .csv.gz", nodes=None)
+raw_table("no edges file", "own: there is no edges.csv (nor .csv.gz", edges=None)
+raw_table("no file at all", "own: there is no edges.csv (nor .csv.gz", edges=None, nodes=None)
 
 
 def other(name: str, text: str):
@@ -221,7 +225,7 @@ def both_formats(folder: Path) -> Path:
     return own
 
 
-@other("csv: a table alone", ": there is no my_nodes.csv or my_nodes.parquet")
+@other("csv: a table alone", ": there is no my_nodes.csv (nor .csv.gz")
 def table_alone(folder: Path) -> Path:
     return write_csv(folder / "my_edges.csv", EDGE_ROWS)
 
@@ -239,9 +243,9 @@ def pair_with_a_missing_file(folder: Path) -> tuple[Path, Path]:
     return write_csv(folder / "edges.csv", EDGE_ROWS), folder / "nodes.csv"
 
 
-@other("pair: of another kind", "nodes.xlsx: files of kind '.xlsx' are not read; allowed: .csv, .parquet")
+@other("pair: of another kind", "nodes.ods: files of kind '.ods' are not read; allowed: .csv, .csv.gz")
 def pair_of_another_kind(folder: Path) -> tuple[Path, Path]:
-    return write_csv(folder / "edges.csv", EDGE_ROWS), write_csv(folder / "nodes.xlsx", NODE_ROWS)
+    return write_csv(folder / "edges.csv", EDGE_ROWS), write_csv(folder / "nodes.ods", NODE_ROWS)
 
 
 @other("path: does not exist", "nowhere.npz: there is no such file or folder")
@@ -254,7 +258,7 @@ def misspelled(folder: Path) -> str:
     return "wisconsen"
 
 
-@other("path: a folder that is empty", "empty: there is no edges.csv or edges.parquet")
+@other("path: a folder that is empty", "empty: there is no edges.csv (nor .csv.gz")
 def empty_folder(folder: Path) -> Path:
     (folder / "empty").mkdir()
     return folder / "empty"

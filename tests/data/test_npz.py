@@ -67,9 +67,18 @@ def wide_arrays(density: float) -> dict[str, np.ndarray]:
     return {"node_features": features, "node_labels": np.arange(50) % 3, "edges": np.array([[0, 1], [2, 3]])}
 
 
+def test_features_are_dense_unless_sparse_ones_are_wanted_or_dense_ones_would_not_fit(tmp_path, monkeypatch):
+    path = write_arrays(tmp_path / "few.npz", wide_arrays(0.05))
+    x = load_graph(path).x
+    assert torch.nn.functional.dropout(x, 0.5).layout == x.layout == torch.strided, "as in the scripts of PyG"
+    assert torch.equal(load_graph(path, sparse=True).x.to_dense(), x)
+    monkeypatch.setattr("phgcn.data.load.MAX_DENSE_BYTES", 1000)
+    assert load_graph(path).x.layout == torch.sparse_csr
+
+
 def test_few_entries_that_are_not_zero_make_sparse_features_and_many_dense_ones(tmp_path):
-    few = load_graph(write_arrays(tmp_path / "few.npz", wide_arrays(0.05)))
-    many = load_graph(write_arrays(tmp_path / "many.npz", wide_arrays(0.5)))
+    few = load_graph(write_arrays(tmp_path / "few.npz", wide_arrays(0.05)), sparse=True)
+    many = load_graph(write_arrays(tmp_path / "many.npz", wide_arrays(0.5)), sparse=True)
     assert few.x.layout == torch.sparse_csr
     assert many.x.layout == torch.strided
     assert np.array_equal(few.x.to_dense().numpy(), wide_arrays(0.05)["node_features"])
@@ -78,7 +87,7 @@ def test_few_entries_that_are_not_zero_make_sparse_features_and_many_dense_ones(
 
 def test_sparse_features_project_like_dense_ones_forward_and_backward(tmp_path):
     arrays = wide_arrays(0.05)
-    x = load_graph(write_arrays(tmp_path / "few.npz", arrays)).x
+    x = load_graph(write_arrays(tmp_path / "few.npz", arrays), sparse=True).x
     outputs, gradients = [], []
     for form in (x, torch.from_numpy(arrays["node_features"]).float()):
         weights = torch.linspace(-1, 1, 800).reshape(100, 8).requires_grad_()

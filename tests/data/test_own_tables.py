@@ -151,7 +151,7 @@ def test_known_categories_are_kept_and_others_are_noted(tmp_path):
 def test_many_categories_are_a_sparse_matrix_that_holds_the_same(tmp_path):
     towns = [f"town {number % 100}" for number in range(400)]
     nodes = [["id", "label", "town", "size"], *([str(k), str(k % 2), town, str(k)] for k, town in enumerate(towns))]
-    data = graph(tmp_path, nodes, EDGES[:1])
+    data = graph(tmp_path, nodes, EDGES[:1], sparse=True)
     assert data.x.is_sparse_csr and data.x.shape == (400, 101) and len(data.feature_names) == 101
     dense = data.x.to_dense()
     assert dense[:, :100].sum(dim=1).tolist() == [1] * 400 and dense[:, 100].tolist() == list(range(400))

@@ -196,14 +196,14 @@ def test_integer_ids_floats_with_gaps_and_categories_are_read(tmp_path):
     [
         ({"target": ["b", "a", "zz", "7", "a"]}, {}, r"edges.parquet, row 2, column target: target is 'zz'"),
         ({"target": ["b", "a", None, "7", "a"]}, {}, r"edges.parquet, row 2, column target: target is empty"),
-        ({"target": [[1]] * 5}, {}, r"edges.parquet, column target: target is of type list"),
+        ({"target": [[1]] * 5}, {}, r"edges.parquet, column 'target': the column is of type list"),
         ({"source": [0.5] * 5}, {}, r"edges.parquet, row 0, column source: source is 0.5; allowed: text or integers"),
         ({"extra": [1] * 5}, {}, r"edges.parquet, column extra: column 'extra' has no use"),
         ({}, {"id": ["a", "b", "7", "a"]}, r"nodes.parquet, row 3, column id: id 'a' is there already, in row 0"),
         ({}, {"id": ["a", None, "7", "x y"]}, r"nodes.parquet, row 1, column id: the id is empty"),
         ({}, {"height": [1e300, 1.0, 1.0, 1.0]}, r"nodes.parquet, row 0, column 'height': the feature is inf"),
         ({}, {"height": ["1", "2", "tall", "4"]}, r"nodes.parquet, row 2, column 'height': the feature is 'tall'"),
-        ({}, {"height": [[1]] * 4}, r"nodes.parquet, column 'height': the feature is of type list"),
+        ({}, {"height": [[1]] * 4}, r"nodes.parquet, column 'height': the column is of type list"),
         ({}, {"label": ["a", "b\n", "c\nd", "e"]}, r"nodes.parquet, row 2, column label: label is 'c\\nd'"),
     ],
 )

@@ -99,7 +99,8 @@ def test_saved_and_loaded_it_is_the_same_and_a_run_for_the_commands(classifier, 
 
 def test_parameters_are_those_of_scikit_learn(classifier, data):
     params = NodeClassifier(model="mlp", epochs=3).get_params()
-    assert params == {"model": "mlp", "seed": 0, "device": "cpu", "directed": False, "epochs": 3}
+    columns = {"id": "id", "categorical": None, "edge_weight": None, "edge_features": None}
+    assert params == {"model": "mlp", "seed": 0, "device": "cpu", "directed": False, **columns, "epochs": 3}
     assert NodeClassifier().set_params(epochs=7, seed=2).get_params()["epochs"] == 7
     assert repr(NodeClassifier(model="mlp", epochs=3)) == "NodeClassifier(model='mlp', epochs=3)"
     base = pytest.importorskip("sklearn.base")
@@ -166,7 +167,7 @@ def test_frames_of_pandas_are_taken_with_their_ids(data):
     [
         (lambda d: NodeClassifier(colour=3), "parameter is 'colour'; allowed: model, seed"),
         (lambda d: NodeClassifier(heads=0).fit(d), "NodeClassifier: heads is 0; allowed"),
-        (lambda d: NodeClassifier(model="gin").fit(d), "model is 'gin'; allowed: phgcn"),
+        (lambda d: NodeClassifier(model="rnn").fit(d), "model is 'rnn'; allowed: phgcn"),
         (lambda d: NodeClassifier().fit(d, ["a", "b"] + [None] * 58), "2 labelled nodes, which leaves none to val"),
         (lambda d: NodeClassifier().predict(), "this NodeClassifier is not fitted; allowed: after fit or load"),
         (lambda d: NodeClassifier().fit(d, [1, 2]), "y has 2 entries; allowed: 60, one per node"),

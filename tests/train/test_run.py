@@ -109,10 +109,10 @@ def test_one_process_at_a_time_trains_a_run(given, tmp_path):
 
 def test_a_folder_with_something_in_it_is_refused(given, tmp_path):
     plan, data = given
-    with pytest.raises(ValueError, match="holds files already"):
+    with pytest.raises(ValueError, match="holds files that are no run"):
         Run.create(tmp_path, plan, data)
     Run.create(tmp_path / "run", plan, data)
-    with pytest.raises(ValueError, match="--resume continues it"):
+    with pytest.raises(ValueError, match="continue it with --resume"):
         Run.create(tmp_path / "run", plan, data)
     with pytest.raises(ValueError, match="a file; allowed: a folder"):
         Run.create(tmp_path / "small.npz", plan, data)
@@ -141,7 +141,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": "gin"}, "model is 'gin'; allowed"),
+        ({"model": "gin"}, "model is 'gin' .*; allowed"),
         ({"protocol": "mine"}, "protocol is 'mine'; allowed"),
         ({"splits": 0}, "splits is 0; allowed: 1 to 1000"),
         ({"repeats": 2000}, "repeats is 2000; allowed"),
@@ -160,7 +160,7 @@ def test_a_changed_graph_is_noticed(given, tmp_path):
     plan, data = given
     run = Run.create(tmp_path / "run", plan, data)
     save_graph(small_graph(seed=1), tmp_path / "small.npz")
-    with pytest.raises(ValueError, match="the graph has changed"):
+    with pytest.raises(ValueError, match=r"has changed since .* was begun: 270 edges, in both directions, before 324"):
         run.data()
 
 

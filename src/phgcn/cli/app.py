@@ -108,8 +108,10 @@ def _failed(error: Exception) -> int:
         command = context.command_path if context is not None else "phgcn"
         text = str(error.format_message()).rstrip(".")
         return _say(f"{text}; see {command} --help", EXIT_BAD_INPUT)
+    for line in getattr(error, "lines", [])[:-1]:  # a graph file may have several faults
+        _say(line, EXIT_BAD_INPUT)
     if isinstance(error, ValueError):
-        return _say(str(error), EXIT_BAD_INPUT)
+        return _say([str(error), *getattr(error, "lines", [])][-1], EXIT_BAD_INPUT)
     if isinstance(error, OSError):
         if error.filename:
             return _say(f"{error.filename}: {error.strerror}", EXIT_FAILURE)

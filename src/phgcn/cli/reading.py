@@ -3,9 +3,10 @@ r"""Options that say how a graph is read, shared by the commands that begin with
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, cast
 
 import typer
 
@@ -27,17 +28,31 @@ OPTIONS = {
     "categorical": _option("--categorical", "Features that are names, though they look like numbers."),
     "split": _option("--split-column", "Columns that say train, val or test, one for each split; the protocol is official."),
     "coordinates": _option("--coordinates", "Features that are coordinates on a map, such as lat,lon."),
-    "source": _option("--source", "The column where edges begin. \\[default: source]"),
-    "target": _option("--target", "The column where edges end. \\[default: target]"),
+    "source": _option("--edge-source", "The column where edges begin. \\[default: source]"),
+    "target": _option("--edge-target", "The column where edges end. \\[default: target]"),
     "edge_weight": _option("--edge-weight", "The column of edge weights, or none. \\[default: weight, if there is one]"),
     "edge_features": _option("--edge-features", "The columns of edge features, or none; others are left out."),
+    "decimal": _option("--decimal", "The decimal sign, . or a comma; the other may group thousands. \\[default: by the file]"),
+    "encoding": _option("--encoding", "That of files of text, such as latin-1. \\[default: utf-8]"),
+    "unknown_ids": _option("--unknown-ids", "drop leaves out edges to ids that no node has. \\[default: refuse]"),
 }
+TABLES = {
+    "nodes": _option("--nodes", "The table of nodes, a file with any name, instead of GRAPH; needs --edges."),
+    "edges": _option("--edges", "The table of edges, a file with any name; needs --nodes."),
+}
+DEPRECATED = {
+    "source": Annotated[str | None, typer.Option("--source", hidden=True)],
+    "target": Annotated[str | None, typer.Option("--target", hidden=True)],
+}
+"""Names that said edges in no way, and are easily taken for the label: they go in 0.4."""
+
 LISTS = ("features", "categorical", "split", "edge_features", "coordinates")
 
 
 def flag_of(key: str) -> str:
     """Returns the option that sets a field of :class:`phgcn.data.Columns`, or ``task``."""
-    return "--split-column" if key == "split" else f"--{key.replace('_', '-')}"
+    special = {"split": "--split-column", "source": "--edge-source", "target": "--edge-target"}
+    return special.get(key, f"--{key.replace('_', '-')}")
 
 
 class Reading(NamedTuple):
@@ -64,21 +79,59 @@ class Reading(NamedTuple):
         return Columns(**names)
 
 
+def takes_tables(command: Command) -> Command:
+    """Gives a command that takes ``graph`` the options ``--nodes`` and ``--edges``, two files that make one."""
+    signature = inspect.signature(command, eval_str=True)
+    optional = signature.parameters["graph"].replace(default=None)
+    own = [optional if name == "graph" else entry for name, entry in signature.parameters.items()]
+
+    @wraps(command)
+    def call(**options: Any) -> Any:
+        nodes, edges = (options.pop(name) for name in TABLES)
+        return command(**{**options, "graph": _named_graph(options["graph"], nodes, edges, signature.parameters["graph"])})
+
+    return cast("Command", _with_options(call, own, TABLES))
+
+
+def _named_graph(graph: str | None, nodes: str | None, edges: str | None, own: inspect.Parameter) -> str | None:
+    """Returns the graph that is named in one of two ways; :obj:`None` where the command allows none."""
+    from ..data.load import PAIR
+
+    if nodes is None and edges is None:
+        if graph is None and own.default is inspect.Parameter.empty:
+            raise ValueError("GRAPH is missing; allowed: a known name, the path of a graph, or --nodes FILE --edges FILE")
+        return graph
+    if nodes is None or edges is None:
+        raise ValueError(f"{'--nodes' if nodes is None else '--edges'} is missing; allowed: --nodes FILE --edges FILE")
+    if graph is not None:
+        raise ValueError(f"a graph, {graph!r}, and --nodes are given; allowed: one of them")
+    return f"{nodes}{PAIR}{edges}"
+
+
 def reads_graph(command: Command) -> Command:
     """Gives a command the options above; it gets them as one argument, ``reading``."""
     # Not by get_type_hints: on Python 3.10 it hides the option of a parameter whose default is None inside an Optional.
     signature = inspect.signature(command, eval_str=True)
     own = [entry for name, entry in signature.parameters.items() if name != "reading"]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in OPTIONS.items()]
+    deprecated = {f"old_{name}": option for name, option in DEPRECATED.items()}
 
     @wraps(command)
-    def call(*arguments: Any, **options: Any) -> Any:
+    def call(**options: Any) -> Any:
         given = {name: options.pop(name) for name in OPTIONS}
-        return command(
-            *arguments, **options, reading=Reading({key: value for key, value in given.items() if value is not None})
-        )
+        for name in DEPRECATED:
+            if (value := options.pop(f"old_{name}")) is not None:
+                print(f"--{name} is deprecated and goes in 0.4: write {flag_of(name)}", file=sys.stderr)
+                given[name] = value if given[name] is None else given[name]
+        return command(**options, reading=Reading({key: value for key, value in given.items() if value is not None}))
 
-    call.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-    call.__annotations__ = {entry.name: entry.annotation for entry in (*own, *added)}
-    return call  # type: ignore[return-value]
+    return cast("Command", takes_tables(_with_options(call, own, OPTIONS | deprecated)))
+
+
+def _with_options(call: Callable[..., Any], own: list[inspect.Parameter], options: dict[str, Any]) -> Any:
+    """Gives a function the signature of a command with more options."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in options.items()]
+    entries = [*(entry.replace(kind=kind) for entry in own), *added]
+    call.__signature__ = inspect.Signature(entries)  # type: ignore[attr-defined]
+    call.__annotations__ = {entry.name: entry.annotation for entry in entries}
+    return call

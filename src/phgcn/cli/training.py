@@ -213,6 +213,7 @@ def _plan(
     from ..train.graph import check_task, default_metric
     from ..train.leaks import describe_leaks
     from ..train.preparation import fit_to_table
+    from ..train.prepare import check_edge_weights
     from ..train.settings import read
 
     wanted = {**DEFAULTS, **asked}
@@ -231,6 +232,7 @@ def _plan(
     resolved = resolve(wanted["model"], str(data.name), config, changes, suited)
     plan = Plan(source, directed=directed, device=device, settings=resolved.settings, yardsticks=True, **wanted)
     # Refused here, before a folder is made.
+    check_edge_weights(plan, data)
     drawn = splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))
     if "description" not in data and not known_graph(str(data.name)):
         data.notes = [*data.notes, *describe_leaks(data, drawn[0].train.nonzero().flatten())]
@@ -257,12 +259,19 @@ def _continued(
 ) -> tuple[Run, Data]:
     """Opens the run that is there, and its graph; what is asked for must be what it was begun with, or more epochs."""
     from ..train import Run, resolve
+    from ..train.graph import find_source
     from ..train.settings import used
 
     run = Run.open(folder)
     data = run.read(graph)
     if not run.is_own(data):
-        raise ValueError(f"{folder}: was begun on another graph, {run.plan.source}")
+        same = find_source(graph) == run.plan.source
+        what = (
+            f"{graph} has changed since {folder} was begun"
+            if same
+            else f"{folder}: was begun on another graph, {run.plan.source}"
+        )
+        raise ValueError(f"{what}: {run.changes(data)}")
     if reading.task is not None:
         asked = {**asked, "task": reading.task}
     columns = reading.columns()

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from . import options
+from .reading import takes_tables
 
 
+@takes_tables
 def evaluate(
     run: options.RunFolder,
     graph: Annotated[
@@ -49,6 +51,7 @@ def evaluate(
     show_evaluation(result, as_json)
 
 
+@takes_tables
 def predict(
     run: options.RunFolder,
     graph: options.Graph,

@@ -27,7 +27,15 @@ UNLABELLED = -1
 
 
 class GraphFileError(ValueError):
-    """A graph file that is missing, damaged or wrong.  Its text is one line naming file, row and column."""
+    """A graph file that is missing, damaged or wrong.  Its text is one line naming file, row and column.
+
+    Attributes:
+        lines (list of str): One line for each kind of fault.
+    """
+
+    def __init__(self, text: str, lines: list[str] | None = None) -> None:
+        super().__init__(text)
+        self.lines = [text] if lines is None else lines
 
 
 @dataclass

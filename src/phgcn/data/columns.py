@@ -2,8 +2,18 @@ r"""Which columns of the tables of a graph are what."""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+ID = "id"
+"""The column of ids by default; where it is not there, nodes are numbered."""
+
+DECIMALS = (".", ",")
+UNKNOWN_IDS = ("refuse", "drop")
+
+LISTS = ("features", "categorical", "split", "edge_features", "coordinates")
+"""Fields that are lists of names."""
 
 NO_COLUMN = "none"
 """The name, in commands, of no column at all."""
@@ -11,10 +21,10 @@ NO_COLUMN = "none"
 
 @dataclass(frozen=True)
 class Columns:
-    r"""The names of the columns to read from the node and the edge table of a graph.
+    r"""The names of the columns to read from the node and the edge table of a graph, and how cells are read.
 
     Args:
-        id (str): The ids of nodes. (default: :obj:`"id"`)
+        id (str): The ids of nodes. (default: :obj:`"id"`; where there is no such column, nodes are numbered from 1)
         label (str, optional): Their labels; :obj:`None` reads none, as prediction needs none. (default: :obj:`"label"`)
         features (sequence of str, optional): The features, in this order; others are left out. (default: :obj:`None`, all
             columns that are nothing else)
@@ -28,9 +38,14 @@ class Columns:
         coordinates (sequence of str): Numeric features that are coordinates, such as longitude and latitude. (default: none)
         levels, edge_levels (dict): The categories of some columns, where they are known from another graph: others count as
             none of them. (default: none)
+        decimal (str, optional): The decimal sign of files of text, ``"."`` or ``","``; the other one may stand between
+            thousands. (default: :obj:`None`, ``"."``; with semicolons as delimiters either, where it is there once)
+        encoding (str): That of files of text, such as ``"latin-1"``. (default: :obj:`"utf-8"`)
+        unknown_ids (str): ``"drop"`` leaves out edges to ids that no node has; ``"refuse"`` refuses them.
+            (default: :obj:`"refuse"`)
     """
 
-    id: str = "id"
+    id: str = ID
     label: str | None = "label"
     features: Sequence[str] | None = None
     categorical: Sequence[str] = ()
@@ -42,15 +57,20 @@ class Columns:
     coordinates: Sequence[str] = ()
     levels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
     edge_levels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
+    decimal: str | None = None
+    encoding: str = "utf-8"
+    unknown_ids: str = "refuse"
 
     def __post_init__(self) -> None:
-        for name in (
-            "features",
-            "categorical",
-            "split",
-            "edge_features",
-            "coordinates",
-        ):  # lists, as JSON has them, cannot be hashed
+        if self.decimal not in (None, *DECIMALS):
+            raise ValueError(f"decimal is {self.decimal!r}; allowed: {', '.join(map(repr, DECIMALS))}")
+        if self.unknown_ids not in UNKNOWN_IDS:
+            raise ValueError(f"unknown_ids is {self.unknown_ids!r}; allowed: {', '.join(UNKNOWN_IDS)}")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ValueError(f"encoding is {self.encoding!r}; allowed: utf-8, latin-1, utf-16, ...") from None
+        for name in LISTS:  # as JSON has them, they cannot be hashed
             value = getattr(self, name)
             if isinstance(value, str):
                 raise ValueError(f"{name} is {value!r}; allowed: a list of names")

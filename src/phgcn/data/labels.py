@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .cells import DECIMAL_POINT, is_number
+from .cells import DECIMAL_POINT, parse_number
 from .check import UNLABELLED, Array, GraphFileError, bad, short
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """A column of labels as written, an empty text for a node without one; where it is, for messages; and the sign between
-    whole numbers and decimals."""
+    """A column of labels as written, an empty text for a node without one; where it is, for messages; and the decimal
+    sign, see :func:`phgcn.data.cells.parse_number`."""
 
     path: Path
     name: str
@@ -90,11 +90,8 @@ class LabelColumn:
 
     def number(self, text: str) -> float | None:
         """Returns the number that a text is; :obj:`None` if it is none, or not a finite one."""
-        try:
-            value = float(text.replace(self.decimal, "."))
-        except ValueError:
-            return None
-        return value if math.isfinite(value) else None
+        value = parse_number(text, self.decimal)
+        return value if value is not None and math.isfinite(value) else None
 
 
 def read_labels(column: LabelColumn, task: str | None = None) -> Labels:
@@ -117,7 +114,7 @@ def _choose_task(column: LabelColumn, names: list[str]) -> tuple[str, str]:
     several = next((name for name in names if _separator(name)), None)
     if several:
         return "multilabel", f"labels like {short(several)} are several of one node"
-    commas = [name for name in names if "," in name and column.decimal != "," and is_number(name, ",")]
+    commas = [name for name in names if "," in name and column.number(name) is None and parse_number(name, ",") is not None]
     if 2 * len(commas) > len(names):  # as classes they would be silently wrong
         raise column.error(commas[0], f"{DECIMAL_POINT}; or --task classification")
     numbers = [name for name in names if column.number(name) is not None]

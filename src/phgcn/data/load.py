@@ -17,14 +17,15 @@ from .columns import Columns
 from .labels import TASKS, task_of
 from .names import GRAPHS, KnownGraph, known_graph, similar_names
 from .npz import read_npz, write_npz
+from .readers import SUFFIXES, suffix_of
 from .summary import summarise_graph
-from .tables import SUFFIXES, read_tables, table_pair
+from .tables import read_tables, table_pair
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 SAVED = (".pt", ".pth")
-FORMATS = f"an .npz, {' or '.join(SAVED)} file, or a folder or pair of {' or '.join(SUFFIXES)} files"
+FORMATS = f"an .npz, {' or '.join(SAVED)} file, or a folder or pair of tables ({', '.join(SUFFIXES)})"
 """All formats, for messages."""
 
 MAX_SPARSE_DENSITY = 0.12
@@ -32,7 +33,13 @@ MIN_SPARSE_FEATURES = 64
 """Features become a sparse tensor if there are at least ``MIN_SPARSE_FEATURES`` and at most the share ``MAX_SPARSE_DENSITY`` of
 their entries is not zero: there sparse products are faster, see ``benchmarks/sparse_features.py``."""
 
-NameOrPath = str | Path | tuple[str | Path, str | Path]
+PAIR = "::"
+"""Stands between the paths of a node and an edge table, ``people.csv::calls.csv``, wherever a graph is asked for."""
+
+MAX_DENSE_BYTES = 4e9
+"""Features that take more memory as a dense tensor stay sparse."""
+
+NameOrPath = str | Path | tuple[Any, Any]
 
 
 def load_graph(
@@ -43,16 +50,17 @@ def load_graph(
     max_gb: float | None = None,
     task: str | None = None,
     columns: Columns | None = None,
+    sparse: bool = False,
 ) -> Data:
     r"""Loads a graph known by name, or one of your own.
 
     A name is looked up as ``<root>/<name>.npz`` with hyphens as underscores, then in the user's cache, and else downloaded
-    through PyG into that cache.  A path is an ``.npz`` file, a folder with ``edges`` and ``nodes`` as ``.csv`` or
-    ``.parquet``, one file of such a pair, or a ``Data`` saved with :func:`torch.save`.  Formats: ``docs/data.md``.
+    through PyG into that cache.  A path is an ``.npz`` file, a folder with ``edges`` and ``nodes`` as tables (CSV,
+    Parquet, Excel), one file of such a pair, or a ``Data`` saved with :func:`torch.save`.  Formats: ``docs/data.md``.
 
     Args:
-        name_or_path (str, Path or tuple): A name of :obj:`phgcn.data.GRAPHS`, a path, or the paths of an edge and a node
-            table.
+        name_or_path (str, Path or tuple): A name of :obj:`phgcn.data.GRAPHS`, a path, or an edge and a node table: two
+            paths, or two frames of pandas; as text ``NODES::EDGES``.
         root (str or Path, optional): The folder of the named graphs. (default: :obj:`None`, ``$PHGCN_DATA``, else the user's
             cache)
         directed (bool, optional): Keeps the edges as they are in the file; else they are made undirected, sorted, and free
@@ -63,9 +71,11 @@ def load_graph(
             :obj:`None`, what they look like)
         columns (Columns, optional): Which columns of tables are what; ``label=None`` reads no labels, of other files too.
             (default: :obj:`None`, ``id``, ``label``, ``source``, ``target``, and features)
+        sparse (bool, optional): Gives ``x`` as sparse CSR where few features are not zero; else it is dense, unless it would
+            take more than 4 GB. (default: :obj:`False`)
 
     Returns:
-        ``x`` (float32, NaN for a missing number of a table; sparse CSR where few features are not zero), ``y`` (see
+        ``x`` (float32, NaN for a missing number of a table), ``y`` (see
         :mod:`phgcn.data.labels`; int64 and -1 for an unlabelled node if the task is classification), ``edge_index``,
         ``num_nodes``, ``num_classes``, ``name``, ``task`` and ``task_reason``, ``node_id`` and ``classes`` (lists of names,
         numbers as text where the file has none), ``summary`` and ``notes`` (see :func:`phgcn.data.describe_graph`).  Where the
@@ -79,7 +89,7 @@ def load_graph(
     if task not in (None, *TASKS):
         raise ValueError(f"task is {task!r}; allowed: {', '.join(TASKS)}")
     name, graph = _read(name_or_path, root, ReadOptions(max_gb, task, columns or Columns()))
-    return to_data(graph, name, directed=directed)
+    return to_data(graph, name, directed=directed, sparse=sparse)
 
 
 class ReadOptions(NamedTuple):
@@ -138,9 +148,13 @@ def _read(name_or_path: NameOrPath, root: str | Path | None, options: ReadOption
     """Reads a graph; returns its name and arrays."""
     if not isinstance(name_or_path, (str, os.PathLike)) and not (isinstance(name_or_path, tuple) and len(name_or_path) == 2):
         raise ValueError(f"name_or_path is {name_or_path!r}; allowed: a name, a path, or a tuple of two paths")
+    if isinstance(name_or_path, str) and PAIR in name_or_path:
+        nodes_path, edges_path = name_or_path.split(PAIR, 1)
+        name_or_path = (edges_path, nodes_path)
     if isinstance(name_or_path, tuple):
-        edges, nodes = (Path(path) for path in name_or_path)
-        return nodes.stem, read_tables(edges, nodes, options.columns, options.task)
+        edges, nodes = (Path(part) if isinstance(part, (str, os.PathLike)) else part for part in name_or_path)
+        name = nodes.name.removesuffix(suffix_of(nodes)) if isinstance(nodes, Path) else "graph"
+        return name, read_tables(edges, nodes, options.columns, options.task)
     known = known_graph(str(name_or_path))
     if known:
         return known.name, read_known(known, root, options)
@@ -161,7 +175,7 @@ def read_known(known: KnownGraph, root: str | Path | None = None, options: ReadO
 
 def read_file(path: Path, options: ReadOptions) -> ArrayGraph:
     """Reads the arrays of a graph file or folder; the end of its name tells the format."""
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if path.is_dir() or suffix in SUFFIXES:
         return read_tables(*table_pair(path), options.columns, options.task)
     if suffix == ".npz":
@@ -175,8 +189,8 @@ def read_file(path: Path, options: ReadOptions) -> ArrayGraph:
 
 def _name_of(path: Path) -> str:
     """Names a graph after its file or, if it is a table, after what is common to the pair of tables, else their folder."""
-    stem = path.resolve().name if path.is_dir() else path.stem
-    if not path.is_dir() and path.suffix.lower() in SUFFIXES:
+    stem = path.resolve().name if path.is_dir() else path.name[: len(path.name) - len(suffix_of(path))]
+    if not path.is_dir() and suffix_of(path) in SUFFIXES:
         stem = stem.replace("edges", "").replace("nodes", "").strip("_-. ") or path.resolve().parent.name
     return stem
 
@@ -192,13 +206,15 @@ def _missing(path: Path) -> GraphFileError:
 # From arrays to tensors
 
 
-def to_data(graph: ArrayGraph, name: str, *, directed: bool = False) -> Data:
+def to_data(graph: ArrayGraph, name: str, *, directed: bool = False, sparse: bool = False) -> Data:
     """Converts arrays to a ``Data``; see :func:`load_graph` for its attributes."""
     from torch_geometric.data import Data
 
     count = graph.features.shape[0]
     edge_index, edge_values = _edge_tensors(graph, directed)
-    data = Data(x=features_tensor(graph.features), y=torch.from_numpy(graph.labels), edge_index=edge_index, **edge_values)
+    data = Data(
+        x=features_tensor(graph.features, sparse), y=torch.from_numpy(graph.labels), edge_index=edge_index, **edge_values
+    )
     for mask, rows in graph.masks.items():
         data[mask.removesuffix("s")] = torch.from_numpy(np.ascontiguousarray(rows.T))
     classes = graph.classes or [str(number) for number in range(_count_classes(graph.labels))]
@@ -243,13 +259,14 @@ def _edge_tensors(graph: ArrayGraph, directed: bool) -> tuple[Tensor, dict[str, 
     return edge_index, dict(zip(values, means, strict=True))
 
 
-def features_tensor(features: Features) -> Tensor:
-    """Converts features (N, F) to a dense tensor, or to a sparse CSR one where that is faster to multiply by a matrix and no
-    number is missing."""
+def features_tensor(features: Features, wanted: bool = True) -> Tensor:
+    """Converts features (N, F) to a dense tensor; if sparse ones are wanted, or dense ones would not fit, to a sparse CSR one
+    where that is faster to multiply by a matrix and no number is missing."""
     rows, columns = features.shape
+    wanted = wanted or 4 * rows * columns > MAX_DENSE_BYTES
     stored = features.nnz if sparse.issparse(features) else int(np.count_nonzero(features))
     gaps = bool(np.isnan(features.data if sparse.issparse(features) else features).any())
-    if columns < MIN_SPARSE_FEATURES or stored > MAX_SPARSE_DENSITY * rows * columns or gaps:
+    if not wanted or columns < MIN_SPARSE_FEATURES or stored > MAX_SPARSE_DENSITY * rows * columns or gaps:
         dense = features.toarray() if sparse.issparse(features) else features
         return torch.from_numpy(np.ascontiguousarray(dense))
     return csr_tensor(features)

@@ -1,27 +1,28 @@
-r"""Reads graphs from two tables: edges (``source``, ``target``) and nodes (``id``, ``label``, features), in CSV or Parquet.
+r"""Reads graphs from two tables: edges (``source``, ``target``) and nodes (``id``, ``label``, features), in any format that
+:mod:`phgcn.data.readers` opens.
 
-The readers of both formats return the same :class:`Edges` and :class:`Nodes`; here ids become numbers, and features a matrix.
+Here ids become numbers, and features a matrix.  All faults of both tables are collected, and raised as one answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .cells import FeatureTable
+from ..text import did_you_mean
+from .cells import FeatureColumn, FeatureTable, join_columns, to_texts
 from .check import MASKS, Array, ArrayGraph, bad, check_graph, short
-from .columns import NO_COLUMN, Columns
+from .columns import ID, NO_COLUMN, Columns
 from .encode import encode
+from .faults import Faults
 from .labels import LabelColumn, read_labels
-
-SUFFIXES = (".csv", ".parquet")
-DEFAULT_ID = "id"
-"""The column of ids if none is named; a table without it has numbers of rows as ids, from 1 on."""
+from .readers import SUFFIXES, OpenTable, open_table, suffix_of
 
 WEIGHT = "weight"
 """The column of the edge table that holds weights if none is named."""
@@ -44,11 +45,21 @@ class Edges:
     features: FeatureTable
     rows: Array
 
+    def only(self, kept: Array) -> Edges:
+        """Returns the edges at some positions."""
+        places, features = kept.tolist(), self.features
+        texts = {name: [cells[place] for place in places] for name, cells in features.texts.items()}
+        part = FeatureTable(features.names, features.number_names, features.numbers[kept], texts, features.notes)
+        return Edges(
+            self.path, [self.source[place] for place in places], [self.target[place] for place in places], part, self.rows[kept]
+        )
+
 
 @dataclass
 class Nodes:
     """The node table: ids and labels as written, (N,) each, an empty label for an unlabelled node; features; the cells of
-    split columns; the row number of each node in the file, for messages; the decimal sign; and columns left out."""
+    split columns; the row number of each node in the file, for messages; the decimal sign; columns left out; and whether
+    there is no column of ids."""
 
     path: Path
     ids: list[str]
@@ -58,15 +69,7 @@ class Nodes:
     rows: Array
     decimal: str
     left_out: list[str]
-    numbered: bool = False  # ids are numbers of rows, as there is no column of ids
-
-
-class TableReader(Protocol):
-    """A module that reads tables of one format."""
-
-    def read_edges(self, path: Path, columns: Columns) -> Edges: ...
-
-    def read_nodes(self, path: Path, columns: Columns) -> Nodes: ...
+    numbered: bool
 
 
 def table_pair(path: Path) -> tuple[Path | None, Path]:
@@ -74,9 +77,10 @@ def table_pair(path: Path) -> tuple[Path | None, Path]:
     with another name is a table of rows without edges."""
     if path.is_dir():
         return _in_folder(path, "edges"), _in_folder(path, "nodes")
+    stem = path.name.removesuffix(path.name[len(path.name) - len(suffix_of(path)) :])
     for one, other in (("edges", "nodes"), ("nodes", "edges")):
-        if one in path.stem:
-            head, tail = path.stem.rsplit(one, 1)
+        if one in stem:
+            head, tail = stem.rsplit(one, 1)
             partner = _in_folder(path.parent, f"{head}{other}{tail}")
             return (path, partner) if one == "edges" else (partner, path)
     return None, path
@@ -85,40 +89,56 @@ def table_pair(path: Path) -> tuple[Path | None, Path]:
 def _in_folder(folder: Path, stem: str) -> Path:
     files = [folder / (stem + suffix) for suffix in SUFFIXES if (folder / (stem + suffix)).exists()]
     if not files:
-        raise bad(folder, f"there is no {stem}.csv or {stem}.parquet", allowed="a folder with edges and nodes in these formats")
+        endings = f"{', '.join(SUFFIXES[1:-1])} or {SUFFIXES[-1]}"
+        allowed = "a folder with edges and nodes in these formats, or --nodes FILE --edges FILE"
+        raise bad(folder, f"there is no {stem}{SUFFIXES[0]} (nor {endings})", allowed=allowed)
     if len(files) > 1:
         raise bad(folder, f"there is both {files[0].name} and {files[1].name}", allowed="one of them")
     return files[0]
 
 
-def read_tables(edges_path: Path | None, nodes_path: Path, columns: Columns, task: str | None = None) -> ArrayGraph:
+def read_tables(edges_from: Any, nodes_from: Any, columns: Columns, task: str | None = None) -> ArrayGraph:
     """Reads and checks the graph in a pair of tables, or in a table of rows without edges.
 
     Args:
-        edges_path, nodes_path (Path): The tables; without the first there are no edges.
+        edges_from, nodes_from (Path or pandas.DataFrame): The tables; without the first, :obj:`None`, there are no edges.
         columns (Columns): Which columns are what.
         task (str, optional): What labels are read for. (default: :obj:`None`, what they look like)
     """
-    nodes = _reader(nodes_path).read_nodes(nodes_path, columns)
-    node_number = _number_ids(nodes, columns.id)
-    edges, ends = None, np.empty((0, 2), np.int64)
-    if edges_path is not None:
-        if nodes.numbered:
-            found = short(", ".join(nodes.features.names))
-            what = f"column {columns.id!r} is missing; found: {found}"
-            raise bad(nodes_path, what, row=1, column=columns.id, allowed="the ids of nodes (another name is given by --id)")
-        edges = _reader(edges_path).read_edges(edges_path, columns)
-        named_ends = ((columns.source, edges.source), (columns.target, edges.target))
-        ends = np.stack([_look_up(edges, name, ids, node_number, nodes.path) for name, ids in named_ends], axis=1)
+    faults = Faults()
+    nodes = edges = None
+    with faults.noted():
+        nodes = _read_nodes(nodes_from, columns, faults)
+    with faults.noted():
+        edges = _no_edges() if edges_from is None else _read_edges(edges_from, columns, faults)
+    if nodes is None or edges is None:
+        faults.raise_if_any()
+    assert nodes is not None and edges is not None
+    notes: list[str] = []
+    node_number = _number_ids(nodes, columns.id, faults)
+    ends = _look_up_ends(edges, columns, node_number, nodes, faults)
+    known: Array = np.all(ends >= 0, axis=1)
+    if columns.unknown_ids == "drop" and not known.all():
+        notes += [_dropped(edges, ends, known)]
+        edges, ends = edges.only(np.flatnonzero(known)), ends[known]
     label = columns.label or "label"
-    labels = read_labels(LabelColumn(nodes.path, label, nodes.labels, nodes.rows, nodes.decimal), task)
-    encoded = encode(nodes.path, nodes.features, columns.levels)
+    labels = encoded = None
+    with faults.noted():
+        labels = read_labels(LabelColumn(nodes.path, label, nodes.labels, nodes.rows, nodes.decimal), task)
+    with faults.noted():
+        encoded = encode(nodes.path, nodes.features, columns.levels)
+    masks = _read_splits(nodes, faults)
+    edge_values = _edge_features(edges, columns, faults)
+    faults.raise_if_any()
+    assert labels is not None and encoded is not None
+    if nodes.numbered and edges_from is not None:
+        notes.append(f"{nodes.path.name} has no column id: nodes are numbered from 1, in their order")
     graph = ArrayGraph(
         nodes.path,
         encoded.matrix,
         labels.y,
         ends,
-        _read_splits(nodes),
+        masks,
         nodes.ids,
         labels.classes,
         names={"labels": label, **dict.fromkeys(MASKS, "the split column")},
@@ -129,29 +149,92 @@ def read_tables(edges_path: Path | None, nodes_path: Path, columns: Columns, tas
         levels=encoded.levels,
         missing_texts=encoded.missing_texts,
         may_miss=True,
-        notes=encoded.notes + _left_out(nodes),
+        notes=encoded.notes + _left_out(nodes) + notes,
+        **edge_values,
     )
-    if edges is not None:
-        _add_edge_features(graph, edges, columns)
+    graph.notes += edges.features.notes
     return check_graph(graph)
 
 
-def _reader(path: Path) -> TableReader:
-    """Imports the module that reads a file, by the end of its name.  Parquet needs pyarrow, which not everyone has."""
-    if not path.is_file():
-        raise bad(path, "this is a folder" if path.is_dir() else "there is no such file", allowed="a CSV or Parquet file")
-    if path.suffix.lower() == ".csv":
-        from . import csv_files
-
-        return csv_files
-    if path.suffix.lower() == ".parquet":
-        from . import parquet_files
-
-        return parquet_files
-    raise bad(path, f"files of kind {path.suffix!r} are not read", allowed=", ".join(SUFFIXES))
+# Tables
 
 
-def _number_ids(nodes: Nodes, column: str) -> dict[str, int]:
+def _read_nodes(source: Any, columns: Columns, faults: Faults) -> Nodes:
+    table = open_table(source, columns, faults, "the frame of nodes")
+    header = node_header(table.path, table.header, columns, table.row)
+    texts = {} if header.id is None else {header.id: True}
+    texts |= {} if header.label is None else {header.label: False}
+    checked = list(texts)
+    texts |= dict.fromkeys(header.splits, False)
+    named = {*columns.categorical, *columns.levels, *table.named}
+    rows, found, features = _read_columns(table, texts, header.features, named, faults)
+    if not len(rows) and not faults.first:
+        what = "there are no rows" + (" below the header" if table.row is not None else "")
+        raise bad(table.path, what, row=table.row, allowed="at least one node")
+    ids = [str(number + 1) for number in range(len(rows))] if header.id is None else found[header.id]
+    labels = [""] * len(rows) if header.label is None else found[header.label]
+    for place in checked:
+        _refuse_control_characters(table, table.header[place], found[place], rows, faults)
+    splits = {table.header[place]: found[place] for place in header.splits}
+    numbered = header.id is None
+    return Nodes(table.path, ids, labels, features, splits, rows, table.decimal, header.left_out, numbered)
+
+
+def _read_edges(source: Any, columns: Columns, faults: Faults) -> Edges:
+    table = open_table(source, columns, faults, "the frame of edges")
+    header = edge_header(table.path, table.header, columns, table.row)
+    named = {*columns.edge_levels, *table.named}
+    rows, found, features = _read_columns(table, {header.source: True, header.target: True}, header.features, named, faults)
+    return Edges(table.path, found[header.source], found[header.target], features, rows)
+
+
+def _no_edges() -> Edges:
+    table = FeatureTable([], [], np.empty((0, 0), np.float32), {})
+    return Edges(Path(), [], [], table, np.empty(0, np.int64))
+
+
+def _read_columns(
+    table: OpenTable, texts: dict[int, bool], features: Sequence[int], named: set[str], faults: Faults
+) -> tuple[Array, dict[int, list[str]], FeatureTable]:
+    """Reads columns of a table by their positions: row numbers, the columns of texts, and those of features.
+
+    Of each column of texts it is said whether numbers in it must be whole, as ids are.
+    """
+    rows: list[Array] = []
+    found: dict[int, list[str]] = {place: [] for place in texts}
+    names = [table.header[place] for place in features]
+    columns = [FeatureColumn(table.path, name, table.decimal, name in named) for name in names]
+    for numbers, cells in table.blocks([*texts, *features]):
+        rows.append(numbers)
+        for (place, whole), column in zip(texts.items(), cells, strict=False):
+            if whole:
+                _refuse_decimals(table, table.header[place], column)
+            found[place] += to_texts(column)
+        for feature, column in zip(columns, cells[len(texts) :], strict=True):
+            feature.add(numbers, column, faults)
+    all_rows = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    return all_rows, found, join_columns(columns, len(all_rows), faults)
+
+
+def _refuse_decimals(table: OpenTable, name: str, cells: Any) -> None:
+    """Refuses numbers with decimals in the place of ids."""
+    if not isinstance(cells, np.ndarray) or cells.dtype.kind != "f":
+        return
+    odd = np.isfinite(cells) & (cells != np.floor(cells))
+    if odd.any():
+        row = int(np.argmax(odd))
+        raise bad(table.path, f"{name} is {short(cells[row].item())}", row=row, column=name, allowed="text or integers")
+
+
+def _refuse_control_characters(table: OpenTable, name: str, cells: list[str], rows: Array, faults: Faults) -> None:
+    """Refuses ids and labels with a line break or another control character: a missing quote, or a file of no text."""
+    for row, cell in zip(rows.tolist(), cells, strict=True):
+        if not cell.isprintable():
+            error = bad(table.path, f"{name} is {short(cell)}", row=row, column=name, allowed="text without control characters")
+            faults.add(f"{table.path} {name} control", error)
+
+
+def _number_ids(nodes: Nodes, column: str, faults: Faults) -> dict[str, int]:
     """Maps each id to its node number; refuses empty and duplicate ids."""
     node_number = dict(zip(nodes.ids, range(len(nodes.ids)), strict=True))
     if len(node_number) == len(nodes.ids) and "" not in node_number:
@@ -160,49 +243,75 @@ def _number_ids(nodes: Nodes, column: str) -> dict[str, int]:
     for node, id in enumerate(nodes.ids):
         row = int(nodes.rows[node])
         if not id:
-            raise bad(nodes.path, "the id is empty", row=row, column=column, allowed="anything else")
-        if id in seen:
+            faults.add(
+                f"{nodes.path} empty", bad(nodes.path, "the id is empty", row=row, column=column, allowed="anything else")
+            )
+        elif id in seen:
             what = f"id {short(id)} is there already, in row {nodes.rows[seen[id]]}"
-            raise bad(nodes.path, what, row=row, column=column, allowed="each id once")
-        seen[id] = node
-    raise AssertionError("no id is empty or a duplicate")
+            faults.add(f"{nodes.path} twice", bad(nodes.path, what, row=row, column=column, allowed="each id once"))
+        seen.setdefault(id, node)
+    return node_number
 
 
-def _look_up(edges: Edges, column: str, ids: list[str], node_number: dict[str, int], nodes_path: Path) -> NDArray[np.int64]:
-    """Converts the ids in a column of the edge table to node numbers, (E,)."""
-    numbers = np.fromiter(map(node_number.get, ids, repeat(-1)), np.int64, count=len(ids))
-    unknown = numbers < 0
-    if unknown.any():
-        edge = int(np.argmax(unknown))
-        what = f"{column} is {short(ids[edge])}" if ids[edge] else f"{column} is empty"
-        raise bad(edges.path, what, row=int(edges.rows[edge]), column=column, allowed=f"the ids in {nodes_path.name}")
-    return numbers
+def _look_up_ends(
+    edges: Edges, columns: Columns, node_number: dict[str, int], nodes: Nodes, faults: Faults
+) -> NDArray[np.int64]:
+    """Converts the ids of both ends of edges to node numbers, (E, 2).  An unknown one is -1, and a fault unless dropped."""
+    ends = np.empty((len(edges.rows), 2), np.int64)
+    for place, (column, ids) in enumerate(((columns.source, edges.source), (columns.target, edges.target))):
+        ends[:, place] = np.fromiter(map(node_number.get, ids, repeat(-1)), np.int64, count=len(ids))
+        unknown = np.flatnonzero(ends[:, place] < 0)
+        if columns.unknown_ids == "drop":
+            unknown = unknown[[not ids[edge] for edge in unknown.tolist()]]
+        if len(unknown):
+            first = int(unknown[0])
+            what = f"{column} is {short(ids[first])}" if ids[first] else f"{column} is empty"
+            allowed = f"the ids in {nodes.path.name}; `--unknown-ids drop` leaves such edges out"
+            if nodes.numbered:
+                allowed = f"1 to {len(nodes.ids)}, as {nodes.path.name} has no column id; --id names another"
+            error = bad(edges.path, what, row=int(edges.rows[first]), column=column, allowed=allowed)
+            faults.add(f"{edges.path} {column} unknown", error, len(unknown))
+    return ends
 
 
-def _add_edge_features(graph: ArrayGraph, edges: Edges, columns: Columns) -> None:
-    """Sets weights (E,) and features (E, K) of the edges, where the table has them; none may be missing."""
-    encoded = encode(edges.path, edges.features, columns.edge_levels)
+def _dropped(edges: Edges, ends: Array, known: Array) -> str:
+    """Says how many edges are left out, and an id that is not known."""
+    first = int(np.argmin(known))
+    id = edges.source[first] if ends[first, 0] < 0 else edges.target[first]
+    return f"{int((~known).sum()):,} edges left out, which lead to unknown ids such as {short(id)}"
+
+
+def _edge_features(edges: Edges, columns: Columns, faults: Faults) -> dict[str, Any]:
+    """Returns weights (E,) and features (E, K) of the edges, where the table has them, and the names of their columns."""
+    encoded = None
+    with faults.noted():
+        encoded = encode(edges.path, edges.features, columns.edge_levels)
+    if encoded is None:
+        return {}
+    edges.features.notes += encoded.notes
     matrix = encoded.matrix if isinstance(encoded.matrix, np.ndarray) else encoded.matrix.toarray()
     missing = np.isnan(matrix)
     if missing.any():
         edge, column = divmod(int(np.argmax(missing)), matrix.shape[1])
         row = int(edges.rows[edge])
-        raise bad(edges.path, "the cell is empty", row=row, column=short(encoded.names[column]), allowed="a number")
+        error = bad(edges.path, "the cell is empty", row=row, column=short(encoded.names[column]), allowed="a number")
+        faults.add(f"{edges.path} empty cells", error, int(missing.sum()))
     weight = _weight_column(edges.features.names, columns)
     if weight in encoded.levels:
         what = f"the weight is {short(encoded.levels[weight][0])}"
-        raise bad(edges.path, what, column=short(weight), allowed="numbers")
+        faults.add(f"{edges.path} weight", bad(edges.path, what, column=short(weight), allowed="numbers"))
+        return {}
     others = [index for index, name in enumerate(encoded.names) if name != weight]
+    values: dict[str, Any] = {"edge_columns": [name for name in edges.features.names if name != weight]}
+    values["edge_levels"] = encoded.levels
     if weight is not None:
-        graph.edge_weight = np.ascontiguousarray(matrix[:, encoded.names.index(weight)])
+        values["edge_weight"] = np.ascontiguousarray(matrix[:, encoded.names.index(weight)])
     if others:
-        graph.edge_attr = np.ascontiguousarray(matrix[:, others])
-    graph.edge_columns = [name for name in edges.features.names if name != weight]
-    graph.edge_levels = encoded.levels
-    graph.notes += encoded.notes
+        values["edge_attr"] = np.ascontiguousarray(matrix[:, others])
+    return values
 
 
-def _read_splits(nodes: Nodes) -> dict[str, Array]:
+def _read_splits(nodes: Nodes, faults: Faults) -> dict[str, Array]:
     """Converts split columns to masks, one row per split."""
     if not nodes.splits:
         return {}
@@ -211,16 +320,16 @@ def _read_splits(nodes: Nodes) -> dict[str, Array]:
         for node, cell in enumerate(cells):
             if cell.lower() not in ROLES:
                 what, row = f"the split is {short(cell)}", int(nodes.rows[node])
-                raise bad(nodes.path, what, row=row, column=short(name), allowed="train, val, test, or nothing")
-        roles.append([ROLES[cell.lower()] for cell in cells])
+                error = bad(nodes.path, what, row=row, column=short(name), allowed="train, val, test, or nothing")
+                faults.add(f"{nodes.path} {name} split", error)
+        roles.append([ROLES.get(cell.lower(), 3) for cell in cells])
     return {mask: np.array(roles) == role for role, mask in enumerate(MASKS)}
 
 
 def _left_out(nodes: Nodes) -> list[str]:
-    """Says which columns are not read."""
-    if not nodes.left_out:
-        return []
-    return [f"columns left out: {short(', '.join(nodes.left_out))}"]
+    """Says which columns are not read, and how cells were read that are no plain numbers."""
+    left_out = [f"columns left out: {short(', '.join(nodes.left_out))}"] if nodes.left_out else []
+    return left_out + nodes.features.notes
 
 
 # Headers
@@ -228,7 +337,8 @@ def _left_out(nodes: Nodes) -> list[str]:
 
 @dataclass(frozen=True)
 class NodeHeader:
-    """The places of columns in the node table: ids, labels (:obj:`None` for none), features, splits; names of the rest."""
+    """The positions of columns in the node table: ids and labels (:obj:`None` for none), features, splits; names of the
+    rest."""
 
     id: int | None
     label: int | None
@@ -241,15 +351,14 @@ def node_header(path: Path, header: list[str], columns: Columns, row: int | None
     """Finds the columns of the node table; ``row`` is that of the header, for messages."""
     others_matter = columns.features is None
     _check_names(path, header, row, allow_unnamed=not others_matter)
-    id = columns.id if columns.id in header or columns.id != DEFAULT_ID else None  # else the number of the row
-    ends = [name for name in (id, columns.label) if name is not None]
-    wanted = [*ends, *columns.split]
-    _refuse_missing(path, header, wanted, row, "other names are given by --id, --label and --split-column")
+    id = None if columns.id == ID and ID not in header else columns.id
+    wanted = [*(name for name in (id, columns.label) if name is not None), *columns.split]
+    _refuse_missing(path, header, wanted, row, "other names by --id, --label and --split-column")
     if columns.features is None:
         features = [name for name in header if name not in wanted]
     else:
         features = list(columns.features)
-        _refuse_missing(path, header, features, row, "all features; the names are those of --features, or of the run")
+        _refuse_missing(path, header, features, row, "the columns that are there, by --features or as in the run")
     if columns.label in features:
         allowed = short(", ".join(name for name in features if name != columns.label))
         raise bad(
@@ -268,19 +377,13 @@ def node_header(path: Path, header: list[str], columns: Columns, row: int | None
         raise bad(path, "there are no feature columns", row=row, allowed="at least one column beside id and label")
     left_out = [name for name in header if name not in (*wanted, *features)]
     place = header.index
-    label = None if columns.label is None else place(columns.label)
-    return NodeHeader(
-        None if id is None else place(id),
-        label,
-        [place(name) for name in features],
-        [place(name) for name in columns.split],
-        left_out,
-    )
+    of_id, of_label = (None if name is None else place(name) for name in (id, columns.label))
+    return NodeHeader(of_id, of_label, [place(name) for name in features], [place(name) for name in columns.split], left_out)
 
 
 @dataclass(frozen=True)
 class EdgeHeader:
-    """The places of columns in the edge table: the ends, and features with the weight among them."""
+    """Column positions in the edge table: the ends, and features.  The weight column, if any, is one of the features."""
 
     source: int
     target: int
@@ -291,10 +394,12 @@ def edge_header(path: Path, header: list[str], columns: Columns, row: int | None
     """Finds the columns of the edge table; ``row`` is that of the header, for messages."""
     _check_names(path, header, row, allow_unnamed=columns.edge_features is not None)
     ends = [columns.source, columns.target]
-    _refuse_missing(path, header, ends, row, "other names are given by --source and --target")
+    _refuse_missing(path, header, ends, row, "other names by --edge-source and --edge-target")
     weight = _weight_column(header, columns)
     features = [*([] if weight is None else [weight]), *(columns.edge_features or ())]
-    _refuse_missing(path, header, features, row, "those of --edge-weight and --edge-features, or of the run")
+    _refuse_missing(
+        path, header, features, row, "the columns that are there, by --edge-weight and --edge-features or as in the run"
+    )
     others = [name for name in header if name not in (*ends, *features)]
     if others and columns.edge_features is None:
         allowed = "source, target, weight, and those that --edge-features names (`--edge-features none` leaves others out)"
@@ -320,9 +425,10 @@ def _check_names(path: Path, header: list[str], row: int | None, allow_unnamed: 
 
 
 def _refuse_missing(path: Path, header: list[str], wanted: list[str], row: int | None, hint: str) -> None:
-    """Names the columns that are wanted and not there."""
+    """Names the columns that are wanted and not there, and columns that are spelled nearly like them."""
     missing = [name for name in wanted if name not in header]
     if missing:
         what = f"column {missing[0]!r} is" if len(missing) == 1 else f"columns {', '.join(map(repr, missing))} are"
         found = short(", ".join(header))
-        raise bad(path, f"{what} missing; found: {found}", row=row, column=missing[0], allowed=f"{', '.join(wanted)} ({hint})")
+        meant = "".join(did_you_mean(name, header) for name in missing)
+        raise bad(path, f"{what} missing{meant}; found: {found}", row=row, column=missing[0], allowed=hint)

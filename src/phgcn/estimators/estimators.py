@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import warnings
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
-from ..data import save_graph, splits, task_of
+from ..data import Columns, save_graph, splits, task_of
+from ..data.columns import ID
 from ..data.labels import labelled
 from ..files import read_json, write_json
 from ..registry import DEFAULT_MODEL
@@ -41,7 +43,10 @@ ABOUT = "estimator.json"
 GRAPH = "graph.npz"
 """The file of a saved estimator that holds the graph it was fitted to."""
 
-OPTIONS = ("model", "seed", "device", "directed")
+COLUMNS = ("id", "categorical", "edge_weight", "edge_features")
+"""Parameters that say which columns of tables and frames are what, fields of :class:`phgcn.data.Columns`."""
+
+OPTIONS = ("model", "seed", "device", "directed", *COLUMNS)
 """Parameters that are no settings of training."""
 
 
@@ -58,9 +63,14 @@ class NodeEstimator:
         seed: int = 0,
         device: str = "cpu",
         directed: bool = False,
+        id: str = ID,
+        categorical: Sequence[str] | None = None,
+        edge_weight: str | None = None,
+        edge_features: Sequence[str] | None = None,
         **settings: Any,
     ) -> None:
         self.model, self.seed, self.device, self.directed = model, seed, device, directed
+        self.id, self.categorical, self.edge_weight, self.edge_features = id, categorical, edge_weight, edge_features
         self.settings: dict[str, Any] = {}
         self.set_params(**settings)
 
@@ -98,10 +108,13 @@ class NodeEstimator:
             on_epoch (callable, optional): Called with a :class:`phgcn.train.EpochProgress` after every epoch. (default: does
                 nothing)
         """
-        data = to_graph(graph, lambda source: read_to_train(source, self.directed, labels=y is None), self.directed)
+        columns = Columns(**{name: value for name in COLUMNS if (value := getattr(self, name)) is not None})
+        data = to_graph(
+            graph, lambda source: read_to_train(source, self.directed, columns, labels=y is None), self.directed, columns
+        )
         classes = self._label(data, y)
         find_task(task_of(data.y)).check(data.y)
-        plan = self._plan(data)
+        plan = replace(self._plan(data), columns=columns)
         self._scratch = tempfile.TemporaryDirectory(prefix="phgcn-")
         (split,) = splits(data.y, plan.protocol, plan.splits, plan.seed)
         for line in describe_leaks(data, split.train.nonzero().flatten()):
@@ -279,7 +292,9 @@ class NodeEstimator:
     def _graph(self, graph: GraphLike, labels: bool = False) -> Data:
         """Returns the graph that it was fitted to if :obj:`None`, else another, read with its labels or without."""
         run = self._fitted
-        return self.graph_ if graph is None else to_graph(graph, lambda source: run.read(source, labels), run.plan.directed)
+        if graph is None:
+            return self.graph_
+        return to_graph(graph, lambda source: run.read(source, labels), run.plan.directed, run.plan.columns)
 
     def _outputs(self, data: Data) -> Tensor:
         return logits(self._fitted, self._trial, data)
@@ -298,6 +313,9 @@ class NodeClassifier(NodeEstimator):
         seed (int, optional): What all randomness follows from. (default: :obj:`0`)
         device (str, optional): Where it is computed. (default: :obj:`"cpu"`)
         directed (bool, optional): Whether edges keep their direction. (default: :obj:`False`)
+        id, edge_weight (str, optional), categorical, edge_features (list of str, optional): Which columns of tables and frames
+            are what, as in :class:`phgcn.data.Columns`.  Columns of text and of categories in frames are names, even where
+            they hold digits. (default: as there)
         **settings (optional): Settings of model and training by name, such as ``heads=4`` or ``epochs=200``. (default: those
             that suit the graph, or the model's)
 

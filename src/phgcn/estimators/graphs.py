@@ -3,8 +3,8 @@ r"""Graphs as users of notebooks have them: a name or path, PyG's ``Data``, or f
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from ..data import Columns, GraphFileError, load_graph
 from ..data.check import check_graph
+from ..data.columns import ID
 from ..data.load import to_data
 from ..data.saved import from_mapping
 
@@ -22,23 +23,24 @@ GraphLike = Any
 """A name or path (see :func:`phgcn.data.load_graph`), a ``Data`` with ``x`` and ``edge_index``, or a tuple of features and
 edges: arrays, tensors, or frames of pandas."""
 
-ID, LABEL, SOURCE, TARGET = "id", "label", "source", "target"
+LABEL, SOURCE, TARGET = "label", "source", "target"
 """Columns of tables by default."""
 
 ALLOWED = "a name, a path, a Data of PyG with x and edge_index, or a tuple (features, edges) of arrays or pandas frames"
 
 
-Read = Callable[[str], Data]
-"""Reads a graph by its name or path."""
+Read = Callable[[Any], Data]
+"""Reads a graph by its name or path, or from the frames of its edges and its nodes."""
 
 
-def to_graph(graph: GraphLike, read: Read, directed: bool = False) -> Data:
+def to_graph(graph: GraphLike, read: Read, directed: bool = False, columns: Columns | None = None) -> Data:
     """Converts a graph to a ``Data`` with the attributes of :func:`phgcn.data.load_graph`.
 
     Args:
         graph: A graph in one of the forms of :data:`GraphLike`.
-        read (callable): Reads what is given by name or path, and tables that frames are written to.
+        read (callable): Reads what is given by name or path, and frames.
         directed (bool, optional): Keeps the direction of edges of tensors and arrays. (default: :obj:`False`)
+        columns (Columns, optional): Which columns of frames are what. (default: their usual names)
     """
     if isinstance(graph, (str, Path)):
         return read(str(graph))
@@ -49,18 +51,18 @@ def to_graph(graph: GraphLike, read: Read, directed: bool = False) -> Data:
         raise ValueError(f"graph is a {type(graph).__name__}; allowed: {ALLOWED}")
     features, edges = graph
     if _is_frame(features) or _is_frame(edges):
-        return _from_frames(features, edges, read)
+        return _from_frames(features, edges, read, columns or Columns())
     return _from_parts({"x": _features(features), "edge_index": _edges(edges)}, directed)
 
 
-def read_to_train(source: str, directed: bool, labels: bool) -> Data:
+def read_to_train(source: Any, directed: bool, columns: Columns, labels: bool) -> Data:
     """Reads a graph to train on; without labels, a column ``label`` of a table is left out of the features too."""
     if labels:
-        return load_graph(source, directed=directed)
-    data = load_graph(source, directed=directed, columns=Columns(label=None))
+        return load_graph(source, directed=directed, columns=columns, sparse=True)
+    data = load_graph(source, directed=directed, columns=replace(columns, label=None), sparse=True)
     if "feature_columns" in data and LABEL in data.feature_columns:
         kept = [name for name in data.feature_columns if name != LABEL]
-        data = load_graph(source, directed=directed, columns=Columns(label=None, features=kept))
+        data = load_graph(source, directed=directed, columns=replace(columns, label=None, features=kept), sparse=True)
     return data
 
 
@@ -81,7 +83,10 @@ def _from_parts(parts: dict[str, Any], directed: bool) -> Data:
     name = parts.get("name")
     try:
         return to_data(
-            check_graph(from_mapping(Path("graph"), parts)), name if isinstance(name, str) else "graph", directed=directed
+            check_graph(from_mapping(Path("graph"), parts)),
+            name if isinstance(name, str) else "graph",
+            directed=directed,
+            sparse=True,
         )
     except GraphFileError as error:
         raise ValueError(str(error)) from None
@@ -108,42 +113,37 @@ def _edges(edges: Any) -> torch.Tensor:
 # Frames
 
 
-def _from_frames(features: Any, edges: Any, read: Read) -> Data:
-    """Makes a graph of frames as of tables in a folder: ids, categories, gaps and mistakes are those of files."""
-    nodes = _node_frame(features)
-    with tempfile.TemporaryDirectory(prefix="phgcn-") as folder:
-        nodes.to_csv(Path(folder) / "nodes.csv", index=False)
-        _edge_frame(edges, nodes).to_csv(Path(folder) / "edges.csv", index=False)
-        try:
-            data = read(folder)
-        except GraphFileError as error:
-            text = str(error).replace(f"{folder}/", "").replace("nodes.csv", "the frame of nodes")
-            raise ValueError(text.replace("edges.csv", "the frame of edges")) from None
-    data.name = "graph"
-    return data
+def _from_frames(features: Any, edges: Any, read: Read, columns: Columns) -> Data:
+    """Makes a graph of frames, which are read as tables in files are."""
+    nodes = _node_frame(features, columns.id)
+    try:
+        return read((_edge_frame(edges, nodes, columns), nodes))
+    except GraphFileError as error:
+        raise ValueError(str(error)) from None
 
 
-def _node_frame(features: Any) -> Any:
-    """Returns the frame of nodes with their ids as a column: the column ``id`` if there is one, else the index."""
+def _node_frame(features: Any, id: str) -> Any:
+    """Returns the frame of nodes with their ids as a column: the column of that name if there is one, else the index."""
     import pandas as pd
 
     frame = features if _is_frame(features) else pd.DataFrame(np.asarray(features)).rename(columns=lambda number: f"f{number}")
     frame = frame.rename(columns=str)
-    if ID in frame.columns:
+    if id in frame.columns or id != ID:
         return frame
     ids = pd.Series(frame.index.map(str), name=ID, index=frame.index)
     return pd.concat([ids, frame], axis=1)
 
 
-def _edge_frame(edges: Any, nodes: Any) -> Any:
-    """Returns the frame of edges between ids; of an array, whose numbers are places in the frame of nodes, with these ids."""
+def _edge_frame(edges: Any, nodes: Any, columns: Columns) -> Any:
+    """Returns the frame of edges between ids; of an array, whose numbers are positions in the frame of nodes, with these
+    ids."""
     import pandas as pd
 
     if _is_frame(edges):
         named = {SOURCE, TARGET} <= set(edges.columns)
         first, second = edges.columns[:2]
         return edges if named else edges.rename(columns={first: SOURCE, second: TARGET})
-    index, ids = _edges(edges).numpy(), nodes[ID].to_numpy()
+    index, ids = _edges(edges).numpy(), nodes[columns.id].to_numpy()
     if index.size and not 0 <= int(index.min()) <= int(index.max()) < len(ids):
         raise ValueError(f"edges has {int(index.max() if index.min() >= 0 else index.min())}; allowed: 0 to {len(ids) - 1}")
     return pd.DataFrame({SOURCE: ids[index[0]], TARGET: ids[index[1]]})

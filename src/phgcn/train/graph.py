@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from ..data import Columns, load_graph
 from ..data.encode import indicator_names
 from ..data.labels import task_of
+from ..data.load import PAIR, features_tensor
 from ..data.names import known_graph
 from ..distributed.launch import place_among_processes
 from ..distributed.part_files import is_partition, read_for_process, read_manifest
@@ -24,14 +25,20 @@ MAX_DENSE_BYTES = 2**32
 """Features on a GPU are stored dense up to this size."""
 
 
-def find(source: str, directed: bool = False, task: str | None = None, columns: Columns | None = None) -> tuple[str, Data]:
-    """Loads a graph by name or path, as :func:`phgcn.data.load_graph`; returns how to find it again from any folder, and the
-    graph."""
-    if is_partition(source):
+def find(source: Any, directed: bool = False, task: str | None = None, columns: Columns | None = None) -> tuple[str, Data]:
+    """Loads a graph as :func:`phgcn.data.load_graph` does; returns too how to find it again from any folder."""
+    if isinstance(source, (str, Path)) and is_partition(source):
         check_parts(source, directed, task)
         return str(Path(source).resolve()), read_for_process(source, *place_among_processes())
-    data = load_graph(source, directed=directed, task=task, columns=columns)
-    return (source if known_graph(source) else str(Path(source).resolve())), data
+    if not isinstance(source, str):
+        return "", load_graph(source, directed=directed, task=task, columns=columns, sparse=True)
+    data = load_graph(source, directed=directed, task=task, columns=columns, sparse=True)
+    return find_source(source), data
+
+
+def find_source(source: str) -> str:
+    """Returns how to find a graph again from any folder."""
+    return source if known_graph(source) else PAIR.join(str(Path(part).resolve()) for part in source.split(PAIR))
 
 
 def check_parts(folder: str | Path, directed: bool, task: str | None) -> None:
@@ -223,9 +230,32 @@ def describe(data: Data) -> dict[str, Any]:
         "edge_weights": "edge_weight" in data,
         "classes": class_names(data),
         "digest": digest(data),
+        "digests": {name: _hash(parts) for name, parts in _parts(data).items()},
         "rows": digest_rows(data),
         **{name: data[name] for name in names if name in data},
     }
+
+
+COUNTS = {"nodes": "nodes", "edges": "edges, in both directions", "features": "features", "edge_features": "edge features"}
+"""Numbers of a description, and what messages call them."""
+
+
+def describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """Says what differs between two descriptions of a graph, such as ``120 nodes, before 119; other labels``."""
+    said = [f"{now[key]:,} {name}, before {before[key]:,}" for key, name in COUNTS.items() if now[key] != before[key]]
+    if now["classes"] != before["classes"]:
+        said.append(f"classes {', '.join(now['classes'])}, before {', '.join(before['classes'])}")
+    names = [set(description.get("feature_columns", ())) for description in (before, now)]
+    said += [f"columns {', '.join(sorted(more))} {what}" for more, what in _differences(*names) if more]
+    old, new = before.get("digests", {}), now.get("digests", {})
+    other = [name for name in old if old[name] != new.get(name)]
+    if other and not said:
+        said.append(f"other values of {' and '.join(other)}")
+    return "; ".join(said) or "other values"
+
+
+def _differences(before: set[str], now: set[str]) -> tuple[tuple[set[str], str], ...]:
+    return (now - before, "are new"), (before - now, "are gone")
 
 
 def digest(data: Data) -> str:
@@ -233,20 +263,23 @@ def digest(data: Data) -> str:
     graph."""
     if "description" in data:
         return str(data.description["digest"])
-    values = [data[name] for name in ("edge_weight", "edge_attr") if name in data]
-    return _digest(*_stored(data.x), data.y, data.edge_index, *values)
+    return _hash([part for parts in _parts(data).values() for part in parts])
 
 
 def digest_rows(data: Data) -> str:
     """Returns a hash of the features: graphs with the same one have the same nodes."""
-    return _digest(*_stored(data.x))
+    return _hash(_parts(data)["features"])
 
 
-def _stored(x: Tensor) -> list[Tensor]:
-    return [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
+def _parts(data: Data) -> dict[str, list[Tensor]]:
+    """Returns the tensors of a graph by what they are; features in the same layout, however they were loaded."""
+    x = features_tensor(data.x.numpy()) if data.x.layout == torch.strided else data.x
+    features = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
+    values = [data[name] for name in ("edge_weight", "edge_attr") if name in data]
+    return {"features": features, "labels": [data.y], "edges": [data.edge_index, *values]}
 
 
-def _digest(*parts: Tensor) -> str:
+def _hash(parts: Sequence[Tensor]) -> str:
     state = hashlib.sha256()
     for part in parts:
         state.update(f"{part.dtype}{tuple(part.shape)}".encode())

@@ -81,7 +81,16 @@ def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
 
 def edge_values(plan: Plan, data: Data) -> dict[str, Tensor]:
     """Returns the weights and features of edges that the plan's model takes, by the names of its arguments."""
+    check_edge_weights(plan, data)
     return {name: data[name].to(plan.device) for name in taken_edge_values(plan) if name in data}
+
+
+def check_edge_weights(plan: Plan, data: Data) -> None:
+    """Refuses negative weights of edges where the plan's model reads them."""
+    if "edge_weight" in taken_edge_values(plan) and "edge_weight" in data and bool((data.edge_weight < 0).any()):
+        least = float(data.edge_weight.min())
+        allowed = f"weights from 0 on for {plan.model}, or --edge-weight none"
+        raise ValueError(f"{data.name}: the smallest edge weight is {least:.6g}; allowed: {allowed}")
 
 
 def taken_edge_values(plan: Plan) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..data import Columns
+from ..data.load import PAIR
 from ..files import read_json, read_tensors, remove_leftovers, write_csv, write_json, write_tensors, write_text
 from ..nn.models import NodeModel
 from ..provenance import provenance, versions
@@ -66,8 +67,11 @@ class Run:
         """Makes the folder of a new run; one that holds something already is refused."""
         folder = Path(folder)
         if folder.is_dir() and any(entry.name != ".lock" for entry in folder.iterdir()):
-            what = "a run already; --resume continues it" if (folder / "run.json").is_file() else "files already"
-            raise ValueError(f"{folder}: holds {what}, or choose another folder")
+            if (folder / "run.json").is_file():
+                raise ValueError(
+                    f"{folder} holds a run already: continue it with --resume, or choose another folder with --out"
+                )
+            raise ValueError(f"{folder} holds files that are no run: choose another folder with --out")
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder}: a file; allowed: a folder, or a name that is not taken")
         origin = provenance(plan.seed, plan.device)
@@ -129,16 +133,21 @@ class Run:
     def data(self, source: str | None = None) -> Data:
         """The graph that the run was trained on, refused if it has changed since."""
         where = source or self.plan.source
-        if source is None and Path(where).is_absolute() and not Path(where).exists():
-            raise ValueError(f"{where}: the graph that {self.folder} was trained on is gone; `--graph` says where it is now")
+        gone = [path for path in map(Path, where.split(PAIR)) if path.is_absolute() and not path.exists()]
+        if source is None and gone:
+            raise ValueError(f"{gone[0]}: the graph that {self.folder} was trained on is gone; `--graph` says where it is now")
         data = self.read(where)
         if not self.is_own(data):
-            raise ValueError(f"{where}: the graph has changed since {self.folder} was trained on it, or is another one")
+            raise ValueError(f"{where} has changed since {self.folder} was begun: {self.changes(data)}")
         return data
 
     def is_own(self, data: Data) -> bool:
         """Whether a graph is the one that the run was trained on."""
         return bool(graphs.digest(data) == self.about["graph"]["digest"])
+
+    def changes(self, data: Data) -> str:
+        """Says in which way a graph is not the one that the run was trained on."""
+        return graphs.describe_changes(self.about["graph"], graphs.describe(data))
 
     def read(self, source: str, labels: bool = True) -> Data:
         """Reads any graph as this run takes it: columns by their names, categories and classes by theirs.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..registry import find_model
+from ..text import did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -186,7 +187,8 @@ def change(settings: Settings, values: Mapping[str, Any], model: str, source: st
     for key in values:
         if key not in allowed:
             problem = "no setting of" if key in _FIELDS else "not known to"
-            raise ValueError(f"{source}: the setting {key!r} is {problem} {model}; allowed: {', '.join(allowed)}")
+            meant = did_you_mean(key, allowed)
+            raise ValueError(f"{source}: the setting {key!r} is {problem} {model}{meant}; allowed: {', '.join(allowed)}")
     return replace(settings, **{key: _checked(key, value, source) for key, value in values.items()})
 
 
