@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from . import data, functional, lattice, nn, train
     from .accuracy import attention_error
     from .estimators import NodeClassifier, NodeRegressor
+    from .estimators.tables import AttentionClassifier, AttentionRegressor
     from .functional import explain_method, global_attention, permutohedral_filter, structural_attention
 
 __version__ = "0.2.0"
@@ -20,6 +21,8 @@ __version__ = "0.2.0"
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [
+    "AttentionClassifier",
+    "AttentionRegressor",
     "NodeClassifier",
     "NodeRegressor",
     "attention_error",
@@ -36,7 +39,10 @@ __all__ = [
 
 # Loaded on first use: torch, Numba and PyG take seconds to import, and `phgcn --help` needs none of them.
 _MODULES = ("data", "functional", "lattice", "nn", "train")
-_HOMES = {"attention_error": "accuracy", "NodeClassifier": "estimators", "NodeRegressor": "estimators"}
+_HOMES = {
+    "attention_error": "accuracy", "NodeClassifier": "estimators", "NodeRegressor": "estimators",
+    "AttentionClassifier": "estimators.tables", "AttentionRegressor": "estimators.tables",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -172,7 +172,7 @@ _TABLE = (
 _TABLE_DEFAULTS = {
     "hidden_channels": 256, "num_layers": 3, "heads": 8, "embedding_dim": 4, "decay": 4.0, "dropout": 0.0,
     "scaling": "standard", "learning_rate": 0.005, "schedule": "cosine", "warmup": 90, "weight_decay": 0.0,
-    "clip_norm": 1.0, "epochs": 300, "patience": 300,
+    "clip_norm": 1.0, "epochs": 300, "evaluate_every": 10, "patience": 300,
 }  # fmt: skip
 
 
@@ -194,7 +194,7 @@ for _entry in (
     ),
     ModelEntry(
         TABLE_MODEL, "TableNetwork", "phgcn.nn.table_network:TableNetwork",
-        _TABLE, reads_columns=True, defaults=_TABLE_DEFAULTS,
+        _TABLE, training_settings=("evaluate_every",), reads_columns=True, defaults=_TABLE_DEFAULTS,
     ),
 ):  # fmt: skip
     register(_entry)

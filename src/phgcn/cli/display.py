@@ -58,6 +58,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def say(text: str) -> None:
+    """Prints a line about what is going on to stderr."""
+    print(printable(text), file=sys.stderr, flush=True)
+
+
 class Display:
     """Shows progress: a bar if stderr is a terminal, else a line every ``every`` seconds."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ..registry import DEFAULT_MODEL, find_model, model_names
+from ..registry import DEFAULT_MODEL, TABLE_MODEL, find_model, model_names
 from ..text import printable
 from . import options
 from .reading import Reading, flag_of, reads_graph
@@ -82,7 +82,8 @@ def train(
 ) -> None:
     """Train a model on several splits of a graph.
 
-    Without `--model` it is global-gnn, with settings that suit the graph. Says what is in the graph and what is predicted of
+    Without `--model` it is global-gnn, with settings that suit the graph; of a table without edges `table`, whose parts are
+    chosen by validation. Says what is in the graph and what is predicted of
     its nodes, prints the settings and where each comes from, then the test metric of the epoch with the smallest validation
     loss or the best validation metric (`--set select=...`), and whether global attention is used. Writes weights, curves,
     settings and `result.json` into a folder. A run that was cut off continues with `--resume`, to the same result; a finished
@@ -100,6 +101,8 @@ def train(
     - `phgcn train texas --out runs/texas --resume`
 
     - `phgcn train texas --out runs/texas --resume --set epochs=2000`
+
+    - `phgcn train houses.csv --label price --coordinates lat,lon`
 
     - `phgcn train houses/ --task regression --id house --label price --features area,rooms,city`
 
@@ -156,15 +159,29 @@ def _open(
 
     options.check_folder(out)
     if resume:
-        found = out or _default_folder(str(find(graph, directed, reading.task, reading.columns())[1].name), asked)
+        found = out or _default_folder(find(graph, directed, reading.task, reading.columns())[1], asked)
         run, data = _continued(found, graph, asked, config, changes, reading)
         resolved = Resolved(run.plan.settings, dict.fromkeys(keys(run.plan.model), str(run.folder / "run.json")))
     else:
         plan, data, resolved = _plan(graph, asked, config, changes, directed, device, reading)
         if launched():
             check_plan(plan)  # before a folder is made
-        run = Run.create(out or _default_folder(str(data.name), asked), plan, data, _heading(plan, data, resolved))
+        plan, resolved = _search_table(plan, data, resolved, asked)
+        run = Run.create(out or _default_folder(data, asked), plan, data, _heading(plan, data, resolved))
     return run, data, f"{_describe(run.plan, data)}\n{_heading(run.plan, data, resolved)}"
+
+
+def _search_table(plan: Plan, data: Data, resolved: Resolved, asked: dict[str, Any]) -> tuple[Plan, Resolved]:
+    """Chooses by validation what predicts the rows of a table, unless a model or its parts are asked for."""
+    from ..train.settings import DEFAULT
+    from ..train.table_search import choose_parts
+    from .display import say
+
+    if plan.model != TABLE_MODEL or "model" in asked or resolved.sources["parts"] != DEFAULT:
+        return plan, resolved
+    say("which predicts best: a network on the columns, the labels of other rows, or both?")
+    plan, _ = choose_parts(plan, data, say)
+    return plan, resolved._replace(settings=plan.settings, sources={**resolved.sources, "parts": "chosen by validation"})
 
 
 def _describe(plan: Plan, data: Data) -> str:
@@ -224,6 +241,8 @@ def _plan(
     if given := [key for key in reading.given if key != "task"]:
         _refuse_columns(graph, data, given[0])
     check_task(data, data.task)
+    if "model" not in asked and config is None:
+        wanted["model"] = _default_model(data)
     wanted |= {"metric": wanted.get("metric", default_metric(data)), "task": data.task, "columns": reading.columns()}
     suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
     affordable = afford(data, device)
@@ -292,9 +311,16 @@ def _continued(
     return run, data
 
 
-def _default_folder(name: str, asked: dict[str, Any]) -> Path:
-    wanted = {**DEFAULTS, **asked}
-    return Path("runs") / f"{name}-{wanted['model']}-{wanted['protocol']}"
+def _default_folder(data: Data, asked: dict[str, Any]) -> Path:
+    wanted = {**DEFAULTS, "model": _default_model(data), **asked}
+    return Path("runs") / f"{data.name}-{wanted['model']}-{wanted['protocol']}"
+
+
+def _default_model(data: Data) -> str:
+    """Returns the model that is trained where none is named."""
+    from ..train.graph import count_edges
+
+    return DEFAULT_MODEL if count_edges(data) else TABLE_MODEL
 
 
 @reads_graph

@@ -3,7 +3,6 @@ r"""``NodeClassifier`` and ``NodeRegressor``: a run of one split behind the meth
 from __future__ import annotations
 
 import shutil
-import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -30,7 +29,8 @@ from ..train.preparation import fit_to_table
 from ..train.run import Run
 from ..train.settings import Settings, change, resolve
 from ..train.suited import suit_settings
-from ..train.tasks import TaskKind, find_task
+from ..train.tasks import find_task
+from .fitted import FittedRun
 from .graphs import GraphLike, read_to_train, to_graph
 from .targets import Target, class_names, encode_labels
 
@@ -50,7 +50,7 @@ OPTIONS = ("model", "seed", "device", "directed", *COLUMNS)
 """Parameters that are no settings of training."""
 
 
-class NodeEstimator:
+class NodeEstimator(FittedRun):
     """What both estimators share; see :class:`NodeClassifier`."""
 
     tasks: ClassVar[tuple[str, ...]]
@@ -115,13 +115,10 @@ class NodeEstimator:
         classes = self._label(data, y)
         find_task(task_of(data.y)).check(data.y)
         plan = replace(self._plan(data), columns=columns)
-        self._scratch = tempfile.TemporaryDirectory(prefix="phgcn-")
         (split,) = splits(data.y, plan.protocol, plan.splits, plan.seed)
         for line in describe_leaks(data, split.train.nonzero().flatten()):
             warnings.warn(line.removeprefix("warning: "), stacklevel=2)
-        run = Run.create(Path(self._scratch.name) / "run", plan, data)
-        run.train(data, on_epoch)
-        self._set_fitted(run, data, classes)
+        self._set_fitted(self._train(plan, data, on_epoch), data, classes)
         return self
 
     def _label(self, data: Data, y: Any) -> NDArray[Any]:
@@ -274,20 +271,6 @@ class NodeEstimator:
         return estimator
 
     # Parts of the above
-
-    @property
-    def _fitted(self) -> Run:
-        if not hasattr(self, "run_"):
-            raise ValueError(f"this {type(self).__name__} is not fitted; allowed: after fit or load")
-        return self.run_
-
-    @property
-    def _trial(self) -> Any:
-        return self._fitted.plan.trials()[0]
-
-    @property
-    def _kind(self) -> TaskKind:
-        return self._fitted.kind(self._trial)
 
     def _graph(self, graph: GraphLike, labels: bool = False) -> Data:
         """Returns the graph that it was fitted to if :obj:`None`, else another, read with its labels or without."""

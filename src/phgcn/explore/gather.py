@@ -15,6 +15,9 @@ from ..nn.global_block import GlobalBlock
 from ..report.layers import LayerView, attention_layers, view_layers
 from .content import Array, Column, EdgeAttention, View
 
+STRONGEST = 10
+"""Labelled nodes that are shown of each head of attention to labels."""
+
 MAX_COLUMNS = 64
 """Columns of the nodes' table that nodes can be coloured by; of a wider table, so many from the left."""
 
@@ -100,6 +103,9 @@ def _view(layer: Any, shown: LayerView, output: Tensor, used: bool) -> View:
     if shown.positions is None:
         notes.append("The layer has no embedding: the nodes are shown at the model's output.")
     positions = output.unsqueeze(1).expand(-1, heads, -1) if shown.positions is None else shown.positions
+    if shown.keys is not None:
+        notes.append(f"A node attends to labelled nodes, never to itself; its {STRONGEST} strongest of each head are shown.")
+        return View(name, _array(positions), None, None, _strongest_keys(shown), False, " ".join(notes))
     decay_local = _per_head(layer.decay_local(), heads) if hasattr(layer, "decay_local") else None
     by_edge = None
     if shown.edges is not None and not (decay_local and _by_distance(shown, decay_local)):
@@ -107,6 +113,19 @@ def _view(layer: Any, shown: LayerView, output: Tensor, used: bool) -> View:
     decay_global = None if shown.decay is None else _per_head(shown.decay, heads)
     self_loops = bool(getattr(layer, "add_self_loops", True))
     return View(name, _array(positions), decay_global, decay_local, by_edge, self_loops, " ".join(notes))
+
+
+def _strongest_keys(shown: LayerView) -> EdgeAttention:
+    """Returns the labelled nodes that each node attends to most, of all heads, with their weights in each head."""
+    targets, weights = shown.strongest(STRONGEST)
+    nodes, heads = targets.shape[:2]
+    rows = torch.arange(nodes).view(-1, 1, 1).expand_as(targets)
+    number = torch.arange(heads).view(1, -1, 1).expand_as(targets)
+    there = targets >= 0
+    pairs, place = torch.unique(torch.stack([rows[there], targets[there]]), dim=1, return_inverse=True)
+    by_head = torch.zeros(pairs.size(1), heads).index_put((place, number[there]), weights[there].float())
+    starts = np.concatenate([[0], np.cumsum(np.bincount(pairs[0].numpy(), minlength=nodes))]).astype(np.int32)
+    return EdgeAttention(starts, pairs[1].numpy().astype(np.int32), by_head.numpy())
 
 
 def _by_distance(shown: LayerView, decay: Sequence[float]) -> bool:

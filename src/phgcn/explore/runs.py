@@ -13,8 +13,8 @@ from ..report.curves import read_curves
 from ..train import graph as graphs
 from ..train.global_path import switch_global
 from ..train.plan import Trial
-from ..train.prediction import choose_trial, logits, trial_inputs
-from ..train.prepare import edge_values, prepare
+from ..train.prediction import choose_trial, logits, trial_inputs, trial_values
+from ..train.prepare import prepare
 from ..train.run import Run
 from .content import Content, Side
 from .gather import gather_graph, gather_views, prediction_columns, split_column
@@ -72,7 +72,7 @@ def gather_side(run: Run, trial: Trial, data: Data) -> Side:
     used = getattr(model, "use_global", True)
     if hasattr(model, "set_global"):
         switch_global(model, True)
-    views = gather_views(model, trial_inputs(run, trial, data), output, edge_values(run.plan, data), used)
+    views = gather_views(model, trial_inputs(run, trial, data), output, trial_values(run, trial, data), used)
     columns = [
         *prediction_columns(kind.predict(output), kind.probabilities(output), data.y, graphs.class_names(data)),
         split_column(task.train, task.val, task.test, int(data.num_nodes)),

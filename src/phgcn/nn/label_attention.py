@@ -105,8 +105,10 @@ class LabelAttention(torch.nn.Module):
         zeros(self.head_shares)
 
     def draw_keys(self, labelled: Tensor) -> Tensor:
-        """Draws the keys of a training step: a random part of the labelled nodes, as a mask :math:`(N,)`."""
-        return labelled & (torch.rand(len(labelled), device=labelled.device) < self.key_share)
+        """Draws the keys of a training step: a random part of the labelled nodes, never all of them, as a mask :math:`(N,)`."""
+        drawn = torch.rand(len(labelled), device=labelled.device)
+        last = torch.where(labelled, drawn, -1.0).argmax()
+        return labelled & (drawn < self.key_share).index_fill(0, last.view(1), False)
 
     def forward(
         self,

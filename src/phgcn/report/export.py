@@ -18,8 +18,7 @@ from torch_geometric.data import Data
 from ..files import is_stream, replacing, write_csv
 from ..train import graph as graphs
 from ..train.plan import Trial
-from ..train.prediction import choose_trial, logits, trial_inputs
-from ..train.prepare import edge_values
+from ..train.prediction import choose_trial, logits, trial_inputs, trial_values
 from ..train.run import Run
 from .layers import LayerView, view_layers
 
@@ -52,7 +51,7 @@ class Export:
         self.trial: Trial = choose_trial(run, split)
         self.ids = np.array(graphs.node_names(data), dtype=str)
         self.nodes = torch.arange(len(self.ids)) if nodes is None else _numbers_of(nodes, self.ids.tolist())
-        inputs, values = trial_inputs(run, self.trial, data), edge_values(run.plan, data)
+        inputs, values = trial_inputs(run, self.trial, data), trial_values(run, self.trial, data)
         self.views = view_layers(run.model(self.trial).to(run.plan.device), inputs, values)
 
     # Tables

@@ -11,6 +11,7 @@ from torch_geometric.nn import GATConv
 
 from ..nn.distance_conv import DistanceConv
 from ..nn.global_block import GlobalBlock
+from ..nn.label_attention import LabelAttention
 from ..nn.top_attention import top_attention
 
 
@@ -24,6 +25,7 @@ class LayerView(NamedTuple):
         - **positions:** :math:`(N, H, D)`, or :obj:`None` where no distances are taken
         - **edges**, **weights:** :math:`(2, E)` and :math:`(E, H)`, attention to neighbours, or :obj:`None` without
         - **decay:** that of attention to all nodes, a number or :math:`(H,)`, or :obj:`None` without
+        - **keys:** the nodes whose labels are attended to, never by themselves, :math:`(K,)`, or :obj:`None`
     """
 
     name: str
@@ -31,6 +33,7 @@ class LayerView(NamedTuple):
     edges: Tensor | None
     weights: Tensor | None
     decay: float | Tensor | None
+    keys: Tensor | None = None
 
     def to_cpu(self) -> LayerView:
         """Returns the same with all tensors on the CPU."""
@@ -40,7 +43,7 @@ class LayerView(NamedTuple):
     def strongest(self, count: int, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns the targets of nodes (default: all) on the global path, and their weights, both (M, H, count)."""
         assert self.decay is not None and self.positions is not None
-        return top_attention(self.positions, self.decay, count, nodes)
+        return top_attention(self.positions, self.decay, count, nodes, keys=self.keys)
 
 
 @torch.no_grad()
@@ -52,7 +55,15 @@ def view_layers(model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, 
     layers = list(attention_layers(model))
     calls = _record_calls([_hooked(layer) for _, layer in layers], model, inputs, edge_values or {})
     views = [_view(name, layer, *calls[_hooked(layer)]) for name, layer in layers if _hooked(layer) in calls]
+    labelled = (edge_values or {}).get("labelled")
+    keys = None if labelled is None else labelled.nonzero().flatten()
+    views = [_with_keys(view, keys) if view.name.startswith("labels") else view for view in views]
     return [view.to_cpu() for view in views]
+
+
+def _with_keys(view: LayerView, keys: Tensor | None) -> LayerView:
+    """Adds the labelled nodes to the view of a layer that attends to them; of another graph there is no such attention."""
+    return view._replace(decay=None) if keys is None else view._replace(keys=keys)
 
 
 def attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
@@ -61,16 +72,17 @@ def attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
         ("layer", getattr(model, "convs", ())),
         ("local", [block.conv for block in getattr(model, "local_blocks", ())]),
         ("global", getattr(model, "global_blocks", ())),
+        ("labels", getattr(model, "attentions", ())),
     )
     for kind, layers in parts:
         for number, layer in enumerate(layers):
-            if isinstance(layer, (GATConv, DistanceConv, GlobalBlock)):
+            if isinstance(layer, (GATConv, DistanceConv, GlobalBlock, LabelAttention)):
                 yield f"{kind}-{number}", layer
 
 
 def _hooked(layer: Any) -> Any:
     """Returns the module whose call is recorded: of a global block its embedding, as models call one of two methods."""
-    return layer.lin_position if isinstance(layer, GlobalBlock) else layer
+    return layer.lin_position if isinstance(layer, (GlobalBlock, LabelAttention)) else layer
 
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -98,7 +110,7 @@ def _record_calls(
 
 def _view(name: str, layer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> LayerView:
     """Calls a layer again as the model did, for its embedding and its attention."""
-    if isinstance(layer, GlobalBlock):
+    if isinstance(layer, (GlobalBlock, LabelAttention)):
         positions = layer.lin_position(*arguments, **options).view(-1, layer.heads, layer.embedding_dim)
         return LayerView(name, positions, None, None, layer.decay())
     training = layer.training

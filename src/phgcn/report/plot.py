@@ -12,8 +12,8 @@ from torch_geometric.data import Data
 
 from ..train import graph as graphs
 from ..train.plan import Trial
-from ..train.prediction import choose_trial, logits, trial_inputs
-from ..train.prepare import edge_values, prepare
+from ..train.prediction import choose_trial, logits, trial_inputs, trial_values
+from ..train.prepare import prepare
 from ..train.run import Run
 from .attention import STRONGEST, DrawnNode, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
 from .curves import draw_curves
@@ -67,7 +67,7 @@ def plot(
 
 def _choose_view(run: Run, trial: Trial, data: Data, layer: int) -> LayerView | None:
     """Returns what one layer with an embedding shows, or of ``global-gnn`` one global block; none if there is none."""
-    model, values = run.model(trial).to(run.plan.device), edge_values(run.plan, data)
+    model, values = run.model(trial).to(run.plan.device), trial_values(run, trial, data)
     views = view_layers(model, trial_inputs(run, trial, data), values)
     views = [view for view in views if view.positions is not None and not view.name.startswith("local")]
     if views and not 0 <= layer < len(views):

@@ -141,12 +141,26 @@ class Training:
         if self.state.global_off and (self.state.epoch >= self.settings.local_epochs or self._out_of_patience):
             self._switch_global_on()
         recipe.set_learning_rate(self.optimiser, self._learning_rate())
+        if not self._evaluates():
+            _, val_loss, val_metric, _ = self.state.curves[-1]
+            return self._record(float(self._step()), val_loss, val_metric, begin)
         logits, scores = self._run_epoch()
         train_loss, val_loss, val_metric = scores.tolist()  # waits for the device, once for all three
         if not (math.isfinite(train_loss) and math.isfinite(val_loss)):
             raise self._diverged(f"training loss {train_loss}, validation loss {val_loss}")
         self._update_best(logits, val_loss, val_metric)
         self._sample_global_path()
+        return self._record(train_loss, val_loss, val_metric, begin)
+
+    def _evaluates(self) -> bool:
+        """Whether the next epoch ends with an evaluation: the first and the last do, and every so many between."""
+        epoch = self.state.epoch + 1
+        return epoch == 1 or epoch % self.settings.evaluate_every == 0 or epoch == self.settings.epochs
+
+    def _record(self, train_loss: float, val_loss: float, val_metric: float, begin: float) -> tuple[float, ...]:
+        """Appends the row of an epoch, which began at ``begin``; without an evaluation it has the scores of the last one."""
+        if not math.isfinite(train_loss):
+            raise self._diverged(f"training loss {train_loss}")
         row = (train_loss, val_loss, val_metric, time.perf_counter() - begin)
         self.state.curves.append(row)
         return row

@@ -15,6 +15,7 @@ from ..files import write_csv
 from ..text import without_formula
 from . import graph as graphs
 from .global_path import global_statistics, summarise
+from .labels import deciding_keys, layer_positions
 from .metrics import goodness, mean_and_deviation
 from .plan import Trial
 from .prepare import edge_values, edges, prepare, taken_edge_values
@@ -140,6 +141,32 @@ def _goodness(run: Run, result: dict[str, Any]) -> float:
     return goodness(run.plan.metric, result["val_metric"])
 
 
+REASONS = 3
+"""Rows of the training that are written beside a prediction."""
+
+MAX_REASON_PAIRS = 2**31
+"""Above so many pairs of predicted and training rows no reasons are written: the sum over all pairs takes minutes."""
+
+
+def _reasons(run: Run, trial: Trial, data: Data) -> dict[str, list[Any]]:
+    """Returns the training rows that decide each prediction most and their weights, as columns; none without labels."""
+    kept = run.kept_keys(trial)
+    if kept is None:
+        return {}
+    if int(data.num_nodes) * len(kept.nodes) > MAX_REASON_PAIRS:
+        data.notes = [*graphs.notes(data), "too many rows to say which rows of the training decided each prediction"]
+        return {}
+    values, own = trial_values(run, trial, data), torch.full((int(data.num_nodes),), -1)
+    if "labelled" in values:
+        own[kept.nodes] = torch.arange(len(kept.nodes))
+    parts = layer_positions(run.model(trial).to(run.plan.device), trial_inputs(run, trial, data), values)
+    found, names, columns = deciding_keys(parts, own, REASONS), [*kept.names(), ""], {}
+    for place in range(REASONS):
+        columns[f"decided_by_{place + 1}"] = [names[key] for key in found.keys[:, place].tolist()]
+        columns[f"weight_{place + 1}"] = [f"{weight:.4g}" for weight in found.weights[:, place].tolist()]
+    return columns
+
+
 def predict(run: Run, source: str, path: str | Path, split: int | None = None, spreadsheet: bool = False) -> dict[str, Any]:
     """Writes a CSV with the prediction for every node of a graph, one row each: a class or labels with the probability of
     every class, or a number.
@@ -160,7 +187,10 @@ def predict(run: Run, source: str, path: str | Path, split: int | None = None, s
     if table.heading[0] == "label":
         for row in table.rows:
             row[0] = written(row[0])
-    write_csv(path, ["id", *table.heading], ([node, *row] for node, row in zip(ids, table.rows, strict=True)))
+    reasons = _reasons(run, trial, data)
+    decided = zip(*reasons.values(), strict=True) if reasons else [()] * len(ids)
+    rows = ([node, *row, *map(written, more)] for node, row, more in zip(ids, table.rows, decided, strict=True))
+    write_csv(path, ["id", *table.heading, *reasons], rows)
     return {
         "run": str(run.folder),
         "graph": str(data.name),
