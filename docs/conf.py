@@ -36,8 +36,10 @@ autodoc_typehints = "none"  # the docstrings say types, as PyG's do
 autodoc_default_options = {
     "members": True,
     "show-inheritance": True,
-    # Methods from a base class of ours are shown, those of torch, PyG and Python are not.
-    "inherited-members": "MessagePassing, Module, tuple, dict, BaseException, ValueError, RuntimeError, ABC, object",
+    # Methods from a base class of ours are shown, those of torch, PyG, scikit-learn and Python are not.
+    "inherited-members": "MessagePassing, Module, BaseEstimator, ClassifierMixin, RegressorMixin, _MetadataRequester, "
+    "tuple, dict, BaseException, ValueError, RuntimeError, ABC, object",
+    "exclude-members": "set_score_request",  # scikit-learn's
 }
 napoleon_google_docstring, napoleon_numpy_docstring = True, False
 napoleon_custom_sections = ["Shapes"]
