@@ -80,6 +80,8 @@ def check_decay(decay: object, heads: int, device: torch.device) -> None:
         if not isinstance(decay, Real) or not 0 < cast(float, decay) < math.inf:
             raise ValueError(f"decay is {decay!r}; allowed: a positive number, or a tensor of one or of {heads} of them")
         return
+    if not torch.compiler.is_compiling() and torch._C._functorch.is_batchedtensor(decay):
+        raise ValueError("decay is batched by vmap; allowed: a tensor of one decay per head, or a loop over decays")
     if decay.numel() not in (1, heads) or decay.dim() > 1:
         raise ValueError(f"decay has shape {tuple(decay.shape)}; allowed: a scalar or ({heads},), one per head")
     if decay.device != device:
@@ -302,7 +304,9 @@ def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") ->
         raise ValueError(f"{name} is a {type(x).__name__}; allowed: a tensor")
     if x.dim() != 2 or (in_channels != -1 and x.size(1) != in_channels):
         wanted = "in_channels" if in_channels == -1 else in_channels
-        raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed: (N, {wanted})")
+        doubled = x.dim() == 2 and x.size(1) == 2 * in_channels
+        hint = "; a PHGCNConv before it is 2 * heads * out_channels wide, its output_width" if doubled else ""
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed: (N, {wanted}){hint}")
     if x.layout not in (torch.strided, torch.sparse_csr, torch.sparse_coo):
         raise ValueError(f"{name} has layout {x.layout}; allowed: dense, torch.sparse_csr, torch.sparse_coo")
     if x.dtype != weight.dtype and not (torch.is_autocast_enabled(x.device.type) and x.is_floating_point()):

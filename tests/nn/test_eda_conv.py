@@ -328,7 +328,6 @@ BAD = {
     "integers": (lambda x, e: (x.long(), e), r"x is torch.int64; allowed: torch.float64"),
     "another width": (lambda x, e: (x[:, :4], e), r"x has shape \(20, 4\); allowed: \(N, 5\)"),
     "one node": (lambda x, e: (x[0], e), r"x has shape \(5,\); allowed: \(N, 5\)"),
-    "two kinds of nodes": (lambda x, e: ((x, x.clone()), e), r"add_self_loops is True; allowed for sources and targets"),
 }
 
 

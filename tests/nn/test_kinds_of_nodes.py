@@ -74,15 +74,6 @@ def test_compiled_as_eager_and_by_torch_s_own_check():
     torch.library.opcheck(torch.ops.phgcn.join_kinds.default, (edge_index, 9, 6))
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_self_loops_between_kinds_are_refused(layer):
-    x, edge_index = pair()
-    with pytest.raises(ValueError, match="add_self_loops is True; allowed for sources and targets of different kinds: False"):
-        make(layer, (5, 3), 4)(x, edge_index)
-    with pytest.raises(ValueError, match=r"x\[1\] is a NoneType; allowed: a tensor"):
-        make(layer, (5, 3), 4, add_self_loops=False)((x[0], None), edge_index)
-
-
 def test_GlobalAttention_of_a_pair_is_cross_attention():
     (source, target), _ = pair()
     attention, same = make(GlobalAttention, (5, 3), 4, heads=2), make(GlobalAttention, 5, 4, heads=2, query_channels=3)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
+from torch_geometric import EdgeIndex
 from torch_geometric.nn import Linear, MessagePassing
 from torch_geometric.nn.inits import glorot, ones, zeros
 
@@ -16,9 +17,13 @@ from ..checks import check_choices, check_dropout, check_edge_features, check_fe
 from ..distributed.boundary import PartEdges
 from ..functional import Backend, attend_neighbours
 from ..structural.graph import Graph
+from .adjacency import adjacency_values, is_adjacency, warn_of_values, with_weights
 from .edges import EdgeTerms, replace_self_loops, to_coo
-from .graph_input import GraphInput
+from .graph_input import GraphInput, read_graph
 from .messages import shows_messages
+
+FLOWS = ("source_to_target", "target_to_source")
+"""From which row of the edges to which messages go, as in PyG."""
 
 EdgeWeights = tuple[Tensor, Tensor]
 """Edges (2, E) and the attention weights (E, heads) along them."""
@@ -60,9 +65,14 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
 
     def __init__(
         self, in_channels: int | tuple[int, int], out_channels: int, heads: int, *, concat: bool, dropout: float,
-        add_self_loops: bool, edge_dim: int | None, bias: bool, residual: bool, embedding_dim: int, backend: Backend,
+        add_self_loops: bool, edge_dim: int | None, fill_value: float | Tensor | str, bias: bool, residual: bool,
+        embedding_dim: int, backend: Backend, flow: str,
     ) -> None:  # fmt: skip
         super().__init__(aggr="sum", node_dim=0)
+        if isinstance(fill_value, str) and fill_value != "mean":
+            raise ValueError(f"fill_value is {fill_value!r}; allowed: 'mean', a number, or a tensor")
+        if flow not in FLOWS:
+            raise ValueError(f"flow is {flow!r}; allowed: {', '.join(map(repr, FLOWS))}")
         sources, targets = in_channels if isinstance(in_channels, (tuple, list)) else (in_channels, in_channels)
         for size in (sources, targets):
             check_sizes(size, out_channels=out_channels, heads=heads, embedding_dim=embedding_dim)
@@ -75,9 +85,11 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         self.dropout = dropout
         self.add_self_loops = add_self_loops
         self.edge_dim = edge_dim
+        self.fill_value = fill_value
+        self.reverse = flow == FLOWS[1]
         self.embedding_dim = embedding_dim
         self.backend = backend
-        width = self.paths * heads * out_channels if concat else out_channels
+        self.output_width = width = self.paths * heads * out_channels if concat else out_channels
         self.lin = _linear(sources, heads * out_channels)
         self.lin_target = _linear(targets, heads * out_channels) if isinstance(in_channels, (tuple, list)) else None
         self.lin_edge = None if edge_dim is None else _linear(edge_dim, heads)
@@ -111,8 +123,6 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         source, target = x if isinstance(x, tuple) else (x, x)
         if source is target and self.lin_target is None:
             return Nodes(target, *self.project(source))
-        if self.add_self_loops:
-            raise ValueError("add_self_loops is True; allowed for sources and targets of different kinds: False")
         sources = self._project(source, self.lin, "x[0]")
         lin_target = self.lin if self.lin_target is None else self.lin_target
         return Nodes(target, *sources, *self._project(target, lin_target, "x[1]"))
@@ -121,6 +131,36 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         check_features(x, lin.in_channels, lin.weight, name)
         flat = lin(x)
         return embed(flat, self.embedding), flat.view(-1, self.heads, self.out_channels)
+
+    def read_call(self, given: GraphInput, size: tuple[int, int] | None) -> GraphInput:
+        """Reads the arguments of a call: objects of PyG, missing targets, the values of a sparse matrix, the flow."""
+        given = read_graph(given, self.takes)
+        if isinstance(given.x, tuple) and given.x[1] is None:
+            # Targets without features are at the origin, as they are in GATConv.
+            width = self.lin.in_channels if self.lin_target is None else self.lin_target.in_channels
+            count = given.x[0].size(0) if size is None else size[1]
+            target = given.x[0].new_zeros(count, given.x[0].size(1) if width == -1 else width)
+            given = given._replace(x=(given.x[0], target))
+        if size is not None:
+            sources, targets = given.x if isinstance(given.x, tuple) else (given.x, given.x)
+            if tuple(size) != (counts := (sources.size(0), targets.size(0))):
+                raise ValueError(f"size is {tuple(size)}; allowed: {counts}, the numbers of sources and targets in x")
+        if self.reverse:
+            given = given._replace(edge_index=_reversed(given.edge_index))
+        if is_adjacency(given.edge_index) and given.edge_attr is None:
+            if self.lin_edge is None:
+                warn_of_values(given.edge_index)
+            else:
+                x = given.x if isinstance(given.x, tuple) else (given.x, given.x)
+                values = adjacency_values(given.edge_index)
+                given = given._replace(edge_index=to_coo(given.edge_index, x[1], x[0]), edge_attr=values)
+        return given
+
+    def shown_weights(self, weights: EdgeWeights, edge_index: Any) -> EdgeWeights:
+        """Returns edges and attention weights in the form in which the edges were given."""
+        edges, alpha = weights
+        edges = edges.flip(0) if self.reverse else edges
+        return with_weights(edge_index, edges, alpha) if is_adjacency(edge_index) else (edges, alpha)
 
     def attend_structural(
         self, nodes: Nodes, given: GraphInput, decay: float | Tensor, return_weights: bool
@@ -172,15 +212,18 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
 
     def _edge_terms(self, given: GraphInput) -> EdgeTerms:
         """Computes what edges add to the exponents."""
-        features, weights = given.edge_attr, given.edge_weight
+        features, weights, fill = given.edge_attr, given.edge_weight, None
         if features is not None and self.lin_edge is not None:
             check_edge_features("edge_attr", features, given.edge_index, self.lin.weight)
             features = self.lin_edge(features.unsqueeze(-1) if features.dim() == 1 else features)
+            if not isinstance(self.fill_value, str):
+                value = torch.as_tensor(self.fill_value, dtype=self.lin_edge.weight.dtype, device=self.lin_edge.weight.device)
+                fill = self.lin_edge(value.expand(1, self.lin_edge.in_channels))
         if weights is not None:
             check_edge_features("edge_weight", weights, given.edge_index, self.lin.weight)
             # An edge of weight 0 has the least weight that there is.
             weights = weights.clamp(min=torch.finfo(weights.dtype).tiny).log().unsqueeze(-1)
-        return EdgeTerms(features, weights)
+        return EdgeTerms(features, weights, fill)
 
     def combine(self, x: Tensor, paths: Sequence[Tensor]) -> Tensor:
         """Concatenates or averages heads and paths (N, heads, out_channels), then adds the residual and the bias."""
@@ -216,6 +259,15 @@ def embed(flat: Tensor, embedding: Tensor) -> Tensor:
 
 def _linear(in_channels: int, out_channels: int) -> Any:
     return Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
+
+
+def _reversed(edge_index: Any) -> Any:
+    """Returns edges in the other direction."""
+    if isinstance(edge_index, PartEdges):
+        raise ValueError("edge_index is a PartEdges; allowed for flow='target_to_source': a tensor")
+    if is_adjacency(edge_index):
+        return edge_index.t().to_sparse(layout=edge_index.layout)
+    return torch.as_tensor(edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index).flip(0)
 
 
 def _append_node(tensor: Tensor) -> Tensor:

@@ -44,14 +44,17 @@ class EdgeTerms(NamedTuple):
     Shapes:
         - **features:** :math:`(E, H)`, a learned linear map of edge features
         - **weights:** :math:`(E, 1)`, the logarithms of edge weights
+        - **fill:** :math:`(1, H)`, what added self-loops have instead of the mean features
     """
 
     features: Tensor | None = None
     weights: Tensor | None = None
+    fill: Tensor | None = None
 
     def select(self, edges: Tensor) -> EdgeTerms:
         """Returns the terms of some edges."""
-        return EdgeTerms(*(None if term is None else term[edges] for term in self))
+        features, weights = (None if term is None else term[edges] for term in (self.features, self.weights))
+        return EdgeTerms(features, weights, self.fill)
 
     def sum(self) -> Tensor | None:
         r"""Returns the sum of the terms, :math:`(E, H)` or :math:`(E, 1)`."""
@@ -72,7 +75,9 @@ class EdgeTerms(NamedTuple):
         if total is None:
             return None
         loops = total.new_zeros(count, total.size(1))
-        if self.features is not None:
+        if self.fill is not None:
+            loops = loops + self.fill.to(total.dtype)
+        elif self.features is not None:
             # index_put sums in the same order every run, on a GPU too, unlike index_add.
             place = (target.long(),)
             sums = total.new_zeros(count + 1, total.size(1)).index_put(place, self.features.to(total.dtype), accumulate=True)

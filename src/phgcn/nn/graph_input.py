@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
@@ -79,4 +80,13 @@ def _read_object(given: GraphInput, takes: Collection[str]) -> GraphInput:
         raise ValueError(f"{beside[0]} is given beside a {type(data).__name__}; allowed: the object alone, or tensors")
     edges = data.edge_index if data.edge_index is not None or "adj_t" not in data else data.adj_t
     taken = {name: data[name] if name in takes and name in data else None for name in OPTIONAL}
-    return GraphInput(data.x, edges, **taken, batch=data.batch)
+    return GraphInput(data.x, edges, **taken, batch=_batch_of(data))
+
+
+def _batch_of(data: Data) -> Tensor | None:
+    """Returns the graph of each node, which ``ptr`` says where an object lacks ``batch``."""
+    if data.batch is not None or "ptr" not in data:
+        batch: Tensor | None = data.batch
+        return batch
+    sizes = data.ptr.diff()
+    return torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)

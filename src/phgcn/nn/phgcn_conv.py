@@ -14,7 +14,7 @@ from .activation import Activation, make_activation
 from .decay import Decay
 from .distance_conv import DistanceConv, EdgeWeights
 from .global_attention import drop_targets
-from .graph_input import GraphInput, read_graph
+from .graph_input import GraphInput
 from .top_attention import top_attention
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class PHGCNConv(DistanceConv):
             several. On the global path, a node is always among its own targets. (default: :obj:`True`)
         edge_dim (int, optional): Size of the features of edges, or :obj:`-1` to derive it from the first input: a learned
             linear map of them is added to the exponents of the softmax among neighbours. (default: :obj:`None`, none)
+        fill_value (float or torch.Tensor or str, optional): The features of self-loops that are added: a number, a tensor, or
+            ``"mean"``, the mean of the edges to the node. (default: :obj:`"mean"`)
         bias (bool, optional): If set to :obj:`False`, the layer will not learn an additive bias; it is added before
             :math:`\sigma`. (default: :obj:`True`)
         residual (bool, optional): If set to :obj:`True`, the layer adds a learned linear map of the node's own features to
@@ -75,6 +77,11 @@ class PHGCNConv(DistanceConv):
             :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
         process_group (ProcessGroup, optional): Processes that share the nodes out among them, as ``group`` in
             :func:`phgcn.global_attention`. (default: :obj:`None`, this process alone)
+        flow (str, optional): ``"target_to_source"`` reads edges in the other direction.
+            (default: :obj:`"source_to_target"`)
+
+    Attributes:
+        output_width (int): The number of output channels, ``2 * heads * out_channels`` where paths are concatenated.
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO, or a pair
@@ -96,6 +103,7 @@ class PHGCNConv(DistanceConv):
         dropout: float = 0.0,
         add_self_loops: bool = True,
         edge_dim: int | None = None,
+        fill_value: float | Tensor | str = "mean",
         bias: bool = True,
         residual: bool = False,
         embedding_dim: int = 4,
@@ -107,10 +115,12 @@ class PHGCNConv(DistanceConv):
         backend: Backend = "auto",
         tolerance: float | None = None,
         process_group: ProcessGroup | None = None,
+        flow: str = "source_to_target",
     ) -> None:
         super().__init__(
             in_channels, out_channels, heads, concat=concat, dropout=dropout, add_self_loops=add_self_loops,
-            edge_dim=edge_dim, bias=bias, residual=residual, embedding_dim=embedding_dim, backend=backend,
+            edge_dim=edge_dim, fill_value=fill_value, bias=bias, residual=residual, embedding_dim=embedding_dim,
+            backend=backend, flow=flow,
         )  # fmt: skip
         check_choices(method, backend)
         self.method = method
@@ -131,21 +141,26 @@ class PHGCNConv(DistanceConv):
         x: Any,
         edge_index: Any = None,
         edge_attr: Tensor | None = None,
+        size: tuple[int, int] | None = None,
+        return_attention_weights: bool | None = None,
         *,
         edge_weight: Tensor | None = None,
         batch: Tensor | None = None,
-        return_attention_weights: bool | None = None,
     ) -> Tensor | tuple[Tensor, EdgeWeights]:
         r"""Runs the forward pass of the module.
 
         Args:
-            x (torch.Tensor or tuple or Data): The node features, or a pair of those of sources and targets; or a PyG
+            x (torch.Tensor or tuple or Data): The node features, or a pair of those of sources and targets, :obj:`None` for
+                targets without features, which are at the origin; or a PyG
                 :class:`~torch_geometric.data.Data` or :class:`~torch_geometric.data.Batch`, which holds all that follows.
             edge_index (torch.Tensor, optional): The edges: sources and targets, as a tensor or
                 :class:`torch_geometric.EdgeIndex`, or the transposed adjacency matrix in a :obj:`torch.sparse` layout, whose
-                values are not used. An edge that occurs twice counts twice. (default: :obj:`None`, those of the object)
+                values are the features of edges in a layer with ``edge_dim``. An edge that occurs twice counts twice.
+                (default: :obj:`None`, those of the object)
             edge_attr (torch.Tensor, optional): The features of the edges, for a layer with ``edge_dim``. A self-loop that is
                 added has the mean features of the edges to its node. (default: :obj:`None`)
+            size (tuple, optional): The numbers of sources and targets; needed for ``(x_source, None)`` if they differ.
+                (default: :obj:`None`)
             edge_weight (torch.Tensor, optional): The weights of the edges, not negative: factors of :math:`e^{-\lambda
                 \lVert \mathbf{p}_i - \mathbf{p}_j \rVert}` among neighbours. A self-loop that is added has weight 1.
                 (default: :obj:`None`, all 1)
@@ -155,7 +170,7 @@ class PHGCNConv(DistanceConv):
                 self-loops included, and the attention weights of the structural path, before dropout. For the global path
                 see :meth:`top_attention`. (default: :obj:`None`)
         """
-        given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch), self.takes)
+        given = self.read_call(GraphInput(x, edge_index, edge_attr, edge_weight, batch), size)
         with given.blame():
             nodes = self.project_nodes(given.x)
             structural, weights = self.attend_structural(nodes, given, self.decay_local(), bool(return_attention_weights))
@@ -173,7 +188,7 @@ class PHGCNConv(DistanceConv):
         out = self.combine(nodes.x, [structural, everywhere])
         if self.concat and self.act is not None:
             out = self.act(out)
-        return out if weights is None else (out, weights)
+        return out if weights is None else (out, self.shown_weights(weights, edge_index))
 
     def __repr__(self) -> str:
         return super().__repr__()[:-1] + f"{describe_tolerance(self.tolerance)})"
