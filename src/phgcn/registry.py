@@ -194,7 +194,7 @@ for _entry in (
     ),
     ModelEntry(
         TABLE_MODEL, "TableNetwork", "phgcn.nn.table_network:TableNetwork",
-        _TABLE, training_settings=("evaluate_every",), reads_columns=True, defaults=_TABLE_DEFAULTS,
+        _TABLE, training_settings=("evaluate_every", "batch_rows"), reads_columns=True, defaults=_TABLE_DEFAULTS,
     ),
 ):  # fmt: skip
     register(_entry)

@@ -57,7 +57,7 @@ def test_a_step_has_keys_and_the_loss_is_of_the_others(trained):
         assert all(map(torch.isfinite, map(torch.tensor, losses)))
         keys = training.model.draw_keys(training.labels["labelled"])
     assert 0 < int(keys.sum()) < len(task.train) and not bool(keys[task.val].any())
-    kept = training._loss(torch.zeros(60, 1), keys)
+    kept = training._loss(torch.zeros(60, 1), task.train, task.y[task.train], keys)
     queries = task.train[~keys[task.train]]
     torch.testing.assert_close(kept, task.kind.loss(torch.zeros(len(queries), 1), task.y[queries]))
 
@@ -130,3 +130,18 @@ def test_a_killed_training_has_the_bits_of_an_uninterrupted_one(tmp_path):
     result = again.train(again.data())
     other = Run.create(tmp_path / "other", begun.plan, data)
     assert result["splits"][0]["val_loss"] == other.train(data)["splits"][0]["val_loss"]
+
+
+def test_a_step_of_a_table_computes_training_rows_and_a_batch_some_of_them(trained):
+    run, data = trained
+    for size, fewest, most in ((0, 36, 36), (10, 5, 10)):
+        plan = replace(run.plan, settings=replace(run.plan.settings, batch_rows=size))
+        task = prepare(plan, data)[0]
+        with seeded(0, task):
+            training = start(plan, task)
+            seen = []
+            training.model.register_forward_pre_hook(lambda model, arguments, seen=seen: seen.append(arguments[0]))
+            training._step()
+        (rows,) = seen
+        assert fewest <= len(rows) <= most == (size or len(task.train))
+        assert bool((rows[:, None] == task.x[task.train][None]).all(dim=2).any(dim=1).all())

@@ -10,6 +10,9 @@ from torch.nn import Parameter
 
 from ..checks import check_features, check_positive
 
+ROWS = 2**16
+"""Rows that are computed at a time where no gradient is needed: waves take many times the memory of features."""
+
 
 class PeriodicFeatures(torch.nn.Module):
     r"""Gives each numeric column features of its own, which may bend and jump where a linear map cannot.
@@ -60,6 +63,11 @@ class PeriodicFeatures(torch.nn.Module):
             x (torch.Tensor): The numeric columns.
         """
         check_features(x, self.columns, self.weight)
+        if len(x) > ROWS and not torch.is_grad_enabled():
+            return torch.cat([self._features(part) for part in x.split(ROWS)])
+        return self._features(x)
+
+    def _features(self, x: Tensor) -> Tensor:
         phase = 2 * math.pi * x.T.unsqueeze(2) * self.frequency.unsqueeze(1)  # (C, N, K): one product of matrices per column
         waves = torch.cat([phase.sin(), phase.cos()], dim=2)
         out = torch.baddbmm(self.bias.unsqueeze(1), waves, self.weight).relu()

@@ -60,6 +60,9 @@ class TableNetwork(torch.nn.Module):
         - **output:** :math:`(N, C)`
     """
 
+    rows_alone = True
+    """A row needs no other but for labels, so that a training can compute some rows at a time."""
+
     def __init__(
         self,
         in_channels: int,

@@ -222,10 +222,7 @@ class Training:
     def _step(self) -> Tensor:
         self.model.train()
         self.optimiser.zero_grad()
-        inputs, values = self._dropped_inputs()
-        keys = draw_keys(self.model, self.labels)
-        logits = self._forward(inputs, {**values, **self.labels, **keys})
-        loss = self._loss(logits, keys.get("keys"))
+        loss = self._loss_of_rows() if self._rows_alone() else self._loss_of_nodes()
         loss.backward()
         self._join_gradients()
         if self.settings.clip_norm:
@@ -233,9 +230,30 @@ class Training:
         self.optimiser.step()
         return loss.detach()
 
-    def _loss(self, logits: Tensor, keys: Tensor | None) -> Tensor:
-        """Computes the loss of the training nodes that are no keys of this step."""
-        nodes, y = self.task.train, self.train_y
+    def _loss_of_nodes(self) -> Tensor:
+        """Computes the loss of the training nodes in the whole graph."""
+        inputs, values = self._dropped_inputs()
+        keys = draw_keys(self.model, self.labels)
+        logits = self._forward(inputs, {**values, **self.labels, **keys})
+        return self._loss(logits, self.task.train, self.train_y, keys.get("keys"))
+
+    def _rows_alone(self) -> bool:
+        """Whether a row of the features is all that the model needs of a node, besides labels."""
+        return getattr(self.model, "rows_alone", False) and self.task.x.layout == torch.strided
+
+    def _loss_of_rows(self) -> Tensor:
+        """Computes the loss of the training rows, or of as many random ones as ``batch_rows`` says, without the other nodes."""
+        rows, size = self.task.train, self.settings.batch_rows
+        if 0 < size < len(rows):
+            rows = rows[torch.randint(len(rows), (size,), device=rows.device).unique()]
+        labels = {name: rows_of[rows] for name, rows_of in self.labels.items()}
+        keys = draw_keys(self.model, labels)
+        logits = self._forward((self.task.x[rows],), {**labels, **keys})
+        everyone = torch.arange(len(rows), device=rows.device)
+        return self._loss(logits, everyone, self.task.y[rows], keys.get("keys"))
+
+    def _loss(self, logits: Tensor, nodes: Tensor, y: Tensor, keys: Tensor | None) -> Tensor:
+        """Computes the loss of nodes with these labels, but of those that are keys of this step."""
         if keys is not None:
             queries = ~keys[nodes]
             nodes, y = nodes[queries], y[queries]

@@ -147,6 +147,7 @@ class Settings:
     local_epochs: int = _count_from_0(
         0, "of these the first ones at most, without global attention; then it is switched on, from the best weights so far"
     )
+    batch_rows: int = _count_from_0(0, "rows of a table drawn at random for each step, keys among them; 0 for all")
     evaluate_every: int = _count(1, "epochs between two evaluations on the validation nodes")
     patience: int = _count(
         100, "epochs without a better one, by select, before training stops or global attention is switched on"

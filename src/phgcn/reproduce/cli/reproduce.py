@@ -15,7 +15,7 @@ from .benchmark import reproduce_benchmark
 from .display import JobsDisplay, ShareDisplay
 from .rivals import reproduce_rivals
 from .table import reproduce_table
-from .tables import reproduce_tables
+from .trainings import reproduce_city, reproduce_tables
 from .when import reproduce_when
 
 app = typer.Typer(help="Repeat the paper's experiments.", no_args_is_help=True, rich_markup_mode="markdown")
@@ -23,6 +23,7 @@ app.command("table")(reproduce_table)
 app.command("benchmark")(reproduce_benchmark)
 app.command("when")(reproduce_when)
 app.command("tables")(reproduce_tables)
+app.command("city")(reproduce_city)
 app.command("rivals")(reproduce_rivals)
 
 Quick = Annotated[bool, typer.Option("--quick", help="A small version that takes minutes on two cores.")]
