@@ -171,7 +171,7 @@ _TABLE = (
 )  # fmt: skip
 _TABLE_DEFAULTS = {
     "hidden_channels": 256, "num_layers": 3, "heads": 8, "embedding_dim": 4, "decay": 4.0, "dropout": 0.0,
-    "scaling": "standard", "learning_rate": 0.005, "schedule": "cosine", "warmup": 90, "weight_decay": 0.0,
+    "scaling": "standard", "learning_rate": 0.01, "schedule": "cosine", "warmup": 90, "weight_decay": 0.0,
     "clip_norm": 1.0, "epochs": 300, "evaluate_every": 10, "patience": 300,
 }  # fmt: skip
 
