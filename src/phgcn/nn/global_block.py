@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn import Linear
-from torch_geometric.nn.inits import zeros
 
 from ..checks import blame_inputs, check_choices, check_dropout, check_features, check_multiple, check_positive
 from ..functional import Backend, Method, choose_method, global_attention
@@ -54,6 +53,9 @@ class GlobalBlock(torch.nn.Module):
             :class:`phgcn.tolerance.Tolerance`. (default: :obj:`None`)
         process_group (ProcessGroup, optional): Processes that share the nodes out among them, as ``group`` in
             :func:`phgcn.global_attention`. (default: :obj:`None`, this process alone)
+        in_channels (int, optional): Size of the features that :meth:`update` reads, or :obj:`-1` to derive it from the first
+            input, where these are others than those it is added to. They are read as they are, :math:`\mathbf{z}_i =
+            \mathbf{x}_i`, and the gate starts at 1, as what is added is one more input. (default: :obj:`None`, the same)
 
     Shapes:
         - **input:** node features :math:`(N, C)`; the graph of each node :math:`(N,)`, in any order
@@ -73,6 +75,7 @@ class GlobalBlock(torch.nn.Module):
         backend: Backend = "auto",
         tolerance: float | None = None,
         process_group: ProcessGroup | None = None,
+        in_channels: int | None = None,
     ) -> None:
         super().__init__()
         check_positive(channels=channels, heads=heads, embedding_dim=embedding_dim)
@@ -88,8 +91,10 @@ class GlobalBlock(torch.nn.Module):
         self.tolerance = make_tolerance(tolerance, method, heads)
         self.process_group = process_group
         self.backend = backend
-        self.lin_position = Linear(channels, heads * embedding_dim, bias=False, weight_initializer="glorot")
-        self.lin_value = Linear(channels, channels, bias=False, weight_initializer="glorot")
+        self.in_channels = in_channels
+        read = channels if in_channels is None else in_channels
+        self.lin_position = Linear(read, heads * embedding_dim, bias=False, weight_initializer="glorot")
+        self.lin_value = Linear(read, channels, bias=False, weight_initializer="glorot")
         self.lin_out = Linear(channels + heads * mass, channels, weight_initializer="glorot", bias_initializer="zeros")
         self.decay = Decay("decay", decay, heads, learn_decay)
         self.gate = Parameter(torch.empty(channels))
@@ -99,7 +104,7 @@ class GlobalBlock(torch.nn.Module):
         r"""Resets all learnable parameters of the module."""
         for module in (self.lin_position, self.lin_value, self.lin_out, self.decay):
             module.reset_parameters()
-        zeros(self.gate)
+        torch.nn.init.constant_(self.gate, 0.0 if self.in_channels is None else 1.0)
 
     def forward(
         self,
@@ -120,6 +125,8 @@ class GlobalBlock(torch.nn.Module):
                 channels. (default: :obj:`None`)
             n_id (torch.Tensor, optional): The numbers of the nodes in the large graph. (default: :obj:`None`)
         """
+        if self.in_channels is not None:
+            raise ValueError(f"in_channels is {self.in_channels}; allowed for a call of the block: None, else of its update")
         given = read_graph(GraphInput(x, batch=batch, n_id=n_id), () if memory is None else ("n_id",), needs_edges=False)
         features: Tensor = given.x
         return features + self.update(features, given.batch, memory, given.n_id)
@@ -127,9 +134,9 @@ class GlobalBlock(torch.nn.Module):
     def update(
         self, x: Tensor, batch: Tensor | None = None, memory: GlobalMemory | None = None, n_id: Tensor | None = None
     ) -> Tensor:
-        """Computes what :meth:`forward` adds to ``x``."""
-        check_features(x, self.channels, self.gate)
-        normed = F.layer_norm(x, (self.channels,))
+        """Computes what :meth:`forward` adds to ``x``, or with ``in_channels`` what is added to other features, (N, C)."""
+        check_features(x, self.lin_position.in_channels, self.gate)
+        normed = self._norm(x)
         values = self.lin_value(normed).view(-1, self.heads, self.channels // self.heads)
         keys = gather_keys(self._embed(normed), values, batch, memory, n_id)
         attend: Any = partial(
@@ -154,7 +161,10 @@ class GlobalBlock(torch.nn.Module):
 
     def positions(self, x: Tensor) -> Tensor:
         r"""Computes the embeddings :math:`\mathbf{P} \mathbf{z}_i` that distances are taken between, :math:`(N, H, D)`."""
-        return self._embed(F.layer_norm(x, (self.channels,)))
+        return self._embed(self._norm(x))
+
+    def _norm(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, (self.channels,)) if self.in_channels is None else x
 
     def _embed(self, normed: Tensor) -> Tensor:
         positions: Tensor = self.lin_position(normed).view(-1, self.heads, self.embedding_dim)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 BODIES = ("residual", "polynomial")
 JUMPS = ("last", "sum", "cat")
-PLACES = ("top", "each")
+PLACES = ("top", "each", "input")
 
 
 class GlobalGNN(torch.nn.Module):
@@ -61,8 +61,9 @@ class GlobalGNN(torch.nn.Module):
         jk (str, optional): What follows the layers gets: ``"last"``, the output of the last, in a polynomial body the sum; the
             ``"sum"`` of all and of what the first layer gets; or all these concatenated, ``"cat"``. (default: :obj:`"last"`)
         global_layers (int, optional): Number of global blocks at the top; with ``global_at="each"``, any positive number
-            stands for one in each layer. (default: :obj:`0`)
-        global_at (str, optional): ``"top"``, after the local layers; or ``"each"``, in each layer, added before its norm.
+            stands for one in each layer, with ``"input"`` for one. (default: :obj:`0`)
+        global_at (str, optional): ``"top"``, after the local layers; ``"each"``, in each layer, added before its norm; or
+            ``"input"``, which reads the input features without dropout and is added to the output of the first linear map.
             (default: :obj:`"top"`)
         dropout (float, optional): Dropout probability of the output of the first linear map and of each layer.
             (default: :obj:`0.5`)
@@ -146,11 +147,13 @@ class GlobalGNN(torch.nn.Module):
         self.local_blocks = torch.nn.ModuleList(layers)
         width = (num_layers + 1) * hidden_channels if jk == "cat" else hidden_channels
         self.lin_out = Linear(width, out_channels)
-        channels = [hidden_channels] * num_layers * min(1, global_layers) if global_at == "each" else [width] * global_layers
+        blocks = {"each": num_layers * min(1, global_layers), "input": min(1, global_layers), "top": global_layers}[global_at]
+        size = width if global_at == "top" else hidden_channels
+        read = in_channels if global_at == "input" else None
         attention = heads, embedding_dim, decay, learn_decay, mass, global_dropout, method, backend, tolerance or None
         self.process_group = process_group
         with torch.random.fork_rng(devices=[]):
-            self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention, process_group) for size in channels])
+            self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention, process_group, read) for _ in range(blocks)])
         self.memories = torch.nn.ModuleList()
         if process_group is not None:
             synchronise_norms(self, process_group)
@@ -197,6 +200,9 @@ class GlobalGNN(torch.nn.Module):
             check_features(given.x, self.lin_in.in_channels, self.lin_in.weight)
             edges = prepare_edges(self._first_conv(), given, self.backend)
             hidden = self.lin_in(drop_features(given.x, self.input_dropout, self.training))
+            if self.global_at == "input":
+                for block, memory in self._active_blocks(given):
+                    hidden = hidden + block.update(given.x, given.batch, memory, given.n_id)
             hidden = self._apply_body(F.dropout(hidden, self.dropout, self.training), edges, given)
             if self.global_at == "top":
                 for block, memory in self._active_blocks(given):

@@ -14,11 +14,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 from torch.nn.utils import clip_grad_norm_
 
 from ..files import read_tensors, write_tensors
@@ -30,6 +32,7 @@ from .labels import draw_keys, label_inputs
 from .metrics import goodness
 from .recording import record
 from .settings import Settings
+from .similar import Similar, find_similar
 from .state import BestEpoch, State, check_checkpoint, random_states, read_state, set_random_states, shapes, with_prefix
 from .tasks import Classification, TaskKind
 
@@ -70,6 +73,15 @@ class Task:
     def inputs(self) -> tuple[Tensor, ...]:
         """The arguments of the model's forward pass."""
         return (self.x, self.edge_index, *self.edge_inputs)
+
+    @cached_property
+    def similar(self) -> Similar | None:
+        """The features by which other nodes tell the labels of the training nodes."""
+        train = self.train.cpu()
+        targets = self.y.cpu()[train]
+        if targets.dim() == 1:
+            targets = targets.unsqueeze(1) if targets.is_floating_point() else one_hot(targets, self.classes)
+        return find_similar(self.x.cpu(), targets.float(), train)
 
 
 class Training:

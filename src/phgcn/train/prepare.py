@@ -19,6 +19,7 @@ from . import settings as config
 from .features import FeatureTransform, fit_features
 from .loop import Task, Training
 from .plan import Plan
+from .similar import point_heads
 from .tasks import find_task
 
 
@@ -150,5 +151,16 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
 
 
 def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
-    """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs."""
-    return Training(build_for_task(plan, task), task, plan.settings, sample_every)
+    """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs.
+
+    Attention to the input features begins at those by which nodes are similar (:mod:`phgcn.train.similar`), and behind closed
+    gates if there are none.
+    """
+    model: Any = build_for_task(plan, task)
+    if getattr(model, "global_at", None) == "input":
+        for block in model.global_blocks:
+            if task.similar is not None:
+                point_heads(block, task.x, task.similar)
+            else:
+                torch.nn.init.zeros_(block.gate)
+    return Training(model, task, plan.settings, sample_every)

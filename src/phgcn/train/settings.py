@@ -85,7 +85,9 @@ class Settings:
     global_layers: int = _count_from_0(
         0, "global attention blocks, each behind a gate that starts at 0; 0 is the local network alone"
     )
-    global_at: str = _choice("top", "where these blocks are: after the last local layer, or one in each", ("top", "each"))
+    global_at: str = _choice(
+        "top", "where these blocks are: after the last local layer, one in each, or one before them", ("top", "each", "input")
+    )
     dropout: float = _share(0.5, "dropout of the input of every layer; of GlobalGNN of its output")
     input_dropout: float = _share(0.0, "dropout of the features before the first layer")
     attention_dropout: float = _share(0.0, "dropout of attention")
@@ -241,7 +243,7 @@ def resolve(
     if suited is not None and not (config is None and steps[0][0]):
         steps.insert(0, (dict(suited[0]), suited[1]))
     steps.insert(0, (dict(entry.defaults), DEFAULT))
-    steps.append((dict(map(_parse, changes)), "--set"))
+    steps.append((dict(map(parse, changes)), "--set"))
     settings, sources = Settings(), dict.fromkeys(keys(model), DEFAULT)
     for values, source in steps:
         settings = change(settings, values, model, source)
@@ -301,7 +303,7 @@ def read(path: str | Path) -> tuple[str | None, dict[str, Any]]:
     return values.pop("model", None), values
 
 
-def _parse(text: str) -> tuple[str, Any]:
+def parse(text: str) -> tuple[str, Any]:
     """Splits ``"heads=4"`` into a key and a value; a value that is not TOML is taken as a string."""
     key, sign, value = (part.strip() for part in text.partition("="))
     if not sign or not key or not value:
