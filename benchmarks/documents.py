@@ -176,8 +176,6 @@ TABLES = {
     "benchmark-effort": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.effort_table),
     "benchmark-time": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.time_table),
     "global-gnn-epochs": Table(RIVALS, _of(BENCH, "global_gnn", "global_gnn_gpu"), tables.global_gnn_epochs),
-    "suited": Table(RIVALS, _of(BENCH, "suited"), tables.suited_table),
-    "suited-generated": Table(RIVALS, _of(BENCH, "suited_generated"), tables.suited_generated_table),
     # Other ways to sum the kernel
     "rivals": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.choice_block),
     "rivals-gpu": Table(KERNEL_SUMS, _of(RESULTS, "rivals-gpu"), rivals_report.choice_block),

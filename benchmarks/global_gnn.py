@@ -22,9 +22,9 @@ from rich.table import Table
 import phgcn.reproduce  # noqa: F401, registers SGFormer
 from phgcn.train import Plan, Settings, Training, find
 from phgcn.train import settings as config
+from phgcn.train.candidates import GLOBAL_GNN
 from phgcn.train.graph import default_metric
 from phgcn.train.prepare import prepare, seeded, start
-from phgcn.train.suited import suit_settings
 
 MARK = 2.0
 WARM_UP = 5
@@ -36,13 +36,12 @@ BLOCK = {"local": "gcn", "norm": "batch", "residual": True, "heads": 4, "learn_d
 def trainings(graph: str, device: str) -> dict[str, Training]:
     """Returns the trainings to time, by name."""
     source, data = find(graph)
-    suited = suit_settings(data, default_metric(data)).values
     asked = {
         RIVAL: ("sgformer", WIDTH),
         "global-gnn, one block": ("global-gnn", WIDTH | BLOCK),
         "global-gnn, two blocks": ("global-gnn", WIDTH | BLOCK | {"global_layers": 2}),
         "global-gnn, without block": ("global-gnn", WIDTH | BLOCK | {"global_layers": 0}),
-        "global-gnn, suited": ("global-gnn", dict(suited) | {"local_epochs": 0}),
+        "global-gnn, suited": ("global-gnn", GLOBAL_GNN),
     }
     made = {}
     for name, (model, values) in asked.items():

@@ -313,25 +313,6 @@ def from_nothing(measured: dict) -> list[str]:
 # GlobalGNN
 
 
-def suited_table(measured: dict) -> list[str]:
-    """Validation of GlobalGNN as an unknown graph gets it, beside GCN and MLP with their defaults."""
-    found = {(row["graph"], row["model"]): 100 * sum(row["val"]) / len(row["val"]) for row in measured["rows"]}
-    rows = []
-    for graph in dict.fromkeys(row["graph"] for row in measured["rows"]):
-        ours, gcn, mlp = (found[graph, model] for model in ("global-gnn", "gcn", "mlp"))
-        rows.append([graph, *(f"{value:.1f}" for value in (ours, gcn, mlp)), f"{ours - max(gcn, mlp):+.1f}"])
-    commits = sorted({row.get("commit", measured["provenance"]["commit"])[:7] for row in measured["rows"]})
-    said = f"commit {' and '.join(commits)}, {measured['provenance']['date'][:10]}:"
-    return [said, "", *table(["graph", "GlobalGNN", "GCN", "MLP", "less the better of both"], rows)]
-
-
-def suited_generated_table(measured: dict) -> list[str]:
-    """The same on generated graphs."""
-    names = ("{}, neighbours {}, {:,} nodes".format(*row["case"]) for row in measured["rows"])
-    rows = [{**row, "graph": name} for row, name in zip(measured["rows"], names, strict=True)]
-    return suited_table({**measured, "rows": rows})
-
-
 def global_gnn_epochs(*measured: dict) -> list[str]:
     """Milliseconds per epoch on pubmed beside SGFormer's, on each device that was measured."""
     lines = []

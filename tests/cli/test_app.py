@@ -173,7 +173,7 @@ def test_an_interrupt_gives_code_130(graph, tmp_path, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Training, "epoch", interrupted)
-    code, _, err = said(capsys, "train", graph, "--out", tmp_path / "run", *QUICK)
+    code, _, err = said(capsys, "train", graph, "--model", "mlp", "--out", tmp_path / "run", *QUICK)
     assert code == 130 and err.splitlines()[-1] == "phgcn: interrupted" and "--resume continues" in err
 
 
@@ -230,18 +230,30 @@ def test_the_settings_are_printed_with_their_sources(graph, tmp_path, capsys):
     )
 
 
-def test_without_a_model_settings_suit_the_graph_and_say_so(graph, tmp_path, capsys):
+def test_without_a_model_a_search_chooses_one_and_says_what_it_saw(graph, tmp_path, capsys):
     code, out, err = said(capsys, "train", graph, "--out", tmp_path / "run", *QUICK)
-    lines = err.splitlines()
-    assert code == 0 and lines[2] == "global-gnn on small; settings by source"
-    suited = next(
-        line for line in lines if line.startswith("suited to 60 nodes, 5 few features and accuracy: hidden_channels=")
-    )
-    assert "heads=" not in suited and "--set: heads=2, epochs=2" in lines
-    assert 'select="metric"' in suited and "test, by validation metric" in out
+    assert code == 0 and "search: 8 candidates, up to 20 epochs; best so far" in err
+    seen = json.loads((tmp_path / "run" / "result.json").read_text())["search"]
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    chosen = next(row for row in seen["candidates"] if row["candidate"] == seen["chosen"])
+    assert (chosen["model"], seen["effort"]) == (about["model"], "short")
+    assert re.search(r"^search: .*--set: heads=2, epochs=2$", err, re.MULTILINE | re.DOTALL)
+    assert seen["sentence"].startswith("Attention to all nodes ") and seen["sentence"] in " ".join(out.split("\n"))
+    assert f"{seen['chosen']} (chosen)" in out and "mlp" in out
+    code, out, _ = said(capsys, "evaluate", tmp_path / "run")
+    assert code == 0 and seen["sentence"] in out
+
+
+def test_a_search_can_be_left_out_and_is_refused_beside_a_model(graph, tmp_path, capsys):
+    code, out, err = said(capsys, "train", graph, "--out", tmp_path / "run", "--search", "none", *QUICK)
+    assert code == 0 and "candidates" not in err and "global-gnn on small; settings by source" in err
     assert re.search(r"global path: gates [0-9.e-]+, heads attend to [0-9]+ of 60 nodes \(median\)", out)
-    config = (tmp_path / "run" / "config.toml").read_text()
-    assert "suited to 60 nodes" in config and 'model = "global-gnn"' in config
+    for options, message in [
+        (("--search", "quick"), "--search is 'quick'; allowed: none, short, long"),
+        (("--search", "long", "--model", "mlp"), "--search is 'long' beside --model; allowed: none"),
+    ]:
+        code, _, err = said(capsys, "train", graph, "--out", tmp_path / "other", *options, *QUICK)
+        assert code == 2 and message in err and not (tmp_path / "other").exists()
 
 
 def test_bfloat16_without_a_gpu_is_refused_before_a_folder_is_made(graph, tmp_path, capsys):

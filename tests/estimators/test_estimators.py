@@ -14,7 +14,7 @@ from phgcn.nn.top_attention import top_attention
 from phgcn.report.layers import view_layers
 from phgcn.train.prediction import trial_inputs
 
-QUICK = {"epochs": 30, "hidden_channels": 8, "heads": 2}
+QUICK = {"model": "global-gnn", "epochs": 30, "hidden_channels": 8, "heads": 2}
 NAMES = np.array(["blue", "green", "red"])
 
 

@@ -178,7 +178,11 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
         out.print(f"{label}: {mean_of(result[key], count, score)}{unit} ({_trainings(result['splits'])})", highlight=False)
     for line in describe_yardsticks(result):
         out.print(escape(printable(line)), highlight=False, soft_wrap=True)
-    out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
+    if result["search"] is not None:
+        out.print(_search_table(result["search"]))
+        out.print(escape(result["search"]["sentence"]), highlight=False, soft_wrap=True)
+    else:
+        out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
     seconds = (
         f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
     )
@@ -203,6 +207,28 @@ def _models(count: int) -> str:
     return "1 model" if count == 1 else f"{count} models"
 
 
+def _search_table(seen: dict[str, Any]) -> Table:
+    """Makes a table of what a search saw, the best candidate first."""
+    from ..train.metrics import goodness
+    from ..train.search import format_score
+
+    def order(row: dict[str, Any]) -> float:
+        return -math.inf if row["val_metric"] is None else goodness(seen["metric"], row["val_metric"])
+
+    rows = [
+        (
+            f"{row['candidate']}{' (chosen)' * (row['candidate'] == seen['chosen'])}",
+            "yes" if row["attention"] else "no",
+            "-" if row["val_metric"] is None else format_score(seen["metric"], row["val_metric"]),
+            row["epochs"],
+            duration(row["seconds"]),
+        )
+        for row in sorted(seen["candidates"], key=order, reverse=True)
+    ]
+    title = f"Search on the {seen['nodes']}: {seen['epochs']:,} epochs in {duration(seen['seconds'])}"
+    return table(title, ("candidate", "attention to all", "validation", "epochs", "time"), rows)
+
+
 def say_notes(notes: Sequence[str]) -> None:
     """Prints what is worth telling about the file of a graph to stderr."""
     for note in notes:
@@ -218,6 +244,8 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
     out = console()
     for shown in (*_detail_tables(result), *_global_attention(result)):
         out.print(shown, highlight=False, soft_wrap=isinstance(shown, str))
+    if result["search"] is not None:
+        out.print(escape(result["search"]["sentence"]), highlight=False, soft_wrap=True)
     if "attention_error" in result:
         out.print(_attention_error_table(result["attention_error"]))
     others = {name: spread for name, spread in result["scores"].items() if name != result["metric"]}

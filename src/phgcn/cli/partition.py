@@ -37,8 +37,8 @@ def partition(
     from ..distributed.part_files import write_parts
     from ..distributed.partition import divide_graph
     from ..train import find
+    from ..train.candidates import share_filled
     from ..train.graph import describe
-    from ..train.suited import share_filled
     from .display import console, print_json, table
 
     _, data = find(graph, directed, reading.task, reading.columns())

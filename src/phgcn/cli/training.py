@@ -23,10 +23,21 @@ if TYPE_CHECKING:
 TIMEOUT = 300.0
 """Seconds that a process waits for the others."""
 
+NO_SEARCH = "none"
+EFFORTS = (NO_SEARCH, "short", "long")
+
 DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "repeats": 1, "seed": 0}
 
 Model = Annotated[
     str | None, typer.Option("--model", help=f"One of the models below. \\[default: {DEFAULT_MODEL}]", show_default=False)
+]
+Searching = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        help="How long models and settings are tried, if no --model is named: none, short, long. \\[default: short]",
+        show_default=False,
+    ),
 ]
 Protocol = Annotated[
     str | None,
@@ -48,6 +59,7 @@ class ListsModels(TyperCommand):
 def train(
     graph: options.Graph,
     model: Model = None,
+    search: Searching = None,
     protocol: Protocol = None,
     splits: Annotated[
         int | None,
@@ -82,12 +94,14 @@ def train(
 ) -> None:
     """Train a model on several splits of a graph.
 
-    Without `--model` it is global-gnn, with settings that suit the graph; of a table without edges `table`, whose parts are
-    chosen by validation. Says what is in the graph and what is predicted of
-    its nodes, prints the settings and where each comes from, then the test metric of the epoch with the smallest validation
-    loss or the best validation metric (`--set select=...`), and whether global attention is used. Writes weights, curves,
-    settings and `result.json` into a folder. A run that was cut off continues with `--resume`, to the same result; a finished
-    one with `--resume` and more epochs or patience.
+    Without `--model`, a search tries networks with and without attention to all nodes on the training and validation nodes of
+    the first split. The best is trained. A table shows what the search saw, and a sentence says whether attention helps.
+    Of a table without edges it is `table`, whose parts are chosen by validation.
+
+    Says what is in the graph and what is predicted of its nodes, prints the settings and where each comes from, then the test
+    metric of the epoch with the smallest validation loss or the best validation metric (`--set select=...`). Writes weights,
+    curves, settings and `result.json` into a folder. A run that was cut off continues with `--resume`, to the same result; a
+    finished one with `--resume` and more epochs or patience.
 
     Started by `torchrun`, several processes train on one graph, each with some of its nodes; `--division` and `--timeout` are
     for them.
@@ -116,6 +130,7 @@ def train(
     from .over_ranks import train_on_ranks
     from .progress import TrainingDisplay
 
+    effort = _effort(search, model, config)
     options_given = {
         "model": model, "protocol": protocol, "splits": splits, "repeats": repeats, "seed": seed, "metric": metric,
     }  # fmt: skip
@@ -129,12 +144,12 @@ def train(
 
         def open_run(lead: bool) -> tuple[Run, Data, str]:
             changed = (config, changes) if lead else (None, [])
-            return _open(graph, out, resume or not lead, asked, *changed, directed, device, reading)
+            return _open(graph, out, resume or not lead, asked, *changed, directed, device, reading, NO_SEARCH)
 
         with joined_group(device, timeout) as ranks:
             train_on_ranks(open_run, ranks, division, tensorboard, as_json)
         return
-    run, data, heading = _open(graph, out, resume, asked, config, changes, directed, device, reading)
+    run, data, heading = _open(graph, out, resume, asked, config, changes, directed, device, reading, effort)
     with TrainingDisplay(run.plan) as display:
         display.say(heading)
         try:
@@ -149,12 +164,13 @@ def train(
 
 def _open(
     graph: str, out: Path | None, resume: bool, asked: dict[str, Any], config: Path | None, changes: list[str],
-    directed: bool, device: str, reading: Reading,
+    directed: bool, device: str, reading: Reading, effort: str,
 ) -> tuple[Run, Data, str]:  # fmt: skip
     """Opens the run that is there, or makes one; returns its graph, and what is said before training."""
     from ..distributed.launch import launched
     from ..train import Run, find
     from ..train.over_ranks import check_plan
+    from ..train.run import check_new
     from ..train.settings import Resolved, keys
 
     options.check_folder(out)
@@ -166,9 +182,43 @@ def _open(
         plan, data, resolved = _plan(graph, asked, config, changes, directed, device, reading)
         if launched():
             check_plan(plan)  # before a folder is made
-        plan, resolved = _search_table(plan, data, resolved, asked)
-        run = Run.create(out or _default_folder(data, asked), plan, data, _heading(plan, data, resolved))
+        folder, seen = out or _default_folder(data, asked), None
+        if effort != NO_SEARCH and not launched():
+            check_new(folder)
+            if plan.model == TABLE_MODEL:
+                plan, resolved = _search_table(plan, data, resolved, asked)
+            else:
+                plan, resolved, seen = _search(plan, data, effort, changes)
+        run = Run.create(folder, plan, data, _heading(plan, data, resolved), seen)
     return run, data, f"{_describe(run.plan, data)}\n{_heading(run.plan, data, resolved)}"
+
+
+def _effort(search: str | None, model: str | None, config: Path | None) -> str:
+    """Returns how long to search: not at all where a model is named."""
+    if search not in (None, *EFFORTS):
+        raise ValueError(f"--search is {search!r}; allowed: {', '.join(EFFORTS)}")
+    named = "--model" if model is not None else "--config" if config is not None else None
+    if named and search not in (None, NO_SEARCH):
+        raise ValueError(f"--search is {search!r} beside {named}; allowed: {NO_SEARCH}, as the model is named")
+    return NO_SEARCH if named else search or "short"
+
+
+def _search(plan: Plan, data: Data, effort: str, changes: list[str]) -> tuple[Plan, Resolved, dict[str, Any]]:
+    """Searches for a model and settings; returns the plan with them, their sources, and what was seen."""
+    from dataclasses import replace
+
+    from ..train import search
+    from ..train.compiling import missing_kernels
+    from ..train.settings import Resolved, keys, parse
+    from .display import Display
+
+    changed = dict(map(parse, changes))
+    with Display(total=1) as display:
+        display.say(_describe(plan, data))
+        display.compile(missing_kernels(replace(plan, model="phgcn"), int(data.num_nodes)))
+        plan, seen = search(plan, data, effort, changed, display.say)
+    sources = dict.fromkeys(keys(plan.model), "search") | dict.fromkeys(changed, "--set")
+    return plan, Resolved(plan.settings, sources), seen
 
 
 def _search_table(plan: Plan, data: Data, resolved: Resolved, asked: dict[str, Any]) -> tuple[Plan, Resolved]:
@@ -225,11 +275,10 @@ def _plan(
 ) -> tuple[Plan, Data, Resolved]:
     """Makes the plan of a new run; returns its graph and its settings with their sources too."""
     from ..data import known_graph, public_masks, splits
-    from ..train import Plan, find, resolve, suit_settings
-    from ..train.affordable import afford
+    from ..train import Plan, find, resolve
+    from ..train.candidates import SPLITS, size_class, start_settings
     from ..train.graph import check_task, default_metric
     from ..train.leaks import describe_leaks
-    from ..train.preparation import fit_to_table
     from ..train.prepare import check_edge_weights
     from ..train.settings import read
 
@@ -244,11 +293,8 @@ def _plan(
     if "model" not in asked and config is None:
         wanted["model"] = _default_model(data)
     wanted |= {"metric": wanted.get("metric", default_metric(data)), "task": data.task, "columns": reading.columns()}
-    suited = suit_settings(data, wanted["metric"]) if wanted["model"] == DEFAULT_MODEL else None
-    affordable = afford(data, device)
-    wanted.setdefault("splits", affordable.splits)
-    suited = fit_to_table(data, wanted["model"], affordable.limit(suited))
-    resolved = resolve(wanted["model"], str(data.name), config, changes, suited)
+    wanted.setdefault("splits", SPLITS[size_class(data, device)])
+    resolved = resolve(wanted["model"], str(data.name), config, changes, start_settings(data, wanted["model"], device))
     plan = Plan(source, directed=directed, device=device, settings=resolved.settings, yardsticks=True, **wanted)
     # Refused here, before a folder is made.
     check_edge_weights(plan, data)
@@ -312,8 +358,9 @@ def _continued(
 
 
 def _default_folder(data: Data, asked: dict[str, Any]) -> Path:
-    wanted = {**DEFAULTS, "model": _default_model(data), **asked}
-    return Path("runs") / f"{data.name}-{wanted['model']}-{wanted['protocol']}"
+    found = "auto" if _default_model(data) == DEFAULT_MODEL else TABLE_MODEL
+    model, protocol = asked.get("model", found), asked.get("protocol", DEFAULTS["protocol"])
+    return Path("runs") / f"{data.name}-{model}-{protocol}"
 
 
 def _default_model(data: Data) -> str:

@@ -21,14 +21,13 @@ from ..data.labels import labelled
 from ..files import read_json, write_json
 from ..registry import DEFAULT_MODEL
 from ..report.export import Export
-from ..train.affordable import afford
+from ..train.candidates import start_settings
 from ..train.leaks import describe_leaks
 from ..train.plan import OnEpoch, Plan
 from ..train.prediction import logits
-from ..train.preparation import fit_to_table
 from ..train.run import Run
-from ..train.settings import Settings, change, resolve
-from ..train.suited import suit_settings
+from ..train.search import search
+from ..train.settings import Settings, change, keys, resolve
 from ..train.tasks import find_task
 from .fitted import FittedRun
 from .graphs import GraphLike, read_to_train, to_graph
@@ -42,6 +41,9 @@ ABOUT = "estimator.json"
 
 GRAPH = "graph.npz"
 """The file of a saved estimator that holds the graph it was fitted to."""
+
+AUTO = "auto"
+"""The model that a search chooses."""
 
 COLUMNS = ("id", "categorical", "edge_weight", "edge_features")
 """Parameters that say which columns of tables and frames are what, fields of :class:`phgcn.data.Columns`."""
@@ -58,7 +60,7 @@ class NodeEstimator(FittedRun):
 
     def __init__(
         self,
-        model: str = DEFAULT_MODEL,
+        model: str = AUTO,
         *,
         seed: int = 0,
         device: str = "cpu",
@@ -118,7 +120,10 @@ class NodeEstimator(FittedRun):
         (split,) = splits(data.y, plan.protocol, plan.splits, plan.seed)
         for line in describe_leaks(data, split.train.nonzero().flatten()):
             warnings.warn(line.removeprefix("warning: "), stacklevel=2)
-        self._set_fitted(self._train(plan, data, on_epoch), data, classes)
+        seen = None
+        if self.model == AUTO:
+            plan, seen = search(plan, data, changes=self.settings)
+        self._set_fitted(self._train(plan, data, on_epoch, seen), data, classes)
         return self
 
     def _label(self, data: Data, y: Any) -> NDArray[Any]:
@@ -141,18 +146,20 @@ class NodeEstimator(FittedRun):
         """Makes the plan of a run: settings that suit the graph, or the model's defaults, with those that were given."""
         task = task_of(data.y)
         metric = self.default_metric if self.default_metric in find_task(task).metrics else find_task(task).metrics[0]
-        suited = suit_settings(data, metric) if self.model == DEFAULT_MODEL else None
-        suited = fit_to_table(data, self.model, afford(data, self.device).limit(suited))
-        settings = resolve(self.model, suited=suited).settings
-        settings = change(settings, self.settings, self.model, type(self).__name__)
+        named = DEFAULT_MODEL if self.model == AUTO else self.model
+        settings = resolve(named, start=start_settings(data, named, self.device)).settings
+        known = [name for name in self.settings if self.model != AUTO or name in keys(named)]
+        changes = {name: self.settings[name] for name in known}  # the search refuses others, or tries models that have them
+        settings = change(settings, changes, named, type(self).__name__)
         return Plan(
-            "graph", self.model, protocol="final", splits=1, seed=self.seed, metric=metric, directed=self.directed,
+            "graph", named, protocol="final", splits=1, seed=self.seed, metric=metric, directed=self.directed,
             device=self.device, settings=settings, task=task,
         )  # fmt: skip
 
     def _set_fitted(self, run: Run, data: Data, classes: NDArray[Any]) -> None:
         """Sets what scikit-learn marks by an underscore: what was found in the data."""
         self.run_, self.graph_ = run, data
+        self.search_ = run.about.get("search")
         self.classes_ = classes
         self.n_features_in_ = int(data.x.size(1))
         self.validation_score_ = float(run.trial_result(self._trial)["val_metric"])
@@ -292,7 +299,8 @@ class NodeClassifier(NodeEstimator):
     It is a run of one split (:class:`phgcn.train.Run`): the training, the settings and the files are the same.
 
     Args:
-        model (str, optional): The name of a model. (default: :obj:`"global-gnn"`)
+        model (str, optional): The name of a model, or ``"auto"``, which a search chooses as ``phgcn train`` does: ``search_``
+            is what it saw. (default: :obj:`"auto"`)
         seed (int, optional): What all randomness follows from. (default: :obj:`0`)
         device (str, optional): Where it is computed. (default: :obj:`"cpu"`)
         directed (bool, optional): Whether edges keep their direction. (default: :obj:`False`)
@@ -300,13 +308,14 @@ class NodeClassifier(NodeEstimator):
             are what, as in :class:`phgcn.data.Columns`.  Columns of text and of categories in frames are names, even where
             they hold digits. (default: as there)
         **settings (optional): Settings of model and training by name, such as ``heads=4`` or ``epochs=200``. (default: those
-            that suit the graph, or the model's)
+            of the candidates, or the model's)
 
     Attributes:
         classes_ (numpy.ndarray): The classes, in the type that they were given in.
         n_features_in_ (int): The number of features.
         validation_score_ (float): The accuracy on the nodes that were kept apart.
         graph_ (torch_geometric.data.Data): The graph.
+        search_ (dict): What the search saw and says in one sentence; :obj:`None` where the model was named.
         run_ (phgcn.train.Run): The run, in a temporary folder until :meth:`save`.
     """
 

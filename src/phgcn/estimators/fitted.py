@@ -18,10 +18,12 @@ class FittedRun:
 
     run_: Run
 
-    def _train(self, plan: Plan, data: Data, on_epoch: OnEpoch = lambda progress: None) -> Run:
-        """Trains a run in a temporary folder, which ends with the estimator."""
+    def _train(
+        self, plan: Plan, data: Data, on_epoch: OnEpoch = lambda progress: None, search: dict[str, Any] | None = None
+    ) -> Run:
+        """Trains a run in a temporary folder, which ends with the estimator; ``search`` is what a search saw."""
         self._scratch = tempfile.TemporaryDirectory(prefix="phgcn-")
-        run = Run.create(Path(self._scratch.name) / "run", plan, data)
+        run = Run.create(Path(self._scratch.name) / "run", plan, data, search=search)
         run.train(data, on_epoch)
         return run
 

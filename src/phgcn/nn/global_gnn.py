@@ -153,7 +153,9 @@ class GlobalGNN(torch.nn.Module):
         attention = heads, embedding_dim, decay, learn_decay, mass, global_dropout, method, backend, tolerance or None
         self.process_group = process_group
         with torch.random.fork_rng(devices=[]):
-            self.global_blocks = torch.nn.ModuleList([GlobalBlock(size, *attention, process_group, read) for _ in range(blocks)])
+            self.global_blocks = torch.nn.ModuleList(
+                [GlobalBlock(size, *attention, process_group, read) for _ in range(blocks)]
+            )
         self.memories = torch.nn.ModuleList()
         if process_group is not None:
             synchronise_norms(self, process_group)

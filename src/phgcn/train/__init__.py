@@ -5,8 +5,8 @@ from .loop import Task, Training, TrainingError
 from .plan import EpochProgress, Plan
 from .prediction import evaluate, evaluate_other, predict
 from .run import Run
+from .search import search
 from .settings import Resolved, Settings, resolve
-from .suited import Suited, suit_settings
 from .tasks import TASKS, TaskKind, find_task
 from .tuning import TrialReport, tune
 
@@ -17,7 +17,6 @@ __all__ = [
     "Resolved",
     "Run",
     "Settings",
-    "Suited",
     "Task",
     "TaskKind",
     "Training",
@@ -29,6 +28,6 @@ __all__ = [
     "find_task",
     "predict",
     "resolve",
-    "suit_settings",
+    "search",
     "tune",
 ]

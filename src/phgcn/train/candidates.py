@@ -1,18 +1,17 @@
-r"""What ``phgcn train`` tries when nobody names a model: networks with and without attention to all nodes."""
+r"""What ``phgcn train`` tries when nobody names a model, and what it begins with when somebody does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch_geometric.data import Data
 
-from ..data.summary import is_uneven
 from ..registry import DEFAULT_MODEL
-from .graph import count_edges
-from .settings import Settings, change, keys, parse
+from .graph import count_edges, indicators
+from .settings import Settings, change, keys
 
 FEW_FEATURES = 64
 WORD_SHARE = 0.1
@@ -32,14 +31,23 @@ _WORDS = {
     **_LOCAL, "local": "sgc", "num_layers": 8, "jk": "sum", "norm": "none", "residual": False, "hidden_channels": 64,
     "input_dropout": 0.5, "learning_rate": 0.01, "weight_decay": 0.002, "normalise": True,
 }  # fmt: skip
-_SIMILAR = {
-    **_LOCAL, "local": "none", "num_layers": 2, "hidden_channels": 64, "learning_rate": 0.02, "global_layers": 1,
-    "global_at": "input", "decay": 10.0, "heads": 4, "input_dropout": 0.2,
-}  # fmt: skip
+_MLP = {**_LOCAL, "local": "none", "num_layers": 2, "hidden_channels": 64, "learning_rate": 0.02, "input_dropout": 0.2}
+_SIMILAR = {"global_layers": 1, "global_at": "input", "decay": 10.0, "heads": 4}
 _PAPER = {**_TRAINING, "heads": 4, "learning_rate": 0.01}
 
-GLOBAL_GNN = {**_GCN, "global_layers": 1, "global_at": "input", "decay": 10.0, "heads": 4}
+GLOBAL_GNN = {**_GCN, **_SIMILAR}
 """Settings of ``global-gnn`` where it is asked for by name."""
+
+SPLITS = {0: 3, 1: 3, 2: 1}
+EPOCHS = {0: 500, 1: 300, 2: 200}
+"""Splits and epochs at most by default, by :func:`size_class`."""
+
+
+class Start(NamedTuple):
+    """Settings to start from, and why these."""
+
+    values: dict[str, Any]
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -51,47 +59,66 @@ class Candidate:
     values: dict[str, Any] = field(hash=False)
     attention: bool
 
-    def settings(self, changes: Sequence[str]) -> Settings:
-        """Returns its settings, with changes as ``"heads=4"``."""
+    def settings(self, changes: Mapping[str, Any]) -> Settings:
+        """Returns its settings, some of them changed."""
         settings = change(Settings(), self.values, self.model, self.name)
-        return change(settings, dict(map(parse, changes)), self.model, "--set")
+        return change(settings, changes, self.model, "--set")
 
-    def takes(self, changes: Sequence[str]) -> bool:
+    def takes(self, changes: Mapping[str, Any]) -> bool:
         """Tells whether its model has all these settings."""
-        return all(parse(text)[0] in keys(self.model) for text in changes)
+        return set(changes) <= set(keys(self.model))
 
 
 def candidates(data: Data, device: str) -> list[Candidate]:
     """Returns the candidates for a graph, by its size and whether its features are words."""
     filled = data.description["filled"] if "description" in data else share_filled(data.x)
     words = data.x.size(1) > FEW_FEATURES and filled < WORD_SHARE
-    local = {"gcn": _GCN, "sage": _SAGE, **({"words": _WORDS} if words else {"deep": _DEEP})}
+    local = {"mlp": _MLP, "gcn": _GCN, "sage": _SAGE, **({"words": _WORDS} if words else {"deep": _DEEP})}
+    paper = {"phgcn": _PAPER, "phgcn, no dropout": {**_PAPER, "dropout": 0.0, "learn_decay": True}}
     if size_class(data, device):  # each layer and candidate takes long
-        local = {"sage": {**_SAGE, "norm": "batch"}}
-    found = [Candidate("mlp", "mlp", {**_TRAINING, "learning_rate": 0.01}, False)]
-    found += [Candidate(name, DEFAULT_MODEL, values, False) for name, values in local.items()]
-    found += [Candidate("similar nodes", DEFAULT_MODEL, _SIMILAR, True)]
-    found += [Candidate("similar nodes + sage", DEFAULT_MODEL, {**_SIMILAR, "local": "sage"}, True)]
-    if not size_class(data, device):
-        found += [Candidate("phgcn", "phgcn", _PAPER, True)]
-        found += [Candidate("phgcn, no dropout", "phgcn", {**_PAPER, "dropout": 0.0, "learn_decay": True}, True)]
-    if "feature_columns" in data and is_uneven(data):
-        found = [Candidate(c.name, c.model, {**c.values, "scaling": "standard"}, c.attention) for c in found]
-    bound = {0: 500, 1: 300, 2: 200}[size_class(data, device)]
-    limits = {"epochs": bound, "patience": min(100, bound // 4)}
-    return [Candidate(c.name, c.model, {**c.values, **limits}, c.attention) for c in found]
+        local, paper = {"mlp": _MLP, "sage": {**_SAGE, "norm": "batch"}}, {}
+    similar = {"similar nodes": {**_MLP, **_SIMILAR}, "similar nodes + sage": {**_MLP, **_SIMILAR, "local": "sage"}}
+    found = [Candidate(name, DEFAULT_MODEL, values, False) for name, values in local.items()]
+    found += [Candidate(name, DEFAULT_MODEL, values, True) for name, values in similar.items()]
+    found += [Candidate(name, "phgcn", values, True) for name, values in paper.items()]
+    return [replace(c, values={**c.values, **_of_graph(data, device)}) for c in found]
 
 
-def with_attention(best: Candidate) -> list[Candidate]:
+def start_settings(data: Data, model: str, device: str) -> Start | None:
+    """Returns the settings that a training of a model starts from, where these are not its defaults."""
+    values = dict(GLOBAL_GNN) if model == DEFAULT_MODEL else {}
+    limited = _of_graph(data, device)
+    if model != DEFAULT_MODEL and not size_class(data, device):
+        limited.pop("epochs")
+        limited.pop("patience")
+    narrow = "scaling" in limited and data.x.size(1) <= FEW_FEATURES
+    if narrow and model != DEFAULT_MODEL and "dropout" in keys(model):
+        values["dropout"] = 0.0
+    values |= limited
+    return Start(values, f"start for {int(data.num_nodes):,} nodes, {data.x.size(1):,} features") if values else None
+
+
+def _of_graph(data: Data, device: str) -> dict[str, Any]:
+    """Returns settings that follow from the graph, the same for all models: fewer epochs for a large one, and columns of
+    numbers scaled to mean 0 and deviation 1."""
+    epochs = EPOCHS[size_class(data, device)]
+    values: dict[str, Any] = {"epochs": epochs, "patience": min(100, epochs // 4)}
+    if "feature_columns" in data and not bool(indicators(data).all()):
+        values["scaling"] = "standard"
+    return values
+
+
+def with_attention(best: Candidate) -> Candidate:
     """Returns a local network with attention to all nodes on top of it."""
+    return Candidate(f"{best.name} + attention", best.model, {**best.values, "global_layers": 1, "global_at": "top"}, True)
+
+
+def without_attention(best: Candidate) -> Candidate | None:
+    """Returns the same network without attention to all nodes; :obj:`None` for a model of which there is none."""
     if best.model != DEFAULT_MODEL:
-        best = Candidate(best.name, DEFAULT_MODEL, {**_LOCAL, "local": "none", **_shared(best)}, False)
-    return [Candidate(f"{best.name} + attention", DEFAULT_MODEL, {**best.values, "global_layers": 1}, True)]
-
-
-def _shared(candidate: Candidate) -> dict[str, Any]:
-    """Returns the settings of a candidate that say how it is trained."""
-    return {key: candidate.values[key] for key in (*_TRAINING, "scaling") if key in candidate.values}
+        return None
+    values = {key: value for key, value in best.values.items() if key not in _SIMILAR}
+    return Candidate(f"{best.name}, without", best.model, values, False)
 
 
 def size_class(data: Data, device: str) -> int:

@@ -68,6 +68,7 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
         **_summary(run, data, rows, torch.cat(predicted), torch.cat(wanted)),
         "as_recorded": as_recorded,
         "global_path": summarise([row["global_attention"] for row in rows], int(data.num_nodes)),
+        "search": recorded.get("search"),
     }
 
 
@@ -88,6 +89,7 @@ def evaluate_other(run: Run, data: Data) -> dict[str, Any]:
         **_summary(run, data, [row for row, _ in scored], predicted, torch.cat([data.y[nodes]] * len(scored))),
         "as_recorded": None,
         "global_path": None,
+        "search": None,
         "nodes": len(nodes),
     }
 

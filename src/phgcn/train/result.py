@@ -70,6 +70,7 @@ def run_result(plan: Plan, about: dict[str, Any], rows: list[dict[str, Any]]) ->
         "splits": rows,
         "yardsticks": summarise_yardsticks(rows),
         "commonest": about.get("commonest", ""),
+        "search": about.get("search"),
         "versions": about["versions"],
         "provenance": provenance(plan.seed, plan.device),
     }

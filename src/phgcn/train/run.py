@@ -63,22 +63,24 @@ class Run:
         self.folder, self.plan, self.about = folder, plan, about
 
     @classmethod
-    def create(cls, folder: str | Path, plan: Plan, data: Data, heading: str = "") -> Run:
-        """Makes the folder of a new run; one that holds something already is refused."""
+    def create(cls, folder: str | Path, plan: Plan, data: Data, heading: str = "", search: dict[str, Any] | None = None) -> Run:
+        """Makes the folder of a new run; one that holds something already is refused.
+
+        Args:
+            folder (str or Path): The folder.
+            plan (Plan): What to train.
+            data (torch_geometric.data.Data): The graph.
+            heading (str, optional): The comment of ``config.toml``. (default: model and graph)
+            search (dict, optional): What :func:`phgcn.train.search` saw before it chose the model. (default: :obj:`None`)
+        """
         folder = Path(folder)
-        if folder.is_dir() and any(entry.name != ".lock" for entry in folder.iterdir()):
-            if (folder / "run.json").is_file():
-                raise ValueError(
-                    f"{folder} holds a run already: continue it with --resume, or choose another folder with --out"
-                )
-            raise ValueError(f"{folder} holds files that are no run: choose another folder with --out")
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{folder}: a file; allowed: a folder, or a name that is not taken")
+        check_new(folder)
         origin = provenance(plan.seed, plan.device)
         about = {"format": FORMAT, **asdict(plan), "graph": graphs.describe(data), "versions": versions(origin)}
         about["provenance"] = origin
         about["commonest"] = commonest_answer(plan.task, data.y, graphs.class_names(data))
         about["settings"] = config.used(plan.settings, plan.model)
+        about["search"] = search
         heading = heading or f"{plan.model} on {data.name}"
         try:
             write_json(folder / "run.json", about)
@@ -346,6 +348,16 @@ class Run:
             for name, value in fitted.tensors().items()
         }
         write_tensors(self._weights(trial), training.state.best_weights | kept, result)
+
+
+def check_new(folder: Path) -> None:
+    """Refuses a folder that holds something already."""
+    if folder.is_dir() and any(entry.name != ".lock" for entry in folder.iterdir()):
+        if (folder / "run.json").is_file():
+            raise ValueError(f"{folder} holds a run already: continue it with --resume, or choose another folder with --out")
+        raise ValueError(f"{folder} holds files that are no run: choose another folder with --out")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: a file; allowed: a folder, or a name that is not taken")
 
 
 def run_epoch(training: Training, trial: Trial) -> tuple[float, ...]:

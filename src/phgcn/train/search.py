@@ -1,14 +1,14 @@
 r"""A short search among candidates: many begin, few finish, and the best with attention meets the best without.
 
-It sees the training and validation nodes of one split, never test nodes (:func:`phgcn.train.tuning.without_test`).  Its budget is
-a number of epochs, so that the same seed gives the same choice on any machine.
+It sees the training and validation nodes of one split, never test nodes (:func:`phgcn.train.tuning.without_test`).  Its budget
+is a number of epochs, so that the same seed gives the same choice on any machine.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,15 +16,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from .candidates import Candidate, candidates, size_class, with_attention
+from .candidates import Candidate, candidates, size_class, with_attention, without_attention
 from .loop import Task, Training, TrainingError
 from .metrics import find_metric, goodness
 from .plan import Plan
 from .prepare import prepare, seeded, start
-from .settings import used
 
 RUNGS = {"short": (20, 60, 150), "long": (60, 180, 450)}
 """Epochs that a candidate has had after each rung."""
+
+PATIENCE = 50
+"""Epochs without a better one before a candidate stops in the search."""
 
 FEW_NODES = 200
 """With fewer validation nodes than this, the last candidates are trained on :data:`FOLDS` divisions of the nodes."""
@@ -35,7 +37,7 @@ ERRORS = 2.0
 """A difference counts if it is larger than this many standard errors."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Entrant:
     """A candidate in the search: its training on the split, and what it is worth so far."""
 
@@ -89,7 +91,7 @@ Report = Callable[[str], None]
 
 
 def search(
-    plan: Plan, data: Data, effort: str = "short", changes: Sequence[str] = (), report: Report = lambda text: None
+    plan: Plan, data: Data, effort: str = "short", changes: Mapping[str, Any] | None = None, report: Report = lambda text: None
 ) -> tuple[Plan, dict[str, Any]]:
     """Chooses a model and settings; returns the plan with them, and what was seen.
 
@@ -97,25 +99,26 @@ def search(
         plan (Plan): What to train; its model and settings are replaced.
         data (torch_geometric.data.Data): The graph.
         effort (str, optional): ``"short"`` or ``"long"``. (default: :obj:`"short"`)
-        changes (list of str, optional): Settings of all candidates as ``"heads=4"``; models without such a setting are not
-            tried. (default: none)
+        changes (dict, optional): Settings of all candidates; models without such a setting are not tried. (default: none)
         report (callable, optional): Called with a line about each rung. (default: does nothing)
     """
+    changes = dict(changes or {})
     found = [c for c in candidates(data, plan.device) if c.takes(changes)]
     if not found:
-        raise ValueError(f"--set is {', '.join(changes)}, which no model tried has; allowed: with --model")
+        raise ValueError(f"the settings are {', '.join(changes)}, which no model that is tried has; allowed: with a model")
     rungs = [max(1, epochs // (1, 3, 6)[size_class(data, plan.device)]) for epochs in RUNGS[effort]]
-    enter = _Entry(replace(plan, splits=1), data, tuple(changes))
+    enter = _Entry(replace(plan, splits=1), data, changes)
     everyone = [enter(candidate) for candidate in found]
     _race(everyone, rungs[0], report)
     kept = _best(everyone, False, 2) + _best(everyone, True, 2)
-    partners = with_attention(kept[0].candidate) if kept and not kept[0].candidate.attention else []
-    added = [enter(c) for c in partners if c.takes(changes)]
-    everyone += added
-    kept += added
+    kept += [enter(with_attention(kept[0].candidate))] if not kept[0].candidate.attention else []
     _race(kept, rungs[1], report)
     last = _best(kept, False, 1) + _best(kept, True, 2)
+    plain = [without_attention(e.candidate) for e in last if e.candidate.attention][:1]
+    last += [enter(c) for c in plain if c is not None and all(c.values != e.candidate.values for e in last)]
     _race(last, rungs[2], report)
+    everyone += [e for e in (*kept, *last) if e not in everyone]
+    last = _best(last, True, 1) + _best(last, False, 1)
     folds = _folds(last, rungs[2], report)
     scores = [sum(fold[index].metric for fold in folds) / len(folds) for index in range(len(last))]
     order = sorted(range(len(last)), key=lambda i: goodness(plan.metric, scores[i]), reverse=True)
@@ -128,23 +131,22 @@ def search(
         "folds": len(folds), "nodes": "training and validation nodes of the first split",
         **verdict,
         "candidates": [_row(e, scores[last.index(e)] if e in last else e.metric) for e in everyone],
-        "settings": used(chosen.plan.settings, chosen.plan.model),
     }  # fmt: skip
-    return replace(plan, model=chosen.plan.model, settings=chosen.plan.settings), about
+    return replace(plan, model=chosen.candidate.model, settings=chosen.candidate.settings(changes)), about
 
 
 class _Entry:
     """Prepares entrants; those with the same features share their task."""
 
-    def __init__(self, plan: Plan, data: Data, changes: tuple[str, ...]) -> None:
+    def __init__(self, plan: Plan, data: Data, changes: Mapping[str, Any]) -> None:
         self.plan, self.data, self.changes = plan, data, changes
         self.tasks: dict[Any, Task] = {}
 
     def __call__(self, candidate: Candidate) -> Entrant:
         from .tuning import without_test
 
-        plan = replace(self.plan, model=candidate.model, settings=candidate.settings(self.changes))
-        s = plan.settings
+        s = candidate.settings(self.changes)
+        plan = replace(self.plan, model=candidate.model, settings=replace(s, patience=min(s.patience, PATIENCE)))
         shared = s.scaling, s.normalise, s.class_weights, s.label_smoothing, candidate.model, s.local
         if shared not in self.tasks:
             self.tasks[shared] = without_test(prepare(plan, self.data)[0])
@@ -156,7 +158,9 @@ def _race(entrants: list[Entrant], epochs: int, report: Report) -> None:
         entrant.run(epochs)
     best = max(entrants, key=lambda entrant: entrant.order)
     score = format_score(best.plan.metric, best.metric)
-    report(f"search: {len(entrants)} candidates, {epochs} epochs each; best so far {best.candidate.name}, {score} (validation)")
+    report(
+        f"search: {len(entrants)} candidates, up to {epochs} epochs; best so far {best.candidate.name}, {score} (validation)"
+    )
 
 
 def _best(entrants: list[Entrant], attention: bool, count: int) -> list[Entrant]:

@@ -1,6 +1,6 @@
 r"""The settings of a training: their meaning, the values allowed, and where they come from.
 
-Settings are the defaults, or for ``global-gnn`` those that suit the graph (:mod:`phgcn.train.suited`), then the table
+Settings are the defaults, or for ``global-gnn`` a start of its own (:mod:`phgcn.train.candidates`), then the table
 ``[graph.model]`` of ``configs.toml``, which holds what was tuned, or instead of it a file of the user's (``--config``), then
 single changes (``--set``).  A tuned table starts from the defaults, whatever suits the graph.  A file holds one setting per
 line, ``heads = 8``, and may name its ``model``.  Which settings a model takes is written in :mod:`phgcn.registry`.
@@ -208,7 +208,8 @@ def _checked(key: str, value: Any, source: str) -> Any:
 class Resolved(NamedTuple):
     """The settings of a training, and for each that the model uses where it comes from.
 
-    Sources are ``"default"``, ``"suited to ..."``, ``"configs.toml [graph.model]"``, the path of a file, ``"--set"`` and
+    Sources are ``"default"``, ``"start for ..."``, ``"search"``,
+    ``"configs.toml [graph.model]"``, the path of a file, ``"--set"`` and
     ``"fixed by MODEL"``.
     """
 
@@ -221,9 +222,9 @@ def resolve(
     graph: str | None = None,
     config: str | Path | None = None,
     changes: Sequence[str] = (),
-    suited: tuple[Mapping[str, Any], str] | None = None,
+    start: tuple[Mapping[str, Any], str] | None = None,
 ) -> Resolved:
-    """Collects the settings of a training: the defaults, then those that suit the graph, then a table or file, then single
+    """Collects the settings of a training: the defaults, then those to start from, then a table or file, then single
     changes.
 
     Args:
@@ -231,8 +232,8 @@ def resolve(
         graph (str, optional): The graph's name, to find its table in ``configs.toml``. (default: :obj:`None`)
         config (str or Path, optional): A file to read instead of that table. (default: :obj:`None`)
         changes (list of str, optional): Settings as ``"heads=4"``. (default: none)
-        suited (tuple, optional): Settings to start from instead of the defaults, and how to name their source, as
-            :func:`phgcn.train.suit_settings` returns them. Without effect where there is a table for the graph.
+        start (tuple, optional): Settings to start from instead of the defaults, and how to name their source, as
+            :func:`phgcn.train.candidates.start_settings` returns them. Without effect where there is a table for the graph.
             (default: :obj:`None`)
     """
     entry = find_model(model)
@@ -240,8 +241,8 @@ def resolve(
         steps = [(_read_for(model, Path(config)), str(config))]
     else:
         steps = [(tuned(model, graph), tuned_source(model, graph))]
-    if suited is not None and not (config is None and steps[0][0]):
-        steps.insert(0, (dict(suited[0]), suited[1]))
+    if start is not None and not (config is None and steps[0][0]):
+        steps.insert(0, (dict(start[0]), start[1]))
     steps.insert(0, (dict(entry.defaults), DEFAULT))
     steps.append((dict(map(parse, changes)), "--set"))
     settings, sources = Settings(), dict.fromkeys(keys(model), DEFAULT)

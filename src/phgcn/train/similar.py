@@ -24,6 +24,9 @@ MOST_QUERIES, MOST_KEYS = 512, 8192
 BEAM = 4
 """Sets of each size that are extended by one more feature."""
 
+NEARLY = 0.9
+"""A larger set is taken that is nearly as good: in a sample, a part of the features often tells as much as all of them."""
+
 SIGNIFICANT = 6.0
 """The least t value of a correlation that is not taken for chance, among some hundred sets and features."""
 
@@ -56,23 +59,36 @@ def find_similar(x: Tensor, targets: Tensor, train: Tensor) -> Similar | None:
     chosen = torch.linspace(0, len(train) - 1, min(len(train), MOST_QUERIES)).long()
     queries = train[chosen]
     search = _Search(scaled, queries, _unexplained(scaled[queries], targets[chosen]))
-    best = max(_extend(search), default=None)
-    if best is None or best[0] < SIGNIFICANT:
+    found = _extend(search)
+    most = max((strength for strength, _ in found), default=0.0)
+    if most < SIGNIFICANT:
         return None
-    strength, features = best
+    strength, features = [entry for entry in found if entry[0] >= NEARLY * most][-1]
     telling = (search.t_values(features) >= max(SIGNIFICANT, strength / 4)).nonzero().flatten()
-    return Similar(tuple(varying[list(features)].tolist()), tuple(varying[telling].tolist()), strength, search.distance(features))
+    return Similar(
+        tuple(varying[list(features)].tolist()), tuple(varying[telling].tolist()), strength, search.distance(features)
+    )
 
 
-def _extend(search: _Search) -> list[tuple[float, tuple[int, ...]]]:
-    """Returns the best set of each size, up to the size from which on they get worse."""
-    count, best = search.x.size(1), []
-    frontier = sorted(((search.strength((f,)), (f,)) for f in range(count)), reverse=True)[: 2 * BEAM]
-    while frontier and (not best or frontier[0][0] > best[-1][0]):
+_Set = tuple[float, tuple[int, ...]]
+
+
+def _extend(search: _Search) -> list[_Set]:
+    """Returns the best set of each size, up to the size from which on they get clearly worse."""
+    count = search.x.size(1)
+    best: list[_Set] = []
+    sets: set[tuple[int, ...]] = {(f,) for f in range(count)}
+    frontier = _ordered(search, sets)[: 2 * BEAM]
+    while frontier and frontier[0][0] >= NEARLY * max((strength for strength, _ in best), default=0.0):
         best.append(frontier[0])
         sets = {tuple(sorted((*known, f))) for _, known in frontier for f in range(count) if f not in known}
-        frontier = sorted(((search.strength(features), features) for features in sorted(sets)), reverse=True)[:BEAM]
+        frontier = _ordered(search, sets)[:BEAM]
     return best
+
+
+def _ordered(search: _Search, sets: set[tuple[int, ...]]) -> list[_Set]:
+    """Returns sets of features with their strength, the best first."""
+    return sorted(((search.strength(features), features) for features in sorted(sets)), reverse=True)
 
 
 class _Search:
@@ -92,7 +108,8 @@ class _Search:
         means = means - means.mean(dim=0)
         means = means / means.norm(dim=0).clamp(min=1e-9)
         correlation = torch.einsum("mkf,mc->fkc", means, self.left).abs().flatten(1).amax(dim=1).clamp(max=0.9999)
-        return correlation / (1 - correlation**2).sqrt() * max(1, len(self.left) - 2) ** 0.5
+        found: Tensor = correlation / (1 - correlation**2).sqrt() * max(1, len(self.left) - 2) ** 0.5
+        return found
 
     def distance(self, features: tuple[int, ...]) -> float:
         """Returns the median distance to the nearest node."""
@@ -102,14 +119,16 @@ class _Search:
         """Returns squared distances of the queries to all nodes, (M, N); the node itself is infinitely far."""
         points = self.x[:, list(features)]
         squares = torch.cdist(points[self.queries], points, compute_mode="donot_use_mm_for_euclid_dist").square_()
-        return squares.scatter_(1, self.queries.unsqueeze(1), torch.inf)
+        others: Tensor = squares.scatter_(1, self.queries.unsqueeze(1), torch.inf)
+        return others
 
 
 def _unexplained(x: Tensor, targets: Tensor) -> Tensor:
-    """Returns what a ridge regression on a node's own features leaves of its targets, (M, C)."""
+    """Returns what a ridge regression on a node's own features leaves of its targets, (M, C); nothing of one that it tells."""
     x, targets = x - x.mean(dim=0), targets - targets.mean(dim=0)
-    ridge = 0.01 * len(x) * torch.eye(x.size(1), device=x.device)
-    return targets - x @ torch.linalg.solve(x.T @ x + ridge, x.T @ targets)
+    ridge = 1e-3 * len(x) * torch.eye(x.size(1), device=x.device)
+    left: Tensor = targets - x @ torch.linalg.solve(x.T @ x + ridge, x.T @ targets)
+    return left * (left.norm(dim=0) > 0.05 * targets.norm(dim=0))
 
 
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
@@ -118,8 +137,8 @@ SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 
 @torch.no_grad()
 def point_heads(block: Any, x: Tensor, found: Similar) -> None:
-    """Lets the heads of a global block read what was found: positions are the features by which nodes are similar, rotated where
-    there are more of them than dimensions, values the features that tell.
+    """Lets the heads of a global block read what was found: positions are the features by which nodes are similar, rotated
+    where there are more of them than dimensions, values the features that tell.
 
     The weights of other features stay 0.  Steps of Adam are as large for noise as for gradients, and noise in a position hides
     the node that matters.
