@@ -128,7 +128,8 @@ def _unexplained(x: Tensor, targets: Tensor) -> Tensor:
     x, targets = x - x.mean(dim=0), targets - targets.mean(dim=0)
     ridge = 1e-3 * len(x) * torch.eye(x.size(1), device=x.device)
     left: Tensor = targets - x @ torch.linalg.solve(x.T @ x + ridge, x.T @ targets)
-    return left * (left.norm(dim=0) > 0.05 * targets.norm(dim=0))
+    kept: Tensor = left * (left.norm(dim=0) > 0.05 * targets.norm(dim=0))
+    return kept
 
 
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
