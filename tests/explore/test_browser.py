@@ -211,6 +211,65 @@ def test_nodes_are_coloured_by_every_column(data, one):
     assert all(" to " in text for text in groups)
 
 
+def test_colours_and_legend_mean_the_same_after_a_click(one):
+    shown = one
+    shown.click_node(7)
+    assert shown.text(".legend legend") == "attention of n7" and shown.find(".legend input", 0).count() == 0
+    assert shown.text(".scale").startswith("Colour and size: attention of n7 to each node, from dark (")
+    shown.find(".legend button", 0).click()
+    assert shown.text(".legend legend") == "class" and shown.find(".legend input", 0).count() == 3
+
+
+def test_clear_puts_slider_and_search_back(one):
+    shown = one
+    shown.page.locator("#search").fill("n1")
+    shown.page.locator("#sharpness").fill("4")
+    assert shown.evaluate("explorer.sharpness") == 16
+    shown.page.locator("#clear").click()
+    assert shown.evaluate("explorer.sharpness") == 1 and shown.page.locator("#sharpness").input_value() == "0"
+    assert shown.page.locator("#search").input_value() == "" and shown.page.locator("#matches").is_hidden()
+    assert shown.page.locator("#sharpness-value").inner_text() == "1"
+
+
+def test_test_nodes_are_shown_alone(one):
+    shown = one
+    names = shown.find("select.only option").all_inner_texts()
+    assert names == ["all nodes", "train nodes", "validation nodes", "test nodes"]
+    shown.find("select.only").select_option("test nodes")
+    assert shown.evaluate("explorer.sides[0].plot.dots.count") == 12
+    shown.find("select.only").select_option("all nodes")
+    assert shown.evaluate("explorer.sides[0].plot.dots.count") == NODES
+
+
+def test_a_network_without_attention_has_no_slider_and_one_sentence_says_what_is_seen(tmp_path, show):
+    from phgcn.explore import explore_runs
+    from phgcn.train import Plan, Run, Settings
+
+    data = small_graph(NODES)
+    pages = {}
+    for kind in ("mlp", "phgcn"):
+        plan = Plan("small", kind, splits=1, settings=Settings(hidden_channels=4, heads=2, epochs=2))
+        run = Run.create(tmp_path / kind, plan, data)
+        score = run.train(data)["test"]["mean"]
+        run.data = lambda source=None: data
+        explore_runs([run], tmp_path / f"{kind}.html")
+        pages[kind] = show(tmp_path / f"{kind}.html")
+        said = pages[kind].text(".summary")
+        assert said.startswith(f"Every dot is one of the 60 nodes of small, placed where {kind} puts it")
+        assert said.endswith(f"Score on 12 test nodes: accuracy {100 * score:.4g} %.")
+    assert pages["mlp"].page.locator("#sharpness").is_hidden() and pages["phgcn"].page.locator("#sharpness").is_visible()
+
+
+def test_tables_fit_at_1400_pixels_and_attention_comes_before_the_columns(pages, show):
+    shown = show(pages / "one.html", viewport={"width": 1400, "height": 900})
+    shown.click_node(7)
+    body = ".reach .body"
+    assert shown.evaluate(f"document.querySelector('{body}').scrollWidth <= document.querySelector('{body}').clientWidth")
+    top = [shown.find(f".panels .{name}", 0).bounding_box()["y"] for name in ("node", "global", "columns")]
+    assert top == sorted(top) and shown.find(".node td", 0).all_inner_texts()[0] == "class"
+    assert "feature 0" in shown.text(".panels .columns") and "feature 0" not in shown.text(".panels .node")
+
+
 def test_entropy_and_reach_are_those_of_the_dense_matrix(data, one):
     shown, network = one, model()
     positions, _ = network.convs[0].project(data.x)
@@ -218,8 +277,10 @@ def test_entropy_and_reach_are_those_of_the_dense_matrix(data, one):
     expected = torch.special.entr(weights).sum(dim=1)
     read = "async () => [...await entropies(explorer.sides[0].points, null, explorer.sides[0].decay(), () => false, () => {})]"
     assert shown.evaluate(read) == pytest.approx(expected.tolist(), abs=1e-4)
-    shown.find(".reach table", 0).wait_for()
-    cells = [row.locator("td").all_inner_texts() for row in shown.find(".reach tbody tr").all()]
+    shown.find(".reach table", 0).first.wait_for()
+    tables = [[row.locator("td").all_inner_texts() for row in shown.find(f".reach table:nth-of-type({number}) tbody tr").all()]
+              for number in (1, 2)]  # fmt: skip
+    cells = [[*far, *classes[1:]] for far, classes in zip(*tables, strict=True)]
     distances = torch.from_numpy(hops(data.edge_index, NODES, np.arange(NODES)))
     for kind, row in enumerate(cells):
         own = data.y == kind
@@ -399,8 +460,13 @@ def test_attention_stays_within_its_graph_and_an_empty_class_keeps_its_place(tmp
     line = plain_content(list("abcdef"), ["one", "nobody", "two"], [0, 2, -1, 0, 0, 0])
     write_page(replace(line, batch=np.array([0, 0, 0, 1, 1, 1])), tmp_path / "page.html")
     shown = show(tmp_path / "page.html")
-    assert shown.find(".legend label").all_inner_texts() == ["none (1)", "one (4)", "nobody (0)", "two (1)"]
-    shown.find(".reach table", 0).wait_for()
+    assert shown.find(".legend label").all_inner_texts() == ["unlabelled (1)", "one (4)", "nobody (0)", "two (1)"]
+    shown.find(".reach table", 0).first.wait_for()
+    (far, *_) = shown.find(".reach table", 0).all()
+    # Node a gives 0.67 of its attention to its own class: of that to labelled nodes, as c has no label.
+    own = sum(math.exp(-away) for away in (0,)) / sum(math.exp(-away) for away in (0, 1))
+    assert shown.evaluate("explorer.sides[0].look(0).reach.own") == pytest.approx(own, abs=1e-6)
+    assert far.locator("th").last.inner_text() == "own class"
     assert set(shown.find(".reach tbody tr").nth(1).locator("td").all_inner_texts()[1:]) == {"–"}
     assert shown.find(".confusion", 0).is_hidden(), "nothing is predicted"
     shown.click_node(2)

@@ -202,3 +202,15 @@ def test_a_block_that_the_best_epoch_did_without_is_shown_and_said_to_be():
         output = network(data.x, data.edge_index)
     view = gather_views(network, (data.x, data.edge_index), output, used=False)[0]
     assert "the predictions do without this block" in view.note
+
+
+def test_columns_of_categories_are_folded():
+    data = small_graph()
+    data.x = torch.cat([data.x[:, :1], torch.eye(3)[data.y]], dim=1)
+    data.x[5, 1:] = 0
+    data.feature_names, data.feature_levels = ["age", "city=Bern", "city=Oslo", "city=Rome"], {"city": ["Bern", "Oslo", "Rome"]}
+    columns = {column.name: column for column in gather_graph(data).columns}
+    assert set(columns) == {"class", "degree", "age", "city"} and columns["city"].categories == ["Bern", "Oslo", "Rome"]
+    wanted = data.y.clone()
+    wanted[5] = -1
+    assert columns["city"].values.tolist() == wanted.tolist()

@@ -1,3 +1,6 @@
+import sys
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +19,7 @@ from phgcn.report.predictions import draw_predictions
 from phgcn.report.style import COLOURS, UNLABELLED_COLOUR, headline, panels, save
 from phgcn.train import Plan, Run, Settings
 
+plotting = sys.modules[plot.__module__]
 to_rgba = pytest.importorskip("matplotlib.colors").to_rgba
 
 
@@ -156,7 +160,7 @@ def test_every_node_is_drawn_at_its_position_in_the_colour_of_its_class():
 def test_axes_have_one_scale_and_nodes_without_a_label_are_in_the_legend():
     figure = draw_embeddings(torch.randn(5, 1, 3), torch.tensor([0, 1, -1, 0, 1]), ["a", "b"], "title")
     assert figure.axes[0].get_aspect() == 1.0
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "no label"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "unlabelled"]
     figure = draw_embeddings(torch.randn(5, 1, 1), torch.tensor([0, 1, 1, 0, 1]), ["a", "b"], "title")
     assert figure.axes[0].get_aspect() == "auto", "heights mean nothing in one dimension"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
@@ -178,7 +182,7 @@ def test_many_nodes_are_drawn_as_a_density():
 def test_numbers_and_several_labels_have_their_colours():
     nodes, legend = colour_nodes(torch.tensor([3.0, 1.0, float("nan"), 2.0, 5.0, 4.0]), [])
     assert nodes[2] == UNLABELLED_COLOUR and len(set(nodes)) == 6
-    assert [name for name, _ in legend] == ["1", "2", "3", "4", "5", "no label"]
+    assert [name for name, _ in legend] == ["1", "2", "3", "4", "5", "unlabelled"]
     assert dict(legend)["3"] == nodes[0] and dict(legend)["1"] == nodes[1]
     nodes, legend = colour_nodes(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), ["a", "b"])
     assert nodes == [COLOURS[0], SEVERAL_COLOUR, UNLABELLED_COLOUR]
@@ -267,3 +271,64 @@ def test_the_dot_of_a_curve_is_at_the_best_epoch_whichever_way_a_metric_is_bette
     _, right = draw_curves(run).axes
     (dot,) = (line for line in right.lines if line.get_marker() == "o")
     assert dot.get_xdata().tolist() == [best] if hasattr(dot.get_xdata(), "tolist") else list(dot.get_xdata()) == [best]
+
+
+def test_distances_of_a_graph_without_edges_say_so():
+    figure = draw_distances(torch.randn(5, 4, 2), torch.empty(2, 0, dtype=torch.int64), "title")
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.texts] == ["no edges: there are no distances in the graph"]
+
+
+def test_many_nodes_are_coloured_by_what_is_predicted_of_them(made, tmp_path, monkeypatch):
+    run, data = made("phgcn", heads=1)
+    seen = []
+    real = plotting.draw_embeddings
+    monkeypatch.setattr(plotting, "draw_embeddings", lambda *all: seen.append((all[1], all[3])) or real(*all))
+    monkeypatch.setattr(plotting, "MAX_DOTS", 59)
+    data.y[:30] = -1
+    plotting.plot(run, lambda: data, tmp_path / "plots", split=0)
+    ((shown, title),) = seen
+    assert bool((shown >= 0).all()) and title.startswith("Embeddings, coloured by prediction: phgcn on small")
+    monkeypatch.setattr(plotting, "MAX_DOTS", 60)
+    plotting.plot(run, lambda: data, tmp_path / "more", split=0)
+    assert torch.equal(seen[1][0], data.y) and "coloured by label" in seen[1][1]
+
+
+@pytest.mark.parametrize(("dim", "names"), [(1, ("dimension 1", "at random")), (2, ("dimension 1", "dimension 2")),
+                                            (4, ("principal axis 1", "principal axis 2"))])  # fmt: skip
+def test_axes_are_named_and_their_numbers_do_not_overlap(dim, names, tmp_path):
+    figure = draw_embeddings(torch.randn(50, 4, dim) * 0.003, torch.zeros(50, dtype=torch.int64), ["a"], "title")
+    save(figure, tmp_path / "embeddings.png")
+    for axis in figure.axes:
+        assert (axis.get_xlabel(), axis.get_ylabel()) == names
+        refuse_overlaps(figure, axis)
+    heads = [[(node, 0.0003 + 1e-6 * node) for node in range(8)]] * 4
+    figure = draw_attention(heads, DrawnNode(0, set()), torch.zeros(8).long(), [f"n{k}" for k in range(8)], ["a"], "title")
+    save(figure, tmp_path / "attention.png")
+    for axis in figure.axes:
+        assert axis.get_xlabel() == "share of the node's attention" and "%" in axis.get_xticklabels()[0].get_text()
+        refuse_overlaps(figure, axis)
+
+
+def refuse_overlaps(figure, axis):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    low, high = sorted(axis.get_xlim())
+    labels = [text for text in axis.get_xticklabels() if low <= text.get_position()[0] <= high]
+    boxes = sorted(text.get_window_extent(renderer).extents.tolist() for text in labels)
+    assert all(left[2] <= right[0] for left, right in pairwise(boxes)), [t.get_text() for t in labels]
+
+
+def test_the_node_whose_attention_is_drawn_has_its_class_in_the_title(made, tmp_path, monkeypatch):
+    run, data = made("phgcn", heads=1)
+    titles = []
+    real = plotting.draw_attention
+    monkeypatch.setattr(plotting, "draw_attention", lambda *all: titles.append(all[-1]) or real(*all))
+    plotting.plot(run, lambda: data, tmp_path / "plots", node="n4")
+    data.y[4] = -1
+    plotting.plot(run, lambda: data, tmp_path / "more", node="n4")
+    said = [title.split(":")[0] for title in titles if "all nodes" in title]
+    assert said == [f"Attention to all nodes (neighbours in bold) of node n4 ({name})" for name in ("green", "unlabelled")]

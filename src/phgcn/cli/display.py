@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -187,6 +188,8 @@ def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
         f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
     )
     out.print(f"{seconds}; written to {escape(str(folder))}", highlight=False, soft_wrap=True)
+    if find_spec("plotly") is None:  # the page is drawn by its script
+        return
     command = f"phgcn explore {shlex.quote(str(folder))}"
     out.print(f"to see what it attends to, in a browser: {escape(command)}", highlight=False, soft_wrap=True)
 

@@ -7,12 +7,37 @@ from typing import Annotated
 
 import typer
 
+
+def complete_model(incomplete: str) -> list[str]:
+    """Completes the name of a model in a shell."""
+    from ..registry import model_names
+
+    return [name for name in model_names() if name.startswith(incomplete)]
+
+
+def complete_setting(context: typer.Context, incomplete: str) -> list[str]:
+    """Completes ``key=`` of a setting in a shell, then its value where there are few."""
+    from ..registry import DEFAULT_MODEL
+    from ..train.settings import keys, values_of
+
+    model = context.params.get("model") or DEFAULT_MODEL
+    key, sign, _ = incomplete.partition("=")
+    words = [f"{key}={value}" for value in values_of(key)] if sign else [f"{name}=" for name in keys(model)]
+    return [word for word in words if word.startswith(incomplete)]
+
+
 Graph = Annotated[str, typer.Argument(metavar="GRAPH", help="A known name (see `phgcn graphs`), or the path of a graph.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, made by `phgcn train`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Config = Annotated[Path | None, typer.Option("--config", help="A TOML file of settings, instead of those in configs.toml.")]
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. heads=4. May be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one setting, e.g. heads=4. May be repeated.",
+        autocompletion=complete_setting,
+    ),
 ]
 Directed = Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, ...")]

@@ -29,7 +29,13 @@ EFFORTS = (NO_SEARCH, "short", "long")
 DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "repeats": 1, "seed": 0}
 
 Model = Annotated[
-    str | None, typer.Option("--model", help=f"One of the models below. \\[default: {DEFAULT_MODEL}]", show_default=False)
+    str | None,
+    typer.Option(
+        "--model",
+        help=f"One of the models below. \\[default: {DEFAULT_MODEL}]",
+        show_default=False,
+        autocompletion=options.complete_model,
+    ),
 ]
 Searching = Annotated[
     str | None,

@@ -79,6 +79,7 @@ class Side:
         facts (dict, optional): Names and values in words, for a small table. (default: none)
         curves (dict, optional): One number per epoch, by name, with ``"epoch"`` among them. (default: none)
         best_epoch (int, optional): The epoch whose weights are shown. (default: :obj:`None`)
+        summary (str, optional): One sentence: what is seen, and how the model scored. (default: none)
     """
 
     title: str
@@ -87,6 +88,7 @@ class Side:
     facts: dict[str, str] = field(default_factory=dict)
     curves: dict[str, list[float]] = field(default_factory=dict)
     best_epoch: int | None = None
+    summary: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import softmax
 
+from ..data.encode import indicator_names
 from ..nn.global_block import GlobalBlock
 from ..report.layers import LayerView, attention_layers, view_layers
 from .content import Array, Column, EdgeAttention, View
@@ -62,9 +63,26 @@ def _feature_columns(data: Data) -> list[Column]:
     x = data.x
     if x.layout != torch.strided:
         return []
-    names = getattr(data, "feature_names", None) or [f"feature {number}" for number in range(x.size(1))]
-    values = x[:, :MAX_COLUMNS].float().cpu().numpy()
-    return [Column(str(names[number]), np.ascontiguousarray(values[:, number])) for number in range(values.shape[1])]
+    names = list(getattr(data, "feature_names", None) or [f"feature {number}" for number in range(x.size(1))])
+    levels = getattr(data, "feature_levels", None) or {}
+    folded = {name: column for column, values in levels.items() for name in indicator_names(column, values)}
+    columns: dict[str, Column] = {}
+    for number, name in enumerate(map(str, names)):
+        column = folded.get(name, name)
+        if column not in columns and len(columns) < MAX_COLUMNS:
+            columns[column] = _folded(x, names, column, levels[column]) if name in folded else _numbers(x, name, number)
+    return list(columns.values())
+
+
+def _numbers(x: Tensor, name: str, number: int) -> Column:
+    return Column(name, np.ascontiguousarray(x[:, number].float().cpu().numpy()))
+
+
+def _folded(x: Tensor, names: list[str], column: str, levels: Sequence[str]) -> Column:
+    """Returns the category of each node, from the columns of 0 and 1 that it became."""
+    parts = x[:, [names.index(name) for name in indicator_names(column, levels)]].cpu()
+    kinds = torch.where(parts.any(dim=1), parts.argmax(dim=1), -1)
+    return Column(column, kinds.numpy().astype(np.int32), list(levels))
 
 
 @torch.no_grad()

@@ -78,6 +78,7 @@ class Packed:
         columns = [self._column(column, f"{name}-column-{number}") for number, column in enumerate(side.columns)]
         curves = {key: list(values) for key, values in side.curves.items()}
         about = {"title": side.title, "facts": list(side.facts.items()), "bestEpoch": side.best_epoch}
+        about["summary"] = side.summary
         return {**about, "views": views, "columns": columns, "curves": curves}
 
     def _edges(self, attention: EdgeAttention | None, name: str) -> dict[str, Any] | None:

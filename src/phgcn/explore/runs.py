@@ -2,6 +2,7 @@ r"""From the folders of runs to a page."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from torch_geometric.data import Data
 from ..report.curves import read_curves
 from ..train import graph as graphs
 from ..train.global_path import switch_global
+from ..train.metrics import find_metric
 from ..train.plan import Trial
 from ..train.prediction import choose_trial, logits, trial_inputs, trial_values
 from ..train.prepare import prepare
 from ..train.run import Run
-from .content import Content, Side
+from .content import Content, Side, View
 from .gather import gather_graph, gather_views, prediction_columns, split_column
 from .page import write_page
 
@@ -85,4 +87,21 @@ def gather_side(run: Run, trial: Trial, data: Data) -> Side:
         "validation loss": f"{result['val_loss']:.4f}",
     }
     curves = read_curves(run).get(trial.name, {})
-    return Side(f"{run.plan.model}, {trial.name}", views, columns, facts, curves, result["best_epoch"])
+    title = f"{run.plan.model}, {trial.name}"
+    return Side(title, views, columns, facts, curves, result["best_epoch"], _summary(run, result, views))
+
+
+def _summary(run: Run, result: dict[str, Any], views: Sequence[View]) -> str:
+    """Says in one sentence what is seen, and how the model scored."""
+    found, tested = find_metric(run.plan.metric), not math.isnan(result["test"])
+    score = found.scale * (result["test"] if tested else result["val_metric"])
+    count = result.get("nodes", {}).get("test" if tested else "val")
+    nodes = f"{'' if count is None else f'{count:,} '}{'test' if tested else 'validation'} nodes"
+    attends = any(view.decay_global is not None for view in views)
+    click = "click one to see what it attends to" if attends else "this network attends to no far nodes"
+    unit = " %" if found.scale == 100 else ""
+    return (
+        f"Every dot is one of the {run.about['graph']['nodes']:,} nodes of {run.about['graph']['name']}, placed where "
+        f"{run.plan.model} puts it, and near dots are alike to it; {click}. "
+        f"Score on {nodes}: {found.title} {score:.4g}{unit}."
+    )

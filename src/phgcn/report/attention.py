@@ -56,6 +56,8 @@ def draw_attention(
 
     The node's own weight, often most of all, is a number in the title: as a bar it would make all others invisible.
     """
+    from matplotlib.ticker import FuncFormatter
+
     figure, axes = panels(len(heads), height=2.6)
     painted, entries = colour_nodes(y, names)
     for head, (axis, targets) in enumerate(zip(axes, heads, strict=True)):
@@ -69,7 +71,10 @@ def draw_attention(
             text.set_fontweight("bold" if target in node.neighbours else "normal")
         axis.invert_yaxis()
         axis.set_title(f"head {head}: itself {_percent(own)}, these {_percent(sum(weights))}", fontsize=9)
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
+        axis.locator_params(axis="x", nbins=3)
         axis.tick_params(axis="x", labelsize=7)
+        axis.set_xlabel("share of the node's attention", fontsize=8)
     legend(figure, entries)
     headline(figure, title)
     return figure

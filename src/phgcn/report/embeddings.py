@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
 from .node_colours import colour_nodes
-from .style import COLOURS, headline, legend, panels
+from .style import COLOURS, few_ticks, headline, legend, panels, say_instead
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,8 +81,18 @@ def draw_positions(axis: Axes, points: Tensor, colours: list[str], title: str) -
         axis.scatter(flat[shown, 0], flat[shown, 1], c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
     if points.size(1) > 1:
         axis.set_aspect("equal", adjustable="datalim")
-    axis.set_title(title + (f", {100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)
-    axis.tick_params(labelsize=7)
+    axis.set_title(title + (f"\n{100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)
+    across, up = axis_names(points.size(1))
+    axis.set_xlabel(across, fontsize=8)
+    axis.set_ylabel(up, fontsize=8)
+    few_ticks(axis)
+
+
+def axis_names(dim: int) -> tuple[str, str]:
+    """Returns what the axes of :func:`plane` are called, for points of so many dimensions."""
+    if dim == 1:
+        return "dimension 1", "at random"
+    return ("dimension 1", "dimension 2") if dim == 2 else ("principal axis 1", "principal axis 2")
 
 
 def draw_density(axis: Axes, points: Floats, colours: list[str]) -> None:
@@ -127,6 +137,11 @@ def draw_distances(positions: Tensor, edge_index: Tensor, title: str) -> Figure:
     Shapes:
         - **positions:** :math:`(N, H, D)`, **edge_index:** :math:`(2, E)`
     """
+    if not bool((edge_index[0] != edge_index[1]).any()):
+        figure, axes = panels(1, width=5.0, height=1.4)
+        say_instead(axes[0], "no edges: there are no distances in the graph")
+        headline(figure, title)
+        return figure
     count = positions.size(0)
     sources = np.sort(np.random.default_rng(0).permutation(count)[:SOURCES])
     path_lengths = hops(edge_index, count, sources)
@@ -158,3 +173,4 @@ def draw_hops(axis: Axes, pair_hops: NDArray[np.int64], distances: Floats, title
     axis.set_title(title, fontsize=9)
     axis.set(xlabel="edges between two nodes", ylabel="embedding distance")
     axis.set_ylim(bottom=0)
+    axis.locator_params(axis="x", integer=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..data.labels import labelled, task_of
 from .style import UNLABELLED_COLOUR, colours
 
-UNLABELLED = "no label"
+UNLABELLED = "unlabelled"
 SEVERAL, SEVERAL_COLOUR = "several labels", "#000000"
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of nodes below the numbers that the legend of a regression shows."""

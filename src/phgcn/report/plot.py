@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..data.labels import labelled, task_of
 from ..train import graph as graphs
 from ..train.plan import Trial
 from ..train.prediction import choose_trial, logits, trial_inputs, trial_values
@@ -17,7 +18,7 @@ from ..train.prepare import prepare
 from ..train.run import Run
 from .attention import STRONGEST, DrawnNode, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
 from .curves import draw_curves
-from .embeddings import draw_distances, draw_embeddings
+from .embeddings import MAX_DOTS, draw_distances, draw_embeddings
 from .layers import LayerView, view_layers
 from .predictions import draw_predictions
 from .style import FORMATS, save
@@ -60,7 +61,8 @@ def plot(
     figures = {"curves": draw_curves(run), **_draw_predictions(run, trial, data, scored)}
     if view is not None:
         about = f"{run.plan.model} on {data.name}, {trial.name}, {view.name.replace('-', ' ')}"
-        figures |= _draw_layer(view, data, about)
+        shown, by = _shown_labels(run, trial, data)
+        figures |= _draw_layer(view, data, about, shown, by)
         figures |= _draw_attention(view, DrawnNode(number, neighbours_of(number, data.edge_index)), data, about)
     return [save(figure, Path(out) / f"{name}.{kind}") for name, figure in figures.items()]
 
@@ -83,10 +85,21 @@ def _draw_predictions(run: Run, trial: Trial, data: Data, nodes: Tensor) -> dict
     return {name: figure}
 
 
-def _draw_layer(view: LayerView, data: Data, about: str) -> dict[str, Figure]:
+def _shown_labels(run: Run, trial: Trial, data: Data) -> tuple[Tensor, str]:
+    """Returns what nodes are coloured by: their labels, or of many nodes what is predicted of them, and what that is.
+
+    In a density nodes without a label would cover the others.
+    """
+    if int(data.num_nodes) <= MAX_DOTS:
+        return data.y, "label"
+    return run.kind(trial).predict(logits(run, trial, data)).to(data.y.dtype), "prediction"
+
+
+def _draw_layer(view: LayerView, data: Data, about: str, shown: Tensor, by: str) -> dict[str, Figure]:
     assert view.positions is not None
+    title = f"Embeddings, coloured by {by}: {about}"
     return {
-        "embeddings": draw_embeddings(view.positions, data.y, graphs.class_names(data), f"Embeddings: {about}"),
+        "embeddings": draw_embeddings(view.positions, shown, graphs.class_names(data), title),
         "distances": draw_distances(view.positions, data.edge_index, f"Distances: {about}"),
     }
 
@@ -102,6 +115,18 @@ def _draw_attention(view: LayerView, node: DrawnNode, data: Data, about: str) ->
         strongest["attention-global"] = strongest_anywhere(targets[0], weights[0])
     for name, heads in strongest.items():
         whom = "to neighbours" if name == "attention-neighbours" else "to all nodes (neighbours in bold)"
-        title = f"Attention {whom} of node {ids[node.number]}: {about}"
+        title = f"Attention {whom} of node {ids[node.number]} ({_label_of(data, node.number)}): {about}"
         figures[name] = draw_attention(heads, node, data.y, ids, graphs.class_names(data), title)
     return figures
+
+
+def _label_of(data: Data, node: int) -> str:
+    """Returns the label of a node in words."""
+    if not bool(labelled(data.y)[node]):
+        return "unlabelled"
+    if task_of(data.y) == "regression":
+        return f"{float(data.y[node]):.4g}"
+    names = graphs.class_names(data)
+    if data.y.dim() == 1:
+        return names[int(data.y[node])]
+    return ", ".join(name for name, holds in zip(names, data.y[node].tolist(), strict=True) if holds) or "none"

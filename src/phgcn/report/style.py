@@ -48,6 +48,18 @@ def panels(count: int, columns: int = 4, width: float = PANEL, height: float = P
     return figure, grid[:count]
 
 
+def few_ticks(axis: Axes) -> None:
+    """Draws so few numbers along the axes of a small panel that they do not overlap."""
+    axis.locator_params(nbins=4)
+    axis.tick_params(labelsize=7)
+
+
+def say_instead(axis: Axes, text: str) -> None:
+    """Writes a text in the place of a panel."""
+    axis.set_axis_off()
+    axis.text(0.5, 0.5, text, ha="center", va="center", fontsize=10)
+
+
 def legend(figure: Figure, entries: list[tuple[str, str]]) -> None:
     """Adds one legend below the panels, of names and their colours."""
     from matplotlib.lines import Line2D

@@ -179,6 +179,14 @@ def keys(model: str) -> list[str]:
     return [key for key in _FIELDS if key in taken]
 
 
+def values_of(key: str) -> list[str]:
+    """Returns the values of a setting that has few: names, or true and false."""
+    if key not in _FIELDS:
+        return []
+    allowed = [part.strip('" ') for part in _FIELDS[key].metadata["allowed"].split(",")]
+    return [value for value in allowed if " " not in value and _FIELDS[key].metadata["ok"](value)]
+
+
 def used(settings: Settings, model: str) -> dict[str, Any]:
     """Returns the settings that this model uses."""
     everything = asdict(settings)

@@ -42,9 +42,10 @@ function nodesByIndex(index, count) {
  * Groups nodes by category; a category without nodes keeps its place and colour.
  * @param {ArrayLike<number>} values
  * @param {string[]} categories
+ * @param {string} none What nodes without a category are called.
  * @returns {Group[]}
  */
-function groupByCategory(values, categories) {
+function groupByCategory(values, categories, none = "none") {
   const lists = nodesByIndex(values, categories.length);
   const groups = categories.map((label, kind) => ({
     label,
@@ -52,18 +53,19 @@ function groupByCategory(values, categories) {
     symbol: SYMBOLS[Math.floor(kind / PALETTE.length) % SYMBOLS.length],
     nodes: lists[kind],
   }));
-  const rest = { label: "none", colour: NONE, symbol: "circle", nodes: lists[categories.length] };
+  const rest = { label: none, colour: NONE, symbol: "circle", nodes: lists[categories.length] };
   return rest.nodes.length ? [rest, ...groups] : groups;
 }
 
 /**
  * Groups nodes by number, in bins of equal width, or of equal ratio where a few numbers are far above the rest.
  * @param {ArrayLike<number>} values NaN for nodes without.
+ * @param {string} none What nodes without a number are called.
  * @returns {Group[]}
  */
-function groupByNumber(values) {
+function groupByNumber(values, none = "no value") {
   const sorted = Float64Array.from(values).filter((value) => Number.isFinite(value)).sort();
-  if (!sorted.length) return groupByCategory(new Int32Array(values.length).fill(-1), []);
+  if (!sorted.length) return groupByCategory(new Int32Array(values.length).fill(-1), [], none);
   const [least, most, median] = [sorted[0], sorted[sorted.length - 1], sorted[sorted.length >> 1]];
   const skewed = least >= 0 && most > SKEWED * Math.max(median, 1e-30) && most > 0;
   const floor = skewed ? sorted.find((value) => value > 0) || most : least;
@@ -84,7 +86,7 @@ function groupByNumber(values) {
     symbol: "circle",
     nodes,
   }));
-  return lists[bins].length ? [{ label: "no value", colour: NONE, symbol: "circle", nodes: lists[bins] }, ...groups] : groups;
+  return lists[bins].length ? [{ label: none, colour: NONE, symbol: "circle", nodes: lists[bins] }, ...groups] : groups;
 }
 
 /** @param {string} colour As #rrggbb. @returns {number[]} Red, green and blue. */

@@ -46,6 +46,8 @@ class Explorer {
     const place = /** @type {HTMLElement} */ (document.getElementById("sides"));
     place.classList.toggle("two", header.sides.length > 1);
     this.sides = header.sides.map((side) => new SideView(this, side, place));
+    const sharp = header.sides.some((side) => side.views.some((view) => view.decayGlobal || view.decayLocal));
+    /** @type {HTMLElement} */ (document.getElementById("sharpness-label")).hidden = !sharp;
     for (const side of this.sides) await side.start();
     say("");
     await nextFrame();
@@ -183,6 +185,12 @@ function connectHeader(explorer) {
 
 /** @param {Explorer} explorer */
 function clear(explorer) {
+  const find = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
+  [find("search").value, find("matches").hidden] = ["", true];
+  if (explorer.sharpness !== 1) {
+    [find("sharpness").value, find("sharpness-value").textContent] = ["0", "1"];
+    explorer.sharpen(1);
+  }
   explorer.focusOn(null);
   explorer.select(null);
   say("");

@@ -4,6 +4,9 @@
 /** Rows of a list of nodes. */
 const LISTED = 50;
 
+/** What is said of a node before whom it attends to; its other columns come after. */
+const FACTS = 3;
+
 /**
  * Makes an element; text is set as text, never as markup.
  * @param {string} tag
@@ -51,7 +54,7 @@ function nodeButton(explorer, node) {
  */
 function classCell(explorer, node) {
   const kind = explorer.classes ? explorer.classes[node] : -1;
-  if (kind < 0) return "–";
+  if (kind < 0) return "unlabelled";
   const dot = make("span", { className: "dot" });
   dot.style.background = PALETTE[kind % PALETTE.length];
   return make("span", { className: "class" }, dot, printable(explorer.classNames[kind], 30));
@@ -69,6 +72,7 @@ function hopsText(hops) {
 function showNode(side) {
   const { explorer, focus } = side;
   const [node, everywhere, neighbours] = [side.panel("node"), side.panel("global"), side.panel("neighbours")];
+  side.find(".panels .columns").hidden = !focus;
   if (!focus) {
     node.replaceChildren(makeNote("Click a node, or find one by its id."));
     everywhere.replaceChildren();
@@ -76,7 +80,10 @@ function showNode(side) {
     return;
   }
   node.replaceChildren(make("p", { className: "big name", textContent: printable(explorer.ids[focus.node], 300) }),
-    makeTable([], [...side.facts(focus.node), ...reachRows(side, focus)]));
+    makeTable([], [...side.facts(focus.node).slice(0, FACTS), ...reachRows(side, focus)]));
+  const rest = side.facts(focus.node).slice(FACTS);
+  side.find(".panels .columns").hidden = !rest.length;
+  side.panel("columns").replaceChildren(makeTable([], rest));
   everywhere.replaceChildren(...globalList(side, focus));
   neighbours.replaceChildren(...neighbourList(side, focus));
 }
@@ -168,11 +175,35 @@ function showSelection(side) {
 }
 
 /**
+ * Makes the legend of colours that mean attention: while a node is in focus, they mean no groups.
+ * @param {SideView} side
+ * @param {HTMLElement} legend
+ * @param {number} node
+ * @param {Float32Array} weights
+ */
+function showScale(side, legend, node, weights) {
+  const [low, high] = weightRange(weights, node);
+  const steps = [0, 1 / 3, 2 / 3, 1];
+  const items = steps.map((step) => {
+    const dot = make("span", { className: "dot" });
+    dot.style.background = SCALE[Math.min(SCALE.length - 1, Math.floor(step * SCALE.length))];
+    return make("span", { className: "class" }, dot, weightText(low * (high / low) ** step));
+  });
+  const back = make("button", { type: "button", textContent: "clear", onclick: () => side.explorer.focusOn(null) });
+  const title = make("legend", { textContent: `attention of ${printable(side.explorer.ids[node], 40)}` });
+  legend.replaceChildren(title, ...items, back);
+}
+
+/**
  * Makes the legend: a box for each group, which shows or hides it.
  * @param {SideView} side
  */
 function showLegend(side) {
   const legend = /** @type {HTMLElement} */ (side.root.querySelector(".legend"));
+  if (side.focus && side.focus.weights) {
+    showScale(side, legend, side.focus.node, side.focus.weights);
+    return;
+  }
   const items = side.groups.map((group) => {
     const changed = (/** @type {Event} */ event) => {
       side.toggle(group.label, /** @type {HTMLInputElement} */ (event.target).checked);

@@ -19,6 +19,7 @@ class SideView {
     this.root = /** @type {HTMLElement} */ (copy.firstElementChild);
     place.append(this.root);
     this.find("h2").textContent = printable(header.title, 120);
+    this.find(".summary").textContent = printable(header.summary, 600);
     this.stage = this.find(".stage");
     this.plot = new Plot(this.find(".plot"));
     this.overlay = new Overlay(this.plot);
@@ -54,6 +55,8 @@ class SideView {
     setOptions(this.find(".set"), ["all", ...sets]);
     if (split && split.values.includes(sets.indexOf("test"))) this.find(".set").value = "test";
     this.find(".set").addEventListener("change", () => showConfusion(this));
+    setOptions(this.find(".only"), ["all nodes", ...sets.map((name) => `${name} nodes`)]);
+    this.find(".only").addEventListener("change", () => this.hide());
     this.find(".view").addEventListener("change", () => this.changeView());
     this.find(".head").addEventListener("change", () => this.changeHead());
     for (const axis of [".across", ".up"]) this.find(axis).addEventListener("change", () => this.reproject());
@@ -190,7 +193,9 @@ class SideView {
       this.groups = groupByNumber(values);
     } else {
       const column = /** @type {Loaded} */ (this.columns.find((one) => one.name === name));
-      this.groups = column.categories ? groupByCategory(column.values, column.categories) : groupByNumber(column.values);
+      this.groups = column.categories
+        ? groupByCategory(column.values, column.categories, noneOf(name))
+        : groupByNumber(column.values, noneOf(name, "no value"));
     }
     showLegend(this);
     this.hide();
@@ -200,6 +205,9 @@ class SideView {
   hide() {
     const hidden = new Uint8Array(this.explorer.header.nodes);
     for (const group of this.groups) if (this.off.has(group.label)) for (const node of group.nodes) hidden[node] = 1;
+    const role = this.find(".only").selectedIndex - 1;
+    const split = this.column("split");
+    if (role >= 0 && split) split.values.forEach((value, node) => { if (value !== role) hidden[node] = 1; });
     this.plot.hidden = hidden;
     this.redraw();
   }
@@ -241,12 +249,14 @@ class SideView {
     if (node !== null && reveal) this.plot.reveal(node);
     this.redraw();
     showNode(this);
+    showLegend(this);
     const scale = this.find(".scale");
     scale.hidden = !this.focus || !this.focus.weights;
     if (!this.focus || !this.focus.weights) return;
     const [low, high] = weightRange(this.focus.weights, this.focus.node);
     const ends = `from dark (${weightText(low)} or less) to yellow (${weightText(high)})`;
-    scale.textContent = `Colour and size: attention to the node, ${ends}.`;
+    const name = printable(this.explorer.ids[this.focus.node], 60);
+    scale.textContent = `Colour and size: attention of ${name} to each node, ${ends}.`;
   }
 
   /** Computes the attention of a node. @param {number} node @returns {Focus} */
@@ -288,7 +298,7 @@ class SideView {
     const names = this.colourNames();
     return names.filter((name) => name !== ENTROPY).map((name) => {
       const { values, categories } = /** @type {Loaded} */ (this.columns.find((column) => column.name === name));
-      return [printable(name, 30), categories ? printable(categories[values[node]] || "none", 60) : brief(values[node])];
+      return [printable(name, 30), categories ? printable(categories[values[node]] || noneOf(name), 60) : brief(values[node])];
     });
   }
 
@@ -341,6 +351,11 @@ function axisNames(dim) {
   if (dim === 1) return ["dimension 1", "at random"];
   const names = Array.from({ length: dim }, (_, axis) => `dimension ${axis + 1}`);
   return dim === 2 ? names : [...names, ...names.map((_, axis) => `principal axis ${axis + 1}`)];
+}
+
+/** What the nodes are called for which a column has nothing. @param {string} name @param {string} other */
+function noneOf(name, other = "none") {
+  return ["class", "label", "correctness"].includes(name) ? "unlabelled" : other;
 }
 
 /** Numbers at random, the same ones every time, so that dots on one axis do not hide each other. @param {number} count */

@@ -51,7 +51,9 @@ function reachOf(weights, reached, hops, classes, classCount, node) {
   for (let other = 0; classes && other < weights.length; other++) {
     if (classes[other] >= 0) byClass[classes[other]] += weights[other];
   }
-  const own = classes && classes[node] >= 0 ? byClass[classes[node]] : NaN;
+  // Of the attention to nodes that have a class: where a node without one belongs, nobody knows.
+  const labelled = byClass.reduce((sum, share) => sum + share, 0);
+  const own = classes && classes[node] >= 0 && labelled > 0 ? byClass[classes[node]] / labelled : NaN;
   return { own, itself: weights[node], within, classes: byClass, nodes: 1 };
 }
 

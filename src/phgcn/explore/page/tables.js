@@ -16,13 +16,14 @@ function showReach(side, summary) {
   }
   const names = explorer.classNames.map((name) => printable(name, 16));
   const within = Array.from({ length: FARTHEST }, (_, hop) => (hop ? `≤ ${hop + 1} edges` : "neighbours"));
-  const headings = ["class", "itself", ...within, "own class", ...names.map((name) => `→ ${name}`)];
-  const rows = summary.rows.map((row, kind) => [
-    names[kind], ...[row.itself, ...row.within, row.own, ...row.classes].map(shareCell)]);
+  const far = summary.rows.map((row, kind) => [names[kind], ...[row.itself, ...row.within, row.own].map(shareCell)]);
+  const classes = summary.rows.map((row, kind) => [names[kind], ...Array.from(row.classes, shareCell)]);
   const all = summary.sampled === explorer.header.nodes;
   const counted = all ? "of all nodes" : `of ${summary.sampled.toLocaleString("en")} nodes drawn at random`;
-  const text = `Mean share of attention ${counted}; neighbours and edges count the node itself. Right: the class attended to.`;
-  side.panel("reach").replaceChildren(makeTable(headings, rows), makeNote(text));
+  const text = `Mean share of attention ${counted}; neighbours and edges count the node itself. Own class: of the attention to `
+    + "labelled nodes. Below: the class attended to.";
+  side.panel("reach").replaceChildren(makeTable(["class", "itself", ...within, "own class"], far),
+    makeTable(["class ↓ attends to →", ...names], classes), makeNote(text));
 }
 
 /** @param {number} share */

@@ -12,8 +12,8 @@
  * @typedef {{name: string, dim: number, arrays: string[], decayGlobal: number[] | null, decayLocal: number[] | null,
  *   edges: EdgeArrays | null, selfLoops: boolean, note: string}} View
  *
- * @typedef {{title: string, facts: [string, string][], bestEpoch: number | null, views: View[], columns: Column[],
- *   curves: Object<string, number[]>}} SideHeader
+ * @typedef {{title: string, summary: string, facts: [string, string][], bestEpoch: number | null, views: View[],
+ *   columns: Column[], curves: Object<string, number[]>}} SideHeader
  *
  * @typedef {{title: string, nodes: number, edges: number, numbered: boolean, starts: string, sources: string,
  *   batch: string | null, columns: Column[],
