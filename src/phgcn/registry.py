@@ -141,7 +141,8 @@ _GAT_EDA = (*_STACK, "residual", "attention_dropout", "embedding_dim", "decay_lo
 _GLOBAL = ("decay_global", "method", "tolerance")
 _GLOBAL_GNN = (
     "hidden_channels", "num_layers", "local", "body", "norm", "jk", "global_layers", "global_at", "dropout", "input_dropout",
-    "global_dropout", "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "method", "tolerance",
+    "global_dropout", "residual", "heads", "embedding_dim", "decay", "learn_decay", "mass", "labels",
+    "key_share", "method", "tolerance",
 )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from .decay import Decay
 from .global_block import GlobalBlock
 from .global_memory import GlobalMemory
 from .graph_input import GraphInput, read_graph
+from .label_attention import LabelAttention
+from .label_outputs import LabelOutputs
 from .local_block import NORMS, LocalBlock
 from .local_conv import Local, LocalEdges, edge_features, local_recordable, make_local, prepare_edges
 from .models import drop_features
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 BODIES = ("residual", "polynomial")
 JUMPS = ("last", "sum", "cat")
+LABEL_SCALE = 0.1
+"""What is made of labels is multiplied by this at the start."""
+
 PLACES = ("top", "each", "input")
 
 
@@ -74,6 +79,12 @@ class GlobalGNN(torch.nn.Module):
         residual (bool, optional): If set to :obj:`False`, :math:`\mathbf{W} \mathbf{x}` is left out. (default: :obj:`True`)
         heads (int, optional): Number of heads of global attention, and of the local layers ``"gat"`` and ``"eda"``, each with
             ``hidden_channels / heads`` channels. (default: :obj:`4`)
+        labels (bool, optional): If set to :obj:`True`, each node also gets the mean label of the labelled nodes that it attends
+            to by the features before the last linear map (:class:`phgcn.nn.LabelAttention`), never its own. It is added to the
+            output as :class:`phgcn.nn.label_outputs.LabelOutputs` says. (default: :obj:`False`)
+        task (str, optional): What is predicted, for ``labels``: ``"classification"``, ``"regression"`` or ``"multilabel"``.
+            (default: :obj:`"classification"`)
+        key_share (float, optional): The share of labelled nodes that :meth:`draw_keys` draws. (default: :obj:`0.6`)
         embedding_dim, decay, learn_decay, mass, method, backend, tolerance (optional): As in :class:`phgcn.nn.GlobalBlock`;
             a tolerance of 0 is none.
         process_group (ProcessGroup, optional): As in :class:`phgcn.nn.GlobalBlock`; batch norms are then over the nodes of all
@@ -111,6 +122,9 @@ class GlobalGNN(torch.nn.Module):
         decay: float = 1.0,
         learn_decay: bool = True,
         mass: bool = False,
+        labels: bool = False,
+        task: str = "classification",
+        key_share: float = 0.6,
         method: Method = "auto",
         backend: Backend = "auto",
         tolerance: float | None = None,
@@ -156,6 +170,16 @@ class GlobalGNN(torch.nn.Module):
             self.global_blocks = torch.nn.ModuleList(
                 [GlobalBlock(size, *attention, process_group, read) for _ in range(blocks)]
             )
+            self.attentions = torch.nn.ModuleList()
+            self.outputs = LabelOutputs(task, scale=LABEL_SCALE) if labels else None
+            if labels:
+                rest: Any = {
+                    "method": method,
+                    "backend": backend,
+                    "tolerance": tolerance or None,
+                    "process_group": process_group,
+                }
+                self.attentions.append(LabelAttention(width, out_channels, heads, embedding_dim, key_share=key_share, **rest))
         self.memories = torch.nn.ModuleList()
         if process_group is not None:
             synchronise_norms(self, process_group)
@@ -166,8 +190,9 @@ class GlobalGNN(torch.nn.Module):
         for module in modules:
             module.reset_parameters()
         with torch.random.fork_rng(devices=[]):
-            for block in self.global_blocks:
-                cast(GlobalBlock, block).reset_parameters()
+            late: list[Any] = [*self.global_blocks, *self.attentions, *([] if self.outputs is None else [self.outputs])]
+            for module in late:
+                module.reset_parameters()
 
     def forward(
         self,
@@ -178,6 +203,9 @@ class GlobalGNN(torch.nn.Module):
         edge_attr: Tensor | None = None,
         edge_weight: Tensor | None = None,
         n_id: Tensor | None = None,
+        y: Tensor | None = None,
+        labelled: Tensor | None = None,
+        keys: Tensor | None = None,
     ) -> Tensor:
         r"""Runs the forward pass of the module.
 
@@ -195,7 +223,11 @@ class GlobalGNN(torch.nn.Module):
                 ``"eda"``, or a class that takes them. (default: :obj:`None`)
             n_id (torch.Tensor, optional): The numbers of the nodes in the graph of :meth:`remember`. (default: :obj:`None`,
                 ``x`` is the whole graph)
+            y, labelled, keys (torch.Tensor, optional): With ``labels``, as in :class:`phgcn.nn.LabelAttention`; the nodes in
+                ``keys`` get no labels. (default: :obj:`None`)
         """
+        if self.outputs is not None and n_id is not None:
+            raise ValueError("n_id is given to a network with labels; allowed: None, as labels are of the whole graph")
         takes = (*self.takes, *(("n_id",) if len(self.memories) > 0 else ()))
         given = read_graph(GraphInput(x, edge_index, edge_attr, edge_weight, batch, n_id), takes)
         with given.blame():
@@ -209,8 +241,17 @@ class GlobalGNN(torch.nn.Module):
             if self.global_at == "top":
                 for block, memory in self._active_blocks(given):
                     hidden = block(hidden, given.batch, memory=memory, n_id=given.n_id)
-        out: Tensor = self.lin_out(hidden)
+            out: Tensor = self.lin_out(hidden)
+            if self.outputs is not None and self.use_global:
+                attention = cast(LabelAttention, self.attentions[0])
+                read = F.layer_norm(hidden, hidden.shape[1:])
+                added = self.outputs(attention(read, y, labelled, given.batch, keys=keys))
+                out = out + (added if keys is None else torch.where(keys.unsqueeze(1), 0.0, added))
         return out
+
+    def draw_keys(self, labelled: Tensor) -> Tensor | None:
+        """Draws the keys of a training step, as :meth:`phgcn.nn.LabelAttention.draw_keys`; :obj:`None` without labels."""
+        return None if self.outputs is None else cast(LabelAttention, self.attentions[0]).draw_keys(labelled)
 
     def _apply_body(self, x: Tensor, edges: LocalEdges, given: GraphInput) -> Tensor:
         """Applies the local layers and joins their outputs, and but for ``"last"`` their input."""
@@ -263,7 +304,9 @@ class GlobalGNN(torch.nn.Module):
         for module in self.modules():
             if isinstance(module, GlobalBlock):
                 yield module.gate
-            elif isinstance(module, (Decay, *NORMS.values())):
+            elif isinstance(module, LabelAttention):
+                yield module.head_shares
+            elif isinstance(module, (Decay, LabelOutputs, *NORMS.values())):
                 yield from module.parameters()
 
     def recordable(self, x: Tensor) -> bool:
@@ -272,7 +315,7 @@ class GlobalGNN(torch.nn.Module):
         So it is for dense features, the local layers ``"gcn"``, ``"sgc"``, ``"sage"``, ``"gin"``, ``"eda"`` and ``"none"``, and
         global attention that is summed exactly.
         """
-        if not x.is_cuda or x.layout != torch.strided:
+        if self.outputs is not None or not x.is_cuda or x.layout != torch.strided:
             return False
         local = local_recordable(self._first_conv(), len(x), self.backend)
         return local and all(block.recordable(len(x)) for block, _ in self._active_blocks(GraphInput(x)))
@@ -294,7 +337,7 @@ class GlobalGNN(torch.nn.Module):
             x, edge_index, batch: As in :meth:`forward`.
             samples (int, optional): How many nodes are looked at. (default: :obj:`512`)
             seed (int, optional): Which nodes. (default: :obj:`0`)
-            **edge_values (optional): ``edge_attr`` and ``edge_weight``, as in :meth:`forward`.
+            **edge_values (optional): ``edge_attr``, ``edge_weight`` and labels, as in :meth:`forward`.
         """
         blocks = [block for block, _ in self._active_blocks(GraphInput(x))]
         if not blocks:

@@ -108,16 +108,20 @@ def _of_graph(data: Data, device: str) -> dict[str, Any]:
     return values
 
 
-def with_attention(best: Candidate) -> Candidate:
-    """Returns a local network with attention to all nodes on top of it."""
-    return Candidate(f"{best.name} + attention", best.model, {**best.values, "global_layers": 1, "global_at": "top"}, True)
+def with_attention(best: Candidate) -> list[Candidate]:
+    """Returns a local network with attention to all nodes on top of it, by features and by labels."""
+    features = {**best.values, "global_layers": 1, "global_at": "top"}
+    return [
+        Candidate(f"{best.name} + attention", best.model, features, True),
+        Candidate(f"{best.name} + labels", best.model, {**best.values, "labels": True}, True),
+    ]
 
 
 def without_attention(best: Candidate) -> Candidate | None:
     """Returns the same network without attention to all nodes; :obj:`None` for a model of which there is none."""
     if best.model != DEFAULT_MODEL:
         return None
-    values = {key: value for key, value in best.values.items() if key not in _SIMILAR}
+    values = {key: value for key, value in best.values.items() if key not in (*_SIMILAR, "labels")}
     return Candidate(f"{best.name}, without", best.model, values, False)
 
 

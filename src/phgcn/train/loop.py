@@ -322,13 +322,18 @@ class Training:
         """Returns what orders epochs by metric, ties by the smaller loss."""
         return goodness(self.task.metric, val_metric), -val_loss
 
+    def outputs(self) -> Tensor:
+        """Returns the outputs (N, C) with the best weights, which it loads: for a training that is done."""
+        self.model.load_state_dict(self.state.best_weights)
+        return self._logits()
+
     def global_attention(self) -> list[dict[str, Any]]:
         """Returns the statistics of the global path with the best weights, which it loads: for a training that is done."""
         self.model.load_state_dict(self.state.best_weights)
         return self._statistics()
 
     def _statistics(self) -> list[dict[str, Any]]:
-        return global_statistics(self.model, self.task.inputs, self.task.edge_values)
+        return global_statistics(self.model, self.task.inputs, {**self.task.edge_values, **self.labels})
 
     # Checkpoints
 

@@ -130,6 +130,8 @@ def check_plan(plan: Plan) -> None:
     if not entry.over_ranks:
         allowed = ", ".join(name for name in model_names() if find_model(name).over_ranks)
         raise ValueError(f"model is {plan.model!r}; allowed for several processes: {allowed}")
+    if plan.model == "global-gnn" and plan.settings.labels:
+        raise ValueError("labels is true; allowed for several processes: false")
 
 
 def train_over_ranks(

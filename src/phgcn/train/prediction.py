@@ -59,7 +59,9 @@ def evaluate(run: Run, data: Data) -> dict[str, Any]:
         task = tasks[trial.split]
         parts = {"train": task.train.cpu(), "val": task.val.cpu(), "test": task.test.cpu()}
         row, answers = _score_trial(run, trial, data, parts)
-        row["global_attention"] = global_statistics(run.model(trial).to(run.plan.device), task.inputs, task.edge_values)
+        row["global_attention"] = global_statistics(
+            run.model(trial).to(run.plan.device), task.inputs, trial_values(run, trial, data)
+        )
         rows.append(row)
         predicted.append(answers)
         wanted.append(data.y[parts["test"]])

@@ -133,6 +133,8 @@ def build_model(
         arguments["edge_dim"] = edge_dim
     if entry.reads_columns:
         arguments |= {"task": plan.task, **(columns or {})}
+    if arguments.get("labels"):
+        arguments["task"] = plan.task
     if entry.takes_num_nodes:
         arguments["num_nodes"] = nodes
     if arguments.get("norm") == "none":

@@ -22,7 +22,7 @@ from .metrics import find_metric, goodness
 from .plan import Plan
 from .prepare import prepare, seeded, start
 
-RUNGS = {"short": (20, 60, 150), "long": (60, 180, 450)}
+RUNGS = {"short": (20, 50, 120), "long": (60, 150, 360)}
 """Epochs that a candidate has had after each rung."""
 
 PATIENCE = 50
@@ -60,6 +60,12 @@ class Entrant:
                 self.failed = True
         self.seconds += time.perf_counter() - begin
 
+    def is_worth_a_try(self) -> bool:
+        """Returns False for attention to the input features where no features were found to attend by."""
+        settings = self.plan.settings
+        at_input = self.plan.model == "global-gnn" and settings.global_layers > 0 and settings.global_at == "input"
+        return not at_input or self.task.similar is not None
+
     @property
     def epochs(self) -> int:
         return 0 if self.training is None else self.training.state.epoch
@@ -77,13 +83,10 @@ class Entrant:
             return -math.inf, -math.inf
         return goodness(self.plan.metric, self.metric), -self.training.best_by_metric.val_loss
 
-    @torch.no_grad()
     def outputs(self) -> tuple[Tensor, Tensor]:
         """Returns the outputs for the validation nodes with the best weights, and their labels."""
         assert self.training is not None
-        model: Any = self.training.model
-        model.load_state_dict(self.training.state.best_weights)
-        out: Tensor = model.eval()(*self.task.inputs, **self.task.edge_values)
+        out = self.training.outputs()
         return out[self.task.val], self.task.y[self.task.val]
 
 
@@ -108,16 +111,17 @@ def search(
         raise ValueError(f"the settings are {', '.join(changes)}, which no model that is tried has; allowed: with a model")
     rungs = [max(1, epochs // (1, 3, 6)[size_class(data, plan.device)]) for epochs in RUNGS[effort]]
     enter = _Entry(replace(plan, splits=1), data, changes)
-    everyone = [enter(candidate) for candidate in found]
+    everyone = [entrant for entrant in map(enter, found) if entrant.is_worth_a_try()]
     _race(everyone, rungs[0], report)
     kept = _best(everyone, False, 2) + _best(everyone, True, 2)
-    kept += [enter(with_attention(kept[0].candidate))] if not kept[0].candidate.attention else []
+    if not kept[0].candidate.attention:
+        kept += [enter(candidate) for candidate in with_attention(kept[0].candidate)]
     _race(kept, rungs[1], report)
     last = _best(kept, False, 1) + _best(kept, True, 2)
     plain = [without_attention(e.candidate) for e in last if e.candidate.attention][:1]
     last += [enter(c) for c in plain if c is not None and all(c.values != e.candidate.values for e in last)]
     _race(last, rungs[2], report)
-    everyone += [e for e in (*kept, *last) if e not in everyone]
+    everyone += [e for e in dict.fromkeys([*kept, *last]) if e not in everyone]
     last = _best(last, True, 1) + _best(last, False, 1)
     folds = _folds(last, rungs[2], report)
     scores = [sum(fold[index].metric for fold in folds) / len(folds) for index in range(len(last))]

@@ -103,6 +103,9 @@ class Settings:
         "what predicts a row of a table: a network on its columns, the labels of the rows it attends to, or both",
         ("network", "labels", "both"),
     )
+    labels: bool = _switch(
+        False, "also give each node the mean label of the training nodes it attends to; the run contains these labels"
+    )
     key_share: float = _setting(
         0.7,
         "share of training nodes whose labels the others attend to in a step, drawn at random",

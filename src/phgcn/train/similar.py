@@ -18,8 +18,11 @@ NEAREST = (1, 4, 16)
 MOST_FEATURES = 64
 """Graphs with more features are not searched: the time grows with the square of their number."""
 
-MOST_QUERIES, MOST_KEYS = 512, 8192
-"""Training nodes and nodes that are looked at."""
+MOST_QUERIES, LEAST_QUERIES, MOST_KEYS = 1024, 128, 8192
+"""Training nodes that are looked at for single features, at least for sets of them, and nodes at most."""
+
+BUDGET = 10**7
+"""For sets of features as many training nodes are looked at as make this product with the nodes and the features."""
 
 BEAM = 4
 """Sets of each size that are extended by one more feature."""
@@ -59,11 +62,13 @@ def find_similar(x: Tensor, targets: Tensor, train: Tensor) -> Similar | None:
     chosen = torch.linspace(0, len(train) - 1, min(len(train), MOST_QUERIES)).long()
     queries = train[chosen]
     search = _Search(scaled, queries, _unexplained(scaled[queries], targets[chosen]))
-    found = _extend(search)
-    most = max((strength for strength, _ in found), default=0.0)
-    if most < SIGNIFICANT:
+    found = _extend(search, search.part(max(LEAST_QUERIES, BUDGET // scaled.numel())))
+    if not found:
         return None
-    strength, features = [entry for entry in found if entry[0] >= NEARLY * most][-1]
+    features = [features for strength, features in found if strength >= NEARLY * max(found)[0]][-1]
+    strength = search.strength(features)
+    if strength < SIGNIFICANT:
+        return None
     telling = (search.t_values(features) >= max(SIGNIFICANT, strength / 4)).nonzero().flatten()
     return Similar(
         tuple(varying[list(features)].tolist()), tuple(varying[telling].tolist()), strength, search.distance(features)
@@ -73,16 +78,17 @@ def find_similar(x: Tensor, targets: Tensor, train: Tensor) -> Similar | None:
 _Set = tuple[float, tuple[int, ...]]
 
 
-def _extend(search: _Search) -> list[_Set]:
-    """Returns the best set of each size, up to the size from which on they get clearly worse."""
+def _extend(search: _Search, part: _Search) -> list[_Set]:
+    """Returns the best set of each size, up to the size from which on they get clearly worse.  All queries say which single
+    features are extended, as these tell least, and a part of them the rest."""
     count = search.x.size(1)
     best: list[_Set] = []
     sets: set[tuple[int, ...]] = {(f,) for f in range(count)}
-    frontier = _ordered(search, sets)[: 2 * BEAM]
+    frontier = _ordered(part, {features for _, features in _ordered(search, sets)[: 2 * BEAM]})
     while frontier and frontier[0][0] >= NEARLY * max((strength for strength, _ in best), default=0.0):
         best.append(frontier[0])
         sets = {tuple(sorted((*known, f))) for _, known in frontier for f in range(count) if f not in known}
-        frontier = _ordered(search, sets)[:BEAM]
+        frontier = _ordered(part, sets)[:BEAM]
     return best
 
 
@@ -96,6 +102,11 @@ class _Search:
 
     def __init__(self, x: Tensor, queries: Tensor, left: Tensor) -> None:
         self.x, self.queries, self.left = x, queries, left / left.norm(dim=0).clamp(min=1e-9)
+
+    def part(self, count: int) -> _Search:
+        """Returns the same search with every so many of its queries, about ``count`` of them."""
+        some = torch.arange(0, len(self.queries), max(1, len(self.queries) // count))
+        return _Search(self.x, self.queries[some], self.left[some])
 
     def strength(self, features: tuple[int, ...]) -> float:
         """Returns the largest t value of a correlation of what is left with a mean feature of the nearest nodes."""

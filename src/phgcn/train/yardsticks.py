@@ -46,8 +46,8 @@ def simple_scores(task: Task) -> dict[str, float]:
 
 def plan_without_global(plan: Plan) -> Plan | None:
     """Returns the plan of the same network without global attention; :obj:`None` if the network has none."""
-    if plan.model == "global-gnn" and plan.settings.global_layers > 0:
-        return replace(plan, settings=replace(plan.settings, global_layers=0, local_epochs=0))
+    if plan.model == "global-gnn" and (plan.settings.global_layers > 0 or plan.settings.labels):
+        return replace(plan, settings=replace(plan.settings, global_layers=0, labels=False, local_epochs=0))
     if plan.model in WITHOUT_GLOBAL:
         return replace(plan, model=WITHOUT_GLOBAL[plan.model])
     return None
