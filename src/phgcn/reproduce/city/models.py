@@ -22,7 +22,7 @@ from ..benchmark.rivals import SGFormer
 LAYERS = (2, 4, 8, 16)
 HIDDEN = 64
 TRAINING = Settings(
-    learning_rate=0.01, weight_decay=0.0, schedule="cosine", warmup=20, epochs=300, patience=300, select="metric",
+    learning_rate=0.005, weight_decay=0.0, schedule="cosine", warmup=20, epochs=300, patience=300, select="metric",
     clip_norm=1.0, evaluate_every=5,
 )  # fmt: skip
 Report = Callable[[str, float], None]
@@ -43,7 +43,7 @@ class MapNetwork(torch.nn.Module):
         super().__init__()
         self.local = None
         if layers:
-            self.local = GlobalGNN(in_channels - 2, HIDDEN, out_channels, layers, "sage", norm="layer", dropout=0.2)
+            self.local = GlobalGNN(in_channels - 2, HIDDEN, out_channels, layers, "sage", norm="batch", dropout=0.2)
         self.attention = LabelAttention(2, out_channels, 8, 2, key_share=0.6, method="exact") if on_map else None
         self.outputs = LabelOutputs("classification") if on_map else None
         if self.attention is not None:
