@@ -27,7 +27,7 @@ import tables
 import thread_tables
 from markdown_lines import table
 
-from phgcn.reproduce import embeddings_report, motif_report, scaling_report, table_report
+from phgcn.reproduce import embeddings_report, motif_report, scaling_report, table_report, trainings_report
 from phgcn.reproduce.benchmark import report as benchmark_report
 from phgcn.reproduce.rivals import report as rivals_report
 from phgcn.reproduce.when import report as when_report
@@ -38,7 +38,7 @@ README, LATTICE, PERFORMANCE = "README.md", "docs/lattice.md", "docs/performance
 CPU_NOTES, GPU_NOTES, HISTORY = (f"docs/engineering/{name}.md" for name in ("cpu", "gpu", "history"))
 BEFORE_AFTER = "docs/engineering/before-after.md"
 DISTRIBUTED = "docs/distributed.md"
-RIVALS, WHEN, KERNEL_SUMS = "docs/benchmark.md", "docs/when-to-use.md", "docs/rivals.md"
+RIVALS, WHEN, KERNEL_SUMS = "docs/benchmark.md", "docs/where-attention-helps.md", "docs/rivals.md"
 
 
 class Table(NamedTuple):
@@ -68,6 +68,16 @@ def when_block(content: dict) -> list[str]:
     """The figure, if there is one, and the table."""
     figure = ["![Global attention on less off, with intervals](results/when.png)", ""] if content["rows"] else []
     return [*figure, *when_report.table_lines(content)]
+
+
+def tables_block(content: dict) -> list[str]:
+    """The figure and the table of tables without edges."""
+    return ["![Test errors of all models on tables](results/tables.png)", "", *trainings_report.markdown(content)]
+
+
+def city_block(content: dict) -> list[str]:
+    """The figure and the table of streets."""
+    return ["![Test accuracy of all models on streets](results/city.png)", "", *trainings_report.markdown(content)]
 
 
 def gallery_block(content: dict) -> list[str]:
@@ -181,6 +191,8 @@ TABLES = {
     "rivals-gpu": Table(KERNEL_SUMS, _of(RESULTS, "rivals-gpu"), rivals_report.choice_block),
     "rivals-details": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.detail_block),
     "when": Table(WHEN, _of(RESULTS, "when"), when_block),
+    "tables": Table(WHEN, _of(RESULTS, "tables"), tables_block),
+    "city": Table(WHEN, _of(RESULTS, "city"), city_block),
     # Geom-GCN
     "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),
     "geom-sources": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.sources),
