@@ -192,6 +192,7 @@ TABLES = {
     "rivals-details": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.detail_block),
     "when": Table(WHEN, _of(RESULTS, "when"), when_block),
     "tables": Table(WHEN, _of(RESULTS, "tables"), tables_block),
+    "large-tables": Table(WHEN, _of(BENCH, "large_tables"), tables.large_tables),
     "city": Table(WHEN, _of(RESULTS, "city"), city_block),
     # Geom-GCN
     "geom-accuracy": Table("docs/geom-gcn.md", _of(RESULTS, "table"), geom_tables.accuracy),

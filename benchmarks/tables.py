@@ -326,3 +326,23 @@ def global_gnn_epochs(*measured: dict) -> list[str]:
         lines += ["", f"{content['graph']}, {content['provenance']['device']}, {origin(content)}:", ""]
         lines += table(["model", "ms per epoch", "of SGFormer's"], rows)
     return lines[1:] if lines else ["Not measured yet."]
+
+
+# Tables without edges
+
+
+def large_tables(content: dict) -> list[str]:
+    """Time and memory of a training on a large table."""
+    heading = ["rows", "columns", "rows of a step", "a step", "an evaluation of all rows", "memory at most"]
+    rows = [
+        [
+            f"{row['rows']:,}",
+            str(row["columns"]),
+            f"{row['batch_rows']:,}",
+            f"{row['step_seconds']:.1f} s",
+            f"{row['evaluation_seconds']:.0f} s",
+            f"{row['peak_bytes'] / 1e9:.1f} GB",
+        ]
+        for row in content["rows"]
+    ]
+    return [f"{machine(content)}, {origin(content)}, other processes beside:", "", *table(heading, rows)]

@@ -45,6 +45,8 @@ def test_the_choice_is_said(folder, capsys):
     said = capsys.readouterr().err
     assert "which predicts best" in said and "predicts best on the validation nodes of the first split" in said
     assert 'chosen by validation: parts="' in said
+    seen = json.loads((folder / "other" / "result.json").read_text())["search"]
+    assert {row["candidate"] for row in seen["candidates"]} == {"network", "labels", "both"} and seen["sentence"]
 
 
 @pytest.fixture(scope="module")

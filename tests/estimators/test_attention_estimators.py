@@ -61,9 +61,8 @@ def test_pickles_predict_the_same(fitted):
 def test_auto_keeps_the_best_of_three():
     X, y = rows(60)
     regressor = phgcn.AttentionRegressor(epochs=5, settings=SMALL).fit(X, y)
-    best = min(regressor.search_, key=lambda row: row["val_loss"])
-    assert [row["parts"] for row in regressor.search_] == ["network", "labels", "both"]
-    assert regressor.run_.plan.settings.parts == best["parts"]
+    assert [row["candidate"] for row in regressor.search_["candidates"]] == ["network", "labels", "both"]
+    assert regressor.run_.plan.settings.parts == regressor.search_["chosen"] and "Attention" in regressor.search_["sentence"]
 
 
 def test_pipelines_scores_and_searches():

@@ -192,7 +192,7 @@ def _open(
         if effort != NO_SEARCH and not launched():
             check_new(folder)
             if plan.model == TABLE_MODEL:
-                plan, resolved = _search_table(plan, data, resolved, asked)
+                plan, resolved, seen = _search_table(plan, data, resolved, asked)
             else:
                 plan, resolved, seen = _search(plan, data, effort, changes)
         run = Run.create(folder, plan, data, _heading(plan, data, resolved), seen)
@@ -227,17 +227,20 @@ def _search(plan: Plan, data: Data, effort: str, changes: list[str]) -> tuple[Pl
     return plan, Resolved(plan.settings, sources), seen
 
 
-def _search_table(plan: Plan, data: Data, resolved: Resolved, asked: dict[str, Any]) -> tuple[Plan, Resolved]:
+def _search_table(
+    plan: Plan, data: Data, resolved: Resolved, asked: dict[str, Any]
+) -> tuple[Plan, Resolved, dict[str, Any] | None]:
     """Chooses by validation what predicts the rows of a table, unless a model or its parts are asked for."""
     from ..train.settings import DEFAULT
     from ..train.table_search import choose_parts
     from .display import say
 
     if plan.model != TABLE_MODEL or "model" in asked or resolved.sources["parts"] != DEFAULT:
-        return plan, resolved
+        return plan, resolved, None
     say("which predicts best: a network on the columns, the labels of other rows, or both?")
-    plan, _ = choose_parts(plan, data, say)
-    return plan, resolved._replace(settings=plan.settings, sources={**resolved.sources, "parts": "chosen by validation"})
+    plan, seen = choose_parts(plan, data, say)
+    sources = {**resolved.sources, "parts": "chosen by validation"}
+    return plan, resolved._replace(settings=plan.settings, sources=sources), seen
 
 
 def _describe(plan: Plan, data: Data) -> str:

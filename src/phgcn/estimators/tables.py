@@ -201,7 +201,7 @@ class AttentionRegressor(RegressorMixin, AttentionEstimator):  # type: ignore[mi
 
     Attributes:
         n_features_in_ (int): The number of columns.
-        search_ (list of dict): With ``parts="auto"``, the validation losses of the three.
+        search_ (dict): With ``parts="auto"``, the validation metrics of the three, and whether attention helps.
         validation_score_ (float): The coefficient of determination, for a classifier the accuracy, on the rows kept apart.
     """
 

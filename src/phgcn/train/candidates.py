@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch_geometric.data import Data
 
-from ..registry import DEFAULT_MODEL
+from ..registry import DEFAULT_MODEL, TABLE_MODEL
 from .graph import count_edges, indicators
 from .settings import Settings, change, keys
 
@@ -37,6 +37,9 @@ _PAPER = {**_TRAINING, "heads": 4, "learning_rate": 0.01}
 
 GLOBAL_GNN = {**_GCN, **_SIMILAR}
 """Settings of ``global-gnn`` where it is asked for by name."""
+
+BATCH_ROWS = 2**16
+"""Rows of a large table that are drawn for each step."""
 
 SPLITS = {0: 3, 1: 3, 2: 1}
 EPOCHS = {0: 500, 1: 300, 2: 200}
@@ -95,6 +98,8 @@ def start_settings(data: Data, model: str, device: str) -> Start | None:
     if narrow and model != DEFAULT_MODEL and "dropout" in keys(model):
         values["dropout"] = 0.0
     values |= limited
+    if model == TABLE_MODEL and size_class(data, device):
+        values |= {"batch_rows": BATCH_ROWS, "evaluate_every": 50}
     return Start(values, f"start for {int(data.num_nodes):,} nodes, {data.x.size(1):,} features") if values else None
 
 

@@ -139,6 +139,18 @@ def search(
     return replace(plan, model=chosen.candidate.model, settings=chosen.candidate.settings(changes)), about
 
 
+def describe_choice(plan: Plan, entrants: list[Entrant], chosen: Entrant) -> dict[str, Any]:
+    """Returns what a search among few has seen, each trained in full on the first split; as :func:`search` does."""
+    last = _best(entrants, True, 1) + _best(entrants, False, 1)
+    return {
+        "effort": "short", "chosen": chosen.candidate.name, "model": chosen.candidate.model, "metric": plan.metric,
+        "epochs": sum(e.epochs for e in entrants), "seconds": sum(e.seconds for e in entrants), "folds": 1,
+        "nodes": "training and validation nodes of the first split",
+        **_verdict(plan, last, [last], [e.metric for e in last]),
+        "candidates": [_row(e, e.metric) for e in entrants],
+    }  # fmt: skip
+
+
 class _Entry:
     """Prepares entrants; those with the same features share their task."""
 

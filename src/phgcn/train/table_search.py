@@ -2,7 +2,6 @@ r"""Chooses what predicts the rows of a table: a network on their columns, the l
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,14 +9,15 @@ from typing import Any
 from torch_geometric.data import Data
 
 from ..nn.table_network import PARTS
+from .candidates import Candidate
+from .loop import TrainingError
 from .plan import Plan
-from .prepare import prepare, seeded, start
+from .prepare import prepare
+from .search import Entrant, describe_choice
 from .tuning import without_test
 
 
-def choose_parts(
-    plan: Plan, data: Data, report: Callable[[str], None] = lambda text: None
-) -> tuple[Plan, list[dict[str, Any]]]:
+def choose_parts(plan: Plan, data: Data, report: Callable[[str], None] = lambda text: None) -> tuple[Plan, dict[str, Any]]:
     """Trains each of the three on the training nodes of the first split; the smallest validation loss wins.
 
     Args:
@@ -26,21 +26,28 @@ def choose_parts(
         report (callable, optional): Called with a line about each of them. (default: does nothing)
 
     Returns:
-        The plan with the winner, and a row for each: ``parts``, ``val_loss``, ``val_metric``, ``epochs`` and ``seconds``.
+        The plan with the winner, and what was seen, as :func:`phgcn.train.search` returns it.
     """
     first = replace(plan, splits=1, repeats=1)
-    (task,), trial = prepare(first, data), first.trials()[0]
-    rows: list[dict[str, Any]] = []
+    task, entrants = without_test(prepare(first, data)[0]), []
     for parts in PARTS:
-        begin, candidate = time.perf_counter(), replace(first, settings=replace(plan.settings, parts=parts))
-        with seeded(trial.seed, task):
-            training = start(candidate, without_test(task))
-            while not training.done:
-                training.epoch()
-        best, seconds = training.best, time.perf_counter() - begin
-        row = {"parts": parts, "val_loss": best.val_loss, "val_metric": best.val_metric, "epochs": training.state.epoch}
-        rows.append({**row, "seconds": seconds})
-        report(f"{parts}: validation loss {best.val_loss:.4f}, {plan.metric} {best.val_metric:.4g}, {seconds:.0f} s")
-    chosen = min(rows, key=lambda row: row["val_loss"])["parts"]
-    report(f"{chosen} predicts best on the validation nodes of the first split")
-    return replace(plan, settings=replace(plan.settings, parts=chosen)), rows
+        settings = replace(plan.settings, parts=parts)
+        entrant = Entrant(
+            Candidate(parts, plan.model, {"parts": parts}, parts != "network"), replace(first, settings=settings), task
+        )
+        entrant.run(settings.epochs)
+        entrants.append(entrant)
+        if entrant.training is not None and not entrant.failed:
+            best, seconds = entrant.training.best, entrant.seconds
+            report(f"{parts}: validation loss {best.val_loss:.4f}, {plan.metric} {best.val_metric:.4g}, {seconds:.0f} s")
+    finished = [e for e in entrants if not e.failed and e.training is not None]
+    if not finished:
+        raise TrainingError("no training has a finite loss; try a smaller learning_rate")
+    chosen = min(finished, key=_validation_loss)
+    report(f"{chosen.candidate.name} predicts best on the validation nodes of the first split")
+    return replace(plan, settings=chosen.plan.settings), describe_choice(plan, entrants, chosen)
+
+
+def _validation_loss(entrant: Entrant) -> float:
+    assert entrant.training is not None
+    return entrant.training.best.val_loss
