@@ -345,4 +345,4 @@ def large_tables(content: dict) -> list[str]:
         ]
         for row in content["rows"]
     ]
-    return [f"{machine(content)}, {origin(content)}, other processes beside:", "", *table(heading, rows)]
+    return [f"{machine(content['provenance'])}, {origin(content)}, other processes beside:", "", *table(heading, rows)]
