@@ -114,8 +114,7 @@ def train(name: str, task: Task, seed: int, epochs: int | None, report: Report) 
         while not training.done:
             training.epoch()
             report(f"epoch {training.state.epoch}", training.state.epoch / settings.epochs)
-        training.model.load_state_dict(training.state.best_weights)
-        outputs = training._logits()
+        outputs = training.outputs()
     return outputs, {"best_epoch": training.best.epoch, "epochs": training.state.epoch}
 
 

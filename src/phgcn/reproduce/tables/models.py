@@ -74,8 +74,7 @@ def train_ours(data: Data, changes: list[str], coordinates: tuple[str, ...], see
         while not training.done:
             training.epoch()
             report(f"epoch {training.state.epoch}", training.state.epoch / plan.settings.epochs)
-        training.model.load_state_dict(training.state.best_weights)
-        outputs: Tensor = training._logits()
+        outputs = training.outputs()
     about = {"best_epoch": training.best.epoch, "epochs": training.state.epoch, "settings": changes}
     return Fit(task.kind.predict(outputs).numpy(), about)
 
