@@ -288,7 +288,7 @@ def test_changed_data_is_named_with_what_changed(change, line, tmp_path, capsys)
 # Frames
 
 
-def test_text_and_categories_of_frames_are_names_and_columns_have_their_options():
+def test_text_and_categories_of_frames_are_names_and_columns_have_their_options(tmp_path):
     pd = pytest.importorskip("pandas")
     from phgcn import NodeClassifier
 
@@ -312,6 +312,9 @@ def test_text_and_categories_of_frames_are_names_and_columns_have_their_options(
     assert data.feature_names[-1] == "since" and data.x[:2, -1].tolist() == [1, 2]
     assert data.edge_weight.tolist() == [5, 5, 7, 7] and data.edge_attr.shape == (4, 2)
     assert estimator.predict((nodes.sample(10, random_state=0), edges.iloc[:0])).shape == (10,)
+    again = NodeClassifier.load(estimator.save(tmp_path / "saved"))
+    assert again.predict((nodes, edges)).tolist() == estimator.predict().tolist() == again.predict().tolist()
+    assert again.get_params()["categorical"] == ["floor"]
 
 
 def test_json_results_of_a_pair_name_both_files(tmp_path, capsys):

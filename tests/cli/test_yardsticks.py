@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_graphs import small_graph, write_tables
 
-from phgcn.cli import app
+from phgcn.cli import app, display
 from phgcn.train import Plan, Run, Settings
 
 QUICK = ("--set", "epochs=3", "--set", "hidden_channels=8", "--set", "heads=2")
@@ -176,3 +176,12 @@ def test_every_model_gets_the_same_preparation_of_a_table(model, tmp_path, capsy
     config = answer(capsys, "train", graph, "--model", model, "--splits", 1, *QUICK, "--out", tmp_path / "run")["config"]
     assert config["scaling"] == "standard"
     assert model == "global-gnn" or config["dropout"] == 0.0, "half of three columns are too few"
+
+
+def test_the_explorer_is_suggested_where_it_is_installed(tmp_path, capsys, monkeypatch):
+    graph = churn(tmp_path / "churn")
+    monkeypatch.setattr(display, "find_spec", lambda name: name)
+    options = ("--model", "mlp", "--splits", 1, *QUICK)
+    assert "phgcn explore" in said(capsys, "train", graph, *options, "--out", tmp_path / "with")[1]
+    monkeypatch.setattr(display, "find_spec", lambda name: None)
+    assert "phgcn explore" not in said(capsys, "train", graph, *options, "--out", tmp_path / "without")[1]

@@ -54,3 +54,13 @@ def test_masks_of_several_splits_keep_their_columns(tmp_path):
     torch.save(content() | masks, tmp_path / "own.pt")
     data = load_graph(tmp_path / "own.pt")
     assert torch.equal(data.train_mask, masks["train_mask"])
+
+
+@pytest.mark.parametrize("key", ["batch", "ptr"])
+def test_a_batch_that_is_left_out_is_said(key, tmp_path):
+    more = {"batch": torch.tensor([0, 0, 1]), "ptr": torch.tensor([0, 2, 3])}[key]
+    parts = {"x": torch.ones(3, 2), "y": torch.tensor([0, 1, 0]), "edge_index": torch.tensor([[0], [1]]), key: more}
+    torch.save(parts, tmp_path / "own.pt")
+    with pytest.warns(UserWarning, match="batch is left out: attention is among the nodes of all 2 graphs"):
+        data = load_graph(tmp_path / "own.pt")
+    assert any("batch is left out" in note for note in data.notes)

@@ -173,6 +173,8 @@ def test_many_nodes_are_drawn_as_a_density():
     axis = draw_embeddings(positions, y, ["a", "b"], "title").axes[0]
     (image,) = axis.images
     cells = np.asarray(image.get_array())
+    left, right, bottom, top = image.get_extent()
+    assert right - left == top - bottom and axis.get_aspect() == 1.0, "cells are square"
     assert not axis.collections and f"density of {count:,} nodes" in axis.get_title()
     assert cells.shape == (CELLS, CELLS, 4) and (cells[..., 3] > 0).sum() == 2
     assert tuple(cells[0, 0]) == pytest.approx(to_rgba(COLOURS[0])) and cells[-1, -1, 3] < 0.1

@@ -93,7 +93,7 @@ def _ignore_warnings() -> None:
     """Hides what is not for the user of a command: that torch and PyG are about to change for those who call them."""
     # The last one is part of what commands say about a graph.
     sparse = ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled")
-    for message in (*sparse, ".*: keys left out, as they are not known"):
+    for message in (*sparse, ".*: keys left out, as they are not known", ".*: batch is left out"):
         warnings.filterwarnings("ignore", message=message)
     for category in (FutureWarning, DeprecationWarning):
         warnings.filterwarnings("ignore", category=category, module=r"(?!phgcn\b)")

@@ -81,13 +81,28 @@ def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
         raise bad(path, f"edge_index has shape {edges.shape}", allowed="(2, edges)")
     weight, attr = tensors.get("edge_weight"), tensors.get("edge_attr")
     masks = {name: _split_rows(_dense(path, key, tensors[key])) for name, key in MASK_NAMES.items() if key in tensors}
+    notes = (
+        [f"{path}: batch is left out: attention is among the nodes of all {count} graphs"]
+        if (count := _graphs(content)) > 1
+        else []
+    )
+    for note in notes:
+        warnings.warn(note, stacklevel=3)
     return ArrayGraph(
         path, _features(tensors["x"]), _dense(path, "y", tensors["y"]), edges.T, masks,
         _strings(path, content, "node_id"), _strings(path, content, "classes"), NAMES,
         edge_weight=None if weight is None else _dense(path, "edge_weight", weight),
         edge_attr=None if attr is None else _dense(path, "edge_attr", attr if attr.dim() != 1 else attr[:, None]),
-        feature_names=_strings(path, content, "feature_names"),
+        feature_names=_strings(path, content, "feature_names"), notes=notes,
     )  # fmt: skip
+
+
+def _graphs(content: dict[str, Any]) -> int:
+    """Returns how many graphs a batch of PyG holds."""
+    batch, ptr = content.get("batch"), content.get("ptr")
+    if isinstance(ptr, Tensor) and ptr.dim() == 1:
+        return len(ptr) - 1
+    return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
 
 
 def _features(x: Tensor) -> Features:

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
 from .node_colours import colour_nodes
-from .style import COLOURS, few_ticks, headline, legend, panels, say_instead
+from .style import COLOURS, PANEL, few_ticks, headline, legend, panels, say_instead
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_DOTS = 10_000
 """Nodes drawn as dots; more become a density, in which none hides another."""
+
+TITLE_LINES = 0.9
+"""Inches that titles and names of axes take, above and below a square panel."""
 
 CELLS = 100
 """Cells of a density along each axis."""
@@ -54,7 +57,7 @@ def draw_embeddings(positions: Tensor, y: Tensor, names: list[str], title: str) 
     Shapes:
         - **positions:** :math:`(N, H, D)`, **y:** the labels of any task, :math:`(N,)` or :math:`(N, C)`
     """
-    figure, axes = panels(positions.size(1))
+    figure, axes = panels(positions.size(1), height=PANEL + (TITLE_LINES if len(positions) > MAX_DOTS else 0.3))
     nodes, entries = colour_nodes(y, names)
     for head, axis in enumerate(axes):
         draw_positions(axis, positions[:, head], nodes, f"head {head}")
@@ -73,14 +76,14 @@ def draw_positions(axis: Axes, points: Tensor, colours: list[str], title: str) -
     """
     flat, share = plane(points.double().numpy())
     if len(flat) > MAX_DOTS:
-        draw_density(axis, flat, colours)
+        draw_density(axis, flat, colours, square=points.size(1) > 1)
         title += f"\ndensity of {len(flat):,} nodes"
     else:
         shown = np.random.default_rng(0).permutation(len(flat))  # in random order: no class lies on top
         dots = [colours[node] for node in shown]
         axis.scatter(flat[shown, 0], flat[shown, 1], c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
     if points.size(1) > 1:
-        axis.set_aspect("equal", adjustable="datalim")
+        axis.set_aspect("equal", adjustable="box" if len(flat) > MAX_DOTS else "datalim")
     axis.set_title(title + (f"\n{100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)
     across, up = axis_names(points.size(1))
     axis.set_xlabel(across, fontsize=8)
@@ -95,8 +98,10 @@ def axis_names(dim: int) -> tuple[str, str]:
     return ("dimension 1", "dimension 2") if dim == 2 else ("principal axis 1", "principal axis 2")
 
 
-def draw_density(axis: Axes, points: Floats, colours: list[str]) -> None:
+def draw_density(axis: Axes, points: Floats, colours: list[str], square: bool = True) -> None:
     r"""Draws a grid of cells, each in the mean colour of its nodes, the denser (by its logarithm) the less transparent.
+
+    Cells are ``square`` where both axes have one unit, which the axes must be told.
 
     Shapes:
         - **points:** :math:`(N, 2)`
@@ -105,6 +110,9 @@ def draw_density(axis: Axes, points: Floats, colours: list[str]) -> None:
 
     low, high = points.min(axis=0), points.max(axis=0)
     width = np.where(high > low, high - low, 1.0)
+    if square:
+        width = np.full(2, width.max())
+        low = (low + high - width) / 2
     column, row = np.minimum((points - low) / width * CELLS, CELLS - 1).astype(np.int64).T
     cell = row * CELLS + column
     palette = {colour: to_rgb(colour) for colour in set(colours)}
@@ -116,6 +124,7 @@ def draw_density(axis: Axes, points: Floats, colours: list[str]) -> None:
     image[:, 3] = np.log1p(count) / np.log1p(count.max())
     extent = (low[0], low[0] + width[0], low[1], low[1] + width[1])
     axis.imshow(image.reshape(CELLS, CELLS, 4), origin="lower", extent=extent, interpolation="nearest", aspect="auto")
+    axis.autoscale(False)
 
 
 def hops(edge_index: Tensor, nodes: int, sources: NDArray[np.int64]) -> Floats:
