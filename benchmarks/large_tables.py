@@ -3,9 +3,9 @@ r"""Training on a large table: time of a step and of an evaluation, and the peak
     python benchmarks/large_tables.py                      # 1,000,000 rows of 20 columns
     python benchmarks/large_tables.py --rows 100000        # smaller
 
-The table is generated: normal columns, and a label that is smooth in four of them.  Steps draw 65,536 training rows at random,
-70 % of which are keys; an evaluation attends from all rows to all training rows.  Writes
-``benchmarks/results/large_tables.json``.
+The table is generated: normal columns, and a label that is smooth in four of them.  Steps draw
+65,536 training rows at random, 70 % of which are keys; an evaluation attends from all rows to all
+training rows.  Writes ``benchmarks/results/large_tables.json``.
 """
 
 from __future__ import annotations

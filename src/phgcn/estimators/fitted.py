@@ -21,7 +21,8 @@ class FittedRun:
     def _train(
         self, plan: Plan, data: Data, on_epoch: OnEpoch = lambda progress: None, search: dict[str, Any] | None = None
     ) -> Run:
-        """Trains a run in a temporary folder, which ends with the estimator; ``search`` is what a search saw."""
+        """Trains a run in a temporary folder, which ends with the estimator; ``search`` is what a
+        search saw."""
         self._scratch = tempfile.TemporaryDirectory(prefix="phgcn-")
         run = Run.create(Path(self._scratch.name) / "run", plan, data, search=search)
         run.train(data, on_epoch)

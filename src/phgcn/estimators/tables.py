@@ -1,4 +1,5 @@
-r"""``AttentionRegressor`` and ``AttentionClassifier``: tables without edges, by the rules of scikit-learn."""
+r"""``AttentionRegressor`` and ``AttentionClassifier``: tables without edges, by the rules of
+scikit-learn."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
         """Trains on a table; a fifth of the rows is kept apart to choose the epoch.
 
         Args:
-            X (array or DataFrame): The rows; NaN for a missing number. Columns of texts of a frame are categories.
+            X (array or DataFrame): The rows; NaN for a missing number. Columns of texts of a frame
+                are categories.
             y (array): Their labels.
         """
         check_choice("parts", self.parts, ("auto", *PARTS))
@@ -126,7 +128,8 @@ class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
 
     @torch.no_grad()
     def _outputs(self, X: Any) -> Tensor:
-        """Computes the outputs of rows, all of which count as new: they attend to all rows of the training."""
+        """Computes the outputs of rows, all of which count as new: they attend to all rows of the
+        training."""
         check_is_fitted(self)
         x, *edges = trial_inputs(self._fitted, self._trial, self._new(X))
         # In float64, so that the prediction of a row hardly depends on the rows beside it.
@@ -134,7 +137,8 @@ class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
         return out.cpu()
 
     def neighbors(self, X: Any, k: int = 5) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Returns the rows of :meth:`fit` that decide the predictions, and their weights in the mean label, strongest first.
+        """Returns the rows of :meth:`fit` that decide the predictions, and their weights in the
+        mean label, strongest first.
 
         Args:
             X (array or DataFrame): The rows to predict.
@@ -181,28 +185,34 @@ class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
 
 
 class AttentionRegressor(RegressorMixin, AttentionEstimator):  # type: ignore[misc]
-    r"""Predicts a number for each row of a table, by its columns and by the labels of the rows it attends to::
+    r"""Predicts a number for each row of a table, by its columns and by the labels of the rows it
+    attends to::
 
         regressor = phgcn.AttentionRegressor().fit(X, y)
         regressor.predict(X_new)
         rows, weights = regressor.neighbors(X_new, k=5)  # the rows that decided
 
-    The network is :class:`phgcn.nn.TableNetwork`. Rows to predict attend to all rows of :meth:`fit`, a row that is among
-    these to itself too, as in :class:`sklearn.neighbors.KNeighborsRegressor`.
+    The network is :class:`phgcn.nn.TableNetwork`. Rows to predict attend to all rows of
+    :meth:`fit`, a row that is among these to itself too, as in
+    :class:`sklearn.neighbors.KNeighborsRegressor`.
 
     Args:
-        parts (str, optional): ``"network"``, ``"labels"`` or ``"both"``; ``"auto"`` trains all three and keeps the best on
-            the rows that are kept apart. (default: :obj:`"auto"`)
-        coordinates (list, optional): Columns that are coordinates on a map, by name, of arrays by number. (default: none)
+        parts (str, optional): ``"network"``, ``"labels"`` or ``"both"``; ``"auto"`` trains all
+            three and keeps the best on the rows that are kept apart. (default: :obj:`"auto"`)
+        coordinates (list, optional): Columns that are coordinates on a map, by name, of arrays by
+            number. (default: none)
         epochs (int, optional): Epochs of the training. (default: :obj:`300`)
         random_state (int, optional): What all randomness follows from. (default: :obj:`0`)
         device (str, optional): Where it is computed. (default: :obj:`"cpu"`)
-        settings (dict, optional): Other settings of the model ``table`` and its training by name. (default: none)
+        settings (dict, optional): Other settings of the model ``table`` and its training by name.
+            (default: none)
 
     Attributes:
         n_features_in_ (int): The number of columns.
-        search_ (dict): With ``parts="auto"``, the validation metrics of the three, and whether attention helps.
-        validation_score_ (float): The coefficient of determination, for a classifier the accuracy, on the rows kept apart.
+        search_ (dict): With ``parts="auto"``, the validation metrics of the three, and whether
+            attention helps.
+        validation_score_ (float): The coefficient of determination, for a classifier the accuracy,
+            on the rows kept apart.
     """
 
     _task = "regression"
@@ -215,7 +225,8 @@ class AttentionRegressor(RegressorMixin, AttentionEstimator):  # type: ignore[mi
 
 
 class AttentionClassifier(ClassifierMixin, AttentionEstimator):  # type: ignore[misc]
-    """Classifies the rows of a table; parameters and methods are those of :class:`AttentionRegressor`.
+    """Classifies the rows of a table; parameters and methods are those of
+    :class:`AttentionRegressor`.
 
     Attributes:
         classes_ (numpy.ndarray): The classes.
@@ -230,7 +241,8 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):  # type: ignore[
         return numbers.astype(np.int64)
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Returns the probability of every class for every row, :math:`(N, C)`, in the order of ``classes_``."""
+        """Returns the probability of every class for every row, :math:`(N, C)`, in the order of
+        ``classes_``."""
         outputs = self._outputs(X)  # refuses an estimator that is not fitted
         probabilities = self._kind.probabilities(outputs)
         assert probabilities is not None

@@ -11,13 +11,14 @@ from ..checks import check_choice
 
 TASKS = ("classification", "regression", "multilabel")
 FLOOR = 0.01
-"""The least share of a class in its logit, so that no label of a key can make a class impossible."""
+"""The least share of a class in its logit, so that no label of a key can make a class
+impossible."""
 
 
 class LabelOutputs(torch.nn.Module):
-    r"""Turns mean labels :math:`\mathbf{a}` into outputs, times a learned scale :math:`s`: for classes logits
-    :math:`s \log(.99 \, \mathbf{a} + .01 / C)`, for several labels per node :math:`s \, \mathrm{logit}(.98 \, \mathbf{a} +
-    .01)`, for numbers :math:`s \, \mathbf{a}`.
+    r"""Turns mean labels :math:`\mathbf{a}` into outputs, times a learned scale :math:`s`: for
+    classes logits :math:`s \log(.99 \, \mathbf{a} + .01 / C)`, for several labels per node
+    :math:`s \, \mathrm{logit}(.98 \, \mathbf{a} + .01)`, for numbers :math:`s \, \mathbf{a}`.
 
     Args:
         task (str): ``"classification"``, ``"regression"`` or ``"multilabel"``.

@@ -11,25 +11,28 @@ from torch.nn import Parameter
 from ..checks import check_features, check_positive
 
 ROWS = 2**16
-"""Rows that are computed at a time where no gradient is needed: waves take many times the memory of features."""
+"""Rows that are computed at a time where no gradient is needed: waves take many times the memory of
+features."""
 
 
 class PeriodicFeatures(torch.nn.Module):
-    r"""Gives each numeric column features of its own, which may bend and jump where a linear map cannot.
+    r"""Gives each numeric column features of its own, which may bend and jump where a linear map
+    cannot.
 
     .. math::
-        \mathbf{z}_{ic} = \mathrm{relu}(\mathbf{W}_c \, [\sin(2 \pi \mathbf{f}_c x_{ic}), \cos(2 \pi \mathbf{f}_c x_{ic})]
-        + \mathbf{b}_c)
+        \mathbf{z}_{ic} = \mathrm{relu}(\mathbf{W}_c \,
+        [\sin(2 \pi \mathbf{f}_c x_{ic}), \cos(2 \pi \mathbf{f}_c x_{ic})] + \mathbf{b}_c)
 
-    with the frequencies :math:`\mathbf{f}_c` of column :math:`c` drawn from a normal distribution and learned (`"On
-    Embeddings for Numerical Features in Tabular Deep Learning" <https://arxiv.org/abs/2203.05556>`_). Columns are expected
-    to have mean 0 and deviation 1.
+    with the frequencies :math:`\mathbf{f}_c` of column :math:`c` drawn from a normal distribution
+    and learned (`"On Embeddings for Numerical Features in Tabular Deep Learning"
+    <https://arxiv.org/abs/2203.05556>`_). Columns are expected to have mean 0 and deviation 1.
 
     Args:
         columns (int): Number of columns.
         out_channels (int, optional): Number of features of each column. (default: :obj:`16`)
         frequencies (int, optional): Number of frequencies of each column. (default: :obj:`24`)
-        deviation (float, optional): Standard deviation of the frequencies at the start. (default: :obj:`0.05`)
+        deviation (float, optional): Standard deviation of the frequencies at the start. (default:
+            :obj:`0.05`)
 
     Shapes:
         - **input:** :math:`(N, C)`

@@ -1,4 +1,5 @@
-r"""A network for tables: what the columns of a row say, and what the labels of the rows like it say."""
+r"""A network for tables: what the columns of a row say, and what the labels of the rows like it
+say."""
 
 from __future__ import annotations
 
@@ -30,32 +31,40 @@ MAP_SCALES = (1.0, 3.0, 9.0, 27.0)
 
 
 class TableNetwork(torch.nn.Module):
-    r"""Predicts the rows of a table: by an MLP on their columns, by the labels of the rows that they attend to, or by both.
+    r"""Predicts the rows of a table: by an MLP on their columns, by the labels of the rows that
+    they attend to, or by both.
 
-    Numeric columns are read as they are and by :class:`phgcn.nn.PeriodicFeatures`. All features are mapped to the positions of
+    Numeric columns are read as they are and by :class:`phgcn.nn.PeriodicFeatures`. All features are
+    mapped to the positions of
     :class:`phgcn.nn.LabelAttention`, and to an MLP. The sum of both is the output.
 
-    In training, pass the mask of keys that :meth:`draw_keys` draws and take the loss of the other labelled rows.
+    In training, pass the mask of keys that :meth:`draw_keys` draws and take the loss of the other
+    labelled rows.
 
     Args:
         in_channels (int): Number of columns.
         out_channels (int): Number of classes or of labels per row; 1 for numbers.
-        hidden_channels (int, optional): Size of each hidden sample of the MLP. (default: :obj:`256`)
+        hidden_channels (int, optional): Size of each hidden sample of the MLP. (default:
+            :obj:`256`)
         num_layers (int, optional): Number of linear maps of the MLP. (default: :obj:`3`)
-        parts (str, optional): ``"network"``, the MLP; ``"labels"``, the attention; or ``"both"``. (default: :obj:`"both"`)
+        parts (str, optional): ``"network"``, the MLP; ``"labels"``, the attention; or ``"both"``.
+            (default: :obj:`"both"`)
         task (str, optional): ``"classification"``, ``"regression"`` or ``"multilabel"``; see
             :class:`phgcn.nn.LabelOutputs`. (default: :obj:`"classification"`)
-        numeric (list of int, optional): The numeric columns, with mean 0 and deviation 1; others are categories as 0 and 1.
-            (default: :obj:`None`, all columns)
-        coordinates (list of int, optional): Columns that are coordinates. Four more heads attend by distances on the map,
-            with learned scales. (default: none)
+        numeric (list of int, optional): The numeric columns, with mean 0 and deviation 1; others
+            are categories as 0 and 1. (default: :obj:`None`, all columns)
+        coordinates (list of int, optional): Columns that are coordinates. Four more heads attend by
+            distances on the map, with learned scales. (default: none)
         heads (int, optional): Number of attention heads. (default: :obj:`8`)
         embedding_dim (int, optional): Size of the positions. (default: :obj:`4`)
-        dropout (float, optional): Dropout probability of the hidden samples of the MLP. (default: :obj:`0.0`)
-        key_share, decay, method, backend, tolerance, process_group (optional): As in :class:`phgcn.nn.LabelAttention`.
+        dropout (float, optional): Dropout probability of the hidden samples of the MLP. (default:
+            :obj:`0.0`)
+        key_share, decay, method, backend, tolerance, process_group (optional): As in
+            :class:`phgcn.nn.LabelAttention`.
 
     Shapes:
-        - **input:** columns :math:`(N, F)`, dense or :obj:`torch.sparse`; labels, ``labelled`` and ``keys`` as in
+        - **input:** columns :math:`(N, F)`, dense or :obj:`torch.sparse`; labels, ``labelled`` and
+          ``keys`` as in
           :class:`phgcn.nn.LabelAttention`
         - **output:** :math:`(N, C)`
     """
@@ -137,7 +146,8 @@ class TableNetwork(torch.nn.Module):
         return shares
 
     def draw_keys(self, labelled: Tensor) -> Tensor | None:
-        """Draws the keys of a training step, as :meth:`phgcn.nn.LabelAttention.draw_keys`; :obj:`None` without attention."""
+        """Draws the keys of a training step, as :meth:`phgcn.nn.LabelAttention.draw_keys`;
+        :obj:`None` without attention."""
         layers = self._layers()
         return layers[0].draw_keys(labelled) if layers else None
 
@@ -156,8 +166,10 @@ class TableNetwork(torch.nn.Module):
             x (torch.Tensor): The columns.
             edge_index (optional): Not looked at, as rows have no edges. (default: :obj:`None`)
             y (torch.Tensor, optional): The labels. (default: :obj:`None`, rows attend to kept keys)
-            labelled (torch.Tensor, optional): Mask of the rows whose labels may be used. (default: :obj:`None`)
-            keys (torch.Tensor, optional): Mask of the rows that are keys, whose output is that of the MLP. (default:
+            labelled (torch.Tensor, optional): Mask of the rows whose labels may be used. (default:
+                :obj:`None`)
+            keys (torch.Tensor, optional): Mask of the rows that are keys, whose output is that of
+                the MLP. (default:
                 :obj:`None`, as in :class:`phgcn.nn.LabelAttention`)
         """
         check_features(x, self.in_channels, self.periodic.weight)
@@ -177,7 +189,8 @@ class TableNetwork(torch.nn.Module):
         return torch.cat([x, self.periodic(x[:, self.numeric])], dim=1) if self.numeric else x
 
     def undecayed_parameters(self) -> Iterator[Parameter]:
-        """Yields the parameters that weight decay should leave alone: frequencies, decays, shares and scales."""
+        """Yields the parameters that weight decay should leave alone: frequencies, decays, shares
+        and scales."""
         yield self.periodic.frequency
         yield self.shares
         if self.outputs is not None:
@@ -189,7 +202,8 @@ class TableNetwork(torch.nn.Module):
                 yield from module.parameters()
 
     def recordable(self, x: Tensor) -> bool:
-        """Returns False: the number of keys differs between steps, which a CUDA graph does not allow."""
+        """Returns False: the number of keys differs between steps, which a CUDA graph does not
+        allow."""
         return False
 
     def __repr__(self) -> str:

@@ -3,7 +3,8 @@ r"""Models on splits of several data sets, one small file each, joined into one 
 ::
 
     OUT/<experiment>/<data>-<model>-<split>.json   one training
-    OUT/<experiment>.json, <experiment>.md         the results (:mod:`phgcn.reproduce.trainings_report`)
+    OUT/<experiment>.json, <experiment>.md         the results
+    (:mod:`phgcn.reproduce.trainings_report`)
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .workers import Progress, Report, run_all
 
 @dataclass(frozen=True)
 class Job:
-    """One model on one split of one data set; ``epochs`` limits our networks for a quick version."""
+    """One model on one split of one data set; ``epochs`` limits our networks for a quick
+    version."""
 
     data: str
     model: str
@@ -85,7 +87,8 @@ def run(
         out (str or Path): The folder.
         tasks (sequence of Job): What is trained; without any, only what is there is joined.
         jobs (int): How many processes. (default: :obj:`1`)
-        on_progress (callable): Called with every :class:`~phgcn.reproduce.workers.Progress`. (default: does nothing)
+        on_progress (callable): Called with every :class:`~phgcn.reproduce.workers.Progress`.
+            (default: does nothing)
 
     Returns:
         What the JSON holds, and ``failures``, what went wrong by job.

@@ -23,7 +23,8 @@ def write(
 
     Args:
         out (Path): The folder; trainings are in ``out / name``.
-        name, metric, reference, test_over_train, published: As in :class:`phgcn.reproduce.trainings.Experiment`.
+        name, metric, reference, test_over_train, published: As in
+        :class:`phgcn.reproduce.trainings.Experiment`.
     """
     trainings = [read_json(file) for file in sorted((out / name).glob("*.json"))]
     rows = [_row(data, model, trainings) for data, model in sorted({(job["data"], job["model"]) for job in trainings})]
@@ -41,7 +42,8 @@ def write(
 
 
 def draw(content: dict[str, Any]) -> Figure:
-    """Draws the test results of all models, a panel for each data set: means, deviations over splits, the reference in red."""
+    """Draws the test results of all models, a panel for each data set: means, deviations over
+    splits, the reference in red."""
     names = sorted({row["data"] for row in content["rows"]})
     models = {name: _best_first([row for row in content["rows"] if row["data"] == name], content) for name in names}
     tallest = max(len(rows) for rows in models.values())
@@ -83,7 +85,8 @@ def _row(data: str, model: str, trainings: list[dict[str, Any]]) -> dict[str, An
 def _difference(
     row: dict[str, Any], reference: str, rows: list[dict[str, Any]], test_over_train: float
 ) -> dict[str, Any] | None:
-    """Compares the test results with those of another model, on the splits that both have; None with fewer than two."""
+    """Compares the test results with those of another model, on the splits that both have; None
+    with fewer than two."""
     for other in rows:
         if other["data"] == row["data"] and other["model"] == reference != row["model"]:
             both = sorted(set(row["splits"]) & set(other["splits"]))

@@ -1,7 +1,8 @@
 r"""Labels of training nodes as inputs of a model that has :class:`phgcn.nn.LabelAttention`.
 
-In a step, a random part of the training nodes are keys and the others are predicted. Of the graph that it was trained on, a
-model reads the labels of the training nodes. Nodes of another graph attend to the keys that were kept.
+In a step, a random part of the training nodes are keys and the others are predicted. Of the graph
+that it was trained on, a model reads the labels of the training nodes. Nodes of another graph
+attend to the keys that were kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ KEY_PAIRS = 2**22
 """Upper bound of pairs of nodes and keys in a step of :func:`deciding_keys`: bounds the memory."""
 
 Labels = dict[str, Tensor]
-"""The arguments ``y`` and ``labelled`` of a model's forward pass; none for a model that takes no labels."""
+"""The arguments ``y`` and ``labelled`` of a model's forward pass; none for a model that takes no
+labels."""
 
 
 def label_attentions(model: Module) -> dict[str, LabelAttention]:
@@ -32,7 +34,8 @@ def label_inputs(model: Module, values: Tensor, train: Tensor) -> Labels:
 
     Args:
         model (torch.nn.Module): The model.
-        values (torch.Tensor): The labels of all nodes as :meth:`phgcn.train.tasks.TaskKind.label_values` gives them.
+        values (torch.Tensor): The labels of all nodes as
+            :meth:`phgcn.train.tasks.TaskKind.label_values` gives them.
         train (torch.Tensor): The indices of the training nodes.
     """
     if not label_attentions(model):
@@ -122,15 +125,16 @@ def _keep(layer: Any, arguments: tuple[Any, ...]) -> None:
 
 
 class Deciding(NamedTuple):
-    """The keys that decide the outputs of nodes: indices into the keys and weights, both (M, k), strongest first; -1 and 0
-    beyond the last key."""
+    """The keys that decide the outputs of nodes: indices into the keys and weights, both (M, k),
+    strongest first; -1 and 0 beyond the last key."""
 
     keys: Tensor
     weights: Tensor
 
 
 class LayerPositions(NamedTuple):
-    """The positions of nodes in a layer that has kept its keys, :math:`(M, H, D)`, and the layer's share of the mean label."""
+    """The positions of nodes in a layer that has kept its keys, :math:`(M, H, D)`, and the layer's
+    share of the mean label."""
 
     layer: LabelAttention
     positions: Tensor
@@ -139,7 +143,8 @@ class LayerPositions(NamedTuple):
 
 @torch.no_grad()
 def layer_positions(model: Any, inputs: Sequence[Tensor], values: Mapping[str, Tensor]) -> list[LayerPositions]:
-    """Runs a model once, and returns the positions of all nodes in each layer that attends to labels."""
+    """Runs a model once, and returns the positions of all nodes in each layer that attends to
+    labels."""
     layers, seen = label_attentions(model), {}
     shares = model.attention_shares() if hasattr(model, "attention_shares") else [1.0] * len(layers)
 
@@ -157,11 +162,13 @@ def layer_positions(model: Any, inputs: Sequence[Tensor], values: Mapping[str, T
 
 @torch.no_grad()
 def deciding_keys(parts: Sequence[LayerPositions], own: Tensor, count: int) -> Deciding:
-    """Finds the keys with the largest weights in the mean label of each node, over all layers and heads.
+    """Finds the keys with the largest weights in the mean label of each node, over all layers and
+    heads.
 
     Args:
         parts (sequence of LayerPositions): What :func:`layer_positions` returned, or rows of it.
-        own (torch.Tensor): The index of each node among the keys, which it does not attend to; -1 for none, :math:`(M,)`.
+        own (torch.Tensor): The index of each node among the keys, which it does not attend to; -1
+            for none, :math:`(M,)`.
         count (int): How many keys of each node.
     """
     nodes, keys = len(own), len(parts[0].layer.kept_positions)

@@ -1,4 +1,5 @@
-r"""Chooses what predicts the rows of a table: a network on their columns, the labels of other rows, or both."""
+r"""Chooses what predicts the rows of a table: a network on their columns, the labels of other rows,
+or both."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from .tuning import without_test
 
 
 def choose_parts(plan: Plan, data: Data, report: Callable[[str], None] = lambda text: None) -> tuple[Plan, dict[str, Any]]:
-    """Trains each of the three on the training nodes of the first split; the smallest validation loss wins.
+    """Trains each of the three on the training nodes of the first split; the smallest validation
+    loss wins.
 
     Args:
         plan (Plan): What to train, with the model ``table``.

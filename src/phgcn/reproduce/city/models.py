@@ -1,4 +1,5 @@
-r"""The models on a street network: local networks, propagation of labels, and attention on the map."""
+r"""The models on a street network: local networks, propagation of labels, and attention on the
+map."""
 
 from __future__ import annotations
 
@@ -138,7 +139,8 @@ def _propagate(task: Task) -> tuple[Tensor, dict[str, Any]]:
 
 
 def _correct(task: Task, seed: int, epochs: int | None, report: Report) -> tuple[Tensor, dict[str, Any]]:
-    """Corrects and smooths the outputs of the deepest local network; the shares are chosen by validation."""
+    """Corrects and smooths the outputs of the deepest local network; the shares are chosen by
+    validation."""
     outputs, about = train(f"sage-{LAYERS[-1]}", task, seed, epochs, report)
     edges, known = to_undirected(task.edge_index), task.y[task.train]
 

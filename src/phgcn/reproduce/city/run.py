@@ -28,7 +28,8 @@ def tasks(models: tuple[str, ...] = MODELS, splits: int = 5, epochs: int | None 
     Args:
         models (tuple of str): Of :data:`phgcn.reproduce.city.models.MODELS`. (default: all)
         splits (int): Of the file's ten splits. (default: :obj:`5`)
-        epochs (int, optional): Epochs of networks, instead of 300: a quick version. (default: :obj:`None`)
+        epochs (int, optional): Epochs of networks, instead of 300: a quick version. (default:
+            :obj:`None`)
     """
     check_request(splits, epochs, models=(models, MODELS))
     if splits > SPLITS:

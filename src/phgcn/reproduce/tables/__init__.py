@@ -1,1 +1,2 @@
-r"""Tables without edges: attention to the labels of all rows beside boosted trees, an MLP and k nearest rows."""
+r"""Tables without edges: attention to the labels of all rows beside boosted trees, an MLP and k
+nearest rows."""

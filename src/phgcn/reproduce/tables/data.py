@@ -42,7 +42,8 @@ class Table:
 
 
 def _smooth(x: Array, rng: np.random.Generator) -> Array:
-    """A sum of products, of sines and of squares of the first five columns (Friedman's first function)."""
+    """A sum of products, of sines and of squares of the first five columns (Friedman's first
+    function)."""
     y = 10 * np.sin(math.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
     return np.asarray(y + rng.normal(0, 1, len(x)))
 
@@ -55,7 +56,8 @@ def _boxes(x: Array, rng: np.random.Generator) -> Array:
 
 
 def _map(x: Array, rng: np.random.Generator) -> Array:
-    """Smooth on the plane of the first two columns, at a scale of a tenth of it, turned against the axes."""
+    """Smooth on the plane of the first two columns, at a scale of a tenth of it, turned against the
+    axes."""
     waves = x[:, :2] @ rng.normal(0, 12, (2, 30)) + rng.uniform(0, 2 * math.pi, 30)
     return np.asarray(np.sin(waves) @ rng.normal(0, 0.5, 30) + x[:, 2] + rng.normal(0, 0.2, len(x)))
 
@@ -87,7 +89,8 @@ def load_table(name: str) -> Data:
 
 
 def with_split(data: Data, split: int) -> Data:
-    """Returns the graph with masks of one random split: 64 % of rows train, 16 % validate, 20 % test."""
+    """Returns the graph with masks of one random split: 64 % of rows train, 16 % validate, 20 %
+    test."""
     order = np.random.default_rng(split).permutation(int(data.num_nodes))
     first, second = (int(share * len(order)) for share in SHARES)
     masked = Data(**data.to_dict())

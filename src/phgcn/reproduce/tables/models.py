@@ -33,7 +33,8 @@ class Fit(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Rows of a split, as arrays: scaled features without gaps, features as they are, labels, and indices of rows."""
+    """Rows of a split, as arrays: scaled features without gaps, features as they are, labels, and
+    indices of rows."""
 
     scaled: Array
     raw: Array
@@ -84,7 +85,8 @@ def mean(parts: Parts, seed: int) -> Fit:
 
 
 def nearest(parts: Parts, seed: int) -> Fit:
-    """Predicts the mean of the nearest training rows, weighted by 1 / distance; their number is chosen by validation."""
+    """Predicts the mean of the nearest training rows, weighted by 1 / distance; their number is
+    chosen by validation."""
     from sklearn.neighbors import KNeighborsRegressor
 
     best: tuple[float, int, Array] | None = None
@@ -99,7 +101,8 @@ def nearest(parts: Parts, seed: int) -> Fit:
 
 
 def hist_boosting(parts: Parts, seed: int) -> Fit:
-    """scikit-learn's HistGradientBoosting: its defaults, and as many rounds as the validation rows allow."""
+    """scikit-learn's HistGradientBoosting: its defaults, and as many rounds as the validation rows
+    allow."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     model = HistGradientBoostingRegressor(

@@ -22,8 +22,8 @@ PUBLISHED = {
         {"model": "boosted trees, tuned", "test": 0.429},
     ]
 }
-"""Errors that others published, from the results of github.com/yandex-research/tabular-dl-tabr: 15 seeds on a split of its own
-of the same sizes."""
+"""Errors that others published, from the results of github.com/yandex-research/tabular-dl-tabr: 15
+seeds on a split of its own of the same sizes."""
 DEFAULT_MODELS = tuple(name for name in MODELS if name != "labels-exact")
 
 
@@ -33,13 +33,16 @@ def tasks(
     splits: int = 5,
     epochs: int | None = None,
 ) -> list[Job]:
-    """Lists all trainings, one split of every model after the other; ``labels-map`` where there are coordinates.
+    """Lists all trainings, one split of every model after the other; ``labels-map`` where there are
+    coordinates.
 
     Args:
         tables (tuple of str): Of :data:`phgcn.reproduce.tables.data.TABLES`. (default: all)
-        models (tuple of str): Of :data:`phgcn.reproduce.tables.models.MODELS`. (default: all but exact attention)
+        models (tuple of str): Of :data:`phgcn.reproduce.tables.models.MODELS`. (default: all but
+            exact attention)
         splits (int): Random splits of each table. (default: :obj:`5`)
-        epochs (int, optional): Epochs of our networks, instead of 300: a quick version. (default: :obj:`None`)
+        epochs (int, optional): Epochs of our networks, instead of 300: a quick version. (default:
+            :obj:`None`)
     """
     check_request(splits, epochs, tables=(tables, tuple(TABLES)), models=(models, MODELS))
     return [
