@@ -13,6 +13,8 @@ from small_graphs import small_graph, write_tables
 
 from phgcn.cli import app
 from phgcn.data import save_graph
+from phgcn.explore.runs import gather_side
+from phgcn.train import Run
 
 COMMANDS = (
     "train",
@@ -242,6 +244,8 @@ def test_without_a_model_a_search_chooses_one_and_says_what_it_saw(graph, tmp_pa
     assert f"{seen['chosen']} (chosen)" in out and "mlp" in out
     code, out, _ = said(capsys, "evaluate", tmp_path / "run")
     assert code == 0 and seen["sentence"] in out
+    run = Run.open(tmp_path / "run")
+    assert gather_side(run, run.plan.trials()[0], run.data()).facts["search"] == seen["sentence"]
 
 
 def test_a_search_can_be_left_out_and_is_refused_beside_a_model(graph, tmp_path, capsys):

@@ -86,6 +86,8 @@ def gather_side(run: Run, trial: Trial, data: Data) -> Side:
         f"test {run.plan.metric}": f"{result['test']:.4f}",
         "validation loss": f"{result['val_loss']:.4f}",
     }
+    if run.about.get("search"):
+        facts["search"] = run.about["search"]["sentence"]
     curves = read_curves(run).get(trial.name, {})
     title = f"{run.plan.model}, {trial.name}"
     return Side(title, views, columns, facts, curves, result["best_epoch"], _summary(run, result, views))
