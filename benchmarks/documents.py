@@ -186,6 +186,7 @@ TABLES = {
     "benchmark-effort": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.effort_table),
     "benchmark-time": Table(RIVALS, _of(RESULTS, "benchmark"), benchmark_report.time_table),
     "global-gnn-epochs": Table(RIVALS, _of(BENCH, "global_gnn", "global_gnn_gpu"), tables.global_gnn_epochs),
+    "search": Table(RIVALS, _of(BENCH, "search"), tables.search_marks),
     # Other ways to sum the kernel
     "rivals": Table(KERNEL_SUMS, _of(RESULTS, "rivals"), rivals_report.choice_block),
     "rivals-gpu": Table(KERNEL_SUMS, _of(RESULTS, "rivals-gpu"), rivals_report.choice_block),

@@ -313,6 +313,31 @@ def from_nothing(measured: dict) -> list[str]:
 # GlobalGNN
 
 
+def search_marks(measured: dict) -> list[str]:
+    """What `phgcn train` chose and scored without options, and the best candidate trained in full where it was tried."""
+    rows = []
+    for part in ("songs", "far", "graphs"):
+        for row in measured.get(part, []):
+            name = row.get("graph") or row.get("task") or f"songs, seed {row['seed']}"
+            best = f"{max(row['candidates'].values()):.3f}" if "candidates" in row else ""
+            ratio = (row["search_seconds"] + row["train_seconds"]) / row["train_seconds"]
+            seconds = f"{row['search_seconds'] + row['train_seconds']:.0f}"
+            scores = [f"{row['test']:.3f}", f"{row['val']:.3f}", f"{row['val_first']:.3f}" if best else "", best]
+            rows.append([name, row["chosen"], row["metric"], *scores, seconds, f"{ratio:.1f}"])
+    headings = [
+        "task",
+        "chosen",
+        "metric",
+        "test",
+        "validation",
+        "on split 0",
+        "best candidate there",
+        "seconds",
+        "times training alone",
+    ]
+    return [f"{origin(measured)}:", "", *table(headings, rows)]
+
+
 def global_gnn_epochs(*measured: dict) -> list[str]:
     """Milliseconds per epoch on pubmed beside SGFormer's, on each device that was measured."""
     lines = []
