@@ -25,6 +25,9 @@ DELIMITERS = (",", ";", "\t", "|")
 BLOCK_ROWS = 20_000
 """Rows of a file of text that are in memory as text at the same time."""
 
+CHUNK_ROWS = 200
+"""Rows that are lists at the same time: more of them would wake Python's collector of garbage, again and again."""
+
 Cells = Sequence[Any] | Array
 
 
@@ -83,18 +86,30 @@ def _in_blocks(
 ) -> Callable[[Sequence[int]], Iterator[tuple[Array, list[Cells]]]]:
     """Returns what reads columns from rows of cells; rows of another length are faults."""
 
+    def add(
+        chunk: list[tuple[int, Sequence[Any]]], numbers: list[int], columns: list[list[Any]], positions: Sequence[int]
+    ) -> None:
+        good = [cells for _, cells in chunk if len(cells) == len(header)]
+        numbers += [row for row, cells in chunk if len(cells) == len(header)]
+        for row, cells in chunk if len(good) < len(chunk) else ():
+            if len(cells) != len(header):
+                column = header[len(cells)] if len(cells) < len(header) else len(header) + 1
+                allowed = f"{len(header)}, as the header"
+                error = bad(path, f"the row has {len(cells)} cells", row=row, column=column, allowed=allowed)
+                faults.add(f"{path}: cells", error)
+        turned = list(zip(*good, strict=True))
+        for position, cells in zip(positions, columns, strict=True) if turned else ():
+            cells += turned[position]
+
     def blocks(positions: Sequence[int]) -> Iterator[tuple[Array, list[Cells]]]:
-        while block := list(islice(rows, BLOCK_ROWS)):
-            good = [(row, cells) for row, cells in block if len(cells) == len(header)]
-            for row, cells in block:
-                if len(cells) != len(header):
-                    column = header[len(cells)] if len(cells) < len(header) else len(header) + 1
-                    allowed = f"{len(header)}, as the header"
-                    error = bad(path, f"the row has {len(cells)} cells", row=row, column=column, allowed=allowed)
-                    faults.add(f"{path}: cells", error)
-            numbers = np.fromiter((row for row, _ in good), np.int64, count=len(good))
-            turned = list(zip(*(cells for _, cells in good), strict=True)) or [()] * len(header)
-            yield numbers, [turned[position] for position in positions]
+        chunk = list(islice(rows, CHUNK_ROWS))
+        while chunk:
+            numbers: list[int] = []
+            columns: list[list[Any]] = [[] for _ in positions]
+            while chunk and len(numbers) < BLOCK_ROWS:
+                add(chunk, numbers, columns, positions)
+                chunk = list(islice(rows, CHUNK_ROWS))
+            yield np.array(numbers, np.int64), list(columns)
 
     return blocks
 
