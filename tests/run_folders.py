@@ -24,6 +24,9 @@ def outcome(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
     """Returns result, weights and curves of a finished run without its times: all that must be the same to the bit."""
     result = json.loads((folder / "result.json").read_text())
     assert {"commit", "dirty", "machine", "seed", "command"} <= set(result.pop("provenance"))  # of each call its own
+    if result.get("search"):  # seconds of the search, and of each candidate
+        for timed in (result["search"], *result["search"]["candidates"]):
+            timed.pop("seconds")
     for row in (result, *result["splits"]):
         for key in TIMES:
             del row[key]
