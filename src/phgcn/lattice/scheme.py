@@ -70,6 +70,38 @@ class MultiScale:
 
 
 @dataclass(frozen=True)
+class Ladder:
+    r"""The ladder of smoothed lattices, and a near field that is summed pair by pair (:mod:`phgcn.lattice.ladder`).
+
+    Args:
+        pairs (int, optional): How many pairs per point the near field may sum on average; 0 for none, which makes the operator
+            positive. (default: :obj:`75`)
+        reach (float, optional): The radius of the near field, in spacings of the finest level. (default: :obj:`1.6`)
+        fineness (float, optional): The smallest spacing, in units of the kernel's or the cloud's width, whichever is smaller:
+            clouds that are too dense for a near field then have none. (default: :obj:`0.5`)
+    """
+
+    pairs: int = 75
+    reach: float = 1.6
+    fineness: float = 0.5
+    text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _require(isinstance(self.pairs, int) and self.pairs >= 0, "pairs", self.pairs, "an integer of at least 0")
+        _require(math.isfinite(self.reach) and self.reach > 0, "reach", self.reach, "a positive number")
+        _require(math.isfinite(self.fineness) and self.fineness > 0, "fineness", self.fineness, "a positive number")
+        object.__setattr__(self, "text", _to_text(self))
+
+    def finest_spacing(self, size: int) -> int:
+        """The smallest spacing of level 0, in half octaves, for a cloud of a width in octaves."""
+        return math.ceil(2 * math.log2(self.fineness) + 2 * min(0, size))
+
+    def coarsest_spacing(self, extent: int) -> int:
+        """The spacing, in half octaves, at which the near field holds all pairs of a cloud of a diameter in octaves."""
+        return 2 * extent - math.floor(2 * math.log2(0.8 * self.reach))
+
+
+@dataclass(frozen=True)
 class Separable:
     r"""The paper's filter: passes of a fixed width along each of the :math:`D+1` lattice directions, one after the other.
 
@@ -101,7 +133,7 @@ class Separable:
         object.__setattr__(self, "text", _to_text(self))
 
 
-Scheme = MultiScale | Separable
+Scheme = MultiScale | Ladder | Separable
 
 LATTICE_METHODS = ("lattice", "lattice-fine", "separable")
 
@@ -165,7 +197,7 @@ def decode(text: str, dim: int) -> Scheme:
     if text in METHODS:
         return named_scheme(text, dim)
     entries = json.loads(text)
-    scheme_type = {"MultiScale": MultiScale, "Separable": Separable}[entries.pop("scheme")]
+    scheme_type = {"MultiScale": MultiScale, "Ladder": Ladder, "Separable": Separable}[entries.pop("scheme")]
     scheme: Scheme = scheme_type(**{key: _freeze(value) for key, value in entries.items()})
     return scheme
 

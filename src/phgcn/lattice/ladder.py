@@ -1,0 +1,312 @@
+r"""The numbers of the ladder filter: the bump of each step, and the weights that make a kernel of them.
+
+The ladder smooths and halves the table of vertices, step by step:
+
+.. math::
+    T_0 = B^\top f, \qquad U_k = A\, T_k, \qquad T_{k+1} = R\, A\, U_k
+
+:math:`B` are barycentric weights, :math:`A` averages each vertex with its neighbours along the :math:`D + 1` directions of the
+lattice, one direction after the other, and :math:`R` gives half of a vertex :math:`v` to :math:`\lfloor v/2 \rfloor` and half to
+:math:`\lceil v/2 \rceil`.  *Step* :math:`2k` is :math:`T_k`, step :math:`2k+1` is :math:`U_k`; each is :math:`\sqrt 2` wider
+than the one before.  With :math:`P_s` the composition of all maps up to step :math:`s`, the filter is
+:math:`\sum_s c_s P_s P_s^\top`: positive, as no :math:`c_s` is negative.  What a step gives a pair at distance :math:`r`, in the
+mean over all shifts of the lattice, is its *bump* :math:`\beta_s(r)`; the :math:`c_s` are those for which
+:math:`\sum_s c_s \beta_s(r)` is closest to the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .geometry import kuhn_matrix
+
+Floats = NDArray[np.float64]
+
+RADIUS = 7.0
+"""Distance, in spacings of the step's level, at which every bump is 0."""
+
+LIMIT = 12
+"""Steps from here on have the bump of this one, or of the next, scaled."""
+
+SCATTER = (0.0, 0.06, 0.035, 0.009, 0.012, 0.004)
+"""Standard deviation of what a step gives a pair, over shifts and directions, as a share of its bump; from the last two on,
+even and odd steps repeat.  Measured in two to five dimensions."""
+
+TOP = 24.0
+"""Spacing of the coarsest step, in units of the kernel: coarser ones would get no weight."""
+
+
+def level(step: int) -> int:
+    """The level of the lattice that a step belongs to."""
+    return step // 2
+
+
+# Bumps
+
+
+@lru_cache
+def bump(dim: int, step: int) -> tuple[Floats, Floats]:
+    r"""Tabulates the bump of a step over distances in spacings of its level.
+
+    :math:`P_s` sums translates of a box spline, a product over the lattice directions :math:`d` of functions of
+    :math:`\omega \cdot d` in Fourier space.  The bump is the autocorrelation of that spline, averaged over directions.
+
+    Returns:
+        Distances and values, :math:`(R,)` each.
+    """
+    if step > LIMIT + 1:
+        return bump(dim, LIMIT + step % 2)
+    frequency, distance, wave = _waves(dim)
+    power = np.zeros_like(frequency)
+    directions, sphere = _lattice_directions(dim), _sphere(dim)
+    for u in np.array_split(sphere @ directions.T, 8):
+        phase = u[:, None, :] * frequency[None, :, None] / 2
+        factor = np.sinc(phase / np.pi)
+        for back in range(1, level(step) + 1):  # one factor from A, one from R A, at every finer level
+            factor *= np.cos(phase * 0.5**back) ** 2
+        if step % 2 == 1:
+            factor *= np.cos(phase)
+        power += np.prod(factor, axis=2).__pow__(2).sum(axis=0)
+    power /= len(sphere)
+    cell = abs(1 / np.linalg.det(kuhn_matrix(dim).numpy()))
+    area = 2 * math.pi ** (dim / 2) / math.gamma(dim / 2)
+    density = cell * area / (2 * math.pi) ** dim * power * frequency ** (dim - 1) * (frequency[1] - frequency[0])
+    return distance, wave @ density
+
+
+def bump_at(dim: int, step: int, distance: Floats) -> Floats:
+    """Evaluates the bump of a step at distances in spacings of its level."""
+    grid, value = bump(dim, step)
+    return np.interp(distance, grid, value, right=0.0)
+
+
+@lru_cache
+def _waves(dim: int) -> tuple[Floats, Floats, Floats]:
+    """Frequencies (K,), distances (R,), and the mean of plane waves over all directions, (R, K)."""
+    frequency, distance = (np.arange(240) + 0.5) * 0.05, np.linspace(0, RADIUS, 141)
+    if dim == 1:
+        return frequency, distance, np.cos(np.outer(distance, frequency))
+    node, weight = np.polynomial.legendre.leggauss(96)
+    angle = (node + 1) * np.pi / 2
+    weight = weight * np.sin(angle) ** (dim - 2)
+    phase = np.outer(distance, frequency)
+    wave = sum(w * np.cos(phase * math.cos(a)) for a, w in zip(angle, weight / weight.sum(), strict=True))
+    return frequency, distance, np.asarray(wave)
+
+
+def _lattice_directions(dim: int) -> Floats:
+    """The D + 1 shortest lattice vectors that sum to 0, (D + 1, D)."""
+    vectors = np.linalg.inv(kuhn_matrix(dim).numpy()).T
+    return np.concatenate([vectors, -vectors.sum(axis=0, keepdims=True)])
+
+
+@lru_cache
+def _sphere(dim: int) -> Floats:
+    """Unit vectors spread evenly over all directions, (512, D)."""
+    if dim == 1:
+        return np.ones((1, 1))
+    uniform = torch.quasirandom.SobolEngine(dim).draw(514, dtype=torch.float64)[2:]  # 0 and the middle have no direction
+    normal = torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9)).numpy()
+    return np.asarray(normal / np.linalg.norm(normal, axis=1, keepdims=True))
+
+
+# Weights
+
+
+class Rung(NamedTuple):
+    """What a cloud's ladder depends on, besides kernel and dimension.
+
+    Args:
+        spacing: Half octaves of the spacing of level 0: it is ``2 ** (spacing / 2)`` in units of 1/λ.
+        size: Octaves of the width of the cloud, the standard deviation of a coordinate: about ``2 ** size``.
+        extent: Octaves of its diameter: at most ``2 ** extent``.
+        reach: Radius of the near field in spacings of level 0; 0 for none.
+    """
+
+    spacing: int
+    size: int
+    extent: int
+    reach: float
+
+    @property
+    def h(self) -> float:
+        """The spacing of level 0."""
+        return float(2.0 ** (self.spacing / 2))
+
+
+class Numbers(NamedTuple):
+    r"""The numbers of a ladder.
+
+    Args:
+        weight: :math:`c_s` of the steps that are used, float64, :math:`(S,)`.
+        far: :math:`(a, b, q)` of the steps that are wider than the cloud: a pair gets
+            :math:`a - b (|p_i|^2 + |p_j|^2) + q |p_i|^2 |p_j|^2 + 2 b \langle p_i, p_j \rangle`.
+        own: What steps from 2 on give a point of itself, on average.
+        radius: Radius of the near field, 0 without one.
+        near: Value and slope of the near field at equal steps of the distance from 0 to the radius, :math:`(n + 1, 2)`.
+    """
+
+    weight: Floats
+    far: tuple[float, float, float]
+    own: float
+    radius: float
+    near: Floats
+
+
+NEAR_STEPS = 256
+FADE = 0.8
+"""The near field fades out from this share of its radius to the radius."""
+
+
+@lru_cache(maxsize=1024)
+def ladder_numbers(kernel, dim: int, rung: Rung) -> Numbers:
+    """Computes the numbers of a ladder for a kernel, in milliseconds; the same arguments are looked up."""
+    h, radius = rung.h, rung.reach * rung.h
+    steps = 2 * max(3, math.ceil(math.log2(TOP / h)) + 1)
+    used = 2 * min(steps // 2, max(2, rung.extent - math.floor(rung.spacing / 2) + 1))
+    weight = fit_weights(kernel, dim, rung, steps)
+
+    def smooth(r: Floats) -> Floats:
+        return np.asarray(sum(weight[s] * bump_at(dim, s, r / (h * 2.0 ** level(s))) for s in range(steps)))
+
+    height = np.array([bump(dim, s)[1][0] for s in range(steps)])
+    a = b = q = 0.0
+    for s in range(used, steps):
+        grid, value = bump(dim, s)
+        bend = (value[0] - value[2]) / (grid[2] * h * 2.0 ** level(s)) ** 2
+        a, b, q = a + weight[s] * height[s], b + weight[s] * bend, q + weight[s] * bend**2 / height[s]
+    own = float(weight[2:used] @ height[2:used])
+    near = np.zeros((NEAR_STEPS + 1, 2))
+    if radius > 0:
+        r, tiny = np.linspace(0, radius, NEAR_STEPS + 1), radius * 1e-4
+
+        def faded(r: Floats) -> Floats:
+            t = np.clip((radius - r) / ((1 - FADE) * radius), 0, 1)
+            return (kernel.value(r) - smooth(r)) * t**2 * (3 - 2 * t)
+
+        near[:, 0] = faded(r)
+        near[1:-1, 1] = (faded(r[1:-1] + tiny) - faded(r[1:-1] - tiny)) / (2 * tiny)
+        near[0, 1] = (faded(r[:1] + tiny) - faded(r[:1]))[0] / tiny
+    return Numbers(weight[:used], (a, b, q), own, radius, near)
+
+
+def fit_weights(kernel, dim: int, rung: Rung, steps: int) -> Floats:
+    r"""Fits :math:`c_s \ge 0`, (S,), so that attention in a Gaussian cloud is as exact as it can be.
+
+    A point at distance :math:`R` from the middle of the cloud sees :math:`n(r)\,dr` others at distance :math:`r`.  With
+    :math:`\delta(r)` the error of the weights, its output is off by :math:`\sum_j \delta_j (f_j - h_i) / Z_i`.  The mean square
+    of that, for values that know nothing of the positions, is a sum of squares that are linear in :math:`c`: over pairs, over
+    sums of weights, and over the scatter of each step.  Points of several distances and clouds of several widths below the
+    cloud's own are summed up, each over what attention adds to the mean there.
+    """
+    h, radius = rung.h, rung.reach * rung.h
+    widest = 2.0**rung.size
+    r = np.geomspace(h * 0.05, max(8 * widest, 4 * h), 400)
+    value = kernel.value(r)
+    bumps = np.stack([bump_at(dim, s, r / (h * 2.0 ** level(s))) for s in range(steps)], axis=1)
+    t = np.clip((radius - r) / ((1 - FADE) * radius), 0, 1) if radius > 0 else np.zeros_like(r)
+    left = 1 - t**2 * (3 - 2 * t)
+    rows, targets = [], []
+    widths = [widest * 0.5**i for i in range(12) if i == 0 or widest * 0.5**i >= h]
+    for width in widths:
+        for row, target in _errors_of_cloud(dim, r, width, radius, value, bumps, left, h):
+            rows.append(row)
+            targets.append(target)
+    matrix, target = np.concatenate(rows)[:, 1:], np.concatenate(targets)
+    return np.concatenate([[0.0], nonnegative_least_squares(matrix, target)])
+
+
+SHARES = ((0.0, 0.15), (0.7, 0.35), (1.0, 0.25), (1.3, 0.15), (1.7, 0.1))
+"""Distances from the middle of a cloud, over its root mean square, and the share of points there."""
+
+NEAR_POINTS = 60.0
+"""Points within the radius of the near field, about: what density a cloud is taken to have."""
+
+
+def _errors_of_cloud(dim: int, r: Floats, width: float, radius: float, value: Floats, bumps: Floats, left: Floats, h: float):
+    """Yields rows and targets of least squares for a Gaussian cloud of a width."""
+    everywhere = _density(dim, r, width, None)
+    mean, mean_bumps = everywhere @ (left * value), everywhere @ (left[:, None] * bumps)
+    kernel_mean = everywhere @ value
+    inside = everywhere[r < max(radius, h)].sum()
+    count = max(NEAR_POINTS / max(inside, 1e-12), 10.0)
+    seen = []
+    for share, part in SHARES:
+        n = count * _density(dim, r, width, share * math.sqrt(dim) * width)
+        total = 1 + n @ value
+        spread = ((1 - kernel_mean) ** 2 + n @ (value - kernel_mean) ** 2) / total**2
+        own_square = (1 + n @ value**2) / total**2
+        seen.append((part, n, total, spread, own_square))
+    norm = math.sqrt(sum(part * spread for part, _, _, spread, _ in seen))
+    steps = bumps.shape[1]
+    spacing = np.array([h * 2.0 ** level(s) for s in range(steps)])
+    scatter = np.array([SCATTER[s] if s < len(SCATTER) else SCATTER[4 + s % 2] for s in range(steps)])
+    for part, n, total, _, own_square in seen:
+        factor = math.sqrt(part) / (total * norm)
+        root = factor * np.sqrt(n)
+        yield root[:, None] * (left[:, None] * bumps - mean_bumps), root * (left * value - mean)
+        factor_of_sum = factor * math.sqrt(max(own_square, 0.3))
+        yield factor_of_sum * (n @ (left[:, None] * bumps))[None], np.array([factor_of_sum * (n @ (left * value))])
+        noise = factor * np.sqrt(n @ bumps**2) * scatter * np.minimum(1, width / spacing)
+        yield np.diag(noise), np.zeros(steps)
+
+
+def _density(dim: int, r: Floats, width: float, away: float | None) -> Floats:
+    """The share of a Gaussian cloud at each distance of a grid from a point ``away`` from its middle, (R,); of all pairs where
+    that is None."""
+    dr = np.gradient(r)
+    if away is None:
+        n = r ** (dim - 1) * np.exp(-((r / width) ** 2) / 4)
+    elif dim == 1:
+        n = np.exp(-(((r - away) / width) ** 2) / 2) + np.exp(-(((r + away) / width) ** 2) / 2)
+    else:
+        node, weight = np.polynomial.legendre.leggauss(24)
+        angle = (node + 1) * np.pi / 2
+        apart = r[:, None] ** 2 + away**2 - 2 * away * r[:, None] * np.cos(angle)
+        n = r ** (dim - 1) * (np.exp(-apart / (2 * width**2)) @ (weight * np.sin(angle) ** (dim - 2)))
+    n = n * dr
+    return np.asarray(n / n.sum())
+
+
+def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
+    """Minimises :math:`|A x - y|` over :math:`x \\ge 0` by the active sets of Lawson and Hanson (1974)."""
+    scale = np.linalg.norm(matrix, axis=0)
+    scale[scale == 0] = 1.0
+    gram, moment = (matrix / scale).T @ (matrix / scale), (matrix / scale).T @ target
+    x, active = np.zeros(len(moment)), np.zeros(len(moment), bool)
+    for _ in range(3 * len(x)):
+        slope = moment - gram @ x
+        slope[active] = 0
+        if slope.max() <= 1e-10 * np.abs(moment).max():
+            break
+        active[np.argmax(slope)] = True
+        while True:
+            found = np.zeros_like(x)
+            found[active] = np.linalg.lstsq(gram[np.ix_(active, active)], moment[active], rcond=1e-12)[0]
+            if found[active].min() > 0:
+                break
+            falls = active & (found <= 0)
+            ratio = (x[falls] / (x[falls] - found[falls])).min()
+            x = x + ratio * (found - x)
+            active &= x > 1e-14
+            x[~active] = 0
+            if not active.any():
+                break
+        x = found if active.any() else x
+    return x / scale
+
+
+def own_table(dim: int) -> Floats:
+    r"""Tabulates the autocorrelation :math:`t_m` of :math:`A` between two vertices of a simplex that are :math:`m` steps along
+    it apart, :math:`(D + 1,)`.
+
+    :math:`A` gives :math:`2^{-D-1}` for every subset of the directions, and the sum of all directions is 0.
+    """
+    m = np.arange(dim + 1)
+    return (2.0 ** (dim + 1 - m) + 2.0**m + (m == 0)) / 4.0 ** (dim + 1)
