@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .lattice.scheme import METHODS, MultiScale, Separable
+from .lattice.scheme import METHODS, Ladder, MultiScale, Separable
 
 BACKENDS = ("auto", "reference", "numba", "triton")
 
@@ -68,7 +68,7 @@ class refuse_transforms:
 
 def check_choices(method: object, backend: object) -> None:
     """Checks the names of a method and of a backend."""
-    if not isinstance(method, (MultiScale, Separable)) and method not in METHODS:
+    if not isinstance(method, (MultiScale, Ladder, Separable)) and method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(map(repr, METHODS))}, or a scheme of phgcn.lattice")
     if backend not in BACKENDS:
         raise ValueError(f"backend is {backend!r}; allowed: {', '.join(map(repr, BACKENDS))}")

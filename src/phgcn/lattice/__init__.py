@@ -1,5 +1,5 @@
 r"""The permutohedral lattice: knows points and values, nothing of graphs."""
 
-from .scheme import MultiScale, Separable
+from .scheme import Ladder, MultiScale, Separable
 
-__all__ = ["MultiScale", "Separable"]
+__all__ = ["Ladder", "MultiScale", "Separable"]

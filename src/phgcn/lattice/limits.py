@@ -12,10 +12,14 @@ from ..runtime.graphs import GraphGroups
 from ..runtime.points import Points
 from .coefficients import separable_weights, warn_if_high
 from .filter_call import FilterCall
-from .scheme import MAX_DIMENSION, Scheme, Separable
+from .scheme import MAX_DIMENSION, Ladder, Scheme, Separable
 
 KEY_LIMIT = 2.0**28
 """Upper bound of a lattice coordinate: keys hold it exactly, and float64 has 24 bits left for the fraction."""
+
+
+LADDER_LIMIT = 2.0**40
+"""Upper bound of a position's coordinates for a ladder, whose vertices count from the points: float64 has bits left."""
 
 
 def position_limit(dim: int, scheme: Scheme) -> float:
@@ -23,6 +27,8 @@ def position_limit(dim: int, scheme: Scheme) -> float:
     if dim > MAX_DIMENSION:
         raise ValueError(f'positions has {dim} dimensions; allowed for a lattice: up to {MAX_DIMENSION}, else method="exact"')
     warn_if_high(dim)
+    if isinstance(scheme, Ladder):
+        return LADDER_LIMIT
     spacing = separable_weights(scheme, dim).spacing if isinstance(scheme, Separable) else scheme.spacing
     # The rows of the Kuhn matrix have at most length sqrt(2), and a point with coordinates up to x has length sqrt(dim) x.
     return KEY_LIMIT * spacing / math.sqrt(2 * dim)

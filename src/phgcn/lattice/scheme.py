@@ -69,6 +69,10 @@ class MultiScale:
         return len(self.hops) - 1
 
 
+KEY_BITS = 63
+"""Bits of the key of a vertex."""
+
+
 @dataclass(frozen=True)
 class Ladder:
     r"""The ladder of smoothed lattices, and a near field that is summed pair by pair (:mod:`phgcn.lattice.ladder`).
@@ -92,9 +96,13 @@ class Ladder:
         _require(math.isfinite(self.fineness) and self.fineness > 0, "fineness", self.fineness, "a positive number")
         object.__setattr__(self, "text", _to_text(self))
 
-    def finest_spacing(self, size: int) -> int:
-        """The smallest spacing of level 0, in half octaves, for a cloud of a width in octaves."""
-        return math.ceil(2 * math.log2(self.fineness) + 2 * min(0, size))
+    def finest_spacing(self, size: int, extent: int, dim: int) -> int:
+        """The smallest spacing of level 0, in half octaves, for a cloud of a width and a diameter in octaves.
+
+        A vertex has a key of 63 bits, so that its coordinates are limited.
+        """
+        resolved = math.ceil(2 * math.log2(self.fineness) + 2 * min(0, size))
+        return max(resolved, 2 * (extent + 2 - KEY_BITS // dim))
 
     def coarsest_spacing(self, extent: int) -> int:
         """The spacing, in half octaves, at which the near field holds all pairs of a cloud of a diameter in octaves."""

@@ -47,12 +47,14 @@ class NearField(NamedTuple):
         target, source (Cells): The points.
         row_key (np.ndarray): The keys of the offsets to the rows of cells around a cell, uint64, (R,).
         constants (np.ndarray): ``radius²``, ``1 / (radius² - fade_start²)``, decay rate ``g``, amplitudes ``A``.
+        table (np.ndarray): Instead of the last two, cubic polynomials of the distance in equal steps up to the radius, (n, 4).
     """
 
     target: Cells
     source: Cells
     row_key: np.ndarray
     constants: np.ndarray
+    table: np.ndarray
 
     def swapped(self) -> NearField:
         """Returns the same pairs with targets and sources exchanged."""
@@ -71,13 +73,22 @@ def find_cells(
         level (int): The finest level used.
         starts (np.ndarray): The first points of joined clouds, if any.
     """
-    points, radius = positions.w, fitted.radius[level]
+    radius = fitted.radius[level]
+    fade = 1 / (radius**2 * (1 - FADE_START**2))
+    constants = np.array([radius**2, fade, fitted.rate, *fitted.amplitude[level]], positions.w.dtype)
+    return lay_cells(positions, first_query, radius, constants, np.empty((0, 4), positions.w.dtype), starts)
+
+
+def lay_cells(
+    positions: Coordinates, first_query: int, radius: float, constants: np.ndarray, table: np.ndarray,
+    starts: np.ndarray = NOT_JOINED,
+) -> NearField:  # fmt: skip
+    """Sorts points into cells as wide as the radius; see :func:`find_cells`."""
+    points = positions.w
     dim = min(points.shape[1], CELL_DIMENSIONS)
     w, base, extent, apart = count_cells(positions, radius, starts)
     keys = wrap_keys(extent)
     prefix = np.array(list(itertools.product((-1, 0, 1), repeat=dim - 1)), np.int64).reshape(3 ** (dim - 1), -1)
-    fade = 1 / (radius**2 * (1 - FADE_START**2))
-    constants = np.array([radius**2, fade, fitted.rate, *fitted.amplitude[level]], points.dtype)
 
     def cells(places: slice) -> Cells:
         cube = cube_keys(w[places], base, 1 / radius, keys)
@@ -89,8 +100,8 @@ def find_cells(
 
     if first_query == 0:
         both = cells(slice(None))
-        return NearField(both, both, keys.of_prefix(prefix), constants)
-    return NearField(cells(slice(first_query, None)), cells(slice(first_query)), keys.of_prefix(prefix), constants)
+        return NearField(both, both, keys.of_prefix(prefix), constants, table)
+    return NearField(cells(slice(first_query, None)), cells(slice(first_query)), keys.of_prefix(prefix), constants, table)
 
 
 def count_cells(positions: Coordinates, radius: float, starts: np.ndarray) -> tuple[np.ndarray, ...]:

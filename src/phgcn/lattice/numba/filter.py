@@ -20,11 +20,12 @@ from ..filter_call import FilterCall
 from ..levels import FLOOR
 from ..narrow import used_levels
 from ..reference.filter import checked_groups
-from ..scheme import MultiScale, Separable
+from ..scheme import Ladder, MultiScale, Separable
 from .blur import blur_levels, blur_passes, level_stencils
 from .cells import find_cells
 from .clouds import Cloud, CloudGradients, find_clouds
 from .index import Corners, Level, index, lay_out_levels, planned_vertices
+from .ladder import ladder_gradients, ladder_sum
 from .levels import choose_finest
 from .locate import Frame, Simplices, kuhn_coordinates, locate, planned_simplices, self_gradients, self_weights
 from .near import near_field
@@ -51,6 +52,8 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
             sums += rows.sum(axis=0, dtype=np.float64)
         elif isinstance(call.scheme, Separable):
             separable(cloud, rows, sums, call.scheme)
+        elif isinstance(call.scheme, Ladder):
+            ladder_sum(cloud, rows, sums, call.scheme, call.kernel)
         else:
             multiscale(cloud, rows, sums, call.scheme)
         if call.normalise and not cloud.to_itself:
@@ -72,6 +75,8 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
             into.rows[:] += cloud_grads.sum(axis=0, dtype=np.float64)
         elif isinstance(call.scheme, Separable):
             separable_gradients(cloud, rows, cloud_grads, into, call.scheme)
+        elif isinstance(call.scheme, Ladder):
+            ladder_gradients(cloud, rows, cloud_grads, into, call.scheme, call.kernel)
         else:
             multiscale_gradients(cloud, rows, cloud_grads, into, call.scheme)
         if call.normalise and not cloud.to_itself:

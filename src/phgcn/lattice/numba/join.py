@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..coefficients import multiscale_weights, separable_weights
-from ..scheme import MultiScale, Scheme, Separable
+from ..scheme import Ladder, MultiScale, Scheme, Separable
 from .cells import count_cells
 from .keys import choose_keys
 from .locate import NOT_JOINED, kuhn_coordinates, with_extent
@@ -37,7 +37,7 @@ def join_clouds(points: np.ndarray, slices: list[Slices], scheme: Scheme) -> Ite
     Yields:
         Where the points lie, and the first point of each joined cloud, counted from there; none for one cloud.
     """
-    small = SMALL
+    small = 0 if isinstance(scheme, Ladder) else SMALL
     if isinstance(scheme, MultiScale):  # so few points that all clouds have the coarsest level as their finest
         small = min(SMALL, scheme.pairs) if len(scheme.hops) > 1 else 0
     waiting: list[Slices] = []

@@ -50,7 +50,7 @@ def near_field(near: NearField, rows=None, out=None, target_rows=None, source_ro
     rows, target_rows, source_rows = (none if table is None else table for table in (rows, target_rows, source_rows))
     run_rows(
         sum_near_pairs, len(target.key), GRAIN, target.key, target.start, target.position, source.key, source.start,
-        source.position, near.row_key, near.constants, rows, summed, target_rows, source_rows, slopes,
+        source.position, near.row_key, near.constants, near.table, rows, summed, target_rows, source_rows, slopes,
     )  # fmt: skip
     for table, added in ((out, summed), (grad, slopes)):
         if table is not None:
@@ -101,6 +101,24 @@ def weigh_pairs(square, count, constants, power, weight, slope, slopes):
         if slopes:
             slope[e] = s * slope[e] - (two * two * three) * t * (one - t) * fade * weight[e]
         weight[e] *= s
+
+
+@helper
+def look_up_pairs(square, count, reach, table, weight, slope, slopes):
+    """Looks up the weights of pairs at squared distances and, if ``slopes``, their derivatives over the distance: times the
+    difference of two points, the gradient."""
+    real = table.dtype.type
+    zero, one, two, three = real(0), real(1), real(2), real(3)
+    scale = real(table.shape[0]) / math.sqrt(reach)
+    last = table.shape[0] - 1
+    for e in range(count):
+        x = math.sqrt(square[e]) * scale
+        index = min(np.int64(x), last)
+        t = x - real(index)
+        a, b, c, d = table[index, 0], table[index, 1], table[index, 2], table[index, 3]
+        weight[e] = a + t * (b + t * (c + t * d))
+        if slopes:
+            slope[e] = scale * scale * (b + t * (two * c + three * t * d)) / max(x, one * real(1e-30)) if x > zero else zero
 
 
 @helper
@@ -156,10 +174,10 @@ def keep_near(box, source, first, last, reach, square, place, kept):
 
 @kernel(
     "int64, int64, uint64[::1], int32[::1], real[:, ::1], uint64[::1], int32[::1], real[:, ::1], uint64[::1], real[::1], "
-    "real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1]"
+    "real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1]"
 )
 def sum_near_pairs(
-    begin, end, target_key, target_start, target, source_key, source_start, source, row_key, constants,
+    begin, end, target_key, target_start, target, source_key, source_start, source, row_key, constants, table,
     rows, out, target_rows, source_rows, grad,
 ):  # fmt: skip
     """Sums over the pairs within the radius; rows are in the order of the cells' points.  See :func:`near_field`.
@@ -203,7 +221,10 @@ def sum_near_pairs(
                 for h in range(count):
                     e = hit[h]
                     square[h], hit[h] = square[e], place[e]
-                weigh_pairs(square, count, constants, power, weight, slope, grad.shape[0] > 0)
+                if table.shape[0] > 0:
+                    look_up_pairs(square, count, reach, table, weight, slope, grad.shape[0] > 0)
+                else:
+                    weigh_pairs(square, count, constants, power, weight, slope, grad.shape[0] > 0)
                 if out.shape[0] > 0:
                     add_weighted_rows(out, t, rows, hit, weight, count, total)
                 if grad.shape[0] > 0:

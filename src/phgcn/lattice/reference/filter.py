@@ -19,7 +19,8 @@ from ..filter_call import FilterCall
 from ..levels import FLOOR
 from ..limits import check_limits
 from ..narrow import used_levels
-from ..scheme import MultiScale, Separable
+from ..scheme import Ladder, MultiScale, Separable
+from . import ladder
 from .blur import blur
 from .index import index
 from .levels import choose_finest
@@ -76,6 +77,8 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, call: Filte
         return rows.sum(dim=0).expand(len(keys), -1)
     if isinstance(call.scheme, Separable):
         out = separable(keys, rows, queries, call.scheme)
+    elif isinstance(call.scheme, Ladder):
+        out = ladder.filter_cloud(keys, rows, queries, call.kernel, call.scheme)
     else:
         out = multiscale(keys, rows, queries, call.scheme)
     if call.normalise and queries is not None:

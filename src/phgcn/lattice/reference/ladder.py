@@ -57,8 +57,8 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, kernel: Ker
     rows64, first_query = rows.double(), 0 if queries is None else len(keys)
     rung = choose_rung(keys, queries, scheme)
     numbers = ladder_numbers(kernel, keys.size(1), rung)
-    points = points - middle(points)
     ladder = build(points, rung, len(numbers.weight))
+    points = points - middle(points)
     tables = reduce(splat(rows64, ladder), ladder.steps)
     out = slice_rows(expand(tables, ladder.steps, numbers), ladder, first_query)
     targets, sources = points[first_query:], points[: len(keys)]
@@ -84,7 +84,7 @@ def choose_rung(keys: Tensor, queries: Tensor | None, scheme: Ladder) -> Rung:
     diameter = max(float((high - low).norm()), 1e-30)
     width = max(float((points - points.mean(dim=0)).square().mean().sqrt()), 1e-30)
     size, extent = round(math.log2(width)), math.ceil(math.log2(diameter))
-    finest = scheme.finest_spacing(size)
+    finest = scheme.finest_spacing(size, extent, points.size(1))
 
     def has_few_pairs(spacing: int) -> bool:
         return mean_pairs(keys, queries, scheme.reach * 2 ** (spacing / 2)) <= scheme.pairs
@@ -98,7 +98,7 @@ def choose_rung(keys: Tensor, queries: Tensor | None, scheme: Ladder) -> Rung:
 
 
 def middle(points: Tensor) -> Tensor:
-    """The middle of the box around points, (D,): the origin of the far field and of the lattice."""
+    """The middle of the box around points, (D,): the origin of the far field."""
     return (points.detach().amin(dim=0) + points.detach().amax(dim=0)) / 2
 
 
