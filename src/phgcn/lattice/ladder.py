@@ -149,7 +149,7 @@ class Numbers(NamedTuple):
             :math:`a - b (|p_i|^2 + |p_j|^2) + q |p_i|^2 |p_j|^2 + 2 b \langle p_i, p_j \rangle`.
         own: What steps from 2 on give a point of itself, on average.
         radius: Radius of the near field, 0 without one.
-        near: Value and slope of the near field at equal steps of the distance from 0 to the radius, :math:`(n + 1, 2)`.
+        near: What all steps give a pair within the radius, as a polynomial of :math:`(r / \text{radius})^2`, :math:`(n,)`.
     """
 
     weight: Floats
@@ -158,10 +158,23 @@ class Numbers(NamedTuple):
     radius: float
     near: Floats
 
+    @property
+    def at_zero(self) -> float:
+        """The near field at distance 0."""
+        return 1.0 - float(self.near[0]) if self.radius > 0 else 0.0
 
-NEAR_STEPS = 256
-FADE = 0.8
+
+NEAR_DEGREE = 7
+FADE_START = 0.8
 """The near field fades out from this share of its radius to the radius."""
+
+
+def fade(r: Floats, radius: float) -> Floats:
+    """The factor of the near field, from 1 below ``FADE_START`` times the radius to 0 at the radius."""
+    if radius == 0:
+        return np.zeros_like(r)
+    t = np.clip((radius**2 - r**2) / (radius**2 * (1 - FADE_START**2)), 0, 1)
+    return t**2 * (3 - 2 * t)
 
 
 @lru_cache(maxsize=1024)
@@ -182,17 +195,10 @@ def ladder_numbers(kernel, dim: int, rung: Rung) -> Numbers:
         bend = (value[0] - value[2]) / (grid[2] * h * 2.0 ** level(s)) ** 2
         a, b, q = a + weight[s] * height[s], b + weight[s] * bend, q + weight[s] * bend**2 / height[s]
     own = float(weight[2:used] @ height[2:used])
-    near = np.zeros((NEAR_STEPS + 1, 2))
+    near = np.zeros(NEAR_DEGREE + 1)
     if radius > 0:
-        r, tiny = np.linspace(0, radius, NEAR_STEPS + 1), radius * 1e-4
-
-        def faded(r: Floats) -> Floats:
-            t = np.clip((radius - r) / ((1 - FADE) * radius), 0, 1)
-            return (kernel.value(r) - smooth(r)) * t**2 * (3 - 2 * t)
-
-        near[:, 0] = faded(r)
-        near[1:-1, 1] = (faded(r[1:-1] + tiny) - faded(r[1:-1] - tiny)) / (2 * tiny)
-        near[0, 1] = (faded(r[:1] + tiny) - faded(r[:1]))[0] / tiny
+        x = (1 - np.cos((np.arange(64) + 0.5) * np.pi / 64)) / 2
+        near = np.polynomial.Polynomial.fit(x, smooth(radius * np.sqrt(x)), NEAR_DEGREE, domain=[0, 1], window=[0, 1]).coef
     return Numbers(weight[:used], (a, b, q), own, radius, near)
 
 
@@ -210,8 +216,7 @@ def fit_weights(kernel, dim: int, rung: Rung, steps: int) -> Floats:
     r = np.geomspace(h * 0.05, max(8 * widest, 4 * h), 400)
     value = kernel.value(r)
     bumps = np.stack([bump_at(dim, s, r / (h * 2.0 ** level(s))) for s in range(steps)], axis=1)
-    t = np.clip((radius - r) / ((1 - FADE) * radius), 0, 1) if radius > 0 else np.zeros_like(r)
-    left = 1 - t**2 * (3 - 2 * t)
+    left = 1 - fade(r, radius)
     rows, targets = [], []
     widths = [widest * 0.5**i for i in range(12) if i == 0 or widest * 0.5**i >= h]
     for width in widths:

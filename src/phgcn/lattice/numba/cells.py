@@ -47,7 +47,7 @@ class NearField(NamedTuple):
         target, source (Cells): The points.
         row_key (np.ndarray): The keys of the offsets to the rows of cells around a cell, uint64, (R,).
         constants (np.ndarray): ``radius²``, ``1 / (radius² - fade_start²)``, decay rate ``g``, amplitudes ``A``.
-        table (np.ndarray): Instead of the last two, cubic polynomials of the distance in equal steps up to the radius, (n, 4).
+        table (np.ndarray): Instead of the last two, what :func:`phgcn.lattice.numba.near.weigh_ladder_pairs` needs; else empty.
     """
 
     target: Cells
@@ -76,7 +76,7 @@ def find_cells(
     radius = fitted.radius[level]
     fade = 1 / (radius**2 * (1 - FADE_START**2))
     constants = np.array([radius**2, fade, fitted.rate, *fitted.amplitude[level]], positions.w.dtype)
-    return lay_cells(positions, first_query, radius, constants, np.empty((0, 4), positions.w.dtype), starts)
+    return lay_cells(positions, first_query, radius, constants, np.empty(0, positions.w.dtype), starts)
 
 
 def lay_cells(

@@ -13,9 +13,9 @@ import numpy as np
 from ...runtime.numba import helper, kernel
 from ...runtime.threads import run_rows
 from ..geometry import kuhn_matrix, origin
-from ..ladder import Numbers, Rung, ladder_numbers, own_table
+from ..ladder import FADE_START, Numbers, Rung, ladder_numbers, own_table
 from ..scheme import Ladder
-from .cells import lay_cells
+from .cells import NearField, lay_cells
 from .clouds import Cloud, CloudGradients
 from .index import Corners, Level, Vertices, coarsen, index, lay_out, planned_vertices
 from .keys import Keys, choose_keys
@@ -39,7 +39,7 @@ class Smoothing(NamedTuple):
     """A pass of A along one direction: every vertex gives half to itself and half to its neighbour.
 
     Args:
-        own, neighbour (np.ndarray): The places of a target's sources in the table before, -1 for none, int32, (V',).
+        own, neighbour (np.ndarray): The places of a target's sources in the table before, its end for none, int32, (V',).
         to_own, to_neighbour (np.ndarray): The places of a source's targets in the table behind, int32, (V,).
     """
 
@@ -84,7 +84,7 @@ def ladder_sum(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Ladder, 
     slice_rows(table, *steps.located, cloud.first_query, out, is_first=True)
     add_far_field(cloud, rows, out, numbers)
     if numbers.radius > 0:
-        near = near_cells(cloud, numbers)
+        near = near_cells(cloud, numbers, kernel_function)
         near_field(near, near.source.take(rows), out)
     if cloud.to_itself:
         add_self_term(1 - own_weights(cloud, steps.frame, numbers), rows, out)
@@ -106,7 +106,7 @@ def ladder_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: La
     if cloud.to_itself:
         add_self_term(1 - own_weights(cloud, steps.frame, numbers), grads, into.rows)
     if numbers.radius > 0:
-        near = near_cells(cloud, numbers)
+        near = near_cells(cloud, numbers, kernel_function)
         if cloud.to_itself:
             products = near.target.take(grads, rows), near.source.take(rows, grads)
             near_field(near, near.source.take(grads), into.rows, *products, into.keys)
@@ -238,16 +238,18 @@ def find_halving(key: np.ndarray, finer: Keys, coarser: Keys, added: np.ndarray)
 def reduce(table: np.ndarray, moves: list[list[Smoothing | Halving]]) -> list[np.ndarray]:
     """Takes the table of step 0 up the ladder; returns the tables of all steps."""
     half, tables = table.dtype.type(0.5), [table]
+    table = np.concatenate([table, np.zeros_like(table[:1])])  # behind every table a row of zeros, for sources that are not there
     for maps in moves:
         for move in maps:
+            count = len(move.own) if isinstance(move, Smoothing) else len(move.start) - 1
+            out = np.empty((count + 1, table.shape[1]), table.dtype)
+            out[-1] = 0
             if isinstance(move, Smoothing):
-                out = np.empty((len(move.own), table.shape[1]), table.dtype)
-                run_rows(average_sources, len(out), GRAIN, table, move.own, move.neighbour, half, out)
+                run_rows(average_sources, count, GRAIN, table, move.own, move.neighbour, half, out)
             else:
-                out = np.empty((len(move.start) - 1, table.shape[1]), table.dtype)
-                run_rows(sum_children, len(out), GRAIN, table, move.source, move.start, half, out)
+                run_rows(sum_children, count, GRAIN, table, move.source, move.start, half, out)
             table = out
-        tables.append(table)
+        tables.append(table[:-1])
     return tables
 
 
@@ -274,7 +276,7 @@ def own_weights(cloud: Cloud, frame: Frame, numbers: Numbers) -> np.ndarray:
     """Computes what the filter gives each point of itself, float64, (N,); see the reference."""
     tables = np.array([numbers.weight[1] * own_table(cloud.points.shape[1])])
     a, _, q = numbers.far
-    own = self_weights(frame, tables, 0, cloud.points.dtype) + (numbers.own + float(numbers.near[0, 0]) + a)
+    own = self_weights(frame, tables, 0, cloud.points.dtype) + (numbers.own + numbers.at_zero + a)
     if q > 0:
         own += q * (_centred(cloud) ** 2).sum(axis=1) ** 2
     return own
@@ -330,14 +332,12 @@ def _moments(points: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return sums[0], sums[1], sums[2:]
 
 
-def near_cells(cloud: Cloud, numbers: Numbers):
-    """Sorts the points into the cells of the near field, whose weights are cubic polynomials."""
-    dtype, (left, right) = cloud.points.dtype, (numbers.near[:-1], numbers.near[1:])
-    step = numbers.radius / len(left)
-    rise, begin, end = right[:, 0] - left[:, 0], step * left[:, 1], step * right[:, 1]
-    table = np.stack([left[:, 0], begin, 3 * rise - 2 * begin - end, begin + end - 2 * rise], axis=1).astype(dtype)
-    constants = np.array([numbers.radius**2], dtype)
-    return lay_cells(cloud.positions, cloud.first_query, numbers.radius, constants, table)
+def near_cells(cloud: Cloud, numbers: Numbers, kernel_function) -> NearField:
+    """Sorts the points into the cells of the near field."""
+    square = numbers.radius**2
+    constants = [square, 1 / (square * (1 - FADE_START**2)), kernel_function.rate, *kernel_function.coefficients, kernel_function.power]
+    table = np.concatenate([constants[2:], numbers.near]).astype(cloud.points.dtype)
+    return lay_cells(cloud.positions, cloud.first_query, numbers.radius, np.array(constants[:2], cloud.points.dtype), table)
 
 
 # Kernels
@@ -385,7 +385,7 @@ def write_union(begin, end, key, offset, first, merged, own, neighbour, to_own, 
             x = key[a] if a < last else np.uint64(0xFFFFFFFFFFFFFFFF)
             y = key[b] + offset if b < last_b else np.uint64(0xFFFFFFFFFFFFFFFF)
             merged[place] = min(x, y)
-            own[place] = neighbour[place] = -1
+            own[place] = neighbour[place] = key.shape[0]
             if x <= y:
                 own[place], to_own[a] = a, place
                 a += 1
@@ -416,19 +416,12 @@ def number_parents(begin, end, source, start, parent):
 
 @kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], real, real[:, ::1]")
 def average_sources(begin, end, table, own, neighbour, half, out):
-    """Sums half of the rows at one or two places."""
+    """Averages the rows at two places."""
     width = np.uint64(table.shape[1])
     for v in range(begin, end):
         p, q = own[v], neighbour[v]
-        if p < 0:
-            for c in range(width):
-                out[v, c] = half * table[q, c]
-        elif q < 0:
-            for c in range(width):
-                out[v, c] = half * table[p, c]
-        else:
-            for c in range(width):
-                out[v, c] = half * (table[p, c] + table[q, c])
+        for c in range(width):
+            out[v, c] = half * (table[p, c] + table[q, c])
 
 
 @kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], real, real[:, ::1]")

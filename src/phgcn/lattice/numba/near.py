@@ -104,21 +104,39 @@ def weigh_pairs(square, count, constants, power, weight, slope, slopes):
 
 
 @helper
-def look_up_pairs(square, count, reach, table, weight, slope, slopes):
-    """Looks up the weights of pairs at squared distances and, if ``slopes``, their derivatives over the distance: times the
-    difference of two points, the gradient."""
-    real = table.dtype.type
-    zero, one, two, three = real(0), real(1), real(2), real(3)
-    scale = real(table.shape[0]) / math.sqrt(reach)
-    last = table.shape[0] - 1
+def weigh_ladder_pairs(square, count, constants, table, weight, slope, slopes):
+    """Computes the weights of pairs at squared distances, the kernel less a polynomial of the square, and, if ``slopes``, their
+    derivatives over the distance: times the difference of two points, the gradient.
+
+    ``table`` holds the rate, the three coefficients and the power of the kernel, and behind them those of the polynomial.
+    """
+    real = constants.dtype.type
+    one, two, three, twelve = real(1), real(2), real(3), real(12)
+    outer, fade, rate, c0, c1, c2 = constants[0], constants[1], table[0], table[1], table[2], table[3]
+    is_gaussian, scale = table[4] == two, one / outer
+    a0, a1, a2, a3, a4, a5, a6, a7 = table[5], table[6], table[7], table[8], table[9], table[10], table[11], table[12]
+    d0, d1, d2 = c1 - c0, two * c2 - c1, -c2
+    by_square = rate * rate
     for e in range(count):
-        x = math.sqrt(square[e]) * scale
-        index = min(np.int64(x), last)
-        t = x - real(index)
-        a, b, c, d = table[index, 0], table[index, 1], table[index, 2], table[index, 3]
-        weight[e] = a + t * (b + t * (c + t * d))
+        s = by_square * square[e]
+        if not is_gaussian:
+            s = math.sqrt(s)
+        power = exp_negative(-s)
+        weight[e] = (c0 + s * (c1 + s * c2)) * power
         if slopes:
-            slope[e] = scale * scale * (b + t * (two * c + three * t * d)) / max(x, one * real(1e-30)) if x > zero else zero
+            by_s = (d0 + s * (d1 + s * d2)) * power * by_square
+            slope[e] = two * by_s if is_gaussian else by_s / max(s, real(1e-30))
+    for e in range(count):
+        x = square[e] * scale
+        weight[e] -= a0 + x * (a1 + x * (a2 + x * (a3 + x * (a4 + x * (a5 + x * (a6 + x * a7))))))
+        t = min(one, (outer - square[e]) * fade)
+        f = t * t * (three - two * t)
+        if slopes:
+            by_x = a1 + x * (
+                two * a2 + x * (three * a3 + x * (real(4) * a4 + x * (real(5) * a5 + x * (real(6) * a6 + x * real(7) * a7))))
+            )
+            slope[e] = f * (slope[e] - two * scale * by_x) - twelve * t * (one - t) * fade * weight[e]
+        weight[e] *= f
 
 
 @helper
@@ -174,7 +192,7 @@ def keep_near(box, source, first, last, reach, square, place, kept):
 
 @kernel(
     "int64, int64, uint64[::1], int32[::1], real[:, ::1], uint64[::1], int32[::1], real[:, ::1], uint64[::1], real[::1], "
-    "real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1]"
+    "real[::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1]"
 )
 def sum_near_pairs(
     begin, end, target_key, target_start, target, source_key, source_start, source, row_key, constants, table,
@@ -222,7 +240,7 @@ def sum_near_pairs(
                     e = hit[h]
                     square[h], hit[h] = square[e], place[e]
                 if table.shape[0] > 0:
-                    look_up_pairs(square, count, reach, table, weight, slope, grad.shape[0] > 0)
+                    weigh_ladder_pairs(square, count, constants, table, weight, slope, grad.shape[0] > 0)
                 else:
                     weigh_pairs(square, count, constants, power, weight, slope, grad.shape[0] > 0)
                 if out.shape[0] > 0:

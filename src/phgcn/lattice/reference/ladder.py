@@ -15,7 +15,7 @@ from torch import Tensor
 from ...exact.reference import distances
 from ...kernels import Kernel
 from ..geometry import kuhn_matrix, locate, origin
-from ..ladder import Numbers, Rung, ladder_numbers, own_table
+from ..ladder import FADE_START, Numbers, Rung, ladder_numbers, own_table
 from ..scheme import Ladder
 from .levels import mean_pairs
 
@@ -63,9 +63,9 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, kernel: Ker
     out = slice_rows(expand(tables, ladder.steps, numbers), ladder, first_query)
     targets, sources = points[first_query:], points[: len(keys)]
     out = out + far_field(targets, sources, rows64, numbers)
-    out = out + near_field(targets, sources, rows64, numbers)
+    out = out + near_field(targets, sources, rows64, numbers, kernel)
     if queries is None:
-        own = own_weights(points, ladder.weight, numbers) + float(numbers.near[0, 0])
+        own = own_weights(points, ladder.weight, numbers) + numbers.at_zero
         out = out + (1 - own).unsqueeze(1) * rows64
     return out.to(rows.dtype)
 
@@ -192,23 +192,17 @@ def far_field(targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers) 
     return a * total - b * (target_square * total + squares) + q * target_square * squares + 2 * b * (targets @ (sources.T @ rows))
 
 
-def near_field(targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers) -> Tensor:
-    """Sums what the steps miss of pairs within the radius, (M, C), by cubic interpolation of the table of the near field."""
+def near_field(targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers, kernel: Kernel) -> Tensor:
+    r"""Sums what the steps miss of pairs within the radius, (M, C): :math:`k(r) - \sum_s c_s \beta_s(r)`, faded out."""
     if numbers.radius == 0:
         return rows.new_zeros(len(targets), rows.size(1))
-    near = torch.tensor(numbers.near).to(rows)
-    step = numbers.radius / (len(near) - 1)
+    c0, c1, c2 = kernel.coefficients
     out = []
     for part in targets.split(1024):
-        x = distances(part, sources) / step
-        is_near = x < len(near) - 1
-        x = torch.where(is_near, x, 0.0)
-        index = x.detach().long()
-        t = x - index
-        left, right = near[index], near[index + 1]
-        value = (
-            (1 + 2 * t) * (1 - t) ** 2 * left[..., 0] + t * (1 - t) ** 2 * step * left[..., 1]
-            + t * t * (3 - 2 * t) * right[..., 0] - t * t * (1 - t) * step * right[..., 1]
-        )  # fmt: skip
-        out.append(torch.where(is_near, value, 0.0) @ rows)
+        r = distances(part, sources)
+        x = (r / numbers.radius) ** 2
+        s = (kernel.rate * r) ** kernel.power
+        given = sum(a * x**n for n, a in enumerate(numbers.near.tolist()))
+        t = ((1 - x) / (1 - FADE_START**2)).clamp(0, 1)
+        out.append((((c0 + s * (c1 + s * c2)) * torch.exp(-s) - given) * t**2 * (3 - 2 * t)) @ rows)
     return torch.cat(out)
