@@ -38,6 +38,9 @@ SCATTER = (0.0, 0.06, 0.035, 0.009, 0.012, 0.004)
 """Standard deviation of what a step gives a pair, over shifts and directions, as a share of its bump; from the last two on,
 even and odd steps repeat.  Measured in two to five dimensions."""
 
+QUARTILES = 1.349
+"""Distance of the quartiles of a normal distribution, in standard deviations."""
+
 TOP = 24.0
 """Spacing of the coarsest step, in units of the kernel: coarser ones would get no weight."""
 
@@ -124,13 +127,11 @@ class Rung(NamedTuple):
 
     Args:
         spacing: Half octaves of the spacing of level 0: it is ``2 ** (spacing / 2)`` in units of 1/λ.
-        size: Octaves of the width of the cloud, the standard deviation of a coordinate: about ``2 ** size``.
         extent: Octaves of its diameter: at most ``2 ** extent``.
         reach: Radius of the near field in spacings of level 0; 0 for none.
     """
 
     spacing: int
-    size: int
     extent: int
     reach: float
 
@@ -182,7 +183,7 @@ def ladder_numbers(kernel, dim: int, rung: Rung) -> Numbers:
     """Computes the numbers of a ladder for a kernel, in milliseconds; the same arguments are looked up."""
     h, radius = rung.h, rung.reach * rung.h
     steps = 2 * max(3, math.ceil(math.log2(TOP / h)) + 1)
-    used = 2 * min(steps // 2, max(2, rung.extent - math.floor(rung.spacing / 2) + 1))
+    used = 2 * min(steps // 2, max(2, rung.extent - math.floor(rung.spacing / 2) + 3))
     weight = fit_weights(kernel, dim, rung, steps)
 
     def smooth(r: Floats) -> Floats:
@@ -212,7 +213,7 @@ def fit_weights(kernel, dim: int, rung: Rung, steps: int) -> Floats:
     cloud's own are summed up, each over what attention adds to the mean there.
     """
     h, radius = rung.h, rung.reach * rung.h
-    widest = 2.0**rung.size
+    widest = 2.0 ** (rung.extent - 3)  # a Gaussian's standard deviation is about an eighth of its diameter
     r = np.geomspace(h * 0.05, max(8 * widest, 4 * h), 400)
     value = kernel.value(r)
     bumps = np.stack([bump_at(dim, s, r / (h * 2.0 ** level(s))) for s in range(steps)], axis=1)
@@ -258,7 +259,7 @@ def _errors_of_cloud(dim: int, r: Floats, width: float, radius: float, value: Fl
         yield root[:, None] * (left[:, None] * bumps - mean_bumps), root * (left * value - mean)
         factor_of_sum = factor * math.sqrt(max(own_square, 0.3))
         yield factor_of_sum * (n @ (left[:, None] * bumps))[None], np.array([factor_of_sum * (n @ (left * value))])
-        noise = factor * np.sqrt(n @ bumps**2) * scatter * np.minimum(1, width / spacing)
+        noise = factor * np.sqrt(n @ bumps**2) * scatter * np.minimum(1, 2 * np.pi * width / spacing)
         yield np.diag(noise), np.zeros(steps)
 
 

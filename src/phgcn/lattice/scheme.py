@@ -69,6 +69,9 @@ class MultiScale:
         return len(self.hops) - 1
 
 
+FINENESS = {1: 0.01, 2: 0.1, 3: 0.25}
+"""Smallest spacing by dimension: the fewer dimensions, the fewer vertices a small one has.  In more it is 0.5."""
+
 KEY_BITS = 63
 """Bits of the key of a vertex."""
 
@@ -79,29 +82,31 @@ class Ladder:
 
     Args:
         pairs (int, optional): How many pairs per point the near field may sum on average; 0 for none, which makes the operator
-            positive. (default: :obj:`75`)
+            positive. (default: :obj:`100`)
         reach (float, optional): The radius of the near field, in spacings of the finest level. (default: :obj:`1.6`)
         fineness (float, optional): The smallest spacing, in units of the kernel's or the cloud's width, whichever is smaller:
-            clouds that are too dense for a near field then have none. (default: :obj:`0.5`)
+            clouds that are too dense for a near field then have none. (default: :obj:`None`, what suits the dimension)
     """
 
-    pairs: int = 75
+    pairs: int = 100
     reach: float = 1.6
-    fineness: float = 0.5
+    fineness: float | None = None
     text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _require(isinstance(self.pairs, int) and self.pairs >= 0, "pairs", self.pairs, "an integer of at least 0")
         _require(math.isfinite(self.reach) and self.reach > 0, "reach", self.reach, "a positive number")
-        _require(math.isfinite(self.fineness) and self.fineness > 0, "fineness", self.fineness, "a positive number")
+        allowed = self.fineness is None or (math.isfinite(self.fineness) and self.fineness > 0)
+        _require(allowed, "fineness", self.fineness, "None or a positive number")
         object.__setattr__(self, "text", _to_text(self))
 
-    def finest_spacing(self, size: int, extent: int, dim: int) -> int:
-        """The smallest spacing of level 0, in half octaves, for a cloud of a width and a diameter in octaves.
+    def finest_spacing(self, width: float, extent: int, dim: int) -> int:
+        """The smallest spacing of level 0, in half octaves, for a cloud of a width, and a diameter in octaves.
 
         A vertex has a key of 63 bits, so that its coordinates are limited.
         """
-        resolved = math.ceil(2 * math.log2(self.fineness) + 2 * min(0, size))
+        fineness = FINENESS.get(dim, 0.5) if self.fineness is None else self.fineness
+        resolved = math.ceil(2 * math.log2(fineness * min(1.0, width)))
         return max(resolved, 2 * (extent + 2 - KEY_BITS // dim))
 
     def coarsest_spacing(self, extent: int) -> int:

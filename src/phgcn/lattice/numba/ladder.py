@@ -13,7 +13,7 @@ import numpy as np
 from ...runtime.numba import helper, kernel
 from ...runtime.threads import run_rows
 from ..geometry import kuhn_matrix, origin
-from ..ladder import FADE_START, Numbers, Rung, ladder_numbers, own_table
+from ..ladder import FADE_START, QUARTILES, Numbers, Rung, ladder_numbers, own_table
 from ..scheme import Ladder
 from .cells import NearField, lay_cells
 from .clouds import Cloud, CloudGradients
@@ -21,7 +21,7 @@ from .index import Corners, Level, Vertices, coarsen, index, lay_out, planned_ve
 from .keys import Keys, choose_keys
 from .levels import mean_pairs
 from .locate import (
-    NOT_JOINED, Frame, Simplices, locate, map_points, planned_simplices, reduce_points, self_gradients, self_weights,
+    NOT_JOINED, Frame, Simplices, locate, map_points, planned_simplices, self_gradients, self_weights,
 )  # fmt: skip
 from .near import near_field
 from .slice import add_position_gradients, add_self_term, slice_gradients, slice_rows
@@ -131,32 +131,37 @@ def find_numbers(cloud: Cloud, scheme: Ladder, kernel_function) -> tuple[Rung, N
 
 
 def _pack_rung(rung: Rung) -> int:
-    return ((rung.spacing + 512) << 32) | ((rung.size + 512) << 16) | ((rung.extent + 512) << 1) | (rung.reach > 0)
+    return ((rung.spacing + 512) << 16) | ((rung.extent + 512) << 1) | (rung.reach > 0)
 
 
 def _unpack_rung(code: int, scheme: Ladder) -> Rung:
-    fields = code >> 32, (code >> 16) & 0xFFFF, (code & 0xFFFF) >> 1
-    return Rung(*(field - 512 for field in fields), scheme.reach if code & 1 else 0.0)
+    return Rung((code >> 16) - 512, ((code & 0xFFFF) >> 1) - 512, scheme.reach if code & 1 else 0.0)
 
 
 def choose_rung(cloud: Cloud, scheme: Ladder) -> Rung:
     """Chooses the ladder of a cloud from its points alone; see the reference."""
     positions, first_query, dim = cloud.positions, cloud.first_query, cloud.points.shape[1]
     diameter = max(float(np.linalg.norm(positions.high - positions.low)), 1e-30)
-    centred = cloud.points - reduce_points(np.add, cloud.points) / len(cloud.points)
-    width = max(math.sqrt(float(reduce_points(np.add, centred**2).sum()) / cloud.points.size), 1e-30)
-    size, extent = round(math.log2(width)), math.ceil(math.log2(diameter))
-    finest = scheme.finest_spacing(size, extent, dim)
+    extent = math.ceil(math.log2(diameter))
+    finest = scheme.finest_spacing(max(middle_width(cloud.points), 1e-30), extent, dim)
 
     def has_few_pairs(spacing: int) -> bool:
         return mean_pairs(positions, first_query, scheme.reach * 2 ** (spacing / 2), scheme.pairs) <= scheme.pairs
 
-    spacing = finest
-    if scheme.pairs == 0 or not has_few_pairs(spacing):
-        return Rung(spacing, size, extent, 0.0)
+    if scheme.pairs == 0 or not has_few_pairs(finest + 1):
+        return Rung(finest, extent, 0.0)
+    spacing = finest + 1
     while spacing < scheme.coarsest_spacing(extent) and has_few_pairs(spacing + 1):
         spacing += 1
-    return Rung(spacing, size, extent, scheme.reach)
+    return Rung(spacing, extent, scheme.reach)
+
+
+def middle_width(points: np.ndarray) -> float:
+    """The width of the middle half of a cloud; see the reference."""
+    quarters = [len(points) // 4, 3 * len(points) // 4]
+    ordered = [np.partition(np.ascontiguousarray(line), quarters)[quarters] for line in points.T]
+    width = sorted((float(high) - float(low)) / QUARTILES for low, high in ordered)
+    return width[(len(width) - 1) // 2]
 
 
 # Locate and index

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...exact.reference import distances
 from ...kernels import Kernel
 from ..geometry import kuhn_matrix, locate, origin
-from ..ladder import FADE_START, Numbers, Rung, ladder_numbers, own_table
+from ..ladder import FADE_START, QUARTILES, Numbers, Rung, ladder_numbers, own_table
 from ..scheme import Ladder
 from .levels import mean_pairs
 
@@ -76,25 +76,34 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, kernel: Ker
 def choose_rung(keys: Tensor, queries: Tensor | None, scheme: Ladder) -> Rung:
     """Chooses the ladder of a cloud from its points alone.
 
-    The spacing is the largest with at most ``scheme.pairs`` keys within the near field of a query, on average.  Where the kernel
-    and the width of the cloud need no spacing as small as that, there is no near field.
+    The spacing is the largest with at most ``scheme.pairs`` keys within the near field of a query, on average.  Where that is no
+    larger than the kernel and the width of the cloud need, there is no near field.
     """
     points = (keys if queries is None else torch.cat([keys, queries])).detach().double()
     low, high = points.amin(dim=0), points.amax(dim=0)
     diameter = max(float((high - low).norm()), 1e-30)
-    width = max(float((points - points.mean(dim=0)).square().mean().sqrt()), 1e-30)
-    size, extent = round(math.log2(width)), math.ceil(math.log2(diameter))
-    finest = scheme.finest_spacing(size, extent, points.size(1))
+    extent = math.ceil(math.log2(diameter))
+    finest = scheme.finest_spacing(max(middle_width(points), 1e-30), extent, points.size(1))
 
     def has_few_pairs(spacing: int) -> bool:
         return mean_pairs(keys, queries, scheme.reach * 2 ** (spacing / 2)) <= scheme.pairs
 
-    spacing = finest
-    if scheme.pairs == 0 or not has_few_pairs(spacing):
-        return Rung(spacing, size, extent, 0.0)
+    if scheme.pairs == 0 or not has_few_pairs(finest + 1):
+        return Rung(finest, extent, 0.0)
+    spacing = finest + 1
     while spacing < scheme.coarsest_spacing(extent) and has_few_pairs(spacing + 1):
         spacing += 1
-    return Rung(spacing, size, extent, scheme.reach)
+    return Rung(spacing, extent, scheme.reach)
+
+
+def middle_width(points: Tensor) -> float:
+    """The width of the middle half of a cloud, as a standard deviation: that of its lower median coordinate.
+
+    Order statistics see a dense core beside far points, and a wide coordinate beside narrow ones does not matter.
+    """
+    ordered, count = points.sort(dim=0)[0], len(points)
+    width = (ordered[3 * count // 4] - ordered[count // 4]) / QUARTILES
+    return float(width.sort()[0][(points.size(1) - 1) // 2])
 
 
 def middle(points: Tensor) -> Tensor:
