@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import HALF_TYPES, check_choices, check_decay, check_points, refuse_transforms
+from .checks import HALF_TYPES, check_choices, check_decay, check_ladder, check_points, refuse_transforms
 from .exact import ops as exact
 from .lattice import ops as lattice_ops  # noqa: F401, defines torch.ops.phgcn.filter
 from .lattice.far import draw_near, query_balls
@@ -77,6 +77,7 @@ def run_call(call: AttentionCall, normalise: bool, with_mass: bool) -> tuple[Ten
     check_points(positions, values, batch, queries, query_batch)
     check_choices(method, backend)
     inputs = op_inputs(positions, values, queries, decay, backend)
+    check_ladder(method, positions.size(-1), inputs.backend, over_ranks=False)
     points = Points(inputs.positions, inputs.values, inputs.queries, batch, query_batch)
     dim, device = positions.size(-1), positions.device.type
     at_run_time = method == "auto" and dim <= MAX_DIMENSION and _is_exporting()

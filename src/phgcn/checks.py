@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .lattice.scheme import METHODS, Ladder, MultiScale, Separable
+from .lattice.scheme import LADDER_DIMENSION, METHODS, Ladder, MultiScale, Separable
 
 BACKENDS = ("auto", "reference", "numba", "triton")
 
@@ -72,6 +72,19 @@ def check_choices(method: object, backend: object) -> None:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(map(repr, METHODS))}, or a scheme of phgcn.lattice")
     if backend not in BACKENDS:
         raise ValueError(f"backend is {backend!r}; allowed: {', '.join(map(repr, BACKENDS))}")
+
+
+def check_ladder(method: object, dim: int, backend: str, over_ranks: bool) -> None:
+    """Refuses a ladder where it does not run: on a GPU, over processes, in more than five dimensions."""
+    if not isinstance(method, Ladder):
+        return
+    if dim > LADDER_DIMENSION:
+        raise ValueError(
+            f"method is {method!r}, positions have {dim} dimensions; allowed for a ladder: 1 to {LADDER_DIMENSION}"
+        )
+    if backend == "triton" or over_ranks:
+        where = "over the processes of a group" if over_ranks else "on a GPU"
+        raise ValueError(f'method is {method!r}; allowed {where}: "lattice", "lattice-fine", "separable" or "exact"')
 
 
 def check_decay(decay: object, heads: int, device: torch.device) -> None:

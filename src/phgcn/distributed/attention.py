@@ -23,6 +23,7 @@ from ..checks import (
     check_choices,
     check_coordinates,
     check_graph_numbers,
+    check_ladder,
     check_points,
     check_values,
     refuse_transforms,
@@ -182,6 +183,7 @@ def _check(call: AttentionCall, tolerance: float | Tolerance | None, ranks: Rank
     """Checks this rank's arguments, as a single process does, and that the group can exchange them."""
     check_points(call.positions, call.values, call.batch, call.queries, call.query_batch)
     check_choices(call.method, call.backend)
+    check_ladder(call.method, call.positions.size(-1), call.backend, over_ranks=True)
     if tolerance is not None:
         check_tolerance_method(call.method)
         check_tolerance(_largest_error(tolerance))

@@ -45,6 +45,7 @@ def filter_cloud(cloud: RankCloud, rows: Array, out: Array, scheme: Scheme, rank
     elif isinstance(cloud.scheme, Separable):
         yield from separable(cloud, rows, out, cloud.scheme)
     else:
+        assert isinstance(cloud.scheme, MultiScale)  # a ladder runs in one process
         yield from multiscale(cloud, rows, out, cloud.scheme, ranks)
     if not cloud.to_itself:
         yield from _add_sum(rows, FLOOR / cloud.counts[0], out)
@@ -57,6 +58,7 @@ def filter_cloud_gradients(cloud: RankCloud, rows: Array, grads: Array, into: Cl
     elif isinstance(cloud.scheme, Separable):
         yield from separable_gradients(cloud, rows, grads, into, cloud.scheme)
     else:
+        assert isinstance(cloud.scheme, MultiScale)
         yield from multiscale_gradients(cloud, rows, grads, into, cloud.scheme, ranks)
     if not cloud.to_itself:
         yield from _add_sum(grads, FLOOR / cloud.counts[0], into.rows)

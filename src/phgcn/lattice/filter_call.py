@@ -7,7 +7,6 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from ..runtime.points import Gradients, OutputGradients, Points
-from ..kernels import Exponential, Kernel
 from .scheme import MultiScale, Scheme
 
 
@@ -18,13 +17,11 @@ class FilterCall(NamedTuple):
         scheme (Scheme): The lattices and their weights.
         normalise (bool): Whether to divide by the sum of the weights.
         more_than (int): Only graphs with more pairs than this are filtered; the others' output is 0.
-        kernel (Kernel): The kernel function; a ladder takes any, other schemes the exponential one.
     """
 
     scheme: Scheme
     normalise: bool
     more_than: int = -1
-    kernel: Kernel = Exponential()
 
 
 class FilterBackend(Protocol):

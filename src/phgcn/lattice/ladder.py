@@ -6,24 +6,26 @@ The ladder smooths and halves the table of vertices, step by step:
     T_0 = B^\top f, \qquad U_k = A\, T_k, \qquad T_{k+1} = R\, A\, U_k
 
 :math:`B` are barycentric weights, :math:`A` averages each vertex with its neighbours along the :math:`D + 1` directions of the
-lattice, one direction after the other, and :math:`R` gives half of a vertex :math:`v` to :math:`\lfloor v/2 \rfloor` and half to
-:math:`\lceil v/2 \rceil`.  *Step* :math:`2k` is :math:`T_k`, step :math:`2k+1` is :math:`U_k`; each is :math:`\sqrt 2` wider
+lattice, one direction after the other.  :math:`R` gives half of a vertex :math:`v` to :math:`\lfloor v/2 \rfloor` and half
+to :math:`\lceil v/2 \rceil`.  *Step* :math:`2k` is :math:`T_k`, step :math:`2k+1` is :math:`U_k`; each is :math:`\sqrt 2` wider
 than the one before.  With :math:`P_s` the composition of all maps up to step :math:`s`, the filter is
-:math:`\sum_s c_s P_s P_s^\top`: positive, as no :math:`c_s` is negative.  What a step gives a pair at distance :math:`r`, in the
-mean over all shifts of the lattice, is its *bump* :math:`\beta_s(r)`; the :math:`c_s` are those for which
+:math:`\sum_s c_s P_s P_s^\top`: positive, as no :math:`c_s` is negative.  What a step gives a pair at distance :math:`r`, in
+the mean over all shifts of the lattice, is its *bump* :math:`\beta_s(r)`; the :math:`c_s` are those for which
 :math:`\sum_s c_s \beta_s(r)` is closest to the kernel.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..kernels import Kernel
 from .geometry import kuhn_matrix
 
 Floats = NDArray[np.float64]
@@ -90,17 +92,17 @@ def bump_at(dim: int, step: int, distance: Floats) -> Floats:
 
 
 @lru_cache
-def _waves(dim: int) -> tuple[Floats, Floats, Floats]:
+def _waves(dim: int) -> tuple[Any, Any, Any]:
     """Frequencies (K,), distances (R,), and the mean of plane waves over all directions, (R, K)."""
-    frequency, distance = (np.arange(240) + 0.5) * 0.05, np.linspace(0, RADIUS, 141)
+    frequency, distance = (np.arange(240) + 0.5) * 0.05, RADIUS / 140 * np.arange(141)
     if dim == 1:
-        return frequency, distance, np.cos(np.outer(distance, frequency))
+        return frequency, np.asarray(distance), np.cos(np.outer(distance, frequency))
     node, weight = np.polynomial.legendre.leggauss(96)
     angle = (node + 1) * np.pi / 2
     weight = weight * np.sin(angle) ** (dim - 2)
     phase = np.outer(distance, frequency)
     wave = sum(w * np.cos(phase * math.cos(a)) for a, w in zip(angle, weight / weight.sum(), strict=True))
-    return frequency, distance, np.asarray(wave)
+    return frequency, np.asarray(distance), np.asarray(wave)
 
 
 def _lattice_directions(dim: int) -> Floats:
@@ -179,7 +181,7 @@ def fade(r: Floats, radius: float) -> Floats:
 
 
 @lru_cache(maxsize=1024)
-def ladder_numbers(kernel, dim: int, rung: Rung) -> Numbers:
+def ladder_numbers(kernel: Kernel, dim: int, rung: Rung) -> Numbers:
     """Computes the numbers of a ladder for a kernel, in milliseconds; the same arguments are looked up."""
     h, radius = rung.h, rung.reach * rung.h
     steps = 2 * max(3, math.ceil(math.log2(TOP / h)) + 1)
@@ -203,7 +205,7 @@ def ladder_numbers(kernel, dim: int, rung: Rung) -> Numbers:
     return Numbers(weight[:used], (a, b, q), own, radius, near)
 
 
-def fit_weights(kernel, dim: int, rung: Rung, steps: int) -> Floats:
+def fit_weights(kernel: Kernel, dim: int, rung: Rung, steps: int) -> Floats:
     r"""Fits :math:`c_s \ge 0`, (S,), so that attention in a Gaussian cloud is as exact as it can be.
 
     A point at distance :math:`R` from the middle of the cloud sees :math:`n(r)\,dr` others at distance :math:`r`.  With
@@ -235,7 +237,9 @@ NEAR_POINTS = 60.0
 """Points within the radius of the near field, about: what density a cloud is taken to have."""
 
 
-def _errors_of_cloud(dim: int, r: Floats, width: float, radius: float, value: Floats, bumps: Floats, left: Floats, h: float):
+def _errors_of_cloud(
+    dim: int, r: Floats, width: float, radius: float, value: Floats, bumps: Floats, left: Floats, h: float
+) -> Iterator[tuple[Floats, Floats]]:
     """Yields rows and targets of least squares for a Gaussian cloud of a width."""
     everywhere = _density(dim, r, width, None)
     mean, mean_bumps = everywhere @ (left * value), everywhere @ (left[:, None] * bumps)
@@ -305,7 +309,7 @@ def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
             if not active.any():
                 break
         x = found if active.any() else x
-    return x / scale
+    return np.asarray(x / scale)
 
 
 def own_table(dim: int) -> Floats:
@@ -315,4 +319,4 @@ def own_table(dim: int) -> Floats:
     :math:`A` gives :math:`2^{-D-1}` for every subset of the directions, and the sum of all directions is 0.
     """
     m = np.arange(dim + 1)
-    return (2.0 ** (dim + 1 - m) + 2.0**m + (m == 0)) / 4.0 ** (dim + 1)
+    return np.asarray((2.0 ** (dim + 1 - m) + 2.0**m + (m == 0)) / 4.0 ** (dim + 1))

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
+from ..kernels import KERNELS
+
 MAX_DIMENSION = 16
 """Upper bound for a lattice: in more dimensions a cube has more corners than most clouds have points."""
 
@@ -72,6 +74,9 @@ class MultiScale:
 FINENESS = {1: 0.01, 2: 0.1, 3: 0.25}
 """Smallest spacing by dimension: the fewer dimensions, the fewer vertices a small one has.  In more it is 0.5."""
 
+LADDER_DIMENSION = 5
+"""Up to how many dimensions a ladder is built: in more, smoothing would touch a hundred vertices around each."""
+
 KEY_BITS = 63
 """Bits of the key of a vertex."""
 
@@ -84,6 +89,8 @@ class Ladder:
         pairs (int, optional): How many pairs per point the near field may sum on average; 0 for none, which makes the operator
             positive. (default: :obj:`100`)
         reach (float, optional): The radius of the near field, in spacings of the finest level. (default: :obj:`1.6`)
+        kernel (str, optional): The kernel function, one of ``"exponential"``, ``"gaussian"``, ``"matern32"`` and ``"matern52"``
+            (:mod:`phgcn.kernels`). (default: :obj:`"exponential"`)
         fineness (float, optional): The smallest spacing, in units of the kernel's or the cloud's width, whichever is smaller:
             clouds that are too dense for a near field then have none. (default: :obj:`None`, what suits the dimension)
     """
@@ -91,6 +98,7 @@ class Ladder:
     pairs: int = 100
     reach: float = 1.6
     fineness: float | None = None
+    kernel: str = "exponential"
     text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -98,6 +106,7 @@ class Ladder:
         _require(math.isfinite(self.reach) and self.reach > 0, "reach", self.reach, "a positive number")
         allowed = self.fineness is None or (math.isfinite(self.fineness) and self.fineness > 0)
         _require(allowed, "fineness", self.fineness, "None or a positive number")
+        _require(self.kernel in KERNELS, "kernel", self.kernel, ", ".join(map(repr, KERNELS)))
         object.__setattr__(self, "text", _to_text(self))
 
     def finest_spacing(self, width: float, extent: int, dim: int) -> int:
@@ -106,7 +115,7 @@ class Ladder:
         A vertex has a key of 63 bits, so that its coordinates are limited.
         """
         fineness = FINENESS.get(dim, 0.5) if self.fineness is None else self.fineness
-        resolved = math.ceil(2 * math.log2(fineness * min(1.0, width)))
+        resolved = round(2 * math.log2(fineness * min(1.0, width)))
         return max(resolved, 2 * (extent + 2 - KEY_BITS // dim))
 
     def coarsest_spacing(self, extent: int) -> int:

@@ -53,7 +53,7 @@ def forward(points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, 
         elif isinstance(call.scheme, Separable):
             separable(cloud, rows, sums, call.scheme)
         elif isinstance(call.scheme, Ladder):
-            ladder_sum(cloud, rows, sums, call.scheme, call.kernel)
+            ladder_sum(cloud, rows, sums, call.scheme)
         else:
             multiscale(cloud, rows, sums, call.scheme)
         if call.normalise and not cloud.to_itself:
@@ -76,7 +76,7 @@ def backward(upstream: OutputGradients, plan: list[Tensor], points: Points, call
         elif isinstance(call.scheme, Separable):
             separable_gradients(cloud, rows, cloud_grads, into, call.scheme)
         elif isinstance(call.scheme, Ladder):
-            ladder_gradients(cloud, rows, cloud_grads, into, call.scheme, call.kernel)
+            ladder_gradients(cloud, rows, cloud_grads, into, call.scheme)
         else:
             multiscale_gradients(cloud, rows, cloud_grads, into, call.scheme)
         if call.normalise and not cloud.to_itself:

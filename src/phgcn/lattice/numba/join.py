@@ -70,6 +70,7 @@ def _fit_keys(points: np.ndarray, starts: np.ndarray, scheme: Scheme) -> bool:
     """Tells whether the keys of the joined clouds' vertices and cells fit without hashing; hashes would sort in another
     order."""
     dim = points.shape[1]
+    assert not isinstance(scheme, Ladder)
     if isinstance(scheme, Separable):
         spacing, weights, _ = separable_weights(scheme, dim)
         return not kuhn_coordinates(points, spacing, (len(weights) - 1,), 0, starts).keys(0).hashed

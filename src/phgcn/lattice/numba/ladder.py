@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...kernels import KERNELS, Kernel
 from ...runtime.numba import helper, kernel
 from ...runtime.threads import run_rows
 from ..geometry import kuhn_matrix, origin
@@ -21,7 +22,14 @@ from .index import Corners, Level, Vertices, coarsen, index, lay_out, planned_ve
 from .keys import Keys, choose_keys
 from .levels import mean_pairs
 from .locate import (
-    NOT_JOINED, Frame, Simplices, locate, map_points, planned_simplices, self_gradients, self_weights,
+    NOT_JOINED,
+    Frame,
+    Simplices,
+    locate,
+    map_points,
+    planned_simplices,
+    self_gradients,
+    self_weights,
 )  # fmt: skip
 from .near import near_field
 from .slice import add_position_gradients, add_self_term, slice_gradients, slice_rows
@@ -40,13 +48,13 @@ class Smoothing(NamedTuple):
 
     Args:
         own, neighbour (np.ndarray): The places of a target's sources in the table before, its end for none, int32, (V',).
-        to_own, to_neighbour (np.ndarray): The places of a source's targets in the table behind, int32, (V,).
+        first_target, second_target (np.ndarray): The places of a source's targets in the table behind, int32, (V,).
     """
 
     own: np.ndarray
     neighbour: np.ndarray
-    to_own: np.ndarray
-    to_neighbour: np.ndarray
+    first_target: np.ndarray
+    second_target: np.ndarray
 
 
 class Halving(NamedTuple):
@@ -54,12 +62,13 @@ class Halving(NamedTuple):
 
     Args:
         source (np.ndarray): Sources 2v and 2v + 1 are vertex v; (2V,), target by target from ``start`` on, (V' + 1,).
-        parent (np.ndarray): The targets of each source, (2V,).
+        first_target, second_target (np.ndarray): The places of a source's targets in the table behind, int32, (V,).
     """
 
     source: np.ndarray
     start: np.ndarray
-    parent: np.ndarray
+    first_target: np.ndarray
+    second_target: np.ndarray
 
 
 class Steps(NamedTuple):
@@ -76,23 +85,23 @@ class Steps(NamedTuple):
         return self.simplices, self.corners, self.level
 
 
-def ladder_sum(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Ladder, kernel_function) -> None:
+def ladder_sum(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Ladder) -> None:
     """Adds the filter's sums to ``out``."""
-    rung, numbers = find_numbers(cloud, scheme, kernel_function)
+    rung, numbers = find_numbers(cloud, scheme)
     steps = build(cloud, rung, len(numbers.weight))
     table = expand(reduce(splat(rows, rows[:0, :0], 0, *steps.located), steps.moves), steps.moves, numbers)
     slice_rows(table, *steps.located, cloud.first_query, out, is_first=True)
     add_far_field(cloud, rows, out, numbers)
     if numbers.radius > 0:
-        near = near_cells(cloud, numbers, kernel_function)
+        near = near_cells(cloud, numbers, KERNELS[scheme.kernel])
         near_field(near, near.source.take(rows), out)
     if cloud.to_itself:
         add_self_term(1 - own_weights(cloud, steps.frame, numbers), rows, out)
 
 
-def ladder_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: Ladder, kernel_function) -> None:
+def ladder_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: Ladder) -> None:
     """Adds the gradients of :func:`ladder_sum`.  The filter is symmetric: gradients go through it as values do."""
-    rung, numbers = find_numbers(cloud, scheme, kernel_function)
+    rung, numbers = find_numbers(cloud, scheme)
     steps = build(cloud, rung, len(numbers.weight))
     table = expand(reduce(splat(rows, grads, cloud.first_query, *steps.located), steps.moves), steps.moves, numbers)
     slope = slice_gradients(table, table, rows.shape[1], *steps.located, rows, grads, cloud.first_query, into.rows)
@@ -106,7 +115,7 @@ def ladder_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: La
     if cloud.to_itself:
         add_self_term(1 - own_weights(cloud, steps.frame, numbers), grads, into.rows)
     if numbers.radius > 0:
-        near = near_cells(cloud, numbers, kernel_function)
+        near = near_cells(cloud, numbers, KERNELS[scheme.kernel])
         if cloud.to_itself:
             products = near.target.take(grads, rows), near.source.take(rows, grads)
             near_field(near, near.source.take(grads), into.rows, *products, into.keys)
@@ -119,7 +128,7 @@ def ladder_gradients(cloud: Cloud, rows, grads, into: CloudGradients, scheme: La
 # Which ladder
 
 
-def find_numbers(cloud: Cloud, scheme: Ladder, kernel_function) -> tuple[Rung, Numbers]:
+def find_numbers(cloud: Cloud, scheme: Ladder) -> tuple[Rung, Numbers]:
     """Chooses the rung of a cloud, writes it into the plan or reads it from there, and looks its numbers up."""
     plan = cloud.plan[0].sizes
     if not cloud.planned:
@@ -127,7 +136,7 @@ def find_numbers(cloud: Cloud, scheme: Ladder, kernel_function) -> tuple[Rung, N
         plan[0] = _pack_rung(rung)
     else:
         rung = _unpack_rung(int(plan[0]), scheme)
-    return rung, ladder_numbers(kernel_function, cloud.points.shape[1], rung)
+    return rung, ladder_numbers(KERNELS[scheme.kernel], cloud.points.shape[1], rung)
 
 
 def _pack_rung(rung: Rung) -> int:
@@ -234,7 +243,8 @@ def find_halving(key: np.ndarray, finer: Keys, coarser: Keys, added: np.ndarray)
     vertices = coarsen(Vertices(coordinate, np.empty(0, np.int32), np.empty(0, np.int32)), coarser)
     parent = np.empty(len(vertices.source), np.int32)
     run_rows(number_parents, len(vertices.coordinate), GRAIN, vertices.source, vertices.start, parent)
-    return Halving(vertices.source, vertices.start, parent), _vertex_keys(vertices.coordinate, coarser)
+    first, second = parent.reshape(-1, 2).T.copy()
+    return Halving(vertices.source, vertices.start, first, second), _vertex_keys(vertices.coordinate, coarser)
 
 
 # Reduce and expand
@@ -243,7 +253,8 @@ def find_halving(key: np.ndarray, finer: Keys, coarser: Keys, added: np.ndarray)
 def reduce(table: np.ndarray, moves: list[list[Smoothing | Halving]]) -> list[np.ndarray]:
     """Takes the table of step 0 up the ladder; returns the tables of all steps."""
     half, tables = table.dtype.type(0.5), [table]
-    table = np.concatenate([table, np.zeros_like(table[:1])])  # behind every table a row of zeros, for sources that are not there
+    # Behind every table is a row of zeros, for sources that are not there.
+    table = np.concatenate([table, np.zeros_like(table[:1])])
     for maps in moves:
         for move in maps:
             count = len(move.own) if isinstance(move, Smoothing) else len(move.start) - 1
@@ -266,10 +277,9 @@ def expand(tables: list[np.ndarray], moves: list[list[Smoothing | Halving]], num
         for number, move in enumerate(reversed(moves[step])):
             is_last = number + 1 == len(moves[step]) and weight[step] != 0
             added = tables[step] if is_last else total[:0]
-            first, second = (move.to_own, move.to_neighbour) if isinstance(move, Smoothing) else (move.parent[::2], move.parent[1::2])
-            out = np.empty((len(first), total.shape[1]), total.dtype)
-            first, second = np.ascontiguousarray(first), np.ascontiguousarray(second)
-            run_rows(average_targets, len(out), GRAIN, total, first, second, half, added, weight[step], out)
+            out = np.empty((len(move.first_target), total.shape[1]), total.dtype)
+            targets = move.first_target, move.second_target
+            run_rows(average_targets, len(out), GRAIN, total, *targets, half, added, weight[step], out)
             total = out
     return total
 
@@ -337,10 +347,10 @@ def _moments(points: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return sums[0], sums[1], sums[2:]
 
 
-def near_cells(cloud: Cloud, numbers: Numbers, kernel_function) -> NearField:
+def near_cells(cloud: Cloud, numbers: Numbers, function: Kernel) -> NearField:
     """Sorts the points into the cells of the near field."""
     square = numbers.radius**2
-    constants = [square, 1 / (square * (1 - FADE_START**2)), kernel_function.rate, *kernel_function.coefficients, kernel_function.power]
+    constants = [square, 1 / (square * (1 - FADE_START**2)), function.rate, *function.coefficients, function.power]
     table = np.concatenate([constants[2:], numbers.near]).astype(cloud.points.dtype)
     return lay_cells(cloud.positions, cloud.first_query, numbers.radius, np.array(constants[:2], cloud.points.dtype), table)
 

@@ -78,7 +78,7 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, call: Filte
     if isinstance(call.scheme, Separable):
         out = separable(keys, rows, queries, call.scheme)
     elif isinstance(call.scheme, Ladder):
-        out = ladder.filter_cloud(keys, rows, queries, call.kernel, call.scheme)
+        out = ladder.filter_cloud(keys, rows, queries, call.scheme)
     else:
         out = multiscale(keys, rows, queries, call.scheme)
     if call.normalise and queries is not None:

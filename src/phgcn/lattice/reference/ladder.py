@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...exact.reference import distances
-from ...kernels import Kernel
+from ...kernels import KERNELS, Kernel
 from ..geometry import kuhn_matrix, locate, origin
 from ..ladder import FADE_START, QUARTILES, Numbers, Rung, ladder_numbers, own_table
 from ..scheme import Ladder
@@ -24,12 +24,12 @@ class Move(NamedTuple):
     """A map between two tables of vertices: every vertex gives half of its row to each of two others.
 
     Shapes:
-        - **first**, **second:** the targets of each vertex, int64, :math:`(V,)`; **count:** the number of targets
+        - **first**, **second:** the targets of each vertex, int64, :math:`(V,)`; **targets:** their number
     """
 
     first: Tensor
     second: Tensor
-    count: int
+    targets: int
 
 
 class Vertices(NamedTuple):
@@ -46,7 +46,7 @@ class Vertices(NamedTuple):
     steps: list[list[Move]]
 
 
-def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, kernel: Kernel, scheme: Ladder) -> Tensor:
+def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Ladder) -> Tensor:
     r"""Sums :math:`\sum_j k(|p_i - p_j|) f_j` over one graph and head.
 
     Shapes:
@@ -55,7 +55,7 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, kernel: Ker
     """
     points = (keys if queries is None else torch.cat([keys, queries])).double()
     rows64, first_query = rows.double(), 0 if queries is None else len(keys)
-    rung = choose_rung(keys, queries, scheme)
+    rung, kernel = choose_rung(keys, queries, scheme), KERNELS[scheme.kernel]
     numbers = ladder_numbers(kernel, keys.size(1), rung)
     ladder = build(points, rung, len(numbers.weight))
     points = points - middle(points)
@@ -76,8 +76,8 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, kernel: Ker
 def choose_rung(keys: Tensor, queries: Tensor | None, scheme: Ladder) -> Rung:
     """Chooses the ladder of a cloud from its points alone.
 
-    The spacing is the largest with at most ``scheme.pairs`` keys within the near field of a query, on average.  Where that is no
-    larger than the kernel and the width of the cloud need, there is no near field.
+    The spacing is the largest with at most ``scheme.pairs`` keys within the near field of a query, on average.  Where that is
+    no larger than the kernel and the width of the cloud need, there is no near field.
     """
     points = (keys if queries is None else torch.cat([keys, queries])).detach().double()
     low, high = points.amin(dim=0), points.amax(dim=0)
@@ -155,7 +155,7 @@ def reduce(table: Tensor, steps: list[list[Move]]) -> list[Tensor]:
     for moves in steps:
         for move in moves:
             half = 0.5 * table
-            table = table.new_zeros(move.count, table.size(1)).index_add(0, move.first, half).index_add(0, move.second, half)
+            table = table.new_zeros(move.targets, table.size(1)).index_add(0, move.first, half).index_add(0, move.second, half)
         tables.append(table)
     return tables
 
@@ -163,7 +163,7 @@ def reduce(table: Tensor, steps: list[list[Move]]) -> list[Tensor]:
 def expand(tables: list[Tensor], steps: list[list[Move]], numbers: Numbers) -> Tensor:
     """Weighs the tables of all steps, and hands them down the ladder, by the transposed moves; returns a table of step 0."""
     weight = numbers.weight.tolist()
-    total = weight[-1] * tables[-1]
+    total: Tensor = weight[-1] * tables[-1]
     for step in range(len(steps) - 1, -1, -1):
         for move in reversed(steps[step]):
             total = 0.5 * (total[move.first] + total[move.second])
@@ -173,7 +173,9 @@ def expand(tables: list[Tensor], steps: list[list[Move]], numbers: Numbers) -> T
 
 def slice_rows(table: Tensor, ladder: Vertices, first_query: int) -> Tensor:
     """Sums what the vertices of each query's simplex hold, times its barycentric weights, (M, C)."""
-    return (ladder.weight[first_query:].unsqueeze(-1) * table[ladder.corner[first_query:]]).sum(dim=1)
+    weight = ladder.weight[first_query:].unsqueeze(-1)
+    out: Tensor = (weight * table[ladder.corner[first_query:]]).sum(dim=1)
+    return out
 
 
 # What the ladder does not hold
@@ -188,17 +190,18 @@ def own_weights(points: Tensor, weight: Tensor, numbers: Numbers) -> Tensor:
     steps = (torch.arange(dim + 1).unsqueeze(0) - torch.arange(dim + 1).unsqueeze(1)).abs()
     table = torch.tensor(own_table(dim))[steps].to(weight)
     own = numbers.weight[1] * ((weight @ table) * weight).sum(dim=1) + numbers.own
-    a, b, q = numbers.far
+    a, _, q = numbers.far
     square = points.square().sum(dim=1)
-    return own + a + q * square.square()  # of -2 b |p|² + 2 b <p, p> nothing is left
+    return torch.add(own + a, square.square(), alpha=q)  # of -2 b |p|² + 2 b <p, p> nothing is left
 
 
 def far_field(targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers) -> Tensor:
     """Sums the steps that are wider than the cloud, (M, C): a positive polynomial of two positions."""
     a, b, q = numbers.far
     source_square, target_square = (p.square().sum(dim=1, keepdim=True) for p in (sources, targets))
-    total, squares = rows.sum(dim=0), (source_square * rows).sum(dim=0)
-    return a * total - b * (target_square * total + squares) + q * target_square * squares + 2 * b * (targets @ (sources.T @ rows))
+    total, squares, products = rows.sum(dim=0), (source_square * rows).sum(dim=0), sources.T @ rows
+    of_squares = q * target_square * squares - b * (target_square * total + squares)
+    return torch.add(a * total + of_squares, targets @ products, alpha=2 * b)
 
 
 def near_field(targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers, kernel: Kernel) -> Tensor:

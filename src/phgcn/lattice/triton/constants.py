@@ -74,6 +74,7 @@ def constants(scheme: Scheme, dim: int, dtype: torch.dtype, device: torch.device
     """Returns the constants of a scheme."""
     if isinstance(scheme, Separable):
         return _separable(scheme, dim, dtype, device)
+    assert isinstance(scheme, MultiScale)  # a ladder runs on the CPU
     return _multiscale(scheme, dim, dtype, device)
 
 

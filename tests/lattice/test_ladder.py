@@ -1,0 +1,241 @@
+"""The ladder filter: its numbers, its accuracy, its backends, and what makes it a positive operator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import phgcn
+from phgcn.kernels import KERNELS
+from phgcn.lattice import Ladder
+from phgcn.lattice.ladder import bump, bump_at, ladder_numbers, nonnegative_least_squares
+from phgcn.lattice.reference import ladder as reference
+
+WITHOUT_PAIRS = Ladder(pairs=0)
+BACKENDS = ("reference", "numba")
+
+
+def gaussian(count: int, dim: int, spread: float = 1.0, seed: int = 0) -> Tensor:
+    return spread * torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def with_core(count: int, dim: int) -> Tensor:
+    """A small core and a twentieth of the points far from it."""
+    points = gaussian(count, dim, 0.01)
+    points[: count // 20] *= 500
+    return points
+
+
+def kernel_matrix(points: Tensor, queries: Tensor, kernel: str = "exponential") -> Tensor:
+    return torch.from_numpy(KERNELS[kernel].value(torch.cdist(queries, points).numpy()))
+
+
+def deviation(out: Tensor, exact: Tensor) -> float:
+    return float((out - exact).norm() / (exact - exact.mean(dim=0)).norm())
+
+
+CLOUDS = {
+    "dense": lambda dim: gaussian(1500, dim),
+    "sparse": lambda dim: gaussian(1500, dim, 4.0),
+    "narrow": lambda dim: gaussian(1500, dim, 1e-3),
+    "core": lambda dim: with_core(1500, dim),
+}
+
+# Accuracy
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+@pytest.mark.parametrize("dim", [1, 2, 3, 4])
+def test_attention_is_close_to_the_exact_one(dim: int, cloud: str) -> None:
+    points, values = CLOUDS[cloud](dim), gaussian(1500, 4, seed=1)
+    out = phgcn.global_attention(points, values, decay=1.0, method=Ladder())
+    exact = phgcn.global_attention(points, values, decay=1.0, method="exact")
+    assert deviation(out, exact) < 0.08
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dim", [2, 4])
+def test_sums_of_every_kernel_are_close_to_the_exact_ones(dim: int, kernel: str) -> None:
+    points, values = gaussian(1500, dim, 2.0), gaussian(1500, 4, seed=1)
+    out = phgcn.permutohedral_filter(points, values, method=Ladder(kernel=kernel))
+    exact = kernel_matrix(points, points, kernel) @ values
+    assert float((out - exact).norm() / exact.norm()) < 0.12
+
+
+def test_gradients_of_positions_point_where_the_exact_ones_do() -> None:
+    points, values, grad = gaussian(1500, 3), gaussian(1500, 4, seed=1), gaussian(1500, 4, seed=2)
+    slopes = []
+    for method in (Ladder(), "exact"):
+        leaf = points.clone().requires_grad_()
+        phgcn.global_attention(leaf, values, decay=1.0, method=method).backward(grad)
+        slopes.append(leaf.grad.flatten())
+    assert float(torch.nn.functional.cosine_similarity(*slopes, dim=0)) > 0.97
+
+
+# The numbers
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_a_bump_is_the_mean_of_a_step_over_shifts(dim: int, step: int) -> None:
+    """The autocorrelation by Fourier integrals against the ladder's own maps at random places."""
+    random = np.random.default_rng(step)
+    spacing, distance, found = 2.0 ** (step // 2), 0.8, []
+    for _ in range(60):
+        direction = random.standard_normal(dim)
+        pair = np.stack([np.zeros(dim), distance * spacing * direction / np.linalg.norm(direction)])
+        points = torch.from_numpy(pair + 50 * random.random(dim))
+        rung = reference.Rung(0, 3, 0.0)
+        ladder = reference.build(points, rung, step + 1)
+        rows = torch.eye(2, dtype=torch.float64)
+        table = reference.reduce(reference.splat(rows, ladder), ladder.steps)[-1]
+        found.append(float(table[:, 0] @ table[:, 1]))
+    expected = float(bump_at(dim, step, np.array([distance]))[0])
+    assert np.mean(found) == pytest.approx(expected, abs=4 * np.std(found) / 60**0.5 + 1e-3 * expected)
+
+
+def test_bumps_fall_from_their_height_to_zero() -> None:
+    for step in range(12):
+        value = bump(4, step)[1]
+        assert value[0] == value.max()
+        assert abs(value[-1]) < 1e-4 * value[0]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_weights_are_not_negative_and_add_up_to_the_kernel(kernel: str) -> None:
+    numbers = ladder_numbers(KERNELS[kernel], 3, reference.Rung(-4, 3, 0.0))
+    assert numbers.weight[0] == 0
+    assert numbers.weight.min() >= 0
+    at_zero = sum(w * bump(3, s)[1][0] for s, w in enumerate(numbers.weight)) + numbers.far[0]
+    assert 0.5 < at_zero < 1.03
+
+
+def test_least_squares_are_those_of_a_bounded_search() -> None:
+    matrix, target = np.array([[1.0, 1.0], [1.0, -1.0], [0.0, 1.0]]), np.array([1.0, 3.0, -1.0])
+    assert nonnegative_least_squares(matrix, target) == pytest.approx([2.0, 0.0])
+
+
+# The operator
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_without_near_pairs_the_operator_is_positive(seed: int) -> None:
+    points = gaussian(200, 1 + seed % 4, 10 ** (seed % 5 - 3), seed)
+    matrix = phgcn.permutohedral_filter(points, torch.eye(200, dtype=torch.float64), method=WITHOUT_PAIRS)
+    assert (matrix - matrix.T).abs().max() < 1e-10
+    eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
+    assert eigenvalues[0] > -1e-6 * eigenvalues[-1]
+
+
+@pytest.mark.parametrize("dim", [2, 4])
+def test_conjugate_gradients_converge_with_near_pairs(dim: int) -> None:
+    points, right = gaussian(600, dim, 2.0), gaussian(600, 1, seed=1)
+    matrix = phgcn.permutohedral_filter(points, torch.eye(600, dtype=torch.float64), method=Ladder())
+    eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
+    assert eigenvalues[0] > -1e-3 * eigenvalues[-1]
+    system = matrix + 1e-2 * torch.eye(600, dtype=torch.float64)
+    solution, residual = torch.zeros_like(right), right.clone()
+    direction, square = residual.clone(), residual.square().sum()
+    for _ in range(600):
+        product = system @ direction
+        size = square / (direction * product).sum()
+        solution, residual = solution + size * direction, residual - size * product
+        following = residual.square().sum()
+        direction, square = residual + following / square * direction, following
+        if square < 1e-16:
+            break
+    assert (system @ solution - right).norm() < 1e-6 * right.norm()
+
+
+# Backends
+
+
+@pytest.mark.parametrize("kernel", ["exponential", "gaussian"])
+@pytest.mark.parametrize("cloud", CLOUDS)
+@pytest.mark.parametrize("dim", [1, 2, 4])
+def test_backends_agree(dim: int, cloud: str, kernel: str) -> None:
+    points, values, grad = CLOUDS[cloud](dim)[:600], gaussian(600, 3, seed=1), gaussian(600, 3, seed=2)
+    found = []
+    for backend in BACKENDS:
+        leaves = points.clone().requires_grad_(), values.clone().requires_grad_()
+        out, mass = phgcn.global_attention(
+            *leaves, decay=1.0, method=Ladder(pairs=20, kernel=kernel), backend=backend, return_mass=True
+        )
+        (out * grad).sum().add(mass.sum()).backward()
+        found.append([out.detach(), mass.detach(), *(leaf.grad for leaf in leaves)])
+    for one, other in zip(*found, strict=True):
+        # Gradients of a Gaussian in a narrow cloud are what is left of numbers 1e7 times as large.
+        assert (one - other).norm() <= 3e-8 * other.norm()
+
+
+def test_backends_agree_on_queries_of_their_own_and_batches() -> None:
+    points, queries, values = gaussian(500, 3), gaussian(300, 3, seed=3), gaussian(500, 2, seed=1)
+    batch, query_batch = torch.arange(500) % 2, torch.arange(300) % 2
+    found = []
+    for backend in BACKENDS:
+        leaves = [tensor.clone().requires_grad_() for tensor in (points, values, queries)]
+        out = phgcn.permutohedral_filter(
+            *leaves[:2], batch=batch, queries=leaves[2], query_batch=query_batch, method=Ladder(pairs=20), backend=backend
+        )
+        (out * gaussian(300, 2, seed=4)).sum().backward()
+        found.append([out.detach(), *(leaf.grad for leaf in leaves)])
+    for one, other in zip(*found, strict=True):
+        assert (one - other).norm() <= 1e-10 * other.norm()
+
+
+def test_gradients_are_those_of_what_was_computed() -> None:
+    points, values = gaussian(30, 2).requires_grad_(), gaussian(30, 2, seed=1).requires_grad_()
+    for scheme in (WITHOUT_PAIRS, Ladder(pairs=3)):
+        assert torch.autograd.gradcheck(
+            lambda p, v, s=scheme: phgcn.global_attention(p, v, decay=1.0, method=s), (points, values), eps=1e-7, atol=1e-5
+        )
+
+
+def test_bits_do_not_depend_on_threads_nor_on_other_graphs() -> None:
+    points, values = gaussian(4000, 3).float(), gaussian(4000, 5, seed=1).float()
+    batch = (torch.arange(4000) >= 1500).long()
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append(phgcn.global_attention(points, values, decay=1.0, batch=batch, method=Ladder()))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*found)
+    alone = [
+        phgcn.global_attention(points[part], values[part], decay=1.0, method=Ladder()) for part in (batch == 0, batch == 1)
+    ]
+    assert torch.equal(found[0], torch.cat(alone))
+
+
+def test_permuted_points_have_permuted_outputs() -> None:
+    points, values = gaussian(2000, 4), gaussian(2000, 3, seed=1)
+    order = torch.randperm(2000, generator=torch.Generator().manual_seed(5))
+    out = phgcn.global_attention(points, values, decay=1.0, method=Ladder())
+    permuted = phgcn.global_attention(points[order], values[order], decay=1.0, method=Ladder())
+    assert (permuted - out[order]).abs().max() < 1e-10
+
+
+def test_a_compiled_call_gives_the_same() -> None:
+    points, values, scheme = gaussian(300, 2).float(), gaussian(300, 2, seed=1).float(), Ladder(pairs=5)
+
+    def call(p: Tensor, v: Tensor) -> Tensor:
+        return phgcn.global_attention(p, v, decay=1.0, method=scheme)
+
+    assert torch.equal(torch.compile(call, fullgraph=True, backend="eager")(points, values), call(points, values))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(("name", "value"), [("pairs", -1), ("reach", 0.0), ("fineness", -1.0), ("kernel", "cosine")])
+def test_bad_settings_are_named(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name} is .*allowed"):
+        Ladder(**{name: value})
+
+
+def test_more_than_five_dimensions_are_refused() -> None:
+    with pytest.raises(ValueError, match="positions have 6 dimensions; allowed for a ladder: 1 to 5"):
+        phgcn.global_attention(gaussian(10, 6), gaussian(10, 1), method=Ladder())
