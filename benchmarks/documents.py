@@ -22,6 +22,7 @@ import explore_tables
 import geom_tables
 import gpu_tables
 import hostile_tables
+import ladder_tables
 import result_tables
 import tables
 import thread_tables
@@ -128,6 +129,7 @@ TABLES = {
     "cpu-threads": Table(PERFORMANCE, _of(BENCH, "threads"), thread_tables.jobs),
     "cpu-thread-stages": Table(CPU_NOTES, _of(BENCH, "threads"), thread_tables.stages),
     "cpu-layers": Table(PERFORMANCE, _of(BENCH, "layers"), tables.layer_table),
+    "ladder": Table("docs/engineering/ladder.md", _of(BENCH, "ladder"), ladder_tables.ladder_table),
     "cpu-marks": Table(CPU_NOTES, _of(BENCH, "lattice"), tables.speed_marks),
     "cpu-stages": Table(CPU_NOTES, _of(BENCH, "stages"), tables.stage_table),
     "cpu-crossing-all": Table(CPU_NOTES, _of(BENCH, "crossing"), tables.crossing_table),

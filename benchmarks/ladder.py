@@ -18,6 +18,7 @@ import common
 import hostile
 import torch
 from common import cosine, deviation_error, position_gradient, random_features
+from ladder_tables import HEADS, summary
 from rich.progress import track
 from rich.table import Table
 
@@ -75,28 +76,6 @@ def measure_hostile(dim: int, name: str) -> list[dict]:
     return rows
 
 
-def summary(rows: list[dict]) -> Table:
-    """Per dimension and method: the median and the worst error and cosine, and on how many clouds it is the more accurate."""
-    table = Table(
-        "D", "N", "clouds", "method", "median error", "worst", "median cosine", "as accurate as lattice", "time / lattice"
-    )
-    groups = sorted({(row["count"], row["dim"]) for row in rows})
-    for count, dim in groups:
-        here = [row for row in rows if (row["count"], row["dim"]) == (count, dim)]
-        before = {row["cloud"]: row for row in here if row["method"] == "lattice"}
-        for method in METHODS:
-            found = [row for row in here if row["method"] == method]
-            errors = [row["error"] for row in found]
-            better = sum(row["error"] <= 1.02 * before[row["cloud"]]["error"] + 1e-3 for row in found)
-            ratios = [row["seconds"] / before[row["cloud"]]["seconds"] for row in found if "seconds" in row]
-            table.add_row(
-                str(dim), f"{count:,}", str(len(found)), method, f"{statistics.median(errors):.3f}", f"{max(errors):.3f}",
-                f"{statistics.median(row['cosine'] for row in found):.3f}", f"{better} of {len(found)}",
-                f"{statistics.median(ratios):.2f}" if ratios else "",
-            )  # fmt: skip
-    return table
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few clouds")
@@ -108,7 +87,10 @@ def main() -> None:
     for measure, dim, name in track(cases[:: 30 if options.quick else 1], "measuring"):
         rows += measure(dim, name)
     common.write_json(options.out, {"provenance": common.provenance(), "quick": options.quick, "rows": rows})
-    common.wide_console().print(summary(rows))
+    shown = Table(*HEADS)
+    for line in summary(rows):
+        shown.add_row(*line)
+    common.wide_console().print(shown)
     print(f"written to {options.out}")
 
 

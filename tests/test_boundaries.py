@@ -10,12 +10,12 @@ import phgcn
 
 ROOT = Path(phgcn.__file__).resolve().parent
 COMPOSITION_ROOT = "phgcn.cli.app"  # mounts the commands of reproduce
-CORE = ("checks", "exact", "kernels", "lattice", "structural")  # the operations and what they share
+CORE = ("checks", "exact", "runtime", "lattice", "structural")  # the operations and what they share
 FORBIDDEN = {
     "lattice": {"nn", "functional", "data", "train", "report", "cli"},
     "exact": {"nn", "functional", "data", "train", "report", "cli"},
     "structural": {"nn", "functional", "data", "train", "report", "cli"},
-    "kernels": {"nn", "functional", "data", "train", "report", "cli"},
+    "runtime": {"nn", "functional", "data", "train", "report", "cli"},
     "checks": {"nn", "functional", "data", "train", "report", "cli"},
     "calls": {"nn", "functional", "accuracy", "tolerance", "data", "train", "report", "cli"},
     "accuracy": {"nn", "functional", "tolerance", "data", "train", "report", "cli"},
