@@ -86,9 +86,12 @@ def bump(dim: int, step: int) -> tuple[Floats, Floats]:
 
 
 def bump_at(dim: int, step: int, distance: Floats) -> Floats:
-    """Evaluates the bump of a step at distances in spacings of its level."""
+    """Evaluates the bump of a step at distances in spacings of its level.
+
+    Between the table's distances it is linear in the square: wide bumps have no cusp at 0.
+    """
     grid, value = bump(dim, step)
-    return np.interp(distance, grid, value, right=0.0)
+    return np.interp(distance**2, grid**2, value, right=0.0)
 
 
 @lru_cache
@@ -261,7 +264,7 @@ def _errors_of_cloud(
         factor = math.sqrt(part) / (total * norm)
         root = factor * np.sqrt(n)
         yield root[:, None] * (left[:, None] * bumps - mean_bumps), root * (left * value - mean)
-        factor_of_sum = factor * math.sqrt(max(own_square, 0.3))
+        factor_of_sum = factor * math.sqrt(own_square)
         yield factor_of_sum * (n @ (left[:, None] * bumps))[None], np.array([factor_of_sum * (n @ (left * value))])
         noise = factor * np.sqrt(n @ bumps**2) * scatter * np.minimum(1, 2 * np.pi * width / spacing)
         yield np.diag(noise), np.zeros(steps)
@@ -288,17 +291,18 @@ def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
     """Minimises :math:`|A x - y|` over :math:`x \\ge 0` by the active sets of Lawson and Hanson (1974)."""
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
-    gram, moment = (matrix / scale).T @ (matrix / scale), (matrix / scale).T @ target
-    x, active = np.zeros(len(moment)), np.zeros(len(moment), bool)
+    orthogonal, triangle = np.linalg.qr(matrix / scale)
+    target = orthogonal.T @ target
+    x, active = np.zeros(matrix.shape[1]), np.zeros(matrix.shape[1], bool)
     for _ in range(3 * len(x)):
-        slope = moment - gram @ x
+        slope = triangle.T @ (target - triangle @ x)
         slope[active] = 0
-        if slope.max() <= 1e-10 * np.abs(moment).max():
+        if slope.max() <= 1e-12 * np.linalg.norm(target):
             break
         active[np.argmax(slope)] = True
         while True:
             found = np.zeros_like(x)
-            found[active] = np.linalg.lstsq(gram[np.ix_(active, active)], moment[active], rcond=1e-12)[0]
+            found[active] = np.linalg.lstsq(triangle[:, active], target, rcond=1e-13)[0]
             if found[active].min() > 0:
                 break
             falls = active & (found <= 0)
