@@ -130,6 +130,7 @@ TABLES = {
     "cpu-thread-stages": Table(CPU_NOTES, _of(BENCH, "threads"), thread_tables.stages),
     "cpu-layers": Table(PERFORMANCE, _of(BENCH, "layers"), tables.layer_table),
     "ladder": Table("docs/engineering/ladder.md", _of(BENCH, "ladder"), ladder_tables.ladder_table),
+    "ladder-scatter": Table("docs/engineering/ladder.md", _of(BENCH, "ladder_scatter"), ladder_tables.scatter_table),
     "cpu-marks": Table(CPU_NOTES, _of(BENCH, "lattice"), tables.speed_marks),
     "cpu-stages": Table(CPU_NOTES, _of(BENCH, "stages"), tables.stage_table),
     "cpu-crossing-all": Table(CPU_NOTES, _of(BENCH, "crossing"), tables.crossing_table),

@@ -44,3 +44,12 @@ def summary(rows: list[dict]) -> list[list[str]]:
 def ladder_table(content: dict) -> list[str]:
     """The table of the engineering notes."""
     return table(HEADS, summary(content["rows"]))
+
+
+def scatter_table(content: dict) -> list[str]:
+    """By step and dimension: how much what a step gives a pair depends on where the pair lies."""
+    found = {(row["step"], row["dim"]): row["scatter"] for row in content["rows"]}
+    steps, dims = (sorted({key[i] for key in found}) for i in (0, 1))
+    names = [f"${'TU'[step % 2]}_{step // 2}$" for step in steps]
+    cells = [[f"{found[step, dim]:.3f}" if (step, dim) in found else "" for dim in dims] for step in steps]
+    return table(["step", *(f"D = {dim}" for dim in dims)], [[name, *row] for name, row in zip(names, cells, strict=True)])
