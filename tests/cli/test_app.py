@@ -31,7 +31,7 @@ COMMANDS = (
     "partition",
     "reproduce",
 )
-EXPERIMENTS = ("table", "motif", "scaling", "embeddings", "benchmark", "when", "rivals")
+EXPERIMENTS = ("table", "motif", "scaling", "embeddings", "benchmark", "when", "rivals", "tables", "city")
 QUICK = ("--splits", "1", "--set", "epochs=2", "--set", "heads=2")
 
 

@@ -32,7 +32,7 @@ def graph(folder):
 
 @pytest.fixture(scope="module")
 def run(folder, graph):
-    assert app.run(["train", str(graph), *QUICK, "--out", str(folder / "run")]) == 0
+    assert app.run(["train", str(graph), *QUICK, "--model", "global-gnn", "--out", str(folder / "run")]) == 0
     return folder / "run"
 
 

@@ -78,8 +78,8 @@ def class_names(data: Data) -> list[str]:
 
 
 def node_names(data: Data) -> list[str]:
-    """Returns the ids of the nodes, as the graph's file has them."""
-    return list(data.node_id)
+    """Returns the ids of the nodes, as the graph's file has them; none of a part of a graph, which has no names."""
+    return list(data.node_id) if "node_id" in data else []
 
 
 def notes(data: Data) -> list[str]:
