@@ -7,7 +7,7 @@ import torch
 from graphs import make, random_graph
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv
-from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
+from torch_geometric.utils import add_self_loops, to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
 
 import phgcn
 from phgcn.nn import EDAConv, PHGCNConv
@@ -72,14 +72,17 @@ def test_self_loops_have_the_features_that_fill_value_says(layer):
     edges = edges[:, edges[0] != edges[1]]
     attr = torch.randn(edges.size(1), 3, dtype=torch.float64)
     loops = torch.arange(20).expand(2, 20)
-    for fill in (2.0, torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64)):
+    for fill in (2.0, torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64), "mean", "add", "min", "max", "mul"):
         conv = make(layer, 5, 4, edge_dim=3, fill_value=fill)
-        written = torch.as_tensor(fill, dtype=torch.float64).expand(20, 3)
+        if isinstance(fill, str):  # as PyG makes them
+            written = add_self_loops(edges, attr, fill_value=fill, num_nodes=20)[1][-20:]
+        else:
+            written = torch.as_tensor(fill, dtype=torch.float64).expand(20, 3)
         explicit = make(layer, 5, 4, edge_dim=3, add_self_loops=False)
         wanted = explicit(x, torch.cat([edges, loops], dim=1), torch.cat([attr, written]))
         torch.testing.assert_close(conv(x, edges, attr), wanted)
-    with pytest.raises(ValueError, match="fill_value is 'max'; allowed: 'mean', a number, or a tensor"):
-        EDAConv(5, 4, fill_value="max")
+    with pytest.raises(ValueError, match=r"fill_value is 'most'; allowed: 'mean', 'add', .*, a number, or a tensor"):
+        EDAConv(5, 4, fill_value="most")
 
 
 @LAYERS

@@ -18,7 +18,7 @@ from ..distributed.boundary import PartEdges
 from ..functional import Backend, attend_neighbours
 from ..structural.graph import Graph
 from .adjacency import adjacency_values, is_adjacency, warn_of_values, with_weights
-from .edges import EdgeTerms, replace_self_loops, to_coo
+from .edges import FILLS, EdgeTerms, reduce_to_targets, replace_self_loops, to_coo
 from .graph_input import GraphInput, read_graph
 from .messages import shows_messages
 
@@ -69,8 +69,9 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         embedding_dim: int, backend: Backend, flow: str,
     ) -> None:  # fmt: skip
         super().__init__(aggr="sum", node_dim=0)
-        if isinstance(fill_value, str) and fill_value != "mean":
-            raise ValueError(f"fill_value is {fill_value!r}; allowed: 'mean', a number, or a tensor")
+        if isinstance(fill_value, str) and fill_value not in FILLS:
+            allowed = ", ".join(map(repr, FILLS))
+            raise ValueError(f"fill_value is {fill_value!r}; allowed: {allowed}, a number, or a tensor")
         if flow not in FLOWS:
             raise ValueError(f"flow is {flow!r}; allowed: {', '.join(map(repr, FLOWS))}")
         sources, targets = in_channels if isinstance(in_channels, (tuple, list)) else (in_channels, in_channels)
@@ -198,7 +199,7 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
             joined = torch.ops.phgcn.join_kinds(edges, sources, targets)
             return edges, Graph(torch.cat([nodes.target_positions, positions]), values, joined, None, bias)
         edges, count = to_coo(given.edge_index, values), values.size(0)
-        terms = self._edge_terms(given)
+        terms = self._edge_terms(given, values if self.add_self_loops else None)
         if not self.add_self_loops:
             return edges, Graph(positions, values, edges, None, terms.sum())
         if not show_edges and (torch.compiler.is_compiling() or edges.is_cuda):
@@ -210,12 +211,15 @@ class DistanceConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         edges = replace_self_loops(edges, count)
         return edges, Graph(positions, values, edges, None, terms.sum_with_loops(edges[1, : edges.size(1) - count], count))
 
-    def _edge_terms(self, given: GraphInput) -> EdgeTerms:
-        """Computes what edges add to the exponents."""
+    def _edge_terms(self, given: GraphInput, nodes: Tensor | None = None) -> EdgeTerms:
+        """Computes what edges add to the exponents; with ``nodes``, (N, ...), also what their self-loops add."""
         features, weights, fill = given.edge_attr, given.edge_weight, None
         if features is not None and self.lin_edge is not None:
             check_edge_features("edge_attr", features, given.edge_index, self.lin.weight)
-            features = self.lin_edge(features.unsqueeze(-1) if features.dim() == 1 else features)
+            features = features.unsqueeze(-1) if features.dim() == 1 else features
+            if nodes is not None and isinstance(self.fill_value, str) and self.fill_value != "mean":
+                fill = self.lin_edge(reduce_to_targets(given.edge_index, features, nodes, self.fill_value))
+            features = self.lin_edge(features)
             if not isinstance(self.fill_value, str):
                 value = torch.as_tensor(self.fill_value, dtype=self.lin_edge.weight.dtype, device=self.lin_edge.weight.device)
                 fill = self.lin_edge(value.expand(1, self.lin_edge.in_channels))

@@ -42,7 +42,7 @@ class EDAConv(DistanceConv):
         edge_dim (int, optional): Size of the features of edges, or :obj:`-1` to derive it from the first input: a learned
             linear map of them is added to the exponents of the softmax among neighbours. (default: :obj:`None`, none)
         fill_value (float or torch.Tensor or str, optional): The features of self-loops that are added: a number, a tensor, or
-            ``"mean"``, the mean of the edges to the node. (default: :obj:`"mean"`)
+            ``"mean"``, ``"add"``, ``"min"``, ``"max"`` or ``"mul"`` of the edges to the node. (default: :obj:`"mean"`)
         bias (bool, optional): If set to :obj:`False`, the layer will not learn an additive bias. (default: :obj:`True`)
         residual (bool, optional): If set to :obj:`True`, the layer adds a learned linear map of the node's own features to
             the output, and learns a weight for attention and for this map, from 1 on. (default: :obj:`False`)

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
-from torch_geometric.utils import add_self_loops, contains_self_loops, is_torch_sparse_tensor, remove_self_loops, to_edge_index
+from torch_geometric.utils import (
+    add_self_loops,
+    contains_self_loops,
+    is_torch_sparse_tensor,
+    remove_self_loops,
+    scatter,
+    to_edge_index,
+)
 
 from ..checks import check_edges, check_node_numbers
 
@@ -38,13 +45,25 @@ def to_coo(edge_index: Any, nodes: Tensor, sources: Tensor | None = None) -> Ten
     return edges
 
 
+FILLS = ("mean", "add", "min", "max", "mul")
+"""How the features of a self-loop can be made of those of the edges to its node, by the names of PyG."""
+
+
+def reduce_to_targets(edge_index: Any, features: Tensor, nodes: Tensor, reduce: str) -> Tensor:
+    r"""Reduces the features of the edges to each node, (E, F), to (N, F), 0 without edges; self-loops are left out."""
+    source, target = to_coo(edge_index, nodes)
+    target = torch.where(source == target, nodes.size(0), target)  # a spare row behind the nodes
+    reduced: Tensor = scatter(features, target, dim_size=nodes.size(0) + 1, reduce=reduce)
+    return reduced[:-1]
+
+
 class EdgeTerms(NamedTuple):
     r"""What edges add to the exponents of attention, :obj:`None` where there is nothing.
 
     Shapes:
         - **features:** :math:`(E, H)`, a learned linear map of edge features
         - **weights:** :math:`(E, 1)`, the logarithms of edge weights
-        - **fill:** :math:`(1, H)`, what added self-loops have instead of the mean features
+        - **fill:** :math:`(1, H)` or :math:`(N, H)`, what added self-loops have instead of the mean features
     """
 
     features: Tensor | None = None
