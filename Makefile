@@ -18,7 +18,7 @@ ifdef PIP_FIND_LINKS
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 endif
 
-.PHONY: demo docs test pytest test-slow test-all test-oldest test-newest lint bench tables fit figures gallery surface clean
+.PHONY: demo docs test pytest test-slow test-all test-oldest test-newest lint bench gpu tables figures gallery surface clean
 
 demo: $(VENV)/.ready-demo
 	@echo "1. The lattice: attention of every point to every other"
@@ -39,7 +39,7 @@ pytest: $(VENV)/.ready-test
 
 test-all: $(VENV)/.ready-versions
 	$(BIN)/nox
-	$(BIN)/python benchmarks/documents.py versions
+	$(BIN)/python lab/bench/documents.py versions
 
 test-oldest test-newest: test-%: $(VENV)/.ready-versions
 	$(BIN)/nox -s 'quick($*)'
@@ -53,22 +53,23 @@ lint: $(VENV)/.ready-test
 	$(BIN)/mypy
 
 bench: $(VENV)/.ready-bench
-	$(BIN)/python benchmarks/accuracy.py
-	$(BIN)/python benchmarks/lattice.py
-	$(BIN)/python benchmarks/stages.py
-	$(BIN)/python benchmarks/crossing.py
-	$(BIN)/python benchmarks/documents.py
+	$(BIN)/python lab/bench accuracy
+	$(BIN)/python lab/bench lattice
+	$(BIN)/python lab/bench crossing
+	$(BIN)/python lab/bench/documents.py
+
+# With a Python that has a CUDA build of torch, here or elsewhere: nothing is installed.
+gpu:
+	PYTHONPATH=src:lab/src $(PYTHON) lab/bench/gpu_run.py $(GPU_OPTIONS)
 
 tables: $(VENV)/.ready-test
-	$(BIN)/python benchmarks/documents.py
-
-fit: $(VENV)/.ready-test
-	$(BIN)/python -m phgcn.lattice.fit
+	$(BIN)/python lab/bench/documents.py
 
 figures: $(VENV)/.ready-test
 	$(BIN)/python docs/figures/draw_lattice.py
 	$(BIN)/python docs/figures/draw_layer.py
 	$(BIN)/python docs/figures/draw_architecture.py
+	$(BIN)/python docs/figures/draw_explorer.py
 
 gallery: $(VENV)/.ready-test
 	$(BIN)/python docs/figures/draw_gallery.py
@@ -78,8 +79,13 @@ surface: $(VENV)/.ready-test
 
 # uv takes a fifth of pip's time; where it cannot be had, pip installs.
 PIP := $(BIN)/python -m pip install --quiet
-PACKAGE = --constraint constraints.txt --editable '.[$*]'
-$(VENV)/.ready-%: pyproject.toml constraints.txt
+PACKAGES_demo := . ./lab
+PACKAGES_test := .[test] ./lab[test]
+PACKAGES_docs := .[docs] ./lab
+PACKAGES_bench := . ./lab[bench]
+PACKAGES_versions := .[versions] ./lab
+PACKAGE = --constraint constraints.txt $(foreach package,$(PACKAGES_$*),--editable '$(package)')
+$(VENV)/.ready-%: pyproject.toml lab/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	{ $(PIP) uv && $(BIN)/uv pip install --quiet --python $(BIN)/python $(PACKAGE); } || $(PIP) $(PACKAGE)
 	touch $@

@@ -1,4 +1,6 @@
-r"""How Sphinx makes the site of the documents and the docstrings: ``make docs``, warnings are errors."""
+r"""How Sphinx makes the site of the documents and the docstrings: ``make docs``, warnings are
+errors.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ author = "the phgcn authors"
 version = release = phgcn.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-exclude_patterns = ["_build", "public_surface.txt"]
+exclude_patterns = ["_build", "public_surface.txt", "engineering"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # as GitHub: links to headings work in both
 highlight_language = "none"
@@ -36,7 +38,8 @@ autodoc_typehints = "none"  # the docstrings say types, as PyG's do
 autodoc_default_options = {
     "members": True,
     "show-inheritance": True,
-    # Methods from a base class of ours are shown, those of torch, PyG, scikit-learn and Python are not.
+    # Methods from a base class of ours are shown, those of torch, PyG, scikit-learn and Python are
+    # not.
     "inherited-members": "MessagePassing, Module, BaseEstimator, ClassifierMixin, RegressorMixin, _MetadataRequester, "
     "tuple, dict, BaseException, ValueError, RuntimeError, ABC, object",
     "exclude-members": "set_score_request",  # scikit-learn's
@@ -52,12 +55,16 @@ html_show_copyright = False
 def other_pages(app: Sphinx, index: str) -> list[str]:
     """The pages that the index does not name."""
     named = set(re.findall(r"^(?:.*<)?([\w/-]+)>?$", index, flags=re.MULTILINE))
-    return sorted(name for name in app.env.found_docs if "/" not in name and name not in {"index", *named})
+    return sorted(
+        name for name in app.env.found_docs if "/" not in name and name not in {"index", *named}
+    )
 
 
 def constant_docstring(name: str, meaning: object) -> list[str]:
     """The lines under a constant's assignment, in whichever module of the library that is."""
-    for module in sorted(module for module in sys.modules if module.startswith("phgcn.")):
+    for module in sorted(
+        module for module in sys.modules if module.startswith(("phgcn.", "phgcn_lab."))
+    ):
         lines = ModuleAnalyzer.for_module(module).find_attr_docs().get(("", name))
         if lines and getattr(sys.modules[module], name, None) is meaning:
             return lines
@@ -65,7 +72,9 @@ def constant_docstring(name: str, meaning: object) -> list[str]:
 
 
 def api_lines() -> Iterator[str]:
-    """A heading for every public module and a directive for every public name; each object once, where it is first named."""
+    """A heading for every public module and a directive for every public name; each object once,
+    where it is first named.
+    """
     shown: set[int] = set()
     for module in public_modules():
         yield from (f"## {module}", "", "```{eval-rst}", f".. automodule:: {module}")
@@ -84,7 +93,10 @@ def api_lines() -> Iterator[str]:
 
 
 def fill_in(app: Sphinx, page: str, source: list[str]) -> None:
-    """Replaces the lines that stand for what is listed by a program."""
+    """Replaces the lines that stand for what is listed by a program, and links to the engineering
+    notes, which are no part of the site, by the names of their files.
+    """
+    source[0] = re.sub(r"\[[^\]]+\]\((engineering/[\w.]+)(?:#[\w-]+)?\)", r"`docs/\1`", source[0])
     if page == "index":
         source[0] = source[0].replace(OTHER_PAGES, "\n".join(other_pages(app, source[0])))
     elif page == "api":

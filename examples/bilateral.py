@@ -1,4 +1,6 @@
-"""Bilateral filtering of an image: pixels attend to pixels that are near and of like colour. Edges stay, noise goes."""
+"""Bilateral filtering of an image: pixels attend to pixels that are near and of like colour. Edges
+stay, noise goes.
+"""
 
 import sys
 
@@ -8,7 +10,8 @@ from matplotlib import cbook
 
 import phgcn
 
-NEAR, LIKE = 1.5, 0.3  # pixels, and distance of colours in [0, 1], at which the weight has fallen to 1/e
+# pixels, and distance of colours in [0, 1], at which the weight has fallen to 1/e
+NEAR, LIKE = 1.5, 0.3
 
 
 def photograph(size=256):
@@ -19,8 +22,12 @@ def photograph(size=256):
 
 
 def filtered(image, by_colour):
-    """The image with each pixel replaced by its attention over all pixels; by place alone, or by place and colour."""
-    rows, columns = torch.meshgrid(*(torch.arange(n, dtype=torch.float32) for n in image.shape[:2]), indexing="ij")
+    """The image with each pixel replaced by its attention over all pixels; by place alone, or by
+    place and colour.
+    """
+    rows, columns = torch.meshgrid(
+        *(torch.arange(n, dtype=torch.float32) for n in image.shape[:2]), indexing="ij"
+    )
     place = torch.stack([rows, columns], dim=-1).reshape(-1, 2) / NEAR
     colour = image.reshape(-1, 3)
     positions = torch.cat([place, colour / LIKE], dim=1) if by_colour else place
@@ -34,7 +41,11 @@ def psnr(image, clean):
 torch.manual_seed(0)
 clean = photograph()
 noisy = (clean + 0.1 * torch.randn(clean.shape)).clamp(0, 1)
-shown = {"noisy": noisy, "blurred by place alone": filtered(noisy, False), "bilateral": filtered(noisy, True)}
+shown = {
+    "noisy": noisy,
+    "blurred by place alone": filtered(noisy, False),
+    "bilateral": filtered(noisy, True),
+}
 for name, image in shown.items():
     print(f"{name}: {psnr(image, clean):.1f} dB")
 

@@ -1,4 +1,6 @@
-"""Gradient checkpointing: activations are computed again in the backward pass, and gradients are the same."""
+"""Gradient checkpointing: activations are computed again in the backward pass, and gradients are
+the same.
+"""
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -17,7 +19,10 @@ layers = {
 }
 for name, (layer, inputs) in layers.items():
     grads = []
-    for call in (layer, lambda *inputs, layer=layer: checkpoint(layer, *inputs, use_reentrant=False)):
+    for call in (
+        layer,
+        lambda *inputs, layer=layer: checkpoint(layer, *inputs, use_reentrant=False),
+    ):
         torch.manual_seed(1)  # of dropout
         grads.append(torch.autograd.grad(call(*inputs).square().sum(), x)[0])
     assert torch.equal(*grads)

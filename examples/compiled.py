@@ -1,4 +1,6 @@
-"""torch.compile: one graph without breaks. Give a backend of it as an argument, such as aot_eager, to do without a compiler."""
+"""torch.compile: one graph without breaks. Give a backend of it as an argument, such as aot_eager,
+to do without a compiler.
+"""
 
 import sys
 

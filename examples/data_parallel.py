@@ -15,8 +15,14 @@ from phgcn.nn import PHGCN, GlobalGNN
 dist.init_process_group("gloo")  # "nccl" on GPUs
 rank, count = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
-graphs = [Data(x=torch.randn(20, 8), edge_index=torch.randint(20, (2, 60)), y=torch.randint(3, (20,))) for _ in range(16)]
-models = {"PHGCN": PHGCN(8, 4, 3, heads=2), "GlobalGNN": GlobalGNN(8, 16, 3, global_layers=1, norm="layer")}
+graphs = [
+    Data(x=torch.randn(20, 8), edge_index=torch.randint(20, (2, 60)), y=torch.randint(3, (20,)))
+    for _ in range(16)
+]
+models = {
+    "PHGCN": PHGCN(8, 4, 3, heads=2),
+    "GlobalGNN": GlobalGNN(8, 16, 3, global_layers=1, norm="layer"),
+}
 for name, model in models.items():
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)

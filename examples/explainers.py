@@ -1,4 +1,6 @@
-"""Explanations: which edges does a prediction rest on? PyG's explainers find the one neighbour that decides."""
+"""Explanations: which edges does a prediction rest on? PyG's explainers find the one neighbour that
+decides.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +25,9 @@ def make_graph(nodes=40):
     marked = torch.rand(nodes, 1) < 0.4
     x = torch.cat([torch.where(marked, sign, 0), marked], dim=1).float()
     yes, no = marked[:, 0].nonzero()[:, 0], (~marked[:, 0]).nonzero()[:, 0]
-    source = torch.stack([yes[torch.randint(len(yes), (nodes,))], *no[torch.randint(len(no), (2, nodes))]])
+    source = torch.stack(
+        [yes[torch.randint(len(yes), (nodes,))], *no[torch.randint(len(no), (2, nodes))]]
+    )
     edge_index = torch.stack([source.t().flatten(), torch.arange(nodes).repeat_interleave(3)])
     return x, edge_index, (sign[source[0], 0] > 0).long(), no
 
@@ -35,7 +39,11 @@ def explain(model, algorithm, index):
         algorithm=algorithm,
         explanation_type="model",
         edge_mask_type="object",
-        model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+        model_config={
+            "mode": "multiclass_classification",
+            "task_level": "node",
+            "return_type": "raw",
+        },
     )
     return explainer(x, edge_index, index=index).edge_mask[3 * index : 3 * index + 3]
 
@@ -45,7 +53,9 @@ x, edge_index, y, unmarked = make_graph()
 models = {
     "PHGCNConv": Net(PHGCNConv),
     "EDAConv": Net(EDAConv),
-    "GlobalGNN": GlobalGNN(2, 16, 2, local="eda", num_layers=1, global_layers=1, dropout=0.0, norm=None),
+    "GlobalGNN": GlobalGNN(
+        2, 16, 2, local="eda", num_layers=1, global_layers=1, dropout=0.0, norm=None
+    ),
 }
 for name, model in models.items():
     model(x, edge_index)
@@ -55,9 +65,14 @@ for name, model in models.items():
         F.cross_entropy(model(x, edge_index), y).backward()
         optimizer.step()
     model.eval()
-    by_default = model(x, edge_index[:, :0]).argmax(dim=1)  # what it says without edges, where there is nothing to explain
+    # what it says without edges, where there is nothing to explain
+    by_default = model(x, edge_index[:, :0]).argmax(dim=1)
     nodes = [int(i) for i in unmarked if by_default[i] != y[i]][:5]
-    found = sum(int(explain(model, GNNExplainer(epochs=50, lr=0.1), i).argmax()) == 0 for i in nodes)
+    found = sum(
+        int(explain(model, GNNExplainer(epochs=50, lr=0.1), i).argmax()) == 0 for i in nodes
+    )
     weight = sum(float(explain(model, AttentionExplainer(), i)[0]) for i in nodes) / len(nodes)
     assert found >= len(nodes) - 1 and 0 < weight < 1
-    print(f"{name}: GNNExplainer finds the deciding neighbour of {found} of {len(nodes)} nodes; its attention is {weight:.2f}")
+    print(
+        f"{name}: GNNExplainer finds the deciding neighbour of {found} of {len(nodes)} nodes; its attention is {weight:.2f}"
+    )

@@ -1,4 +1,6 @@
-"""torch.export: a saved program for graphs of any size. ONNX is refused, as it has no operators for lattices."""
+"""torch.export: a saved program for graphs of any size. ONNX is refused, as it has no operators for
+lattices.
+"""
 
 import io
 

@@ -1,4 +1,6 @@
-"""GlobalBlock in two PyG networks: after each layer of a GraphSAGE loop, and in place of the attention of GPSConv."""
+"""GlobalBlock in two PyG networks: after each layer of a GraphSAGE loop, and in place of the
+attention of GPSConv.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -11,19 +13,24 @@ class SAGE(torch.nn.Module):
     def __init__(self, channels=32, use_global=False):
         super().__init__()
         self.convs = torch.nn.ModuleList([SAGEConv(1, channels), SAGEConv(channels, channels)])
-        self.blocks = torch.nn.ModuleList([GlobalBlock(channels) for _ in self.convs] if use_global else [])
+        self.blocks = torch.nn.ModuleList(
+            [GlobalBlock(channels) for _ in self.convs] if use_global else []
+        )
         self.out = torch.nn.Linear(channels, 2)
 
     def forward(self, x, edge_index, batch):
         for i, conv in enumerate(self.convs):
             x = F.relu(conv(x, edge_index))
             if self.blocks:
-                x = self.blocks[i](x, batch)  # the one line to add: as many channels out as in, and x itself at the start
+                # the one line to add: as many channels out as in, and x itself at the start
+                x = self.blocks[i](x, batch)
         return self.out(x)
 
 
 class GlobalGPSConv(GPSConv):
-    """PyG's layer with a GlobalBlock as its attention, which needs no padding and takes time linear in the nodes."""
+    """PyG's layer with a GlobalBlock as its attention, which needs no padding and takes time linear
+    in the nodes.
+    """
 
     def __init__(self, channels, conv, heads=4):
         super().__init__(channels, conv, heads=heads)
@@ -38,7 +45,9 @@ class GPS(torch.nn.Module):
     def __init__(self, channels=32):
         super().__init__()
         self.embed, self.out = torch.nn.Linear(1, channels), torch.nn.Linear(channels, 2)
-        self.convs = torch.nn.ModuleList([GlobalGPSConv(channels, SAGEConv(channels, channels)) for _ in range(2)])
+        self.convs = torch.nn.ModuleList(
+            [GlobalGPSConv(channels, SAGEConv(channels, channels)) for _ in range(2)]
+        )
 
     def forward(self, x, edge_index, batch):
         x = self.embed(x)
@@ -48,7 +57,9 @@ class GPS(torch.nn.Module):
 
 
 def make_graphs(count=20, nodes=30):
-    """Graphs with random edges; is a node above the mean of its graph? Two layers of neighbours see a few nodes of it."""
+    """Graphs with random edges; is a node above the mean of its graph? Two layers of neighbours see
+    a few nodes of it.
+    """
     batch = torch.arange(count * nodes) // nodes
     x = 3 * torch.randn(count, 1)[batch] + torch.randn(count * nodes, 1)
     mean = x.view(count, nodes).mean(dim=1)

@@ -1,4 +1,6 @@
-"""GPSConv: PyG's layer with GlobalAttention or GlobalBlock inside, which need no padding and take time linear in the nodes."""
+"""GPSConv: PyG's layer with GlobalAttention or GlobalBlock inside, which need no padding and take
+time linear in the nodes.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -38,13 +40,18 @@ class Net(torch.nn.Module):
 def make_graph(nodes=20):
     """Does a graph have nodes of both signs, or of one?"""
     both = torch.randint(2, (1,))
-    sign = torch.where(both.bool(), torch.randint(2, (nodes, 1)) * 2 - 1, torch.randint(2, (1,)) * 2 - 1)
+    sign = torch.where(
+        both.bool(), torch.randint(2, (nodes, 1)) * 2 - 1, torch.randint(2, (1,)) * 2 - 1
+    )
     return Data(x=sign.float(), edge_index=torch.randint(nodes, (2, nodes)), y=both)
 
 
 torch.manual_seed(0)
 graphs = [make_graph() for _ in range(200)]
-layers = {"GlobalAttention": GlobalAttention(16, 4, heads=4, decay=1.0), "GlobalBlock": GlobalBlock(16, heads=4)}
+layers = {
+    "GlobalAttention": GlobalAttention(16, 4, heads=4, decay=1.0),
+    "GlobalBlock": GlobalBlock(16, heads=4),
+}
 for name, attention in layers.items():
     model = Net(attention)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -1,4 +1,6 @@
-"""Whole graphs: a class, and a number, for each graph of a DataLoader, by pooling what GlobalGNN makes of its nodes."""
+"""Whole graphs: a class, and a number, for each graph of a DataLoader, by pooling what GlobalGNN
+makes of its nodes.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +16,16 @@ class GraphModel(torch.nn.Module):
 
     def __init__(self, in_channels, out_channels, hidden_channels=32):
         super().__init__()
-        # Attention stays within a graph, whatever else is in the batch; `norm="layer"` too, "batch" would not.
+        # Attention stays within a graph, whatever else is in the batch; `norm="layer"` too, "batch"
+        # would not.
         self.nodes = GlobalGNN(
-            in_channels, hidden_channels, hidden_channels, local="gin", norm="layer", dropout=0.0, global_layers=1
+            in_channels,
+            hidden_channels,
+            hidden_channels,
+            local="gin",
+            norm="layer",
+            dropout=0.0,
+            global_layers=1,
         )
         self.out = torch.nn.Linear(hidden_channels, out_channels)
 
@@ -25,14 +34,27 @@ class GraphModel(torch.nn.Module):
 
 
 def make_graphs(count):
-    """Rings and stars of random sizes with a number at each node: is it a ring, and how far are its numbers apart?"""
+    """Rings and stars of random sizes with a number at each node: is it a ring, and how far are its
+    numbers apart?
+    """
     graphs = []
     for _ in range(count):
         nodes, ring = int(torch.randint(6, 20, ())), bool(torch.rand(()) < 0.5)
         here = torch.arange(nodes)
-        ends = torch.stack([here, (here + 1) % nodes]) if ring else torch.stack([here[1:], torch.zeros_like(here[1:])])
+        ends = (
+            torch.stack([here, (here + 1) % nodes])
+            if ring
+            else torch.stack([here[1:], torch.zeros_like(here[1:])])
+        )
         x = torch.rand(()) * torch.randn(nodes, 1)
-        graphs.append(Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], dim=1), ring=int(ring), spread=float(x.std())))
+        graphs.append(
+            Data(
+                x=x,
+                edge_index=torch.cat([ends, ends.flip(0)], dim=1),
+                ring=int(ring),
+                spread=float(x.std()),
+            )
+        )
     return graphs
 
 
@@ -59,7 +81,11 @@ classifier = train(GraphModel(1, 2), known, lambda out, batch: F.cross_entropy(o
 out, batch = outputs(classifier, new)
 print(f"ring or star: accuracy {float((out.argmax(dim=1) == batch.ring).float().mean()):.3f}")
 
-regressor = train(GraphModel(1, 1), known, lambda out, batch: F.mse_loss(out[:, 0], batch.spread), epochs=20)
+regressor = train(
+    GraphModel(1, 1), known, lambda out, batch: F.mse_loss(out[:, 0], batch.spread), epochs=20
+)
 out, batch = outputs(regressor, new)
 error = float((out[:, 0] - batch.spread).abs().mean())
-print(f"spread of numbers: error {error:.3f}, that of the mean {float((batch.spread - batch.spread.mean()).abs().mean()):.3f}")
+print(
+    f"spread of numbers: error {error:.3f}, that of the mean {float((batch.spread - batch.spread.mean()).abs().mean()):.3f}"
+)

@@ -23,7 +23,12 @@ for name, layer in layers.items():
     with torch.no_grad():
         alone = torch.cat([layer(graph) for graph in graphs])
         together = layer(batch)  # takes x, edge_index and batch from it
-        nodes = layer(batch.x) if name in ("GlobalAttention", "GlobalBlock") else layer(batch.x, batch.edge_index)
+        nodes = (
+            layer(batch.x)
+            if name in ("GlobalAttention", "GlobalBlock")
+            else layer(batch.x, batch.edge_index)
+        )
     difference, mixed = ((out - alone).norm() / alone.norm() for out in (together, nodes))
-    assert difference < 1e-5 and (mixed > 1e-3 or name == "EDAConv")  # which has no global path that could mix graphs
+    # which has no global path that could mix graphs
+    assert difference < 1e-5 and (mixed > 1e-3 or name == "EDAConv")
     print(f"{name}: off by {difference:.0e}, by {mixed:.1g} if batch is forgotten")

@@ -1,4 +1,6 @@
-"""Several kinds of nodes: HeteroConv with a layer for each kind of edge, and to_hetero of a whole network."""
+"""Several kinds of nodes: HeteroConv with a layer for each kind of edge, and to_hetero of a whole
+network.
+"""
 
 import torch
 from torch_geometric.data import HeteroData
@@ -15,7 +17,8 @@ data["paper", "written_by", "author"].edge_index = writes.flip(0)
 data["paper", "cites", "paper"].edge_index = torch.randint(50, (2, 100))
 
 for name, layer in {"PHGCNConv": PHGCNConv, "EDAConv": EDAConv}.items():
-    # Between nodes of different kinds, neighbours are attended to; the global path of PHGCNConv is among the targets.
+    # Between nodes of different kinds, neighbours are attended to; the global path of PHGCNConv is
+    # among the targets.
     conv = HeteroConv(
         {
             ("author", "writes", "paper"): layer((8, 16), 8, heads=2, add_self_loops=False),
@@ -24,7 +27,9 @@ for name, layer in {"PHGCNConv": PHGCNConv, "EDAConv": EDAConv}.items():
         }
     )
     out = conv(data.x_dict, data.edge_index_dict)
-    print(f"{name}: HeteroConv gives papers {tuple(out['paper'].shape)} and authors {tuple(out['author'].shape)}")
+    print(
+        f"{name}: HeteroConv gives papers {tuple(out['paper'].shape)} and authors {tuple(out['author'].shape)}"
+    )
 
 
 class Net(torch.nn.Module):
@@ -42,9 +47,14 @@ class Net(torch.nn.Module):
 
 for layer in (PHGCNConv, EDAConv):
     out = to_hetero(Net(layer), data.metadata())(data.x_dict, data.edge_index_dict)
-    assert {kind: tuple(x.shape) for kind, x in out.items()} == {"author": (30, 16), "paper": (50, 16)}
+    assert {kind: tuple(x.shape) for kind, x in out.items()} == {
+        "author": (30, 16),
+        "paper": (50, 16),
+    }
 print("GlobalBlock: among the nodes of each kind, by to_hetero")
 
 attention = GlobalAttention((8, 16), 8, heads=2)
 out = attention((data["author"].x, data["paper"].x))  # every paper attends to every author
-print(f"GlobalAttention: from authors to papers {tuple(out.shape)}, and among the nodes of each kind, by to_hetero")
+print(
+    f"GlobalAttention: from authors to papers {tuple(out.shape)}, and among the nodes of each kind, by to_hetero"
+)

@@ -1,4 +1,6 @@
-"""Lightning: a LightningModule whose batches are PyG's, trained by its Trainer. Needs the package lightning."""
+"""Lightning: a LightningModule whose batches are PyG's, trained by its Trainer. Needs the package
+lightning.
+"""
 
 import lightning
 import torch
@@ -32,13 +34,20 @@ def make_graph(nodes=20):
 
 torch.manual_seed(0)
 loader = DataLoader([make_graph() for _ in range(80)], batch_size=8)
-models = {"PHGCN": PHGCN(1, 8, 2, heads=2, dropout=0.0, decay_global=1.0), "GlobalGNN": GlobalGNN(1, 16, 2, global_layers=1)}
+models = {
+    "PHGCN": PHGCN(1, 8, 2, heads=2, dropout=0.0, decay_global=1.0),
+    "GlobalGNN": GlobalGNN(1, 16, 2, global_layers=1),
+}
 for name, model in models.items():
     module = NodeClassifier(model)
     trainer = lightning.Trainer(
-        max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
         enable_model_summary=False,
-    )  # fmt: skip
+    )
     trainer.fit(module, loader)
     assert module.losses[-1] < module.losses[0]
     print(f"{name}: loss {module.losses[0]:.2f} to {module.losses[-1]:.2f}")

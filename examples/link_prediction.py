@@ -1,4 +1,6 @@
-"""Links: which pairs of nodes have an edge? GlobalGNN embeds the nodes, and the product of two embeddings scores a pair."""
+"""Links: which pairs of nodes have an edge? GlobalGNN embeds the nodes, and the product of two
+embeddings scores a pair.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,9 @@ from phgcn.train.metrics import roc_auc
 
 
 def make_graph(nodes=300, groups=6):
-    """People of some groups, who know each other within a group; their features tell the group, with noise."""
+    """People of some groups, who know each other within a group; their features tell the group,
+    with noise.
+    """
     group = torch.arange(nodes) % groups
     x = F.one_hot(group, groups) + 0.7 * torch.randn(nodes, groups)
     pairs = torch.randint(nodes, (2, 30 * nodes))
@@ -30,7 +34,9 @@ def area(scores, labels):
 
 torch.manual_seed(0)
 # Edges to predict are taken out of those that messages are passed along, in both directions.
-split = RandomLinkSplit(num_val=0.0, num_test=0.2, is_undirected=True, add_negative_train_samples=True)
+split = RandomLinkSplit(
+    num_val=0.0, num_test=0.2, is_undirected=True, add_negative_train_samples=True
+)
 train, _, test = split(make_graph())
 model = GlobalGNN(train.num_features, 32, 16, norm="layer", dropout=0.2, global_layers=1)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -1,4 +1,6 @@
-"""Attention over 200,000 points: how long it takes, and how far it is from exact attention. The first part of `make demo`."""
+"""Attention over 200,000 points: how long it takes, and how far it is from exact attention. The
+first part of `make demo`.
+"""
 
 import argparse
 import time
@@ -13,7 +15,9 @@ POINTS, DIM, CHANNELS, CLUSTERS, DECAY = 200_000, 4, 16, 50, 1.0
 def cloud(count):
     """Clusters of points, as learned embeddings look, and values that depend on the cluster."""
     label = torch.randint(CLUSTERS, (count,))
-    return 6 * torch.randn(CLUSTERS, DIM)[label] + torch.randn(count, DIM), torch.randn(CLUSTERS, CHANNELS)[label]
+    return 6 * torch.randn(CLUSTERS, DIM)[label] + torch.randn(count, DIM), torch.randn(
+        CLUSTERS, CHANNELS
+    )[label]
 
 
 def seconds(*arguments, **options):
@@ -38,7 +42,9 @@ low, high = error.interval.tolist()
 print(f"{count:,} points in {DIM} dimensions, each attends to all others, {CHANNELS} channels:")
 print(f"  lattice   {lattice:8.2f} s   (the first call, with compiling: {first:.1f} s)")
 print(f"  exact     {exact:8.0f} s   (reckoned from {len(rows)} of the points)")
-print(f"  error     {float(error.deviation):8.3f}     of exact attention less a plain average; by 95 % {low:.3f} to {high:.3f}")
+print(
+    f"  error     {float(error.deviation):8.3f}     of exact attention less a plain average; by 95 % {low:.3f} to {high:.3f}"
+)
 print(
     f"What you see: nearly the same attention, {exact / lattice:,.0f} times as fast. The error is that of 512 of these points."
 )

@@ -1,9 +1,10 @@
-r"""Filters a point cloud with every method and compares each with the exact sum, in error and in time.
+r"""Filters a point cloud with every method and compares each with the exact sum, in error and in
+time.
 
     python examples/methods.py --out demo
 
-Prints a table and writes ``demo/demo.png``.  Takes less than a minute; the first run compiles kernels, a minute more.
-"""
+Prints a table and writes ``demo/demo.png``.  Takes less than a minute; the first run compiles
+kernels, a minute more."""
 
 from __future__ import annotations
 
@@ -35,11 +36,18 @@ METHODS = ("exact", "lattice", "lattice-fine", "separable")
 COUNTS = (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)
 PATIENCE = 15.0  # seconds for one exact sum
 FIT_FROM = 4000  # of fewer points, costs that do not grow take a part
-COLOURS = {"exact": "#222222", "lattice": "#0072b2", "lattice-fine": "#009e73", "separable": "#d55e00"}
+COLOURS = {
+    "exact": "#222222",
+    "lattice": "#0072b2",
+    "lattice-fine": "#009e73",
+    "separable": "#d55e00",
+}
 
 
 def cloud(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Clusters in a thin halo, as learned embeddings look, in units of 1/decay; features that depend on the cluster."""
+    """Clusters in a thin halo, as learned embeddings look, in units of 1/decay; features that
+    depend on the cluster.
+    """
     random = torch.Generator().manual_seed(seed)
     centres = 6 * torch.randn(CLUSTERS, DIM, generator=random)
     label = torch.randint(CLUSTERS, (count,), generator=random)
@@ -90,12 +98,18 @@ def compare(progress: Progress) -> list[dict]:
     deviation = (exact["out"] - exact["out"].mean(dim=0)).norm()
     for row in rows:
         row["error"] = float((row["out"] - exact["out"]).norm() / deviation)
-        row["cosine"] = float(torch.nn.functional.cosine_similarity(row["slope"].flatten(), exact["slope"].flatten(), dim=0))
+        row["cosine"] = float(
+            torch.nn.functional.cosine_similarity(
+                row["slope"].flatten(), exact["slope"].flatten(), dim=0
+            )
+        )
     return rows
 
 
 def growth(progress: Progress) -> dict[str, list[float]]:
-    """The time of exact sum and lattice by the number of points; the exact sum stops before it takes too long."""
+    """The time of exact sum and lattice by the number of points; the exact sum stops before it
+    takes too long.
+    """
     times: dict[str, list[float]] = {"exact": [], "lattice": []}
     task = progress.add_task("", total=2 * len(COUNTS))
     for count in COUNTS:
@@ -105,13 +119,17 @@ def growth(progress: Progress) -> dict[str, list[float]]:
             if method == "exact" and found and 4 * found[-1] > PATIENCE:
                 continue
             repeats = 1 if method == "exact" and count > 10_000 else 3
-            found.append(statistics.median(timed(points, values, method)[0] for _ in range(repeats)))
+            found.append(
+                statistics.median(timed(points, values, method)[0] for _ in range(repeats))
+            )
     return times
 
 
 def exponent(times: list[float]) -> float:
     """The slope of a line through logarithms of time and number of points."""
-    fitted = [(count, taken) for count, taken in zip(COUNTS, times, strict=False) if count >= FIT_FROM]
+    fitted = [
+        (count, taken) for count, taken in zip(COUNTS, times, strict=False) if count >= FIT_FROM
+    ]
     return float(np.polyfit(*np.log(np.array(fitted)).T, 1)[0])
 
 
@@ -120,8 +138,15 @@ def table_of(rows: list[dict]) -> Table:
     for heading in ("method", "ms", "error", "gradient cosine"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
     for row in rows:
-        table.add_row(row["method"], f"{1000 * row['seconds']:.0f}", f"{row['error']:.3f}", f"{row['cosine']:.3f}")
-    table.caption = "ms: the second call. error: against the deviation of the exact output from its mean."
+        table.add_row(
+            row["method"],
+            f"{1000 * row['seconds']:.0f}",
+            f"{row['error']:.3f}",
+            f"{row['cosine']:.3f}",
+        )
+    table.caption = (
+        "ms: the second call. error: against the deviation of the exact output from its mean."
+    )
     return table
 
 
@@ -132,15 +157,29 @@ def draw(rows: list[dict], times: dict[str, list[float]], path: Path) -> None:
         left.scatter(1000 * row["seconds"], row["error"], s=70, color=colour, zorder=3)
         place = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center", "color": colour}
         left.annotate(row["method"], (1000 * row["seconds"], row["error"]), **place)
-    left.set(xscale="log", xlabel="time of a call, ms", ylabel="error against the deviation from the mean")
+    left.set(
+        xscale="log",
+        xlabel="time of a call, ms",
+        ylabel="error against the deviation from the mean",
+    )
     left.set_title(f"Error against time, {COUNT:,} points")
     left.set_ylim(-0.02, 1.25 * max(row["error"] for row in rows))
     left.margins(x=0.2)
     for method, found in times.items():
         label = f"{method}: N to the {exponent(found):.2f}"
-        right.plot(COUNTS[: len(found)], [1000 * t for t in found], "o-", color=COLOURS[method], label=label)
+        right.plot(
+            COUNTS[: len(found)],
+            [1000 * t for t in found],
+            "o-",
+            color=COLOURS[method],
+            label=label,
+        )
     right.set(
-        xscale="log", yscale="log", xlabel="points N", ylabel="time of a call, ms", xlim=(COUNTS[0] / 1.2, COUNTS[-1] * 1.2)
+        xscale="log",
+        yscale="log",
+        xlabel="points N",
+        ylabel="time of a call, ms",
+        xlim=(COUNTS[0] / 1.2, COUNTS[-1] * 1.2),
     )
     right.set_title("Time against number of points")
     right.legend(frameon=False)
@@ -164,10 +203,14 @@ def save(figure: plt.Figure, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder of the figure (default: demo)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo"), help="folder of the figure (default: demo)"
+    )
     path = parser.parse_args().out / "demo.png"
     console = Console()
-    with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console) as progress:
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console
+    ) as progress:
         rows = compare(progress)
         times = growth(progress)
     console.print(table_of(rows))

@@ -10,7 +10,8 @@ layers = {
     "PHGCNConv": (PHGCNConv(16, 8, heads=2, residual=True), (x, edge_index)),
     "EDAConv": (EDAConv(16, 8, heads=2, residual=True), (x, edge_index)),
     "GlobalAttention": (GlobalAttention(16, 8, heads=2), (x,)),
-    "GlobalBlock": (GlobalBlock(16), (x.bfloat16(),)),  # adds to its input: in float32, the sum is in float32
+    # adds to its input: in float32, the sum is in float32
+    "GlobalBlock": (GlobalBlock(16), (x.bfloat16(),)),
     "GlobalGNN": (GlobalGNN(16, 32, 3, global_layers=1), (x, edge_index)),
     "PHGCN": (PHGCN(16, 8, 3, residual=True), (x, edge_index)),
 }
@@ -19,5 +20,7 @@ for name, (layer, inputs) in layers.items():
         out = layer(*inputs)
     out.float().square().mean().backward()
     assert out.dtype == torch.bfloat16
-    assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in layer.parameters())
+    assert all(
+        p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in layer.parameters()
+    )
     print(f"{name}: {str(out.dtype).removeprefix('torch.')}")

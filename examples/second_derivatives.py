@@ -1,4 +1,6 @@
-"""Second derivatives, for gradient penalties: of exact attention and of attention to neighbours. A lattice has none."""
+"""Second derivatives, for gradient penalties: of exact attention and of attention to neighbours. A
+lattice has none.
+"""
 
 import torch
 
@@ -28,7 +30,10 @@ for name, (layer, rest) in layers.items():
         torch.nn.init.normal_(p, std=0.5)
     direction, leaf = torch.randn_like(x), x.clone().requires_grad_()
     (grad,) = torch.autograd.grad(penalty(layer, leaf, *rest), leaf)
-    moved = [penalty(layer, (x + step * direction).requires_grad_(), *rest).detach() for step in (1e-6, -1e-6)]
+    moved = [
+        penalty(layer, (x + step * direction).requires_grad_(), *rest).detach()
+        for step in (1e-6, -1e-6)
+    ]
     slope, want = float((grad * direction).sum()), float((moved[0] - moved[1]) / 2e-6)
     assert abs(slope - want) < 1e-4 * abs(want)
     print(f"{name}: slope of the penalty {slope:.6g}, by differences {want:.6g}")

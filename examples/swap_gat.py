@@ -12,7 +12,8 @@ class Net(torch.nn.Module):
     def __init__(self, conv, in_channels, out_channels, paths=1):
         super().__init__()
         self.conv1 = conv(in_channels, 8, heads=4)
-        self.conv2 = conv(paths * 8 * 4, out_channels, concat=False)  # PHGCNConv has two paths: twice the width
+        # PHGCNConv has two paths: twice the width
+        self.conv2 = conv(paths * 8 * 4, out_channels, concat=False)
 
     def forward(self, x, edge_index):
         x = F.elu(self.conv1(x, edge_index))
@@ -20,10 +21,14 @@ class Net(torch.nn.Module):
 
 
 def make_graph(nodes=600, classes=3):
-    """A graph in which like does not link to like: edges say nothing of the class, and features not much."""
+    """A graph in which like does not link to like: edges say nothing of the class, and features not
+    much.
+    """
     y = torch.arange(nodes) % classes
     x = 0.8 * F.one_hot(y, classes) @ torch.randn(classes, 16) + torch.randn(nodes, 16)
-    return Data(x=x, y=y, edge_index=torch.randint(0, nodes, (2, 4 * nodes)), train=torch.rand(nodes) < 0.5)
+    return Data(
+        x=x, y=y, edge_index=torch.randint(0, nodes, (2, 4 * nodes)), train=torch.rand(nodes) < 0.5
+    )
 
 
 def accuracy(model, data):

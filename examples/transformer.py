@@ -1,4 +1,6 @@
-"""Attention inside of a transformer block: a token must find the other one with its key, and tell the value there."""
+"""Attention inside of a transformer block: a token must find the other one with its key, and tell
+the value there.
+"""
 
 import sys
 
@@ -16,11 +18,16 @@ class Block(torch.nn.Module):
     def __init__(self, channels, attends):
         super().__init__()
         self.norm1, self.norm2 = torch.nn.LayerNorm(channels), torch.nn.LayerNorm(channels)
-        # query_channels: queries get a map of their own, so that a token can attend to one unlike itself
+        # query_channels: queries get a map of their own, so that a token can attend to one unlike
+        # itself
         self.attention = (
-            GlobalAttention(channels, channels // 4, heads=4, query_channels=channels, decay=1.0) if attends else None
+            GlobalAttention(channels, channels // 4, heads=4, query_channels=channels, decay=1.0)
+            if attends
+            else None
         )
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(channels, 64), torch.nn.GELU(), torch.nn.Linear(64, channels))
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(channels, 64), torch.nn.GELU(), torch.nn.Linear(64, channels)
+        )
 
     def forward(self, x):
         if self.attention is not None:
@@ -31,7 +38,10 @@ class Block(torch.nn.Module):
 class Transformer(torch.nn.Module):
     def __init__(self, attends=True, channels=32):
         super().__init__()
-        self.embed, self.out = torch.nn.Linear(KEYS + VALUES, channels), torch.nn.Linear(channels, VALUES)
+        self.embed, self.out = (
+            torch.nn.Linear(KEYS + VALUES, channels),
+            torch.nn.Linear(channels, VALUES),
+        )
         self.blocks = torch.nn.Sequential(Block(channels, attends), Block(channels, attends))
 
     def forward(self, x):
@@ -39,16 +49,22 @@ class Transformer(torch.nn.Module):
 
 
 def make_sequences(count=64):
-    """Sequences of pairs of a key and a value, in any order, then of keys alone; the values that belong to these."""
+    """Sequences of pairs of a key and a value, in any order, then of keys alone; the values that
+    belong to these.
+    """
     value = torch.randint(VALUES, (count, KEYS))
     key = torch.rand(count, KEYS).argsort(dim=1)
     pairs = torch.cat([F.one_hot(key, KEYS), F.one_hot(value.gather(1, key), VALUES)], dim=2)
-    asked = torch.cat([F.one_hot(torch.arange(KEYS), KEYS), torch.zeros(KEYS, VALUES, dtype=torch.long)], dim=1)
+    asked = torch.cat(
+        [F.one_hot(torch.arange(KEYS), KEYS), torch.zeros(KEYS, VALUES, dtype=torch.long)], dim=1
+    )
     return torch.cat([pairs, asked.expand(count, -1, -1)], dim=1).float(), value
 
 
 def train(model):
-    """The share of right answers in each step of training, on sequences that the model has not seen."""
+    """The share of right answers in each step of training, on sequences that the model has not
+    seen.
+    """
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     shares = []
     for _ in range(STEPS):

@@ -1,4 +1,6 @@
-"""What the tests of layers share: random graphs, and the paper's layer written out as dense matrices."""
+"""What the tests of layers share: random graphs, and the paper's layer written out as dense
+matrices.
+"""
 
 import torch
 from clouds import normal
@@ -13,7 +15,9 @@ def random_graph(nodes=20, edges=60, channels=5, seed=0, dtype=torch.float64):
     """Features and directed edges, some of them self-loops, none twice."""
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(nodes * nodes, generator=generator)[:edges]
-    return normal(nodes, channels, seed=seed, dtype=dtype), torch.stack([chosen // nodes, chosen % nodes])
+    return normal(nodes, channels, seed=seed, dtype=dtype), torch.stack(
+        [chosen // nodes, chosen % nodes]
+    )
 
 
 def make(layer, *args, seed=0, dtype=torch.float64, **settings):
@@ -33,7 +37,9 @@ def formats(edge_index, nodes):
     return {
         "int32": edge_index.int(),
         "EdgeIndex": EdgeIndex(edge_index, sparse_size=(nodes, nodes)),
-        "EdgeIndex by target": EdgeIndex(edge_index, sparse_size=(nodes, nodes)).sort_by("col").values,
+        "EdgeIndex by target": EdgeIndex(edge_index, sparse_size=(nodes, nodes))
+        .sort_by("col")
+        .values,
         "COO": to_torch_coo_tensor(transposed, size=nodes),
         "CSR": to_torch_csr_tensor(transposed, size=nodes),
         "CSC": to_torch_csc_tensor(transposed, size=nodes),
@@ -53,9 +59,15 @@ def dense_layer(conv, x, edge_index, batch=None):
         square = (p.unsqueeze(1) - p).square().sum(-1)
         distance = torch.where(square > 0, torch.where(square > 0, square, 1).sqrt(), 0)
         for path, mask in enumerate((linked, same)[: conv.paths]):
-            decay = (conv.decay_local, conv.decay_global)[path]() if conv.paths == 2 else conv.decay_local()
+            decay = (
+                (conv.decay_local, conv.decay_global)[path]()
+                if conv.paths == 2
+                else conv.decay_local()
+            )
             decay = decay[a] if isinstance(decay, torch.Tensor) else decay
-            paths[path].append(torch.softmax((-decay * distance).masked_fill(~mask, -torch.inf), dim=1) @ f)
+            paths[path].append(
+                torch.softmax((-decay * distance).masked_fill(~mask, -torch.inf), dim=1) @ f
+            )
     gates = torch.ones(conv.paths + 1) if conv.gates is None else conv.gates
     parts = [gate * part for path, gate in zip(paths, gates, strict=False) for part in path]
     out = torch.cat(parts, dim=1) if conv.concat else torch.stack(parts).mean(dim=0)

@@ -18,12 +18,27 @@ def phgcn(*arguments: object, cwd: Path | None = None, **options) -> subprocess.
     """The finished command."""
     command = [str(COMMAND), *map(str, arguments)]
     return subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=300, check=False, **options
+        command,
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **options,
     )
+
+
+def python(code: str) -> subprocess.CompletedProcess:
+    """A program, run to its end in a new process."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100)
 
 
 def started(*arguments: object, cwd: Path | None = None) -> subprocess.Popen:
     """The command, running."""
     command = [str(COMMAND), *map(str, arguments)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=cwd, env=environment(), stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment(), stdout=pipe, stderr=pipe, text=True
+    )

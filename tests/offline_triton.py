@@ -1,4 +1,6 @@
-"""Compiles Triton kernels for an H200 on a machine that has none: every launch compiles its kernel and runs nothing."""
+"""Compiles Triton kernels for an H200 on a machine that has none: every launch compiles its kernel
+and runs nothing.
+"""
 
 from contextlib import contextmanager
 
@@ -26,13 +28,17 @@ class _NoGpu:
 
 @contextmanager
 def compiled_only():
-    """Within, launches compile; yields the list of what was compiled, by name.  Not for the interpreter."""
+    """Within, launches compile; yields the list of what was compiled, by name.  Not for the
+    interpreter.
+    """
     assert not triton.knobs.runtime.interpret
     run, found = JITFunction.run, []
 
     def compile_only(self, *args, grid, warmup, **kwargs):
         kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
-        assert kernel.metadata.shared <= SHARED, f"{self.__name__} needs {kernel.metadata.shared} bytes of shared memory"
+        assert kernel.metadata.shared <= SHARED, (
+            f"{self.__name__} needs {kernel.metadata.shared} bytes of shared memory"
+        )
         found.append((self.__name__, kernel))
 
     before, driver._active = driver._active, _NoGpu()

@@ -1,4 +1,4 @@
-"""Which part of the package may import which: one direction, no cycle, and nothing knows ``reproduce``."""
+"""Which part of the package may import which: one direction, no cycle, and nothing knows the lab."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ import pytest
 import phgcn
 
 ROOT = Path(phgcn.__file__).resolve().parent
-COMPOSITION_ROOT = "phgcn.cli.app"  # mounts the commands of reproduce
+COMPOSITION_ROOT = "phgcn.cli.app"  # mounts all commands
+LAB = "phgcn_lab"
 CORE = ("checks", "exact", "runtime", "lattice", "structural")  # the operations and what they share
 FORBIDDEN = {
     "lattice": {"nn", "functional", "data", "train", "report", "cli"},
@@ -41,7 +42,9 @@ def module_name(path: Path, root: Path) -> str:
 
 
 def imports(path: Path, root: Path) -> Iterator[str]:
-    """The modules of the package that a file imports, anywhere in it; those for type checkers alone left out."""
+    """The modules of the package and of the lab that a file imports, anywhere in it; those for type
+    checkers left out.
+    """
     name = module_name(path, root)
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -55,14 +58,19 @@ def imports(path: Path, root: Path) -> Iterator[str]:
         if id(node) in for_types:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == root.name)
+            yield from (
+                alias.name for alias in node.names if alias.name.split(".")[0] in (root.name, LAB)
+            )
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *(node.module.split(".") if node.module else [])])
-            if module.split(".")[0] == root.name:
+            if module.split(".")[0] in (root.name, LAB):
                 # `from . import x` may import the module x, `from .x import name` a name of it
                 yield from (
-                    f"{module}.{alias.name}" if is_module(root, f"{module}.{alias.name}") else module for alias in node.names
+                    f"{module}.{alias.name}"
+                    if is_module(root, f"{module}.{alias.name}")
+                    else module
+                    for alias in node.names
                 )
 
 
@@ -82,15 +90,17 @@ def layer(module: str) -> str:
 
 
 def graph_of_imports(root: Path) -> dict[str, set[str]]:
-    return {module_name(path, root): set(imports(path, root)) for path in sorted(root.rglob("*.py"))}
+    return {
+        module_name(path, root): set(imports(path, root)) for path in sorted(root.rglob("*.py"))
+    }
 
 
-def knows_reproduce(graph: dict[str, set[str]]) -> list[str]:
+def knows_lab(graph: dict[str, set[str]]) -> list[str]:
     return [
         f"{module} imports {target}"
         for module, targets in graph.items()
         for target in targets
-        if room(target) == "reproduce" and room(module) != "reproduce" and module != COMPOSITION_ROOT
+        if target.split(".")[0] == LAB
     ]
 
 
@@ -108,7 +118,9 @@ def cycle_of_rooms(graph: dict[str, set[str]]) -> list[str]:
     rooms: dict[str, set[str]] = {}
     for module, targets in graph.items():
         if module not in (COMPOSITION_ROOT, "phgcn.cli") and room(module):
-            rooms.setdefault(layer(module), set()).update({layer(target) for target in targets} - {"", layer(module)})
+            rooms.setdefault(layer(module), set()).update(
+                {layer(target) for target in targets} - {"", layer(module)}
+            )
     done: set[str] = set()
 
     def walk(name: str, way: list[str]) -> list[str]:
@@ -128,12 +140,15 @@ GRAPH = graph_of_imports(ROOT)
 
 
 def test_the_imports_are_seen():
-    assert "phgcn.nn.models" in GRAPH["phgcn.train.loop"] and "phgcn.reproduce.cli.embed" in GRAPH[COMPOSITION_ROOT]
+    assert (
+        "phgcn.nn.models" in GRAPH["phgcn.train.loop"]
+        and "phgcn.cli.training" in GRAPH[COMPOSITION_ROOT]
+    )
     assert set(FORBIDDEN) <= {room(module) for module in GRAPH}
 
 
-def test_only_the_command_line_knows_reproduce():
-    assert knows_reproduce(GRAPH) == []
+def test_nothing_knows_the_lab():
+    assert knows_lab(GRAPH) == []
 
 
 def test_imports_go_one_way():
@@ -147,7 +162,7 @@ def test_no_part_imports_itself_through_others():
 @pytest.mark.parametrize(
     ("path", "text", "check"),
     [
-        ("train/run.py", "def f():\n    from ..reproduce.embed import related_edges\n", knows_reproduce),
+        ("train/run.py", "def f():\n    from phgcn_lab.geom_gcn import GeomGCN\n", knows_lab),
         ("nn/models.py", "import phgcn.train.loop\n", wrong_directions),
         ("lattice/ops.py", "from .. import nn\n", wrong_directions),
         ("data/load.py", "from ..report import plot\n", cycle_of_rooms),
@@ -156,7 +171,6 @@ def test_no_part_imports_itself_through_others():
 def test_a_wrong_import_is_found(path, text, check, tmp_path):
     for name, content in (
         ("nn/__init__", ""),
-        ("reproduce/embed", ""),
         ("train/loop", ""),
         ("report/plot", "from ..data import load\n"),
     ):

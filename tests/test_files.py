@@ -48,13 +48,17 @@ def test_a_link_stays_one_and_the_file_behind_it_is_written(tmp_path):
     assert (tmp_path / "folder" / "real.txt").read_text() == "after"
     (tmp_path / "new.txt").symlink_to("folder/new.txt")
     write_text(tmp_path / "new.txt", "made")
-    assert (tmp_path / "folder" / "new.txt").read_text() == "made" and (tmp_path / "new.txt").is_symlink()
+    assert (tmp_path / "folder" / "new.txt").read_text() == "made" and (
+        tmp_path / "new.txt"
+    ).is_symlink()
 
 
 def test_a_pipe_gets_the_bytes_and_stays_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     received = []
-    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_text()), daemon=True)
+    reader = threading.Thread(
+        target=lambda: received.append((tmp_path / "pipe").read_text()), daemon=True
+    )
     reader.start()
     write_text(tmp_path / "pipe", "through")
     reader.join(timeout=10)
@@ -77,7 +81,9 @@ def test_standard_output_is_written_whatever_it_is(tmp_path):
     code = f"from phgcn.files import write_text; print('first'); [write_text(name, 'text ') for name in {names}]; print('last')"
     with (tmp_path / "out.txt").open("w") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
-        assert os.fstat(file.fileno()).st_ino == (tmp_path / "out.txt").stat().st_ino, "not replaced"
+        assert os.fstat(file.fileno()).st_ino == (tmp_path / "out.txt").stat().st_ino, (
+            "not replaced"
+        )
     assert (tmp_path / "out.txt").read_text() == "first\ntext text text text last\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
 
@@ -88,7 +94,9 @@ def test_nothing_is_written_where_making_it_fails(tmp_path):
         with pytest.raises(ZeroDivisionError), replacing(path) as temporary:
             temporary.write_text("half")
             raise ZeroDivisionError
-    assert (tmp_path / "a.txt").read_text() == "before" and [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "before" and [
+        path.name for path in tmp_path.iterdir()
+    ] == ["a.txt"]
 
 
 def test_an_error_names_the_file_and_no_temporary_one(tmp_path):

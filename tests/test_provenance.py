@@ -8,7 +8,20 @@ import phgcn
 from phgcn import provenance as module
 from phgcn.provenance import provenance
 
-KEYS = {"machine", "cores", "threads", "device", "python", "torch", "phgcn", "commit", "dirty", "seed", "date", "command"}
+KEYS = {
+    "machine",
+    "cores",
+    "threads",
+    "device",
+    "python",
+    "torch",
+    "phgcn",
+    "commit",
+    "dirty",
+    "seed",
+    "date",
+    "command",
+}
 
 
 def git(folder, *arguments):
@@ -21,7 +34,7 @@ def tree(tmp_path, monkeypatch):
     """A source tree of its own with one commit, which the module takes for the one it lies in."""
     if shutil.which("git") is None:
         pytest.skip("needs git")
-    for name in ("src/phgcn/code.py", "benchmarks/results/old.json", "docs/text.md"):
+    for name in ("src/phgcn/code.py", "lab/bench/results/old.json", "docs/text.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("one\n")
     git(tmp_path, "init", "-q")
@@ -35,25 +48,32 @@ def tree(tmp_path, monkeypatch):
 
 
 def test_all_is_said(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/phgcn", "train", "texas", "--out", "/tmp/far/run"])
+    monkeypatch.setattr(
+        sys, "argv", ["/somewhere/bin/phgcn", "train", "texas", "--out", "/tmp/far/run"]
+    )
     found = provenance(seed=7, device="cpu", packages=("numpy", "no-such-package"))
-    assert set(found) >= KEYS and found["seed"] == 7 and found["device"] == "cpu" and found["phgcn"] == phgcn.__version__
+    assert (
+        set(found) >= KEYS
+        and found["seed"] == 7
+        and found["device"] == "cpu"
+        and found["phgcn"] == phgcn.__version__
+    )
     assert found["command"] == "phgcn train texas --out run" and found["no-such-package"] is None
 
 
 def test_a_benchmark_is_named_by_its_place_in_the_project(tree, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [str(tree / "benchmarks" / "gpu.py"), "--quick"])
-    assert provenance()["command"] == "python benchmarks/gpu.py --quick"
+    monkeypatch.setattr(sys, "argv", [str(tree / "lab" / "bench"), "gpu_speed", "--quick"])
+    assert provenance()["command"] == "python lab/bench gpu_speed --quick"
 
 
 def test_a_clean_tree_has_a_commit_and_results_do_not_make_it_dirty(tree):
-    (tree / "benchmarks" / "results" / "old.json").write_text("measured again\n")
+    (tree / "lab" / "bench" / "results" / "old.json").write_text("measured again\n")
     (tree / "docs" / "text.md").write_text("two\n")
     found = provenance()
     assert len(found["commit"]) == 40 and found["dirty"] is False
 
 
-@pytest.mark.parametrize("name", ["src/phgcn/code.py", "src/phgcn/new.py", "benchmarks/new.py"])
+@pytest.mark.parametrize("name", ["src/phgcn/code.py", "src/phgcn/new.py", "lab/bench/new.py"])
 def test_code_that_is_not_committed_makes_it_dirty(name, tree):
     (tree / name).write_text("two\n")
     assert provenance()["dirty"] is True
@@ -76,8 +96,10 @@ def test_a_copied_tree_takes_both_from_the_environment(given, dirty, monkeypatch
 
 
 def test_benchmarks_use_the_same_function(monkeypatch):
-    monkeypatch.syspath_prepend(str(module._ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(module._ROOT / "lab" / "bench"))
     common = pytest.importorskip("common")
     monkeypatch.setenv("PHGCN_COMMIT", "abc")
     found = common.provenance()
-    assert set(found) >= {*KEYS, "load"} and found["commit"] == "abc" and found["seed"] == common.SEED
+    assert (
+        set(found) >= {*KEYS, "load"} and found["commit"] == "abc" and found["seed"] == common.SEED
+    )

@@ -5,16 +5,20 @@ import torch
 from clouds import normal
 
 from phgcn import attention_error, global_attention, tolerance
+from phgcn.crossings import CROSSINGS
 from phgcn.functional import AttentionCall
 from phgcn.nn import GlobalAttention, GlobalBlock, PHGCNConv
 from phgcn.tolerance import CallPoints, Tolerance, method_within
 
-COUNT = 1500
+COUNT = CROSSINGS["cpu"][4].points + 100
 """Just above what "auto" sums exactly."""
 
 
 def cloud(spread=1.0, count=COUNT, seed=1):
-    p, f = normal(count, 4, seed=seed, dtype=torch.float32), normal(count, 3, seed=seed + 1, dtype=torch.float32)
+    p, f = (
+        normal(count, 4, seed=seed, dtype=torch.float32),
+        normal(count, 3, seed=seed + 1, dtype=torch.float32),
+    )
     return spread * p, f
 
 
@@ -26,7 +30,10 @@ def accurate_enough(p, f, method, limit):
 @pytest.mark.parametrize("limit", [0.5, 0.09, 0.04, 1e-4])
 def test_the_cheapest_method_within_the_tolerance_is_taken(limit):
     p, f = cloud()
-    want = next((m for m in ("separable", "lattice", "lattice-fine") if accurate_enough(p, f, m, limit)), "exact")
+    want = next(
+        (m for m in ("separable", "lattice", "lattice-fine") if accurate_enough(p, f, m, limit)),
+        "exact",
+    )
     assert method_within(CallPoints(AttentionCall(p, f, 1.0)), limit, 512, 0) == want
     got = global_attention(p, f, decay=1.0, tolerance=limit)
     assert torch.equal(got, global_attention(p, f, decay=1.0, method=want))
@@ -34,24 +41,35 @@ def test_the_cheapest_method_within_the_tolerance_is_taken(limit):
 
 def test_tolerances_lead_to_different_methods():
     points = CallPoints(AttentionCall(*cloud(), 1.0))
-    assert method_within(points, 1.0, 512, 0) == "separable" and method_within(points, 1e-5, 512, 0) == "exact"
+    assert (
+        method_within(points, 1.0, 512, 0) == "separable"
+        and method_within(points, 1e-5, 512, 0) == "exact"
+    )
 
 
 def test_small_graphs_are_exact_and_nothing_is_measured(monkeypatch):
     monkeypatch.setattr(tolerance, "measure_errors", lambda *_: pytest.fail("measured"))
     p, f = cloud(count=100)
-    assert torch.equal(global_attention(p, f, tolerance=1.0), global_attention(p, f, method="exact"))
+    assert torch.equal(
+        global_attention(p, f, tolerance=1.0), global_attention(p, f, method="exact")
+    )
     p = normal(COUNT, 17, seed=1, dtype=torch.float32)  # no lattice is built in 17 dimensions
     f = normal(COUNT, 1, seed=2, dtype=torch.float32)
-    assert torch.equal(global_attention(p, f, tolerance=1.0), global_attention(p, f, method="exact"))
+    assert torch.equal(
+        global_attention(p, f, tolerance=1.0), global_attention(p, f, method="exact")
+    )
 
 
 def test_small_graphs_of_a_batch_stay_exact():
     p, f = cloud(count=COUNT + 100)
     batch = (torch.arange(COUNT + 100) >= COUNT).long()
     out = global_attention(p, f, decay=1.0, batch=batch, tolerance=1.0)
-    assert torch.equal(out[COUNT:], global_attention(p[COUNT:], f[COUNT:], decay=1.0, method="exact"))
-    assert torch.equal(out[:COUNT], global_attention(p[:COUNT], f[:COUNT], decay=1.0, method="separable"))
+    assert torch.equal(
+        out[COUNT:], global_attention(p[COUNT:], f[COUNT:], decay=1.0, method="exact")
+    )
+    assert torch.equal(
+        out[:COUNT], global_attention(p[:COUNT], f[:COUNT], decay=1.0, method="separable")
+    )
 
 
 class Counter:
@@ -118,7 +136,9 @@ LAYERS = {
 
 
 def run_layer(layer, x):
-    return layer(x, torch.zeros(2, 0, dtype=torch.long)) if hasattr(layer, "decay_local") else layer(x)
+    return (
+        layer(x, torch.zeros(2, 0, dtype=torch.long)) if hasattr(layer, "decay_local") else layer(x)
+    )
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -142,7 +162,9 @@ def test_a_compiled_layer_needs_a_choice_made_before(name):
     x = normal(COUNT, 6, seed=3, dtype=torch.float32)
     layer = LAYERS[name](tolerance=5.0)
     torch.compiler.reset()
-    with pytest.raises(Exception, match="no method is chosen yet, and the error cannot be measured in a compiled"):
+    with pytest.raises(
+        Exception, match="no method is chosen yet, and the error cannot be measured in a compiled"
+    ):
         run_layer(torch.compile(layer, fullgraph=True, backend="aot_eager"), x)
     want = run_layer(layer, x)
     torch.compiler.reset()
@@ -152,14 +174,22 @@ def test_a_compiled_layer_needs_a_choice_made_before(name):
 
 def test_a_compiled_function_refuses_a_number():
     torch.compiler.reset()
-    compiled = torch.compile(lambda p, f: global_attention(p, f, tolerance=0.1), fullgraph=True, backend="aot_eager")
-    with pytest.raises(Exception, match="the error cannot be measured in a compiled or captured graph; call the layer"):
+    compiled = torch.compile(
+        lambda p, f: global_attention(p, f, tolerance=0.1), fullgraph=True, backend="aot_eager"
+    )
+    with pytest.raises(
+        Exception,
+        match="the error cannot be measured in a compiled or captured graph; call the layer",
+    ):
         compiled(*cloud())
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), "small"])
 def test_a_wrong_tolerance_is_named(wrong):
-    for call in (lambda: global_attention(*cloud(count=5), tolerance=wrong), lambda: PHGCNConv(2, 2, tolerance=wrong)):
+    for call in (
+        lambda: global_attention(*cloud(count=5), tolerance=wrong),
+        lambda: PHGCNConv(2, 2, tolerance=wrong),
+    ):
         with pytest.raises(ValueError, match=r"tolerance is .*; allowed: a positive number"):
             call()
 
@@ -174,6 +204,9 @@ def test_a_tolerance_beside_another_method_is_refused():
 
 
 def test_heads_must_agree():
-    p, f = normal(COUNT, 2, 4, seed=1, dtype=torch.float32), normal(COUNT, 3, seed=2, dtype=torch.float32)
+    p, f = (
+        normal(COUNT, 2, 4, seed=1, dtype=torch.float32),
+        normal(COUNT, 3, seed=2, dtype=torch.float32),
+    )
     with pytest.raises(ValueError, match="tolerance is made for 1 heads; allowed: 2, as positions"):
         global_attention(p, f, tolerance=Tolerance(0.1))

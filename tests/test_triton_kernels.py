@@ -7,7 +7,9 @@ import pytest
 def test_a_missing_triton_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "phgcn.runtime.triton", raising=False)
-    with pytest.raises(ImportError, match='backend is "triton", but Triton cannot be imported; install it'):
+    with pytest.raises(
+        ImportError, match='backend is "triton", but Triton cannot be imported; install it'
+    ):
         importlib.import_module("phgcn.runtime.triton")
 
 

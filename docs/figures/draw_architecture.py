@@ -1,8 +1,8 @@
 r"""Draws which room of the code uses which: ``python docs/figures/draw_architecture.py``.
 
-Writes ``architecture.svg`` and ``architecture.png`` beside this script.  Arrows are the imports that the source has, found by
-reading it; rooms are placed by hand, those that know more above those that know less.
-"""
+Writes ``architecture.svg`` and ``architecture.png`` beside this script.  Arrows are the imports
+that the source has, found by reading it; rooms are placed by hand, those that know more above those
+that know less."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import phgcn
 
 SOURCE = Path(phgcn.__file__).parent
 ROWS = (
-    ("cli", "reproduce"),
+    ("cli",),
     ("estimators", "report", "explore"),
     ("train", "data"),
     ("nn",),
@@ -28,7 +28,6 @@ ROWS = (
 """The rooms, from those that know most to those that know least."""
 NOTES = {
     "cli": "the command phgcn",
-    "reproduce": "the paper, its rivals",
     "estimators": "fit, predict",
     "report": "figures",
     "explore": "the page",
@@ -40,7 +39,7 @@ NOTES = {
     "lattice": "splat, blur, slice",
     "exact": "all pairs",
     "structural": "neighbours",
-    "kernels": "Numba, Triton",
+    "runtime": "Numba, Triton",
 }
 ALIASES = {"calls": "functional", "accuracy": "functional", "tolerance": "functional"}
 COLOURS = ("#e8eef7", "#eaf4ee", "#fbf1e6")
@@ -64,7 +63,11 @@ def imports() -> set[tuple[str, str]]:
                 continue
             above = place[: len(place) - node.level]
             names = [node.module] if node.module else [name.name for name in node.names]
-            found |= {(here, there) for name in names if (there := room_of(".".join([*above, name]))) and there != here}
+            found |= {
+                (here, there)
+                for name in names
+                if (there := room_of(".".join([*above, name]))) and there != here
+            }
     return found
 
 
@@ -73,7 +76,10 @@ def places() -> dict[str, tuple[float, float]]:
     result = {}
     for row, rooms in enumerate(ROWS):
         for number, room in enumerate(rooms):
-            result[room] = (6 + 3.4 * (number - (len(rooms) - 1) / 2), 1.25 * (len(ROWS) - 1 - row) + 0.6)
+            result[room] = (
+                6 + 3.4 * (number - (len(rooms) - 1) / 2),
+                1.25 * (len(ROWS) - 1 - row) + 0.6,
+            )
     return result
 
 
@@ -89,13 +95,31 @@ def draw(axis: Axes) -> None:
         down, flat = (-0.36, 0.4) if v < y else (0.36, -0.4), v == y
         start = (x + (1.3 if u > x else -1.3), y) if flat else (x, y + down[0])
         end = (u + (-1.3 if u > x else 1.3), v) if flat else (u, v + down[1])
-        axis.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.1}, zorder=1)
+        axis.annotate(
+            "", end, start, arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.1}, zorder=1
+        )
     for room, (x, y) in where.items():
         colour = COLOURS[0 if rank[room] < 3 else 1 if rank[room] < 5 else 2]
         style = "round,pad=0.02,rounding_size=0.12"
-        axis.add_patch(FancyBboxPatch((x - 1.3, y - 0.36), 2.6, 0.72, boxstyle=style, fc=colour, ec=LINE, lw=1.2, zorder=2))
-        axis.text(x, y + 0.13, room, ha="center", va="center", fontsize=11, weight="bold", color=INK, zorder=3)
-        axis.text(x, y - 0.16, NOTES[room], ha="center", va="center", fontsize=8, color=INK, zorder=3)
+        axis.add_patch(
+            FancyBboxPatch(
+                (x - 1.3, y - 0.36), 2.6, 0.72, boxstyle=style, fc=colour, ec=LINE, lw=1.2, zorder=2
+            )
+        )
+        axis.text(
+            x,
+            y + 0.13,
+            room,
+            ha="center",
+            va="center",
+            fontsize=11,
+            weight="bold",
+            color=INK,
+            zorder=3,
+        )
+        axis.text(
+            x, y - 0.16, NOTES[room], ha="center", va="center", fontsize=8, color=INK, zorder=3
+        )
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
-r"""Runs the examples of docs/gallery.md, draws their pictures, and keeps what they print: ``make gallery``.
+r"""Runs the examples of docs/gallery.md, draws their pictures, and keeps what they print: ``make
+gallery``.
 
-Writes ``gallery-NAME.png`` beside this script and ``docs/results/gallery.json``; then run ``make tables``.
-"""
+Writes ``gallery-NAME.png`` beside this script and ``docs/results/gallery.json``; then run ``make
+tables``."""
 
 from __future__ import annotations
 
@@ -27,20 +28,33 @@ TITLES = {
 
 
 def processor_seconds() -> float:
-    """The processor time of all finished processes that this one started, which other programs hardly change."""
+    """The processor time of all finished processes that this one started, which other programs
+    hardly change.
+    """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def run(name: str) -> dict[str, object]:
-    """Runs an example; returns its title, what it is about, what it printed and its processor time, imports included."""
+    """Runs an example; returns its title, what it is about, what it printed and its processor time,
+    imports included.
+    """
     script, picture = ROOT / "examples" / f"{name}.py", HERE / f"gallery-{name}.png"
     begin = processor_seconds()
     environment = {**os.environ, "MPLBACKEND": "Agg"}
-    done = subprocess.run([sys.executable, script, picture], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, script, picture],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     seconds = processor_seconds() - begin
-    Image.open(picture).convert("RGB").quantize(200).save(picture, optimize=True)  # few colours: a third of the bytes
-    about = (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").partition(": ")[2]
+    # few colours: a third of the bytes
+    Image.open(picture).convert("RGB").quantize(200).save(picture, optimize=True)
+    about = (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").partition(
+        ": "
+    )[2]
     return {
         "example": name,
         "title": TITLES[name],

@@ -1,10 +1,9 @@
-r"""Draws the permutohedral lattice in two dimensions: splat, blur and nesting.
+r"""Draws the permutohedral lattice in two dimensions: splat, smoothing and nesting.
 
     python docs/figures/draw_lattice.py
 
-Writes ``lattice.svg`` and ``lattice.png`` beside this script.  Simplices, weights, stencil and parents are those that the
-library computes.
-"""
+Writes ``lattice.svg`` and ``lattice.png`` beside this script.  Simplices and weights are those that
+the library computes."""
 
 from __future__ import annotations
 
@@ -17,7 +16,6 @@ import numpy as np
 import torch
 
 from phgcn.lattice.geometry import kuhn_matrix, locate
-from phgcn.lattice.stencil import stencil
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -25,7 +23,8 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 HERE = Path(__file__).resolve().parent
-EDGES = ((1, 0), (0, 1), (1, 1))  # from a vertex, in Kuhn coordinates: the sides of the two triangles of each square
+# from a vertex, in Kuhn coordinates: the sides of the two triangles of each square
+EDGES = ((1, 0), (0, 1), (1, 1))
 VISIBLE = 5.5
 LINE, INK, POINT = "#c9ced6", "#3b4252", "#d62728"
 ORBITS = ("#08306b", "#2171b5", "#6baed6", "#c6dbef")
@@ -50,7 +49,9 @@ def grid(axis: Axes, reach: int = 6, step: int = 1, colour: str = LINE, width: f
 
 def frame(axis: Axes, title: str, centre: object, half: float) -> None:
     x, y = plane(centre)
-    axis.set(xlim=(x - half, x + half), ylim=(y - half, y + half), aspect="equal", xticks=[], yticks=[])
+    axis.set(
+        xlim=(x - half, x + half), ylim=(y - half, y + half), aspect="equal", xticks=[], yticks=[]
+    )
     axis.set_title(title, fontsize=10.5, color=INK, pad=8)
     for side in axis.spines.values():
         side.set_color(LINE)
@@ -65,36 +66,71 @@ def draw_splat(axis: Axes) -> None:
     axis.fill(*corner.T, color=POINT, alpha=0.10, zorder=2, linewidth=0)
     middle = corner.mean(axis=0)
     for place, weight in zip(corner, weights, strict=True):
-        way = {"arrowstyle": "-|>", "color": POINT, "lw": 0.6 + 3 * weight, "shrinkA": 0, "shrinkB": 12}
+        way = {
+            "arrowstyle": "-|>",
+            "color": POINT,
+            "lw": 0.6 + 3 * weight,
+            "shrinkA": 0,
+            "shrinkB": 12,
+        }
         axis.annotate("", place, point, arrowprops=way, zorder=3)
         axis.scatter(*place, s=60 + 250 * weight, color=ORBITS[1], zorder=4, edgecolors="white")
         x, y = place + 0.3 * (place - middle) / np.linalg.norm(place - middle)
         box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none"}
-        axis.text(x, y, f"{weight:.2f}", ha="center", va="center", fontsize=11, color=INK, bbox=box, zorder=5)
+        axis.text(
+            x,
+            y,
+            f"{weight:.2f}",
+            ha="center",
+            va="center",
+            fontsize=11,
+            color=INK,
+            bbox=box,
+            zorder=5,
+        )
     axis.scatter(*point, s=55, color=POINT, zorder=6, edgecolors="white")
-    frame(axis, "Splat: a point gives to its simplex’s vertices,\nby barycentric weight; slice reads them back",
-          (0.7, 0.3), 1.35)  # fmt: skip
+    frame(
+        axis,
+        "Splat: a point gives to its simplex’s vertices,\nby barycentric weight; slice reads them back",
+        (0.7, 0.3),
+        1.35,
+    )
 
 
-def draw_blur(axis: Axes) -> None:
-    """The stencil of two hops around a vertex, coloured by orbit."""
-    found = stencil(2, 2)
+def draw_smoothing(axis: Axes) -> None:
+    """What a vertex gives to those around it: half to itself and half to its neighbour, along one
+    direction after the other.
+    """
     grid(axis)
-    places = plane(found.offsets)
-    for orbit, (distance, hops) in enumerate(zip(found.distance, found.hops, strict=True)):
-        mine = places[found.orbit == orbit]
-        name = f"{hops} hops" if hops != 1 else "1 hop"
-        label = "the vertex" if hops == 0 else f"{name}, distance {distance:.3g}"
-        axis.scatter(*mine.T, s=170, color=ORBITS[orbit], edgecolors=INK, linewidths=0.6, zorder=3, label=label)
-    frame(axis, "Blur: a vertex reads all touched ones within 2 hops;\none weight per orbit (colour)", (0.3, 0.3), 2.9)
-    axis.legend(loc="lower center", ncols=2, fontsize=8, frameon=True, framealpha=1, edgecolor="none", handletextpad=0.2)
+    shares: dict[tuple[int, int], float] = {}
+    for taken in itertools.product((0, 1), repeat=3):
+        place = taken[0] - taken[2], taken[1] - taken[2]  # the three directions add up to 0
+        shares[place] = shares.get(place, 0.0) + 1 / 8
+    for place, share in shares.items():
+        x, y = plane(place)
+        colour = ORBITS[0 if share > 1 / 8 else 2]
+        axis.scatter(x, y, s=2400 * share, color=colour, edgecolors=INK, linewidths=0.6, zorder=3)
+        axis.text(
+            x,
+            y,
+            "¼" if share > 1 / 8 else "⅛",
+            ha="center",
+            va="center",
+            fontsize=12,
+            color="white",
+            zorder=4,
+        )
+    title = "Smooth: half stays and half moves on,\nalong each of the three directions"
+    frame(axis, title, (0, 0), 2.0)
 
 
 def draw_nesting(axis: Axes) -> None:
     """Two levels: a fine vertex lies on a coarse one or halfway between two, its parents."""
     grid(axis, colour=LINE, width=0.7)
     grid(axis, step=2, colour=ORBITS[1], width=1.6)
-    window = [v for v in itertools.product(range(-6, 7), repeat=2) if np.linalg.norm(plane(v)) < 4.2]
+    window = [
+        v for v in itertools.product(range(-6, 7), repeat=2) if np.linalg.norm(plane(v)) < 4.2
+    ]
     fine = plane([v for v in window if any(c % 2 for c in v)])
     coarse = plane([v for v in window if not any(c % 2 for c in v)])
     axis.scatter(*fine.T, s=26, color="white", edgecolors=INK, linewidths=0.8, zorder=3)
@@ -105,9 +141,17 @@ def draw_nesting(axis: Axes) -> None:
         axis.scatter(*here, s=50, color=POINT, edgecolors="white", zorder=5)
         for parent in plane(parents):
             axis.annotate(
-                "", here + 0.86 * (parent - here), here, arrowprops={"arrowstyle": "-|>", "color": POINT, "lw": 1.8}, zorder=4
+                "",
+                here + 0.86 * (parent - here),
+                here,
+                arrowprops={"arrowstyle": "-|>", "color": POINT, "lw": 1.8},
+                zorder=4,
             )
-            x, y = here + 0.45 * (parent - here) + 0.2 * np.array([-(parent - here)[1], (parent - here)[0]])
+            x, y = (
+                here
+                + 0.45 * (parent - here)
+                + 0.2 * np.array([-(parent - here)[1], (parent - here)[0]])
+            )
             axis.text(x, y, "½", ha="center", va="center", fontsize=11, color=POINT, zorder=5)
     frame(
         axis,
@@ -121,7 +165,11 @@ def save(figure: plt.Figure, path: Path) -> None:
     """Writes a file whole or not at all, and the same bytes every time."""
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
     try:
-        figure.savefig(temporary, dpi=100, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
+        figure.savefig(
+            temporary,
+            dpi=100,
+            metadata={"Date": None} if path.suffix == ".svg" else {"Software": None},
+        )
         if path.suffix == ".png":  # few colours: a third of the bytes
             Image.open(temporary).convert("RGB").quantize(160).save(temporary, optimize=True)
         temporary.replace(path)
@@ -133,7 +181,7 @@ def main() -> None:
     plt.rcParams.update({"svg.hashsalt": "lattice", "svg.fonttype": "path"})
     figure, axes = plt.subplots(1, 3, figsize=(12, 4.5), layout="constrained")
     draw_splat(axes[0])
-    draw_blur(axes[1])
+    draw_smoothing(axes[1])
     draw_nesting(axes[2])
     for suffix in ("svg", "png"):
         save(figure, HERE / f"lattice.{suffix}")

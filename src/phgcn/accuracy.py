@@ -1,4 +1,6 @@
-r"""The error of a method of global attention on a given cloud, measured on some of its points against the exact sum."""
+r"""The error of a method of global attention on a given cloud, measured on some of its points
+against the exact sum.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .calls import AttentionCall, Backend, Method, add_heads, count_heads, run_call
-from .checks import check_choices, check_points
+from .backends import BackendName
+from .calls import AttentionCall, Method, add_heads, check_call, count_heads, run_call
+from .kernels import Kernel, kernel_name
 
 WORST = 5
 """Points named in :class:`AttentionError`."""
@@ -22,19 +25,23 @@ LEAST_DEVIATION = 1e-6
 
 
 class AttentionError(NamedTuple):
-    r"""The error of a method on a cloud; one number for each head where positions or values have heads.
+    r"""The error of a method on a cloud; one number for each head where positions or values have
+    heads.
 
     Args:
-        deviation (torch.Tensor): The error of the output, relative to how far the exact outputs of different points are from
-            their mean, which is what attention adds to a plain average; root mean squares over the sampled points,
-            :math:`()` or :math:`(H,)`.
-        interval (torch.Tensor): Where the deviation over all points lies in 95 of 100 cases, as the sample tells (bootstrap);
-            the deviation itself, twice, where all points were looked at, :math:`(2,)` or :math:`(2, H)`.
-        gradient_cosine (torch.Tensor): The cosine between the gradient of the positions and the exact one, for a random
-            gradient of the sampled outputs, :math:`()` or :math:`(H,)`.
-        worst (torch.Tensor): Which of the points that were looked at are off most, worst first, int64, :math:`(K,)` or
+        deviation (torch.Tensor): The error of the output, relative to how far the exact outputs of
+            different points are from their mean, which is what attention adds to a plain average,
+            or, of sums that are not normalised, to the exact outputs themselves; root mean squares
+            over the sampled points, :math:`()` or :math:`(H,)`.
+        interval (torch.Tensor): Where the deviation over all points lies in 95 of 100 cases, as the
+            sample tells (bootstrap); the deviation itself, twice, where all points were looked at,
+            :math:`(2,)` or :math:`(2, H)`.
+        gradient_cosine (torch.Tensor): The cosine between the gradient of the positions and the
+            exact one, for a random gradient of the sampled outputs, :math:`()` or :math:`(H,)`.
+        worst (torch.Tensor): Which of the points that were looked at are off most, worst first,
+            int64, :math:`(K,)` or :math:`(K, H)`.
+        worst_error (torch.Tensor): Their errors, in the unit of ``deviation``, :math:`(K,)` or
             :math:`(K, H)`.
-        worst_error (torch.Tensor): Their errors, in the unit of ``deviation``, :math:`(K,)` or :math:`(K, H)`.
     """
 
     deviation: Tensor
@@ -52,21 +59,30 @@ def attention_error(
     batch: Tensor | None = None,
     queries: Tensor | None = None,
     query_batch: Tensor | None = None,
+    weights: Tensor | None = None,
+    kernel: str | Kernel = "exponential",
     method: Method = "auto",
-    backend: Backend = "auto",
+    backend: BackendName = "auto",
+    normalise: bool = True,
     samples: int = 512,
     seed: int = 0,
 ) -> AttentionError:
-    r"""Measures how far a method of :func:`global_attention` is from the exact sum on these very points.
+    r"""Measures how far a method of :func:`global_attention` is from the exact sum on these very
+    points.
 
-    Takes one forward and backward pass of the method, and the exact sums of ``samples`` points in float64, in time and memory
-    linear in the number of points.  Beside the random points, an eighth as many that are farthest from the middle of the cloud
-    are looked at, where a lattice errs most: they count only for ``worst``.
+    Takes one forward and backward pass of the method, and the exact sums of ``samples`` points in
+    float64, in time and memory linear in the number of points.  Beside the random points, an eighth
+    as many that are farthest from the middle of the cloud are looked at, where a lattice errs most:
+    they count only for ``worst``.
 
     Args:
-        positions, values, decay, batch, queries, query_batch, backend: As in :func:`global_attention`.
-        method (str or scheme, optional): What is measured. (default: :obj:`"auto"`)
-        samples (int, optional): How many points are looked at; all, if there are no more. (default: :obj:`512`)
+        positions, values, decay, batch, queries, query_batch, weights, kernel, backend: As in
+            :func:`global_attention`.
+        method (str or scheme, optional): The method to measure. (default: :obj:`"auto"`)
+        normalise (bool, optional): If set to :obj:`False`, measures
+            :func:`permutohedral_filter`, the sums without a denominator. (default: :obj:`True`)
+        samples (int, optional): How many points are looked at; all, if there are no more. (default:
+            :obj:`512`)
         seed (int, optional): Which points, and which gradient of theirs. (default: :obj:`0`)
 
     Example:
@@ -75,15 +91,25 @@ def attention_error(
         >>> bool(error.deviation < 0.2), bool(error.gradient_cosine > 0.9)
         (True, True)
     """
-    call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)
-    (error,) = measure_errors(call, [call.lattice], samples, seed)
-    return error if positions.dim() == 3 or values.dim() == 3 else AttentionError(*(t.squeeze(-1) for t in error))
+    name = kernel_name(kernel)
+    call = AttentionCall(
+        positions, values, decay, batch, queries, query_batch, method, backend, name, weights
+    )
+    (error,) = measure_errors(call, [call.lattice], samples, seed, normalise)
+    return (
+        error
+        if positions.dim() == 3 or values.dim() == 3
+        else AttentionError(*(t.squeeze(-1) for t in error))
+    )
 
 
-def measure_errors(call: AttentionCall, lattices: Sequence[Any], samples: int, seed: int) -> Iterator[AttentionError]:
-    """Measures the method of a call with each of several lattices for ``"auto"``; numbers are those of heads, also of one."""
-    check_points(call.positions, call.values, call.batch, call.queries, call.query_batch)
-    check_choices(call.method, call.backend)
+def measure_errors(
+    call: AttentionCall, lattices: Sequence[Any], samples: int, seed: int, normalise: bool = True
+) -> Iterator[AttentionError]:
+    """Measures the method of a call with each of several lattices for ``"auto"``; numbers are those
+    of heads, also of one.
+    """
+    check_call(call)
     if not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples is {samples!r}; allowed: a positive integer")
     targets = call.positions if call.queries is None else call.queries
@@ -92,28 +118,42 @@ def measure_errors(call: AttentionCall, lattices: Sequence[Any], samples: int, s
         raise ValueError(f"positions and queries have {counts}; allowed: at least one each")
     with torch.inference_mode(False), torch.enable_grad():
         cloud = detach_call(call)
-        sample = _Sample.draw(cloud.positions if cloud.queries is None else cloud.queries, samples, seed)
+        sample = _Sample.draw(
+            cloud.positions if cloud.queries is None else cloud.queries, samples, seed
+        )
         shape = len(sample.points), cloud.values.size(1), cloud.values.size(2)
-        grad = torch.randn(shape, generator=sample.generator, dtype=torch.float64).to(cloud.values.device)
+        grad = torch.randn(shape, generator=sample.generator, dtype=torch.float64).to(
+            cloud.values.device
+        )
         grad[sample.at_random :] = 0
         state = sample.generator.get_state()
-        exact = exact_outputs(cloud, sample.points, grad)
+        attend = _attend if normalise else _sum
+        exact = exact_outputs(cloud, sample.points, grad, attend)
         for lattice in lattices:
-            sample.generator.set_state(state)  # so that no method's interval depends on those before it
-            out, slope = method_outputs(cloud._replace(lattice=lattice), sample.points, grad)
-            error = _compare(out, exact[0], sample)
+            # so that no method's interval depends on those before it
+            sample.generator.set_state(state)
+            out, slope = method_outputs(
+                cloud._replace(lattice=lattice), sample.points, grad, attend
+            )
+            error = _compare(out, exact[0], sample, normalise)
             yield error._replace(gradient_cosine=cosines(slope_products(slope, exact[1])))
 
 
 def detach_call(call: AttentionCall) -> AttentionCall:
-    """Copies the tensors of a call, which may be of inference mode, and gives them a dimension of heads."""
+    """Copies the tensors of a call, which may be of inference mode, and gives them a dimension of
+    heads.
+    """
     heads = count_heads(call.positions, call.values)
     positions, values, queries = (
-        None if t is None else add_heads(t.detach().clone(), heads) for t in (call.positions, call.values, call.queries)
+        None if t is None else add_heads(t.detach().clone(), heads)
+        for t in (call.positions, call.values, call.queries)
     )
     assert positions is not None and values is not None
     decay = call.decay.detach().clone() if isinstance(call.decay, Tensor) else float(call.decay)
-    return call._replace(positions=positions, values=values, queries=queries, decay=decay)
+    weights = None if call.weights is None else call.weights.detach().clone()
+    return call._replace(
+        positions=positions, values=values, queries=queries, decay=decay, weights=weights
+    )
 
 
 class _Sample(NamedTuple):
@@ -143,34 +183,50 @@ class _Sample(NamedTuple):
         return cls(points, len(drawn), len(drawn) == count, generator)
 
 
-def _compare(out: Tensor, exact: Tensor, sample: _Sample) -> AttentionError:
+def _compare(out: Tensor, exact: Tensor, sample: _Sample, normalise: bool) -> AttentionError:
     """Compares outputs (S, H, C) of a method and of the exact sum; the cosine is left out."""
     square = (out.double() - exact).square().sum(dim=2)  # (S, H)
     drawn, drawn_square = exact[: sample.at_random], square[: sample.at_random]
-    away, least = _spread(drawn)
+    away, least = _spread(drawn) if normalise else _sizes(drawn)
     unit = away.mean(dim=0).maximum(least)  # (H,)
     deviation = (drawn_square.mean(dim=0) / unit).sqrt()
     interval = deviation.expand(2, -1)
     if not sample.is_whole:
-        again = torch.randint(len(drawn), (RESAMPLES, len(drawn)), generator=sample.generator).to(square.device)
-        deviations = (drawn_square[again].mean(dim=1) / away[again].mean(dim=1).maximum(least)).sqrt()
+        again = torch.randint(len(drawn), (RESAMPLES, len(drawn)), generator=sample.generator).to(
+            square.device
+        )
+        deviations = (
+            drawn_square[again].mean(dim=1) / away[again].mean(dim=1).maximum(least)
+        ).sqrt()
         interval = deviations.quantile(deviation.new_tensor([0.025, 0.975]), dim=0)
     worst_error, place = (square / unit).sqrt().topk(min(WORST, len(square)), dim=0)
     return AttentionError(deviation, interval, deviation, sample.points[place], worst_error)
 
 
 def deviations(out: Tensor, exact: Tensor) -> Tensor:
-    """Returns the ``deviation`` of :class:`AttentionError` of the outputs (S, H, C) of points drawn at random, (H,)."""
+    """Returns the ``deviation`` of :class:`AttentionError` of the outputs (S, H, C) of points drawn
+    at random, (H,).
+    """
     away, least = _spread(exact)
     square = (out.double() - exact).square().sum(dim=2)
     return (square.mean(dim=0) / away.mean(dim=0).maximum(least)).sqrt()
 
 
 def _spread(exact: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the squared distances of outputs (S, H, C) from their mean, (S, H), and the least mean of them that counts,
-    (H,)."""
-    least = (LEAST_DEVIATION**2 * exact.square().sum(dim=2).mean(dim=0)).clamp(min=torch.finfo(torch.float64).tiny)
+    """Returns the squared distances of outputs (S, H, C) from their mean, (S, H), and the least
+    mean of them that counts, (H,)."""
+    least = (LEAST_DEVIATION**2 * exact.square().sum(dim=2).mean(dim=0)).clamp(
+        min=torch.finfo(torch.float64).tiny
+    )
     return (exact - exact.mean(dim=0)).square().sum(dim=2), least
+
+
+def _sizes(exact: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the squares of outputs (S, H, C), (S, H), and the least mean of them that counts,
+    (H,).
+    """
+    square = exact.square().sum(dim=2)
+    return square, square.new_full(square.shape[1:], torch.finfo(torch.float64).tiny)
 
 
 Attend = Callable[[AttentionCall], Tensor]
@@ -181,21 +237,37 @@ def _attend(call: AttentionCall) -> Tensor:
     return run_call(call, True, False)[0]
 
 
-def exact_outputs(cloud: AttentionCall, points: Tensor, grad: Tensor, attend: Attend = _attend) -> tuple[Tensor, Tensor]:
-    """Returns the exact outputs of some points in float64, (S, H, C), and the gradient of all positions.
+def _sum(call: AttentionCall) -> Tensor:
+    return run_call(call, False, False)[0]
+
+
+def exact_outputs(
+    cloud: AttentionCall, points: Tensor, grad: Tensor, attend: Attend = _attend
+) -> tuple[Tensor, Tensor]:
+    """Computes exact attention at some points in float64 and its gradient.
 
     Args:
         cloud (AttentionCall): A call of :func:`detach_call`.
-        points (torch.Tensor): Numbers of the points, (S,).
-        grad (torch.Tensor): The gradient of their outputs.
-        attend (callable, optional): Computes outputs. (default: in this process alone)
+        points (torch.Tensor): Indices of the points, (S,).
+        grad (torch.Tensor): The gradient of the loss by their outputs, (S, H, C).
+        attend (callable, optional): Computes outputs. (default: in one process)
+
+    Returns:
+        The outputs (S, H, C), and the gradient of the loss by all positions (N, H, D).  In
+        cross-attention the gradient by the queries follows, (N+M, H, D).
     """
     keys = cloud.positions.detach().double().requires_grad_()  # a leaf of its own
     targets = cloud.positions if cloud.queries is None else cloud.queries
     target_batch = cloud.batch if cloud.queries is None else cloud.query_batch
     asked = targets.detach()[points].double().requires_grad_()
     asked_batch = None if target_batch is None else target_batch[points]
-    exact = AttentionCall(keys, cloud.values.double(), cloud.decay, cloud.batch, asked, asked_batch, "exact", cloud.backend)
+    exact = cloud._replace(
+        positions=keys,
+        values=cloud.values.double(),
+        queries=asked,
+        query_batch=asked_batch,
+        method="exact",
+    )
     out = attend(exact)
     of_keys, of_asked = torch.autograd.grad(out, (keys, asked), grad)
     of_targets = torch.zeros(targets.shape, dtype=of_asked.dtype, device=of_asked.device)
@@ -204,8 +276,12 @@ def exact_outputs(cloud: AttentionCall, points: Tensor, grad: Tensor, attend: At
     return out.detach(), slope
 
 
-def method_outputs(cloud: AttentionCall, points: Tensor, grad: Tensor, attend: Attend = _attend) -> tuple[Tensor, Tensor]:
-    """The same by the method of the call, in the type of its points."""
+def method_outputs(
+    cloud: AttentionCall, points: Tensor, grad: Tensor, attend: Attend = _attend
+) -> tuple[Tensor, Tensor]:
+    """Computes the same as :func:`exact_outputs` by the method of the call, in the type of its
+    points.
+    """
     given = [t.detach().requires_grad_() for t in (cloud.positions, cloud.queries) if t is not None]
     out = attend(cloud._replace(positions=given[0], queries=None if len(given) == 1 else given[1]))
     slope = torch.autograd.grad(out[points], given, grad.to(out.dtype))
@@ -213,12 +289,20 @@ def method_outputs(cloud: AttentionCall, points: Tensor, grad: Tensor, attend: A
 
 
 def slope_products(slope: Tensor, exact: Tensor) -> Tensor:
-    """Returns the sums that :func:`cosines` takes of two gradients (N, H, D), (3, H): of parts of the points they add up."""
-    return torch.stack([(one * other).sum(dim=(0, 2)) for one, other in ((slope, slope), (exact, exact), (slope, exact))])
+    """Computes per head the dot products ``<a,a>``, ``<b,b>``, ``<a,b>`` of two gradients
+    (N, H, D).  Returns (3, H), input of :func:`cosines`.  Results of disjoint sets of points can be
+    added.
+    """
+    return torch.stack(
+        [
+            (one * other).sum(dim=(0, 2))
+            for one, other in ((slope, slope), (exact, exact), (slope, exact))
+        ]
+    )
 
 
 def cosines(products: Tensor) -> Tensor:
-    """Returns the cosine of two gradients for each head; 1 where both are 0, and 0 where one is."""
+    """Returns the cosine of two gradients for each head, (H,): 1 if both are 0, 0 if one is."""
     of_slope, of_exact, of_both = products
     norms = of_slope.sqrt() * of_exact.sqrt()
     cosine = of_both / torch.where(norms > 0, norms, 1.0)

@@ -11,7 +11,9 @@ def check_device(device: str) -> None:
         torch.zeros(1, device=device).item()  # on "meta" there are tensors without numbers
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device is {device!r}; allowed: cpu, or a device that torch finds here ({reason})") from None
+        raise ValueError(
+            f"device is {device!r}; allowed: cpu, or a device that torch finds here ({reason})"
+        ) from None
 
 
 def device_name(device: str) -> str:

@@ -30,18 +30,21 @@ OPEN_FILES = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name; what was written there takes the place of ``path`` at the end, and is removed on failure.
+    """A temporary name; what was written there takes the place of ``path`` at the end, and is
+    removed on failure.
 
-    A symbolic link is followed: the file that it leads to is replaced.  A file that was there passes on its mode.  What is no
-    regular file, and standard output (``-``), gets the bytes when all are there.  A process that is killed leaves the file
-    before, and perhaps a ``.*.tmp`` that :func:`remove_leftovers` clears.
-    """
+    A symbolic link is followed: the file that it leads to is replaced.  A file that was there
+    passes on its mode.  What is no regular file, and standard output (``-``), gets the bytes when
+    all are there.  A process that is killed leaves the file before, and perhaps a ``.*.tmp`` that
+    :func:`remove_leftovers` clears."""
     fill = _filling if is_stream(path) else _renaming
     try:
         with fill(Path(path)) as temporary:
             yield temporary
     except OSError as error:
-        raise OSError(error.errno, f"cannot be written ({error.strerror or type(error).__name__})", str(path)) from error
+        raise OSError(
+            error.errno, f"cannot be written ({error.strerror or type(error).__name__})", str(path)
+        ) from error
 
 
 @contextmanager
@@ -61,7 +64,9 @@ def _renaming(path: Path) -> Iterator[Path]:
 
 
 def _create_like(path: Path, status: os.stat_result) -> None:
-    """Creates an empty file of the same mode as another and, where root writes the file of a user, of the same owner."""
+    """Creates an empty file of the same mode as another and, where root writes the file of a user,
+    of the same owner.
+    """
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         os.chown(path, status.st_uid, status.st_gid)
@@ -85,8 +90,12 @@ def _filling(path: Path) -> Iterator[Path]:
 
 
 def _open_stream(path: str) -> int:
-    """Opens what is no regular file for writing; of a file that is open already, at the place where it is."""
-    number = {"/dev/stdout": "1", "/dev/stderr": "2"}.get(path) or path.removeprefix("/proc/self/fd/").removeprefix("/dev/fd/")
+    """Opens what is no regular file for writing; of a file that is open already, at the place where
+    it is.
+    """
+    number = {"/dev/stdout": "1", "/dev/stderr": "2"}.get(path) or path.removeprefix(
+        "/proc/self/fd/"
+    ).removeprefix("/dev/fd/")
     return os.dup(int(number)) if number.isdecimal() else os.open(path, os.O_WRONLY)
 
 
@@ -96,7 +105,9 @@ def is_standard_output(path: str | Path) -> bool:
 
 
 def is_stream(path: str | Path) -> bool:
-    """Tells whether a path is standard output, a pipe, a device, or an open file of a process, as ``/dev/stdout`` may be."""
+    """Tells whether a path is standard output, a pipe, a device, or an open file of a process, as
+    ``/dev/stdout`` may be.
+    """
     if str(path) == STANDARD_OUTPUT or str(path).startswith(OPEN_FILES):
         return True
     try:
@@ -139,12 +150,17 @@ def write_csv(path: str | Path, heading: Sequence[str], rows: Iterable[Sequence[
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Writes tensors and what is said about them, as JSON, into one safetensors file with a checksum of both."""
+    """Writes tensors and what is said about them, as JSON, into one safetensors file with a
+    checksum of both.
+    """
     from safetensors.torch import save
 
     text = json.dumps(about)
-    with replacing(path) as temporary:  # safetensors' own files cannot be read by others, whatever the umask
-        temporary.write_bytes(save(tensors, metadata={"json": text, "sha256": _checksum(tensors, text)}))
+    # safetensors' own files cannot be read by others, whatever the umask
+    with replacing(path) as temporary:
+        temporary.write_bytes(
+            save(tensors, metadata={"json": text, "sha256": _checksum(tensors, text)})
+        )
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -157,7 +173,9 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a safetensors file and its JSON; refused if they do not have the checksum that they were written with."""
+    """The tensors of a safetensors file and its JSON; refused if they do not have the checksum that
+    they were written with.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
@@ -165,7 +183,8 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-        if "sha256" in about and about["sha256"] != _checksum(tensors, about["json"]):  # files of before have none
+        # files of before have none
+        if "sha256" in about and about["sha256"] != _checksum(tensors, about["json"]):
             raise ValueError("its checksum is wrong: the file is damaged")
         return tensors, json.loads(about["json"])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,6 @@
-r"""Attention to all points of a graph, or to neighbours, and the paper's non-local filter, as functions of points."""
+r"""Attention to all points of a graph, or to neighbours, and the paper's non-local filter, as
+functions of points.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,28 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
+from .backends import DEVICES, BackendName
 from .calls import (
-    EXACT_PAIRS,
     AttentionCall,
-    Backend,
     Method,
     choose_method,
     count_heads,
-    exact_limit,
     op_inputs,
     run_call,
+    spread_over_heads,
     user_output,
 )
-from .checks import check_choices, check_edges, check_points, refuse_transforms
+from .checks import (
+    check_choice,
+    check_choices,
+    check_edges,
+    check_points,
+    refuse_transforms,
+)
+from .crossings import CROSSINGS, Crossing
+from .kernels import EXPONENTIAL, Kernel, kernel_name
 from .lattice.scheme import MAX_DIMENSION
+from .log import LOGGER, is_logged
 from .structural import ops as structural
 from .structural.graph import Graph
 from .structural.reference import attention_weights
@@ -32,9 +42,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 __all__ = [
-    "EXACT_PAIRS",
     "AttentionCall",
-    "Backend",
     "Method",
     "MethodChoice",
     "attend_neighbours",
@@ -56,8 +64,10 @@ def global_attention(
     batch: Tensor | None = None,
     queries: Tensor | None = None,
     query_batch: Tensor | None = None,
+    weights: Tensor | None = None,
+    kernel: str | Kernel = "exponential",
     method: Method = "auto",
-    backend: Backend = "auto",
+    backend: BackendName = "auto",
     tolerance: float | Tolerance | None = None,
     group: ProcessGroup | None = None,
     return_mass: Literal[False] = False,
@@ -73,8 +83,10 @@ def global_attention(
     batch: Tensor | None = None,
     queries: Tensor | None = None,
     query_batch: Tensor | None = None,
+    weights: Tensor | None = None,
+    kernel: str | Kernel = "exponential",
     method: Method = "auto",
-    backend: Backend = "auto",
+    backend: BackendName = "auto",
     tolerance: float | Tolerance | None = None,
     group: ProcessGroup | None = None,
     return_mass: Literal[True],
@@ -89,8 +101,10 @@ def global_attention(
     batch: Tensor | None = None,
     queries: Tensor | None = None,
     query_batch: Tensor | None = None,
+    weights: Tensor | None = None,
+    kernel: str | Kernel = "exponential",
     method: Method = "auto",
-    backend: Backend = "auto",
+    backend: BackendName = "auto",
     tolerance: float | Tolerance | None = None,
     group: ProcessGroup | None = None,
     return_mass: bool = False,
@@ -98,50 +112,70 @@ def global_attention(
     r"""Softmax attention of every point to every other of its graph, by Euclidean distance.
 
     .. math::
-        \mathbf{h}_i = \frac{\sum_j \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)\, \mathbf{f}_j}
-                            {\sum_j \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)}
+        \mathbf{h}_i = \frac{\sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)\, \mathbf{f}_j}
+                            {\sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)}, \qquad k(r) = e^{-r}
 
     Args:
         positions (torch.Tensor): The embeddings :math:`\mathbf{p}_j`.
         values (torch.Tensor): The features :math:`\mathbf{f}_j`.
-        decay (float or torch.Tensor, optional): The coefficient :math:`\lambda`, or one per head. (default: :obj:`10.0`)
-        batch (torch.Tensor, optional): The graph that each point belongs to, in any order; attention never crosses
-            graphs. (default: :obj:`None`, one graph)
-        queries (torch.Tensor, optional): The points that attend to ``positions``. (default: :obj:`None`, the same points)
-        query_batch (torch.Tensor, optional): The graph of each query. (default: :obj:`None`, one graph)
-        method (str or scheme, optional): ``"exact"``: the sum over all pairs. ``"lattice"``: the multi-scale lattice, in
-            time linear in the number of points. ``"lattice-fine"``: a more accurate one. ``"separable"``: the paper's filter
-            of width 7. ``"auto"``: for each graph, ``"exact"`` where that is faster, else ``"lattice"``;
-            :func:`explain_method` tells which. Or :class:`phgcn.lattice.MultiScale` or :class:`phgcn.lattice.Separable` for
+        decay (float or torch.Tensor, optional): The coefficient :math:`\lambda`, or one per head.
+            (default: :obj:`10.0`)
+        batch (torch.Tensor, optional): The graph that each point belongs to, in any order;
+            attention never crosses graphs. (default: :obj:`None`, one graph)
+        queries (torch.Tensor, optional): The points that attend to ``positions``. (default:
+            :obj:`None`, the same points)
+        query_batch (torch.Tensor, optional): The graph of each query. (default: :obj:`None`, one
+            graph)
+        weights (torch.Tensor, optional): The weights :math:`w_j` of the points as keys, not
+            negative; they get a gradient. A point of weight 0 attends, and nobody attends to it.
+            (default: :obj:`None`, all 1)
+        kernel (str or phgcn.kernels.Kernel, optional): The kernel :math:`k(r)`, :math:`r` being
+            :math:`\lambda` times the distance: an object of :mod:`phgcn.kernels`, such as
+            ``Gaussian()``, or its name, such as ``"gaussian"``. The method ``"separable"`` has the
+            exponential only. (default: :obj:`"exponential"`, :math:`e^{-r}`)
+        method (str or scheme, optional): ``"exact"``: the sum over all pairs. ``"lattice"``: a
+            ladder of smoothed lattices, in time linear in the number of points. ``"lattice-fine"``:
+            a more accurate one. ``"separable"``: the paper's filter of width 7. ``"auto"``: for
+            each graph, ``"exact"`` where that is faster, else ``"lattice"``; :func:`explain_method`
+            tells which. Or :class:`phgcn.lattice.Ladder` or :class:`phgcn.lattice.Separable` for
             full control. (default: :obj:`"auto"`)
-        backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), ``"triton"`` (CUDA), or ``"auto"``.
-            (default: :obj:`"auto"`)
-        tolerance (float or Tolerance, optional): With ``method="auto"``, takes the cheapest method whose error on these points,
-            measured by :func:`attention_error`, is at most this; exact where no other is. A number is measured against in
-            every call, a :class:`phgcn.tolerance.Tolerance` when the cloud has changed. (default: :obj:`None`)
-        group (ProcessGroup, optional): Processes of :mod:`torch.distributed` that share the points out among them, in any
-            numbers: a point attends to all points of its graph on all of them.  Every process of the group must make the call;
-            see ``docs/distributed.md``. (default: :obj:`None`, this process alone)
-        return_mass (bool, optional): If :obj:`True`, also returns the *mass*, the log of the denominator,
-            :math:`m_i = \log \sum_j \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)`: how many points are close to
-            a query. It comes from the same pass and has a gradient. (default: :obj:`False`)
+        backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU),
+            ``"triton"`` (CUDA), or ``"auto"``. (default: :obj:`"auto"`)
+        tolerance (float or Tolerance, optional): With ``method="auto"``, takes the cheapest method
+            whose error on these points, measured by :func:`attention_error`, is at most this; exact
+            where no other is. A number is measured against in every call, a
+            :class:`phgcn.tolerance.Tolerance` when the cloud has changed. (default: :obj:`None`)
+        group (ProcessGroup, optional): Processes of :mod:`torch.distributed` that share the points
+            out among them, in any numbers: a point attends to all points of its graph on all of
+            them.  Every process of the group must make the call; see ``docs/distributed.md``.
+            (default: :obj:`None`, this process alone)
+        return_mass (bool, optional): If :obj:`True`, also returns the *mass*, the log of the
+            denominator, :math:`m_i = \log \sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j
+            \rVert)`: how many points are close to a query. It comes from the same pass and has a
+            gradient. (default: :obj:`False`)
 
     Shapes:
         - **positions:** :math:`(N, D)`, or :math:`(N, H, D)` for :math:`H` heads
         - **values:** :math:`(N, C)` or :math:`(N, H, C)`; values without heads are shared by all
         - **queries:** :math:`(M, D)` or :math:`(M, H, D)`, like ``positions``
-        - **batch:** :math:`(N,)`, **query_batch:** :math:`(M,)`, **decay:** a number or :math:`(H,)`
-        - **output:** :math:`(M, C)`, or :math:`(M, H, C)` if positions or values have heads; the mass :math:`(M,)` or
-          :math:`(M, H)`
+        - **batch:** :math:`(N,)`, **query_batch:** :math:`(M,)`, **decay:** a number or
+          :math:`(H,)`
+        - **weights:** :math:`(N,)` or :math:`(N, H)`
+        - **output:** :math:`(M, C)`, or :math:`(M, H, C)` if positions or values have heads; the
+          mass :math:`(M,)` or :math:`(M, H)`
 
-    Half types are summed in float32, in which positions are taken too; the output has the type of ``values``, which may be a
-    half type beside positions in float32, and the mass that of ``positions``.  The gradients are the true derivatives of what
-    was computed.  A query in a graph without keys gets 0 and the mass :math:`-\infty`.  With a lattice, one outside of the
-    ball around all keys is moved close to it along the same line, and its mass is less by the way; one inside that is far from
-    all keys is summed over cells of these, with a mass of at least :math:`\log 10^{-8}`, and gets the mean of its graph's
-    values where it is farther than 46 away.
-    """
-    call = AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend)
+    Half types are summed in float32, in which positions are taken too; the output has the type of
+    ``values``, which may be a half type beside positions in float32, and the mass that of
+    ``positions``.  The gradients are the true derivatives of what was computed; a weight of 0 gets
+    the gradient 0.  A query in a graph without keys, or with none of positive weight, gets 0 and
+    the mass :math:`-\infty`.  With a lattice, one outside of the ball around all keys is moved
+    close to it along the same line, and its mass is less by the way; one inside that is far from
+    all keys, or with another kernel than the exponential or weights, has a mass of at least
+    :math:`\log 10^{-8}` and gets the mean of its graph's values."""
+    name = kernel_name(kernel)
+    call = AttentionCall(
+        positions, values, decay, batch, queries, query_batch, method, backend, name, weights
+    )
     for calls in _observers:
         calls.append(call)
     if group is not None:
@@ -160,7 +194,9 @@ _observers: list[list[AttentionCall]] = []
 
 @contextmanager
 def observe_attention() -> Iterator[list[AttentionCall]]:
-    """Collects all calls of :func:`global_attention`, whatever layer makes them: what a trained network attends with."""
+    """Collects all calls of :func:`global_attention`, whatever layer makes them: what a trained
+    network attends with.
+    """
     _observers.append([])
     try:
         yield _observers[-1]
@@ -176,17 +212,27 @@ def permutohedral_filter(
     batch: Tensor | None = None,
     queries: Tensor | None = None,
     query_batch: Tensor | None = None,
+    weights: Tensor | None = None,
+    kernel: str | Kernel = "exponential",
     method: Method = "lattice",
-    backend: Backend = "auto",
+    backend: BackendName = "auto",
+    tolerance: float | Tolerance | None = None,
 ) -> Tensor:
     r"""The paper's non-local filter, :func:`global_attention` without the normaliser.
 
     .. math::
-        \mathbf{f}'_i = \sum_j \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)\, \mathbf{f}_j
+        \mathbf{f}'_i = \sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)\, \mathbf{f}_j
 
-    Args and shapes are those of :func:`global_attention`, but :math:`\lambda` is 1 and the method ``"lattice"`` by default.
-    """
-    return run_call(AttentionCall(positions, values, decay, batch, queries, query_batch, method, backend), False, False)[0]
+    Args and shapes are those of :func:`global_attention`, but :math:`\lambda` is 1 and the method
+    ``"lattice"`` by default. A ``tolerance``, with ``method="auto"``, is of the error relative to
+    the sums themselves, as :func:`attention_error` measures it with ``normalise=False``."""
+    name = kernel_name(kernel)
+    call = AttentionCall(
+        positions, values, decay, batch, queries, query_batch, method, backend, name, weights
+    )
+    if tolerance is not None:
+        call = choose_within(CallPoints(call, normalise=False), tolerance)
+    return run_call(call, False, False)[0]
 
 
 def structural_attention(
@@ -198,7 +244,7 @@ def structural_attention(
     edge_mask: Tensor | None = None,
     edge_bias: Tensor | None = None,
     return_attention_weights: bool = False,
-    backend: Backend = "auto",
+    backend: BackendName = "auto",
 ) -> Tensor | tuple[Tensor, Tensor]:
     r"""Softmax attention of every node to the sources of its incoming edges, by Euclidean distance.
 
@@ -210,28 +256,31 @@ def structural_attention(
     Args:
         positions (torch.Tensor): The embeddings :math:`\mathbf{p}_j`.
         values (torch.Tensor): The features :math:`\mathbf{f}_j`.
-        edge_index (torch.Tensor): The edges :math:`j \to i`: sources :math:`j` in row 0, targets :math:`i` in row 1. An edge
-            counts as often as it occurs; self-loops are not added.
-        decay (float or torch.Tensor, optional): The coefficient :math:`\lambda`, or one per head. (default: :obj:`1.0`)
-        edge_mask (torch.Tensor, optional): The factors :math:`m_{ij}` of the weights after the softmax, for dropout; it gets
-            no gradient. (default: :obj:`None`, all 1)
-        edge_bias (torch.Tensor, optional): The numbers :math:`b_{ij}` that are added to the exponents, such as what a layer
-            makes of edge features, or the logarithm of edge weights. (default: :obj:`None`, all 0)
-        return_attention_weights (bool, optional): If :obj:`True`, also returns the :math:`\alpha_{ij}`. They are computed
-            in plain torch, apart from the output, and have gradients of their own. (default: :obj:`False`)
-        backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU), ``"triton"`` (CUDA), or ``"auto"``.
-            (default: :obj:`"auto"`)
+        edge_index (torch.Tensor): The edges :math:`j \to i`: sources :math:`j` in row 0, targets
+            :math:`i` in row 1. An edge counts as often as it occurs; self-loops are not added.
+        decay (float or torch.Tensor, optional): The coefficient :math:`\lambda`, or one per head.
+            (default: :obj:`1.0`)
+        edge_mask (torch.Tensor, optional): The factors :math:`m_{ij}` of the weights after the
+            softmax, for dropout; it gets no gradient. (default: :obj:`None`, all 1)
+        edge_bias (torch.Tensor, optional): The numbers :math:`b_{ij}` that are added to the
+            exponents, such as what a layer makes of edge features, or the logarithm of edge
+            weights. (default: :obj:`None`, all 0)
+        return_attention_weights (bool, optional): If :obj:`True`, also returns the
+            :math:`\alpha_{ij}`. They are computed in plain torch, apart from the output, and have
+            gradients of their own. (default: :obj:`False`)
+        backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU),
+            ``"triton"`` (CUDA), or ``"auto"``. (default: :obj:`"auto"`)
 
     Shapes:
         - **positions:** :math:`(N, D)`, or :math:`(N, H, D)` for :math:`H` heads
         - **values:** :math:`(N, C)` or :math:`(N, H, C)`; values without heads are shared by all
         - **edge_index:** :math:`(2, E)`, **decay:** a number or :math:`(H,)`
         - **edge_mask**, **edge_bias:** :math:`(E,)` or :math:`(E, H)`
-        - **output:** :math:`(N, C)`, or :math:`(N, H, C)` if positions or values have heads; the weights :math:`(E,)` or
-          :math:`(E, H)`, in the order of ``edge_index``
+        - **output:** :math:`(N, C)`, or :math:`(N, H, C)` if positions or values have heads; the
+          weights :math:`(E,)` or :math:`(E, H)`, in the order of ``edge_index``
 
-    Types are as in :func:`global_attention`.  A node without incoming edges gets 0.  The derivative of a distance of 0 is 0.
-    """
+    Types are as in :func:`global_attention`.  A node without incoming edges gets 0.  The derivative
+    of a distance of 0 is 0."""
     check_points(positions, values)
     check_choices("auto", backend)
     check_edges(edge_index, positions, count_heads(positions, values), edge_mask, edge_bias)
@@ -241,18 +290,23 @@ def structural_attention(
 
 
 def attend_neighbours(
-    graph: Graph, decay: float | Tensor, return_weights: bool, backend: Backend
+    graph: Graph, decay: float | Tensor, return_weights: bool, backend: BackendName
 ) -> tuple[Tensor, Tensor | None]:
-    """:func:`structural_attention` without its checks, for layers, which check edges before they add self-loops."""
+    """:func:`structural_attention` without its checks, for layers, which check edges before they
+    add self-loops.
+    """
     positions, values, edge_index, edge_mask, edge_bias = graph
     inputs = op_inputs(positions, values, None, decay, backend)
 
-    def expand(rows: Tensor | None) -> Tensor | None:
-        return None if rows is None else rows.to(inputs.positions.dtype).reshape(rows.size(0), -1).expand(-1, inputs.heads)
-
-    mask, bias = expand(None if edge_mask is None else edge_mask.detach()), expand(edge_bias)
+    if is_logged():
+        count, backend_name = len(positions), inputs.backend.name
+        LOGGER.debug("%d edges, %d nodes: backend %s", edge_index.size(1), count, backend_name)
+    mask = None if edge_mask is None else spread_over_heads(edge_mask.detach(), inputs)
+    bias = None if edge_bias is None else spread_over_heads(edge_bias, inputs)
     with refuse_transforms(inputs.positions, inputs.values, bias):
-        out = structural.attend(Graph(inputs.positions, inputs.values, edge_index, mask, bias), inputs.backend)
+        out = structural.attend(
+            Graph(inputs.positions, inputs.values, edge_index, mask, bias), inputs.backend.name
+        )
     out = user_output(out, values.dtype, inputs.with_heads)
     if not return_weights:
         return out, None
@@ -264,37 +318,82 @@ def attend_neighbours(
 
 
 class MethodChoice(NamedTuple):
-    """What ``"auto"`` picks, and why."""
+    """What ``"auto"`` picks, and why.
+
+    Args:
+        method (str): ``"exact"`` or ``"lattice"``.
+        reason (str): A sentence, with times and errors where they were measured.
+        exact_seconds, lattice_seconds (float): About what a forward and backward pass of one head
+            takes, as measured on the machine that the table was made on, by the exponential kernel;
+            :obj:`None` where nothing was measured.
+        lattice_error (float): About how far the lattice is off, against the deviation of the exact
+            output from its mean, by the exponential kernel; :obj:`None` where nothing was measured.
+        exact_error (float): The same of the exact sum, 0.
+    """
 
     method: str
     reason: str
+    exact_seconds: float | None = None
+    lattice_seconds: float | None = None
+    lattice_error: float | None = None
+    exact_error: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.method}: {self.reason}"
 
 
-def explain_method(n: int, dim: int = 4, device: str | torch.device = "cpu") -> MethodChoice:
-    r"""Tells which method ``"auto"`` picks for a graph, and why.
+def explain_method(
+    n: int, dim: int = 4, device: str | torch.device = "cpu", kernel: str | Kernel = "exponential"
+) -> MethodChoice:
+    r"""Tells which method ``"auto"`` picks for a graph, and why: times and errors of both methods,
+    as they were measured by the exponential kernel.
 
     Args:
         n (int): How many points the graph has.
         dim (int, optional): The dimension :math:`D` of their positions. (default: :obj:`4`)
-        device (str or torch.device, optional): Where the points are. (default: :obj:`"cpu"`)
+        device (str or torch.device, optional): Where the points are, a CPU or a CUDA device.
+            (default: :obj:`"cpu"`)
+        kernel (str or phgcn.kernels.Kernel, optional): The kernel, as in :func:`global_attention`.
+            (default: :obj:`"exponential"`)
 
     Example:
-        >>> print(phgcn.explain_method(500))
-        exact: 500 points are 250,000 pairs; up to 1,440,000 (1,200 points) the exact sum is faster on cpu
+        >>> phgcn.explain_method(500).method
+        'exact'
     """
     for name, number, least in (("n", n, 0), ("dim", dim, 1)):
         if not isinstance(number, int) or number < least:
-            raise ValueError(f"{name} is {number!r}; allowed: a {'positive' if least else 'non-negative'} integer")
-    device_type = torch.device(device).type
+            raise ValueError(
+                f"{name} is {number!r}; allowed: a {'positive' if least else 'non-negative'} integer"
+            )
+    device_type, function = torch.device(device).type, kernel_name(kernel)
+    check_choice("device", device_type, DEVICES)
     if dim > MAX_DIMENSION:
-        return MethodChoice("exact", f"positions have {dim} dimensions; lattices are built for up to {MAX_DIMENSION}")
-    limit = exact_limit(dim, device_type)
+        return MethodChoice(
+            "exact",
+            f"positions have {dim} dimensions; lattices are built for up to {MAX_DIMENSION}",
+        )
     method = choose_method("auto", n * n, dim, device_type)
     assert isinstance(method, str)
-    sign = "up to" if method == "exact" else "above"
-    faster = "exact sum" if method == "exact" else "lattice"
-    points = f"{limit:,} ({round(limit**0.5):,} points)"
-    return MethodChoice(method, f"{n:,} points are {n * n:,} pairs; {sign} {points} the {faster} is faster on {device_type}")
+    crossing = CROSSINGS[device_type][dim]
+    exact, lattice = crossing.seconds(n)
+    reason = f"{n:,} points; in {dim} dimensions on {device_type} {_describe(crossing)}"
+    if exact is not None:
+        reason += (
+            f" (about {exact:.2g} s with an error of 0 exact, {lattice:.2g} s with an error of "
+            f"about {crossing.error:.2g})"
+        )
+    if function != EXPONENTIAL.name:
+        reason += f"; measured by the kernel {EXPONENTIAL.name!r}, not by {function!r}"
+    return MethodChoice(method, reason, exact, lattice, crossing.error)
+
+
+def _describe(crossing: Crossing) -> str:
+    """Says from how many points on the lattice is worth it."""
+    if crossing.points is None:
+        return (
+            "the lattice was not worth it at any size that was measured"
+            if crossing.measured
+            else "the lattice was not measured, and the sum is exact"
+        )
+    nearby = "" if crossing.measured else " (measured in the next dimension)"
+    return f"the lattice is faster above {crossing.points:,}{nearby}"

@@ -1,53 +1,135 @@
 r"""Kernel functions of a distance: what a point gives another.
 
-A kernel is a polynomial times an exponential, :math:`k(r) = (c_0 + c_1 s + c_2 s^2)\, e^{-s}` with :math:`s = (a r)^p`.  The
-ladder's near field takes these five numbers, and its steps get their weights from :meth:`Kernel.value`
-(:mod:`phgcn.lattice.ladder`), so that a new kernel of this form is one line here.
-"""
+A kernel is a polynomial times an exponential, :math:`k(r) = (c_0 + c_1 s + c_2 s^2)\, e^{-s}` with
+:math:`s = (a r)^p`.  Exact sums and the near field of the ladder take these five numbers: adding a
+kernel touches this file and its test only.  The weights of the ladder's steps are not here but in
+:mod:`phgcn.lattice.ladder`: they follow from :meth:`Kernel.value` by one fit for all kernels, which
+also depends on the dimension and the cloud."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["KERNELS", "Exponential", "Gaussian", "Kernel", "Matern32", "Matern52"]
+
 Floats = NDArray[np.float64]
 
+LARGEST = 1e15
+"""Larger :math:`s` count as this in the polynomial, which so stays finite; the exponential is 0
+there.
+"""
 
-class Kernel(NamedTuple):
-    r"""A kernel function, :math:`k(r) = (c_0 + c_1 s + c_2 s^2)\, e^{-s}` with :math:`s = (a r)^p` and :math:`k(0) = 1`.
 
-    Distances are in units of :math:`1/\lambda`: the decay multiplies them before.
+class Numbers(NamedTuple):
+    """The five numbers of a kernel, as compiled code takes them; see :class:`Kernel`."""
 
-    Args:
-        name (str): The name in error texts and results.
-        coefficients (tuple): :math:`(c_0, c_1, c_2)`.
-        rate (float, optional): :math:`a`. (default: :obj:`1.0`)
-        power (int, optional): :math:`p`, 1 or 2. (default: :obj:`1`)
-    """
+    rate: float
+    c0: float
+    c1: float
+    c2: float
+    power: int
 
-    name: str
-    coefficients: tuple[float, float, float]
-    rate: float = 1.0
-    power: int = 1
 
-    def value(self, r: Floats) -> Floats:
+class Kernel:
+    r"""A kernel function, :math:`k(r) = (c_0 + c_1 s + c_2 s^2)\, e^{-s}` with :math:`s = (a r)^p`
+    and :math:`k(0) = 1`.
+
+    The polynomial is positive, and falls with :math:`r` times the exponential.  Distances are in
+    units of :math:`1/\lambda`: the decay multiplies them before.  A kernel of one's own is a
+    subclass with these numbers, and an entry in :data:`KERNELS`."""
+
+    name: ClassVar[str]
+    """The name in calls, error texts and results."""
+
+    coefficients: ClassVar[tuple[float, float, float]]
+    r""":math:`(c_0, c_1, c_2)`."""
+
+    rate: ClassVar[float] = 1.0
+    """:math:`a`."""
+
+    power: ClassVar[int] = 1
+    """:math:`p`, 1 or 2."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @property
+    def numbers(self) -> Numbers:
+        """The five numbers."""
+        return Numbers(self.rate, *self.coefficients, self.power)
+
+    def value(self, r: Floats | float) -> Floats:
         """Computes :math:`k(r)`."""
         s = (self.rate * np.asarray(r, np.float64)) ** self.power
         c0, c1, c2 = self.coefficients
         return (c0 + s * (c1 + s * c2)) * np.exp(-s)
 
+    def derivative(self, r: Floats | float) -> Floats:
+        r"""Computes :math:`k'(r) = \frac{ds}{dr} \left(c_1 - c_0 + (2 c_2 - c_1) s - c_2 s^2\right)
+        e^{-s}`.
+        """
+        r = np.asarray(r, np.float64)
+        s = (self.rate * r) ** self.power
+        c0, c1, c2 = self.coefficients
+        by_s = (c1 - c0 + s * (2 * c2 - c1 - s * c2)) * np.exp(-s)
+        return self.power * self.rate**self.power * r ** (self.power - 1) * by_s
 
-KERNELS = {
-    kernel.name: kernel
-    for kernel in (
-        Kernel("exponential", (1.0, 0.0, 0.0)),  # the paper's
-        Kernel("gaussian", (1.0, 0.0, 0.0), rate=math.sqrt(0.5), power=2),  # of standard deviation 1
-        Kernel("matern32", (1.0, 1.0, 0.0), rate=math.sqrt(3)),
-        Kernel("matern52", (1.0, 1.0, 1 / 3), rate=math.sqrt(5)),
-    )
+
+class Exponential(Kernel):
+    r"""The paper's kernel, :math:`k(r) = e^{-r}` with :math:`k'(r) = -e^{-r}`."""
+
+    name, coefficients = "exponential", (1.0, 0.0, 0.0)
+
+
+class Gaussian(Kernel):
+    r"""The Gaussian of standard deviation 1, :math:`k(r) = e^{-r^2/2}` with :math:`k'(r) = -r
+    e^{-r^2/2}`.
+    """
+
+    name, coefficients, rate, power = "gaussian", (1.0, 0.0, 0.0), math.sqrt(0.5), 2
+
+
+class Matern32(Kernel):
+    r"""The Matérn kernel of smoothness 3/2, :math:`k(r) = (1 + \sqrt3 r)\, e^{-\sqrt3 r}` with
+    :math:`k'(r) = -3 r\, e^{-\sqrt3 r}`.
+    """
+
+    name, coefficients, rate = "matern32", (1.0, 1.0, 0.0), math.sqrt(3)
+
+
+class Matern52(Kernel):
+    r"""The Matérn kernel of smoothness 5/2, :math:`k(r) = (1 + \sqrt5 r + \tfrac53 r^2)\, e^{-\sqrt5
+    r}` with :math:`k'(r) = -\tfrac53 r (1 + \sqrt5 r)\, e^{-\sqrt5 r}`.
+    """
+
+    name, coefficients, rate = "matern52", (1.0, 1.0, 1 / 3), math.sqrt(5)
+
+
+KERNELS: dict[str, Kernel] = {
+    kernel.name: kernel for kernel in (Exponential(), Gaussian(), Matern32(), Matern52())
 }
-r"""The kernels by name: :math:`e^{-r}`, :math:`e^{-r^2/2}`, and the Matérn kernels of smoothness 3/2,
-:math:`(1 + \sqrt3 r)\, e^{-\sqrt3 r}`, and 5/2, :math:`(1 + \sqrt5 r + \tfrac53 r^2)\, e^{-\sqrt5 r}`."""
+"""The kernels by name."""
+
+EXPONENTIAL = KERNELS["exponential"]
+
+
+def kernel_name(kernel: object) -> str:
+    """Checks a kernel, or the name of one, and returns its name."""
+    name = kernel.name if isinstance(kernel, Kernel) else kernel
+    known = KERNELS.get(name) if isinstance(name, str) else None
+    if known is None or (isinstance(kernel, Kernel) and known != kernel):
+        raise ValueError(
+            f"kernel is {kernel!r}; allowed: {', '.join(map(repr, KERNELS))}, or one of "
+            "phgcn.kernels, such as Gaussian()"
+        )
+    return known.name

@@ -1,4 +1,6 @@
-r"""Where results come from: machine, versions, commit, seed, date and command, for every JSON of results."""
+r"""Where results come from: machine, versions, commit, seed, date and command, for every JSON of
+results.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,25 @@ from . import __version__
 PACKAGES = ("torch", "torch_geometric", "numba", "numpy")
 _PACKAGE = Path(__file__).resolve().parent
 _ROOT = _PACKAGE.parents[1]
-_CODE = ("src", "benchmarks", "pyproject.toml", ":(exclude)benchmarks/results")
+_CODE = ("src", "lab", "pyproject.toml", ":(exclude)lab/bench/results")
 """What results depend on; results that are not committed yet do not make the tree dirty."""
 
 
-def provenance(seed: int | None = None, device: str | None = None, packages: Sequence[str] = ()) -> dict[str, Any]:
+def provenance(
+    seed: int | None = None, device: str | None = None, packages: Sequence[str] = ()
+) -> dict[str, Any]:
     """Describes the origin of results that are computed now.
 
     Args:
         seed (int, optional): The seed that random numbers follow from. (default: :obj:`None`)
-        device (str, optional): The torch device that computes. (default: :obj:`None`, CUDA where there is one)
+        device (str, optional): The torch device that computes. (default: :obj:`None`, CUDA where
+            there is one)
         packages (list of str, optional): Packages whose versions are recorded too. (default: none)
 
     Returns:
-        Among others ``commit`` and ``dirty``, which is true if the source differs from that commit; both are :obj:`None`
-        where they are unknown.  A copy of the tree without its history takes them from the environment variables
-        ``PHGCN_COMMIT`` and ``PHGCN_DIRTY`` (``0`` or ``1``).
+        Among others ``commit`` and ``dirty``, which is true if the source differs from that commit;
+        both are :obj:`None` where they are unknown.  A copy of the tree without its history takes
+        them from the environment variables ``PHGCN_COMMIT`` and ``PHGCN_DIRTY`` (``0`` or ``1``).
     """
     import torch  # here, as `phgcn --version` asks for the commit alone
 
@@ -41,12 +46,15 @@ def provenance(seed: int | None = None, device: str | None = None, packages: Seq
     commit, dirty = source_commit()
     return {
         "machine": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": device_name(device or ("cuda" if torch.cuda.is_available() else "cpu")),
         "python": platform.python_version(),
-        "phgcn": __version__,  # the metadata would miss a package that is used without being installed
-        **{name: _version(name) for name in (*PACKAGES, *packages)},
+        # the metadata would miss a package that is used without being installed
+        "phgcn": __version__,
+        **{name: version(name) for name in (*PACKAGES, *packages)},
         "commit": commit,
         "dirty": dirty,
         "seed": seed,
@@ -61,11 +69,14 @@ def versions(about: dict[str, Any]) -> dict[str, str | None]:
 
 
 def source_commit() -> tuple[str | None, bool | None]:
-    """Returns the commit of the source tree, and whether the source differs from it; :obj:`None` where that is unknown."""
+    """Returns the commit of the source tree, and whether the source differs from it; :obj:`None`
+    where that is unknown.
+    """
     if commit := os.environ.get("PHGCN_COMMIT"):
         return commit, {"0": False, "1": True}.get(os.environ.get("PHGCN_DIRTY", ""))
     top = _git("rev-parse", "--show-toplevel")
-    if top is None or Path(top).resolve() / "src" / "phgcn" != _PACKAGE:  # installed, perhaps inside of another repository
+    # installed, perhaps inside of another repository
+    if top is None or Path(top).resolve() / "src" / "phgcn" != _PACKAGE:
         return None, None
     changed = _git("status", "--porcelain", "--", *_CODE)
     return _git("rev-parse", "HEAD"), None if changed is None else bool(changed)
@@ -73,7 +84,9 @@ def source_commit() -> tuple[str | None, bool | None]:
 
 def _git(*arguments: str) -> str | None:
     try:
-        process = subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=True)
+        process = subprocess.run(
+            ["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return process.stdout.strip()
@@ -83,8 +96,11 @@ def _command() -> str:
     """Returns the command line; of an absolute path, which means nothing elsewhere, only the name."""
     script = Path(sys.argv[0]).resolve()
     inside = script.relative_to(_ROOT) if script.is_relative_to(_ROOT) else Path(script.name)
-    words = ["python", str(inside)] if script.suffix == ".py" else [script.name]
-    return " ".join([*words, *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
+    is_python = script.suffix == ".py" or script.is_dir()
+    words = ["python", str(inside)] if is_python else [script.name]
+    return " ".join(
+        [*words, *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])]
+    )
 
 
 def _processor() -> str:
@@ -95,7 +111,7 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

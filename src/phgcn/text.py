@@ -10,8 +10,17 @@ FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def printable(text: object) -> str:
-    """Returns a text on one line, with a ``?`` for each letter that a terminal would obey instead of print."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))
+    """Returns a text on one line, with a ``?`` for each letter that a terminal would obey instead
+    of print.
+    """
+    return "".join(
+        letter if letter.isprintable() else "?" for letter in " ".join(str(text).split())
+    )
+
+
+def amount(value: float) -> str:
+    """Formats a number of any size for a sentence: ``27,501``, ``3.142``."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def without_formula(cell: str) -> str:
@@ -19,7 +28,13 @@ def without_formula(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA_SIGNS) else cell
 
 
-def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
-    """Returns `` (did you mean 'heads'?)`` for a word that is spelled nearly like a known one, else an empty text."""
-    similar = difflib.get_close_matches(word, list(known), n=most, cutoff=0.6)
-    return f" (did you mean {' or '.join(map(repr, similar))}?)" if similar else ""
+def did_you_mean(words: Iterable[str], known: Iterable[str], most: int = 1) -> str:
+    """Returns `` (did you mean 'heads'?)`` for words that are spelled nearly like known ones, in any
+    case, else an empty text.
+    """
+    written, similar = {name.lower(): name for name in known}, []
+    for word in words:
+        close = difflib.get_close_matches(word.lower(), written, n=most, cutoff=0.6)
+        if close:
+            similar.append(" or ".join(repr(written[name]) for name in close))
+    return f" (did you mean {' and '.join(similar)}?)" if similar else ""

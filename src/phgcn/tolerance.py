@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from .accuracy import measure_errors
-from .calls import AttentionCall, add_heads, count_heads, exact_limit
+from .calls import AttentionCall, add_heads, count_heads
 from .checks import host_may_look
+from .crossings import exact_limit
+from .kernels import EXPONENTIAL
 from .lattice.scheme import MAX_DIMENSION
 
 Choice = Literal["separable", "lattice", "lattice-fine", "exact"]
-LATTICES: tuple[Literal["separable", "lattice", "lattice-fine"], ...] = ("separable", "lattice", "lattice-fine")
+LATTICES: tuple[Choice, ...] = ("separable", "lattice", "lattice-fine")
 CHOICES: tuple[Choice, ...] = (*LATTICES, "exact")
 """Methods to choose from, cheapest first."""
 
@@ -37,13 +39,15 @@ NO_LOOK = "the error cannot be measured in a compiled or captured graph; call th
 class Tolerance(torch.nn.Module):
     r"""The largest error that global attention may have, and the method that was chosen for it.
 
-    The choice is kept while the cloud moves little: while its size, and the quantiles of the distances between some of its
-    points, in units of :math:`1/\lambda`, stay as they were when it was made.  Training and evaluation, whose clouds differ by
-    dropout, have a choice each.  Choices are part of ``state_dict()``, so that a training that continues makes the same.
+    The choice is kept while the cloud moves little: while its size, and the quantiles of the
+    distances between some of its points, in units of :math:`1/\lambda`, stay as they were when it
+    was made.  Training and evaluation, whose clouds differ by dropout, have a choice each.  Choices
+    are part of ``state_dict()``, so that a training that continues makes the same.
 
     Args:
-        error (float): The largest error, against the deviation of the exact output (``deviation`` of
-            :func:`phgcn.attention_error`), of the worst head; the cosine of the gradient is at least :math:`1 -` this too.
+        error (float): The largest error, against the deviation of the exact output (``deviation``
+            of :func:`phgcn.attention_error`), of the worst head; the cosine of the gradient is at
+            least :math:`1 -` this too.
         heads (int, optional): Number of heads. (default: :obj:`1`)
         samples (int, optional): How many points the error is measured on. (default: :obj:`512`)
         seed (int, optional): Which points. (default: :obj:`0`)
@@ -56,7 +60,8 @@ class Tolerance(torch.nn.Module):
         self.error, self.samples, self.seed = check_tolerance(error), samples, seed
         self.chosen: Choice | None = None
         """The method of the last call."""
-        # For evaluation and for training: the number of the choice from 1 on, 0 for none; the number of points; the quantiles.
+        # For evaluation and for training: the number of the choice from 1 on, 0 for none; the
+        # number of points; the quantiles.
         self.register_buffer("kept", torch.zeros(2, 2 + heads * len(QUANTILES)))
 
     def choose(self, points: CallPoints) -> Choice:
@@ -66,7 +71,9 @@ class Tolerance(torch.nn.Module):
             return self._remember("exact") if may_look else "exact"
         if not may_look:
             if self.chosen is None:
-                raise RuntimeError(f"phgcn: tolerance is {self.error}, but no method is chosen yet, and {NO_LOOK}")
+                raise RuntimeError(
+                    f"phgcn: tolerance is {self.error}, but no method is chosen yet, and {NO_LOOK}"
+                )
             return self.chosen
         row = self.kept[int(self.training)]
         count = points.counts[1]
@@ -74,7 +81,9 @@ class Tolerance(torch.nn.Module):
         choice, *before = row.tolist()
         if len(signature) + 1 != len(before):
             heads = len(before[1:]) // len(QUANTILES)
-            raise ValueError(f"tolerance is made for {heads} heads; allowed: {len(signature) // len(QUANTILES)}, as positions")
+            raise ValueError(
+                f"tolerance is made for {heads} heads; allowed: {len(signature) // len(QUANTILES)}, as positions"
+            )
         if choice == 0 or _has_drifted(before, [count, *signature.tolist()]):
             choice = 1 + CHOICES.index(method_within(points, self.error, self.samples, self.seed))
             row.copy_(torch.cat([row.new_tensor([choice, count]), signature.to(row)]))
@@ -104,7 +113,9 @@ def describe_tolerance(tolerance: Tolerance | None) -> str:
 def check_tolerance_method(method: object) -> None:
     """Refuses a tolerance beside a method that leaves nothing to choose."""
     if method != "auto":
-        raise ValueError(f'tolerance is given with method {method!r}; allowed: "auto", which chooses by it')
+        raise ValueError(
+            f'tolerance is given with method {method!r}; allowed: "auto", which chooses by it'
+        )
 
 
 def check_tolerance(error: object) -> float:
@@ -119,10 +130,12 @@ class CallPoints:
 
     Args:
         call (AttentionCall): The call.
+        normalise (bool, optional): Whether its sums are divided by those of the weights. (default:
+            :obj:`True`)
     """
 
-    def __init__(self, call: AttentionCall) -> None:
-        self.call = call
+    def __init__(self, call: AttentionCall, normalise: bool = True) -> None:
+        self.call, self.normalise = call, normalise
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -133,18 +146,33 @@ class CallPoints:
     @property
     def are_exact(self) -> bool:
         """Whether ``"auto"`` sums all their pairs, so that there is nothing to choose."""
-        (keys, queries), dim = self.counts, self.call.positions.size(-1)
-        return keys * queries <= exact_limit(dim, self.call.positions.device.type) or dim > MAX_DIMENSION
+        (keys, queries), dim, device = (
+            self.counts,
+            self.call.positions.size(-1),
+            self.call.positions.device,
+        )
+        return keys * queries <= exact_limit(dim, device.type) or dim > MAX_DIMENSION
+
+    @property
+    def lattices(self) -> tuple[Choice, ...]:
+        """The lattices to choose from, cheapest first: the paper's filter has only the exponential
+        kernel.
+        """
+        return LATTICES if self.call.kernel == EXPONENTIAL.name else LATTICES[1:]
 
     def take(self, keys: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the positions of some keys and of some queries, given by their numbers, (K, H, D) and (Q, H, D)."""
+        """Returns the positions of some keys and of some queries, given by their numbers, (K, H, D)
+        and (Q, H, D).
+        """
         heads = count_heads(self.call.positions, self.call.values)
         targets = self.call.positions if self.call.queries is None else self.call.queries
         return add_heads(self.call.positions, heads)[keys], add_heads(targets, heads)[queries]
 
     def errors(self, samples: int, seed: int) -> Iterator[Tensor]:
-        """Yields, for each of :data:`LATTICES`, the deviation of the worst head and its gradient's cosine, (2,)."""
-        for error in measure_errors(self.call, LATTICES, samples, seed):
+        """Yields, for each of the lattices, the deviation of the worst head and its gradient's
+        cosine, (2,).
+        """
+        for error in measure_errors(self.call, self.lattices, samples, seed, self.normalise):
             yield torch.stack([error.deviation.max(), error.gradient_cosine.min()])
 
     def agreed(self, numbers: Tensor) -> Tensor:
@@ -161,14 +189,16 @@ def choose_within(points: CallPoints, tolerance: float | Tolerance) -> Attention
     else:
         error = check_tolerance(tolerance)
         if not host_may_look(call.positions):
-            raise RuntimeError(f"phgcn: tolerance is {error}, but {NO_LOOK}, with a phgcn.tolerance.Tolerance")
+            raise RuntimeError(
+                f"phgcn: tolerance is {error}, but {NO_LOOK}, with a phgcn.tolerance.Tolerance"
+            )
         choice = "exact" if points.are_exact else method_within(points, error, 512, 0)
     return call._replace(method="exact") if choice == "exact" else call._replace(lattice=choice)
 
 
 def method_within(points: CallPoints, tolerance: float, samples: int, seed: int) -> Choice:
     """Returns the cheapest method whose measured error is at most the tolerance, in every head."""
-    for choice, error in zip(CHOICES, points.errors(samples, seed), strict=False):
+    for choice, error in zip(points.lattices, points.errors(samples, seed), strict=True):
         deviation, cosine = points.agreed(error).tolist()
         if deviation <= tolerance and cosine >= 1 - tolerance:
             return choice
@@ -177,11 +207,19 @@ def method_within(points: CallPoints, tolerance: float, samples: int, seed: int)
 
 @torch.no_grad()
 def _distance_quantiles(points: CallPoints, seed: int) -> Tensor:
-    """Returns quantiles of the distances between random pairs of points, in units of 1/λ, (heads * quantiles,)."""
+    """Returns quantiles of the distances between random pairs of points, in units of 1/λ, (heads *
+    quantiles,).
+    """
     generator, device = torch.Generator().manual_seed(seed), points.call.positions.device
-    keys, targets = points.take(*(torch.randint(n, (PAIRS,), generator=generator).to(device) for n in points.counts))
-    distance = (keys.float() - targets.float()).norm(dim=2) * torch.as_tensor(points.call.decay).to(device)
-    quantiles: Tensor = distance.float().quantile(torch.tensor(QUANTILES, device=keys.device), dim=0)
+    keys, targets = points.take(
+        *(torch.randint(n, (PAIRS,), generator=generator).to(device) for n in points.counts)
+    )
+    distance = (keys.float() - targets.float()).norm(dim=2) * torch.as_tensor(points.call.decay).to(
+        device
+    )
+    quantiles: Tensor = distance.float().quantile(
+        torch.tensor(QUANTILES, device=keys.device), dim=0
+    )
     return quantiles.T.flatten()
 
 

@@ -2,35 +2,21 @@ r"""The commands on tables as people have them: names, tasks, gaps, and where an
 
 import csv
 import json
-import os
 import random
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
-import threading
 
 import pytest
+from commands import call
 from installed import environment
 
 from phgcn.cli import app
 
-QUICK = ("--model", "mlp", "--splits", "1", "--set", "epochs=40", "--set", "learning_rate=0.05", "--set", "dropout=0")
-
-
-def said(capsys, *arguments):
-    """The exit code, and the lines on stdout and stderr."""
-    capsys.readouterr()
-    code = app.run([str(argument) for argument in arguments])
-    return code, *capsys.readouterr()
-
-
-def answer(capsys, *arguments):
-    """What the command says with --json."""
-    code, out, err = said(capsys, *arguments, "--json")
-    assert code == 0, err
-    return json.loads(out)
+ALL_METRICS = {"f1_micro", "f1", "roc_auc", "accuracy"}
+MLP = "--model mlp --set epochs=40 --set learning_rate=0.05 --set dropout=0"
+QUICK = f"{MLP} --splits 1"
 
 
 def write(path, rows):
@@ -47,14 +33,20 @@ def houses(folder, count=60, seed=0, header=HEADER, **changes):
     chance = random.Random(seed)
     rows = []
     for number in range(count):
-        area, city, rooms = chance.uniform(20, 200), chance.choice(["Oslo", "Rome"]), chance.randint(1, 6)
+        area, city = chance.uniform(20, 200), chance.choice(["Oslo", "Rome"])
+        rooms = chance.randint(1, 6)
         price = 1000 * area + (50_000 if city == "Oslo" else 0)
         extras = [name for name, holds in (("lift", rooms > 3), ("pool", area > 100)) if holds]
         row = {
-            "house": f"h{number}", "price": f"{price:.2f}", "area": "" if number % 10 == 3 else f"{area:.1f}", "rooms": rooms,
-            "city": city, "cheap": "yes" if price < 130_000 else "no", "extras": ";".join(extras) or ";",
+            "house": f"h{number}",
+            "price": f"{price:.2f}",
+            "area": "" if number % 10 == 3 else f"{area:.1f}",
+            "rooms": rooms,
+            "city": city,
+            "cheap": "yes" if price < 130_000 else "no",
+            "extras": ";".join(extras) or ";",
             "remark": f"remark {number}",
-        }  # fmt: skip
+        }
         rows.append({**row, **changes})
     write(folder / "nodes.csv", [header, *([row[name] for name in header] for row in rows)])
     ends = [(chance.randrange(count), chance.randrange(count)) for _ in range(2 * count)]
@@ -62,7 +54,7 @@ def houses(folder, count=60, seed=0, header=HEADER, **changes):
     return folder
 
 
-COLUMNS = ("--id", "house", "--features", "area,rooms,city")
+COLUMNS = "--id house --features area,rooms,city"
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +62,17 @@ def run(tmp_path_factory):
     """A run that predicts prices, its graph, and what was said."""
     folder = tmp_path_factory.mktemp("houses")
     graph = houses(folder / "houses")
-    arguments = ["train", graph, *COLUMNS, "--label", "price", *QUICK, "--set", "scaling=standard", "--out", folder / "run"]
-    assert app.run([str(argument) for argument in arguments]) == 0
+    options = f"{COLUMNS} --label price {QUICK} --set scaling=standard --out"
+    call("train", graph, options, folder / "run")
     return folder / "run"
 
 
 @pytest.fixture
-def predicted(run, tmp_path, capsys):
+def predicted(run, tmp_path, said):
     """Predicts for a graph, and returns the table."""
 
-    def predict(graph, *options):
-        code, _, err = said(capsys, "predict", run, graph, "-o", tmp_path / "out.csv", *options)
+    def predict(graph):
+        code, _, err = said("predict", run, graph, "-o", tmp_path / "out.csv")
         assert code == 0, err
         return list(csv.DictReader((tmp_path / "out.csv").open()))
 
@@ -95,54 +87,71 @@ def predicted(run, tmp_path, capsys):
     [
         ("price", "regression", "labels are numbers with decimals", {"mae", "rmse", "r2"}, "mae"),
         ("cheap", "classification", "labels are names", {"accuracy", "roc_auc", "f1"}, "accuracy"),
-        ("extras", "multilabel", "are several of one node", {"f1_micro", "f1", "roc_auc", "accuracy"}, "f1_micro"),
+        ("extras", "multilabel", "are several of one node", ALL_METRICS, "f1_micro"),
     ],
 )
-def test_the_task_follows_from_the_labels_and_is_said(label, task, reason, metrics, first, tmp_path, capsys):
+def test_the_task_follows_from_the_labels_and_is_said(
+    label, task, reason, metrics, first, tmp_path, answer, said
+):
     graph, run = houses(tmp_path / "houses"), tmp_path / "run"
-    options = (*COLUMNS, "--label", label, *QUICK, "--set", "scaling=standard", "--out", run)
-    code, out, err = said(capsys, "train", graph, *options)
-    assert code == 0 and f"task {task} (" in err and reason in err and "6 missing values in 1 column" in err
+    options = (COLUMNS, "--label", label, QUICK, "--set scaling=standard --out", run)
+    code, out, err = said("train", graph, *options)
+    assert code == 0
+    assert f"task {task} (" in err
+    assert reason in err
+    assert "6 missing values in 1 column" in err
     assert "columns left out" in err
     assert f"protocol paper, {first}" in out
-    result = answer(capsys, "evaluate", run)
+    result = answer("evaluate", run)
     assert result["as_recorded"] and result["task"] == task and set(result["scores"]) == metrics
     scores = {name: spread["mean"] for name, spread in result["scores"].items()}
-    assert scores.get("accuracy", 1) > 0.5 and scores.get("r2", 1) > 0.5 and scores.get("f1", 1) > 0.8
-    code, out, _ = said(capsys, "evaluate", run)
+    assert scores.get("accuracy", 1) > 0.5
+    assert scores.get("r2", 1) > 0.5
+    assert scores.get("f1", 1) > 0.8
+    code, out, _ = said("evaluate", run)
     assert code == 0 and all(name in out for name in metrics) and "as recorded" in out
-    code, out, _ = said(capsys, "predict", run, graph, "-o", "-")
+    code, out, _ = said("predict", run, graph, "-o -")
     heading = out.splitlines()[0].split(",")
-    assert heading[:2] == (["id", "prediction"] if task == "regression" else ["id", "label"]) and len(out.splitlines()) == 61
+    assert heading[:2] == (["id", "prediction"] if task == "regression" else ["id", "label"])
+    assert len(out.splitlines()) == 61
 
 
 @pytest.mark.parametrize(
     ("change", "options", "line"),
     [
-        ({"price": "7"}, ("--label", "price"), "all labels are the same class, which is predicted with 100 %; allowed: two"),
-        ({"price": "7"}, ("--label", "price", "--task", "regression"), "all labels are the same number; allowed: two"),
-        ({}, ("--label", "city", "--features", "area", "--task", "regression"), "city is 'Rome'; allowed: a finite number"),
-        ({}, ("--label", "city"), "column 'city' is the label, and no feature; allowed: 'area, rooms'"),
-        ({}, ("--label", "price", "--metric", "accuracy"), "metric is 'accuracy'; allowed: mae, rmse, r2"),
-        ({}, ("--label", "price", "--protocol", "balanced"), "protocol is 'balanced'; allowed for labels of regression"),
-        ({}, ("--label", "price", "--task", "guess"), "task is 'guess'; allowed: classification, regression, multilabel"),
-        ({}, ("--label", "price", "--set", "class_weights=balanced"), "class_weights is balanced; allowed for regression"),
-        ({}, ("--label", "cheap", "--features", "area,remark"), "column 'remark': the column holds 60 different texts"),
+        ({"price": "7"}, "--label price", "all labels are the same class, which is predicted"),
+        ({"price": "7"}, "--label price --task regression", "all labels are the same number"),
+        (
+            {},
+            "--label city --features area --task regression",
+            "city is 'Rome'; allowed: a finite number",
+        ),
+        ({}, "--label city", "column 'city' is the label, and no feature; allowed: 'area, rooms'"),
+        ({}, "--label price --metric accuracy", "metric is 'accuracy'; allowed: mae, rmse, r2"),
+        ({}, "--label price --protocol balanced", "'balanced'; allowed for labels of regression"),
+        ({}, "--label price --task guess", "task is 'guess'; allowed: classification, regression"),
+        (
+            {},
+            "--label price --set class_weights=balanced",
+            "class_weights is balanced; allowed for regression",
+        ),
+        ({}, "--label cheap --features area,remark", "'remark': the column holds 60 different"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_learned_is_said_in_one_line(change, options, line, tmp_path, capsys):
+)
+def test_what_cannot_be_learned_is_said_in_one_line(change, options, line, tmp_path, said):
     graph = houses(tmp_path / "houses", header=[*HEADER, "remark"], **change)
-    options = (*COLUMNS[:2], *(() if "--features" in options else COLUMNS[2:]), *options)
-    code, out, err = said(capsys, "train", graph, *QUICK, *options, "--out", tmp_path / "run")
+    code, out, err = said("train", graph, QUICK, COLUMNS, options, "--out", tmp_path / "run")
     assert code == 2 and out == "" and line in err.splitlines()[-1]
 
 
-def test_class_weights_change_what_is_learned(tmp_path, capsys):
+def test_class_weights_change_what_is_learned(tmp_path, answer):
     graph = houses(tmp_path / "houses")
-    options = (*COLUMNS, "--label", "cheap", *QUICK)
-    plain = answer(capsys, "train", graph, *options, "--out", tmp_path / "plain")
-    weighed = answer(capsys, "train", graph, *options, "--set", "class_weights=balanced", "--out", tmp_path / "weighed")
-    assert plain["val_loss"] != weighed["val_loss"] and weighed["config"]["class_weights"] == "balanced"
+    options = (COLUMNS, "--label cheap", QUICK)
+    plain = answer("train", graph, *options, "--out", tmp_path / "plain")
+    options = (*options, "--set class_weights=balanced --out", tmp_path / "weighed")
+    weighed = answer("train", graph, *options)
+    assert plain["val_loss"] != weighed["val_loss"]
+    assert weighed["config"]["class_weights"] == "balanced"
 
 
 # Features by name
@@ -154,9 +163,9 @@ def test_columns_in_another_order_give_the_same_answers(predicted, run, tmp_path
     assert predicted(houses(tmp_path / "turned", header=order)) == wanted
 
 
-def test_a_missing_column_is_named(run, tmp_path, capsys):
+def test_a_missing_column_is_named(run, tmp_path, said):
     graph = houses(tmp_path / "new", header=["house", "area"])
-    code, _, err = said(capsys, "predict", run, graph, "-o", tmp_path / "out.csv")
+    code, _, err = said("predict", run, graph, "-o", tmp_path / "out.csv")
     assert code == 2 and "columns 'rooms', 'city' are missing; found: 'house, area'" in err
     assert not (tmp_path / "out.csv").exists()
 
@@ -170,194 +179,199 @@ def test_new_nodes_may_miss_numbers_and_have_new_categories(predicted, tmp_path,
     assert len(set(values)) > 10, "areas are known still"
 
 
-def test_a_reordered_table_is_still_the_runs_own_graph(run, tmp_path, capsys):
+def test_a_reordered_table_is_still_the_runs_own_graph(run, tmp_path, answer):
     graph = houses(tmp_path / "turned", header=[*reversed(HEADER)])
-    result = answer(capsys, "evaluate", run, "--graph", graph)
+    result = answer("evaluate", run, "--graph", graph)
     assert result["as_recorded"] is True
 
 
-def test_a_file_of_arrays_is_matched_by_names_too(tmp_path, capsys):
+def test_a_file_of_arrays_is_matched_by_names_too(tmp_path, said):
     import numpy as np
 
     chance = np.random.default_rng(0)
     x = chance.normal(size=(40, 3)).astype(np.float32)
     arrays = {"edges": chance.integers(0, 40, (80, 2)), "node_labels": (x[:, 0] > 0).astype(int)}
-    np.savez(tmp_path / "own.npz", node_features=x, feature_names=np.array(["a", "b", "c"]), **arrays)
+    own = np.array(["a", "b", "c"])
+    np.savez(tmp_path / "own.npz", node_features=x, feature_names=own, **arrays)
     names = np.array(["c", "extra", "a", "b"])
     moved = np.stack([x[:, 2], chance.normal(size=40), x[:, 0], x[:, 1]], axis=1)
     np.savez(tmp_path / "moved.npz", node_features=moved, feature_names=names, **arrays)
     np.savez(tmp_path / "less.npz", node_features=x[:, :2], feature_names=names[2:], **arrays)
     run = tmp_path / "run"
-    assert said(capsys, "train", tmp_path / "own.npz", *QUICK, "--out", run)[0] == 0
-    tables = [said(capsys, "predict", run, tmp_path / name, "-o", "-")[1] for name in ("own.npz", "moved.npz")]
+    assert said("train", tmp_path / "own.npz", QUICK, "--out", run)[0] == 0
+    tables = [said("predict", run, tmp_path / name, "-o -")[1] for name in ("own.npz", "moved.npz")]
     assert tables[0] == tables[1] and tables[0].count("\n") == 41
-    code, _, err = said(capsys, "predict", run, tmp_path / "less.npz", "-o", "-")
+    code, _, err = said("predict", run, tmp_path / "less.npz", "-o -")
     assert code == 2 and "features are missing that the run was trained on: c" in err
 
 
 # Another graph, another device
 
 
-def test_another_graph_is_scored_on_all_its_labelled_nodes(run, tmp_path, capsys):
-    result = answer(capsys, "evaluate", run, "--graph", houses(tmp_path / "new", count=30, seed=5))
-    assert result["as_recorded"] is None and result["nodes"] == 30 and result["scores"]["r2"]["mean"] > 0.8
-    code, out, _ = said(capsys, "evaluate", run, "--graph", tmp_path / "new", "--device", "cpu")
+def test_another_graph_is_scored_on_all_its_labelled_nodes(run, tmp_path, answer, said):
+    result = answer("evaluate", run, "--graph", houses(tmp_path / "new", count=30, seed=5))
+    assert result["as_recorded"] is None
+    assert result["nodes"] == 30
+    assert result["scores"]["r2"]["mean"] > 0.8
+    code, out, _ = said("evaluate", run, "--graph", tmp_path / "new", "--device cpu")
     assert code == 0 and "on the 30 labelled nodes of new, which was not trained on" in out
     unlabelled = houses(tmp_path / "bare", header=["house", "area", "rooms", "city"])
-    code, _, err = said(capsys, "evaluate", run, "--graph", unlabelled)
+    code, _, err = said("evaluate", run, "--graph", unlabelled)
     assert code == 2 and "column 'price' is missing" in err
 
 
-def test_classes_of_another_graph_go_by_name(tmp_path, capsys):
+def test_classes_of_another_graph_go_by_name(tmp_path, answer, said):
     graph, run = houses(tmp_path / "houses"), tmp_path / "run"
-    assert said(capsys, "train", graph, *COLUMNS, "--label", "cheap", *QUICK, "--out", run)[0] == 0
-    only = answer(capsys, "evaluate", run, "--graph", houses(tmp_path / "only", count=20, seed=3, cheap="yes"))
-    assert only["classes"] == ["no", "yes"] and [row["nodes"] for row in only["per_class"]] == [0, 20]
-    code, _, err = said(capsys, "evaluate", run, "--graph", houses(tmp_path / "odd", cheap="perhaps"))
+    assert said("train", graph, COLUMNS, "--label cheap", QUICK, "--out", run)[0] == 0
+    cheap = houses(tmp_path / "only", count=20, seed=3, cheap="yes")
+    only = answer("evaluate", run, "--graph", cheap)
+    assert only["classes"] == ["no", "yes"]
+    assert [row["nodes"] for row in only["per_class"]] == [0, 20]
+    code, _, err = said("evaluate", run, "--graph", houses(tmp_path / "odd", cheap="perhaps"))
     assert code == 2 and "the run knows no class 'perhaps'; allowed: no, yes" in err
 
 
-@pytest.mark.parametrize("command", [("evaluate",), ("predict", "GRAPH"), ("plot",)])
-def test_every_command_takes_a_device(command, run, capsys):
-    arguments = [run.parent / "houses" if word == "GRAPH" else word for word in command[1:]]
-    code, _, err = said(capsys, command[0], run, *arguments, "--device", "moon")
+@pytest.mark.parametrize("command", ["evaluate RUN", "predict RUN GRAPH", "plot RUN"])
+def test_every_command_takes_a_device(command, run, said):
+    command = command.replace("RUN", str(run)).replace("GRAPH", str(run.parent / "houses"))
+    code, _, err = said(command, "--device moon")
     assert code == 2 and "device is 'moon'; allowed: cpu" in err
 
 
 # Splits, edges
 
 
-def test_a_split_column_is_the_split(tmp_path, capsys):
+def test_a_split_column_is_the_split(tmp_path, answer, said):
     graph = houses(tmp_path / "houses", header=HEADER)
     rows = list(csv.reader((graph / "nodes.csv").open()))
     parts = ["part", *(("train", "train", "val", "test")[number % 4] for number in range(60))]
     write(graph / "nodes.csv", [[*row, part] for row, part in zip(rows, parts, strict=True)])
-    options = (*COLUMNS, "--label", "price", "--split-column", "part", *QUICK[:2], *QUICK[4:])
-    result = answer(capsys, "train", graph, *options, "--out", tmp_path / "run")
+    options = (COLUMNS, "--label price --split-column part", MLP)
+    result = answer("train", graph, *options, "--out", tmp_path / "run")
     assert result["protocol"] == "official" and len(result["splits"]) == 1
-    predicted = answer(capsys, "evaluate", tmp_path / "run")
+    predicted = answer("evaluate", tmp_path / "run")
     assert predicted["as_recorded"]
-    again = ("train", graph, "--out", tmp_path / "run", "--resume", "--label", "cheap", "--features", "area,rooms,city")
-    code, _, err = said(capsys, *again)
+    options = "--resume --label cheap --features area,rooms,city --out"
+    code, _, err = said("train", graph, options, tmp_path / "run")
     assert code == 2 and "was begun with label 'price', not 'cheap'" in err
 
 
-def test_edge_weights_and_features_reach_the_model(tmp_path, capsys):
+def test_edge_weights_and_features_reach_the_model(tmp_path, answer, said):
     graph = houses(tmp_path / "houses")
     rows = list(csv.reader((graph / "edges.csv").open()))[1:]
     kinds = [("road", "rail")[number % 2] for number in range(len(rows))]
     edges = [["source", "target", "weight", "kind"]]
     edges += [[*row, 1 + number % 5, kinds[number]] for number, row in enumerate(rows)]
     write(graph / "edges.csv", edges)
-    options = (*COLUMNS, "--label", "price", "--edge-features", "kind", "--splits", "1", "--set", "epochs=3")
+    options = (COLUMNS, "--label price --edge-features kind --splits 1 --set epochs=3")
     losses = {}
-    for name, more in {"both": (), "no weights": ("--edge-weight", "none"), "none": ("--edge-features", "none")}.items():
-        result = answer(capsys, "train", graph, *options, *more, "--model", "gat-eda", "--out", tmp_path / name)
+    more_options = {"no weights": "--edge-weight none", "none": "--edge-features none"}
+    for name, more in {"both": "", **more_options}.items():
+        result = answer("train", graph, *options, more, "--model gat-eda --out", tmp_path / name)
         losses[name] = result["val_loss"]["mean"]
     assert len(set(losses.values())) == 3
-    assert answer(capsys, "evaluate", tmp_path / "both")["as_recorded"]
-    code, _, err = said(capsys, "train", graph, *options, "--model", "gcn", "--out", tmp_path / "gcn")
-    assert code == 0 and "gcn does not read edge features with these settings" in err and "edge weights, 2 edge features" in err
+    assert answer("evaluate", tmp_path / "both")["as_recorded"]
+    code, _, err = said("train", graph, *options, "--model gcn --out", tmp_path / "gcn")
+    assert code == 0
+    assert "gcn does not read edge features with these settings" in err
+    assert "edge weights, 2 edge features" in err
     for without, line in ((3, "column 'kind' is missing"), (2, "edges have 0 weights; allowed: 1")):
         write(graph / "edges.csv", [[*row[:without], *row[without + 1 :]] for row in edges])
-        code, _, err = said(capsys, "predict", tmp_path / "both", graph, "-o", "-")
+        code, _, err = said("predict", tmp_path / "both", graph, "-o -")
         assert code == 2 and line in err
     write(graph / "edges.csv", edges)
-    assert said(capsys, "predict", tmp_path / "no weights", graph, "-o", "-")[0] == 0, "weights that it does not know"
+    # weights that it does not know
+    assert said("predict", tmp_path / "no weights", graph, "-o -")[0] == 0
 
 
-def test_columns_of_a_graph_without_any_are_refused(tmp_path, capsys):
+def test_columns_of_a_graph_without_any_are_refused(tmp_path, said):
     import numpy as np
 
-    np.savez(tmp_path / "own.npz", node_features=np.ones((9, 1)), edges=np.array([[0, 1]]), node_labels=np.arange(9) % 2)
-    code, _, err = said(capsys, "train", tmp_path / "own.npz", "--split-column", "part", "--out", tmp_path / "run")
-    assert code == 2 and "--split-column is given for own, which has no columns; allowed: for CSV and Parquet files" in err
+    own, labels = tmp_path / "own.npz", np.arange(9) % 2
+    edges = np.array([[0, 1]])
+    np.savez(own, node_features=np.ones((9, 1)), edges=edges, node_labels=labels)
+    code, _, err = said("train", own, "--split-column part --out", tmp_path / "run")
+    assert code == 2
+    line = (
+        "--split-column is given for own, which has no columns; allowed: for CSV and Parquet files"
+    )
+    assert line in err
 
 
-def test_the_command_that_a_search_proposes_reads_the_graph_as_the_search_did(tmp_path, capsys):
+def test_the_command_that_a_search_proposes_reads_the_graph_as_the_search_did(tmp_path, said):
     pytest.importorskip("optuna")
-    graph, quick = houses(tmp_path / "my houses"), ("--model", "mlp", "--set", "epochs=2")
-    options = (*COLUMNS, "--label", "cheap", *quick, "--splits", "1", "--trials", "1", "--out", tmp_path / "study")
-    code, out, err = said(capsys, "tune", graph, *options)
+    graph, quick = houses(tmp_path / "my houses"), "--model mlp --set epochs=2 --splits 1"
+    options = f"{COLUMNS} --label cheap {quick} --trials 1 --out"
+    code, out, err = said("tune", graph, options, tmp_path / "study")
     assert code == 0, err
-    _, train, *words = shlex.split(out.splitlines()[-1].split(", for: ")[1])
-    code, _, err = said(capsys, train, *words, *quick, "--splits", "1", "--out", tmp_path / "run")
-    assert code == 0, err
+    _, *train = shlex.split(out.splitlines()[-1].split(", for: ")[1])
+    assert app.run([*train, *quick.split(), "--out", str(tmp_path / "run")]) == 0
 
 
-def test_a_graph_that_is_gone_is_asked_for(run, tmp_path, capsys):
+def test_a_graph_that_is_gone_is_asked_for(run, tmp_path, answer, said):
     moved = tmp_path / "moved"
     shutil.copytree(run, moved)
     about = json.loads((moved / "run.json").read_text())
     about["source"] = str(tmp_path / "gone")
     (moved / "run.json").write_text(json.dumps(about))
-    code, _, err = said(capsys, "evaluate", moved)
-    assert code == 2 and f"gone: the graph that {moved} was trained on is gone; `--graph` says where it is now" in err
-    assert answer(capsys, "evaluate", moved, "--graph", run.parent / "houses")["as_recorded"]
+    code, _, err = said("evaluate", moved)
+    assert code == 2
+    line = f"gone: the graph that {moved} was trained on is gone; `--graph` says where it is now"
+    assert line in err
+    assert answer("evaluate", moved, "--graph", run.parent / "houses")["as_recorded"]
 
 
 # Where answers go
 
 
-def test_predictions_go_to_standard_output_and_nothing_else_does(run, capsys):
-    code, out, err = said(capsys, "predict", run, run.parent / "houses", "-o", "-")
+def test_predictions_go_to_standard_output_and_nothing_else_does(run, said):
+    code, out, err = said("predict", run, run.parent / "houses", "-o -")
     rows = list(csv.DictReader(out.splitlines()))
-    assert code == 0 and len(rows) == 60 and set(rows[0]) == {"id", "prediction"} and "60 nodes of houses" in err
-    code, out, err = said(capsys, "predict", run, run.parent / "houses", "-o", "-", "--json")
+    assert code == 0
+    assert len(rows) == 60
+    assert set(rows[0]) == {"id", "prediction"}
+    assert "60 nodes of houses" in err
+    code, out, err = said("predict", run, run.parent / "houses", "-o - --json")
     assert code == 2 and out == "" and "--json and --out - are given" in err
 
 
 def test_standard_output_by_its_path_gets_nothing_else_too(run, capfd):
-    assert app.run(["predict", str(run), str(run.parent / "houses"), "-o", "/dev/stdout"]) == 0
+    call("predict", run, run.parent / "houses", "-o /dev/stdout")
     out, err = capfd.readouterr()
     assert len(out.splitlines()) == 61 and "60 nodes of houses" in err
 
 
 def test_every_command_that_writes_a_file_prints_it(run, capfdbinary):
     """``-o -``; the table of a comparison, which is printed otherwise, then goes to stderr."""
-    assert app.run(["export", str(run), "--predictions", "-o", "-"]) == 0
+    call("export", run, "--predictions -o -")
     out, err = capfdbinary.readouterr()
     assert out.startswith(b"id,prediction\n") and len(out.splitlines()) == 61 and err == b""
-    assert app.run(["compare", str(run), str(run), "-o", "-"]) == 0
+    call("compare", run, run, "-o -")
     out, err = capfdbinary.readouterr()
-    assert out.startswith(b"\x89PNG") and out.rstrip().endswith(b"IEND\xaeB`\x82") and b"the best first" in err
+    assert out.startswith(b"\x89PNG")
+    assert out.rstrip().endswith(b"IEND\xaeB`\x82")
+    assert b"the best first" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("export", "RUN", "--predictions", "--embeddings", "-o", "-"), "-: gets 2 tables, embeddings, predictions; allowed"),
-        (("export", "RUN", "--predictions", "-o", "-", "--json"), "--json and --out - are given"),
-        (("compare", "RUN", "RUN", "-o", "-", "--json"), "--json and --out - are given"),
-        (("plot", "RUN", "-o", "-"), "out is '-'; allowed: a folder"),
-        (("train", "RUN", "--out", "-"), "out is '-'; allowed: a folder"),
-        (("tune", "RUN", "--out", "/dev/null"), "out is '/dev/null'; allowed: a folder"),
-        (("partition", "RUN", "--parts", "2", "--out", "-"), "out is '-'; allowed: a folder"),
-        (("reproduce", "motif", "-o", "-"), "out is '-'; allowed: a folder"),
+        ("export RUN --predictions --embeddings -o -", "-: gets 2 tables, embeddings, predictions"),
+        ("export RUN --predictions -o - --json", "--json and --out - are given"),
+        ("compare RUN RUN -o - --json", "--json and --out - are given"),
+        ("plot RUN -o -", "out is '-'; allowed: a folder"),
+        ("train RUN --out -", "out is '-'; allowed: a folder"),
+        ("tune RUN --out /dev/null", "out is '/dev/null'; allowed: a folder"),
+        ("partition RUN --parts 2 --out -", "out is '-'; allowed: a folder"),
+        ("reproduce motif -o -", "out is '-'; allowed: a folder"),
     ],
 )
-def test_what_cannot_be_printed_is_refused(arguments, line, run, capsys):
-    code, out, err = said(capsys, *(run if word == "RUN" else word for word in arguments))
+def test_what_cannot_be_printed_is_refused(arguments, line, run, said):
+    code, out, err = said(arguments.replace("RUN", str(run)))
     assert code == 2 and out == "" and line in err and len(err.splitlines()) == 1
 
 
-def test_predictions_keep_links_pipes_and_modes(run, tmp_path, capsys):
-    (tmp_path / "real.csv").write_text("before")
-    (tmp_path / "real.csv").chmod(0o600)
-    (tmp_path / "link.csv").symlink_to("real.csv")
-    os.mkfifo(tmp_path / "pipe")
-    received = []
-    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_text()), daemon=True)
-    reader.start()
-    for name in ("link.csv", "pipe"):
-        assert said(capsys, "predict", run, run.parent / "houses", "-o", tmp_path / name)[0] == 0
-    reader.join(timeout=10)
-    assert (tmp_path / "link.csv").is_symlink() and stat.S_IMODE((tmp_path / "real.csv").stat().st_mode) == 0o600
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode) and received == [(tmp_path / "real.csv").read_text()]
-
-
 def test_python_m_phgcn_is_the_command():
-    found = subprocess.run(
-        [sys.executable, "-m", "phgcn", "--version"], env=environment(), capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "phgcn", "--version"]
+    found = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert found.returncode == 0 and found.stdout.startswith("phgcn ")

@@ -1,16 +1,21 @@
 import io
 import re
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from small_graphs import small_graph, write_tables
 
 from phgcn.cli import display as module
 from phgcn.cli import progress
-from phgcn.cli.progress import Pace, TrainingDisplay
+from phgcn.cli.progress import Pace, SearchDisplay, TrainingDisplay
 from phgcn.runtime import warm
 from phgcn.train import EpochProgress, Plan, Settings
 from phgcn.train.compiling import missing_kernels
+from phgcn.train.entrant import RoundProgress
+
+ALL_ROOMS = {"runtime", "structural", "exact", "lattice"}
 
 
 @pytest.fixture
@@ -25,7 +30,8 @@ def clock(monkeypatch):
 def terminal(monkeypatch):
     """What a terminal of 80 columns gets."""
     text = io.StringIO()
-    console = partial(Console, file=text, force_terminal=True, width=80, color_system=None, legacy_windows=False)
+    plain = {"force_terminal": True, "color_system": None, "legacy_windows": False}
+    console = partial(Console, file=text, width=80, **plain)
     monkeypatch.setattr(module, "Console", lambda **_: console())
     monkeypatch.setattr(module, "REDRAW", 0.0)
     return text
@@ -36,11 +42,13 @@ def train(display, clock, seconds, trial=0, epochs=None):
     trials = display.plan.trials()
     for epoch in range(1, (epochs or len(seconds)) + 1):
         clock[0] += seconds[epoch - 1] if isinstance(seconds, list) else seconds
-        display.on_epoch(EpochProgress(trials[trial], epoch, (1.5, 1.25, 0.5 + epoch / 10_000, 0.1), 1.2))
+        row = (1.5, 1.25, 0.5 + epoch / 10_000, 0.1)
+        display.on_epoch(EpochProgress(trials[trial], epoch, row, 1.2))
 
 
 def plan(splits=10, epochs=1000, patience=100):
-    return Plan("small", model="mlp", splits=splits, settings=Settings(epochs=epochs, patience=patience))
+    settings = Settings(epochs=epochs, patience=patience)
+    return Plan("small", model="mlp", splits=splits, settings=settings)
 
 
 def lines(capsys):
@@ -49,7 +57,8 @@ def lines(capsys):
 
 def test_the_first_epoch_compiles_and_is_not_counted():
     pace = Pace()
-    for now in (60.0, 61.0, 62.0, 90.0, 91.0):  # one epoch of a minute, one cut short by another program
+    # one epoch of a minute, one cut short by another program
+    for now in (60.0, 61.0, 62.0, 90.0, 91.0):
         pace.epoch_ended(now)
     assert pace.seconds == 1.0 and pace.measured
 
@@ -67,7 +76,8 @@ def test_after_the_first_epochs_it_is_said_how_long_all_may_take(clock, capsys):
 def test_slow_epochs_are_announced_after_the_second(clock, capsys):
     with TrainingDisplay(plan(splits=1)) as display:
         train(display, clock, [80.0, 70.0])
-    assert "an epoch takes 1 min 10 s: at most 19 h 24 min for 1 training of 1,000 epochs" in capsys.readouterr().err
+    line = "an epoch takes 1 min 10 s: at most 19 h 24 min for 1 training of 1,000 epochs"
+    assert line in capsys.readouterr().err
 
 
 def test_the_time_left_follows_the_epochs_of_trainings_that_have_ended(clock, capsys):
@@ -76,7 +86,9 @@ def test_the_time_left_follows_the_epochs_of_trainings_that_have_ended(clock, ca
         train(display, clock, 1.0, trial=1, epochs=40)
     said = lines(capsys)
     assert "at most 49 min 5" in next(line for line in said if "left" in line)
-    assert said[-1].startswith("split-01 of 3, epoch 4") and "about 1 min 0" in said[-1] and said[-1].endswith("s left")
+    assert said[-1].startswith("split-01 of 3, epoch 4")
+    assert "about 1 min 0" in said[-1]
+    assert said[-1].endswith("s left")
 
 
 def test_every_split_has_its_line_the_last_one_too(clock, capsys):
@@ -86,15 +98,49 @@ def test_every_split_has_its_line_the_last_one_too(clock, capsys):
         display.trial_ended()
         display.trial_ended()  # says nothing twice
     done = [line for line in lines(capsys) if line.endswith(": done")]
-    assert [line.split(":")[0] for line in done] == ["split-00 of 2, epoch 3", "split-01 of 2, epoch 4"]
+    splits = [line.split(":")[0] for line in done]
+    assert splits == ["split-00 of 2, epoch 3", "split-01 of 2, epoch 4"]
 
 
 def test_at_80_columns_metric_and_time_left_are_seen(clock, terminal):
     with TrainingDisplay(plan(splits=10, epochs=9999, patience=9999)) as display:
         train(display, clock, 4.0, trial=9, epochs=1000)
         display.bar.refresh()
-    shown = re.findall(r"split 10/10, epoch 1000, accuracy 0\.600 [^\r]* at most 9 h 59 min left", terminal.getvalue())
+    line = r"split 10/10, epoch 1000, accuracy 0\.600 [^\r]* at most 9 h 59 min left"
+    shown = re.findall(line, terminal.getvalue())
     assert shown and len(shown[-1]) <= 80
+
+
+def test_a_search_shows_the_candidate_its_epoch_and_the_time_left_of_the_round(clock, terminal):
+    names = ["mlp", "similar nodes + sage", "gcn"]
+    entrants = [SimpleNamespace(candidate=SimpleNamespace(name=name), epochs=0) for name in names]
+    with SearchDisplay() as display:
+        for entrant in entrants[:2]:
+            for _ in range(12):
+                clock[0] += 10.0
+                entrant.epochs += 1
+                display.on_epoch(RoundProgress(entrants, entrant, 15))
+        display.bar.refresh()
+    line = r"similar nodes \+ sage \(2/3\), epoch 12/15 [^\r]* about \d min \d\d s left in round"
+    shown = re.findall(line, terminal.getvalue())
+    assert shown and len(shown[-1]) <= 80
+
+
+@pytest.mark.parametrize("edges", [90, 0])
+def test_no_candidate_of_a_search_trains_in_silence(edges, said, tmp_path, monkeypatch):
+    """With edges by candidates in rounds, of a table without edges by its three parts."""
+    monkeypatch.setattr(module.Display, "due", lambda self: True)
+    data = small_graph(90)
+    if edges:
+        graph, label = write_tables(data, tmp_path / "small"), ""
+    else:
+        graph, label = write_tables(data, tmp_path / "small") / "nodes.csv", "--label label"
+        graph = graph.rename(tmp_path / "rows.csv")
+    code, _, err = said("train", graph, label, "--splits 1 --set epochs=3 --out", tmp_path / "run")
+    assert code == 0
+    first, count = re.search(r"search: (\d+) candidates .*?(\d+) epochs", err).groups()[::-1]
+    of = re.findall(rf"^(.*) \(\d/{count}\), epoch (\d+)/{first}", err, flags=re.MULTILINE)
+    assert len({name for name, _ in of}) == int(count)
 
 
 def test_kernels_that_are_compiled_are_announced_with_their_progress(clock, capsys):
@@ -109,7 +155,11 @@ def test_kernels_that_are_compiled_are_announced_with_their_progress(clock, caps
         display.compile(warm.Compilation([Slow(), Slow(), Slow()]))
         display.compile(warm.Compilation([]))
     expected = f"compiling kernels, once, about {3 * warm.SECONDS:.0f} s"
-    assert lines(capsys) == [expected, "compiled 2 of 3 kernels, about 6 s left", "compiled 3 kernels in 18 s"]
+    assert lines(capsys) == [
+        expected,
+        "compiled 2 of 3 kernels, about 6 s left",
+        "compiled 3 kernels in 18 s",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -120,14 +170,17 @@ def test_kernels_that_are_compiled_are_announced_with_their_progress(clock, caps
         ("phgcn", 100, {}, {"runtime", "structural", "exact"}),
         ("phgcn", 100_000, {}, {"runtime", "structural", "lattice"}),
         ("global-gnn", 100, {"global_layers": 0}, {"runtime", "structural"}),
-        ("global-gnn", 100, {"global_layers": 1, "tolerance": 0.1}, {"runtime", "structural", "exact", "lattice"}),
+        ("global-gnn", 100, {"global_layers": 1, "tolerance": 0.1}, ALL_ROOMS),
     ],
 )
-def test_only_the_kernels_that_a_training_calls_are_compiled(model, nodes, settings, rooms, monkeypatch):
+def test_only_the_kernels_that_a_training_calls_are_compiled(
+    model, nodes, settings, rooms, monkeypatch
+):
     monkeypatch.setattr(warm.compiled.Kernel, "is_kept", lambda self, real="float32": False)
     missing = missing_kernels(Plan("small", model=model, settings=Settings(**settings)), nodes)
     assert {kernel.function.__module__.split(".")[1] for kernel in missing.kernels} == rooms
 
 
 def test_short_and_long_epochs_are_told_in_their_units():
-    assert [progress._epoch_time(seconds) for seconds in (0.0123, 2.34, 75.0)] == ["12 ms", "2.3 s", "1 min 15 s"]
+    shown = [progress._epoch_time(seconds) for seconds in (0.0123, 2.34, 75.0)]
+    assert shown == ["12 ms", "2.3 s", "1 min 15 s"]

@@ -11,8 +11,11 @@ NODES = 6
 
 
 def npz_arrays(*, dense: bool = False, masks: bool = True) -> dict[str, np.ndarray]:
-    """A good graph of six nodes, three features, two classes and two public splits; node 5 has no label."""
-    features = np.array([[1, 0, 0], [0, 2, 0], [0, 0, 0], [1, 0, 3], [0, 1, 0], [0, 0, 0]], np.float32)
+    """A good graph of six nodes, three features, two classes and two public splits; node 5 has no
+    label."""
+    features = np.array(
+        [[1, 0, 0], [0, 2, 0], [0, 0, 0], [1, 0, 3], [0, 1, 0], [0, 0, 0]], np.float32
+    )
     arrays = {
         "node_labels": np.array([0, 1, 0, 1, 0, 0]),
         "edges": np.array([[0, 1], [1, 0], [1, 2], [3, 3], [4, 2], [4, 2]]),
@@ -53,7 +56,9 @@ def write_csv(path: Path, rows: list[list[str]]) -> Path:
     return path
 
 
-def write_folder(folder: Path, edges: list[list[str]] = EDGE_ROWS, nodes: list[list[str]] = NODE_ROWS) -> Path:
+def write_folder(
+    folder: Path, edges: list[list[str]] = EDGE_ROWS, nodes: list[list[str]] = NODE_ROWS
+) -> Path:
     """A folder with the two tables of a good graph of four nodes."""
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(folder / "edges.csv", edges)

@@ -43,14 +43,16 @@ def test_saved_features_may_be_sparse(tmp_path, layout):
 
 
 def test_a_data_of_load_graph_comes_back_with_its_names(tmp_path):
-    torch.save(Data(**content(), node_id=["p", "q", "r"], classes=["left", "right"]), tmp_path / "own.pt")
+    names = {"node_id": ["p", "q", "r"], "classes": ["left", "right"]}
+    torch.save(Data(**content(), **names), tmp_path / "own.pt")
     data = load_graph(tmp_path / "own.pt")
     assert data.node_id == ["p", "q", "r"]
     assert data.classes == ["left", "right"]
 
 
 def test_masks_of_several_splits_keep_their_columns(tmp_path):
-    masks = {name: torch.stack([mask, mask.roll(1)], dim=1) for name, mask in content().items() if name.endswith("mask")}
+    masks = {name: mask for name, mask in content().items() if name.endswith("mask")}
+    masks = {name: torch.stack([mask, mask.roll(1)], dim=1) for name, mask in masks.items()}
     torch.save(content() | masks, tmp_path / "own.pt")
     data = load_graph(tmp_path / "own.pt")
     assert torch.equal(data.train_mask, masks["train_mask"])
@@ -59,8 +61,10 @@ def test_masks_of_several_splits_keep_their_columns(tmp_path):
 @pytest.mark.parametrize("key", ["batch", "ptr"])
 def test_a_batch_that_is_left_out_is_said(key, tmp_path):
     more = {"batch": torch.tensor([0, 0, 1]), "ptr": torch.tensor([0, 2, 3])}[key]
-    parts = {"x": torch.ones(3, 2), "y": torch.tensor([0, 1, 0]), "edge_index": torch.tensor([[0], [1]]), key: more}
+    y, edges = torch.tensor([0, 1, 0]), torch.tensor([[0], [1]])
+    parts = {"x": torch.ones(3, 2), "y": y, "edge_index": edges, key: more}
     torch.save(parts, tmp_path / "own.pt")
-    with pytest.warns(UserWarning, match="batch is left out: attention is among the nodes of all 2 graphs"):
+    said = "batch is left out: attention is among the nodes of all 2 graphs"
+    with pytest.warns(UserWarning, match=said):
         data = load_graph(tmp_path / "own.pt")
     assert any("batch is left out" in note for note in data.notes)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 import phgcn
-from phgcn import calls
-from phgcn.distributed import Ranks, attention, lattice, lockstep
+from phgcn.crossings import EXACT_PAIRS
+from phgcn.distributed import Ranks, attention
 from phgcn.tolerance import Tolerance
 
 
@@ -21,8 +21,8 @@ class Case(NamedTuple):
         keys, queries (int): How many; without queries the keys attend to themselves.
         graphs (int): Of how many graphs; their ids are not consecutive.
         heads (int): How many heads.
-        share (str): ``"random"``: uneven parts. ``"last"``: all on the last rank. ``"apart"``: keys on rank 0, queries on the
-            last one.
+        share (str): ``"random"``: uneven parts. ``"last"``: all on the last rank. ``"apart"``: keys
+            on rank 0, queries on the last one.
         dtype (str): The type.
         limit (int, optional): Up to how many pairs ``"auto"`` is exact.
         dim (int): The dimension.
@@ -30,9 +30,13 @@ class Case(NamedTuple):
         away (float): How far queries are from the keys.
         lone (int): How many points, the last, lie far from all others in each head.
         apart (float): How far two halves of the keys are apart; queries lie between them.
-        twice (bool): Whether the gradients are those of a second backward pass, which has nothing kept of the forward pass.
-        shares (bool): Whether ranks share the blur of all levels, not only of large ones.
-        gathers (bool): Whether ranks may gather all points, as they do where they cannot meet at vertices.
+        twice (bool): Whether the gradients are those of a second backward pass, which has nothing
+            kept of the forward pass.
+        kernel (str): The kernel function.
+        weighted (bool): Whether keys have weights; those of every third, and of the first graph if
+            there are several, are 0.
+        gathers (bool): Whether ranks may gather all points, as they do where they cannot meet at
+            vertices.
     """
 
     method: Any
@@ -49,12 +53,13 @@ class Case(NamedTuple):
     copies: bool = False
     away: float = 0.0
     gathers: bool = True
-    shares: bool = True
+    kernel: str = "exponential"
     twice: bool = False
     lone: int = 0
     apart: float = 0.0
     by_head: tuple[float, ...] = ()
     by_graph: tuple[float, ...] = ()
+    weighted: bool = False
 
 
 class Cloud(NamedTuple):
@@ -63,7 +68,8 @@ class Cloud(NamedTuple):
     queries: Tensor | None
     batch: Tensor | None
     query_batch: Tensor | None
-    weights: Tensor  # of the outputs in the loss
+    key_weights: Tensor | None
+    loss_weights: Tensor
     mass_weights: Tensor
 
 
@@ -77,7 +83,11 @@ def make_cloud(case: Case) -> Cloud:
 
     def ids(count: int) -> Tensor | None:
         # The first graph has half of the points, the last has no keys.
-        drawn = (torch.rand(count, generator=generator) ** 2 * case.graphs).long().clamp(max=case.graphs - 1)
+        drawn = (
+            (torch.rand(count, generator=generator) ** 2 * case.graphs)
+            .long()
+            .clamp(max=case.graphs - 1)
+        )
         return 5 * drawn if case.graphs > 1 else None
 
     def widths(graph: Tensor | None) -> Tensor:
@@ -101,9 +111,16 @@ def make_cloud(case: Case) -> Cloud:
     positions[::2] += case.apart
     asked = None if queries is None else widths(query_batch) * queries + case.away
     if asked is not None and case.apart > 0:
-        asked = asked + case.apart * torch.rand(case.queries, 1, 1, generator=generator, dtype=torch.float64).to(dtype)
-    weights = normal(targets, heads, channels), normal(targets, heads)
-    return Cloud(positions, values, asked, batch, query_batch, *weights)
+        asked = asked + case.apart * torch.rand(
+            case.queries, 1, 1, generator=generator, dtype=torch.float64
+        ).to(dtype)
+    of_loss, key_weights = (normal(targets, heads, channels), normal(targets, heads)), None
+    if case.weighted:
+        key_weights = normal(case.keys, heads).abs() + 0.1
+        key_weights[::3] = 0
+        if batch is not None:
+            key_weights[batch == 0] = 0
+    return Cloud(positions, values, asked, batch, query_batch, key_weights, *of_loss)
 
 
 def owners(case: Case, count: int, size: int, queries: bool) -> Tensor:
@@ -116,46 +133,73 @@ def owners(case: Case, count: int, size: int, queries: bool) -> Tensor:
 
 def attend(case: Case, cloud: Cloud, group: Any = None) -> dict[str, Tensor]:
     """Output, mass and all gradients."""
-    inputs = {"positions": cloud.positions, "values": cloud.values, "queries": cloud.queries}
+    inputs = {
+        "positions": cloud.positions,
+        "values": cloud.values,
+        "queries": cloud.queries,
+        "weights": cloud.key_weights,
+    }
     leaves = {name: t.clone().requires_grad_() for name, t in inputs.items() if t is not None}
     leaves["decay"] = cloud.positions.new_full((case.heads,), 1.3).requires_grad_()
-    before = calls.EXACT_PAIRS["cpu"]
-    calls.EXACT_PAIRS["cpu"] = before if case.limit is None else case.limit
+    before = EXACT_PAIRS["cpu"]
+    EXACT_PAIRS["cpu"] = before if case.limit is None else dict.fromkeys(range(1, 9), case.limit)
     try:
         out, mass = phgcn.global_attention(
-            **leaves, batch=cloud.batch, query_batch=cloud.query_batch, method=case.method, backend=case.backend, group=group,
+            **leaves,
+            batch=cloud.batch,
+            query_batch=cloud.query_batch,
+            kernel=case.kernel,
+            method=case.method,
+            backend=case.backend,
+            group=group,
             return_mass=True,
-        )  # fmt: skip
+        )
     finally:
-        calls.EXACT_PAIRS["cpu"] = before
+        EXACT_PAIRS["cpu"] = before
     finite = mass.masked_fill(mass.isinf(), 0)
-    loss = (out * cloud.weights).sum() + (finite * cloud.mass_weights).sum()
+    loss = (out * cloud.loss_weights).sum() + (finite * cloud.mass_weights).sum()
     if case.twice:
         loss.backward(retain_graph=True)
         for leaf in leaves.values():
             leaf.grad = None
     loss.backward()
-    return {"out": out.detach(), "mass": finite.detach(), **{f"grad {name}": leaf.grad for name, leaf in leaves.items()}}
+    if cloud.key_weights is not None:
+        unseen = cloud.key_weights == 0
+        assert not leaves["values"].grad[unseen].any(), "a point of weight 0 is attended to"
+    return {
+        "out": out.detach(),
+        "mass": finite.detach(),
+        **{f"grad {name}": leaf.grad for name, leaf in leaves.items()},
+    }
 
 
-def attend_on_rank(group: Any, case: Case, device: str = "cpu") -> tuple[dict[str, Tensor], Tensor, Tensor]:
+def attend_on_rank(
+    group: Any, case: Case, device: str = "cpu"
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """The same for the points of this rank; also which keys and queries these are."""
     import torch.distributed as dist
 
-    cloud, (rank, size) = make_cloud(case), (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+    cloud, (rank, size) = (
+        make_cloud(case),
+        (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group)),
+    )
     keys = (owners(case, case.keys, size, False) == rank).nonzero().flatten()
-    queries = (owners(case, case.queries, size, True) == rank).nonzero().flatten() if case.queries else keys
-    index = (keys, keys, queries, keys, queries, queries, queries)
-    here = Cloud(*(None if t is None else t[some].to(device) for t, some in zip(cloud, index, strict=True)))
-    gather, sites, packed = attention._attend_gathered, lattice.SHARED, lockstep.SMALL
+    queries = (
+        (owners(case, case.queries, size, True) == rank).nonzero().flatten()
+        if case.queries
+        else keys
+    )
+    index = (keys, keys, queries, keys, queries, keys, queries, queries)
+    here = Cloud(
+        *(None if t is None else t[some].to(device) for t, some in zip(cloud, index, strict=True))
+    )
+    gather = attention._attend_gathered
     if not case.gathers:
         attention._attend_gathered = refuse_to_gather
-    if case.shares:
-        lattice.SHARED, lockstep.SMALL = 1, 2000  # bytes: some tables are completed in their place, others packed
     try:
         found = attend(case, here, group)
     finally:
-        attention._attend_gathered, lattice.SHARED, lockstep.SMALL = gather, sites, packed
+        attention._attend_gathered = gather
     return {key: value.cpu() for key, value in found.items()}, keys, queries
 
 
@@ -181,7 +225,9 @@ def refuse_to_gather(*_: Any) -> Any:
 
 
 class HostRanks(Ranks):
-    """Ranks whose messages go by the CPU: so several of them can share a GPU, which nccl does not allow."""
+    """Ranks whose messages go by the CPU: so several of them can share a GPU, which nccl does not
+    allow.
+    """
 
     def __init__(self, group: Any) -> None:
         super().__init__(group)
@@ -222,28 +268,35 @@ TOLERANCES = (0.5, 0.09, 0.04, 1e-4)
 
 
 def choose_within(group: Any, queries: bool) -> tuple[list[tuple[str, Tensor]], Tensor]:
-    """The methods that are chosen within :data:`TOLERANCES`, and their outputs, of this rank's points or of all; which these
-    are."""
+    """The methods that are chosen within :data:`TOLERANCES`, and their outputs, of this rank's
+    points or of all; which these are."""
     import torch.distributed as dist
 
-    case = Case("auto", 1.0, keys=400, queries=300 if queries else 0, heads=2, dim=4, dtype="float32")
+    case = Case(
+        "auto", 1.0, keys=400, queries=300 if queries else 0, heads=2, dim=4, dtype="float32"
+    )
     rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
     cloud = make_cloud(case)
     keys = owners(case, case.keys, size, False) == rank
     targets = owners(case, case.queries, size, True) == rank if queries else keys
     asked = None if cloud.queries is None else cloud.queries[targets]
-    before, calls.EXACT_PAIRS["cpu"] = calls.EXACT_PAIRS["cpu"], 100**2
+    before, EXACT_PAIRS["cpu"] = EXACT_PAIRS["cpu"], dict.fromkeys(range(1, 9), 100**2)
     chosen = []
     try:
         for error in TOLERANCES:
             kept = Tolerance(error, heads=2)
             for _ in range(2):  # the second time as chosen before
                 out = phgcn.global_attention(
-                    cloud.positions[keys], cloud.values[keys], decay=1.0, queries=asked, tolerance=kept, group=group
+                    cloud.positions[keys],
+                    cloud.values[keys],
+                    decay=1.0,
+                    queries=asked,
+                    tolerance=kept,
+                    group=group,
                 )
             chosen.append((str(kept.chosen), out))
     finally:
-        calls.EXACT_PAIRS["cpu"] = before
+        EXACT_PAIRS["cpu"] = before
     return chosen, targets
 
 
@@ -251,7 +304,7 @@ def attend_wrongly(group: Any, how: str) -> None:
     """Calls with arguments that do not fit together."""
     import torch.distributed as dist
 
-    rank, method, tolerance = dist.get_rank(group), "lattice", None
+    rank, method, tolerance, kernel = dist.get_rank(group), "lattice", None, "exponential"
     positions, values, decay = torch.randn(20, 3), torch.randn(20, 4), 1.0
     if how == "width" and rank == 1:
         values = torch.randn(20, 5)
@@ -261,6 +314,8 @@ def attend_wrongly(group: Any, how: str) -> None:
         positions, values = positions.double(), values.double()
     elif how == "method" and rank == 1:
         method = "exact"
+    elif how == "kernel" and rank == 1:
+        kernel = "gaussian"
     elif how == "not finite" and rank == 1:
         values[3, 1] = torch.nan
     elif how == "too far" and rank == 1:
@@ -271,7 +326,9 @@ def attend_wrongly(group: Any, how: str) -> None:
         method, tolerance = "auto", 0.1 if rank == 0 else 0.2
     elif how == "device":
         positions, values = positions.to("meta"), values.to("meta")
-    phgcn.global_attention(positions, values, decay=decay, method=method, tolerance=tolerance, group=group)
+    weights = torch.ones(20) if how == "weights" and rank == 1 else None
+    options = {"weights": weights, "kernel": kernel, "method": method, "tolerance": tolerance}
+    phgcn.global_attention(positions, values, decay=decay, group=group, **options)
 
 
 def leave_waiting(group: Any, seconds: float) -> str:
@@ -280,7 +337,9 @@ def leave_waiting(group: Any, seconds: float) -> str:
 
     import torch.distributed as dist
 
-    impatient = dist.new_group(list(range(dist.get_world_size(group))), timeout=timedelta(seconds=seconds))
+    impatient = dist.new_group(
+        list(range(dist.get_world_size(group))), timeout=timedelta(seconds=seconds)
+    )
     if dist.get_rank(group) > 0:
         return ""
     try:

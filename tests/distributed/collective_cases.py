@@ -17,7 +17,9 @@ def rows_of(rank: int) -> Tensor:
 
 
 def weights_of(rank: int, shape: tuple[int, ...]) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(100 + rank), dtype=torch.float64)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(100 + rank), dtype=torch.float64
+    )
 
 
 def sums(group: Any) -> tuple[Tensor, Tensor]:
@@ -55,7 +57,9 @@ def exchanges(group: Any) -> tuple[Tensor, Tensor]:
 
 def parameter_sums(group: Any) -> tuple[Tensor, Tensor, bool]:
     ranks = Ranks(group)
-    used, rarely, never = (torch.zeros(2, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    used, rarely, never = (
+        torch.zeros(2, dtype=torch.float64, requires_grad=True) for _ in range(3)
+    )
     (used.sum() * (ranks.rank + 1)).backward()
     if ranks.rank == 1:
         rarely.sum().backward()

@@ -28,7 +28,10 @@ def edge_values(names: tuple[str, ...]) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(3)
     edges = graph()[1].size(1)
     weight = (2 * torch.rand(edges, generator=generator, dtype=torch.float64) - 0.2).clamp(min=0)
-    made = {"edge_attr": torch.randn(edges, EDGE_FEATURES, generator=generator, dtype=torch.float64), "edge_weight": weight}
+    made = {
+        "edge_attr": torch.randn(edges, EDGE_FEATURES, generator=generator, dtype=torch.float64),
+        "edge_weight": weight,
+    }
     return {key: made[key].requires_grad_() for key in names}
 
 
@@ -38,18 +41,46 @@ def make(name: str, group: Any, values: tuple[str, ...] = ()) -> torch.nn.Module
     kind, _, option = name.partition(" ")
     more: dict[str, Any] = {} if group is None else {"process_group": group}
     of_edges: dict[str, Any] = {"edge_dim": EDGE_FEATURES} if "edge_attr" in values else {}
-    stack: dict[str, Any] = {"num_layers": 3, "heads": 2, "dropout": 0.0, "norm": "batch", "residual": kind != "mlp"}
+    stack: dict[str, Any] = {
+        "num_layers": 3,
+        "heads": 2,
+        "dropout": 0.0,
+        "norm": "batch",
+        "residual": kind != "mlp",
+    }
     if kind == "global-gnn":
         model: Any = GlobalGNN(
-            FEATURES, 8, 4, 2, option, global_layers=1, global_at="each", dropout=0.0, heads=2, mass=True, **of_edges,
+            FEATURES,
+            8,
+            4,
+            2,
+            option,
+            global_layers=1,
+            global_at="each",
+            dropout=0.0,
+            heads=2,
+            mass=True,
+            **of_edges,
             **more,
-        )  # fmt: skip
+        )
         for block in model.global_blocks:
             torch.nn.init.ones_(block.gate)
     elif kind == "phgcn":
-        model = PHGCN(FEATURES, 3, 4, **stack, learn_decay=True, decay_global=1.0, method=option, **of_edges, **more)
+        model = PHGCN(
+            FEATURES,
+            3,
+            4,
+            **stack,
+            learn_decay=True,
+            decay_global=1.0,
+            method=option,
+            **of_edges,
+            **more,
+        )
     else:
-        model = {"gat": GAT, "gat-eda": GATEDA, "gcn": GCN, "mlp": MLP}[kind](FEATURES, 3, 4, **stack, **of_edges)
+        model = {"gat": GAT, "gat-eda": GATEDA, "gcn": GCN, "mlp": MLP}[kind](
+            FEATURES, 3, 4, **stack, **of_edges
+        )
     model = model.double()
     if group is not None:
         synchronise_norms(model, group)
@@ -68,17 +99,26 @@ def run_whole(name: str, values: tuple[str, ...] = ()) -> dict[str, Tensor]:
     model = make(name, None, values)
     x, edges = graph()
     given = edge_values(values)
-    return {**scores(model, model(x, edges, **given)), **{f"grad {key}": t.grad for key, t in given.items()}}
+    return {
+        **scores(model, model(x, edges, **given)),
+        **{f"grad {key}": t.grad for key, t in given.items()},
+    }
 
 
-def run_part(group: Any, name: str, division: str, values: tuple[str, ...] = ()) -> dict[str, Tensor]:
+def run_part(
+    group: Any, name: str, division: str, values: tuple[str, ...] = ()
+) -> dict[str, Tensor]:
     """The same on several ranks: outputs of all nodes in their order, gradients summed."""
     ranks, model = Ranks(group), make(name, group, values)
     x, edges = graph()
     owner = divide_graph(edges, NODES, ranks.size, division).owner
     part = make_part(edges, owner, ranks.rank, ranks.size)
     given = edge_values(values)
-    out = model(x[part.nodes], connect(part, ranks), **{key: rows[part.edges] for key, rows in given.items()})
+    out = model(
+        x[part.nodes],
+        connect(part, ranks),
+        **{key: rows[part.edges] for key, rows in given.items()},
+    )
     counts = owner.bincount(minlength=ranks.size).tolist()
     order = torch.cat([(owner == rank).nonzero().flatten() for rank in range(ranks.size)])
     found = scores(model, gather_for_shared_loss(out, ranks, counts)[torch.argsort(order)])
@@ -90,7 +130,9 @@ def run_part(group: Any, name: str, division: str, values: tuple[str, ...] = ())
 def statistics(group: Any) -> list[dict[str, Any]]:
     ranks, model = Ranks(group), make("phgcn lattice", group).eval()
     x, edges = graph()
-    part = make_part(edges, divide_graph(edges, NODES, ranks.size, "contiguous").owner, ranks.rank, ranks.size)
+    part = make_part(
+        edges, divide_graph(edges, NODES, ranks.size, "contiguous").owner, ranks.rank, ranks.size
+    )
     return model.global_statistics(x[part.nodes], connect(part, ranks), samples=20)
 
 
@@ -104,6 +146,10 @@ def attention_layer(group: Any) -> tuple[Tensor, Tensor]:
     layers = []
     for process_group in (group, None):
         torch.manual_seed(1)
-        layers.append(GlobalAttention(FEATURES, 4, 2, query_channels=FEATURES, decay=1.0, process_group=process_group).double())
+        layers.append(
+            GlobalAttention(
+                FEATURES, 4, 2, query_channels=FEATURES, decay=1.0, process_group=process_group
+            ).double()
+        )
     x = graph()[0]
     return layers[0](x[rank::size]).detach(), layers[1](x)[rank::size].detach()

@@ -26,7 +26,12 @@ def _serve(rank: int, port: int, pipe: Connection) -> None:
         name, size, arguments = pipe.recv()
         module, _, function = name.partition(":")
         try:
-            pipe.send((True, getattr(importlib.import_module(module), function)(groups[size], **arguments)))
+            pipe.send(
+                (
+                    True,
+                    getattr(importlib.import_module(module), function)(groups[size], **arguments),
+                )
+            )
         except BaseException as error:
             pipe.send((False, (type(error).__name__, str(error), traceback.format_exc())))
 
@@ -39,7 +44,9 @@ def free_port() -> int:
 
 
 class RankPool:
-    """The processes; :meth:`run` calls a function on the first so many of them and returns what each returned."""
+    """The processes; :meth:`run` calls a function on the first so many of them and returns what
+    each returned.
+    """
 
     def __init__(self) -> None:
         port, context = free_port(), torch.multiprocessing.get_context("spawn")
@@ -52,12 +59,17 @@ class RankPool:
             self.processes.append(process)
 
     def try_all(self, function: str, size: int, **arguments: object) -> list[tuple[bool, object]]:
-        """Returns for each rank whether the function returned, and what; or the error's type, text and traceback."""
+        """Returns for each rank whether the function returned, and what; or the error's type, text
+        and traceback.
+        """
         for pipe in self.pipes[:size]:
             pipe.send((function, size, arguments))
         answers = []
         for pipe in self.pipes[:size]:
-            assert pipe.poll(TIMEOUT), f"{function}: a rank hangs; errors of others: {[e[2] for ok, e in answers if not ok]}"
+            if not pipe.poll(TIMEOUT):
+                answers += [other.recv() for other in self.pipes[:size] if other.poll()]
+                errors = [answer[2] for ok, answer in answers if not ok]
+                raise AssertionError(f"{function}: a rank hangs; errors of others: {errors}")
             answers.append(pipe.recv())
         return answers
 

@@ -1,4 +1,5 @@
-"""Global attention over 1, 2, 3 and 4 ranks is that of one process: output, mass and every gradient.
+"""Global attention over 1, 2, 3 and 4 ranks is that of one process: output, mass and every
+gradient.
 
 The Triton backend is tested in ``test_triton_ranks.py``.
 """
@@ -7,45 +8,50 @@ import pytest
 import torch
 from attention_cases import Case, attend, choose_within, join_parts, largest_error, make_cloud
 
+from phgcn.lattice import Ladder
+
+FEW = Ladder(pairs=20)
+"""So that small clouds have levels too."""
+
 CASES = {
     "exact": Case("exact"),
     "exact, graphs and queries": Case("exact", graphs=6, queries=300),
     "exact, empty ranks": Case("exact", share="last"),
-    "dense": Case("lattice", 0.7),
-    "dense, backward twice": Case("lattice", 0.7, twice=True),
-    "dense, small levels": Case("lattice", 0.7, shares=False),
-    "sparse, small levels": Case("lattice", 10.0, shares=False, dtype="float32"),
-    "sparse, near field": Case("lattice", 10.0),
+    "exact, Gaussian kernel": Case("exact", queries=300, kernel="gaussian"),
+    "Matérn kernel": Case("lattice", 2.0, kernel="matern32"),
+    "dense": Case(FEW, 0.7),
+    "sparse": Case(FEW, 10.0),
+    "lattice": Case("lattice", 2.0),
     "fine": Case("lattice-fine", 3.0, keys=300),
+    "without a near field, backward twice": Case(Ladder(pairs=0), 1.0, keys=200, twice=True, dim=2),
+    "narrow, copies": Case("lattice", 0.1, copies=True, dim=4, keys=200),
+    "queries": Case(FEW, 8.0, queries=300),
+    "queries on other ranks than keys": Case(FEW, 8.0, queries=300, share="apart"),
+    "far queries": Case("lattice", 0.5, queries=200, away=4.0),
+    "graphs": Case(FEW, 4.0, graphs=6),
+    "graphs of several widths and queries": Case(
+        FEW, 2.0, graphs=4, queries=200, by_graph=(10.0, 0.1, 2.0, 0.0), heads=1
+    ),
+    "graphs, each by its own method": Case("auto", 2.0, keys=600, graphs=6, limit=100**2),
+    "empty ranks": Case(FEW, 8.0, share="last"),
+    "all points in one place": Case("lattice", 0.0, keys=60),
+    "points far outside": Case(FEW, 1.0, keys=500, lone=20, dim=4, apart=1e5),
+    "six dimensions": Case("lattice", 4.0, keys=300, heads=1, dim=6),
     "separable": Case("separable", 3.0),
     "separable, queries": Case("separable", 3.0, queries=200, heads=1),
-    "queries": Case("lattice", 2.0, queries=300),
-    "queries, near field": Case("lattice", 10.0, queries=300),
-    "queries on other ranks than keys": Case("lattice", 8.0, queries=300, share="apart"),
-    "graphs": Case("lattice", 4.0, graphs=6),
-    "graphs and queries": Case("lattice", 4.0, graphs=6, queries=300, heads=1),
-    "graphs, each by its own method": Case("auto", 2.0, keys=600, graphs=6, limit=100**2),
-    "empty ranks": Case("lattice", 8.0, share="last"),
-    "all points in one place": Case("lattice", 0.0, keys=60),
-    "narrow": Case("lattice", 0.05),
-    "copies on several ranks": Case("lattice", 3.0, copies=True),
-    "copies, narrow, graphs": Case("lattice", 0.1, copies=True, graphs=3),
-    "far queries": Case("lattice", 0.5, queries=200, away=4.0),
-    "lone queries": Case("lattice", 0.4, queries=200, apart=9.0),
-    "lone queries, graphs, on other ranks than keys": Case("lattice", 0.4, queries=200, apart=9.0, graphs=3, share="apart"),
-    "lone queries, empty ranks": Case("lattice-fine", 0.4, queries=200, apart=9.0, heads=1, share="last"),
-    "lone points beside a cluster": Case("lattice", 0.2, keys=2000, lone=20, dim=4),
-    "lone points, graphs": Case("lattice", 0.2, keys=4000, lone=20, graphs=2, heads=1),
-    "lone points, empty ranks": Case("lattice", 0.2, keys=2000, lone=20, dim=4, share="last"),
-    "lone points, float32": Case("lattice", 0.2, keys=2000, lone=20, dim=4, dtype="float32"),
-    "core and far points": Case("lattice", 0.01, keys=2000, lone=20, by_head=(1.0, 100.0)),
-    "core and far points, graphs": Case("lattice-fine", 0.003, keys=3000, lone=20, graphs=2, heads=1, dim=2),
-    "core and far points, empty ranks": Case("lattice", 0.01, keys=1500, lone=20, heads=1, dim=6, share="last"),
-    "core and far points, float32": Case("lattice", 0.1, keys=2000, lone=20, heads=1, dtype="float32"),
-    "six dimensions": Case("lattice", 4.0, keys=300, heads=1, dim=6),
+    "separable, graphs, empty ranks": Case("separable", 1.0, graphs=4, share="last"),
     "float32": Case("lattice", 3.0, dtype="float32"),
     "float32, exact": Case("exact", dtype="float32"),
     "reference": Case("lattice", 3.0, keys=40, heads=1, backend="reference"),
+    "weights": Case(FEW, 4.0, weighted=True),
+    "weights, queries, graphs": Case(FEW, 4.0, graphs=4, queries=200, weighted=True),
+    "weights, separable, graphs": Case("separable", 2.0, graphs=4, weighted=True),
+    "weights, exact, graphs": Case("exact", graphs=4, weighted=True),
+    "weights, exact, queries": Case("exact", queries=200, weighted=True, dtype="float32"),
+    "weights, each by its own method": Case(
+        "auto", 2.0, keys=600, graphs=6, limit=100**2, weighted=True
+    ),
+    "weights, reference": Case("lattice", 3.0, keys=40, backend="reference", weighted=True),
 }
 
 
@@ -74,9 +80,19 @@ def test_the_same_number_of_ranks_gives_the_same_bits(pool):
     [
         ("width", "channels is 5 on rank 1; allowed: 4, as on rank 0", None),
         ("dimensions", "dimensions is 2 on rank 1; allowed: 3, as on rank 0", None),
-        ("type", "positions' type is torch.float64 on rank 1; allowed: torch.float32, as on rank 0", None),
+        (
+            "type",
+            "positions' type is torch.float64 on rank 1; allowed: torch.float32, as on rank 0",
+            None,
+        ),
         ("method", "method is", None),
-        ("not finite", "values[3, 0, 1] is nan; allowed: finite numbers", "rank 1 refused its arguments: values[3, 0, 1]"),
+        ("kernel", "kernel is gaussian on rank 1; allowed: exponential, as on rank 0", None),
+        ("weights", "weights is given on rank 1; allowed: not given, as on rank 0", None),
+        (
+            "not finite",
+            "values[3, 0, 1] is nan; allowed: finite numbers",
+            "rank 1 refused its arguments: values[3, 0, 1]",
+        ),
         ("too far", "positions[7, 0, 0] is 1", "rank 1 refused its arguments: positions[7, 0, 0]"),
         ("decay", "decay is -1.0; allowed", "rank 1 refused its arguments: decay is -1.0"),
         ("tolerance", "tolerance is 0.2 on rank 1; allowed: 0.1, as on rank 0", None),
@@ -92,7 +108,9 @@ def test_wrong_use_is_an_error_on_every_rank(pool, how, said, told):
 
 def test_a_rank_that_does_not_answer_is_an_error_in_time(pool):
     said, *_ = pool.run("attention_cases:leave_waiting", 4, seconds=1.0)
-    assert said.startswith("rank 0 of 4: another process ended, or did not answer within the timeout (")
+    assert said.startswith(
+        "rank 0 of 4: another process ended, or did not answer within the timeout ("
+    )
 
 
 @pytest.mark.parametrize("queries", [False, True])

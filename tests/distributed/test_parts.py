@@ -18,7 +18,11 @@ EDGES = torch.tensor([[0, 1, 4, 2, 5, 3, 3], [1, 0, 1, 5, 2, 3, 4]])
 
 def test_a_part_has_all_edges_that_end_in_its_nodes():
     part = make_part(EDGES, torch.tensor([0, 0, 1, 1, 1, 2]), 0, 3)
-    assert part.nodes.tolist() == [0, 1] and part.boundary.tolist() == [4] and part.receive == [0, 1, 0]
+    assert (
+        part.nodes.tolist() == [0, 1]
+        and part.boundary.tolist() == [4]
+        and part.receive == [0, 1, 0]
+    )
     assert part.edge_index.tolist() == [[0, 1, 2], [1, 0, 1]] and part.edges.tolist() == [0, 1, 2]
 
 
@@ -32,13 +36,19 @@ def test_contiguous_parts_and_their_cut():
 def test_metis_cuts_fewer_edges():
     pytest.importorskip("pymetis")
     data = find("cora")[1]
-    by_metis, in_order = (divide_graph(data.edge_index, data.num_nodes, 4, method) for method in ("metis", "contiguous"))
+    by_metis, in_order = (
+        divide_graph(data.edge_index, data.num_nodes, 4, method)
+        for method in ("metis", "contiguous")
+    )
     assert by_metis.cut < 0.2 < in_order.cut
     assert by_metis.owner.bincount().max() < 1.1 * data.num_nodes / 4
     assert divide_graph(data.edge_index, data.num_nodes, 4, "auto").method == "metis"
 
 
-@pytest.mark.parametrize(("method", "said"), [("spectral", "division is 'spectral'"), ("metis", "needs the package pymetis")])
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("spectral", "division is 'spectral'"), ("metis", "needs the package pymetis")],
+)
 def test_a_division_that_is_not_there_is_refused(monkeypatch, method, said):
     monkeypatch.setitem(__import__("sys").modules, "pymetis", None)
     with pytest.raises(ValueError, match=said):
@@ -60,7 +70,9 @@ def test_parts_make_the_whole_graph(parts):
     for key, value in data.to_dict().items():
         if isinstance(value, torch.Tensor):
             same = [value, joined[key]]
-            assert torch.equal(*(t if t.layout == torch.strided else t.to_dense() for t in same)), key
+            assert torch.equal(*(t if t.layout == torch.strided else t.to_dense() for t in same)), (
+                key
+            )
         else:
             assert json.loads(json.dumps(value)) == json.loads(json.dumps(joined[key])), key
     assert digest(find(str(parts))[1]) == digest(data)

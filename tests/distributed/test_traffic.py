@@ -1,28 +1,35 @@
-"""How often ranks exchange something in global attention on the CPU, and how many bytes: as ``docs/distributed.md`` says."""
+"""How often ranks exchange something in global attention on the CPU, and how many bytes: as
+``docs/distributed.md`` says.
+"""
 
 import pytest
 
-COUNT = 100_000
-AGREE, PLACE = ["gather_equal", "sum", "fill"], ["gather_equal", "fill", "exchange", "gather_equal"]
-FORWARD = {
-    "dense": [*AGREE, *PLACE, "sum", "fill", "max"],
-    "sparse": [*AGREE, "gather_equal", "fill", *PLACE, "sum", "fill", "fill", "max"],  # counts in cells, and the near field
-}
-BACKWARD = {
-    "dense": ["sum", "fill"],
-    "sparse": ["sum", "fill", "sum", "fill", "fill"],  # the table of the forward pass is too large to be kept
-}
+# the agreement, boxes, quartiles digit by digit, the middle
+SURVEY = ["gather_equal", "max", *["sum"] * 8, "sum"]
+BY_KEY = ["gather_equal", *["exchange"] * 3]  # how much goes where, keys, rows, their sums
 
 
-@pytest.mark.parametrize(("cloud", "spread"), [("dense", 1.0), ("sparse", 10.0)])
-@pytest.mark.parametrize("size", [2, 3])
-def test_the_collectives_and_their_bytes(pool, cloud, spread, size):
-    hashes = 8 * COUNT / size
-    for forward, backward, formula in pool.run("traffic_cases:attend_watched", size, spread=spread, count=COUNT):
-        assert [name for name, _ in forward] == FORWARD[cloud]
-        assert [name for name, _ in backward] == BACKWARD[cloud]
-        sent, returned = (sum(count for _, count in calls) for calls in (forward, backward))
-        agreement = sum(count for name, count in forward if name == "gather_equal")
-        cells = forward[4][1] if cloud == "sparse" else 0
-        assert 0.97 * formula["forward"] < sent - agreement - cells < 1.03 * formula["forward"] + hashes
-        assert 0.97 * formula["backward"] < returned < 1.03 * formula["backward"]
+@pytest.mark.parametrize(("spread", "near"), [(1.0, []), (10.0, ["gather_equal", "fill"])])
+def test_the_collectives(pool, spread, near):
+    """Its tables go in one exchange; how many pairs there are near is counted once for each spacing
+    that is looked at.
+    """
+    for forward, backward in pool.run(
+        "traffic_cases:attend_by_ladder", 2, spread=spread, count=20_000
+    ):
+        names, tables = [name for name, _ in forward], ["sum", *BY_KEY, *near]
+        assert names[: len(SURVEY)] == SURVEY
+        assert names[-len(tables) :] == tables
+        rounds, left = divmod(len(names) - len(SURVEY) - len(tables), len(BY_KEY) + 1)
+        assert names[len(SURVEY) : -len(tables)] == [*BY_KEY, "sum"] * rounds
+        assert left == 0 and 1 <= rounds <= 12
+        assert [name for name, _ in backward] == tables
+
+
+def test_bytes_of_a_ladder_follow_the_vertices_and_not_the_points(pool):
+    few, many = (
+        pool.run("traffic_cases:attend_by_ladder", 2, spread=1.0, count=count)[0]
+        for count in (10_000, 40_000)
+    )
+    for one, other in zip(few, many, strict=True):
+        assert sum(size for _, size in other) < 1.5 * sum(size for _, size in one)

@@ -1,8 +1,7 @@
-"""What a rank exchanges in a forward and a backward pass of global attention, and what ``docs/distributed.md`` says of it."""
+"""What a rank exchanges in a forward and a backward pass of global attention, and what
+``docs/distributed.md`` says of it.
+"""
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -10,8 +9,7 @@ from torch import Tensor
 
 import phgcn
 from phgcn.distributed import Ranks, attention
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from phgcn.lattice import Ladder
 
 
 class WatchedRanks(Ranks):
@@ -26,11 +24,14 @@ class WatchedRanks(Ranks):
     def fill(self, parts: Any) -> None:
         tensors = [[part] if isinstance(part, Tensor) else part for part in parts]
         if any(tensor.numel() > 0 for part in tensors for tensor in part):
-            self.calls.append(("fill", (self.size - 1) * sum(tensor.nbytes for tensor in tensors[self.rank])))
+            self.calls.append(
+                ("fill", (self.size - 1) * sum(tensor.nbytes for tensor in tensors[self.rank]))
+            )
         super().fill(parts)
 
     def sum_in_place(self, tensor: Tensor) -> Tensor:
-        self.calls.append(("sum", 2 * tensor.nbytes * (self.size - 1) / self.size))  # a reduce-scatter and an all-gather
+        # a reduce-scatter and an all-gather
+        self.calls.append(("sum", 2 * tensor.nbytes * (self.size - 1) / self.size))
         return super().sum_in_place(tensor)
 
     def max(self, tensor: Tensor) -> Tensor:
@@ -42,43 +43,21 @@ class WatchedRanks(Ranks):
         return super().exchange(rows, send, receive)
 
 
-def attend_watched(group: Any, spread: float, count: int) -> tuple[list, list, dict[str, float]]:
-    """Attends with the points of this rank, of ``count``; returns the collectives of the forward and of the backward pass, and
-    the bytes of both by the formula."""
-    benchmark = _benchmark()
+def attend_by_ladder(group: Any, spread: float, count: int) -> tuple[list, list]:
+    """Attends by a ladder with the points of this rank, of ``count``; returns the collectives of
+    the forward and of the backward pass."""
     ranks, generator = Ranks(group), torch.Generator().manual_seed(5)
-    points = spread * torch.randn(count, benchmark.DIM, generator=generator)
-    values = torch.randn(count, benchmark.CHANNELS, generator=generator)
+    points, values = (
+        spread * torch.randn(count, 3, generator=generator),
+        torch.randn(count, 8, generator=generator),
+    )
     here = slice(ranks.rank * count // ranks.size, (ranks.rank + 1) * count // ranks.size)
     leaves = [t[here].clone().requires_grad_() for t in (points, values)]
-    passes = []
-
-    def watched(run: Any) -> Any:
-        WatchedRanks.calls = []
-        result = run()
-        passes.append(WatchedRanks.calls)
-        return result
-
-    def both() -> None:
-        out = watched(lambda: phgcn.global_attention(*leaves, decay=1.0, method="lattice", group=group))
-        watched(out.sum().backward)
-
-    attention.Ranks = WatchedRanks
+    WatchedRanks.calls, attention.Ranks = [], WatchedRanks
     try:
-        sizes = benchmark.record_sizes(both)
+        out = phgcn.global_attention(*leaves, decay=1.0, method=Ladder(), group=group)
+        forward, WatchedRanks.calls = WatchedRanks.calls, []
+        out.sum().backward()
     finally:
         attention.Ranks = Ranks
-    return passes[0], passes[1], benchmark.formula(sizes, ranks.size, count)
-
-
-def _benchmark() -> Any:
-    """The module that measures and has the formula, by its file: its name is that of this folder."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        spec = importlib.util.spec_from_file_location("benchmark_of_ranks", BENCHMARKS / "distributed.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    return module
+    return forward, WatchedRanks.calls

@@ -18,12 +18,14 @@ from phgcn.train.settings import Settings
 
 
 def make_plan(source: str, model: str, epochs: int, **settings: Any) -> Plan:
-    return Plan(source, model, splits=1, settings=Settings(epochs=epochs, patience=epochs, **settings))
+    return Plan(
+        source, model, splits=1, settings=Settings(epochs=epochs, patience=epochs, **settings)
+    )
 
 
 def fit(group: Any, scaling: str, sparse: bool) -> dict[str, torch.Tensor]:
-    """What is fitted to the training nodes of a graph with gaps, constants and categories; with a group, to those of all ranks,
-    of which rank 1 has no training nodes and rank 3 no nodes."""
+    """What is fitted to the training nodes of a graph with gaps, constants and categories; with a
+    group, to those of all ranks, of which rank 1 has no training nodes and rank 3 no nodes."""
     x = torch.randn(30, 5, generator=torch.Generator().manual_seed(0)).round(decimals=1)
     x[:, 1], x[:, 3] = 0.1, (x[:, 3] > 0).float()
     x[25, 4] = torch.nan if not sparse else 9.0  # in no training node
@@ -40,9 +42,16 @@ def fit(group: Any, scaling: str, sparse: bool) -> dict[str, torch.Tensor]:
 
 
 def train(
-    group: Any, folder: str, plan: Plan, division: str = "contiguous", parts: str | None = None, interrupt: int | None = None
+    group: Any,
+    folder: str,
+    plan: Plan,
+    division: str = "contiguous",
+    parts: str | None = None,
+    interrupt: int | None = None,
 ) -> str:
-    """Trains the run in a folder, or a new one; ``interrupt`` sends rank 0 a Ctrl-C after that epoch."""
+    """Trains the run in a folder, or a new one; ``interrupt`` sends rank 0 a Ctrl-C after that
+    epoch.
+    """
     ranks = Ranks(group)
     if parts is None:
         data = find(plan.source)[1]

@@ -17,7 +17,10 @@ def rows(name):
     """The cells of the table between two marks, without its heading."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     block = re.search(rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end {name} -->", text, flags=re.DOTALL)[1]
-    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in block.splitlines()[2:]]
+    return [
+        [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        for line in block.splitlines()[2:]
+    ]
 
 
 def hops(name, way):
@@ -28,14 +31,20 @@ def hops(name, way):
 
 
 def function_source(file, name):
-    """The text of a function, or of a method as ``Class.method``; :obj:`None` if the file has none of this name."""
+    """The text of a function, or of a method as ``Class.method``; :obj:`None` if the file has none
+    of this name.
+    """
     text = (SOURCE / file).read_text(encoding="utf-8")
     body = ast.parse(text).body
     *classes, function = name.split(".")
     for owner in classes:
-        body = next((node.body for node in body if isinstance(node, ast.ClassDef) and node.name == owner), [])
+        body = next(
+            (node.body for node in body if isinstance(node, ast.ClassDef) and node.name == owner),
+            [],
+        )
     found = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
-    return ast.get_source_segment(text, found[-1]) if found else None  # the last, as overloads come before
+    # the last, as overloads come before
+    return ast.get_source_segment(text, found[-1]) if found else None
 
 
 @pytest.mark.parametrize("way", ["forward", "back"])
@@ -45,17 +54,21 @@ def test_every_hop_of_a_walk_is_in_the_code(name, way):
     for file, function, calls in walk:
         source = function_source(file, function)
         assert source is not None, f"{file} has no {function}"
-        assert calls in source, f"{function} in {file} does not call {calls}"
+        assert calls in re.sub(r"\s+", "", source) or calls in source, (
+            f"{function} in {file} does not call {calls}"
+        )
     assert all(calls for _, _, calls in walk[:-1]) and not walk[-1][2]
     for (_, _, calls), (_, function, _) in pairwise(walk):
-        assert calls.startswith("torch.ops.") or function.split(".")[-1] in calls, f"{calls} does not lead to {function}"
+        assert calls.startswith("torch.ops.") or function.split(".")[-1] in calls, (
+            f"{calls} does not lead to {function}"
+        )
 
 
 @pytest.mark.parametrize("name", WALKS)
-def test_a_walk_leads_from_the_layer_to_the_blur(name):
+def test_a_walk_leads_from_the_layer_to_the_ladder(name):
     walk = hops(name, "forward")
     assert walk[0][:2] == ("nn/phgcn_conv.py", "PHGCNConv.forward")
-    assert "blur" in walk[-1][1]
+    assert walk[-1][0] in ("lattice/numba/moves.py", "lattice/joint/ladder.py")
 
 
 def test_a_walk_is_short():
@@ -63,10 +76,16 @@ def test_a_walk_is_short():
 
 
 def test_the_rooms_are_those_of_the_package():
-    there = {path.name for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    there = {
+        path.name
+        for path in SOURCE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
     assert {room.strip("` ") for rooms, _ in rows("rooms") for room in rooms.split(",")} == there
 
 
-@pytest.mark.parametrize("changed", [("nn/phgcn_conv.py", "PHGCNConv.gone"), ("functional.py", "gone")])
+@pytest.mark.parametrize(
+    "changed", [("nn/phgcn_conv.py", "PHGCNConv.gone"), ("functional.py", "gone")]
+)
 def test_a_function_that_is_gone_is_noticed(changed):
     assert function_source(*changed) is None

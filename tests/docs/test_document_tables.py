@@ -9,25 +9,39 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 MEASURED = re.compile(r"±|\d(?:x|\s?(?:ms|s|min|%|[KMG]i?B))(?!\w)|\d\.\d|\b(?:ms|GB|MiB)\b")
 """A number with a unit, a deviation or decimals, or a heading with a unit."""
 
 NOT_MEASURED = {
-    ("docs/lattice.md", "D"): "spacings and hops of the schemes, from the code",
     ("docs/data.md", "protocol"): "shares of nodes that define a protocol",
     ("docs/layers.md", "argument"): "the constants of a formula",
 }
 """Tables with such numbers that no measurement gave: document and first heading."""
-OF_THE_CODE = {"dependencies", "environment", "extras", "settings", "rooms", "walk-cpu", "walk-gpu", "works-with"}
+OF_THE_CODE = {
+    "dependencies",
+    "environment",
+    "extras",
+    "lab-extras",
+    "settings",
+    "rooms",
+    "walk-cpu",
+    "walk-gpu",
+    "works-with",
+}
 """Blocks between marks that another test compares with the code."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def scripts():
-    """Lets scripts of ``benchmarks`` be imported: they stand beside each other and not in a package."""
-    folder = str(ROOT / "benchmarks")
+    """Lets scripts of ``benchmarks`` be imported: they stand beside each other and not in a
+    package.
+    """
+    folder = str(ROOT / "lab" / "bench")
     sys.path.insert(0, folder)
     yield
     sys.path.remove(folder)
@@ -48,7 +62,9 @@ def without_marked(text):
 
 def tables(text):
     """The tables of a document, each as its lines."""
-    return [found.splitlines() for found in re.findall(r"(?:^\|.*\|$\n?)+", text, flags=re.MULTILINE)]
+    return [
+        found.splitlines() for found in re.findall(r"(?:^\|.*\|$\n?)+", text, flags=re.MULTILINE)
+    ]
 
 
 def test_every_marked_table_is_what_its_json_gives(documents):
@@ -59,14 +75,75 @@ def test_every_marked_table_is_what_its_json_gives(documents):
 
 def test_every_generated_page_is_what_its_json_gives(documents):
     for path in documents.PAGES:
-        assert (ROOT / path).read_text(encoding="utf-8") == documents.page_text(path), f"{path}: run make tables"
+        assert (ROOT / path).read_text(encoding="utf-8") == documents.page_text(path), (
+            f"{path}: run make tables"
+        )
+
+
+def there(documents, table):
+    return all((ROOT / source).is_file() for source in table.sources)
+
+
+def test_every_table_names_commit_and_date(documents):
+    for name, table in documents.TABLES.items():
+        text = documents.block(name).partition("-->")[2]
+        assert not there(documents, table) or ("ommit" in text and re.search(r"20\d\d-", text)), (
+            f"{name} does not say at which commit and when it was measured"
+        )
+
+
+def test_no_figure_is_much_older_than_its_code_unsaid(documents):
+    ages = importlib.import_module("ages")
+    if not ages.is_whole():
+        pytest.skip("the history is not there")
+    tables = [table for table in documents.TABLES.values() if there(documents, table)]
+    for source in sorted({source for table in tables for source in table.sources}):
+        origins = documents.origins(documents.content(source))
+        age = ages.age(source, origins)
+        assert age <= ages.LIMIT or Path(source).stem in ages.OLD, (
+            f"{source}: {age} commits in {ages.rooms(source)} since it was measured; measure it "
+            "anew, or say in lab/bench/ages.py why it is old"
+        )
+
+
+def test_what_is_said_to_be_old_is_of_the_commits_named(documents):
+    ages = importlib.import_module("ages")
+    sources = {Path(s).stem: s for table in documents.TABLES.values() for s in table.sources}
+    for name, old in ages.OLD.items():
+        commits = {commit for commit, _ in documents.origins(documents.content(sources[name]))}
+        assert commits == set(old.commits), f"{name} was measured anew: take it off ages.OLD"
+
+
+def test_an_old_table_says_so(documents, monkeypatch):
+    ages = importlib.import_module("ages")
+    old = ages.Old(("d0a6f32",), "measured long ago")
+    monkeypatch.setitem(ages.OLD, "split_overlap", old)
+    assert "\nOld: measured long ago.\n" in documents.block("split-overlap")
+
+
+def test_ages_count_commits_in_rooms():
+    ages = importlib.import_module("ages")
+    if not ages.is_whole():
+        pytest.skip("the history is not there")
+    unknown = ages.commits_since("0" * 7, "2000-01-01", ["src"])
+    assert ages.commits_since("HEAD", "2000-01-01", ["src"]) == 0 < unknown
+    assert ages.commits_since("0" * 7, "2000-01-01", ["no/such/room"]) == 0
+
+
+def test_figures_of_uncommitted_code_are_said(documents, monkeypatch):
+    assert documents.is_dirty([{"provenance": {"dirty": True}}])
+    assert not documents.is_dirty({"dirty": False, "rows": [{"dirty": None}, 1]})
+    monkeypatch.setattr(documents, "is_dirty", lambda found: True)
+    assert "not committed" in documents.block("split-overlap")
 
 
 def test_every_mark_is_of_a_known_table(documents):
     for path in DOCUMENTS:
         page = str(path.relative_to(ROOT))
         for name in marks(path.read_text(encoding="utf-8")):
-            assert name in OF_THE_CODE or documents.TABLES[name].page == page, f"{page} has the mark {name}"
+            assert name in OF_THE_CODE or documents.TABLES[name].page == page, (
+                f"{page} has the mark {name}"
+            )
 
 
 def test_no_table_of_measured_figures_stands_outside_marks(documents):
@@ -83,13 +160,15 @@ def test_no_table_of_measured_figures_stands_outside_marks(documents):
     assert allowed == set(NOT_MEASURED)
 
 
-@pytest.mark.parametrize("cell", ["12 ms", "0.91", "88.4 ± 0.8", "1.4 s", "3x", "17 %", "84 GB", "epoch, ms"])
+@pytest.mark.parametrize(
+    "cell", ["12 ms", "0.91", "88.4 ± 0.8", "1.4 s", "3x", "17 %", "84 GB", "epoch, ms"]
+)
 def test_figures_are_recognised(cell):
     assert MEASURED.search(f"| {cell} |")
 
 
 def test_tests_of_significance_follow_from_the_accuracies():
-    from phgcn.reproduce import table_report
+    from phgcn_lab import table_report
 
     results = ROOT / "docs" / "results"
     rows = json.loads((results / "table.json").read_text())
@@ -101,7 +180,10 @@ def test_tests_of_significance_follow_from_the_accuracies():
 def test_counts_of_graphs_are_those_of_the_files():
     import phgcn.data
 
-    kept = {row["graph"]: row for row in json.loads((ROOT / "docs" / "results" / "graphs.json").read_text())["rows"]}
+    kept = {
+        row["graph"]: row
+        for row in json.loads((ROOT / "docs" / "results" / "graphs.json").read_text())["rows"]
+    }
     rows = phgcn.data.table()
     assert [row.name for row in rows] == list(kept)
     for row in rows:
@@ -110,28 +192,26 @@ def test_counts_of_graphs_are_those_of_the_files():
             assert row.found._asdict() == kept[row.name]["counted"], row.name
 
 
-@pytest.mark.parametrize("method", ["lattice", "lattice-fine", "separable"])
-def test_weights_of_copies_are_those_of_the_code(method):
-    kept = json.loads((ROOT / "benchmarks" / "results" / "coincident.json").read_text())["rows"]
-    row = next(row for row in kept if (row["dim"], row["method"]) == (4, method))
-    weights = importlib.import_module("coincident").copy_weights(method, 4)
-    assert [min(weights), max(weights)] == pytest.approx([row["least"], row["most"]], abs=1e-6)
-
-
 def anchors(path):
     """The anchors of a document, as GitHub makes them of its headings."""
-    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_every_link_inside_the_project_leads_somewhere():
     for path in DOCUMENTS:
-        text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(
+            r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+        )
         for link in re.findall(r"\]\(([^)\s]+)\)", text):
             if link.startswith(("http://", "https://")):
                 continue
             target, _, anchor = link.partition("#")
             file = (path.parent / target).resolve() if target else path
             assert file.exists(), f"{path.relative_to(ROOT)} links to {link}"
-            assert not anchor or anchor in anchors(file), f"{path.relative_to(ROOT)} links to {link}"
+            assert not anchor or anchor in anchors(file), (
+                f"{path.relative_to(ROOT)} links to {link}"
+            )

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = {row["example"]: row for row in json.loads((ROOT / "docs/results/gallery.json").read_text(encoding="utf-8"))["rows"]}
+KEPT = {
+    row["example"]: row
+    for row in json.loads((ROOT / "docs/results/gallery.json").read_text(encoding="utf-8"))["rows"]
+}
 
 
 def run(name, capsys, monkeypatch, **constants):
@@ -17,7 +20,13 @@ def run(name, capsys, monkeypatch, **constants):
     monkeypatch.setattr(sys, "argv", [name])
     text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
     for constant, value in constants.items():
-        text, count = re.subn(rf"^(.*\b{constant}\b.* = .*)$", rf"\1\n{constant} = {value}", text, count=1, flags=re.MULTILINE)
+        text, count = re.subn(
+            rf"^(.*\b{constant}\b.* = .*)$",
+            rf"\1\n{constant} = {value}",
+            text,
+            count=1,
+            flags=re.MULTILINE,
+        )
         assert count == 1
     exec(compile(text, name, "exec"), {"__name__": "__main__"})
     return capsys.readouterr().out
@@ -29,7 +38,9 @@ def numbers(printed):
 
 @pytest.mark.parametrize("name", ["bilateral", "smooth_cloud"])
 def test_an_example_prints_what_the_page_says(name, capsys, monkeypatch):
-    assert numbers(run(name, capsys, monkeypatch)) == pytest.approx(numbers(KEPT[name]["printed"]), rel=0.01)
+    assert numbers(run(name, capsys, monkeypatch)) == pytest.approx(
+        numbers(KEPT[name]["printed"]), rel=0.01
+    )
 
 
 def test_edges_stay_and_noise_goes():

@@ -18,14 +18,20 @@ def surface():
 
 
 def test_public_names_and_signatures_are_those_of_the_list(surface):
-    kept, now = (set(text.splitlines()) for text in (surface.LIST.read_text(encoding="utf-8"), surface.text()))
-    assert now == kept, f"gone: {sorted(kept - now)}; new: {sorted(now - kept)}; if this is meant, run make surface"
+    kept, now = (
+        set(text.splitlines())
+        for text in (surface.LIST.read_text(encoding="utf-8"), surface.text())
+    )
+    assert now == kept, (
+        f"gone: {sorted(kept - now)}; new: {sorted(now - kept)}; if this is meant, run make surface"
+    )
 
 
 def test_every_public_name_has_a_docstring(surface):
     for module in surface.public_modules():
         for name, meaning in surface.public_names(module):
-            if inspect.isclass(meaning) or inspect.isfunction(meaning):  # those of constants the site asks for
+            # those of constants the site asks for
+            if inspect.isclass(meaning) or inspect.isfunction(meaning):
                 assert (meaning.__doc__ or "").strip(), f"{module}.{name}"
 
 

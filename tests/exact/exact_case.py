@@ -1,4 +1,6 @@
-"""What every backend of exact attention must do, as a test class to inherit: a backend gives its name and its device."""
+"""What every backend of exact attention must do, as a test class to inherit: a backend gives its
+name and its device.
+"""
 
 import pytest
 import torch
@@ -12,26 +14,39 @@ from phgcn.runtime.points import Points
 
 def leaves(*shapes, dtype=torch.float64, seed=1):
     """Tensors that want gradients, in memory that is not one block."""
-    made = [normal(*shape[1:], shape[0], seed=seed + k, dtype=dtype).movedim(-1, 0) for k, shape in enumerate(shapes)]
+    made = [
+        normal(*shape[1:], shape[0], seed=seed + k, dtype=dtype).movedim(-1, 0)
+        for k, shape in enumerate(shapes)
+    ]
     return [t.detach().requires_grad_() for t in made]
 
 
-def dense_weights(points):
-    """The weights of each head written out as matrices, in float64, 0 between graphs; differentiable."""
-    positions, values, queries, batch, query_batch = points
+def dense_weights(points, kernel="exponential"):
+    """The weights of each head written out as matrices, in float64, 0 between graphs;
+    differentiable.
+    """
+    positions, values, queries, batch, query_batch, weights = points
     targets = points.targets
     batch = torch.zeros(len(positions), dtype=torch.long) if batch is None else batch
-    query_batch = torch.zeros(len(targets), dtype=torch.long) if query_batch is None else query_batch
+    query_batch = (
+        torch.zeros(len(targets), dtype=torch.long) if query_batch is None else query_batch
+    )
     if queries is None:
         query_batch = batch
     together = query_batch[:, None] == batch[None, :]
-    return [dense_exact(targets[:, head].double(), positions[:, head].double()) * together for head in range(values.size(1))]
+    heads = range(values.size(1))
+    factor = 1 if weights is None else weights.double()
+    together = [together * (factor if weights is None else factor[:, h]) for h in heads]
+    return [
+        dense_exact(targets[:, h].double(), positions[:, h].double(), kernel) * together[h]
+        for h in heads
+    ]
 
 
-def dense(points, normalise):
+def dense(points, normalise, kernel="exponential"):
     """The sums of each graph and head written out as matrices, in float64; differentiable."""
     heads = []
-    for head, weight in enumerate(dense_weights(points)):
+    for head, weight in enumerate(dense_weights(points, kernel)):
         total = weight.sum(dim=1, keepdim=True)
         total = torch.where(total > 0, total, 1.0) if normalise else 1.0
         heads.append(weight @ points.values[:, head].double() / total)
@@ -46,15 +61,15 @@ class ExactCase:
     count = 40
     """Points of a cloud: more than a tile has."""
 
-    def attend(self, points, normalise=True, at_most=ALL_PAIRS):
+    def attend(self, points, normalise=True, at_most=ALL_PAIRS, kernel="exponential"):
         """The output on the CPU, differentiable, of points that may be elsewhere."""
         there = Points(*(None if t is None else t.to(self.device) for t in points))
-        return attend(there, normalise, self.backend, at_most).out.cpu()
+        return attend(there, normalise, self.backend, at_most, kernel).out.cpu()
 
     def attend_with_mass(self, points):
         """The output and the mass, differentiable."""
         positions, values, *others = (None if t is None else t.to(self.device) for t in points)
-        asked = dict(zip(("queries", "batch", "query_batch"), others, strict=True))
+        asked = dict(zip(("queries", "batch", "query_batch", "weights"), others, strict=True))
         options = {"decay": 1.0, "method": "exact", "backend": self.backend, "return_mass": True}
         return tuple(t.cpu() for t in global_attention(positions, values, **asked, **options))
 
@@ -74,14 +89,20 @@ class ExactCase:
 
     @pytest.mark.parametrize("normalise", [True, False])
     @pytest.mark.parametrize("dim, channels, heads", [(1, 3, 2), (2, 1, 1), (4, 20, 1), (6, 3, 1)])
-    def test_points_that_attend_to_themselves_are_the_dense_softmax(self, dim, channels, heads, normalise):
+    def test_points_that_attend_to_themselves_are_the_dense_softmax(
+        self, dim, channels, heads, normalise
+    ):
         n = self.count
-        self.compare_with_matrices(Points(*leaves((n, heads, dim), (n, heads, channels))), normalise)
+        self.compare_with_matrices(
+            Points(*leaves((n, heads, dim), (n, heads, channels))), normalise
+        )
 
     @pytest.mark.parametrize("normalise", [True, False])
     def test_queries_that_attend_to_keys_are_the_dense_softmax(self, normalise):
         n = self.count
-        self.compare_with_matrices(Points(*leaves((n, 2, 3), (n, 2, 5), (n // 2 + 1, 2, 3))), normalise)
+        self.compare_with_matrices(
+            Points(*leaves((n, 2, 3), (n, 2, 5), (n // 2 + 1, 2, 3))), normalise
+        )
 
     @pytest.mark.parametrize("normalise", [True, False])
     @pytest.mark.parametrize("across", [False, True])
@@ -99,14 +120,23 @@ class ExactCase:
         """With the gradients of output and mass together, and of the mass alone."""
         n, m = self.count, self.count // 2
         inputs = leaves((n, 2, 2), (n, 2, 3), (m, 2, 2))[: 2 + across]
-        batch, query_batch = (torch.arange(n) * 7 % 5 % 3, torch.arange(m) * 3 % 7 % 3) if batched else (None, None)
-        points = Points(*inputs, *(() if across else (None,)), batch, query_batch if across else None)
+        batch, query_batch = (
+            (torch.arange(n) * 7 % 5 % 3, torch.arange(m) * 3 % 7 % 3) if batched else (None, None)
+        )
+        points = Points(
+            *inputs, *(() if across else (None,)), batch, query_batch if across else None
+        )
         got = self.attend_with_mass(points)
-        want = dense(points, True), torch.stack([w.sum(dim=1).log() for w in dense_weights(points)], dim=1)
+        want = (
+            dense(points, True),
+            torch.stack([w.sum(dim=1).log() for w in dense_weights(points)], dim=1),
+        )
         cotangents = [normal(*t.shape, seed=9 + k) for k, t in enumerate(want)]
         for used in (slice(2), slice(1, 2)):
             gots, wants = (
-                torch.autograd.grad(t[used], inputs, cotangents[used], retain_graph=True, allow_unused=True)
+                torch.autograd.grad(
+                    t[used], inputs, cotangents[used], retain_graph=True, allow_unused=True
+                )
                 for t in (got, want)
             )
             for a, b in zip((*got, *gots), (*want, *wants), strict=True):
@@ -122,12 +152,19 @@ class ExactCase:
             want, cotangent = weight.sum(dim=1, keepdim=True).log(), normal(*got.shape, seed=9)
             assert got.dtype == torch.float32
             wants = torch.autograd.grad(want, inputs, cotangent)
-            for a, b in zip((got, *torch.autograd.grad(got, inputs, cotangent.float())), (want, *wants), strict=True):
+            for a, b in zip(
+                (got, *torch.autograd.grad(got, inputs, cotangent.float())),
+                (want, *wants),
+                strict=True,
+            ):
                 assert relative(a, b) < 1e-5
 
     @pytest.mark.parametrize("dim", [1, 4])
     def test_gradients_of_the_mass_are_the_true_derivatives(self, dim):
-        inputs = [t.detach().contiguous().requires_grad_() for t in leaves((8, 2, dim), (8, 2, 2), (3, 2, dim))]
+        inputs = [
+            t.detach().contiguous().requires_grad_()
+            for t in leaves((8, 2, dim), (8, 2, 2), (3, 2, dim))
+        ]
         batch, query_batch = torch.tensor([1, 0, 1, 1, 0, 1, 0, 1]), torch.tensor([1, 1, 0])
 
         def itself(positions, values):
@@ -147,27 +184,39 @@ class ExactCase:
         want = torch.logsumexp(-torch.cdist(queries[:, 0], positions[:, 0]), dim=1, keepdim=True)
         torch.testing.assert_close(got, want)
         cotangent = normal(5, 1, seed=9)
-        for a, b in zip(*(torch.autograd.grad(t, (positions, queries), cotangent) for t in (got, want)), strict=True):
+        for a, b in zip(
+            *(torch.autograd.grad(t, (positions, queries), cotangent) for t in (got, want)),
+            strict=True,
+        ):
             torch.testing.assert_close(a, b)
 
     def test_the_mass_of_a_graph_without_keys_is_minus_infinity(self):
         inputs = leaves((6, 2, 2), (6, 2, 3), (4, 2, 2))
         points = Points(*inputs, torch.tensor([0, 0, 2, 2, 2, 0]), torch.tensor([1, 0, 2, 5]))
         out, mass = self.attend_with_mass(points)
-        assert torch.equal(mass == -torch.inf, torch.tensor([[True], [False], [False], [True]]).expand(4, 2))
-        grads = torch.autograd.grad((out, mass), inputs, (normal(4, 2, 3, seed=9), normal(4, 2, seed=10)))
+        assert torch.equal(
+            mass == -torch.inf, torch.tensor([[True], [False], [False], [True]]).expand(4, 2)
+        )
+        grads = torch.autograd.grad(
+            (out, mass), inputs, (normal(4, 2, 3, seed=9), normal(4, 2, seed=10))
+        )
         assert all(grad.isfinite().all() for grad in grads)
         assert not grads[2][[0, 3]].any()
 
     def test_float32_is_accurate(self):
         for across in (False, True):
             shapes = [(100, 1, 4), (100, 1, 64), (70, 1, 4)][: 2 + across]
-            self.compare_with_matrices(Points(*leaves(*shapes, dtype=torch.float32)), True, tolerance=1e-5)
+            self.compare_with_matrices(
+                Points(*leaves(*shapes, dtype=torch.float32)), True, tolerance=1e-5
+            )
 
     @pytest.mark.parametrize("normalise", [True, False])
     @pytest.mark.parametrize("dim", [1, 2, 4])
     def test_gradients_are_the_true_derivatives(self, dim, normalise):
-        inputs = [t.detach().contiguous().requires_grad_() for t in leaves((8, 2, dim), (8, 2, 2), (3, 2, dim))]
+        inputs = [
+            t.detach().contiguous().requires_grad_()
+            for t in leaves((8, 2, dim), (8, 2, 2), (3, 2, dim))
+        ]
         batch, query_batch = torch.tensor([1, 0, 1, 1, 0, 1, 0, 1]), torch.tensor([1, 2, 0])
 
         def itself(positions, values):
@@ -193,14 +242,20 @@ class ExactCase:
         together = self.output_and_gradients(points, cotangent=cotangent)
         for graph in range(3):
             keys, asked = batch == graph, query_batch == graph
-            one = [t[rows].detach().requires_grad_() for t, rows in zip(inputs, (keys, keys, asked), strict=True)]
+            one = [
+                t[rows].detach().requires_grad_()
+                for t, rows in zip(inputs, (keys, keys, asked), strict=True)
+            ]
             targets = asked if across else keys
-            alone = self.output_and_gradients(Points(*(one if across else one[:2])), cotangent=cotangent[targets])
+            alone = self.output_and_gradients(
+                Points(*(one if across else one[:2])), cotangent=cotangent[targets]
+            )
             for a, b, rows in zip(alone, together, (targets, keys, keys, asked), strict=False):
                 assert torch.equal(a, b[rows])
 
     def test_graphs_of_too_many_pairs_are_left_zero(self):
-        inputs, batch = leaves((30, 1, 2), (30, 1, 3)), torch.arange(30) // 6 % 4  # graph 0 has twelve points, the others six
+        # graph 0 has twelve points, the others six
+        inputs, batch = leaves((30, 1, 2), (30, 1, 3)), torch.arange(30) // 6 % 4
         few = batch > 0
         got = self.output_and_gradients(Points(*inputs, None, batch), at_most=36)
         cotangent = normal(30, 1, 3, seed=9)[few]
@@ -221,7 +276,9 @@ class ExactCase:
         out, *grads = self.output_and_gradients(Points(positions, values, queries))
         want = torch.softmax(-torch.cdist(queries[:, 0], positions[:, 0]), dim=1) @ values[:, 0]
         torch.testing.assert_close(out[:, 0], want.detach())
-        wants = torch.autograd.grad(want, (positions, values, queries), normal(5, 1, 2, seed=9)[:, 0])
+        wants = torch.autograd.grad(
+            want, (positions, values, queries), normal(5, 1, 2, seed=9)[:, 0]
+        )
         for got, want in zip(grads, wants, strict=True):
             torch.testing.assert_close(got, want)
         assert not self.attend(Points(positions, values, queries), normalise=False)[2].any()
@@ -237,7 +294,12 @@ class ExactCase:
             assert torch.equal(grad, torch.zeros_like(grad))
 
     @pytest.mark.parametrize(
-        "shapes", [[(0, 1, 3), (0, 1, 2)], [(9, 1, 3), (9, 1, 2), (0, 1, 3)], [(0, 1, 3), (0, 1, 2), (9, 1, 3)]]
+        "shapes",
+        [
+            [(0, 1, 3), (0, 1, 2)],
+            [(9, 1, 3), (9, 1, 2), (0, 1, 3)],
+            [(0, 1, 3), (0, 1, 2), (9, 1, 3)],
+        ],
     )
     def test_no_points_give_zeros(self, shapes):
         for normalise in (True, False):
@@ -266,20 +328,34 @@ class ExactCase:
         assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
 
     @pytest.mark.parametrize("across, normalise", [(False, True), (True, True), (True, False)])
-    @pytest.mark.parametrize("batched", [False, True])
-    def test_ops_keep_the_rules_of_torch(self, batched, across, normalise):
-        p, f, q = (t.detach().to(self.device).requires_grad_() for t in leaves((9, 2, 2), (9, 2, 3), (4, 2, 2)))
-        batch, query_batch = torch.tensor([0, 1, 1] * 3, device=self.device), torch.tensor([0, 1, 0, 2], device=self.device)
-        given = p, f, q if across else None, batch if batched else None, query_batch if batched and across else None
+    @pytest.mark.parametrize("batched, weighted", [(False, False), (True, False), (True, True)])
+    def test_ops_keep_the_rules_of_torch(self, batched, weighted, across, normalise):
+        p, f, q = (
+            t.detach().to(self.device).requires_grad_()
+            for t in leaves((9, 2, 2), (9, 2, 3), (4, 2, 2))
+        )
+        batch, query_batch = (
+            torch.tensor([0, 1, 1] * 3, device=self.device),
+            torch.tensor([0, 1, 0, 2], device=self.device),
+        )
+        weights = (
+            torch.arange(18.0, dtype=p.dtype, device=self.device).view(9, 2) % 4
+            if weighted and normalise
+            else None
+        )
+        graphs = batch if batched else None, query_batch if batched and across else None
+        given = p, f, q if across else None, *graphs, weights
         name = "exact_batch" if batched else "exact"
-        options = normalise, ALL_PAIRS, self.backend
+        options = normalise, ALL_PAIRS, "matern32", self.backend
         torch.library.opcheck(getattr(torch.ops.phgcn, name).default, (*given, *options))
         with torch.no_grad():
             out, norm, shift = getattr(torch.ops.phgcn, name)(*given, *options)
         given = (*(None if t is None else t.detach() for t in given),)
         gradient = getattr(torch.ops.phgcn, f"{name}_backward").default
         for grad_norm in (None, torch.ones_like(norm)) if normalise else (None,):
-            torch.library.opcheck(gradient, (torch.ones_like(out), grad_norm, out, norm, shift, *given, *options))
+            torch.library.opcheck(
+                gradient, (torch.ones_like(out), grad_norm, out, norm, shift, *given, *options)
+            )
 
     @pytest.mark.parametrize("batched", [False, True])
     def test_a_compiled_graph_without_breaks_equals_eager(self, batched):
@@ -291,7 +367,9 @@ class ExactCase:
 
         torch.compiler.reset()
         compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-        for got, want in zip(*(self.gradients_of(f, inputs) for f in (compiled, call)), strict=True):
+        for got, want in zip(
+            *(self.gradients_of(f, inputs) for f in (compiled, call)), strict=True
+        ):
             torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
     @staticmethod
@@ -299,14 +377,27 @@ class ExactCase:
         out = call(*inputs)
         return [out, *torch.autograd.grad(out.square().sum(), inputs)]
 
-    @pytest.mark.parametrize("name, place", [("positions", (3, 0, 1)), ("values", (4, 0, 1)), ("queries", (2, 0, 0))])
+    @pytest.mark.parametrize(
+        "name, place", [("positions", (3, 0, 1)), ("values", (4, 0, 1)), ("queries", (2, 0, 0))]
+    )
     def test_a_number_that_is_not_finite_is_named(self, name, place):
-        tensors = dict(zip(("positions", "values", "queries"), leaves((9, 1, 2), (9, 1, 3), (5, 1, 2)), strict=True))
+        tensors = dict(
+            zip(
+                ("positions", "values", "queries"),
+                leaves((9, 1, 2), (9, 1, 3), (5, 1, 2)),
+                strict=True,
+            )
+        )
         tensors[name].data[place] = float("nan")
-        with pytest.raises(ValueError, match=rf"{name}\[{', '.join(map(str, place))}\] is nan; allowed: finite numbers"):
+        with pytest.raises(
+            ValueError,
+            match=rf"{name}\[{', '.join(map(str, place))}\] is nan; allowed: finite numbers",
+        ):
             self.attend(Points(**tensors))
 
     def test_a_negative_graph_number_is_named(self):
         batch = torch.tensor([0, 1, -2, 1])
-        with pytest.raises(ValueError, match=r"batch\[2\] is -2; allowed: non-negative graph numbers"):
+        with pytest.raises(
+            ValueError, match=r"batch\[2\] is -2; allowed: non-negative graph numbers"
+        ):
             self.attend(Points(*leaves((4, 1, 2), (4, 1, 3)), None, batch))

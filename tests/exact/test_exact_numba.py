@@ -2,11 +2,13 @@ import pytest
 import torch
 from clouds import dense_exact, normal, relative
 from exact_case import ExactCase
+from kernel_case import KernelCase
+from weight_case import WeightCase
 
 from phgcn import global_attention, permutohedral_filter
 
 
-class TestNumba(ExactCase):
+class TestNumba(KernelCase, WeightCase, ExactCase):
     backend = "numba"
     count = 70
 
@@ -20,14 +22,22 @@ def test_the_exponential_keeps_single_precision():
 
 
 def test_weights_of_far_pairs_vanish():
-    out = permutohedral_filter(torch.tensor([[0.0], [1e6], [1e9]]), torch.ones(3, 1), method="exact")
+    out = permutohedral_filter(
+        torch.tensor([[0.0], [1e6], [1e9]]), torch.ones(3, 1), method="exact"
+    )
     assert torch.equal(out, torch.ones(3, 1))
 
 
 @pytest.mark.parametrize("count", [15, 16, 17, 511, 512, 513, 1100])
 def test_any_number_of_points_fills_the_tiles(count):
     points, values = normal(count, 2, seed=1), normal(count, 3, seed=2)
-    assert relative(permutohedral_filter(points, values, method="exact"), dense_exact(points, points) @ values) < 1e-13
+    assert (
+        relative(
+            permutohedral_filter(points, values, method="exact"),
+            dense_exact(points, points) @ values,
+        )
+        < 1e-13
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 7, 8, 9, 15, 16, 17])
@@ -35,7 +45,13 @@ def test_any_number_of_points_fills_the_tiles(count):
 def test_any_number_of_channels_fills_the_rows(channels, method):
     points, values = normal(40, 2, seed=1).requires_grad_(), normal(40, channels, seed=2)
     got = global_attention(points, values, decay=1.0, method=method)
-    each = torch.cat([global_attention(points, values[:, [c]], decay=1.0, method=method) for c in range(channels)], dim=1)
+    each = torch.cat(
+        [
+            global_attention(points, values[:, [c]], decay=1.0, method=method)
+            for c in range(channels)
+        ],
+        dim=1,
+    )
     torch.testing.assert_close(got, each, rtol=1e-12, atol=1e-12)
     grads = [torch.autograd.grad(out.square().sum(), points)[0] for out in (got, each)]
     torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
@@ -43,5 +59,7 @@ def test_any_number_of_channels_fills_the_rows(channels, method):
 
 def test_a_query_far_from_all_keys_sees_the_nearest():
     keys, values = torch.tensor([[0.0], [5.0]]), torch.tensor([[1.0], [2.0]])
-    out = global_attention(keys, values, queries=torch.tensor([[1e5], [-1e5]]), decay=10.0, method="exact")
+    out = global_attention(
+        keys, values, queries=torch.tensor([[1e5], [-1e5]]), decay=10.0, method="exact"
+    )
     torch.testing.assert_close(out, torch.tensor([[2.0], [1.0]]))

@@ -2,12 +2,14 @@ import pytest
 import torch
 from clouds import dense_exact, normal, relative
 from exact_case import ExactCase
+from kernel_case import KernelCase
+from weight_case import WeightCase
 
 from phgcn.exact import reference
 from phgcn.exact.reference import distances, exact_sum
 
 
-class TestReference(ExactCase):
+class TestReference(KernelCase, WeightCase, ExactCase):
     backend = "reference"
 
     @pytest.fixture(autouse=True)
@@ -30,11 +32,16 @@ def test_coinciding_points_pull_nowhere():
 @pytest.mark.parametrize("tile", [1, 7, 100])
 def test_tiles_of_any_size_give_the_dense_sum(tile, monkeypatch):
     monkeypatch.setattr(reference, "TILE", tile)
-    q, k, f = (t.requires_grad_() for t in (normal(9, 2, seed=1), normal(20, 2, seed=2), normal(20, 3, seed=3)))
+    q, k, f = (
+        t.requires_grad_()
+        for t in (normal(9, 2, seed=1), normal(20, 2, seed=2), normal(20, 3, seed=3))
+    )
     got, want = exact_sum(q, k, f), dense_exact(q, k) @ f
     assert relative(got, want) < 1e-14
     cotangent = normal(9, 3, seed=4)
-    for a, b in zip(*(torch.autograd.grad(out, (q, k, f), cotangent) for out in (got, want)), strict=True):
+    for a, b in zip(
+        *(torch.autograd.grad(out, (q, k, f), cotangent) for out in (got, want)), strict=True
+    ):
         assert relative(a, b) < 1e-13
 
 
@@ -48,4 +55,6 @@ def test_a_shifted_sum_gives_the_nearest_key_weight_one():
 @pytest.mark.parametrize("shifted", [True, False])
 def test_no_queries_or_no_keys(shifted):
     assert exact_sum(normal(0, 2), normal(3, 2), normal(3, 5), shifted).shape == (0, 5)
-    assert torch.equal(exact_sum(normal(3, 2), normal(0, 2), normal(0, 5), shifted), normal(3, 5) * 0)
+    assert torch.equal(
+        exact_sum(normal(3, 2), normal(0, 2), normal(0, 5), shifted), normal(3, 5) * 0
+    )

@@ -1,4 +1,6 @@
-"""Exact attention in Triton: in the interpreter, where there is no GPU, and on one; and that its kernels compile."""
+"""Exact attention in Triton: in the interpreter, where there is no GPU, and on one; and that its
+kernels compile.
+"""
 
 import os
 import subprocess
@@ -10,12 +12,15 @@ import pytest
 import torch
 from clouds import normal, relative
 from exact_case import ExactCase, leaves
+from kernel_case import KernelCase
+from weight_case import WeightCase
 
 from phgcn import global_attention
 from phgcn.runtime.points import Gradients, OutputGradients, Points, Sums
 
 pytest.importorskip("triton")
 
+from phgcn.exact.call import ExactCall
 from phgcn.exact.triton import attend as exact
 from phgcn.exact.triton.attend import Tile, sum_pairs, sum_pairs_backward
 from phgcn.exact.triton.packing import LARGEST_TILE, pack_points
@@ -33,7 +38,7 @@ def small_tiles(monkeypatch):
         monkeypatch.setitem(exact.TILES, key, Tile(16, 16, 4, 1))
 
 
-class TestTriton(ExactCase):
+class TestTriton(KernelCase, WeightCase, ExactCase):
     backend = "triton"
     device = DEVICE
     count = 40 if INTERPRETED else COUNT
@@ -42,7 +47,9 @@ class TestTriton(ExactCase):
         monkeypatch.setattr(exact, "MAX_CHANNELS", {"forward": 32, "backward": 16})
         self.compare_with_matrices(Points(*leaves((20, 2, 2), (20, 2, 37))), True)
         batch = torch.arange(20) % 2
-        self.compare_with_matrices(Points(*leaves((20, 1, 2), (20, 1, 37), (20, 1, 2)), batch, 1 - batch), True)
+        self.compare_with_matrices(
+            Points(*leaves((20, 1, 2), (20, 1, 37), (20, 1, 2)), batch, 1 - batch), True
+        )
 
     @pytest.mark.parametrize("across", [False, True])
     def test_many_coordinates_are_not_held(self, across):
@@ -60,23 +67,43 @@ class TestTriton(ExactCase):
 
 def test_points_in_no_range_are_left_alone():
     points = Points(*(t.detach().to(DEVICE) for t in leaves((40, 1, 2), (40, 1, 3))))
-    out, norm, of_positions, of_values = (torch.full((40, 1, w), 7.0, dtype=torch.float64, device=DEVICE) for w in (3, 1, 2, 3))
+    out, norm, of_positions, of_values = (
+        torch.full((40, 1, w), 7.0, dtype=torch.float64, device=DEVICE) for w in (3, 1, 2, 3)
+    )
     pairs = Pairs(np.array([(10, 30, 10, 30)]))
-    sum_pairs(points, pairs, True, Sums(out, norm[..., 0]))
+    shift, call = points.new_shift(True), ExactCall(True)
+    sum_pairs(points, pairs, call, Sums(out, norm[..., 0], shift))
     upstream = OutputGradients(torch.ones_like(out), None, out, norm[..., 0])
-    sum_pairs_backward(upstream, points.new_shift(True), points, pairs, True, Gradients(of_positions, of_values, None))
+    grads = Gradients(of_positions, of_values, None)
+    sum_pairs_backward(upstream, shift, points, pairs, call, grads)
     for written in (out, norm, of_positions, of_values):
-        assert bool((written[:10] == 7).all() and (written[30:] == 7).all() and (written[10:30] != 7).all())
+        assert bool(
+            (written[:10] == 7).all() and (written[30:] == 7).all() and (written[10:30] != 7).all()
+        )
 
 
 def test_tiles_cover_the_queries_of_each_graph():
     batch, query_batch = torch.tensor([0, 1, 1, 3, 3, 3]), torch.tensor([1, 1, 1, 2, 3, 0, 3])
-    pairs = find_pairs(Points(torch.zeros(6, 1, 1), torch.zeros(6, 1, 1), torch.zeros(7, 1, 1), batch, query_batch), 6)
+    pairs = find_pairs(
+        Points(
+            torch.zeros(6, 1, 1), torch.zeros(6, 1, 1), torch.zeros(7, 1, 1), batch, query_batch
+        ),
+        6,
+    )
     assert pairs.ranges.tolist() == [[0, 1, 0, 1], [1, 4, 1, 3], [4, 5, 3, 3], [5, 7, 3, 6]]
     assert pairs.query_order.tolist() == [5, 0, 1, 2, 3, 4, 6]
     count, tiles = cut_tiles(pairs, 2, torch.device("cpu"))
-    assert count == 5 and tiles.table.tolist() == [[0, 1, 0, 1], [1, 4, 1, 3], [3, 4, 1, 3], [4, 5, 3, 3], [5, 7, 3, 6]]
-    assert cut_tiles(pairs.swapped(), 2, torch.device("cpu"))[1].table.tolist()[-2:] == [[3, 6, 5, 7], [5, 6, 5, 7]]
+    assert count == 5 and tiles.table.tolist() == [
+        [0, 1, 0, 1],
+        [1, 4, 1, 3],
+        [3, 4, 1, 3],
+        [4, 5, 3, 3],
+        [5, 7, 3, 6],
+    ]
+    assert cut_tiles(pairs.swapped(), 2, torch.device("cpu"))[1].table.tolist()[-2:] == [
+        [3, 6, 5, 7],
+        [5, 6, 5, 7],
+    ]
 
 
 def test_one_graph_needs_no_table():
@@ -90,11 +117,20 @@ def test_packed_points_are_followed_by_a_tile_of_zeros():
     order = torch.tensor([2, 0, 1], device=DEVICE)
     positions, values = normal(3, 2, 4, seed=1).to(DEVICE), normal(3, 2, 5, seed=2).to(DEVICE)
     packed = pack_points(positions, values, order, 16)
-    assert packed.points.shape == (2, 4, packed.length) and packed.rows.shape == (1, 2, packed.length, 16)
+    assert packed.points.shape == (2, 4, packed.length) and packed.rows.shape == (
+        1,
+        2,
+        packed.length,
+        16,
+    )
     assert torch.equal(packed.points[..., :3], positions[order].permute(1, 2, 0))
     assert torch.equal(packed.rows[0, :, :3, :5], values[order].transpose(0, 1))
     assert packed.length >= 3 + LARGEST_TILE
-    assert not packed.points[..., 3:].any() and not packed.rows[:, :, 3:].any() and not packed.flags.any()
+    assert (
+        not packed.points[..., 3:].any()
+        and not packed.rows[:, :, 3:].any()
+        and not packed.flags.any()
+    )
 
 
 def test_no_tile_is_larger_than_what_follows_the_points():
@@ -104,8 +140,14 @@ def test_no_tile_is_larger_than_what_follows_the_points():
 @pytest.mark.parametrize("dtype, error", [(torch.float16, 5e-4), (torch.bfloat16, 4e-3)])
 @pytest.mark.parametrize("across", [False, True])
 def test_values_of_half_types_are_summed_in_float32(dtype, error, across):
-    """The error is that of rounding the output: many terms of a sum in a half type would make it larger."""
-    inputs = [normal(COUNT, 1, 3, seed=1).float(), normal(COUNT, 1, 20, seed=2).to(dtype), normal(50, 1, 3, seed=3).float()]
+    """The error is that of rounding the output: many terms of a sum in a half type would make it
+    larger.
+    """
+    inputs = [
+        normal(COUNT, 1, 3, seed=1).float(),
+        normal(COUNT, 1, 20, seed=2).to(dtype),
+        normal(50, 1, 3, seed=3).float(),
+    ]
     inputs = [t.to(DEVICE).requires_grad_() for t in (inputs if across else inputs[:2])]
     cotangent = normal(50 if across else COUNT, 1, 20, seed=4).to(dtype)
 
@@ -125,13 +167,20 @@ def test_values_of_half_types_are_summed_in_float32(dtype, error, across):
 @pytest.mark.parametrize("across", [False, True])
 def test_a_cuda_graph_repeats_the_bits(across):
     """Nothing is read by the host, and nothing copied to the device."""
-    inputs = [t.detach().cuda().requires_grad_() for t in leaves((300, 2, 4), (300, 2, 8), (90, 2, 4), dtype=torch.float32)]
+    inputs = [
+        t.detach().cuda().requires_grad_()
+        for t in leaves((300, 2, 4), (300, 2, 8), (90, 2, 4), dtype=torch.float32)
+    ]
     inputs = inputs if across else inputs[:2]
 
     def step():
         queries = {"queries": inputs[2]} if across else {}
         out, mass = global_attention(*inputs[:2], **queries, method="exact", return_mass=True)
-        return [out.detach(), mass.detach(), *torch.autograd.grad(out.square().sum() + mass.sum(), inputs)]
+        return [
+            out.detach(),
+            mass.detach(),
+            *torch.autograd.grad(out.square().sum() + mass.sum(), inputs),
+        ]
 
     want = step()
     stream = torch.cuda.Stream()
@@ -152,7 +201,9 @@ def test_layers_compiled_to_cuda_graphs_equal_eager(method):
 
     x, edge_index = normal(60, 9, seed=1).float().cuda(), torch.randint(60, (2, 300), device="cuda")
     torch.manual_seed(0)
-    conv = (EDAConv(9, 4, heads=2) if method is None else PHGCNConv(9, 4, heads=2, method=method)).cuda()
+    conv = (
+        EDAConv(9, 4, heads=2) if method is None else PHGCNConv(9, 4, heads=2, method=method)
+    ).cuda()
     want = conv(x, edge_index)
     wants = [want, *torch.autograd.grad(want.square().sum(), list(conv.parameters()))]
     torch.compiler.reset()
@@ -168,15 +219,17 @@ def test_layers_compiled_to_cuda_graphs_equal_eager(method):
 COMPILE = """
 import torch
 from offline_triton import compiled_only
+from phgcn.exact.call import ExactCall
 from phgcn.exact.triton import backward, forward
-from phgcn.runtime.graphs import ALL_PAIRS
+from phgcn.kernels import KERNELS
 from phgcn.runtime.points import OutputGradients, Points
 
-def step(points):
+def step(points, kernel="exponential"):
     with compiled_only() as compiled:
         out, norm = points.new_output(True)
-        forward(points, True, ALL_PAIRS)
-        backward(OutputGradients(out, norm, out, norm), points.new_shift(True), points, True, ALL_PAIRS)
+        call = ExactCall(True, kernel=KERNELS[kernel])
+        forward(points, call)
+        backward(OutputGradients(out, norm, out, norm), points.new_shift(True), points, call)
     return dict(compiled), [name for name, _ in compiled]
 
 kernels, names = step(Points(torch.zeros(900, 1, 4), torch.zeros(900, 1, 64)))
@@ -188,6 +241,11 @@ across = Points(torch.zeros(30, 1, 1), torch.zeros(30, 1, 1), torch.zeros(2, 1, 
 backward_names = ["_pack", "_pack", "gradients", "gradients"]
 names = step(across)[1]
 assert names == ["_pack", "_pack", "nearest", "attend", *backward_names], names
+weighted = Points(torch.zeros(30, 1, 2), torch.zeros(30, 1, 3), weights=torch.ones(30, 1))
+weighted_names = ["_pack", "_pack", "_pack", "nearest", "attend", *backward_names]
+assert step(weighted)[1] == weighted_names
+for kernel in ("gaussian", "matern52"):
+    assert step(across, kernel)[1] == names
 for kind, dtype in ((torch.float64, torch.float64), (torch.float32, torch.bfloat16), (torch.float32, torch.float16)):
     assert len(step(Points(torch.zeros(90, 2, 20, dtype=kind), torch.zeros(90, 2, 5, dtype=dtype)))[1]) == 4
 """

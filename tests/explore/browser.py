@@ -16,14 +16,16 @@ RESET = """async () => {
   clear(explorer);
   for (const side of explorer.sides) {
     side.off.clear();
-    for (const name of [".view", ".colour"]) side.find(name).selectedIndex = 0;
+    side.find(".view").selectedIndex = 0;
+    side.colour = "";
     await side.changeView();
     await Plotly.relayout(side.plot.element, { dragmode: "pan" });
     await side.plot.reset();
   }
 }"""
 
-CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next((path for path in map(shutil.which, BROWSERS) if path), None)
 
 
 @contextmanager
@@ -42,7 +44,8 @@ class Shown:
 
     def __init__(self, browser: Any, path: Path, script: str = "", **options: Any) -> None:
         self.complaints: list[str] = []
-        self.context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
+        options.setdefault("viewport", {"width": 1200, "height": 800})
+        self.context = browser.new_context(**options)
         self.page = self.context.new_page()
         self.page.on("console", lambda message: self._complain(message.type, message.text))
         self.page.on("pageerror", lambda error: self._complain("error", str(error)))
@@ -73,14 +76,16 @@ class Shown:
         plot = self.find(".plot", side)
         plot.scroll_into_view_if_needed()
         box = plot.bounding_box()
-        x, y = self.evaluate("([side, node]) => explorer.sides[side].plot.placer()(node)", [side, node])
+        read = "([side, node]) => explorer.sides[side].plot.placer()(node)"
+        x, y = self.evaluate(read, [side, node])
         self.page.mouse.click(box["x"] + x, box["y"] + y)
         self.settle()
         if answered:
             self.until("before => explorer.times.answers > before", before)
 
     def until(self, condition: str, argument: Any = None) -> None:
-        """Waits until a condition holds; Playwright's own way makes code of text, which the page forbids."""
+        """Waits until a condition holds; Playwright's own way makes code of text, which the page
+        forbids."""
         for _ in range(250):
             if self.evaluate(condition, argument):
                 return
@@ -89,7 +94,8 @@ class Shown:
 
     def settle(self) -> None:
         """Waits until what was done has been answered and drawn."""
-        self.evaluate("() => new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(resume)))")
+        frame = "requestAnimationFrame"
+        self.evaluate(f"() => new Promise((resume) => {frame}(() => {frame}(resume)))")
 
     def reset(self) -> None:
         """Brings a page that several tests use back to its beginning."""
@@ -97,7 +103,9 @@ class Shown:
         self.page.mouse.move(0, 0)
         self.settle()
 
-    def listed(self, panel: str = "global", column: int = 2, side: int = 0) -> list[tuple[str, float]]:
+    def listed(
+        self, panel: str = "global", column: int = 2, side: int = 0
+    ) -> list[tuple[str, float]]:
         """The ids and weights of a list."""
         rows = self.find(f".panels .{panel} tbody tr", side)
         read = """(rows, column) => rows.map(row => [
@@ -110,3 +118,17 @@ class Shown:
 
     def close(self) -> None:
         self.context.close()
+
+
+def pixel(shown, node, side=0):
+    """The colour of the dots where a node is drawn: red, green, blue, opacity."""
+    read = """([side, node]) => {
+      const { plot } = explorer.sides[side];
+      const [x, y] = plot.placer()(node);
+      const copy = document.createElement("canvas");
+      [copy.width, copy.height] = [plot.dots.canvas.width, plot.dots.canvas.height];
+      const pen = copy.getContext("2d");
+      pen.drawImage(plot.dots.canvas, 0, 0);
+      return [...pen.getImageData(Math.round(x), Math.round(y), 1, 1).data];
+    }"""
+    return shown.evaluate(read, [side, node])

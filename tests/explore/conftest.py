@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import browser as browsers
 import pytest
+from contents import NODES, content, model
+from small_graphs import small_graph
 
-SCREENSHOTS = os.environ.get("PHGCN_SCREENSHOTS")
-"""A folder for the pictures of docs/explorer.md; without it, none are made."""
+from phgcn.explore import write_page
 
 
 @pytest.fixture(scope="session")
@@ -37,13 +35,50 @@ def show(browser):
     assert complaints == []
 
 
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The pages of one model and of two."""
+    folder = tmp_path_factory.mktemp("pages")
+    write_page(content(), folder / "one.html")
+    write_page(content(model(), model("global-gnn")), folder / "two.html")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def opened(browser, pages):
+    """Opens a page once for all tests."""
+    shown = {}
+
+    def open_once(name):
+        if name not in shown:
+            shown[name] = browsers.Shown(browser, pages / f"{name}.html", accept_downloads=True)
+        return shown[name]
+
+    yield open_once
+    for page in shown.values():
+        page.close()
+
+
+def at_its_beginning(opened, name):
+    page = opened(name)
+    page.reset()
+    yield page
+    assert page.complaints == []
+
+
 @pytest.fixture
-def photograph():
-    """Writes a picture of what is seen, where pictures are wanted."""
+def one(opened):
+    """The page of one model, as it was when it was opened; the test fails if the page complains on
+    its console."""
+    yield from at_its_beginning(opened, "one")
 
-    def write(shown, name):
-        if SCREENSHOTS:
-            shown.evaluate("scrollTo(0, 0)")
-            shown.page.screenshot(path=str(Path(SCREENSHOTS) / f"{name}.png"))
 
-    return write
+@pytest.fixture
+def two(opened):
+    """The page of two models."""
+    yield from at_its_beginning(opened, "two")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return small_graph(NODES)

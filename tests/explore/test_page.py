@@ -25,7 +25,12 @@ class Reader(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.scripts, self.styles, self.data, self.policy, self.tags, self.into = [], [], {}, "", [], None
+        self.scripts = []
+        self.styles = []
+        self.data = {}
+        self.policy = ""
+        self.tags = []
+        self.into = None
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -58,13 +63,15 @@ def hashed(text):
 
 def test_the_policy_names_every_script_and_allows_nothing_else():
     read = Reader(page_bytes(plain_content(["a", "b"], ["one"], [0, 0])).decode())
-    assert "default-src 'none'" in read.policy and "unsafe" not in read.policy and "http" not in read.policy
+    assert "default-src 'none'" in read.policy
+    assert "unsafe" not in read.policy
+    assert "http" not in read.policy
     library = zlib.decompress(base64.b64decode("".join(read.data["data-library"]))).decode()
     assert allowed(read.policy, "script-src") == {hashed(text) for text in (library, *read.scripts)}
-    assert len(read.scripts) == len(SCRIPTS) and {hashed(text) for text in read.styles} <= allowed(read.policy, "style-src")
-    assert not [
-        tag for tag, named in read.tags if "src" in named or any(name.startswith("on") or name == "style" for name in named)
-    ]
+    assert len(read.scripts) == len(SCRIPTS)
+    assert {hashed(text) for text in read.styles} <= allowed(read.policy, "style-src")
+    names = {name for _, named in read.tags for name in named}
+    assert not names & {"src", "style"} and not any(name.startswith("on") for name in names)
 
 
 def test_no_name_is_in_the_markup_but_the_title_which_is_escaped():
@@ -73,12 +80,18 @@ def test_no_name_is_in_the_markup_but_the_title_which_is_escaped():
 
 
 @pytest.mark.parametrize(
-    "values", [np.array([1.5, -2.25, 1e-30], np.float32), np.array([3, -1, 2**30]), np.zeros((2, 3), np.float32)]
+    "values",
+    [
+        np.array([1.5, -2.25, 1e-30], np.float32),
+        np.array([3, -1, 2**30]),
+        np.zeros((2, 3), np.float32),
+    ],
 )
 def test_numbers_are_packed_without_loss(values):
     kind, text = pack_array(values)
     planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).reshape(4, -1)
-    assert np.ascontiguousarray(planes.T).view(f"<{kind}").ravel().tolist() == values.ravel().tolist()
+    packed = np.ascontiguousarray(planes.T).view(f"<{kind}")
+    assert packed.ravel().tolist() == values.ravel().tolist()
 
 
 def test_ids_that_are_numbers_in_order_are_not_stored():
@@ -95,10 +108,11 @@ def test_scripts_are_typed_parse_and_are_all_used():
         assert text.startswith('// @ts-check\n"use strict";') and len(text.splitlines()) <= 400
         assert max(map(len, text.splitlines())) <= 128, name
         assert "</script" not in text and "\r" not in text
-        assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text), name
+        unsafe = r"innerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function"
+        assert not re.search(unsafe, text), name
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine; the browser parses the scripts too")
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node; the browser parses them too")
 def test_scripts_pass_nodes_syntax_check():
     text = "\n".join((FOLDER / name).read_text() for name in SCRIPTS)
     checked = subprocess.run(["node", "--check", "-"], input=text, text=True, capture_output=True)

@@ -14,7 +14,10 @@ def run(points, values, queries=None, **options):
     inputs = [t.clone().requires_grad_() for t in (points, values, queries) if t is not None]
     asked = {"queries": inputs[2]} if queries is not None else {}
     out = global_attention(*inputs[:2], **asked, decay=1.0, **options)
-    return [out.detach(), *torch.autograd.grad(out, inputs, normal(*out.shape, seed=9, dtype=out.dtype))]
+    return [
+        out.detach(),
+        *torch.autograd.grad(out, inputs, normal(*out.shape, seed=9, dtype=out.dtype)),
+    ]
 
 
 def identical(first, second):
@@ -29,7 +32,10 @@ def all_methods(dim):
 @pytest.mark.parametrize("across", [False, True])
 def test_runs_and_threads_change_no_bit(method, across, threads):
     method = all_methods(3)[method]
-    points, values = normal(3000, 3, seed=1, dtype=torch.float32), normal(3000, 5, seed=2, dtype=torch.float32)
+    points, values = (
+        normal(3000, 3, seed=1, dtype=torch.float32),
+        normal(3000, 5, seed=2, dtype=torch.float32),
+    )
     queries = normal(2500, 3, seed=3, dtype=torch.float32) if across else None
     threads(2)
     want = run(points, values, queries, method=method)
@@ -47,12 +53,22 @@ def test_a_batch_of_graphs_is_its_graphs_alone(kind, backend):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_small_and_large_graphs_in_no_order_are_alike_alone(method):
-    """Under ``auto`` and ``lattice`` the small ones are summed exactly, the large ones by lattices of their own."""
+    """Under ``auto`` and ``lattice`` the small ones are summed exactly, the large ones by lattices
+    of their own.
+    """
     sizes, spreads = (2500, 30, 2300, 1), (0.3, 1.0, 8.0, 1.0)
-    points = torch.cat([normal(n, 4, seed=n, dtype=torch.float32) * s for n, s in zip(sizes, spreads, strict=True)])
+    points = torch.cat(
+        [normal(n, 4, seed=n, dtype=torch.float32) * s for n, s in zip(sizes, spreads, strict=True)]
+    )
     batch = torch.repeat_interleave(torch.arange(4), torch.tensor(sizes))
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))
-    check_batch(points[order], normal(len(batch), 3, seed=2, dtype=torch.float32), batch[order], method, "auto")
+    check_batch(
+        points[order],
+        normal(len(batch), 3, seed=2, dtype=torch.float32),
+        batch[order],
+        method,
+        "auto",
+    )
 
 
 def check_batch(points, values, batch, method, backend):
@@ -70,13 +86,24 @@ def check_batch(points, values, batch, method, backend):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_queries_of_a_batch_are_those_of_its_graphs_alone(method):
-    points, values = normal(5200, 3, seed=1, dtype=torch.float32), normal(5200, 3, seed=2, dtype=torch.float32)
+    points, values = (
+        normal(5200, 3, seed=1, dtype=torch.float32),
+        normal(5200, 3, seed=2, dtype=torch.float32),
+    )
     queries, batch, query_batch = (
         normal(4000, 3, seed=3, dtype=torch.float32),
         torch.arange(5200) % 2,
         torch.arange(4000) % 3 % 2,
     )
-    together = global_attention(points, values, decay=1.0, queries=queries, batch=batch, query_batch=query_batch, method=method)
+    together = global_attention(
+        points,
+        values,
+        decay=1.0,
+        queries=queries,
+        batch=batch,
+        query_batch=query_batch,
+        method=method,
+    )
     for graph in range(2):
         k, q = batch == graph, query_batch == graph
         alone = global_attention(points[k], values[k], decay=1.0, queries=queries[q], method=method)
@@ -100,8 +127,12 @@ def test_int32_graph_numbers_serve_as_well():
 @pytest.mark.parametrize("method", all_methods(3))
 def test_heads_are_separate_calls(method):
     method = all_methods(3)[method]
-    points, values = normal(2100, 3, 3, seed=1, dtype=torch.float32), normal(2100, 3, 4, seed=2, dtype=torch.float32)
-    points = points * torch.tensor([0.3, 1.0, 8.0]).reshape(1, 3, 1)  # each with a near field of its own
+    points, values = (
+        normal(2100, 3, 3, seed=1, dtype=torch.float32),
+        normal(2100, 3, 4, seed=2, dtype=torch.float32),
+    )
+    # each with a near field of its own
+    points = points * torch.tensor([0.3, 1.0, 8.0]).reshape(1, 3, 1)
     out = run(points, values, method=method)
     cotangent = normal(2100, 3, 4, seed=9, dtype=torch.float32)
     for head in range(3):
@@ -113,9 +144,13 @@ def test_heads_are_separate_calls(method):
 
 @pytest.mark.parametrize("method", all_methods(3))
 def test_permuting_points_permutes_the_output(method):
-    # Not to the last bit: the points of a vertex, and the pairs of a point, are summed in the order they come.
+    # Not to the last bit: the points of a vertex, and the pairs of a point, are summed in the order
+    # they come.
     method = all_methods(3)[method]
-    points, values = normal(2500, 3, seed=1, dtype=torch.float32), normal(2500, 3, seed=2, dtype=torch.float32)
+    points, values = (
+        normal(2500, 3, seed=1, dtype=torch.float32),
+        normal(2500, 3, seed=2, dtype=torch.float32),
+    )
     order = torch.randperm(2500, generator=torch.Generator().manual_seed(0))
     out = global_attention(points, values, decay=1.0, method=method)
     moved = global_attention(points[order], values[order], decay=1.0, method=method)
@@ -125,7 +160,12 @@ def test_permuting_points_permutes_the_output(method):
 @pytest.mark.parametrize("method", all_methods(3))
 def test_permuting_queries_permutes_the_output(method):
     method = all_methods(3)[method]
-    points, values, queries = (normal(n, 3, seed=n, dtype=torch.float32) for n in (2100, 2100, 2300))
+    points, values, queries = (
+        normal(n, 3, seed=n, dtype=torch.float32) for n in (2100, 2100, 2300)
+    )
     order = torch.randperm(2300, generator=torch.Generator().manual_seed(0))
-    out, moved = (global_attention(points, values, decay=1.0, queries=q, method=method) for q in (queries, queries[order]))
+    out, moved = (
+        global_attention(points, values, decay=1.0, queries=q, method=method)
+        for q in (queries, queries[order])
+    )
     assert relative(moved, out[order]) < 1e-6

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from clouds import BACKENDS, applied, forced, normal, relative, schemes
+from clouds import BACKENDS, applied, normal, relative, schemes
 
 from phgcn import global_attention, permutohedral_filter
 from phgcn.lattice.geometry import kuhn_matrix, origin
-from phgcn.lattice.scheme import named_scheme
 
 METHODS = ("auto", "exact", "lattice", "lattice-fine", "separable")
 ALL = {**{name: name for name in METHODS}, **schemes(3)}
@@ -62,20 +61,23 @@ def test_a_far_outlier_is_alone_and_disturbs_nobody(method):
     with_outlier[7] = 1e6
     rest = torch.arange(2200) != 7
     scheme = ALL[method]
-    if method in ("auto", "lattice", "lattice-fine"):  # the same choice of levels with and without
-        scheme = forced(method.replace("auto", "lattice"), 3, 0)
     out = global_attention(with_outlier, values, decay=1.0, method=scheme)
     torch.testing.assert_close(out[7], values[7])
-    alone = global_attention(points[rest], values[rest], decay=1.0, method=scheme)
-    # Coordinates of a million keep 10 digits.
-    torch.testing.assert_close(out[rest], alone, rtol=1e-9, atol=1e-9)
+    exact = global_attention(points[rest], values[rest], decay=1.0, method="exact")
+    error = (out[rest] - exact).norm() / (exact - exact.mean(dim=0)).norm()
+    assert error < (0.5 if method == "separable" else 0.06)
 
 
-@pytest.mark.parametrize(("method", "error"), [("lattice", 0.01), ("lattice-fine", 0.01), ("separable", 0.12)])
+@pytest.mark.parametrize(
+    ("method", "error"), [("lattice", 0.01), ("lattice-fine", 0.01), ("separable", 0.12)]
+)
 def test_many_copies_of_two_points(method, error):
-    """The weight of the other place is off, by at most so much; in the paper's filter copies weigh less than 1 on each other,
-    too (docs/lattice.md, "Points that coincide")."""
-    where, value = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 0.2, 0.3, 0.4]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    """The weight of the other place is off, by at most so much; in the paper's filter copies weigh
+    less than 1 on each other, too (docs/lattice.md, "Points that coincide")."""
+    where, value = (
+        torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 0.2, 0.3, 0.4]]),
+        torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
+    )
     which = torch.arange(100_000) % 3 % 2
     out = global_attention(where[which], value[which], decay=1.0, method=method)
     weight = torch.exp(-torch.tensor([[0.0, 0.9], [0.9, 0.0]])) * which.bincount()
@@ -87,19 +89,23 @@ def test_many_copies_of_two_points(method, error):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", schemes(3))
 def test_points_on_vertices_and_ties(kind, backend):
-    """On a vertex, an edge or a face either simplex gives the same weights: near it, nearly the same."""
+    """On a vertex, an edge or a face either simplex gives the same weights: near it, nearly the
+    same.
+    """
     scheme = schemes(3)[kind]
     grid = torch.cartesian_prod(*[torch.arange(3.0, dtype=torch.float64)] * 3)
-    coarsest = 2 ** (len(scheme.hops) - 1) if hasattr(scheme, "hops") else 1
-    vertices = torch.linalg.solve(kuhn_matrix(3) / 0.5, (grid - origin(3) * coarsest).T).T
-    halves = torch.linalg.solve(kuhn_matrix(3) / 0.5, (grid / 2 - origin(3) * coarsest).T).T
+    vertices, halves = (
+        torch.linalg.solve(kuhn_matrix(3) / 0.5, (g - 8 * origin(3)).T).T for g in (grid, grid / 2)
+    )
     for points in (grid, grid * 0, vertices, halves):
         inputs = points.clone().requires_grad_(), normal(27, 2, seed=1)
         out = global_attention(*inputs, decay=1.0, method=scheme, backend=backend)
         assert out.isfinite().all()
         assert torch.autograd.grad(out.sum(), inputs[0])[0].isfinite().all()
         if kind != "separable" and points.any():  # all at one place are not filtered but averaged
-            moved = global_attention(points + 1e-9 * normal(27, 3, seed=2), inputs[1], decay=1.0, method=scheme)
+            moved = global_attention(
+                points + 1e-9 * normal(27, 3, seed=2), inputs[1], decay=1.0, method=scheme
+            )
             torch.testing.assert_close(moved, out, rtol=0, atol=1e-6)
 
 
@@ -114,7 +120,9 @@ def test_strides_do_not_matter(method, backend):
     for p, f in ((wide[::2, ::2], flipped), (points.T.contiguous().T, values.repeat(1, 2)[:, :4])):
         assert not (p.is_contiguous() and f.is_contiguous())
         assert torch.equal(global_attention(p, f, method=method, backend=backend), want)
-    heads = global_attention(points.unsqueeze(1).expand(-1, 2, -1), flipped, method=method, backend=backend)
+    heads = global_attention(
+        points.unsqueeze(1).expand(-1, 2, -1), flipped, method=method, backend=backend
+    )
     assert torch.equal(heads, want.unsqueeze(1).expand(-1, 2, -1))
 
 
@@ -122,7 +130,10 @@ def test_gradients_through_strides():
     points, values = normal(3, 30, seed=1).requires_grad_(), normal(4, 30, seed=2).requires_grad_()
     cotangent = normal(4, 30, seed=3)
     got = torch.autograd.grad(global_attention(points.T, values.T).T, (points, values), cotangent)
-    p, f = points.detach().T.contiguous().requires_grad_(), values.detach().T.contiguous().requires_grad_()
+    p, f = (
+        points.detach().T.contiguous().requires_grad_(),
+        values.detach().T.contiguous().requires_grad_(),
+    )
     want = torch.autograd.grad(global_attention(p, f), (p, f), cotangent.T.contiguous())
     assert all(torch.equal(a, b.T) for a, b in zip(got, want, strict=True))
 
@@ -141,9 +152,17 @@ def test_no_queries(method, backend, call):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("method", ALL)
 def test_queries_of_a_graph_without_keys_get_zero(method, backend, call):
-    inputs = [t.requires_grad_() for t in (normal(4, 3, seed=1), normal(4, 2, seed=2), normal(3, 3, seed=3))]
+    inputs = [
+        t.requires_grad_()
+        for t in (normal(4, 3, seed=1), normal(4, 2, seed=2), normal(3, 3, seed=3))
+    ]
     batch, query_batch = torch.tensor([0, 0, 2, 2]), torch.tensor([1, 0, 5])
-    options = {"batch": batch, "query_batch": query_batch, "method": ALL[method], "backend": backend}
+    options = {
+        "batch": batch,
+        "query_batch": query_batch,
+        "method": ALL[method],
+        "backend": backend,
+    }
     out = call(*inputs[:2], queries=inputs[2], **options)
     assert torch.equal(out[[0, 2]], torch.zeros(2, 2, dtype=torch.float64))
     assert (out[1] != 0).all()
@@ -155,7 +174,9 @@ def test_queries_of_a_graph_without_keys_get_zero(method, backend, call):
 def test_a_query_out_of_reach_gets_about_what_is_exact(method, backend):
     points, values = normal(20, 3, seed=1), normal(20, 2, seed=2)
     queries = torch.tensor([[2000.0, 0.0, 0.0]], dtype=torch.float64).requires_grad_()
-    out = global_attention(points, values, queries=queries, decay=1.0, method=ALL[method], backend=backend)
+    out = global_attention(
+        points, values, queries=queries, decay=1.0, method=ALL[method], backend=backend
+    )
     exact = torch.softmax(-torch.cdist(queries, points), dim=1) @ values
     if method in ("auto", "exact"):
         torch.testing.assert_close(out, exact)
@@ -173,12 +194,12 @@ def test_no_channels(method, backend):
     assert out.shape == (9, 0)
 
 
-@pytest.mark.parametrize("method", [name for name in ALL if name != "separable"])
+@pytest.mark.parametrize("method", ALL)
 def test_a_far_centre_costs_little(method):
-    """In float64, moving all points far off, by a shift that the lattice does not see, changes next to nothing."""
-    points, values = normal(100, 3, seed=1), normal(100, 2, seed=2)
-    scheme = ALL[method]
-    spacing = named_scheme(method, 3).spacing if method in ("lattice", "lattice-fine") else 1.0
-    shift = torch.linalg.solve(kuhn_matrix(3), torch.full((3, 1), 2.0**13 * spacing, dtype=torch.float64)).T
-    got, want = (global_attention(p, values, decay=1.0, method=scheme) for p in (points + shift, points))
-    torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-8)
+    points, values = normal(400, 3, seed=1), normal(400, 2, seed=2)
+    exact = global_attention(points, values, decay=1.0, method="exact")
+    errors = []
+    for centre in (0.0, 1e5):
+        out = global_attention(points + centre, values, decay=1.0, method=ALL[method])
+        errors.append(float((out - exact).norm() / (exact - exact.mean(dim=0)).norm()))
+    assert errors[1] < 1.3 * errors[0] + 1e-9

@@ -22,13 +22,19 @@ def shell(count, dim, nearest, farthest, seed):
 def attend(keys, queries, method, **options):
     """Output of values that vary over the cloud, and the gradient of the queries."""
     leaf = queries.clone().requires_grad_()
-    out = global_attention(keys, torch.sin(keys / keys.std()), decay=1.0, queries=leaf, method=method, **options)
+    out = global_attention(
+        keys, torch.sin(keys / keys.std()), decay=1.0, queries=leaf, method=method, **options
+    )
     return out.detach(), torch.autograd.grad(out.sum(), leaf)[0]
 
 
-@pytest.mark.parametrize(("dim", "spread"), [(2, 0.3), (2, 2.0), (4, 0.3), (4, 1.0), (4, 2.0), (6, 0.3), (6, 0.6)])
+@pytest.mark.parametrize(
+    ("dim", "spread"), [(2, 0.3), (2, 2.0), (4, 0.3), (4, 1.0), (4, 2.0), (6, 0.3), (6, 0.6)]
+)
 def test_far_queries_see_what_exact_ones_see(dim, spread):
-    """Gradients were up to a thousand times the exact ones where the lattice's reach ends, and outputs beyond it the mean."""
+    """Gradients were up to a thousand times the exact ones where the lattice's reach ends, and
+    outputs beyond it the mean.
+    """
     keys, queries = spread * normal(3000, dim, seed=1), shell(2000, dim, 2, 25, seed=3)
     exact, exact_slope = attend(keys, queries, "exact")
     out, slope = attend(keys, queries, "lattice")
@@ -41,10 +47,25 @@ def test_far_queries_see_what_exact_ones_see(dim, spread):
 @pytest.mark.parametrize("method", ["lattice", Separable()])
 @pytest.mark.parametrize("dim", [1, 2])
 def test_gradients_of_far_queries_are_true(dim, method, backend):
-    inputs = [t.requires_grad_() for t in (normal(12, dim, seed=4) * 0.8, normal(12, 2, seed=5), shell(9, dim, 3, 25, seed=6))]
+    inputs = [
+        t.requires_grad_()
+        for t in (
+            normal(12, dim, seed=4) * 0.8,
+            normal(12, 2, seed=5),
+            shell(9, dim, 3, 25, seed=6),
+        )
+    ]
 
     def call(keys, values, queries):
-        return global_attention(keys, values, decay=1.0, queries=queries, method=method, backend=backend, return_mass=True)
+        return global_attention(
+            keys,
+            values,
+            decay=1.0,
+            queries=queries,
+            method=method,
+            backend=backend,
+            return_mass=True,
+        )
 
     assert torch.autograd.gradcheck(call, inputs, atol=1e-7, rtol=1e-4, fast_mode=True)
 
@@ -62,7 +83,8 @@ def test_the_mass_of_far_queries_is_that_of_their_distance():
 def test_queries_of_each_graph_are_drawn_to_its_own_keys():
     keys, queries = normal(400, 2, 3, seed=1), 30 * normal(90, 2, 3, seed=2)
     keys[:200] += 7.0
-    batch, query_batch = torch.arange(400) // 200 * 5, torch.arange(90) % 3 * 5  # graph 10 has no keys
+    # graph 10 has no keys
+    batch, query_batch = torch.arange(400) // 200 * 5, torch.arange(90) % 3 * 5
     near, shift = draw_near(queries, query_balls(Points(keys, keys, queries, batch, query_batch)))
     for graph in (0, 5):
         mine = query_batch == graph
@@ -72,7 +94,10 @@ def test_queries_of_each_graph_are_drawn_to_its_own_keys():
         distance = (near[mine] - centre).norm(dim=2)
         assert (distance < radius + 1 + 1e-9).all() and (shift[mine] > 0).any()
         inside = (queries[mine] - centre).norm(dim=2) <= radius
-        assert torch.equal(near[mine][inside], queries[mine][inside]) and (shift[mine][inside] == 0).all()
+        assert (
+            torch.equal(near[mine][inside], queries[mine][inside])
+            and (shift[mine][inside] == 0).all()
+        )
         assert ((keys[batch == graph] - centre[0]).norm(dim=2) <= radius[0]).all()
     lost = query_batch == 10
     assert torch.equal(near[lost], queries[lost]) and (shift[lost] == 0).all()
@@ -86,7 +111,9 @@ def test_a_small_move_of_the_keys_leaves_the_ball():
 
 def test_queries_that_are_no_numbers_stay_so():
     keys = normal(50, 1, 2, seed=1)
-    queries = torch.tensor([[[math.inf, 0.0]], [[math.nan, 0.0]], [[0.0, 0.0]]], dtype=torch.float64)
+    queries = torch.tensor(
+        [[[math.inf, 0.0]], [[math.nan, 0.0]], [[0.0, 0.0]]], dtype=torch.float64
+    )
     near, _ = draw_near(queries, query_balls(Points(keys, keys, queries)))
     torch.testing.assert_close(near, queries, equal_nan=True, atol=0, rtol=0)
 

@@ -5,9 +5,6 @@ import torch
 from clouds import normal
 
 from phgcn.lattice.geometry import kuhn_matrix, locate, origin
-from phgcn.lattice.reference.index import index
-from phgcn.lattice.reference.locate import locate as locate_on_level
-from phgcn.lattice.reference.splat import splat
 
 # Worked out by hand: a point in Kuhn coordinates, the vertices of its simplex, its weights on them.
 SIMPLICES = [
@@ -15,10 +12,19 @@ SIMPLICES = [
     ([-0.25], [[-1], [0]], [0.25, 0.75]),
     ([0.75, 0.25], [[0, 0], [1, 0], [1, 1]], [0.25, 0.5, 0.25]),
     ([1.25, -0.5], [[1, -1], [1, 0], [2, 0]], [0.5, 0.25, 0.25]),
-    ([0.125, 0.875, 0.5], [[0, 0, 0], [0, 1, 0], [0, 1, 1], [1, 1, 1]], [0.125, 0.375, 0.375, 0.125]),
-    ([-0.5, 3.75, 0.625], [[-1, 3, 0], [-1, 4, 0], [-1, 4, 1], [0, 4, 1]], [0.25, 0.125, 0.125, 0.5]),
+    (
+        [0.125, 0.875, 0.5],
+        [[0, 0, 0], [0, 1, 0], [0, 1, 1], [1, 1, 1]],
+        [0.125, 0.375, 0.375, 0.125],
+    ),
+    (
+        [-0.5, 3.75, 0.625],
+        [[-1, 3, 0], [-1, 4, 0], [-1, 4, 1], [0, 4, 1]],
+        [0.25, 0.125, 0.125, 0.5],
+    ),
     ([1.0, -2.0], [[1, -2], [2, -2], [2, -1]], [1.0, 0.0, 0.0]),  # on a vertex
-    ([0.5, 0.5], [[0, 0], [1, 0], [1, 1]], [0.5, 0.0, 0.5]),  # a tie: the lower coordinate goes first
+    # a tie: the lower coordinate goes first
+    ([0.5, 0.5], [[0, 0], [1, 0], [1, 1]], [0.5, 0.0, 0.5]),
 ]
 
 
@@ -32,12 +38,16 @@ def test_simplex_is_the_one_found_by_hand(w, vertices, weights):
 def test_kuhn_matrix_is_the_one_found_by_hand():
     third = 1 / math.sqrt(3)
     torch.testing.assert_close(kuhn_matrix(1), torch.tensor([[-1.0]], dtype=torch.float64))
-    torch.testing.assert_close(kuhn_matrix(2), torch.tensor([[-third, -1.0], [third, -1.0]], dtype=torch.float64))
+    torch.testing.assert_close(
+        kuhn_matrix(2), torch.tensor([[-third, -1.0], [third, -1.0]], dtype=torch.float64)
+    )
 
 
 @pytest.mark.parametrize("dim", range(1, 17))
 def test_shortest_vectors_have_length_one_and_lie_evenly(dim):
-    steps = torch.cat([torch.eye(dim, dtype=torch.float64), -torch.ones(1, dim, dtype=torch.float64)])
+    steps = torch.cat(
+        [torch.eye(dim, dtype=torch.float64), -torch.ones(1, dim, dtype=torch.float64)]
+    )
     vectors = torch.linalg.solve(kuhn_matrix(dim), steps.T).T
     # The D+1 directions point to the corners of a regular simplex: lengths 1, cosines -1/D.
     want = torch.full((dim + 1, dim + 1), -1 / dim, dtype=torch.float64).fill_diagonal_(1.0)
@@ -67,33 +77,8 @@ def test_weights_are_continuous_across_faces(dim):
     assert (interpolated(w + step) - interpolated(w - step)).abs().max() < 1e-7
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3, 4])
-def test_a_coarser_level_is_made_half_and_half_of_the_finer(dim):
-    w, rows = normal(100, dim, seed=3) * 3, normal(100, 2, seed=4)
-    numbers, tables = [], []
-    for level in (0, 1):
-        simplices = locate_on_level(w, level)
-        vertices = index(simplices)
-        numbers.append(vertices.number)
-        tables.append(splat(rows, vertices.corner, simplices.weight, len(vertices.number)))
-    made = torch.zeros_like(tables[1])
-    for v, row in zip(numbers[0], tables[0], strict=True):
-        for half in (0, 1):
-            made[numbers[1][tuple((x + half) // 2 for x in v)]] += row / 2
-    torch.testing.assert_close(made, tables[1], rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("dim", range(1, 17))
-@pytest.mark.parametrize("lattice", [0, 1])
-def test_zero_lies_on_no_vertex_of_any_level(dim, lattice):
+def test_zero_lies_on_no_vertex_of_any_level(dim):
     for level in range(7):
-        weights = locate((origin(dim, lattice) * 2**level).unsqueeze(0))[1]
+        weights = locate((origin(dim) * 2**level).unsqueeze(0))[1]
         assert weights.max() < 0.995, level
-
-
-@pytest.mark.parametrize("dim", [2, 4, 6])
-def test_the_second_lattice_has_its_vertices_in_deep_holes_of_the_first(dim):
-    for level in range(4):
-        shift = (origin(dim, 1) - origin(dim, 0)) * 2**level
-        weights = locate(shift.unsqueeze(0))[1]
-        torch.testing.assert_close(weights, torch.full_like(weights, 1 / (dim + 1)))

@@ -1,4 +1,6 @@
-"""The ladder filter: its numbers, its accuracy, its backends, and what makes it a positive operator."""
+"""The ladder filter: its numbers, its accuracy, its backends, and what makes it a positive
+operator.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from torch import Tensor
 import phgcn
 from phgcn.kernels import KERNELS
 from phgcn.lattice import Ladder
-from phgcn.lattice.ladder import bump, bump_at, ladder_numbers, nonnegative_least_squares
+from phgcn.lattice.ladder import (
+    bump,
+    bump_at,
+    ladder_numbers,
+    nonnegative_least_squares,
+    own_table,
+)
 from phgcn.lattice.reference import ladder as reference
 
 WITHOUT_PAIRS = Ladder(pairs=0)
@@ -18,7 +26,9 @@ BACKENDS = ("reference", "numba")
 
 
 def gaussian(count: int, dim: int, spread: float = 1.0, seed: int = 0) -> Tensor:
-    return spread * torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return spread * torch.randn(
+        count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def with_core(count: int, dim: int) -> Tensor:
@@ -56,10 +66,36 @@ def test_attention_is_close_to_the_exact_one(dim: int, cloud: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("spread", [0.1, 1.0])
+@pytest.mark.parametrize("dim", [1, 2, 4])
+def test_attention_by_every_kernel_is_close_to_the_exact_one(
+    dim: int, spread: float, kernel: str
+) -> None:
+    points, values = gaussian(5000, dim, spread), gaussian(5000, 4, seed=1)
+    error = phgcn.attention_error(points, values, decay=1.0, kernel=kernel, method="lattice")
+    assert float(error.deviation) < 0.15
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("scale", [1e-3, 1.0])
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 6, 8])
+def test_without_near_pairs_no_point_gets_more_than_one_of_itself(
+    dim: int, scale: float, kernel: str
+) -> None:
+    """At a vertex of level 0, in the corner of a cloud."""
+    spacing = round(4 * np.log2(scale))
+    for extent in (spacing // 4 + 2, spacing // 4 + 4, 6):
+        numbers = ladder_numbers(KERNELS[kernel], dim, reference.Rung(spacing, extent, 0.0))
+        a, _, q = numbers.far
+        most = numbers.weight[1] * own_table(dim)[0] + numbers.own + a + q * 2.0 ** (4 * extent - 4)
+        assert most <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dim", [2, 4])
 def test_sums_of_every_kernel_are_close_to_the_exact_ones(dim: int, kernel: str) -> None:
     points, values = gaussian(1500, dim, 2.0), gaussian(1500, 4, seed=1)
-    out = phgcn.permutohedral_filter(points, values, method=Ladder(kernel=kernel))
+    out = phgcn.permutohedral_filter(points, values, method=Ladder(), kernel=kernel)
     exact = kernel_matrix(points, points, kernel) @ values
     assert float((out - exact).norm() / exact.norm()) < 0.12
 
@@ -93,7 +129,9 @@ def test_a_bump_is_the_mean_of_a_step_over_shifts(dim: int, step: int) -> None:
         table = reference.reduce(reference.splat(rows, ladder), ladder.steps)[-1]
         found.append(float(table[:, 0] @ table[:, 1]))
     expected = float(bump_at(dim, step, np.array([distance]))[0])
-    assert np.mean(found) == pytest.approx(expected, abs=4 * np.std(found) / 60**0.5 + 1e-3 * expected)
+    assert np.mean(found) == pytest.approx(
+        expected, abs=4 * np.std(found) / 60**0.5 + 1e-3 * expected
+    )
 
 
 def test_bumps_fall_from_their_height_to_zero() -> None:
@@ -105,7 +143,7 @@ def test_bumps_fall_from_their_height_to_zero() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_weights_are_not_negative_and_add_up_to_the_kernel(kernel: str) -> None:
-    numbers = ladder_numbers(KERNELS[kernel], 3, reference.Rung(-4, 3, 0.0))
+    numbers = ladder_numbers(KERNELS[kernel], 3, reference.Rung(-8, 3, 0.0))
     assert numbers.weight[0] == 0
     assert numbers.weight.min() >= 0
     at_zero = sum(w * bump(3, s)[1][0] for s, w in enumerate(numbers.weight)) + numbers.far[0]
@@ -120,25 +158,19 @@ def test_least_squares_are_those_of_a_bounded_search() -> None:
 # The operator
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_without_near_pairs_the_operator_is_positive(seed: int) -> None:
-    points = gaussian(200, 1 + seed % 4, 10 ** (seed % 5 - 3), seed)
-    matrix = phgcn.permutohedral_filter(points, torch.eye(200, dtype=torch.float64), method=WITHOUT_PAIRS)
+def operator(points: Tensor, kernel: str, scheme: Ladder) -> tuple[Tensor, Tensor]:
+    """The matrix of a filter, and its eigenvalues, ascending."""
+    unit = torch.eye(len(points), dtype=torch.float64)
+    matrix = phgcn.permutohedral_filter(points, unit, method=scheme, kernel=kernel)
     assert (matrix - matrix.T).abs().max() < 1e-10
-    eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
-    assert eigenvalues[0] > -1e-6 * eigenvalues[-1]
+    return matrix, torch.linalg.eigvalsh((matrix + matrix.T) / 2)
 
 
-@pytest.mark.parametrize("dim", [2, 4])
-def test_conjugate_gradients_converge_with_near_pairs(dim: int) -> None:
-    points, right = gaussian(600, dim, 2.0), gaussian(600, 1, seed=1)
-    matrix = phgcn.permutohedral_filter(points, torch.eye(600, dtype=torch.float64), method=Ladder())
-    eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
-    assert eigenvalues[0] > -1e-3 * eigenvalues[-1]
-    system = matrix + 1e-2 * torch.eye(600, dtype=torch.float64)
+def solve(system: Tensor, right: Tensor) -> Tensor:
+    """Plain conjugate gradients."""
     solution, residual = torch.zeros_like(right), right.clone()
     direction, square = residual.clone(), residual.square().sum()
-    for _ in range(600):
+    for _ in range(len(right)):
         product = system @ direction
         size = square / (direction * product).sum()
         solution, residual = solution + size * direction, residual - size * product
@@ -146,7 +178,50 @@ def test_conjugate_gradients_converge_with_near_pairs(dim: int) -> None:
         direction, square = residual + following / square * direction, following
         if square < 1e-16:
             break
-    assert (system @ solution - right).norm() < 1e-6 * right.norm()
+    return solution
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("seed", range(20))
+def test_without_near_pairs_the_operator_is_positive(seed: int, kernel: str) -> None:
+    spread = (0.001, 0.1, 1.0, 3.0, 10.0)[seed % 5]
+    points = gaussian(200, 1 + seed % 4, spread, seed)
+    eigenvalues = operator(points, kernel, WITHOUT_PAIRS)[1]
+    assert eigenvalues[0] > -1e-6 * eigenvalues[-1]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dim", [2, 4])
+def test_conjugate_gradients_converge_without_near_pairs(dim: int, kernel: str) -> None:
+    points, right = gaussian(400, dim, 2.0), gaussian(400, 1, seed=1)
+    matrix = operator(points, kernel, WITHOUT_PAIRS)[0]
+    system = matrix + 1e-2 * torch.eye(400, dtype=torch.float64)
+    assert (system @ solve(system, right) - right).norm() < 1e-6 * right.norm()
+
+
+@pytest.mark.parametrize("dim", [2, 4])
+def test_conjugate_gradients_converge_with_near_pairs(dim: int) -> None:
+    points, right = gaussian(600, dim, 2.0), gaussian(600, 1, seed=1)
+    matrix, eigenvalues = operator(points, "exponential", Ladder())
+    assert eigenvalues[0] > -1e-3 * eigenvalues[-1]
+    system = matrix + 1e-2 * torch.eye(600, dtype=torch.float64)
+    assert (system @ solve(system, right) - right).norm() < 1e-6 * right.norm()
+
+
+LEAST = {"exponential": -1e-3, "matern32": -3e-3, "matern52": -4e-3, "gaussian": -1e-2}
+"""How negative eigenvalues with near pairs may be, over the largest: what docs/lattice.md says."""
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("dim", [1, 2, 3, 4])
+def test_with_near_pairs_no_eigenvalue_is_very_negative(
+    dim: int, spread: float, kernel: str
+) -> None:
+    once, pairs = gaussian(300, dim, spread, dim), gaussian(75, dim, spread, dim).repeat(4, 1)
+    for points, factor in ((once, 1), (pairs, 2)):
+        eigenvalues = operator(points, kernel, Ladder())[1]
+        assert eigenvalues[0] > factor * LEAST[kernel] * eigenvalues[-1]
 
 
 # Backends
@@ -156,12 +231,21 @@ def test_conjugate_gradients_converge_with_near_pairs(dim: int) -> None:
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("dim", [1, 2, 4])
 def test_backends_agree(dim: int, cloud: str, kernel: str) -> None:
-    points, values, grad = CLOUDS[cloud](dim)[:600], gaussian(600, 3, seed=1), gaussian(600, 3, seed=2)
+    points, values, grad = (
+        CLOUDS[cloud](dim)[60:660],  # with few of the points that are far from a core
+        gaussian(600, 3, seed=1),
+        gaussian(600, 3, seed=2),
+    )
     found = []
     for backend in BACKENDS:
         leaves = points.clone().requires_grad_(), values.clone().requires_grad_()
         out, mass = phgcn.global_attention(
-            *leaves, decay=1.0, method=Ladder(pairs=20, kernel=kernel), backend=backend, return_mass=True
+            *leaves,
+            decay=1.0,
+            kernel=kernel,
+            method=Ladder(pairs=20),
+            backend=backend,
+            return_mass=True,
         )
         (out * grad).sum().add(mass.sum()).backward()
         found.append([out.detach(), mass.detach(), *(leaf.grad for leaf in leaves)])
@@ -177,7 +261,12 @@ def test_backends_agree_on_queries_of_their_own_and_batches() -> None:
     for backend in BACKENDS:
         leaves = [tensor.clone().requires_grad_() for tensor in (points, values, queries)]
         out = phgcn.permutohedral_filter(
-            *leaves[:2], batch=batch, queries=leaves[2], query_batch=query_batch, method=Ladder(pairs=20), backend=backend
+            *leaves[:2],
+            batch=batch,
+            queries=leaves[2],
+            query_batch=query_batch,
+            method=Ladder(pairs=20),
+            backend=backend,
         )
         (out * gaussian(300, 2, seed=4)).sum().backward()
         found.append([out.detach(), *(leaf.grad for leaf in leaves)])
@@ -185,11 +274,27 @@ def test_backends_agree_on_queries_of_their_own_and_batches() -> None:
         assert (one - other).norm() <= 1e-10 * other.norm()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_queries_in_the_place_of_all_keys_get_the_mean(backend: str) -> None:
+    values = gaussian(5, 2)
+    out = phgcn.global_attention(
+        torch.ones(5, 2).double(),
+        values,
+        queries=torch.ones(3, 2).double(),
+        method=Ladder(),
+        backend=backend,
+    )
+    assert (out - values.mean(dim=0)).abs().max() < 1e-6
+
+
 def test_gradients_are_those_of_what_was_computed() -> None:
     points, values = gaussian(30, 2).requires_grad_(), gaussian(30, 2, seed=1).requires_grad_()
     for scheme in (WITHOUT_PAIRS, Ladder(pairs=3)):
         assert torch.autograd.gradcheck(
-            lambda p, v, s=scheme: phgcn.global_attention(p, v, decay=1.0, method=s), (points, values), eps=1e-7, atol=1e-5
+            lambda p, v, s=scheme: phgcn.global_attention(p, v, decay=1.0, method=s),
+            (points, values),
+            eps=1e-7,
+            atol=1e-5,
         )
 
 
@@ -200,12 +305,15 @@ def test_bits_do_not_depend_on_threads_nor_on_other_graphs() -> None:
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(phgcn.global_attention(points, values, decay=1.0, batch=batch, method=Ladder()))
+            found.append(
+                phgcn.global_attention(points, values, decay=1.0, batch=batch, method=Ladder())
+            )
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(*found)
     alone = [
-        phgcn.global_attention(points[part], values[part], decay=1.0, method=Ladder()) for part in (batch == 0, batch == 1)
+        phgcn.global_attention(points[part], values[part], decay=1.0, method=Ladder())
+        for part in (batch == 0, batch == 1)
     ]
     assert torch.equal(found[0], torch.cat(alone))
 
@@ -219,23 +327,15 @@ def test_permuted_points_have_permuted_outputs() -> None:
 
 
 def test_a_compiled_call_gives_the_same() -> None:
-    points, values, scheme = gaussian(300, 2).float(), gaussian(300, 2, seed=1).float(), Ladder(pairs=5)
+    points, values, scheme = (
+        gaussian(300, 2).float(),
+        gaussian(300, 2, seed=1).float(),
+        Ladder(pairs=5),
+    )
 
     def call(p: Tensor, v: Tensor) -> Tensor:
         return phgcn.global_attention(p, v, decay=1.0, method=scheme)
 
-    assert torch.equal(torch.compile(call, fullgraph=True, backend="eager")(points, values), call(points, values))
-
-
-# What is refused
-
-
-@pytest.mark.parametrize(("name", "value"), [("pairs", -1), ("reach", 0.0), ("fineness", -1.0), ("kernel", "cosine")])
-def test_bad_settings_are_named(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"{name} is .*allowed"):
-        Ladder(**{name: value})
-
-
-def test_more_than_five_dimensions_are_refused() -> None:
-    with pytest.raises(ValueError, match="positions have 6 dimensions; allowed for a ladder: 1 to 5"):
-        phgcn.global_attention(gaussian(10, 6), gaussian(10, 1), method=Ladder())
+    assert torch.equal(
+        torch.compile(call, fullgraph=True, backend="eager")(points, values), call(points, values)
+    )

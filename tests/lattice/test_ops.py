@@ -2,14 +2,14 @@ import shutil
 
 import pytest
 import torch
-from clouds import BACKENDS, forced, normal
+from clouds import BACKENDS, normal
 
 from phgcn import global_attention
 from phgcn.checks import check_finite
-from phgcn.lattice import Separable
+from phgcn.lattice import Ladder, Separable
 from phgcn.lattice.scheme import encode
 
-SCHEMES = {"lattice": forced("lattice", 2, 1), "separable": Separable()}
+SCHEMES = {"lattice": Ladder(pairs=2), "separable": Separable()}
 METHODS = {"exact": "exact", **SCHEMES}
 
 
@@ -17,7 +17,7 @@ def operands(scheme, backend, across, normalise, grad=True):
     p, f, q = normal(9, 2, 2, seed=1), normal(9, 2, 3, seed=2), normal(4, 2, 2, seed=3)
     batch, query_batch = torch.tensor([0, 1, 1] * 3), torch.tensor([0, 1, 0, 2])
     p, f, q = (t.requires_grad_(grad) for t in (p, f, q))
-    points = p, f, q if across else None, batch, query_batch if across else None
+    points = p, f, q if across else None, batch, query_batch if across else None, None
     return *points, encode(scheme), normalise, -1, backend
 
 
@@ -25,31 +25,31 @@ def operands(scheme, backend, across, normalise, grad=True):
 @pytest.mark.parametrize("kind", SCHEMES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ops_keep_the_rules_of_torch(backend, kind, across, normalise):
-    for keep_plan in (False, True):
+    for keep in (False, True):
         inputs = operands(SCHEMES[kind], backend, across, normalise)
-        torch.library.opcheck(torch.ops.phgcn.filter.default, (*inputs, keep_plan))
+        torch.library.opcheck(torch.ops.phgcn.filter.default, (*inputs, keep))
         with torch.no_grad():
-            out, norm, plan = torch.ops.phgcn.filter(*inputs, keep_plan)
-        looks_for_lone = kind == "lattice" and normalise  # by the lattice's normalisers
-        assert (len(plan) > 0) == (keep_plan and (backend != "reference" or looks_for_lone))
+            out, norm, ticket = torch.ops.phgcn.filter(*inputs, keep)
+        assert (len(ticket) > 0) == (keep and backend != "reference")
         inputs = operands(SCHEMES[kind], backend, across, normalise, grad=False)
         for grad_norm in (None, torch.ones_like(norm)) if normalise else (None,):
-            given = torch.ones_like(out), grad_norm, out, norm, plan, *inputs
+            given = torch.ones_like(out), grad_norm, out, norm, ticket, *inputs
             torch.library.opcheck(torch.ops.phgcn.filter_backward.default, given)
 
 
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("kind", SCHEMES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_plan_changes_no_bit(backend, kind, across):
+def test_what_is_kept_changes_no_bit(backend, kind, across):
     inputs = operands(SCHEMES[kind], backend, across, True, grad=False)
-    out, norm, plan = torch.ops.phgcn.filter(*inputs, True)
+    out, norm, ticket = torch.ops.phgcn.filter(*inputs, True)
     without = torch.ops.phgcn.filter(*inputs, False)
     assert torch.equal(out, without[0]) and torch.equal(norm, without[1])
     upstream = normal(*out.shape, seed=4), normal(*norm.shape, seed=5), out, norm
-    grads = [torch.ops.phgcn.filter_backward(*upstream, given, *inputs) for given in (plan, plan, [])]
-    for of_plan, again, anew in zip(*grads, strict=True):
-        assert torch.equal(of_plan, again) and torch.equal(of_plan, anew)
+    given = ticket, ticket, without[2], ticket.clone()
+    grads = [torch.ops.phgcn.filter_backward(*upstream, one, *inputs) for one in given]
+    for first, *others in zip(*grads, strict=True):
+        assert all(torch.equal(first, other) for other in others)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -58,13 +58,18 @@ def test_graphs_of_few_pairs_are_left_out(backend):
     rest[-2] = 9  # graph 0 has three points, graph 1 six
     out, norm, _ = torch.ops.phgcn.filter(p, f, *rest, False)
     alone = torch.arange(9) % 3 > 0
-    whole = global_attention(p[alone], f[alone], decay=1.0, method=SCHEMES["lattice"], backend=backend)
+    whole = global_attention(
+        p[alone], f[alone], decay=1.0, method=SCHEMES["lattice"], backend=backend
+    )
     assert torch.equal(out[alone], whole)
     assert not out[~alone].any() and not norm[~alone].any()
 
 
 def forward_and_grads(call, across):
-    p, f, q = (t.requires_grad_() for t in (normal(30, 2, seed=1), normal(30, 3, seed=2), normal(4, 2, seed=3)))
+    p, f, q = (
+        t.requires_grad_()
+        for t in (normal(30, 2, seed=1), normal(30, 3, seed=2), normal(4, 2, seed=3))
+    )
     decay = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
     inputs = (p, f, decay, q) if across else (p, f, decay)
     out = call(*inputs)
@@ -81,24 +86,36 @@ def test_a_traced_graph_without_breaks_equals_eager(kind, across):
 
     torch.compiler.reset()
     compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
-    for got, want in zip(forward_and_grads(compiled, across), forward_and_grads(attend, across), strict=True):
+    for got, want in zip(
+        forward_and_grads(compiled, across), forward_and_grads(attend, across), strict=True
+    ):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler")
+@pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))),
+    reason="torch.compile needs a C++ compiler",
+)
 def test_a_compiled_graph_equals_eager():
     def attend(p, f, decay):
         return global_attention(p.tanh(), f, decay=decay, method="lattice").sin()
 
     torch.compiler.reset()
     compiled = torch.compile(attend, fullgraph=True)
-    for got, want in zip(forward_and_grads(compiled, False), forward_and_grads(attend, False), strict=True):
+    for got, want in zip(
+        forward_and_grads(compiled, False), forward_and_grads(attend, False), strict=True
+    ):
         torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
 
 
 def test_a_compiled_graph_takes_clouds_of_any_size():
     torch.compiler.reset()
-    compiled = torch.compile(lambda p, f: global_attention(p, f, decay=1.0), fullgraph=True, backend="aot_eager", dynamic=True)
+    compiled = torch.compile(
+        lambda p, f: global_attention(p, f, decay=1.0),
+        fullgraph=True,
+        backend="aot_eager",
+        dynamic=True,
+    )
     for count in (5, 17, 40):
         p, f = normal(count, 2, seed=count), normal(count, 3, seed=1)
         assert torch.equal(compiled(p, f), global_attention(p, f, decay=1.0))

@@ -8,9 +8,10 @@ import torch
 from clouds import normal
 from graphs import random_graph
 
-from phgcn.nn import PHGCN, GlobalGNN, attention_statistics
+from phgcn.nn import PHGCN, GlobalGNN, attention_statistics, top_attention
 
-MODULE = sys.modules["phgcn.nn.attention_statistics"]  # by import, the function of the same name would be found
+# by import, the function of the same name would be found
+MODULE = sys.modules["phgcn.nn.attention_statistics"]
 
 
 def dense(points, decay, batch):
@@ -32,17 +33,35 @@ def test_every_number_is_that_of_the_whole_matrix():
         distance = float((points - mean).square().sum(dim=1).mean().sqrt())
         effective, share = dense(points, float(decay[head]), batch)
         assert math.isclose(statistics["distance"][head], distance, rel_tol=1e-12)
-        assert math.isclose(statistics["spread"][head], distance * float(decay[head]), rel_tol=1e-12)
-        assert math.isclose(statistics["effective_nodes"][head], float(effective.median()), rel_tol=1e-12)
+        assert math.isclose(
+            statistics["spread"][head], distance * float(decay[head]), rel_tol=1e-12
+        )
+        assert math.isclose(
+            statistics["effective_nodes"][head], float(effective.median()), rel_tol=1e-12
+        )
         assert math.isclose(statistics["self_share"][head], float(share.median()), rel_tol=1e-12)
+
+
+def test_attention_to_others_only_is_that_of_the_matrix_without_its_diagonal():
+    positions = normal(31, 1, 2)
+    score = -2.0 * torch.cdist(positions[:, 0], positions[:, 0])
+    weight = score.fill_diagonal_(-torch.inf).softmax(dim=1)
+    effective = torch.special.entr(weight).sum(dim=1).exp()
+    found = attention_statistics(positions, 2.0, itself=False)
+    assert found["effective_nodes"] == pytest.approx([float(effective.median())])
+    assert found["self_share"] == [0.0]
 
 
 def test_the_mean_and_the_identity_are_told_from_attention():
     together, apart = torch.zeros(100, 1, 4), 1e3 * torch.arange(100.0).reshape(-1, 1, 1)
     mean, identity = attention_statistics(together, 1.0), attention_statistics(apart, 1.0)
-    assert mean["effective_nodes"] == pytest.approx([100]) and mean["self_share"] == pytest.approx([0.01])
+    assert mean["effective_nodes"] == pytest.approx([100]) and mean["self_share"] == pytest.approx(
+        [0.01]
+    )
     assert mean["spread"] == [0.0]
-    assert identity["effective_nodes"] == pytest.approx([1]) and identity["self_share"] == pytest.approx([1])
+    assert identity["effective_nodes"] == pytest.approx([1]) and identity[
+        "self_share"
+    ] == pytest.approx([1])
 
 
 def test_a_batch_of_equal_graphs_is_one_of_them():
@@ -70,16 +89,16 @@ def test_samples_depend_on_the_seed_and_on_nothing_else():
 def test_memory_is_bounded_and_parts_change_nothing(monkeypatch):
     positions, batch = normal(300, 2, 3), torch.arange(300) % 2
     want = attention_statistics(positions, 1.0, batch=batch)
-    sizes, distances = [], MODULE.distances
+    sizes, exponents = [], MODULE.exponents
 
-    def measured(queries, keys):
-        sizes.append(len(queries) * len(keys))
-        return distances(queries, keys)
+    def measured(*given):
+        sizes.append(exponents(*given).numel())
+        return exponents(*given)
 
-    monkeypatch.setattr(MODULE, "PAIRS", 3000)
-    monkeypatch.setattr(MODULE, "distances", measured)
+    monkeypatch.setattr(top_attention, "PAIRS", 3000)
+    monkeypatch.setattr(MODULE, "exponents", measured)
     found = attention_statistics(positions, 1.0, batch=batch)
-    assert max(sizes) <= 3000 and len(sizes) == 2 * 30
+    assert max(sizes) <= 3000 and len(sizes) == 60
     for key, values in want.items():
         assert found[key] == pytest.approx(values, rel=1e-12)
 
@@ -113,9 +132,12 @@ def test_a_global_gnn_describes_each_block(at, training):
     assert [block["layer"] for block in found] == list(range(3 if at == "each" else 2))
     assert [block["gate"] for block in found][:2] == [0.0, 0.5]
     assert model.training is training
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())  # norms have seen nothing
+    # norms have seen nothing
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     inputs = []
-    hook = model.global_blocks[1].lin_position.register_forward_hook(lambda *given: inputs.append(given[2].view(-1, 2, 4)))
+    hook = model.global_blocks[1].lin_position.register_forward_hook(
+        lambda *given: inputs.append(given[2].view(-1, 2, 4))
+    )
     model.eval()(x, edge_index, batch)
     hook.remove()
     want = attention_statistics(inputs[0], model.global_blocks[1].decay(), batch=batch)
@@ -127,7 +149,9 @@ def test_a_phgcn_describes_each_layer():
     torch.manual_seed(0)
     model = PHGCN(5, 4, 3, num_layers=2, heads=2, decay_global=3.0)
     found = model.global_statistics(x, edge_index)
-    assert [layer["layer"] for layer in found] == [0, 1] and "gate" not in found[0] and model.training
+    assert (
+        [layer["layer"] for layer in found] == [0, 1] and "gate" not in found[0] and model.training
+    )
     positions, _ = model.convs[0].project(x)
     want = attention_statistics(positions, 3.0)
     assert {key: found[0][key] for key in want} == want

@@ -17,7 +17,9 @@ def written_out(conv, x, edge_index, edge_attr=None, edge_weight=None):
         loops_removed = [remove_self_loops(edge_index, rows) for rows in (edge_attr, edge_weight)]
         bare = loops_removed[0][0]
         edge_attr, edge_weight = (
-            None if rows is None else add_self_loops(bare, rows, fill_value=fill, num_nodes=len(x))[1]
+            None
+            if rows is None
+            else add_self_loops(bare, rows, fill_value=fill, num_nodes=len(x))[1]
             for (_, rows), fill in zip(loops_removed, ("mean", 1.0), strict=True)
         )
         edge_index = add_self_loops(bare, num_nodes=len(x))[0]
@@ -29,21 +31,36 @@ def written_out(conv, x, edge_index, edge_attr=None, edge_weight=None):
     if edge_weight is not None:
         exponent = exponent + edge_weight.log().unsqueeze(-1)
     alpha = softmax(exponent, target, num_nodes=len(x))
-    return torch.zeros_like(values).index_add(0, target, alpha.unsqueeze(-1) * values[source]).flatten(1)
+    return (
+        torch.zeros_like(values)
+        .index_add(0, target, alpha.unsqueeze(-1) * values[source])
+        .flatten(1)
+    )
 
 
 @pytest.mark.parametrize("settings", [{}, {"add_self_loops": False}], ids=str)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_they_enter_the_softmax_as_written_out(layer, settings):
     x, edge_index = random_graph()
-    edge_attr, edge_weight = normal(60, 3, seed=1).requires_grad_(), normal(60, seed=2).abs().requires_grad_()
+    edge_attr, edge_weight = (
+        normal(60, 3, seed=1).requires_grad_(),
+        normal(60, seed=2).abs().requires_grad_(),
+    )
     extra = {"act": None} if layer == "PHGCNConv" else {}
     conv = make(layer, 5, 4, heads=2, edge_dim=3, bias=False, **settings, **extra)
-    for given in ({"edge_attr": edge_attr}, {"edge_weight": edge_weight}, {"edge_attr": edge_attr, "edge_weight": edge_weight}):
+    for given in (
+        {"edge_attr": edge_attr},
+        {"edge_weight": edge_weight},
+        {"edge_attr": edge_attr, "edge_weight": edge_weight},
+    ):
         got, want = conv(x, edge_index, **given)[:, :8], written_out(conv, x, edge_index, **given)
         assert relative(got, want) < 1e-12
         for a, b in zip(
-            *(torch.autograd.grad(out.square().sum(), [conv.embedding, *given.values()]) for out in (got, want)), strict=True
+            *(
+                torch.autograd.grad(out.square().sum(), [conv.embedding, *given.values()])
+                for out in (got, want)
+            ),
+            strict=True,
         ):
             assert relative(a, b) < 1e-9
     plain = conv(x, edge_index)
@@ -84,12 +101,36 @@ def test_compiled_as_eager():
 
 
 BAD = {
-    "no edge_dim": ({}, {"edge_attr": torch.ones(60, 3)}, r"edge_attr is given; allowed: None, as the layer was made without"),
-    "rows": ({"edge_dim": 3}, {"edge_attr": torch.ones(59, 3)}, r"edge_attr has shape \(59, 3\); allowed: \(60, edge_dim\)"),
-    "integers": ({"edge_dim": 3}, {"edge_attr": torch.ones(60, 3).long()}, r"edge_attr is torch.int64; allowed: torch.float64"),
-    "a list": ({"edge_dim": 1}, {"edge_attr": [1.0] * 60}, r"edge_attr is a list; allowed: a tensor"),
-    "weights": ({}, {"edge_weight": torch.ones(60, 1)}, r"edge_weight has shape \(60, 1\); allowed: \(60,\)"),
-    "NaN": ({}, {"edge_weight": torch.full((60,), torch.nan)}, r"edge_weight\[0\] is nan; allowed: finite"),
+    "no edge_dim": (
+        {},
+        {"edge_attr": torch.ones(60, 3)},
+        r"edge_attr is given; allowed: None, as the layer was made without",
+    ),
+    "rows": (
+        {"edge_dim": 3},
+        {"edge_attr": torch.ones(59, 3)},
+        r"edge_attr has shape \(59, 3\); allowed: \(60, edge_dim\)",
+    ),
+    "integers": (
+        {"edge_dim": 3},
+        {"edge_attr": torch.ones(60, 3).long()},
+        r"edge_attr is torch.int64; allowed: torch.float64",
+    ),
+    "a list": (
+        {"edge_dim": 1},
+        {"edge_attr": [1.0] * 60},
+        r"edge_attr is a list; allowed: a tensor",
+    ),
+    "weights": (
+        {},
+        {"edge_weight": torch.ones(60, 1)},
+        r"edge_weight has shape \(60, 1\); allowed: \(60,\)",
+    ),
+    "NaN": (
+        {},
+        {"edge_weight": torch.full((60,), torch.nan)},
+        r"edge_weight\[0\] is nan; allowed: finite",
+    ),
 }
 
 
@@ -113,7 +154,18 @@ def test_they_are_refused_beside_a_matrix_of_edges():
 
 def gnn(local, **settings):
     torch.manual_seed(0)
-    return GlobalGNN(5, 8, 3, local=local, heads=2, dropout=0.0, norm=None, residual=False, num_layers=1, **settings).double()
+    return GlobalGNN(
+        5,
+        8,
+        3,
+        local=local,
+        heads=2,
+        dropout=0.0,
+        norm=None,
+        residual=False,
+        num_layers=1,
+        **settings,
+    ).double()
 
 
 def test_local_layers_get_what_they_take():
@@ -122,7 +174,11 @@ def test_local_layers_get_what_they_take():
     same = {  # PyG's layers with the same weights
         "gcn": (GCNConv(8, 8), {}, {"edge_weight": edge_weight}),
         "gat": (GATConv(8, 4, 2, edge_dim=3), {"edge_dim": 3}, {"edge_attr": edge_attr}),
-        "eda": (EDAConv(8, 4, 2, edge_dim=3), {"edge_dim": 3}, {"edge_attr": edge_attr, "edge_weight": edge_weight}),
+        "eda": (
+            EDAConv(8, 4, 2, edge_dim=3),
+            {"edge_dim": 3},
+            {"edge_attr": edge_attr, "edge_weight": edge_weight},
+        ),
         GCNConv: (GCNConv(8, 8), {}, {"edge_weight": edge_weight}),
     }
     for local, (conv, settings, given) in same.items():
@@ -138,9 +194,15 @@ def test_local_layers_get_what_they_take():
 def test_local_layers_refuse_what_they_cannot_use():
     x, edge_index = random_graph()
     for local in ("sage", "gin", "none", SAGEConv):
-        with pytest.raises(ValueError, match="edge_weight is given; allowed: None, as the layer has no use"):
+        with pytest.raises(
+            ValueError, match="edge_weight is given; allowed: None, as the layer has no use"
+        ):
             gnn(local)(x, edge_index, edge_weight=torch.ones(60))
         data = Data(x=x, edge_index=edge_index, edge_weight=torch.ones(60))
-        assert torch.equal(gnn(local)(data), gnn(local)(x, edge_index))  # an object may hold more than is used
-    with pytest.raises(ValueError, match="edge_dim is 3; allowed for local 'gcn': None; for 'gat' and 'eda': a size"):
+        # an object may hold more than is used
+        assert torch.equal(gnn(local)(data), gnn(local)(x, edge_index))
+    with pytest.raises(
+        ValueError,
+        match="edge_dim is 3; allowed for local 'gcn': None; for 'gat' and 'eda': a size",
+    ):
         gnn("gcn", edge_dim=3)

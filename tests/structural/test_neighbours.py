@@ -17,7 +17,11 @@ class TestNumba(KernelCase):
 
 @pytest.fixture
 def example():
-    return normal(2500, 8, 4, seed=1, dtype=torch.float32), normal(2500, 8, 5, seed=2, dtype=torch.float32), graph(2500, 20000)
+    return (
+        normal(2500, 8, 4, seed=1, dtype=torch.float32),
+        normal(2500, 8, 5, seed=2, dtype=torch.float32),
+        graph(2500, 20000),
+    )
 
 
 def identical(first, second):
@@ -34,9 +38,18 @@ def test_runs_and_threads_change_no_bit(example, threads):
 
 
 def test_a_hub_among_many_nodes_changes_no_bit(threads):
-    positions, values = normal(3000, 4, seed=1, dtype=torch.float32), normal(3000, 8, seed=2, dtype=torch.float32)
+    positions, values = (
+        normal(3000, 4, seed=1, dtype=torch.float32),
+        normal(3000, 8, seed=2, dtype=torch.float32),
+    )
     nodes = torch.arange(3000)
-    star = torch.cat([torch.stack([nodes, torch.zeros_like(nodes)]), torch.stack([torch.zeros_like(nodes), nodes])], dim=1)
+    star = torch.cat(
+        [
+            torch.stack([nodes, torch.zeros_like(nodes)]),
+            torch.stack([torch.zeros_like(nodes), nodes]),
+        ],
+        dim=1,
+    )
     threads(2)
     want = run(positions, values, star)
     threads(1)
@@ -49,7 +62,12 @@ def test_permuting_nodes_permutes_the_output(example):
     place = torch.empty_like(order)
     place[order] = torch.arange(2500)
     want = structural_attention(positions, values, edge_index)
-    assert relative(structural_attention(positions[order], values[order], place[edge_index]), want[order]) < 1e-6
+    assert (
+        relative(
+            structural_attention(positions[order], values[order], place[edge_index]), want[order]
+        )
+        < 1e-6
+    )
 
 
 def test_permuting_edges_changes_rounding_only(example):
@@ -67,28 +85,51 @@ def test_heads_are_separate_calls(example):
 
 
 def test_attention_weights_come_in_the_order_of_the_edges():
-    positions, values, edge_index = normal(12, 3, 2, seed=1).requires_grad_(), normal(12, 3, 4, seed=2), graph(12, 9, seed=1)
-    edge_index = edge_index[:, torch.unique(edge_index, dim=1, return_inverse=True)[1].unique().argsort()]
-    edge_index = torch.unique(edge_index, dim=1)[:, torch.randperm(torch.unique(edge_index, dim=1).size(1))]
-    out, weights = structural_attention(positions, values, edge_index, 1.3, return_attention_weights=True)
+    positions, values, edge_index = (
+        normal(12, 3, 2, seed=1).requires_grad_(),
+        normal(12, 3, 4, seed=2),
+        graph(12, 9, seed=1),
+    )
+    edge_index = edge_index[
+        :, torch.unique(edge_index, dim=1, return_inverse=True)[1].unique().argsort()
+    ]
+    edge_index = torch.unique(edge_index, dim=1)[
+        :, torch.randperm(torch.unique(edge_index, dim=1).size(1))
+    ]
+    out, weights = structural_attention(
+        positions, values, edge_index, 1.3, return_attention_weights=True
+    )
     want = dense_weights(positions, edge_index, 1.3)[edge_index[1], edge_index[0]]
     torch.testing.assert_close(weights, want)
     assert torch.equal(out, structural_attention(positions, values, edge_index, 1.3))
     torch.testing.assert_close(
-        *(torch.autograd.grad(w.square().sum(), positions, retain_graph=True)[0] for w in (weights, want))
+        *(
+            torch.autograd.grad(w.square().sum(), positions, retain_graph=True)[0]
+            for w in (weights, want)
+        )
     )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_are_computed_in_float32(dtype):
-    positions, values, edge_index = normal(9, 2, 2, seed=1).to(dtype), normal(9, 2, 4, seed=2).to(dtype), graph(9, 30)
+    positions, values, edge_index = (
+        normal(9, 2, 2, seed=1).to(dtype),
+        normal(9, 2, 4, seed=2).to(dtype),
+        graph(9, 30),
+    )
     out = structural_attention(positions, values, edge_index)
     assert out.dtype == dtype
-    assert torch.equal(out, structural_attention(positions.float(), values.float(), edge_index).to(dtype))
+    assert torch.equal(
+        out, structural_attention(positions.float(), values.float(), edge_index).to(dtype)
+    )
 
 
 def test_autocast_takes_what_products_give():
-    x, weight, edge_index = normal(9, 6, seed=1).float(), normal(6, 6, seed=2).float().requires_grad_(), graph(9, 30)
+    x, weight, edge_index = (
+        normal(9, 6, seed=1).float(),
+        normal(6, 6, seed=2).float().requires_grad_(),
+        graph(9, 30),
+    )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         f = x @ weight
         out = structural_attention(f[:, :2], f, edge_index)

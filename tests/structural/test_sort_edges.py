@@ -17,7 +17,9 @@ def get_sort(backend):
     if backend == "triton":
         pytest.importorskip("triton")
     return importlib.import_module(
-        {"reference": "phgcn.structural.reference"}.get(backend, f"phgcn.structural.{backend}.edges")
+        {"reference": "phgcn.structural.reference"}.get(
+            backend, f"phgcn.structural.{backend}.edges"
+        )
     )
 
 
@@ -41,8 +43,12 @@ def test_edges_are_sorted_stably(backend, edges, dtype):
 def test_the_number_of_threads_does_not_change_the_order(count, threads, monkeypatch):
     monkeypatch.setattr(numba_edges, "PART", 10)
     threads(count)
-    node, other = (torch.as_tensor(np.random.default_rng(seed).integers(0, 50, 1000)) for seed in (1, 2))
-    for a, b in zip(numba_edges.sort_edges(node, other, 60), reference.sort_edges(node, other, 60), strict=True):
+    node, other = (
+        torch.as_tensor(np.random.default_rng(seed).integers(0, 50, 1000)) for seed in (1, 2)
+    )
+    for a, b in zip(
+        numba_edges.sort_edges(node, other, 60), reference.sort_edges(node, other, 60), strict=True
+    ):
         assert torch.equal(a, b)
 
 
@@ -52,7 +58,9 @@ def test_triton_replaces_nodes_that_do_not_exist():
     assert get_sort("triton").sort_edges(node, other, 7).other.tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("degrees", [[], [0] * 5000, [3] * 3000, [0, 9000, 0, 1, 5000], [1] * 2000 + [7000]])
+@pytest.mark.parametrize(
+    "degrees", [[], [0] * 5000, [3] * 3000, [0, 9000, 0, 1, 5000], [1] * 2000 + [7000]]
+)
 def test_ranges_cover_all_nodes_and_have_like_work(degrees):
     start = np.concatenate([[0], np.cumsum(np.array(degrees, np.int64))]).astype(np.int32)
     bounds = numba_edges.share_out(start)

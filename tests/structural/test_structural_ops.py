@@ -11,7 +11,11 @@ from phgcn import structural_attention
 @pytest.mark.parametrize("with_rows", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ops_keep_the_rules_of_torch(backend, with_rows):
-    edge_rows = (normal(30, 2, seed=3).abs(), normal(30, 2, seed=4).requires_grad_()) if with_rows else (None, None)
+    edge_rows = (
+        (normal(30, 2, seed=3).abs(), normal(30, 2, seed=4).requires_grad_())
+        if with_rows
+        else (None, None)
+    )
     nodes = normal(9, 2, 3, seed=1).requires_grad_(), normal(9, 2, 4, seed=2).requires_grad_()
     given = *nodes, graph(9, 30), *edge_rows, backend
     torch.library.opcheck(torch.ops.phgcn.structural.default, given)
@@ -22,7 +26,10 @@ def test_ops_keep_the_rules_of_torch(backend, with_rows):
 
 
 def forward_and_grads(call, nodes=30):
-    inputs = normal(nodes, 2, 3, seed=1).requires_grad_(), normal(nodes, 2, 4, seed=2).requires_grad_()
+    inputs = (
+        normal(nodes, 2, 3, seed=1).requires_grad_(),
+        normal(nodes, 2, 4, seed=2).requires_grad_(),
+    )
     decay = torch.tensor([1.5, 0.5], dtype=torch.float64, requires_grad=True)
     out = call(*inputs, decay, graph(nodes, 4 * nodes))
     return out, *torch.autograd.grad(out.square().sum(), (*inputs, decay))
@@ -33,7 +40,9 @@ def attend(positions, values, decay, edge_index):
 
 
 def attend_with_weights(positions, values, decay, edge_index):
-    out, weights = structural_attention(positions.tanh(), values, edge_index, decay, return_attention_weights=True)
+    out, weights = structural_attention(
+        positions.tanh(), values, edge_index, decay, return_attention_weights=True
+    )
     return out.sum() + weights.square().sum()
 
 
@@ -45,7 +54,10 @@ def test_a_traced_graph_without_breaks_equals_eager(call):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler")
+@pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))),
+    reason="torch.compile needs a C++ compiler",
+)
 def test_a_compiled_graph_equals_eager():
     torch.compiler.reset()
     compiled = torch.compile(attend, fullgraph=True)
@@ -57,17 +69,24 @@ def test_a_compiled_graph_takes_graphs_of_any_size():
     torch.compiler.reset()
     compiled = torch.compile(attend, fullgraph=True, backend="aot_eager", dynamic=True)
     for nodes in (5, 17, 40):
-        for got, want in zip(forward_and_grads(compiled, nodes), forward_and_grads(attend, nodes), strict=True):
+        for got, want in zip(
+            forward_and_grads(compiled, nodes), forward_and_grads(attend, nodes), strict=True
+        ):
             torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_second_derivatives_are_the_true_ones(backend):
-    inputs = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(7, 2, 3), (7, 2, 2), (20, 2)])]
+    inputs = [
+        normal(*shape, seed=seed).requires_grad_()
+        for seed, shape in enumerate([(7, 2, 3), (7, 2, 2), (20, 2)])
+    ]
     edge_index, mask = graph(7, 20), normal(20, 2, seed=3).abs()
 
     def attend(positions, values, bias):
-        return structural_attention(positions, values, edge_index, 1.3, edge_mask=mask, edge_bias=bias, backend=backend)
+        return structural_attention(
+            positions, values, edge_index, 1.3, edge_mask=mask, edge_bias=bias, backend=backend
+        )
 
     assert torch.autograd.gradgradcheck(attend, inputs, fast_mode=True)
 
@@ -87,7 +106,9 @@ def test_a_third_derivative_is_that_of_the_dense_matrix():
 def test_a_mask_gets_no_gradient():
     mask = torch.ones(30, dtype=torch.float64, requires_grad=True)
     values = normal(9, 2, seed=2).requires_grad_()
-    structural_attention(normal(9, 2, seed=1), values, graph(9, 30), edge_mask=mask).sum().backward()
+    structural_attention(
+        normal(9, 2, seed=1), values, graph(9, 30), edge_mask=mask
+    ).sum().backward()
     assert mask.grad is None
 
 
@@ -115,38 +136,81 @@ def with_entry(tensor, place, value):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"edge_index": torch.tensor([[0, 1, 7], [2, 4, 9]])}, r"edge_index\[1, 1\] is 4; allowed: 0 to 3, as positions has 4"),
-        ({"edge_index": torch.tensor([[0, -1], [2, 3]])}, r"edge_index\[0, 1\] is -1; allowed: 0 to 3"),
-        ({"edge_index": torch.tensor([[0.0], [1.0]])}, "edge_index is torch.float32; allowed: int64, int32"),
-        ({"edge_index": torch.tensor([0, 1])}, r"edge_index has shape \(2,\), .*; allowed: a dense \(2, E\) tensor"),
+        (
+            {"edge_index": torch.tensor([[0, 1, 7], [2, 4, 9]])},
+            r"edge_index\[1, 1\] is 4; allowed: 0 to 3, as positions has 4",
+        ),
+        (
+            {"edge_index": torch.tensor([[0, -1], [2, 3]])},
+            r"edge_index\[0, 1\] is -1; allowed: 0 to 3",
+        ),
+        (
+            {"edge_index": torch.tensor([[0.0], [1.0]])},
+            "edge_index is torch.float32; allowed: int64, int32",
+        ),
+        (
+            {"edge_index": torch.tensor([0, 1])},
+            r"edge_index has shape \(2,\), .*; allowed: a dense \(2, E\) tensor",
+        ),
         ({"edge_index": torch.zeros(3, 2, dtype=torch.long)}, r"edge_index has shape \(3, 2\)"),
-        ({"edge_index": torch.eye(4).to_sparse_csr()}, r"edge_index has shape \(4, 4\), layout torch.sparse_csr"),
+        (
+            {"edge_index": torch.eye(4).to_sparse_csr()},
+            r"edge_index has shape \(4, 4\), layout torch.sparse_csr",
+        ),
         ({"edge_index": [[0], [1]]}, "edge_index is a list; allowed: a tensor"),
-        ({"edge_mask": torch.ones(3, 2)}, r"edge_mask has shape \(3, 2\); allowed: \(2,\) or \(2, 2\)"),
-        ({"edge_mask": torch.ones(2, 2, dtype=torch.long)}, "edge_mask is torch.int64; allowed: a floating type or bool"),
+        (
+            {"edge_mask": torch.ones(3, 2)},
+            r"edge_mask has shape \(3, 2\); allowed: \(2,\) or \(2, 2\)",
+        ),
+        (
+            {"edge_mask": torch.ones(2, 2, dtype=torch.long)},
+            "edge_mask is torch.int64; allowed: a floating type or bool",
+        ),
         ({"edge_mask": [1, 1]}, "edge_mask is a list; allowed: a tensor"),
-        ({"edge_bias": torch.ones(3, 2)}, r"edge_bias has shape \(3, 2\); allowed: \(2,\) or \(2, 2\)"),
+        (
+            {"edge_bias": torch.ones(3, 2)},
+            r"edge_bias has shape \(3, 2\); allowed: \(2,\) or \(2, 2\)",
+        ),
         ({"edge_bias": torch.ones(2) > 0}, "edge_bias is torch.bool; allowed: a floating type"),
-        ({"edge_bias": torch.tensor([1.0, NAN])}, r"edge_bias\[1, 0\] is nan; allowed: finite numbers"),
-        ({"edge_mask": torch.tensor([1.0, NAN])}, r"edge_mask\[1, 0\] is nan; allowed: finite numbers"),
-        ({"edge_index": torch.zeros(2, 1, dtype=torch.long, device="meta")}, "edge_index is on meta; allowed: cpu"),
-        ({"positions": with_entry(normal(4, 2, 3), (2, 1, 0), NAN)}, r"positions\[2, 1, 0\] is nan; allowed: finite numbers"),
-        ({"values": with_entry(normal(4, 2, 3), (3, 0, 2), NAN)}, r"values\[3, 0, 2\] is nan; allowed: finite numbers"),
+        (
+            {"edge_bias": torch.tensor([1.0, NAN])},
+            r"edge_bias\[1, 0\] is nan; allowed: finite numbers",
+        ),
+        (
+            {"edge_mask": torch.tensor([1.0, NAN])},
+            r"edge_mask\[1, 0\] is nan; allowed: finite numbers",
+        ),
+        (
+            {"edge_index": torch.zeros(2, 1, dtype=torch.long, device="meta")},
+            "edge_index is on meta; allowed: cpu",
+        ),
+        (
+            {"positions": with_entry(normal(4, 2, 3), (2, 1, 0), NAN)},
+            r"positions\[2, 1, 0\] is nan; allowed: finite numbers",
+        ),
+        (
+            {"values": with_entry(normal(4, 2, 3), (3, 0, 2), NAN)},
+            r"values\[3, 0, 2\] is nan; allowed: finite numbers",
+        ),
         ({"values": normal(5, 2, 3)}, "values has 5 rows; allowed: 4, as positions"),
         ({"decay": -1.0}, "decay is -1.0; allowed: a positive number"),
         ({"decay": torch.ones(3)}, r"decay has shape \(3,\); allowed: a scalar or \(2,\)"),
     ],
-)  # fmt: skip
+)
 def test_broken_input_is_named(changes, message, backend):
     with pytest.raises(ValueError, match=message):
         structural_attention(**broken(**changes), backend=backend)
 
 
 def test_an_unknown_backend_is_named():
-    with pytest.raises(ValueError, match="backend is 'cuda'; allowed: 'auto', 'reference', 'numba'"):
+    with pytest.raises(
+        ValueError, match="backend is 'cuda'; allowed: 'auto', 'numba', 'triton', 'reference'"
+    ):
         structural_attention(**broken(), backend="cuda")
 
 
 def test_no_edge_fits_a_graph_without_nodes():
-    with pytest.raises(ValueError, match=r"edge_index\[0, 0\] is 0; allowed: no edges, as positions has no rows"):
+    with pytest.raises(
+        ValueError, match=r"edge_index\[0, 0\] is 0; allowed: no edges, as positions has no rows"
+    ):
         structural_attention(torch.empty(0, 2), torch.empty(0, 2), torch.tensor([[0], [0]]))

@@ -20,12 +20,16 @@ def device_of(backend):
 def adjacency(edge_index, nodes, self_loops):
     """How often each edge occurs, as a dense (targets, sources) matrix."""
     occurs = torch.zeros(nodes, nodes, dtype=torch.float64)
-    occurs.index_put_((edge_index[1], edge_index[0]), torch.ones((), dtype=torch.float64), accumulate=True)
+    occurs.index_put_(
+        (edge_index[1], edge_index[0]), torch.ones((), dtype=torch.float64), accumulate=True
+    )
     return occurs if self_loops else occurs.fill_diagonal_(0)
 
 
 def total(values, edge_index, backend, self_loops=True):
-    return sum_neighbours(values, sort_neighbours(edge_index, len(values), self_loops, backend), backend)
+    return sum_neighbours(
+        values, sort_neighbours(edge_index, len(values), self_loops, backend), backend
+    )
 
 
 @every_backend
@@ -42,17 +46,24 @@ def test_sums_and_gradients_are_those_of_the_dense_matrix(backend, self_loops, c
     out = total(values, edge_index.to(device), backend, self_loops)
     (grad,) = torch.autograd.grad(out, values, cotangent.to(device))
     error = 1e-14 if dtype == torch.float64 else 1e-6
-    assert out.dtype == dtype and relative(out.cpu(), matrix @ values.detach().cpu().double()) < error
+    assert (
+        out.dtype == dtype and relative(out.cpu(), matrix @ values.detach().cpu().double()) < error
+    )
     assert relative(grad.cpu(), matrix.T @ cotangent.double()) < error
 
 
 @pytest.mark.parametrize("dtype, error", [(torch.float16, 5e-4), (torch.bfloat16, 4e-3)])
 def test_triton_sums_half_types_in_float32(dtype, error):
-    """The error is that of rounding the output: many terms of a sum in a half type would make it larger."""
+    """The error is that of rounding the output: many terms of a sum in a half type would make it
+    larger.
+    """
     device, edge_index = device_of("triton"), graph(20, 3000)
     values = normal(20, 5, seed=1).to(dtype).to(device)
     out = total(values, edge_index.to(device), "triton")
-    assert out.dtype == dtype and relative(out.cpu(), adjacency(edge_index, 20, True) @ values.cpu().double()) < error
+    assert (
+        out.dtype == dtype
+        and relative(out.cpu(), adjacency(edge_index, 20, True) @ values.cpu().double()) < error
+    )
 
 
 @every_backend
@@ -68,7 +79,12 @@ def test_first_and_second_derivatives_are_true(backend):
 @pytest.mark.parametrize("nodes", [0, 1, 5])
 def test_a_graph_without_edges_sums_to_zeros(backend, nodes):
     device = device_of(backend)
-    out = total(torch.ones(nodes, 3, device=device), torch.empty(2, 0, dtype=torch.long, device=device), backend, False)
+    out = total(
+        torch.ones(nodes, 3, device=device),
+        torch.empty(2, 0, dtype=torch.long, device=device),
+        backend,
+        False,
+    )
     assert out.shape == (nodes, 3) and not bool(out.any())
 
 

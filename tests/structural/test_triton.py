@@ -23,7 +23,9 @@ DEVICE = "cuda" if CUDA else "cpu"
 
 @interpreted
 class TestTritonInterpreted(KernelCase):
-    """Fewer and smaller shapes than elsewhere, as every operation of every program is a call of NumPy's."""
+    """Fewer and smaller shapes than elsewhere, as every operation of every program is a call of
+    NumPy's.
+    """
 
     backend = "triton"
     nodes, edges = 9, 100
@@ -31,11 +33,15 @@ class TestTritonInterpreted(KernelCase):
     derivatives = (4, 9)
     hub = (20_000, 5e-6)
 
-    @pytest.mark.parametrize("heads, dtype", [(1, torch.float32), (3, torch.float64), (8, torch.float32)])
+    @pytest.mark.parametrize(
+        "heads, dtype", [(1, torch.float32), (3, torch.float64), (8, torch.float32)]
+    )
     def test_output_and_gradients_are_those_of_the_dense_matrix(self, heads, dtype):
         self.compare(heads, dim=4, channels=8, dtype=dtype)
 
-    @pytest.mark.parametrize("heads, dim, channels", [(2, 1, 1), (2, 3, 17), (1, 16, 2), (1, 2, 300), (33, 2, 9)])
+    @pytest.mark.parametrize(
+        "heads, dim, channels", [(2, 1, 1), (2, 3, 17), (1, 16, 2), (1, 2, 300), (33, 2, 9)]
+    )
     def test_any_width_will_do(self, heads, dim, channels):
         self.compare(heads, dim, channels, dtype=torch.float64)
 
@@ -65,7 +71,9 @@ def on_cuda(*given, backend="auto", **named):
     def move(x):
         return x.to(device) if isinstance(x, torch.Tensor) else x
 
-    out = structural_attention(*map(move, given), **{name: move(x) for name, x in named.items()}, backend=backend)
+    out = structural_attention(
+        *map(move, given), **{name: move(x) for name, x in named.items()}, backend=backend
+    )
     return tuple(t.cpu() for t in out) if isinstance(out, tuple) else out.cpu()
 
 
@@ -79,7 +87,9 @@ def test_ops_keep_the_rules_of_torch(with_rows):
     with torch.no_grad():
         kept = torch.ops.phgcn.structural(*given)
     given = *(t.detach() for t in inputs), edge_index, *edge_rows, "triton"
-    torch.library.opcheck(torch.ops.phgcn.structural_backward.default, (torch.ones_like(kept[0]), *kept, *given))
+    torch.library.opcheck(
+        torch.ops.phgcn.structural_backward.default, (torch.ones_like(kept[0]), *kept, *given)
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,23 +99,35 @@ def test_ops_keep_the_rules_of_torch(with_rows):
         ("edges", (0, 0, -1), r"edge_index\[0, 0\] is -1; allowed: 0 to 3"),
         ("edges", (0, 1, 2**32), r"edge_index\[0, 1\] is 4294967296; allowed: 0 to 3"),
         ("values", (3, 0, 2, float("nan")), r"values\[3, 0, 2\] is nan; allowed: finite numbers"),
-        ("positions", (2, 1, 0, float("-inf")), r"positions\[2, 1, 0\] is -inf; allowed: finite numbers"),
+        (
+            "positions",
+            (2, 1, 0, float("-inf")),
+            r"positions\[2, 1, 0\] is -inf; allowed: finite numbers",
+        ),
         ("mask", (1, 0, float("inf")), r"edge_mask\[1, 0\] is inf; allowed: finite numbers"),
         ("bias", (0, 1, float("nan")), r"edge_bias\[0, 1\] is nan; allowed: finite numbers"),
     ],
 )
 def test_broken_input_is_named(place, bad, message):
-    rows = {"edges": torch.tensor([[0, 1], [2, 3]]), "mask": torch.ones(2, 2), "bias": torch.zeros(2, 2)}
+    rows = {
+        "edges": torch.tensor([[0, 1], [2, 3]]),
+        "mask": torch.ones(2, 2),
+        "bias": torch.zeros(2, 2),
+    }
     given = {"positions": normal(4, 2, 3), "values": normal(4, 2, 3), **rows}
     given[place][bad[:-1]] = bad[-1]
     positions, values, edges, mask, bias = (tensor.to(DEVICE) for tensor in given.values())
     with pytest.raises(ValueError, match=message):
-        structural_attention(positions, values, edges, edge_mask=mask, edge_bias=bias, backend="triton")
+        structural_attention(
+            positions, values, edges, edge_mask=mask, edge_bias=bias, backend="triton"
+        )
 
 
 def test_no_edge_fits_a_graph_without_nodes():
     none, edge = torch.empty(0, 2, device=DEVICE), torch.tensor([[0], [0]], device=DEVICE)
-    with pytest.raises(ValueError, match=r"edge_index\[0, 0\] is 0; allowed: no edges, as positions has no rows"):
+    with pytest.raises(
+        ValueError, match=r"edge_index\[0, 0\] is 0; allowed: no edges, as positions has no rows"
+    ):
         structural_attention(none, none, edge, backend="triton")
 
 
@@ -120,11 +142,15 @@ def test_runs_change_no_bit():
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="a CUDA graph needs a GPU")
 def test_a_cuda_graph_of_a_training_step_equals_eager():
-    positions, values = (normal(50, 8, w, seed=w, dtype=torch.float32).cuda().requires_grad_() for w in (4, 8))
+    positions, values = (
+        normal(50, 8, w, seed=w, dtype=torch.float32).cuda().requires_grad_() for w in (4, 8)
+    )
     edge_index = graph(50, 400).cuda()
 
     def step():
-        return torch.autograd.grad(structural_attention(positions, values, edge_index).square().sum(), (positions, values))
+        return torch.autograd.grad(
+            structural_attention(positions, values, edge_index).square().sum(), (positions, values)
+        )
 
     want = step()
     stream = torch.cuda.Stream()
@@ -142,10 +168,15 @@ def test_a_cuda_graph_of_a_training_step_equals_eager():
 @pytest.mark.parametrize("dtype, error", [(torch.float16, 5e-4), (torch.bfloat16, 4e-3)])
 @pytest.mark.parametrize("beside", [torch.float32, None])
 def test_values_of_half_types_are_summed_in_float32(dtype, error, beside):
-    """The error is that of rounding the output: many terms of a sum in a half type would make it larger."""
+    """The error is that of rounding the output: many terms of a sum in a half type would make it
+    larger.
+    """
     positions = normal(40, 2, 3, seed=1).to(beside or dtype).to(DEVICE).requires_grad_()
     values = normal(40, 2, 5, seed=2).to(dtype).to(DEVICE).requires_grad_()
-    edge_index, cotangent = graph(40, 3000).to(DEVICE), normal(40, 2, 5, seed=3).to(dtype).to(DEVICE)
+    edge_index, cotangent = (
+        graph(40, 3000).to(DEVICE),
+        normal(40, 2, 5, seed=3).to(dtype).to(DEVICE),
+    )
 
     def run(positions, values, backend):
         out = structural_attention(positions, values, edge_index.to(values.device), backend=backend)
@@ -187,5 +218,12 @@ def test_kernels_compile_for_an_h200():
     env["PYTHONPATH"] = os.pathsep.join([str(tests), str(tests.parent / "src")])
     done = subprocess.run([sys.executable, "-c", COMPILE], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    step = ["fill_flags", "fill_edges", "attend", "fill_edges", "target_gradients", "source_gradients"]
+    step = [
+        "fill_flags",
+        "fill_edges",
+        "attend",
+        "fill_edges",
+        "target_gradients",
+        "source_gradients",
+    ]
     assert done.stdout.split() == (2 * step + ["add_sources"]) * 4

@@ -12,7 +12,9 @@ class Switchable(torch.nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.own, self.near, self.far = (torch.nn.Linear(in_channels, out_channels) for _ in range(3))
+        self.own, self.near, self.far = (
+            torch.nn.Linear(in_channels, out_channels) for _ in range(3)
+        )
         self.gate = torch.nn.Parameter(torch.zeros(out_channels))
         self.use_global = True
         self.seen_edges: list[int] = []
@@ -23,9 +25,6 @@ class Switchable(torch.nn.Module):
     def undecayed_parameters(self):
         yield self.gate
 
-    def recordable(self, x: Tensor) -> bool:
-        return False
-
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         self.seen_edges.append(edge_index.size(1))
         x = dropout(x, 0.3, self.training)
@@ -35,5 +34,10 @@ class Switchable(torch.nn.Module):
 
     def global_statistics(self, x: Tensor, edge_index: Tensor):
         count = float(len(x))
-        heads = {"decay": [1.0, 2.0], "spread": [0.5, 0.25], "effective_nodes": [count, count / 2], "self_share": [0.1, 0.2]}
+        heads = {
+            "decay": [1.0, 2.0],
+            "spread": [0.5, 0.25],
+            "effective_nodes": [count, count / 2],
+            "self_share": [0.1, 0.2],
+        }
         return [{**heads, "gate": float(self.gate.detach().square().mean().sqrt())}]

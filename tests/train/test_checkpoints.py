@@ -15,8 +15,14 @@ from small_graphs import small_graph
 from phgcn.data import save_graph
 from phgcn.files import read_tensors, write_tensors
 from phgcn.train import Plan, Run, Settings, evaluate, find
-from phgcn.train import run as runs
-from phgcn.train.checkpoints import SHARE, SHORTEST_INTERVAL, CheckpointSchedule, DelayedInterrupt, checkpoint_files
+from phgcn.train.checkpoints import (
+    SHARE,
+    SHORTEST_INTERVAL,
+    CheckpointSchedule,
+    DelayedInterrupt,
+    checkpoint_files,
+)
+from phgcn.train.loop import Training
 
 
 class Clock:
@@ -33,7 +39,8 @@ class Clock:
 
 
 def simulate(epoch, write, hours=1.0):
-    """Trains with epochs of so many seconds, and writes that take ``write(number)``; returns the times of all writes."""
+    """Trains with epochs of so many seconds, and writes that take ``write(number)``; returns the
+    times of all writes."""
     clock = Clock()
     schedule, writes = CheckpointSchedule(clock), []
     while clock.now < 1000 + 3600 * hours:
@@ -50,7 +57,8 @@ def simulate(epoch, write, hours=1.0):
 def test_checkpoints_take_at_most_their_share_of_the_time(epoch, duration):
     writes = simulate(epoch, lambda number: duration, hours=0.2 if epoch < 0.1 else 2.0)
     assert len(writes) > 2
-    for number, (_, end) in enumerate(writes[1:], start=2):  # how long the first one takes is not known before
+    # how long the first one takes is not known before
+    for number, (_, end) in enumerate(writes[1:], start=2):
         assert number * duration <= SHARE * end * (1 + 1e-9)
 
 
@@ -60,7 +68,9 @@ def test_a_kill_loses_a_second_or_twenty_writes_and_the_current_epoch(epoch, dur
     writes = simulate(epoch, lambda number: duration, hours=0.2)
     ends = [0.0, *(end for _, end in writes)]
     gaps = [begin - end for (begin, _), end in zip(writes, ends, strict=False)]
-    assert gaps[1] <= max(SHORTEST_INTERVAL, 2 * duration / SHARE) + epoch + 1e-6, "makes up for the first"
+    assert gaps[1] <= max(SHORTEST_INTERVAL, 2 * duration / SHARE) + epoch + 1e-6, (
+        "makes up for the first"
+    )
     assert max(gaps[:1] + gaps[2:]) <= max(SHORTEST_INTERVAL, duration / SHARE) + epoch + 1e-6
 
 
@@ -83,7 +93,8 @@ def test_quick_writes_are_a_second_apart():
 
 @pytest.fixture
 def small_run(tmp_path):
-    """A run of two splits that never has a checkpoint due, its graph, and the outcome of the same run in one go."""
+    """A run of two splits that never has a checkpoint due, its graph, and the outcome of the same
+    run in one go."""
     save_graph(small_graph(), tmp_path / "small.npz")
     source, data = find(str(tmp_path / "small.npz"))
     settings = Settings(hidden_channels=4, heads=2, epochs=6, attention_dropout=0.3)
@@ -104,9 +115,12 @@ def saved_epochs(run, name):
 
 @pytest.mark.parametrize("place", ["in the epoch", "after the epoch"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_is_followed_by_a_checkpoint_of_the_epoch(number, place, small_run, never_due, monkeypatch):
+def test_an_interrupt_is_followed_by_a_checkpoint_of_the_epoch(
+    number, place, small_run, never_due, monkeypatch
+):
     run, data, wanted = small_run
-    update = runs.Training._update_best  # within an epoch: the weights are changed, the curves are not yet
+    # within an epoch: the weights are changed, the curves are not yet
+    update = Training._update_best
 
     def interrupted(self, *arguments):
         if place == "in the epoch" and self.state.epoch == 3:
@@ -120,7 +134,7 @@ def test_an_interrupt_is_followed_by_a_checkpoint_of_the_epoch(number, place, sm
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command line does
     try:
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(runs.Training, "_update_best", interrupted)
+            patched.setattr(Training, "_update_best", interrupted)
             run.train(data, on_epoch)
         assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
     finally:
@@ -133,7 +147,7 @@ def test_an_interrupt_is_followed_by_a_checkpoint_of_the_epoch(number, place, sm
 
 def test_a_second_interrupt_ends_the_epoch_at_once(small_run, never_due, monkeypatch):
     run, data, wanted = small_run
-    step, ended = runs.Training._step, []
+    step, ended = Training._step, []
 
     def interrupted(self):
         if self.state.epoch == 3:
@@ -145,7 +159,7 @@ def test_a_second_interrupt_ends_the_epoch_at_once(small_run, never_due, monkeyp
         return step(self)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(runs.Training, "_step", interrupted)
+        patched.setattr(Training, "_step", interrupted)
         run.train(data)
     assert ended == ["first"]
     assert saved_epochs(run, "split-00") == [], "what is within an epoch is not saved"
@@ -224,7 +238,9 @@ run.train(run.data(), on_epoch)
 
 def test_after_kill_9_a_run_continues_from_its_last_checkpoint_to_the_same_bits(small_run):
     run, data, wanted = small_run
-    killed = subprocess.run([sys.executable, "-c", TRAIN, str(run.folder)], env=dict(os.environ), check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", TRAIN, str(run.folder)], env=dict(os.environ), check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     assert saved_epochs(run, "split-00") == [3], "two epochs are lost"
     Run.open(run.folder).train(data)
@@ -234,7 +250,7 @@ def test_after_kill_9_a_run_continues_from_its_last_checkpoint_to_the_same_bits(
 
 def test_the_seconds_of_a_run_are_those_of_epochs_and_checkpoints(small_run, monkeypatch):
     run, data, _ = small_run
-    save = runs.Training.save
+    save = Training.save
 
     def slow(self, path):
         save(self, path)
@@ -242,7 +258,7 @@ def test_the_seconds_of_a_run_are_those_of_epochs_and_checkpoints(small_run, mon
 
     with monkeypatch.context() as patched:
         patched.setattr(CheckpointSchedule, "due", lambda self: True)
-        patched.setattr(runs.Training, "save", slow)
+        patched.setattr(Training, "save", slow)
         result = run.train(data)
     for row in result["splits"]:
         lines = (run.folder / f"split-{row['split']:02d}.csv").read_text().splitlines()[1:]
@@ -254,7 +270,8 @@ def test_the_seconds_of_a_run_are_those_of_epochs_and_checkpoints(small_run, mon
 
 @pytest.fixture
 def cut_run(small_run, monkeypatch):
-    """A run that was cut off after its fourth epoch, with the checkpoints of the third and fourth, and its whole outcome."""
+    """A run that was cut off after its fourth epoch, with the checkpoints of the third and fourth,
+    and its whole outcome."""
     run, data, wanted = small_run
 
     def stop(progress):
@@ -278,7 +295,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(cut_run):
     run, data, wanted = cut_run
     newest = checkpoint_files(run.folder, "split-00")[-1]
     flip_a_byte(newest)
-    with pytest.warns(UserWarning, match=r"state-000004.*checksum is wrong.*; training continues from split-00.state-000003"):
+    with pytest.warns(
+        UserWarning,
+        match=r"state-000004.*checksum is wrong.*; training continues from split-00.state-000003",
+    ):
         Run.open(run.folder).train(data)
     assert outcome(run.folder) == wanted
 
@@ -288,7 +308,10 @@ def test_where_all_are_damaged_the_line_says_what_to_do(place, cut_run):
     run, data, wanted = cut_run
     for file in checkpoint_files(run.folder, "split-00"):
         flip_a_byte(file, place)
-    with pytest.warns(UserWarning), pytest.raises(ValueError, match=r"state-000003.*; remove the file to train split-00 from"):
+    with (
+        pytest.warns(UserWarning),
+        pytest.raises(ValueError, match=r"state-000003.*; remove the file to train split-00 from"),
+    ):
         Run.open(run.folder).train(data)
     for file in checkpoint_files(run.folder, "split-00"):
         file.unlink()
@@ -351,9 +374,17 @@ def no_epoch(tensors, about):
 
 
 FORGERIES = (
-    other_moment, without_moment, without_state, short_curves, shorten("curves"), forged_loss, forged_epoch, no_best_weights,
-    short_random_state, no_epoch,
-)  # fmt: skip
+    other_moment,
+    without_moment,
+    without_state,
+    short_curves,
+    shorten("curves"),
+    forged_loss,
+    forged_epoch,
+    no_best_weights,
+    short_random_state,
+    no_epoch,
+)
 
 
 @pytest.mark.parametrize("change", FORGERIES)
@@ -363,7 +394,10 @@ def test_a_checkpoint_that_does_not_fit_is_refused_though_its_checksum_is_right(
     tensors, about = read_tensors(newest)
     change(tensors, about)
     write_tensors(newest, tensors, about)
-    with pytest.warns(UserWarning, match=r"state-000004.*not a checkpoint of this training .*; training continues from"):
+    with pytest.warns(
+        UserWarning,
+        match=r"state-000004.*not a checkpoint of this training .*; training continues from",
+    ):
         Run.open(run.folder).train(data)
     assert outcome(run.folder) == wanted
 

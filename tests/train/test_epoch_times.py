@@ -12,12 +12,14 @@ from phgcn.train.checkpoints import CheckpointSchedule
 
 
 def test_timed_epochs_hold_their_checkpoints(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "lab" / "bench"))
     from epochs import WARM_UP, time_epochs
 
     save_graph(small_graph(), tmp_path / "small.npz")
     source, data = find(str(tmp_path / "small.npz"))
-    plan = Plan(source, model="mlp", splits=1, settings=Settings(hidden_channels=4, epochs=WARM_UP + 5))
+    plan = Plan(
+        source, model="mlp", splits=1, settings=Settings(hidden_channels=4, epochs=WARM_UP + 5)
+    )
     save = Training.save
 
     def slow(self, path):

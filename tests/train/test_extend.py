@@ -38,7 +38,9 @@ def finished(data, folder, settings=SETTINGS):
     return run
 
 
-def test_a_finished_run_with_more_epochs_has_the_bits_of_one_that_was_begun_with_them(data, whole, tmp_path):
+def test_a_finished_run_with_more_epochs_has_the_bits_of_one_that_was_begun_with_them(
+    data, whole, tmp_path
+):
     finished(data, tmp_path / "run").extend(epochs=6)
     again = Run.open(tmp_path / "run")
     assert again.plan.settings.epochs == 6 and not (tmp_path / "run" / "result.json").exists()
@@ -78,7 +80,9 @@ def test_cut_off_at_any_file_an_extension_still_works(data, whole, tmp_path, mon
 
 
 def test_more_patience_continues_what_patience_ended(data, tmp_path):
-    run = finished(data, tmp_path / "run", replace(SETTINGS, epochs=40, patience=1, learning_rate=0.5))
+    run = finished(
+        data, tmp_path / "run", replace(SETTINGS, epochs=40, patience=1, learning_rate=0.5)
+    )
     before = [row["epochs"] for row in run.result()["splits"]]
     assert max(before) < 40
     run.extend(patience=40)
@@ -88,9 +92,14 @@ def test_more_patience_continues_what_patience_ended(data, tmp_path):
 
 def test_fewer_epochs_and_a_missing_state_are_refused_and_nothing_is_changed(data, tmp_path):
     run = finished(data, tmp_path / "run")
-    with pytest.raises(ValueError, match=r"epochs is 2; allowed: 3 or more, as .*run was begun with"):
+    with pytest.raises(
+        ValueError, match=r"epochs is 2; allowed: 3 or more, as .*run was begun with"
+    ):
         run.extend(epochs=2)
     (run.folder / "last-split-01.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"split-01 cannot have more epochs, as .*last-split-01.safetensors is missing"):
+    with pytest.raises(
+        ValueError,
+        match=r"split-01 cannot have more epochs, as .*last-split-01.safetensors is missing",
+    ):
         run.extend(epochs=6)
     assert run.result()["epochs"] == 6

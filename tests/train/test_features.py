@@ -6,7 +6,9 @@ import torch
 from phgcn.train.features import FeatureTransform, fit_features, unchanged
 
 NAN = float("nan")
-X = torch.tensor([[1.0, 10.0, 1.0, 0.0], [3.0, NAN, 0.0, 0.0], [NAN, 30.0, 1.0, 0.0], [5.0, 50.0, 0.0, 1.0]])
+X = torch.tensor(
+    [[1.0, 10.0, 1.0, 0.0], [3.0, NAN, 0.0, 0.0], [NAN, 30.0, 1.0, 0.0], [5.0, 50.0, 0.0, 1.0]]
+)
 TRAIN = torch.tensor([0, 1, 2])
 INDICATORS = torch.tensor([False, False, True, True])
 
@@ -18,12 +20,21 @@ def test_gaps_get_the_mean_of_training_nodes_and_a_mark():
 
 
 def test_a_category_that_no_training_node_has_says_nothing():
-    assert fit_features(X, TRAIN, "none", INDICATORS).apply(X)[:, 2:4].tolist() == [[1, 0], [0, 0], [1, 0], [0, 0]]
+    assert fit_features(X, TRAIN, "none", INDICATORS).apply(X)[:, 2:4].tolist() == [
+        [1, 0],
+        [0, 0],
+        [1, 0],
+        [0, 0],
+    ]
 
 
 def test_a_column_without_a_number_in_training_is_filled_with_0():
     x = torch.tensor([[NAN], [NAN], [4.0]])
-    assert fit_features(x, TRAIN[:2], "standard", INDICATORS[:1]).apply(x).tolist() == [[0, 1], [0, 1], [4, 0]]
+    assert fit_features(x, TRAIN[:2], "standard", INDICATORS[:1]).apply(x).tolist() == [
+        [0, 1],
+        [0, 1],
+        [4, 0],
+    ]
 
 
 @pytest.mark.parametrize("scaling", ["standard", "range"])
@@ -43,7 +54,9 @@ def test_a_constant_column_is_not_divided_by_nothing():
     assert fit_features(x, TRAIN, "standard", INDICATORS[:1]).apply(x).tolist() == [[0.0]] * 4
 
 
-@pytest.mark.parametrize(("scaling", "wanted"), [("standard", (14 / 3) ** 0.5), ("range", 3.0), ("none", 1.0)])
+@pytest.mark.parametrize(
+    ("scaling", "wanted"), [("standard", (14 / 3) ** 0.5), ("range", 3.0), ("none", 1.0)]
+)
 def test_sparse_features_are_divided_and_stay_sparse(scaling, wanted):
     dense = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 5.0]])
     transform = fit_features(dense.to_sparse_csr(), TRAIN, scaling, torch.tensor([False, True]))

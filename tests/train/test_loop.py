@@ -1,4 +1,3 @@
-import gc
 import math
 from dataclasses import replace
 
@@ -6,7 +5,7 @@ import pytest
 import torch
 from small_graphs import small_graph
 
-import phgcn.reproduce  # noqa: F401, registers Geom-GCN
+import phgcn_lab  # noqa: F401, registers Geom-GCN
 from phgcn.train import Plan, Settings, TrainingError
 from phgcn.train.prepare import prepare, seeded, start
 
@@ -36,16 +35,26 @@ def curves(training):
 
 def test_training_lowers_the_loss():
     losses = [
-        row[0] for row in curves(trained(replace(PLAN, settings=replace(SETTINGS, epochs=60)), prepare(PLAN, small_graph())[0]))
+        row[0]
+        for row in curves(
+            trained(
+                replace(PLAN, settings=replace(SETTINGS, epochs=60)),
+                prepare(PLAN, small_graph())[0],
+            )
+        )
     ]
     assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
 
 
 def test_best_epochs_have_the_smallest_loss_and_the_best_metric():
-    training = trained(replace(PLAN, settings=replace(SETTINGS, epochs=40)), prepare(PLAN, small_graph())[0])
+    training = trained(
+        replace(PLAN, settings=replace(SETTINGS, epochs=40)), prepare(PLAN, small_graph())[0]
+    )
     rows = curves(training)
     assert training.best.epoch == 1 + min(range(len(rows)), key=lambda i: rows[i][1])
-    assert training.best_by_metric.epoch == 1 + max(range(len(rows)), key=lambda i: (rows[i][2], -rows[i][1]))
+    assert training.best_by_metric.epoch == 1 + max(
+        range(len(rows)), key=lambda i: (rows[i][2], -rows[i][1])
+    )
 
 
 def test_the_best_weights_give_the_metrics_of_the_best_epoch():
@@ -71,7 +80,10 @@ def test_labels_of_test_nodes_change_nothing_but_the_test_metric():
     y[task.test] = (y[task.test] + 1) % 3
     one, other = trained(PLAN, task), trained(PLAN, replace(task, y=y))
     assert curves(one) == curves(other)
-    assert all(torch.equal(value, other.state.best_weights[name]) for name, value in one.state.best_weights.items())
+    assert all(
+        torch.equal(value, other.state.best_weights[name])
+        for name, value in one.state.best_weights.items()
+    )
     assert one.best.test_metric != other.best.test_metric
 
 
@@ -80,7 +92,13 @@ def test_labels_of_test_nodes_change_nothing_but_the_test_metric():
 def test_a_training_continues_from_its_checkpoint_bit_for_bit(model, norm, tmp_path):
     attention = {} if model in ("gcn", "mlp", "global-gnn") else {"attention_dropout": 0.3}
     if model == "global-gnn":
-        attention = {"global_layers": 1, "global_dropout": 0.3, "local_epochs": 3, "edge_dropout": 0.2, "node_dropout": 0.2}
+        attention = {
+            "global_layers": 1,
+            "global_dropout": 0.3,
+            "local_epochs": 3,
+            "edge_dropout": 0.2,
+            "node_dropout": 0.2,
+        }
     plan = replace(PLAN, model=model, settings=replace(SETTINGS, norm=norm, **attention))
     task = prepare(plan, small_graph())[0]
     whole = trained(plan, task)
@@ -110,7 +128,9 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
 @pytest.mark.parametrize("model", ["phgcn", "mlp"])
 def test_a_loss_that_is_no_number_is_said(model):
     plan = replace(PLAN, model=model, settings=replace(SETTINGS, learning_rate=1e30))
-    with pytest.raises(TrainingError, match=r"no finite loss in epoch [0-9]+ \(.*\); try a smaller learning_rate"):
+    with pytest.raises(
+        TrainingError, match=r"no finite loss in epoch [0-9]+ \(.*\); try a smaller learning_rate"
+    ):
         trained(plan, prepare(plan, small_graph())[0])
 
 
@@ -146,60 +166,28 @@ def on_gpu_plan(model, **settings):
 
 
 RECIPE = {
-    "local_epochs": 5, "schedule": "cosine", "warmup": 2, "clip_norm": 0.5, "node_dropout": 0.2, "label_smoothing": 0.1,
-    "select": "metric", "epochs": 14,
-}  # fmt: skip
-
-
-@on_gpu
-def test_a_recorded_recipe_is_the_same_as_one_that_is_not(monkeypatch, tmp_path):
-    """The learning rate changes between replays, and the epoch is recorded anew when global attention is switched on."""
-    plan = on_gpu_plan("global-gnn", norm="batch", **RECIPE)
-    task = prepare(plan, small_graph())[0]
-    recorded = trained(plan, task)
-    assert recorded.recorded and recorded.state.phase_start == 5
-    with seeded(1, task):
-        first = start(plan, task)
-        for _ in range(8):
-            first.epoch()
-        first.save(tmp_path / "state.safetensors")
-    with seeded(99, task):
-        second = start(plan, task)
-        second.load(tmp_path / "state.safetensors")
-        while not second.done:
-            second.epoch()
-    monkeypatch.setattr(type(recorded.model), "recordable", lambda self, x: False)
-    eager = trained(plan, task)
-    assert not eager.recorded and curves(recorded) == curves(eager) == curves(second)
-    for name, value in recorded.state.best_weights.items():
-        assert torch.equal(value, eager.state.best_weights[name]) and torch.equal(value, second.state.best_weights[name])
-
-
-def test_epochs_with_weights_of_edges_are_not_recorded(monkeypatch):
-    task = prepare(PLAN, small_graph())[0]
-    monkeypatch.setattr("phgcn.train.loop.record", lambda work, device: work)  # as on a GPU
-    monkeypatch.setattr("phgcn.nn.PHGCN.recordable", lambda self, x: True)
-    assert trained(PLAN, task, epochs=3).recorded
-    weighted = replace(task, edge_values={"edge_weight": torch.ones(task.edge_index.size(1))})
-    assert not trained(PLAN, weighted, epochs=3).recorded
-
-
-@on_gpu
-def test_dropped_edges_are_not_recorded():
-    plan = on_gpu_plan("global-gnn", edge_dropout=0.3)
-    assert not trained(plan, prepare(plan, small_graph())[0]).recorded
+    "local_epochs": 5,
+    "schedule": "cosine",
+    "warmup": 2,
+    "clip_norm": 0.5,
+    "node_dropout": 0.2,
+    "label_smoothing": 0.1,
+    "select": "metric",
+    "epochs": 14,
+}
 
 
 @on_gpu
 @pytest.mark.parametrize("model", ["global-gnn", "phgcn", "mlp"])
 def test_bfloat16_learns_as_float32_does(model):
     plan = on_gpu_plan(model, norm="batch", dropout=0.0, epochs=30)
-    plan = replace(plan, settings=replace(plan.settings, attention_dropout=0.0))  # what is dropped depends on the type
+    # what is dropped depends on the type
+    plan = replace(plan, settings=replace(plan.settings, attention_dropout=0.0))
     half, full = (
         trained(amp, prepare(amp, small_graph())[0])
         for amp in (replace(plan, settings=replace(plan.settings, amp=on)) for on in (True, False))
     )
-    assert half.recorded and half._logits().dtype == torch.float32
+    assert half._logits().dtype == torch.float32
     losses, expected = ([row[0] for row in curves(training)] for training in (half, full))
     assert losses != expected
     assert losses[:5] == pytest.approx(expected[:5], rel=0.05)
@@ -207,47 +195,24 @@ def test_bfloat16_learns_as_float32_does(model):
 
 
 @on_gpu
-@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "geom-gcn-i", "mlp", "global-gnn"])
-@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
-def test_a_recorded_training_is_the_same_as_one_that_is_not(model, norm, monkeypatch):
-    plan = on_gpu_plan(model, norm=norm)
-    task = prepare(plan, small_graph())[0]
-    recorded = trained(plan, task)
-    assert recorded.recorded
-    monkeypatch.setattr(type(recorded.model), "recordable", lambda self, x: False)
-    eager = trained(plan, task)
-    assert not eager.recorded
-    assert curves(recorded) == curves(eager)
-    assert all(torch.equal(value, eager.state.best_weights[name]) for name, value in recorded.state.best_weights.items())
-    assert (recorded.best, recorded.best_by_metric) == (eager.best, eager.best_by_metric)
-
-
-@on_gpu
-@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "geom-gcn-i", "mlp"])
-def test_a_recorded_training_continues_from_its_checkpoint_bit_for_bit(model, tmp_path):
+@pytest.mark.parametrize("model", ["phgcn", "gat-eda", "mlp"])
+def test_a_training_on_a_gpu_continues_from_its_checkpoint_bit_for_bit(model, tmp_path):
     plan = on_gpu_plan(model, norm="batch")
     task = prepare(plan, small_graph())[0]
     whole = trained(plan, task)
     save_after_five_epochs(plan, task, tmp_path / "state.safetensors")
     with seeded(99, task):
         second = start(plan, task)
-        for _ in range(3):  # recorded already, with an optimiser's state that is replaced
+        for _ in range(3):  # an optimiser's state that is replaced
             second.epoch()
         second.load(tmp_path / "state.safetensors")
         while not second.done:
             second.epoch()
     assert curves(second) == curves(whole)
-    assert all(torch.equal(value, second.state.best_weights[name]) for name, value in whole.state.best_weights.items())
-
-
-@on_gpu
-@pytest.mark.parametrize(
-    ("model", "settings"), [("gat", {}), ("gcn", {}), ("phgcn", {"method": "lattice"}), ("phgcn", {"method": "separable"})]
-)
-def test_models_that_read_from_the_device_are_not_recorded(model, settings):
-    plan = on_gpu_plan(model, **settings)
-    training = trained(plan, prepare(plan, small_graph())[0], epochs=4)
-    assert not training.recorded
+    assert all(
+        torch.equal(value, second.state.best_weights[name])
+        for name, value in whole.state.best_weights.items()
+    )
 
 
 @on_gpu
@@ -261,29 +226,12 @@ def test_a_training_on_a_gpu_learns_as_one_on_the_cpu():
 
 
 @on_gpu
-def test_a_recorded_loss_that_is_no_number_is_said():
+def test_a_loss_on_a_gpu_that_is_no_number_is_said():
     plan = on_gpu_plan("phgcn", learning_rate=1e30)
-    with pytest.raises(TrainingError, match=r"no finite loss in epoch [0-9]+ \(.*\); try a smaller learning_rate"):
+    with pytest.raises(
+        TrainingError, match=r"no finite loss in epoch [0-9]+ \(.*\); try a smaller learning_rate"
+    ):
         trained(plan, prepare(plan, small_graph())[0])
-
-
-@on_gpu
-def test_trainings_one_after_the_other_are_recorded():
-    """Those before are freed by the garbage collector, which must not happen while the next is recorded."""
-    plan = on_gpu_plan("phgcn")
-    task = prepare(plan, small_graph())[0]
-    thresholds = gc.get_threshold()
-    gc.set_threshold(1)
-    try:
-        first = None
-        for _ in range(4):
-            training = trained(plan, task)
-            training.itself = training  # only the collector can free it
-            assert training.recorded
-            first = first or curves(training)
-            assert curves(training) == first
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 @on_gpu

@@ -40,7 +40,11 @@ def test_a_run_holds_what_is_promised(given, tmp_path):
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["graph"] == "small" and result["model"] == "mlp" and result["protocol"] == "paper"
     assert result["config"]["heads"] == 2 and "embedding_dim" not in result["config"]
-    assert result["seeds"] == [0, 1000] and len(result["splits"]) == 2 and "torch" in result["versions"]
+    assert (
+        result["seeds"] == [0, 1000]
+        and len(result["splits"]) == 2
+        and "torch" in result["versions"]
+    )
     tests = [row["test"] for row in result["splits"]]
     assert result["test"]["mean"] == sum(tests) / 2
     assert result["epochs"] == 6 and result["seconds"] > 0
@@ -160,7 +164,10 @@ def test_a_changed_graph_is_noticed(given, tmp_path):
     plan, data = given
     run = Run.create(tmp_path / "run", plan, data)
     save_graph(small_graph(seed=1), tmp_path / "small.npz")
-    with pytest.raises(ValueError, match=r"has changed since .* was begun: 270 edges, in both directions, before 324"):
+    with pytest.raises(
+        ValueError,
+        match=r"has changed since .* was begun: 270 edges, in both directions, before 324",
+    ):
         run.data()
 
 
@@ -214,11 +221,16 @@ def test_normalised_rows_sum_to_one(sparse):
     dense = torch.tensor([[1.0, 0.0, 3.0], [0.0, 0.0, 0.0], [-1.0, 1.0, 0.0]])
     x = scale_features(dense.to_sparse_csr() if sparse else dense, True)
     found = x.to_dense() if sparse else x
-    torch.testing.assert_close(found, torch.tensor([[0.25, 0.0, 0.75], [0.0, 0.0, 0.0], [-0.5, 0.5, 0.0]]))
+    torch.testing.assert_close(
+        found, torch.tensor([[0.25, 0.0, 0.75], [0.0, 0.0, 0.0], [-0.5, 0.5, 0.0]])
+    )
 
 
 def test_a_variant_is_its_model_with_settings_fixed():
-    plain, own = (build_model(Plan("small", model=name, settings=SETTINGS), 5, 3, 60) for name in ("phgcn", "phgcn-residual"))
+    plain, own = (
+        build_model(Plan("small", model=name, settings=SETTINGS), 5, 3, 60)
+        for name in ("phgcn", "phgcn-residual")
+    )
     assert type(plain) is type(own) and not plain.residual and own.residual
 
 
@@ -235,16 +247,41 @@ def test_the_method_that_is_named_is_used_on_small_graphs_too(method):
 
 def test_a_run_says_what_its_global_path_attends_to(given, tmp_path):
     plan, data = given
-    settings = replace(SETTINGS, hidden_channels=8, global_layers=2, learn_decay=True, epochs=30, learning_rate=0.05)
+    settings = replace(
+        SETTINGS,
+        hidden_channels=8,
+        global_layers=2,
+        learn_decay=True,
+        epochs=30,
+        learning_rate=0.05,
+    )
     run = Run.create(tmp_path / "run", replace(plan, model="global-gnn", settings=settings), data)
     result = run.train(data)
     layers = result["splits"][0]["global_attention"]
     assert [layer["layer"] for layer in layers] == [0, 1] and len(layers[0]["effective_nodes"]) == 2
-    assert all(layer["gate"] > 0 and 1 <= count <= 60 for layer in layers for count in layer["effective_nodes"])
+    assert all(
+        layer["gate"] > 0 and 1 <= count <= 60
+        for layer in layers
+        for count in layer["effective_nodes"]
+    )
     assert result["global_path"]["nodes"] == 60
-    rows = [line.split(",") for line in (tmp_path / "run" / "attention-split-00.csv").read_text().splitlines()]
-    assert rows[0] == ["epoch", "layer", "head", "decay", "spread", "effective_nodes", "self_share", "gate"]
-    assert [row[:3] for row in rows[1:]] == [[e, k, h] for e in ("1", "25") for k in ("0", "1") for h in ("0", "1")]
+    rows = [
+        line.split(",")
+        for line in (tmp_path / "run" / "attention-split-00.csv").read_text().splitlines()
+    ]
+    assert rows[0] == [
+        "epoch",
+        "layer",
+        "head",
+        "decay",
+        "spread",
+        "effective_nodes",
+        "self_share",
+        "gate",
+    ]
+    assert [row[:3] for row in rows[1:]] == [
+        [e, k, h] for e in ("1", "25") for k in ("0", "1") for h in ("0", "1")
+    ]
     found = evaluate(Run.open(tmp_path / "run"), data)
     assert found["as_recorded"] and found["splits"][0]["global_attention"] == layers
     assert Run.create(tmp_path / "mlp", plan, data).train(data)["global_path"] is None
@@ -256,5 +293,7 @@ def test_a_model_whose_best_epoch_was_local_predicts_without_its_global_path(giv
     run = Run.create(tmp_path / "run", replace(plan, model="global-gnn", settings=settings), data)
     result = run.train(data)
     assert not any(run.model(trial).use_global for trial in run.plan.trials())
-    assert [row["local_epochs"] for row in result["splits"]] == [6, 6] and result["global_path"]["gate"] == 0
+    assert [row["local_epochs"] for row in result["splits"]] == [6, 6] and result["global_path"][
+        "gate"
+    ] == 0
     assert evaluate(run, data)["as_recorded"]

@@ -1,4 +1,5 @@
-r"""The three kinds of task: losses, metrics and predictions against formulas and scikit-learn, and trainings of each."""
+r"""The three kinds of task: losses, metrics and predictions against formulas and scikit-learn, and
+trainings of each."""
 
 import json
 import math
@@ -12,8 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from phgcn.train import TASKS, Plan, Run, Settings, evaluate, find_task
 from phgcn.train.metrics import METRICS, goodness, metric
-from phgcn.train.prepare import prepare, seeded, start
-from phgcn.train.tuning import without_test
+from phgcn.train.prepare import prepare, seeded, start, without_test
 
 RANDOM = torch.Generator().manual_seed(0)
 OUT = torch.randn(80, 4, generator=RANDOM)
@@ -39,7 +39,14 @@ def graph_of(task):
 def trained(request, tmp_path_factory):
     """A finished run of each task, and its graph."""
     data = graph_of(request.param)
-    plan = Plan("small", "mlp", splits=2, metric=TASKS[request.param].metrics[0], settings=SETTINGS, task=request.param)
+    plan = Plan(
+        "small",
+        "mlp",
+        splits=2,
+        metric=TASKS[request.param].metrics[0],
+        settings=SETTINGS,
+        task=request.param,
+    )
     run = Run.create(tmp_path_factory.mktemp("task") / request.param, plan, data)
     run.train(data)
     return run, data
@@ -86,7 +93,10 @@ def test_a_class_that_no_node_has_is_left_out_of_the_means():
 def test_smaller_errors_are_better_and_no_value_is_the_worst():
     assert goodness("mae", 1.0) > goodness("mae", 2.0) > goodness("mae", math.nan)
     assert goodness("r2", 2.0) > goodness("r2", 1.0) > goodness("r2", math.nan)
-    assert [name for name, entry in METRICS.items() if not entry.larger_is_better] == ["mae", "rmse"]
+    assert [name for name, entry in METRICS.items() if not entry.larger_is_better] == [
+        "mae",
+        "rmse",
+    ]
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -113,15 +123,29 @@ def test_balanced_weights_of_labels_count_having_one_as_much_as_not():
     kind = find_task("multilabel").fitted(y, 2, Settings(class_weights="balanced"))
     assert kind.weights.tolist() == [3.0, 3.0]
     out = torch.randn(4, 2, generator=RANDOM)
-    assert kind.loss(out, y) == binary_cross_entropy_with_logits(out, y, pos_weight=torch.tensor([3.0, 3.0]))
+    assert kind.loss(out, y) == binary_cross_entropy_with_logits(
+        out, y, pos_weight=torch.tensor([3.0, 3.0])
+    )
 
 
 @pytest.mark.parametrize(
     ("task", "settings", "said"),
     [
-        ("regression", {"class_weights": "balanced"}, "class_weights is balanced; allowed for regression: none"),
-        ("regression", {"label_smoothing": 0.1}, "label_smoothing is 0.1; allowed for regression: 0"),
-        ("multilabel", {"label_smoothing": 0.1}, "label_smoothing is 0.1; allowed for multilabel: 0"),
+        (
+            "regression",
+            {"class_weights": "balanced"},
+            "class_weights is balanced; allowed for regression: none",
+        ),
+        (
+            "regression",
+            {"label_smoothing": 0.1},
+            "label_smoothing is 0.1; allowed for regression: 0",
+        ),
+        (
+            "multilabel",
+            {"label_smoothing": 0.1},
+            "label_smoothing is 0.1; allowed for multilabel: 0",
+        ),
     ],
 )
 def test_settings_without_a_use_are_refused(task, settings, said):
@@ -132,7 +156,11 @@ def test_settings_without_a_use_are_refused(task, settings, said):
 @pytest.mark.parametrize(
     ("task", "y", "said"),
     [
-        ("classification", [2, 2, -1], "all labels are the same class, which is predicted with 100 %; allowed: two classes"),
+        (
+            "classification",
+            [2, 2, -1],
+            "all labels are the same class, which is predicted with 100 %; allowed: two classes",
+        ),
         ("classification", [-1, -1, -1], "no node has a label"),
         ("regression", [1.5, 1.5, math.nan], "all labels are the same number"),
         ("multilabel", [[1.0, 0.0], [1.0, 0.0]], "all nodes have the same labels"),
@@ -146,7 +174,9 @@ def test_labels_that_teach_nothing_are_refused(task, y, said):
 
 
 def test_a_graph_of_another_task_is_refused():
-    with pytest.raises(ValueError, match="small: task is classification, but the labels are those of regression"):
+    with pytest.raises(
+        ValueError, match="small: task is classification, but the labels are those of regression"
+    ):
         prepare(Plan("small", "mlp"), graph_of("regression"))
 
 
@@ -158,14 +188,20 @@ def test_each_task_learns_what_the_features_tell(trained):
     found = evaluate(run, data)
     assert found["as_recorded"] and found["task"] == run.plan.task
     scores = {name: entry["mean"] for name, entry in found["scores"].items()}
-    assert scores.get("accuracy", 1) > 0.6 and scores.get("f1", 1) > 0.7 and scores.get("r2", 1) > 0.9
+    assert (
+        scores.get("accuracy", 1) > 0.6 and scores.get("f1", 1) > 0.7 and scores.get("r2", 1) > 0.9
+    )
     assert found["test"] == found["scores"][run.plan.metric]
 
 
 def test_details_are_those_of_the_task(trained):
     run, data = trained
     found = evaluate(run, data)
-    keys = {"classification": {"confusion", "per_class"}, "regression": {"errors"}, "multilabel": {"per_class"}}
+    keys = {
+        "classification": {"confusion", "per_class"},
+        "regression": {"errors"},
+        "multilabel": {"per_class"},
+    }
     assert {"confusion", "per_class", "errors"} & set(found) == keys[run.plan.task]
     json.dumps(found)
     tests = sum(len(task.test) for task in prepare(run.plan, data))
@@ -202,12 +238,22 @@ def test_test_labels_are_hidden_from_a_search(trained):
     task = prepare(run.plan, data)[0]
     hidden = without_test(task)
     gone = hidden.y[task.test]
-    assert bool((gone.isnan() if gone.is_floating_point() else gone == -1).all()) and len(hidden.test) == 0
+    assert (
+        bool((gone.isnan() if gone.is_floating_point() else gone == -1).all())
+        and len(hidden.test) == 0
+    )
     assert torch.equal(hidden.y[task.train], task.y[task.train])
 
 
 def test_the_epoch_with_the_smallest_error_counts_if_the_metric_selects():
-    plan = Plan("small", "mlp", splits=1, metric="mae", task="regression", settings=replace(SETTINGS, select="metric"))
+    plan = Plan(
+        "small",
+        "mlp",
+        splits=1,
+        metric="mae",
+        task="regression",
+        settings=replace(SETTINGS, select="metric"),
+    )
     task = prepare(plan, graph_of("regression"))[0]
     with seeded(0, task):
         training = start(plan, task)

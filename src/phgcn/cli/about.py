@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from . import options
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 def graphs(as_json: options.Json = False) -> None:
     """List the known graphs, what is available and where.
 
-    The columns are those of the paper's Table 1, as counted in the file and as published. Files are looked for in
-    `$PHGCN_DATA`, else in the user's cache.
+    The columns are those of the paper's Table 1, as counted in the file and as published. Files are
+    looked for in `$PHGCN_DATA`, else in the user's cache.
 
     Examples:
 
@@ -25,7 +26,7 @@ def graphs(as_json: options.Json = False) -> None:
     - `PHGCN_DATA=~/graphs phgcn graphs --json`
     """
     from ..data import table as rows_of
-    from .display import console, print_json, table
+    from .display import console, print_json, print_line, table
 
     rows = rows_of()
     if as_json:
@@ -35,7 +36,8 @@ def graphs(as_json: options.Json = False) -> None:
     lines = []
     for row in rows:
         counted = row.found or ("-",) * len(row.published)
-        counts = [f"{here} / {published}" for here, published in zip(counted, row.published, strict=True)]
+        pairs = zip(counted, row.published, strict=True)
+        counts = [f"{here} / {published}" for here, published in pairs]
         file = "not here" if row.path is None else row.path.name if len(folders) == 1 else row.path
         lines.append((row.name, *counts, row.masks or "", row.metric, file))
     headings = ("graph", "nodes", "edges", "features", "classes", "masks", "metric", "file")
@@ -45,8 +47,8 @@ def graphs(as_json: options.Json = False) -> None:
         column.justify, column.overflow = "left", "fold"
     out = console()
     out.print(shown)
-    summary = f"{len([row for row in rows if row.path])} of {len(rows)} here"
-    out.print(f"{summary}, in {', '.join(folders)}" if folders else summary, highlight=False, soft_wrap=True)
+    where = f", in {', '.join(folders)}" if folders else ""
+    print_line(out, f"{len([row for row in rows if row.path])} of {len(rows)} here{where}")
 
 
 def _as_json(row: Row) -> dict[str, Any]:
@@ -57,13 +59,13 @@ def _as_json(row: Row) -> dict[str, Any]:
     return {**asdict(row), "published": row.published._asdict(), "found": counted, "path": path}
 
 
-def doctor(
-    warm: Annotated[
-        bool, typer.Option("--warm", help="Compile all kernels now, for the CPU and every GPU, so that no command waits later.")
-    ] = False,
-    as_json: options.Json = False,
-) -> None:
-    """Check the installation: versions, devices, what `auto` picks on each, compiled kernels, folders, and a self-test.
+_warm = "Compile all kernels now, for the CPU and every GPU, so that no command waits later."
+Warm = Annotated[bool, Option("--warm", help=_warm)]
+
+
+def doctor(warm: Warm = False, as_json: options.Json = False) -> None:
+    """Check the installation: versions, devices, what `auto` picks on each, compiled kernels,
+    folders, and a self-test.
 
     Exits with 1 if something is wrong.
 
@@ -75,7 +77,7 @@ def doctor(
 
     - `phgcn doctor --json`
     """
-    from .display import console, print_json, table
+    from .display import console, print_json, print_line, table
     from .doctor import compile_all, examine
 
     if warm:
@@ -87,12 +89,13 @@ def doctor(
         out = console()
         titles = {"auto": 'Method that "auto" picks in 4 dimensions'}
         for part in ("versions", "devices", "auto", "folders", "kernels"):
-            rows = list(report[part].items())
-            out.print(table(titles.get(part, part.capitalize()), ("", ""), rows, numbers_from=9))
+            title, rows = titles.get(part, part.capitalize()), list(report[part].items())
+            out.print(table(title, ("", ""), rows, numbers_from=9))
         tests = [
-            (row["what"], "ok" if row["ok"] else "WRONG", f"{row['seconds']:.2f} s", row["found"]) for row in report["tests"]
+            (row["what"], "ok" if row["ok"] else "WRONG", f"{row['seconds']:.2f} s", row["found"])
+            for row in report["tests"]
         ]
         out.print(table("Self-test", ("", "", "", "found"), tests, numbers_from=9))
-        out.print("all is well" if report["ok"] else "something is wrong, see above", highlight=False)
+        print_line(out, "all is well" if report["ok"] else "something is wrong, see above")
     if not report["ok"]:
         raise typer.Exit(1)

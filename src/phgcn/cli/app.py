@@ -8,13 +8,14 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Annotated
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, NoReturn
 
 import typer
+from typer import Option
 
-from ..reproduce.cli import embed, reproduce  # registers the models of Geom-GCN too
 from ..text import printable
-from . import about, exploring, partition, reporting, training, using
+from . import about, exploring, partition, reporting, training, tuning, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -39,21 +40,14 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_print = "Print version and commit."
+Version = Annotated[bool, Option("--version", callback=_version, is_eager=True, help=_print)]
+_limit = "Refuse an .npz file that unpacks to more gigabytes. \\[default: half of the memory]"
+MaxGigabytes = Annotated[float | None, Option(envvar="PHGCN_MAX_GB", help=_limit)]
+
+
 @app.callback(invoke_without_command=True)
-def _phgcn(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print version and commit.")
-    ] = False,
-    max_gb: Annotated[
-        float | None,
-        typer.Option(
-            envvar="PHGCN_MAX_GB",
-            help="Refuse an .npz file that unpacks to more gigabytes. \\[default: half of the memory]",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
+def _phgcn(context: typer.Context, version: Version = False, max_gb: MaxGigabytes = None) -> None:
     if max_gb is not None:
         os.environ["PHGCN_MAX_GB"] = str(max_gb)
     if context.invoked_subcommand is None:
@@ -63,16 +57,55 @@ def _phgcn(
 app.command("train", cls=training.ListsModels)(training.train)
 app.command("evaluate")(using.evaluate)
 app.command("predict")(using.predict)
-app.command("tune", cls=training.ListsModels)(training.tune)
+app.command("tune", cls=training.ListsModels)(tuning.tune)
 app.command("plot")(using.plot)
 app.command("export")(reporting.export)
 app.command("compare")(reporting.compare)
 app.command("explore")(exploring.explore)
 app.command("partition")(partition.partition)
-app.command("embed")(embed.embed)
 app.command("graphs")(about.graphs)
 app.command("doctor")(about.doctor)
-app.add_typer(reproduce.app, name="reproduce")
+
+
+LAB_COMMANDS = {"reproduce": "phgcn_lab.cli.reproduce:app"}
+"""Commands of the package phgcn-lab. A source tree in PYTHONPATH has them too, but no metadata that
+declares them."""
+
+
+def _add_commands_of_packages() -> None:
+    """Adds the entry points ``phgcn.commands``: functions or Typer apps of any package."""
+    group = "phgcn.commands"
+    points = {name: EntryPoint(name, place, group) for name, place in LAB_COMMANDS.items()}
+    installed = entry_points(group=group)
+    # metadata of an earlier lab may declare commands that the source no longer has
+    points |= {p.name: p for p in installed if not p.value.startswith("phgcn_lab.")}
+    for name, point in points.items():
+        try:
+            command = point.load()
+        except ModuleNotFoundError as error:
+            if error.name != "phgcn_lab":
+                raise
+            _add_missing(name)
+            continue
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+
+
+def _add_missing(name: str) -> None:
+    """Adds a command that says how to get the lab, whatever its arguments are."""
+    get = "pip install ./lab in a clone of the repository"
+    text = f"phgcn {name} needs the package phgcn-lab: {get}"
+
+    def missing() -> NoReturn:
+        raise ValueError(text)
+
+    any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(name, help=text, context_settings=any_arguments)(missing)
+
+
+_add_commands_of_packages()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -90,13 +123,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _ignore_warnings() -> None:
-    """Hides what is not for the user of a command: that torch and PyG are about to change for those who call them."""
-    # The last one is part of what commands say about a graph.
-    sparse = ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled")
-    for message in (*sparse, ".*: keys left out, as they are not known", ".*: batch is left out"):
+    """Hides warnings that are for those who call torch and PyG."""
+    said = (".*: keys left out, as they are not known", ".*: batch is left out")  # by commands
+    for message in ("Sparse CSR tensor support", "Sparse invariant checks", *said):
         warnings.filterwarnings("ignore", message=message)
     for category in (FutureWarning, DeprecationWarning):
-        warnings.filterwarnings("ignore", category=category, module=r"(?!phgcn\b)")
+        warnings.filterwarnings("ignore", category=category, module=r"(?!phgcn(_lab)?\b)")
 
 
 def _failed(error: Exception) -> int:
@@ -122,18 +154,19 @@ def _failed(error: Exception) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    if os.environ.get("RANK", "0") == "0" or code == EXIT_FAILURE:  # what all processes of torchrun find, one of them says
+    # what all processes of torchrun find, one of them says
+    if os.environ.get("RANK", "0") == "0" or code == EXIT_FAILURE:
         print(f"phgcn: {printable(text)}", file=sys.stderr)
     return code
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: training writes a checkpoint before it ends
-    # Before torch is imported: threads that wait by spinning are slow beside other programs.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # as Ctrl-C: training writes a checkpoint before it ends
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = run()
     if code == EXIT_INTERRUPTED:
-        # Without waiting for threads: one of Optuna's goes on for ever if the interrupt came just before it was to be stopped.
+        # Without waiting for threads: one of Optuna's goes on for ever if the interrupt came just
+        # before it was to be stopped.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

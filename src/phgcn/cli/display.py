@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -30,7 +30,7 @@ LOG = 10.0  # seconds between two lines of a log
 
 
 def console(stderr: bool = False) -> Console:
-    """Makes a console of the terminal's width; of 140 characters if the output goes to a file, so that tables fit."""
+    """Makes a console of the terminal's width; of 140 characters if there is no terminal."""
     terminal = Console(stderr=stderr)
     return terminal if terminal.is_terminal else Console(width=140, stderr=stderr)
 
@@ -41,11 +41,19 @@ def print_json(content: Any) -> None:
     sys.stdout.write("\n")
 
 
-def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], numbers_from: int = 1) -> Table:
+def print_line(out: Console, text: str) -> None:
+    """Prints a line as it is, however wide the console is."""
+    out.print(escape(printable(text)), highlight=False, soft_wrap=True)
+
+
+def table(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], numbers_from: int = 1
+) -> Table:
     """Makes a table; columns from ``numbers_from`` on hold numbers and are aligned to the right."""
     made = Table(title=escape(printable(title)), title_justify="left")
     for column, heading in enumerate(headings):
-        made.add_column(escape(printable(heading)), justify="right" if column >= numbers_from else "left")
+        side: Literal["left", "right"] = "right" if column >= numbers_from else "left"
+        made.add_column(escape(printable(heading)), justify=side)
     for row in rows:
         made.add_row(*(escape(printable(cell)) for cell in row))
     return made
@@ -56,12 +64,20 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def say(text: str) -> None:
     """Prints a line about what is going on to stderr."""
     print(printable(text), file=sys.stderr, flush=True)
+
+
+def say_notes(notes: Sequence[str]) -> None:
+    """Prints what is worth telling about a graph to stderr."""
+    for note in notes:
+        say(note)
 
 
 class Display:
@@ -70,13 +86,12 @@ class Display:
     def __init__(self, total: float, every: float = LOG) -> None:
         self.every, self.last = every, time.monotonic()
         terminal = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=BAR),
-            TextColumn("{task.fields[rest]}"),
-        )
-        self.bar = Progress(*columns, console=terminal, transient=True) if terminal.is_terminal else None
-        self.task = self.bar.add_task("starting", total=total, rest="") if self.bar else None
+        self.bar = self.task = None
+        if terminal.is_terminal:
+            text, rest = TextColumn("{task.description}"), TextColumn("{task.fields[rest]}")
+            bar = BarColumn(bar_width=BAR)
+            self.bar = Progress(text, bar, rest, console=terminal, transient=True)
+            self.task = self.bar.add_task("starting", total=total, rest="")
         self.begin = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -89,7 +104,7 @@ class Display:
             self.bar.stop()
 
     def due(self) -> bool:
-        """Tells whether it is time for an update.  Called after every epoch, so it only reads the clock."""
+        """Tells whether it is time for an update."""
         now = time.monotonic()
         if now - self.last < (REDRAW if self.bar else self.every):
             return False
@@ -99,7 +114,8 @@ class Display:
     def show(self, completed: float, text: str, rest: str) -> None:
         """Updates the bar, or prints a line: what is done, and the time left."""
         if self.bar and self.task is not None:
-            self.bar.update(self.task, completed=completed, description=escape(text), rest=escape(rest))
+            text, rest = escape(text), escape(rest)
+            self.bar.update(self.task, completed=completed, description=text, rest=rest)
         else:
             self.say(f"{text}, {rest}" if rest else text)
 
@@ -112,8 +128,8 @@ class Display:
 
         def report(done: int) -> None:
             if self.due():
-                left = (time.monotonic() - begin) / done * (total - done)
-                self.show(0, f"compiled {done} of {total} {kernels}", f"about {duration(left)} left")
+                left = duration((time.monotonic() - begin) / done * (total - done))
+                self.show(0, f"compiled {done} of {total} {kernels}", f"about {left} left")
 
         compilation.run(report)
         if expected:
@@ -132,66 +148,80 @@ class Display:
 
 
 def number(value: float) -> str:
-    """Formats a number of any size for a person: four digits after the point, or after the first digits if it is large."""
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.5g}" if abs(value) >= 10 else f"{value:.4f}"
+    """Formats a number of any size for a person, large ones with fewer digits."""
+    if abs(value) >= 10_000:
+        return f"{value:,.0f}"
+    return f"{value:.5g}" if abs(value) >= 10 else f"{value:.4f}"
+
+
+class Score:
+    """Formats values of a metric: in its unit, ``-`` for none, as there are without test nodes."""
+
+    def __init__(self, metric: str) -> None:
+        from ..train.metrics import find_metric
+
+        self.scale = find_metric(metric).scale
+        self.unit = " %" if self.scale == 100 else ""
+
+    def __call__(self, value: float) -> str:
+        if math.isnan(value):
+            return "-"
+        return f"{self.scale * value:.2f}" if self.scale > 1 else number(value)
 
 
 def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     """Prints the scores of a run, per split and on average, and whether its global path is used."""
     from ..train.global_path import describe_global_path
-    from ..train.metrics import find_metric
     from ..train.yardsticks import describe_yardsticks
 
     if as_json:
         print_json({**result, "run": str(folder)})
         return
-    scale = find_metric(result["metric"]).scale
-    unit = " %" if scale == 100 else ""
-
-    def score(value: float) -> str:
-        if math.isnan(value):  # without test nodes, as in the protocol final
-            return "-"
-        return f"{scale * value:.2f}" if scale > 1 else number(value)
-
-    title = f"{result['model']} on {result['graph']}, protocol {result['protocol']}, {result['metric']}{unit}"
-    chosen, other = ("metric", "loss") if result["config"]["select"] == "metric" else ("loss", "metric")
-    headings = (
-        "split",
-        f"test, by validation {chosen}",
-        f"by {other}",
-        "validation loss",
-        "best epoch",
-        "epochs",
-        "ms per epoch",
-    )
-    rows = [
-        (f"{row['split']}", score(row["test"]), score(row[f"test_at_best_val_{other}"]), f"{row['val_loss']:.4f}",
-         row["best_epoch"], row["epochs"], f"{1000 * row['seconds_per_epoch']:.1f}")
-        for row in result["splits"]
-    ]  # fmt: skip
-    out = console()
-    out.print(table(title, headings, rows))
-    shown = [("test", "test"), (f"test_at_best_val_{other}", f"test at best validation {other}")]
+    out, score, splits = console(), Score(result["metric"]), result["splits"]
+    chosen, other = "loss", "metric"
+    if result["config"]["select"] == "metric":
+        chosen, other = other, chosen
+    by_other = f"test_at_best_val_{other}"
+    out.print(_splits_table(result, score, chosen, other))
+    shown = {"test": "test", by_other: f"test at best validation {other}"}
     if math.isnan(result["test"]["mean"]):
-        shown = [("val_metric", "no test nodes; validation")]
-    count = len(result["splits"])
-    for key, label in shown:
-        out.print(f"{label}: {mean_of(result[key], count, score)}{unit} ({_trainings(result['splits'])})", highlight=False)
+        shown = {"val_metric": "no test nodes; validation"}
+    for key, label in shown.items():
+        mean = mean_of(result[key], len(splits), score)
+        print_line(out, f"{label}: {mean}{score.unit} ({_trainings(splits)})")
     for line in describe_yardsticks(result):
-        out.print(escape(printable(line)), highlight=False, soft_wrap=True)
+        print_line(out, line)
     if result["search"] is not None:
         out.print(_search_table(result["search"]))
-        out.print(escape(result["search"]["sentence"]), highlight=False, soft_wrap=True)
+        print_line(out, result["search"]["sentence"])
     else:
-        out.print(describe_global_path(result["global_path"]), highlight=False, soft_wrap=True)
-    seconds = (
-        f"{result['epochs']} epochs in {duration(result['seconds'])}, {1000 * result['seconds_per_epoch']:.1f} ms per epoch"
-    )
-    out.print(f"{seconds}; written to {escape(str(folder))}", highlight=False, soft_wrap=True)
-    if find_spec("plotly") is None:  # the page is drawn by its script
-        return
-    command = f"phgcn explore {shlex.quote(str(folder))}"
-    out.print(f"to see what it attends to, in a browser: {escape(command)}", highlight=False, soft_wrap=True)
+        print_line(out, describe_global_path(result["global_path"], result["config"]))
+    epoch = f"{1000 * result['seconds_per_epoch']:.1f} ms per epoch"
+    seconds = f"{result['epochs']} epochs in {duration(result['seconds'])}, {epoch}"
+    print_line(out, f"{seconds}; written to {folder}")
+    if find_spec("plotly") is not None:  # its script draws the page
+        print_line(out, f"to see it in a browser: phgcn explore {shlex.quote(str(folder))}")
+
+
+def _splits_table(result: dict[str, Any], score: Score, chosen: str, other: str) -> Table:
+    """Makes a row per training; ``chosen``, loss or metric, chose the epoch that counts."""
+    run = f"{result['model']} on {result['graph']}, protocol {result['protocol']}"
+    test = f"test, by validation {chosen}"
+    ends = ("validation loss", "best epoch", "epochs", "ms per epoch")
+    rows = [
+        (
+            f"{row['split']}",
+            score(row["test"]),
+            score(row[f"test_at_best_val_{other}"]),
+            f"{row['val_loss']:.4f}",
+            row["best_epoch"],
+            row["epochs"],
+            f"{1000 * row['seconds_per_epoch']:.1f}",
+        )
+        for row in result["splits"]
+    ]
+    title = f"{run}, {result['metric']}{score.unit}"
+    return table(title, ("split", test, f"by {other}", *ends), rows)
 
 
 def mean_of(spread: Mapping[str, float | None], count: int, write: Callable[[float], str]) -> str:
@@ -206,77 +236,83 @@ def _trainings(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{splits} split{'s' * (splits != 1)}{repeats}"
 
 
-def _models(count: int) -> str:
-    return "1 model" if count == 1 else f"{count} models"
-
-
 def _search_table(seen: dict[str, Any]) -> Table:
     """Makes a table of what a search saw, the best candidate first."""
     from ..train.metrics import goodness
-    from ..train.search import format_score
+    from ..train.verdict import format_score
 
     def order(row: dict[str, Any]) -> float:
-        return -math.inf if row["val_metric"] is None else goodness(seen["metric"], row["val_metric"])
+        value = row["val_metric"]
+        return -math.inf if value is None else goodness(seen["metric"], value)
 
-    rows = [
-        (
-            f"{row['candidate']}{' (chosen)' * (row['candidate'] == seen['chosen'])}",
-            "yes" if row["attention"] else "no",
-            "-" if row["val_metric"] is None else format_score(seen["metric"], row["val_metric"]),
-            row["epochs"],
-            duration(row["seconds"]),
-        )
-        for row in sorted(seen["candidates"], key=order, reverse=True)
-    ]
-    title = f"Search on the {seen['nodes']}: {seen['epochs']:,} epochs in {duration(seen['seconds'])}"
-    return table(title, ("candidate", "attention to all", "validation", "epochs", "time"), rows)
+    rows = []
+    for row in sorted(seen["candidates"], key=order, reverse=True):
+        value = row["val_metric"]
+        score = "-" if value is None else format_score(seen["metric"], value)
+        attention = "yes" if row["attention"] else "no"
+        name, seconds = _candidate_name(seen, row), duration(row["seconds"])
+        rows.append((name, attention, score, row["epochs"], seconds))
+    epochs = f"{seen['epochs']:,} epochs in {duration(seen['seconds'])}"
+    headings = ("candidate", "attention to all", "validation", "epochs", "time")
+    return table(f"Search on the {seen['nodes']}: {epochs}", headings, rows)
 
 
-def say_notes(notes: Sequence[str]) -> None:
-    """Prints what is worth telling about the file of a graph to stderr."""
-    for note in notes:
-        print(printable(note), file=sys.stderr)
+def _candidate_name(seen: dict[str, Any], row: dict[str, Any]) -> str:
+    """Names a candidate, of a search in each split with its split, and says whether it was
+    chosen."""
+    split = row.get("split")
+    of = seen if split is None else seen["splits"][split]
+    where = "" if split is None else f", split {split}"
+    return f"{row['candidate']}{where}{' (chosen)' * (row['candidate'] == of['chosen'])}"
 
 
 def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
-    """Prints what the task tells of its predictions, what global attention attends to, and the metrics."""
+    """Prints predictions by class, what global attention attends to, and the metrics."""
+    from ..train.global_path import describe_global_path
+
     if as_json:
         print_json(result)
         return
     say_notes(result["notes"])
-    out = console()
-    for shown in (*_detail_tables(result), *_global_attention(result)):
-        out.print(shown, highlight=False, soft_wrap=isinstance(shown, str))
+    out, models = console(), len(result["splits"])
+    for shown in _detail_tables(result):
+        out.print(shown)
+    if result["as_recorded"] is not None:  # nothing is known of a graph that was not trained on
+        for shown in _head_tables(result):
+            out.print(shown)
+        print_line(out, describe_global_path(result["global_path"], result["config"]))
     if result["search"] is not None:
-        out.print(escape(result["search"]["sentence"]), highlight=False, soft_wrap=True)
+        print_line(out, result["search"]["sentence"])
     if "attention_error" in result:
         out.print(_attention_error_table(result["attention_error"]))
-    others = {name: spread for name, spread in result["scores"].items() if name != result["metric"]}
-    models = len(result["splits"])
-    for name, spread in others.items():
-        out.print(f"{name}: {mean_of(spread, models, number)}", highlight=False)
-    out.print(
-        f"test {result['metric']}: {mean_of(result['test'], models, number)} over {_models(models)}, {_where_scored(result)}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    for name, spread in result["scores"].items():
+        if name != result["metric"]:
+            print_line(out, f"{name}: {mean_of(spread, models, number)}")
+    test = f"test {result['metric']}: {mean_of(result['test'], models, number)}"
+    over = "1 model" if models == 1 else f"{models} models"
+    print_line(out, f"{test} over {over}, {_where_scored(result)}")
+    for line in result["yardsticks"]:
+        print_line(out, line)
 
 
 def _where_scored(result: dict[str, Any]) -> str:
     if result["as_recorded"] is None:
-        return f"on the {result['nodes']:,} labelled nodes of {printable(result['graph'])}, which was not trained on"
+        nodes = f"the {result['nodes']:,} labelled nodes of {result['graph']}"
+        return f"on {nodes}, which was not trained on"
     return "as recorded" if result["as_recorded"] else "NOT as recorded in result.json"
 
 
 def _detail_tables(result: dict[str, Any]) -> list[Table]:
-    """Makes the tables of what a task tells: confusions, scores per class, errors."""
     tables, names = [], result["classes"]
     if "confusion" in result:
         rows = [(name, *counts) for name, counts in zip(names, result["confusion"], strict=True)]
         title = "Test nodes of all splits: class (rows) and predicted class (columns)"
         tables.append(table(title, ("class", *names), rows))
     if "per_class" in result:
-        scores = [(row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"])) for row in result["per_class"]]
+        scores = [
+            (row["class"], row["nodes"], _share(row["recall"]), _share(row["precision"]))
+            for row in result["per_class"]
+        ]
         tables.append(table("Per class", ("class", "test nodes", "recall", "precision"), scores))
     if "errors" in result:
         errors = [(name, number(value)) for name, value in result["errors"].items()]
@@ -284,28 +320,26 @@ def _detail_tables(result: dict[str, Any]) -> list[Table]:
     return tables
 
 
-def _global_attention(result: dict[str, Any]) -> list[Table | str]:
-    """Makes a table of what each head attends to, and a line that sums it up; nothing of a graph that was not trained on."""
-    from ..train.global_path import describe_global_path, head_medians
+def _head_tables(result: dict[str, Any]) -> list[Table]:
+    from ..train.global_path import head_medians
 
-    if result["as_recorded"] is None:
-        return []
-    shown: list[Table | str] = []
-    if heads := head_medians([row["global_attention"] for row in result["splits"]]):
-        columns = ("layer", "head", "decay", "spread x decay", "nodes attended to", "share on itself", "gate")
-        cells = [tuple(f"{value:.3g}" for value in row.values()) for row in heads]
-        shown.append(table("Global attention, medians over nodes and splits", columns, cells, numbers_from=0))
-    return [*shown, describe_global_path(result["global_path"])]
+    heads = head_medians([row["global_attention"] for row in result["splits"]])
+    named = ("layer", "head", "decay", "spread x decay", "nodes attended to", "share on itself")
+    cells = [tuple(f"{value:.3g}" for value in row.values()) for row in heads]
+    title = "Global attention, medians over nodes and splits"
+    return [table(title, (*named, "gate"), cells, numbers_from=0)] if heads else []
 
 
 def _attention_error_table(rows: list[dict[str, Any]]) -> Table:
-    """Makes a row per layer and head: for each method its error, and the cosine of its gradient with the exact one."""
+    """Makes a row per layer and head: the error of each method, and of its gradient."""
     methods = [key for key in (rows[0] if rows else ()) if key not in ("layer", "head", "spread")]
     cells: list[list[object]] = []
     for row in rows:
-        errors = [f"{row[name]['deviation']:.4f} / {row[name]['gradient_cosine']:.4f}" for name in methods]
+        found = [row[name] for name in methods]
+        errors = [f"{one['deviation']:.4f} / {one['gradient_cosine']:.4f}" for one in found]
         cells.append([row["layer"], row["head"], f"{row['spread']:.2f}", *errors])
-    title = "Methods on the embeddings of the best model: error against the deviation / cosine of the gradient"
+    what = "error against the deviation / cosine of the gradient"
+    title = f"Methods on the embeddings of the best model: {what}"
     return table(title, ("layer", "head", "spread x decay", *methods), cells, numbers_from=0)
 
 
@@ -315,75 +349,80 @@ def _share(value: float | None) -> str:
 
 def show_predictions(result: dict[str, Any], as_json: bool) -> None:
     """Prints how many nodes each class was predicted for, or the range of numbers, and the file."""
-    from ..files import is_standard_output
-
     if as_json:
         print_json(result)
         return
     say_notes(result["notes"])
     counts = ", ".join(f"{name}: {count:.6g}" for name, count in result["predicted"].items())
-    text = f"{result['nodes']} nodes of {result['graph']} by the model of split {result['split']} ({counts})"
+    nodes = f"{result['nodes']} nodes of {result['graph']}"
+    text = f"{nodes} by the model of split {result['split']} ({counts})"
     trained = result["trained"]
     if trained and trained["test"]:
         share = 100 * trained["train"] / sum(trained.values())
-        text += f"; it learned from {share:.0f} % of the labels, `phgcn train ... --protocol final` makes one of all but those"
-        text += " that choose the epoch"
-    if is_standard_output(result["file"]):  # taken by the predictions
-        print(printable(text), file=sys.stderr)
-        return
-    console().print(f"{escape(printable(text))}; written to {escape(result['file'])}", highlight=False, soft_wrap=True)
+        text += (
+            f"; it learned from {share:.0f} % of the labels, `phgcn train ... --protocol final` "
+            "makes one of all but those that choose the epoch"
+        )
+    if _takes_output(result["file"]):
+        say(text)
+    else:
+        print_line(console(), f"{text}; written to {result['file']}")
 
 
 def show_tuning(result: dict[str, Any], reading: list[str], as_json: bool) -> None:
-    """Prints the best settings, and the command that trains with them; ``reading`` are the options that say how the graph is
-    read."""
+    """Prints the best settings, and the command that trains with them and ``reading`` options."""
     if as_json:
         print_json(result)
         return
     best, out, written = result["best"], console(), result["config"]
-    rows = [(key, value, "yes" if key in result["varied"] else "") for key, value in best["settings"].items()]
-    title = f"Best of {len(result['trials'])} trials: number {best['number']}, mean validation loss {best['val_loss']:.4f}"
+    rows = [
+        (key, value, "yes" if key in result["varied"] else "")
+        for key, value in best["settings"].items()
+    ]
+    loss = f"number {best['number']}, mean validation loss {best['val_loss']:.4f}"
+    title = f"Best of {len(result['trials'])} trials: {loss}"
     out.print(table(title, ("setting", "value", "varied"), rows))
     command = shlex.join(["phgcn", "train", result["source"], "--config", written, *reading])
-    out.print(escape(f"written to {written}, for: {command}"), highlight=False, soft_wrap=True)
+    print_line(out, f"written to {written}, for: {command}")
 
 
 def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
     """Prints the scores of runs side by side, and their differences from the best one."""
-    from ..files import is_standard_output
-    from ..train.metrics import find_metric
-
     if as_json:
         print_json(compared)
         return
-    scale = find_metric(compared["metric"]).scale
-    unit = " %" if scale == 100 else ""
-
-    def score(value: float) -> str:
-        return f"{scale * value:.2f}" if scale > 1 else number(value)
-
-    rows = []
+    score, rows = Score(compared["metric"]), []
     for place, row in enumerate(compared["runs"]):
-        wins = "" if row["wins"] is None or place == 0 else f"{row['wins']} of {len(row['tests'])}"
         count = len(row["tests"])
+        wins = "" if row["wins"] is None or place == 0 else f"{row['wins']} of {count}"
         difference = "" if place == 0 else mean_of(row["difference"], count, score)
-        rows.append((row["run"], row["model"], mean_of(row["test"], count, score), difference, wins, duration(row["seconds"])))
-    headings = ("run", "model", f"test{unit}", "difference", "better in", "time")
-    out = console(stderr=is_standard_output(compared.get("file", "")))  # standard output is taken by the picture
-    out.print(table(f"Runs on {compared['graph']}, {compared['metric']}{unit}, the best first", headings, rows, numbers_from=2))
+        test, seconds = mean_of(row["test"], count, score), duration(row["seconds"])
+        rows.append((row["run"], row["model"], test, difference, wins, seconds))
+    headings = ("run", "model", f"test{score.unit}", "difference", "better in", "time")
+    title = f"Runs on {compared['graph']}, {compared['metric']}{score.unit}, the best first"
+    out = console(stderr=_takes_output(compared.get("file", "")))
+    out.print(table(title, headings, rows, numbers_from=2))
+    for line in compared["yardsticks"]:
+        print_line(out, line)
     if not compared["paired"]:
-        out.print("protocols, seeds or numbers of splits differ: runs are not compared split by split", highlight=False)
+        differ = "protocols, seeds or numbers of splits differ"
+        print_line(out, f"{differ}: runs are not compared split by split")
     if "file" in compared:
-        out.print(f"written to {escape(compared['file'])}", highlight=False, soft_wrap=True)
+        print_line(out, f"written to {compared['file']}")
+
+
+def _takes_output(file: str | Path) -> bool:
+    """Tells whether a file is standard output, which then has no room for a result."""
+    from ..files import is_standard_output
+
+    return is_standard_output(file)
 
 
 def show_files(files: Sequence[Path], as_json: bool) -> None:
     """Prints the files that were written."""
-    from ..files import is_standard_output
-
     if as_json:
         print_json({"files": [str(file) for file in files]})
         return
     for file in files:
-        if not is_standard_output(file):
+        if not _takes_output(file):
             print(f"written to {file}")

@@ -6,15 +6,15 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("phgcn", "torch", "torch_geometric", "numba", "numpy", "scipy", "safetensors", "typer", "rich",
-            "optuna", "matplotlib", "tensorboard", "pyarrow")  # fmt: skip
+PACKAGES = (
+    "phgcn torch torch_geometric numba numpy scipy safetensors typer rich optuna matplotlib "
+    "tensorboard pyarrow"
+)
 
-AUTO_SIZES = (1_000, 100_000)
-"""Numbers of points for which the choice of ``"auto"`` is shown."""
+AUTO_SIZES = (1_000, 100_000)  # numbers of points for which the choice of `"auto"` is shown
 
 
 def compile_all() -> None:
@@ -29,14 +29,12 @@ def compile_all() -> None:
 
 
 def examine(gpus: bool = False) -> dict[str, Any]:
-    """Collects versions, devices, what ``"auto"`` picks on them, folders and kernels, and runs a self-test.
-
-    Args:
-        gpus (bool, optional): Also runs the self-test on every GPU, which compiles their kernels. (default: :obj:`False`)
-    """
+    """Collects versions, devices, what ``"auto"`` picks on them, folders and kernels, and runs a
+    self-test, on all GPUs too if they are asked for, which compiles their kernels."""
     import platform
 
     from ..data import user_cache
+    from ..provenance import version
     from ..runtime.numba import cache_folder
 
     # Counted before the self-test, which compiles what is missing.
@@ -49,32 +47,28 @@ def examine(gpus: bool = False) -> dict[str, Any]:
         "named graphs (PHGCN_DATA)": os.environ.get("PHGCN_DATA"),
         "downloaded graphs": user_cache(),
     }
+    kernels = {
+        "compiled before": kernels_before,
+        "compiled by the self-test": _count_kernels(kernel_folder) - kernels_before,
+    }
     return {
         "ok": all(test["ok"] for test in tests),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {"python": platform.python_version()}
+        | {p: version(p) or "not installed" for p in PACKAGES.split()},
         "devices": _list_devices(),
         "auto": _explain_auto(),
         "folders": {name: _describe_folder(path) for name, path in folders.items()},
-        "kernels": {
-            "compiled before": kernels_before,
-            "compiled by the self-test": _count_kernels(kernel_folder) - kernels_before,
-        },
+        "kernels": kernels,
         "tests": tests,
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _list_devices() -> dict[str, int | str | None]:
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    gpus = {f"cuda:{number}": torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())}
+    numbers = range(torch.cuda.device_count())
+    gpus = {f"cuda:{number}": torch.cuda.get_device_name(number) for number in numbers}
     return {"cpu cores": cores, "torch threads": torch.get_num_threads(), **gpus}
 
 
@@ -88,8 +82,8 @@ def _explain_auto() -> dict[str, str]:
     """Explains what ``method="auto"`` picks on each device, for a small and a large graph."""
     from .. import explain_method
 
-    devices = ["cpu", *_gpus()]
-    return {f"{n:,} points, {device}": str(explain_method(n, device=device)) for device in devices for n in AUTO_SIZES}
+    pairs = [(n, device) for device in ("cpu", *_gpus()) for n in AUTO_SIZES]
+    return {f"{n:,} points, {where}": str(explain_method(n, device=where)) for n, where in pairs}
 
 
 def _describe_folder(path: str | Path | None) -> str:
@@ -107,23 +101,16 @@ def _describe_folder(path: str | Path | None) -> str:
 
 
 def _count_kernels(folder: Path) -> int:
-    """Counts the compiled kernels in the cache, of all versions of phgcn."""
     return sum(1 for _ in folder.rglob("*.nbc"))
 
 
 def _run_test(what: str, check: Callable[[str], str], device: str) -> dict[str, Any]:
-    """Runs a check on a device; any error it raises is its finding."""
-    begin = time.perf_counter()
+    begin, what = time.perf_counter(), what if device == "cpu" else f"{what}, {device}"
     try:
         finding, ok = check(device), True
     except Exception as error:
         finding, ok = f"{type(error).__name__}: {error}", False
-    return {
-        "what": what if device == "cpu" else f"{what}, {device}",
-        "ok": ok,
-        "found": finding,
-        "seconds": time.perf_counter() - begin,
-    }
+    return {"what": what, "ok": ok, "found": finding, "seconds": time.perf_counter() - begin}
 
 
 def _test_exact(device: str) -> str:
@@ -154,7 +141,8 @@ def _test_lattice(device: str) -> str:
         raise ValueError("the gradient is not finite")
     with torch.no_grad():
         exact = global_attention(positions, values, method="exact")
-        return _check_error(float((lattice - exact).norm() / (exact - exact.mean(dim=0)).norm()), 0.2)
+        deviation = (exact - exact.mean(dim=0)).norm()
+        return _check_error(float((lattice - exact).norm() / deviation), 0.2)
 
 
 def _check_error(error: float, largest: float) -> str:

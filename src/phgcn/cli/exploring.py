@@ -5,26 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from ..text import printable
 from . import options
 
-Other = Annotated[Path | None, typer.Argument(metavar="RUN2", help="A second run on the same graph, shown beside the first.")]
-Splits = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--split", help="Whose model; twice for two splits, or one of each run. \\[default: the best on validation nodes]"
-    ),
-]
+_other = "A second run on the same graph, shown beside the first."
+Other = Annotated[Path | None, Argument(metavar="RUN2", help=_other)]
+_splits = (
+    "Whose model; twice for two splits, or one of each run. "
+    "\\[default: the best on validation nodes]"
+)
+Splits = Annotated[list[int] | None, Option("--split", help=_splits)]
+_page = "The HTML file, - for standard output. \\[default: RUN/explore.html]"
+Page = Annotated[Path | None, Option("--out", "-o", help=_page)]
 
 
 def explore(
     run: options.RunFolder,
     other: Other = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The HTML file, - for standard output. \\[default: RUN/explore.html]")
-    ] = None,
+    out: Page = None,
     splits: Splits = None,
     graph: options.MovedGraph = None,
     device: options.RunDevice = None,
@@ -32,8 +32,9 @@ def explore(
 ) -> None:
     """Write one page, to be opened in a browser, that shows what a network attends to.
 
-    The page needs no server and no network. It holds the embedding of every layer and head, and computes the exact attention
-    of a node when it is clicked. Layers without an embedding (gat, gcn, mlp) are shown by the model's output.
+    The page needs no server and no network. It holds the embedding of every layer and head, and
+    computes the exact attention of a node when it is clicked. Layers without an embedding (gat,
+    gcn, mlp) are shown by the model's output.
 
     Examples:
 
@@ -54,6 +55,6 @@ def explore(
     if as_json:
         print_json(result)
     elif out is None or not is_standard_output(out):
-        size = result["bytes"] / 1e6
-        print(f"{', '.join(result['sides'])} on {printable(result['graph'])}, {result['nodes']:,} nodes, {size:.1f} MB")
+        size = f"{result['nodes']:,} nodes, {result['bytes'] / 1e6:.1f} MB"
+        print(f"{', '.join(result['sides'])} on {printable(result['graph'])}, {size}")
         print(f"written to {result['file']}: open it in a browser")

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
+
+from ..registry import DEFAULT_MODEL
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -17,52 +20,52 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_setting(context: typer.Context, incomplete: str) -> list[str]:
     """Completes ``key=`` of a setting in a shell, then its value where there are few."""
-    from ..registry import DEFAULT_MODEL
     from ..train.settings import keys, values_of
 
     model = context.params.get("model") or DEFAULT_MODEL
     key, sign, _ = incomplete.partition("=")
-    words = [f"{key}={value}" for value in values_of(key)] if sign else [f"{name}=" for name in keys(model)]
+    words = [f"{name}=" for name in keys(model)]
+    if sign:
+        words = [f"{key}={value}" for value in values_of(key)]
     return [word for word in words if word.startswith(incomplete)]
 
 
-Graph = Annotated[str, typer.Argument(metavar="GRAPH", help="A known name (see `phgcn graphs`), or the path of a graph.")]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, made by `phgcn train`.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Config = Annotated[Path | None, typer.Option("--config", help="A TOML file of settings, instead of those in configs.toml.")]
+_model = f"One of the models below. \\[default: {DEFAULT_MODEL}]"
+Model = Annotated[str | None, Option("--model", help=_model, autocompletion=complete_model)]
+_protocol = "How nodes are split: paper, geom, balanced, official, final. \\[default: paper]"
+Protocol = Annotated[str | None, Option("--protocol", help=_protocol)]
+_graph = "A known name (see `phgcn graphs`), or the path of a graph."
+Graph = Annotated[str, Argument(metavar="GRAPH", help=_graph)]
+_run = "The folder of a run, made by `phgcn train`."
+RunFolder = Annotated[Path, Argument(metavar="RUN", help=_run)]
+Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
+_config = "A TOML file of settings, instead of those in configs.toml."
+Config = Annotated[Path | None, Option("--config", help=_config)]
+_set = "Change one setting, e.g. heads=4. May be repeated."
 Changes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change one setting, e.g. heads=4. May be repeated.",
-        autocompletion=complete_setting,
-    ),
+    Option("--set", metavar="KEY=VALUE", help=_set, autocompletion=complete_setting),
 ]
-Directed = Annotated[bool, typer.Option("--directed", help="Keep the direction of edges.")]
-Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, ...")]
-RunDevice = Annotated[
-    str | None, typer.Option("--device", help="Where to compute. \\[default: where the run was trained]", show_default=False)
-]
-Metric = Annotated[
-    str | None,
-    typer.Option(
-        "--metric",
-        help="accuracy, roc_auc, f1 of classes; mae, rmse, r2 of numbers; f1_micro too of labels. \\[default: by the graph]",
-        show_default=False,
-    ),
-]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds that a process waits for the others before it gives up.")]
-Division = Annotated[
-    str,
-    typer.Option(
-        "--division", help="How nodes are shared out among processes: contiguous, metis, or auto, metis where it is installed."
-    ),
-]
-Split = Annotated[
-    int | None, typer.Option("--split", help="Whose model. \\[default: the one with the smallest validation loss]")
-]
-MovedGraph = Annotated[str | None, typer.Option("--graph", help="Where the graph is now, if it has moved.")]
+Directed = Annotated[bool, Option("--directed", help="Keep the direction of edges.")]
+Device = Annotated[str, Option("--device", help="Where to compute: cpu, cuda, ...")]
+_device = "Where to compute. \\[default: where the run was trained]"
+RunDevice = Annotated[str | None, Option("--device", help=_device)]
+_metric = (
+    "accuracy, roc_auc, f1 of classes; mae, rmse, r2 of numbers; f1_micro too of labels. "
+    "\\[default: by the graph]"
+)
+Metric = Annotated[str | None, Option("--metric", help=_metric)]
+_timeout = "Seconds that a process waits for the others before it gives up."
+Timeout = Annotated[float, Option("--timeout", help=_timeout)]
+_division = (
+    "How nodes are shared out among processes: contiguous, metis, or auto, metis where it is "
+    "installed."
+)
+Division = Annotated[str, Option("--division", help=_division)]
+_split = "Whose model. \\[default: the one with the smallest validation loss]"
+Split = Annotated[int | None, Option("--split", help=_split)]
+_moved = "Where the graph is now, if it has moved."
+MovedGraph = Annotated[str | None, Option("--graph", help=_moved)]
 
 
 def check_output(out: Path | None, as_json: bool) -> None:
@@ -70,7 +73,8 @@ def check_output(out: Path | None, as_json: bool) -> None:
     from ..files import is_standard_output
 
     if as_json and out is not None and is_standard_output(out):
-        raise ValueError(f"--json and --out {out} are given, which both print to standard output; allowed: one of them")
+        what = f"--json and --out {out} are given, which both print to standard output"
+        raise ValueError(f"{what}; allowed: one of them")
 
 
 def check_folder(out: Path | None) -> Path | None:
@@ -78,11 +82,10 @@ def check_folder(out: Path | None) -> Path | None:
     from ..files import is_stream
 
     if out is not None and is_stream(out):
-        raise ValueError(f"out is {str(out)!r}; allowed: a folder, as this command writes several files")
+        allowed = "a folder, as this command writes several files"
+        raise ValueError(f"out is {str(out)!r}; allowed: {allowed}")
     return out
 
 
-ResultsFolder = Annotated[
-    Path,
-    typer.Option("--out", "-o", help="The folder; what is there already is not done again.", callback=check_folder),
-]
+_results = "The folder; what is there already is not done again."
+ResultsFolder = Annotated[Path, Option("--out", "-o", help=_results, callback=check_folder)]

@@ -5,17 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from . import options
 from .reading import Reading, reads_graph
+
+_parts = "How many parts: as many as there will be processes."
+Parts = Annotated[int, Option("--parts", help=_parts)]
+_folder = "The folder of the parts."
+Folder = Annotated[Path, Option("--out", help=_folder, callback=options.check_folder)]
 
 
 @reads_graph
 def partition(
     graph: options.Graph,
-    parts: Annotated[int, typer.Option("--parts", help="How many parts: as many as there will be processes.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder of the parts.", callback=options.check_folder)],
+    parts: Parts,
+    out: Folder,
     division: options.Division = "auto",
     directed: options.Directed = False,
     as_json: options.Json = False,
@@ -24,8 +29,8 @@ def partition(
 ) -> None:
     """Divide a graph into parts that the processes of a training read alone.
 
-    Each part is memory-mapped by one process, so that none ever holds the whole graph. Train with as many processes as there
-    are parts, or with one.
+    Each part is memory-mapped by one process, so that none ever holds the whole graph. Train with
+    as many processes as there are parts, or with one.
 
     Examples:
 
@@ -39,22 +44,22 @@ def partition(
     from ..train import find
     from ..train.candidates import share_filled
     from ..train.graph import describe
-    from .display import console, print_json, table
+    from .display import console, print_json, print_line, table
 
-    _, data = find(graph, directed, reading.task, reading.columns())
+    data = find(graph, directed, reading.task, reading.columns())[1]
     nodes = int(data.num_nodes)
     if not 1 <= parts <= max(nodes, 1):
         raise ValueError(f"parts is {parts}; allowed: 1 to {nodes}, the number of nodes")
     divided = divide_graph(data.edge_index, nodes, parts, division)
-    description = {**describe(data), "directed": directed, "filled": share_filled(data.x), "uneven": is_uneven(data)}
+    description = {**describe(data), "directed": directed, "filled": share_filled(data.x)}
+    description["uneven"] = is_uneven(data)
     manifest = write_parts(out, data, description, divided, parts)
     sizes = divided.owner.bincount(minlength=parts).tolist()
     if as_json:
-        print_json(
-            {**{key: manifest[key] for key in ("parts", "division", "cut", "graph")}, "nodes": sizes, "folder": str(out)}
-        )
+        about = {key: manifest[key] for key in ("parts", "division", "cut", "graph")}
+        print_json({**about, "nodes": sizes, "folder": str(out)})
         return
     rows = [(f"{number}", f"{size:,}") for number, size in enumerate(sizes)]
     shown = console()
     shown.print(table(f"{data.name} in {parts} parts, {divided.method}", ("part", "nodes"), rows))
-    shown.print(f"{100 * divided.cut:.1f} % of the edges are cut; written to {out}", highlight=False, soft_wrap=True)
+    print_line(shown, f"{100 * divided.cut:.1f} % of the edges are cut; written to {out}")

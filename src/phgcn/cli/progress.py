@@ -1,36 +1,38 @@
-r"""The progress of ``phgcn train`` and ``phgcn tune``: what is done, what an epoch takes, and the time left."""
+r"""The progress of ``phgcn train`` and ``phgcn tune``: what is done, what an epoch takes, and the
+time left."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .display import Display, duration
+from .display import Display, duration, show_result
 
 if TYPE_CHECKING:
-    from ..train.plan import EpochProgress, Plan
+    from torch_geometric.data import Data
+
+    from ..train.entrant import Entrant, RoundProgress
+    from ..train.plan import EpochProgress, OnEpoch, Plan
+    from ..train.run import Run
     from ..train.tuning import TrialReport
 
-MEASURED = 3
-"""Epochs that are timed before it is said how long the whole may take; fewer if they take :data:`ENOUGH` seconds."""
+MEASURED, ENOUGH = 3, 5.0
+"""Epochs, or seconds of fewer, that are timed before it is said how long the whole may take."""
 
-ENOUGH = 5.0
-
-LONG = 3600.0
-"""Seconds of a run above which a way to a shorter one is named."""
+LONG = 3600.0  # seconds of a run above which a way to a shorter one is named
 
 
 class Pace:
     """The time from the end of one epoch to the end of the next, the median of the latest.
 
-    The first epoch of a process is not counted: it compiles kernels and allocates memory.
-    """
+    The first epoch of a process is not counted: it compiles kernels and allocates memory."""
 
-    def __init__(self, latest: int = 50) -> None:
-        self.intervals: deque[float] = deque(maxlen=latest)
+    def __init__(self) -> None:
+        self.intervals: deque[float] = deque(maxlen=50)
         self.last: float | None = None
 
     def epoch_ended(self, now: float) -> None:
@@ -55,7 +57,7 @@ class Pace:
 
 
 class TrainingDisplay(Display):
-    """Shows epoch, metric and time left of a run, and after its first epochs how long the whole may take."""
+    """Shows epoch, metric and time left of a run, and how long the whole may take."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.trials = plan, [trial.name for trial in plan.trials()]
@@ -81,11 +83,12 @@ class TrainingDisplay(Display):
             self.show(done, text, self._time_left(progress))
 
     def _on_yardstick(self, progress: EpochProgress) -> None:
-        """Shows an epoch of the network without global attention, which the first split ends with."""
+        """Shows an epoch of the network without global attention, which the first split ends
+        with."""
         self.pace.last = None  # its epochs are not those of the model
         if self.due():
-            place = f"{progress.trial.name}, without global attention for comparison, epoch {progress.epoch}"
-            self.show(self._place(progress) + 1, place, "")
+            what = f"without global attention for comparison, epoch {progress.epoch}"
+            self.show(self._place(progress) + 1, f"{progress.trial.name}, {what}", "")
 
     def trial_ended(self) -> None:
         """Says that the latest trial is done; called for the last one by whoever trains."""
@@ -95,16 +98,15 @@ class TrainingDisplay(Display):
             self.latest = None
 
     def _place(self, progress: EpochProgress) -> int:
-        """Returns how many trials come before this one."""
         return self.trials.index(progress.trial.name)
 
     def _expected(self) -> float:
-        """Returns how many epochs a trial has: the mean of those that have ended, else all that it may have."""
+        """Returns how many epochs a trial has: the mean of those that ended, else the most."""
         return sum(self.lengths) / len(self.lengths) if self.lengths else self.plan.settings.epochs
 
     def _epochs_left(self, progress: EpochProgress) -> float:
-        expected = self._expected()
-        return max(expected - progress.epoch, 0) + expected * (len(self.trials) - self._place(progress) - 1)
+        expected, later = self._expected(), len(self.trials) - self._place(progress) - 1
+        return max(expected - progress.epoch, 0) + expected * later
 
     def _time_left(self, progress: EpochProgress) -> str:
         if not self.pace.known:
@@ -113,29 +115,83 @@ class TrainingDisplay(Display):
         return f"{about} {duration(self._epochs_left(progress) * self.pace.seconds)} left"
 
     def _announcement(self, progress: EpochProgress) -> str:
-        """Says what an epoch takes, how long the whole may take, and how to take less if that is long."""
+        """Says what an epoch takes, how long the whole may take, and how to take less."""
         settings, whole = self.plan.settings, self._epochs_left(progress) * self.pace.seconds
         trials = f"{len(self.trials)} trainings" if len(self.trials) > 1 else "1 training"
+        advice = "; --splits 1 or --set epochs=... takes less" if whole > LONG else ""
         return (
-            f"an epoch takes {_epoch_time(self.pace.seconds)}: at most {duration(math.ceil(whole))} for {trials} of "
-            f"{settings.epochs:,} epochs, less where {settings.patience} epochs bring nothing better"
-            + ("; --splits 1 or --set epochs=... takes less" if whole > LONG else "")
+            f"an epoch takes {_epoch_time(self.pace.seconds)}: at most "
+            f"{duration(math.ceil(whole))} for {trials} of {settings.epochs:,} epochs, less where "
+            f"{settings.patience} epochs bring nothing better{advice}"
         )
 
     def _text(self, progress: EpochProgress) -> str:
         train_loss, val_loss, val_metric, _ = progress.row
-        losses = f"train {train_loss:.3f}, validation {val_loss:.3f} (best {progress.best_loss:.3f})"
+        best = f"best {progress.best_loss:.3f}"
+        losses = f"train {train_loss:.3f}, validation {val_loss:.3f} ({best})"
         place = f"{progress.trial.name} of {len(self.trials)}, epoch {progress.epoch}"
         return f"{place}: {losses}, {self.plan.metric} {val_metric:.3f}"
 
     def _short_text(self, progress: EpochProgress) -> str:
-        """Leaves out the losses: with bar and time left, a line of 80 characters has no room for them."""
+        """Leaves out the losses, for which a line of 80 characters has no room."""
         place = f"split {self._place(progress) + 1}/{len(self.trials)}, epoch {progress.epoch}"
         return f"{place}, {self.plan.metric} {progress.row[2]:.3f}"
 
 
 def _epoch_time(seconds: float) -> str:
-    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
+
+
+def show_training(
+    run: Run,
+    data: Data,
+    heading: str,
+    train: Callable[[OnEpoch], dict[str, Any]],
+    as_json: bool,
+) -> None:
+    """Trains a run by a function that takes what to do after each epoch; prints its result."""
+    from ..train.compiling import missing_kernels
+
+    with TrainingDisplay(run.plan) as display:
+        display.say(heading)
+        try:
+            display.compile(missing_kernels(run.plan, int(data.num_nodes)))
+            result = train(display.on_epoch)
+            display.trial_ended()
+        except KeyboardInterrupt:
+            display.say(f"the same command with --out {run.folder} --resume continues")
+            raise
+    show_result(result, run.folder, as_json)
+
+
+class SearchDisplay(Display):
+    """Shows the candidate in training, its epoch, and the time left of a round of a search."""
+
+    def __init__(self) -> None:
+        super().__init__(total=1)
+        self.entrants: Sequence[Entrant] = ()
+        self.began, self.done = 0.0, 0.0  # when the round began, and its share that was done then
+
+    def on_epoch(self, progress: RoundProgress) -> None:
+        if progress.entrants is not self.entrants:
+            self.entrants, self.began, self.done = (
+                progress.entrants,
+                time.monotonic(),
+                progress.done,
+            )
+        if self.due():
+            name, epoch = progress.entrant.candidate.name, progress.entrant.epochs
+            place = f"{progress.number}/{len(self.entrants)}"
+            text = f"{name} ({place}), epoch {epoch}/{progress.epochs}"
+            self.show(progress.done, text, self._time_left(progress.done))
+
+    def _time_left(self, done: float) -> str:
+        if done <= self.done:
+            return ""
+        pace = (time.monotonic() - self.began) / (done - self.done)
+        return f"about {duration(pace * (1 - done))} left in round"
 
 
 class TuningDisplay(Display):

@@ -16,47 +16,47 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _option(flag: str, text: str) -> Any:
-    return Annotated[str | None, typer.Option(flag, help=text, show_default=False)]
-
-
-OPTIONS = {
-    "task": _option("--task", "classification, regression or multilabel. \\[default: by the labels]"),
-    "id": _option("--id", "The column of node ids. \\[default: id]"),
-    "label": _option("--label", "The column of labels. \\[default: label]"),
-    "features": _option("--features", "The columns of features, separated by commas. \\[default: all others]"),
-    "categorical": _option("--categorical", "Features that are names, though they look like numbers."),
-    "split": _option("--split-column", "Columns that say train, val or test, one for each split; the protocol is official."),
-    "coordinates": _option("--coordinates", "Features that are coordinates on a map, such as lat,lon."),
-    "source": _option("--edge-source", "The column where edges begin. \\[default: source]"),
-    "target": _option("--edge-target", "The column where edges end. \\[default: target]"),
-    "edge_weight": _option("--edge-weight", "The column of edge weights, or none. \\[default: weight, if there is one]"),
-    "edge_features": _option("--edge-features", "The columns of edge features, or none; others are left out."),
-    "decimal": _option("--decimal", "The decimal sign, . or a comma; the other may group thousands. \\[default: by the file]"),
-    "encoding": _option("--encoding", "That of files of text, such as latin-1. \\[default: utf-8]"),
-    "unknown_ids": _option("--unknown-ids", "drop leaves out edges to ids that no node has. \\[default: refuse]"),
-}
-TABLES = {
-    "nodes": _option("--nodes", "The table of nodes, a file with any name, instead of GRAPH; needs --edges."),
-    "edges": _option("--edges", "The table of edges, a file with any name; needs --nodes."),
-}
-DEPRECATED = {
-    "source": Annotated[str | None, typer.Option("--source", hidden=True)],
-    "target": Annotated[str | None, typer.Option("--target", hidden=True)],
-}
-"""Names that said edges in no way, and are easily taken for the label: they go in 0.4."""
-
-LISTS = ("features", "categorical", "split", "edge_features", "coordinates")
-
-
 def flag_of(key: str) -> str:
     """Returns the option that sets a field of :class:`phgcn.data.Columns`, or ``task``."""
     special = {"split": "--split-column", "source": "--edge-source", "target": "--edge-target"}
     return special.get(key, f"--{key.replace('_', '-')}")
 
 
+def _option(key: str, text: str) -> Any:
+    return Annotated[str | None, typer.Option(flag_of(key), help=text, show_default=False)]
+
+
+HELP = {
+    "task": "classification, regression or multilabel. \\[default: by the labels]",
+    "id": "The column of node ids. \\[default: id]",
+    "label": "The column of labels. \\[default: label]",
+    "features": "The columns of features, separated by commas. \\[default: all others]",
+    "categorical": "Features that are names, though they look like numbers.",
+    "split": "Columns that say train, val or test, one for each split; the protocol is official.",
+    "coordinates": "Features that are coordinates on a map, such as lat,lon.",
+    "source": "The column where edges begin. \\[default: source]",
+    "target": "The column where edges end. \\[default: target]",
+    "edge_weight": "The column of edge weights, or none. \\[default: weight, if there is one]",
+    "edge_features": "The columns of edge features, or none; others are left out.",
+    "decimal": "The decimal sign, . or a comma; the other may group thousands. \\[default: by the file]",
+    "encoding": "That of files of text, such as latin-1. \\[default: utf-8]",
+    "unknown_ids": "drop leaves out edges to ids that no node has. \\[default: refuse]",
+}
+OPTIONS = {key: _option(key, text) for key, text in HELP.items()}
+HELP_TABLES = {
+    "nodes": "The table of nodes, a file with any name, instead of GRAPH; needs --edges.",
+    "edges": "The table of edges, a file with any name; needs --nodes.",
+}
+TABLES = {key: _option(key, text) for key, text in HELP_TABLES.items()}
+DEPRECATED = {
+    f"old_{key}": Annotated[str | None, typer.Option(f"--{key}", hidden=True)]
+    for key in ("source", "target")
+}
+"""Names that said edges in no way, and are easily taken for the label: they go in 0.4."""
+
+
 class Reading(NamedTuple):
-    """How a graph is read: the options that were given, by the fields of :class:`phgcn.data.Columns`, and ``task``."""
+    """How a graph is read: the options that were given, fields of ``Columns`` and ``task``."""
 
     given: dict[str, str]
 
@@ -70,39 +70,44 @@ class Reading(NamedTuple):
 
     def columns(self) -> Columns:
         """Returns which columns are what."""
-        from ..data.columns import NO_COLUMN, Columns
+        from ..data.columns import LISTS, NO_COLUMN, Columns
 
         names: dict[str, Any] = {key: value for key, value in self.given.items() if key != "task"}
         for key in LISTS:
             if key in names:
-                names[key] = [] if names[key] == NO_COLUMN else [name.strip() for name in names[key].split(",") if name.strip()]
+                words = map(str.strip, names[key].split(","))
+                names[key] = [] if names[key] == NO_COLUMN else [word for word in words if word]
         return Columns(**names)
 
 
 def takes_tables(command: Command) -> Command:
-    """Gives a command that takes ``graph`` the options ``--nodes`` and ``--edges``, two files that make one."""
+    """Gives a command that takes ``graph`` the options ``--nodes`` and ``--edges``."""
     signature = inspect.signature(command, eval_str=True)
-    optional = signature.parameters["graph"].replace(default=None)
-    own = [optional if name == "graph" else entry for name, entry in signature.parameters.items()]
+    graph = signature.parameters["graph"]
+    own = [*signature.parameters.values()]
+    own[own.index(graph)] = graph.replace(default=None)
 
     @wraps(command)
     def call(**options: Any) -> Any:
         nodes, edges = (options.pop(name) for name in TABLES)
-        return command(**{**options, "graph": _named_graph(options["graph"], nodes, edges, signature.parameters["graph"])})
+        named = _named_graph(options["graph"], nodes, edges)
+        if named is None and graph.default is inspect.Parameter.empty:
+            allowed = "a known name, the path of a graph, or --nodes FILE --edges FILE"
+            raise ValueError(f"GRAPH is missing; allowed: {allowed}")
+        return command(**{**options, "graph": named})
 
     return cast("Command", _with_options(call, own, TABLES))
 
 
-def _named_graph(graph: str | None, nodes: str | None, edges: str | None, own: inspect.Parameter) -> str | None:
-    """Returns the graph that is named in one of two ways; :obj:`None` where the command allows none."""
+def _named_graph(graph: str | None, nodes: str | None, edges: str | None) -> str | None:
+    """Returns the graph that is named in one of two ways, or in none."""
     from ..data.load import PAIR
 
     if nodes is None and edges is None:
-        if graph is None and own.default is inspect.Parameter.empty:
-            raise ValueError("GRAPH is missing; allowed: a known name, the path of a graph, or --nodes FILE --edges FILE")
         return graph
     if nodes is None or edges is None:
-        raise ValueError(f"{'--nodes' if nodes is None else '--edges'} is missing; allowed: --nodes FILE --edges FILE")
+        missing = "--nodes" if nodes is None else "--edges"
+        raise ValueError(f"{missing} is missing; allowed: --nodes FILE --edges FILE")
     if graph is not None:
         raise ValueError(f"a graph, {graph!r}, and --nodes are given; allowed: one of them")
     return f"{nodes}{PAIR}{edges}"
@@ -110,27 +115,35 @@ def _named_graph(graph: str | None, nodes: str | None, edges: str | None, own: i
 
 def reads_graph(command: Command) -> Command:
     """Gives a command the options above; it gets them as one argument, ``reading``."""
-    # Not by get_type_hints: on Python 3.10 it hides the option of a parameter whose default is None inside an Optional.
+    # Not by get_type_hints: on Python 3.10 it hides the option of a parameter whose default is None
+    # inside an Optional.
     signature = inspect.signature(command, eval_str=True)
     own = [entry for name, entry in signature.parameters.items() if name != "reading"]
-    deprecated = {f"old_{name}": option for name, option in DEPRECATED.items()}
 
     @wraps(command)
     def call(**options: Any) -> Any:
         given = {name: options.pop(name) for name in OPTIONS}
-        for name in DEPRECATED:
-            if (value := options.pop(f"old_{name}")) is not None:
-                print(f"--{name} is deprecated and goes in 0.4: write {flag_of(name)}", file=sys.stderr)
+        for old in DEPRECATED:
+            name = old.removeprefix("old_")
+            if (value := options.pop(old)) is not None:
+                instead = f"write {flag_of(name)}"
+                print(f"--{name} is deprecated and goes in 0.4: {instead}", file=sys.stderr)
                 given[name] = value if given[name] is None else given[name]
-        return command(**options, reading=Reading({key: value for key, value in given.items() if value is not None}))
+        named = {key: value for key, value in given.items() if value is not None}
+        return command(**options, reading=Reading(named))
 
-    return cast("Command", takes_tables(_with_options(call, own, OPTIONS | deprecated)))
+    return cast("Command", takes_tables(_with_options(call, own, OPTIONS | DEPRECATED)))
 
 
-def _with_options(call: Callable[..., Any], own: list[inspect.Parameter], options: dict[str, Any]) -> Any:
+def _with_options(
+    call: Callable[..., Any], own: list[inspect.Parameter], options: dict[str, Any]
+) -> Any:
     """Gives a function the signature of a command with more options."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in options.items()]
+    added = [
+        inspect.Parameter(name, kind, default=None, annotation=option)
+        for name, option in options.items()
+    ]
     entries = [*(entry.replace(kind=kind) for entry in own), *added]
     call.__signature__ = inspect.Signature(entries)  # type: ignore[attr-defined]
     call.__annotations__ = {entry.name: entry.annotation for entry in entries}

@@ -5,28 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from . import options
 from .reading import takes_tables
+
+_other = "Another graph with labels to score, or where the run's own is now."
+OtherGraph = Annotated[str | None, Option("--graph", help=_other)]
+_error = "Measure how far each method is from exact attention on its embeddings."
+AttentionError = Annotated[bool, Option("--attention-error", help=_error)]
+_csv = "The CSV to write, - for standard output."
+Csv = Annotated[Path, Option("--out", "-o", help=_csv)]
+_spreadsheet = "Put ' before ids and classes that a spreadsheet would take for formulas."
+Spreadsheet = Annotated[bool, Option("--spreadsheet", help=_spreadsheet)]
+Plots = Annotated[Path | None, Option("--out", "-o", help="A folder. \\[default: RUN/plots]")]
+_node = "The id of the node whose attention is drawn. \\[default: a test node]"
+Node = Annotated[str | None, Option(help=_node)]
+Layer = Annotated[
+    int | None,
+    Option(help="The layer that is drawn, from 0: by default 0, and attention to labels."),
+]
+Format = Annotated[str, Option("--format", help="png, svg or pdf.")]
 
 
 @takes_tables
 def evaluate(
     run: options.RunFolder,
-    graph: Annotated[
-        str | None, typer.Option("--graph", help="Another graph with labels to score, or where the run's own is now.")
-    ] = None,
-    attention_error: Annotated[
-        bool, typer.Option("--attention-error", help="Measure how far each method is from exact attention on its embeddings.")
-    ] = False,
+    graph: OtherGraph = None,
+    attention_error: AttentionError = False,
     device: options.RunDevice = None,
     as_json: options.Json = False,
 ) -> None:
     """Compute the metrics of a run again, with a table of confusions; or score another graph.
 
-    The features and classes of another graph are matched by their names, and all of its labelled nodes are scored by the model
-    of each split.
+    The features and classes of another graph are matched by their names, and all of its labelled
+    nodes are scored by the model of each split.
 
     Examples:
 
@@ -55,20 +68,16 @@ def evaluate(
 def predict(
     run: options.RunFolder,
     graph: options.Graph,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The CSV to write, - for standard output.")] = Path(
-        "predictions.csv"
-    ),
+    out: Csv = Path("predictions.csv"),
     split: options.Split = None,
-    spreadsheet: Annotated[
-        bool, typer.Option("--spreadsheet", help="Put ' before ids and classes that a spreadsheet would take for formulas.")
-    ] = False,
+    spreadsheet: Spreadsheet = False,
     device: options.RunDevice = None,
     as_json: options.Json = False,
 ) -> None:
     """Predict the class, the labels or the number of every node, of the same graph or a new one.
 
-    A new graph needs the features of the run, which are matched by their names, and no labels. The CSV holds each node's id,
-    its class or labels and the probability of every class, or its number.
+    A new graph needs the features of the run, which are matched by their names, and no labels. The
+    CSV holds each node's id, its class or labels and the probability of every class, or its number.
 
     Examples:
 
@@ -86,21 +95,21 @@ def predict(
 
 def plot(
     run: options.RunFolder,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder. \\[default: RUN/plots]")] = None,
+    out: Plots = None,
     split: options.Split = None,
-    node: Annotated[
-        str | None, typer.Option(help="The id of the node whose attention is drawn. \\[default: a test node]")
-    ] = None,
-    layer: Annotated[int, typer.Option(help="The layer whose embeddings are drawn, from 0.")] = 0,
-    kind: Annotated[str, typer.Option("--format", help="png, svg or pdf.")] = "png",
+    node: Node = None,
+    layer: Layer = None,
+    kind: Format = "png",
     graph: options.MovedGraph = None,
     device: options.RunDevice = None,
     as_json: options.Json = False,
 ) -> None:
-    """Draw learning curves, predictions beside the truth, embeddings, distances and the attention of a node.
+    """Draw learning curves, predictions beside the truth, embeddings, distances and the attention
+    of a node.
 
-    Embeddings of more than two dimensions are projected on their principal axes. Models without an embedding (gat, gcn,
-    mlp) get learning curves and predictions. Of the folder of a search, made by `phgcn tune`, its history is drawn.
+    Embeddings of more than two dimensions are projected on their principal axes. Models without an
+    embedding (gat, gcn, mlp) get learning curves and predictions. Of the folder of a search, made
+    by `phgcn tune`, its history is drawn.
 
     Examples:
 
@@ -120,5 +129,6 @@ def plot(
         show_files(plot_study(run, out or run / "plots", kind), as_json)
         return
     opened = Run.open(run, device)
-    files = plot_run(opened, lambda: opened.data(graph), out or run / "plots", split, node, layer, kind)
+    out = out or run / "plots"
+    files = plot_run(opened, lambda: opened.data(graph), out, split, node, layer, kind)
     show_files(files, as_json)

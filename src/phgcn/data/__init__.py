@@ -2,6 +2,7 @@ r"""Graphs by name or by file, and splits of their nodes."""
 
 from .check import GraphFileError
 from .columns import Columns
+from .hops import AddHopPositions
 from .labels import labelled, task_of
 from .load import load_graph, save_graph, user_cache
 from .names import GRAPHS, KnownGraph, known_graph, metric_of
@@ -12,6 +13,7 @@ from .summary import describe_graph
 __all__ = [
     "GRAPHS",
     "PROTOCOLS",
+    "AddHopPositions",
     "Columns",
     "GraphFileError",
     "KnownGraph",

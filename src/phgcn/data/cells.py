@@ -1,42 +1,49 @@
 r"""Makes numbers or names of the cells of a column.
 
-A column is of numbers if all its cells are, of days if all are dates, of hours if all are times; else of names, unless most
-of it are numbers, which is a mistake.  ``1,200``, ``12 %`` and ``$ 5`` are numbers too, and a note says so.
-"""
+A column is of numbers if all its cells are, of days if all are dates, of hours if all are times;
+else of names, unless most of it are numbers, which is a mistake.  ``1,200``, ``12 %`` and ``$ 5``
+are numbers too, and a note says so."""
 
 from __future__ import annotations
 
 import datetime
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import chain
-from pathlib import Path
-from typing import Any
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .check import Array, bad, short
+from .check import FINITE, bad, short
 from .faults import Faults
-from .readers import Cells
+from .readers import NAMES_BY_OPTION, Cells, OpenTable
 
-MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "nat", "null", "?", "-"))
+MISSING = ("", "na", "n/a", "#n/a", "nan", "nat", "null", "?", "-")
 """Cells, in small letters, that hold no value."""
 
-DECIMAL_POINT = "numbers with a decimal point; `--decimal ,` reads commas as decimal signs, and points between thousands"
-"""What is allowed in the place of ``1,5`` where commas are not the decimal sign."""
+DECIMALS = {
+    ".": "numbers with a decimal point; `--decimal ,` (Python: decimal=',') reads commas as decimal "
+    "signs, and points between thousands",
+    ",": "numbers with a decimal comma; `--decimal .` (Python: decimal='.') reads points as decimal "
+    "signs, and commas between thousands",
+}
+"""What is allowed, by the decimal sign, in the place of a number with the other sign."""
 
-CURRENCIES = r"(?:[$€£¥₹]|USD|EUR|GBP|CHF|JPY|CNY|INR)"
+CURRENCIES = r"(?:[A-Z]{0,2}\$|[€£¥₹₩₺₽]|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|kr|zł)"
 DAY = 24 * 3600.0
+
+CODE = r"^0\d+$"
+THOUSANDS = r"^-?\d{1,3}\.\d{3}$"
 
 
 @dataclass
 class FeatureTable:
-    """Columns of features: numbers (N, F) with NaN for a missing one, the names of these columns, and columns of texts, an
-    empty one where it is missing; all names in their order; and what is worth saying about them."""
+    """Columns of features: numbers (N, F) with NaN for a missing one, the names of these columns,
+    and columns of texts, an empty one where it is missing; all names in their order; and what is
+    worth saying about them."""
 
     names: list[str]
     number_names: list[str]
@@ -49,21 +56,17 @@ class FeatureTable:
 
 
 def to_texts(cells: Cells) -> list[str]:
-    """Returns cells as texts without spaces around them, an empty one for a missing cell; whole floats as integers, which
-    programs write so where cells are empty."""
-    if isinstance(cells, np.ndarray):
-        if cells.dtype.kind in "iub":
-            return [str(cell) for cell in cells.tolist()]
-        if cells.dtype.kind == "M":
-            return ["" if text == "NaT" else text for text in np.datetime_as_string(cells).tolist()]
-        cells = cells.tolist()
-    return [cell.strip() if isinstance(cell, str) else _text_of(cell) for cell in cells]
+    """Returns cells as texts, an empty one for a missing cell; whole floats as integers."""
+    import pyarrow
+
+    if not pyarrow.types.is_floating(cells.type):
+        texts: list[str] = cells.cast(pyarrow.string()).fill_null("").to_pylist()
+        return texts
+    return ["" if cell is None or cell != cell else _text_of(cell) for cell in cells.to_pylist()]
 
 
-def _text_of(cell: Any) -> str:
-    if cell is None or cell != cell:  # NaN is not itself
-        return ""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
+def _text_of(number: float) -> str:
+    return str(int(number)) if number.is_integer() else str(number)
 
 
 # Numbers
@@ -74,8 +77,8 @@ def parse_number(text: str, decimal: str = ".") -> float | None:
 
     Args:
         text (str): For example ``1,200.50``, ``-12 %``, ``$ 5`` or ``1 200``.
-        decimal (str): The sign between whole numbers and decimals: ``"."``, ``","``, or ``"either"``, where a sign that is
-            there once is the decimal sign.
+        decimal (str): The sign between whole numbers and decimals: ``"."``, ``","``, or
+            ``"either"``, where a sign that is there once is the decimal sign.
     """
     if decimal != ",":
         try:
@@ -85,29 +88,47 @@ def parse_number(text: str, decimal: str = ".") -> float | None:
     for sign in {"either": ",."}.get(decimal, decimal):
         found = _pattern(sign).fullmatch(text.strip())
         if found:
-            digits = re.sub(r"[^\d]", "", found["whole"]) + (found["part"] or "").replace(",", ".") + (found["power"] or "")
-            value = float(digits) * (-1 if "-" in (found["sign"] or "") + (found["inner"] or "") else 1)
+            whole, part = re.sub(r"\D", "", found["whole"]), (found["part"] or "").replace(",", ".")
+            value = float(whole + part + (found["power"] or ""))
+            value = -value if {"-", "−"} & {found["sign"], found["inner"]} else value
             return value / 100 if found["percent"] else value
     return None
 
 
 @cache
 def _pattern(decimal: str) -> re.Pattern[str]:
-    """Returns the pattern of a number; thousands are grouped by one sign, which is not the decimal sign."""
+    """Returns the pattern of a number, whose thousands are grouped by another sign."""
     groups = r"[, '’\u00a0\u202f]" if decimal == "." else r"[. '’\u00a0\u202f]"
+    lakhs = r"|\d{1,2}(?:,\d\d)+,\d{3}" if decimal == "." else ""
     return re.compile(
-        rf"(?P<sign>[+-])?\s*{CURRENCIES}?\s*(?P<inner>[+-])?"
-        rf"(?P<whole>\d{{1,3}}(?:(?P<group>{groups})\d{{3}}(?:(?P=group)\d{{3}})*)|\d+)(?P<part>{re.escape(decimal)}\d*)?"
+        rf"(?P<sign>[+−-])?\s*{CURRENCIES}?\s*(?P<inner>[+−-])?"
+        rf"(?P<whole>\d{{1,3}}(?:(?P<group>{groups})\d{{3}}(?:(?P=group)\d{{3}})*)|\d+{lakhs})(?P<part>{re.escape(decimal)}\d*)?"
         rf"(?P<power>[eE][+-]?\d+)?\s*(?:{CURRENCIES}|(?P<percent>%))?"
     )
 
 
+def reads_as_number(texts: Sequence[str]) -> bool:
+    """Tells whether most texts are dates, or numbers of which some have a sign: money, percents."""
+    numbers = [text for text in texts if parse_number(text) is not None]
+    amounts = [text for text in numbers if not is_plain(text, ".")]
+    dates = [text for text in texts if parse_date(text) is not None]
+    return 2 * len(dates) > len(texts) or (bool(amounts) and 2 * len(numbers) > len(texts))
+
+
+def has_other_sign(text: str, decimal: str) -> bool:
+    """Tells whether a text is a number with the other decimal sign only."""
+    other = {".": ",", ",": "."}.get(decimal)
+    if other is None or parse_number(text, decimal) is not None:
+        return False
+    return parse_number(text, other) is not None
+
+
 def is_plain(text: str, decimal: str) -> bool:
-    """Tells whether a text is a number without signs between thousands, currencies or percents."""
+    """Tells whether a text is a number without groups of digits, currency or percent."""
     if decimal == "," and "." in text:
         return False
     try:
-        float(text if decimal == "." else text.replace(",", "."))
+        float(text.replace(",", ".") if decimal == "," else text)
     except ValueError:
         return False
     return True
@@ -116,16 +137,18 @@ def is_plain(text: str, decimal: str) -> bool:
 # Dates and times
 
 DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
-SLASHED = re.compile(r"\d{1,2}/\d{1,2}/\d{2,4}")
-TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
+AMBIGUOUS = re.compile(r"[0-3]?\d([/.-])[0-3]?\d\1(?:\d{2}|\d{4})")
+"""Dates that mean different days in different countries, or that leave out the century."""
+
+WRITTEN = re.compile(r"(?:(\d{1,2})\.?[ -])?([A-Za-z]{3,9})\.?[ -](?:(\d{1,2}),? )?(\d{4})")
+YEAR_AND_MONTH = re.compile(r"((?:19|20)\d\d)-(\d\d)")
+MONTHS = "january february march april may june july august september october november december"
+TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]\.?)?")
 
 
 def parse_date(text: str) -> float | None:
-    """Reads a date, with a time or without, as days since 1970; :obj:`None` if a text is none."""
-    found = DOTTED.fullmatch(text)
-    if found:
-        day, month, year, rest = found.groups()
-        text = f"{year}-{month:>02}-{day:>02}{rest}"
+    """Reads a date, with a time or without, as days since 1970; :obj:`None` if it is none."""
+    text = _as_iso(text)
     if len(text) < 8 or not text[:4].isdigit() or text[4] not in "-/":
         return None
     try:
@@ -137,139 +160,174 @@ def parse_date(text: str) -> float | None:
     return moment.timestamp() / DAY
 
 
-def is_date(text: str) -> bool:
-    """Tells whether a text is a date or missing."""
-    return text.strip().lower() in MISSING or parse_date(text.strip()) is not None
+def _as_iso(text: str) -> str:
+    """Converts ``31.12.2024``, ``31 Dec 2024``, ``Dec 31, 2024`` and ``2024-12`` to ISO dates."""
+    if found := DOTTED.fullmatch(text):
+        day, month, year, rest = found.groups()
+        return f"{year}-{month:>02}-{day:>02}{rest}"
+    if found := YEAR_AND_MONTH.fullmatch(text):
+        return f"{text}-01"
+    if found := WRITTEN.fullmatch(text):
+        first, name, second, year = found.groups()
+        months = [month.startswith(name.lower()) for month in MONTHS.split()]
+        if any(months) and not (first and second):
+            return f"{year}-{months.index(True) + 1:02}-{first or second or '1':>02}"
+    return text
 
 
 def parse_time(text: str) -> float | None:
     """Reads a time of day, or a length of time, as hours; :obj:`None` if a text is none."""
     found = TIME.fullmatch(text)
-    return None if found is None else int(found[1]) + int(found[2]) / 60 + float(found[3] or 0) / 3600
+    if found is None:
+        return None
+    half = found[4]
+    hours = int(found[1]) if half is None else int(found[1]) % 12 + 12 * (half in "Pp")
+    return hours + int(found[2]) / 60 + float(found[3] or 0) / 3600
 
 
 # Columns
 
 
-class FeatureColumn:
-    """Collects the blocks of a column of features, as numbers where all cells of a block are plain numbers.
+def read_names(cells: Cells) -> list[str]:
+    """Returns the names in a column, an empty text for a missing one."""
+    return ["" if text.lower() in MISSING else text for text in to_texts(cells)]
 
-    Args:
-        path (Path): The file, for messages.
-        name (str): The column.
-        decimal (str): The decimal sign, see :func:`parse_number`.
-        named (bool): Whether the column holds names, whatever they look like.
-    """
 
-    def __init__(self, path: Path, name: str, decimal: str, named: bool) -> None:
-        self.path, self.name, self.decimal, self.named = path, name, decimal, named
-        self.parts: list[tuple[Array, NDArray[np.float32] | list[str]]] = []  # row numbers, and numbers or texts
+def read_features(
+    table: OpenTable, positions: list[int], named: set[str], faults: Faults, advice: str = ""
+) -> FeatureTable:
+    """Reads the columns of features at some positions; ``named`` are those that hold names,
+    whatever they look like.  Cells with faults are 0; ``advice`` ends the message of each fault."""
+    numbers: dict[str, NDArray[np.float32]] = {}
+    texts: dict[str, list[str]] = {}
+    notes: list[str] = []
+    for position in positions:
+        name, cells = table.header[position], table.column(position)
+        column = _FeatureColumn(table, name, faults, advice)
+        values = read_names(cells) if name in named else column.read(cells)
+        if isinstance(values, list):
+            texts[name] = values
+        else:
+            numbers[name] = values
+        notes += column.notes
+    names = [table.header[position] for position in positions]
+    matrix = np.stack(list(numbers.values()), 1) if numbers else np.empty((len(table.rows), 0))
+    return FeatureTable(names, list(numbers), matrix.astype(np.float32), texts, notes)
 
-    def add(self, rows: Array, cells: Cells, faults: Faults) -> None:
-        """Adds a block."""
-        numbers = None if self.named else _quick_numbers(cells, self.decimal)
-        if numbers is None:
-            texts = to_texts(cells)
-            self.parts.append((rows, ["" if text.lower() in MISSING else text for text in texts]))
-            return
-        with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
-            self._add_numbers(rows, numbers.astype(np.float32), faults)
 
-    def _add_numbers(self, rows: Array, values: NDArray[np.float32], faults: Faults) -> None:
-        infinite = np.isinf(values)
-        if infinite.any():
-            first = int(np.argmax(infinite))
-            error = self._error(f"the feature is {values[first]}", rows[first], "finite float32 numbers")
-            faults.add(f"{self.path} {self.name} infinite", error, int(infinite.sum()))
-        self.parts.append((rows, values))
+class _FeatureColumn:
+    def __init__(self, table: OpenTable, name: str, faults: Faults, advice: str) -> None:
+        self.table, self.name, self.faults, self.advice = table, name, faults, advice
+        self.notes: list[str] = []
 
-    def _error(self, what: str, row: int | None, allowed: str) -> Any:
-        return bad(self.path, what, row=None if row is None else int(row), column=short(self.name), allowed=allowed)
-
-    def finish(self, faults: Faults) -> tuple[NDArray[np.float32] | list[str], str]:
-        """Returns numbers or texts, (N,), and a note, which may be empty."""
-        texts = [part for part in self.parts if isinstance(part[1], list)]
-        if self.named or not self.parts:
-            return list(chain.from_iterable(values for _, values in texts)), ""
-        filled = [text for _, values in texts for text in values if text]
-        if not filled:
-            return self._numbers_by(lambda text: math.nan, faults), ""
+    def read(self, cells: Cells) -> NDArray[np.float32] | list[str]:
+        numbers = _plain_numbers(cells, self.table.decimal)
+        if numbers is not None:
+            self._note_doubtful(cells)
+            return self._finite(numbers)
+        texts = read_names(cells)
+        counts = Counter(texts)
+        del counts[""]
         readers: tuple[tuple[Callable[[str], float | None], str], ...] = (
-            (lambda text: parse_number(text, self.decimal), "numbers"),
+            (lambda text: parse_number(text, self.table.decimal), "numbers"),
             (parse_date, "days since 1970"),
             (parse_time, "hours"),
         )
-        plain = len(texts) < len(self.parts)
-        for read, unit in readers[: 1 if plain else 3]:
-            if all(read(text) is not None for text in filled):
-                odd = next((text for text in filled if not is_plain(text, self.decimal)), None)
-                note = "" if odd is None else f"{self.name}: cells like {short(odd)} are read as {unit}, here {read(odd):.10g}"
-                return self._numbers_by(read, faults), note
-        self._check_names(filled, faults)
-        return [text for _, values in self.parts for text in (values if isinstance(values, list) else to_texts(values))], ""
+        for read, unit in readers:
+            values = {text: read(text) for text in counts}
+            if None not in values.values():
+                decimal = self.table.decimal
+                odd = next((text for text in values if not is_plain(text, decimal)), None)
+                if odd is not None:
+                    self._note(odd, f"{unit}, here {values[odd]:.10g}")
+                return self._finite(np.array([values.get(text, math.nan) for text in texts], float))
+        wrong, allowed = self._find_wrong(counts)
+        if not wrong:
+            return texts
+        first = next(iter(wrong))
+        self._refuse(short(first), texts.index(first), allowed + self.advice, wrong.total())
+        values = {text: parse_number(text, self.table.decimal) or 0.0 for text in counts}
+        return self._finite(np.array([values.get(text, math.nan) for text in texts], float))
 
-    def _numbers_by(self, read: Callable[[str], float | None], faults: Faults) -> NDArray[np.float32]:
-        parts, self.parts = self.parts, []
-        for rows, values in parts:
-            if isinstance(values, list):
-                numbers = (math.nan if not text else read(text) for text in values)
-                with np.errstate(over="ignore"):
-                    array = np.fromiter((math.nan if x is None else x for x in numbers), np.float64, count=len(values))
-                    self._add_numbers(rows, array.astype(np.float32), faults)
-            else:
-                self.parts.append((rows, values))
-        return np.concatenate([values for _, values in self.parts])
+    def _finite(self, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+        with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
+            values = numbers.astype(np.float32)
+        infinite = np.flatnonzero(np.isinf(values))
+        if len(infinite):
+            first = int(infinite[0])
+            self._refuse(str(values[first]), first, FINITE, len(infinite))
+            values[infinite] = 0
+        return values
 
-    def _check_names(self, filled: list[str], faults: Faults) -> None:
-        """Refuses names most of which are numbers or dates that cannot be read: as categories they would be silently wrong."""
-        numbers = sum(int(np.isfinite(v).sum()) for _, v in self.parts if not isinstance(v, list))
-        odd = [text for text in filled if parse_number(text, self.decimal) is None]
-        total = numbers + len(filled)
-        commas = [text for text in odd if "," in text and parse_number(text, ",") is not None]
-        slashed = [text for text in odd if SLASHED.fullmatch(text)]
-        names = "`--categorical` makes the column one of names"
-        if commas and (2 * len(commas) > total or 2 * (len(odd) - len(commas)) < total):
-            self._refuse(commas, f"{DECIMAL_POINT}; {names}", faults)
-        elif 2 * len(slashed) > total:
-            self._refuse(slashed, f"dates like 2024-12-31 or 31.12.2024, as others can be read in two ways; {names}", faults)
-        elif 2 * len(odd) < total or numbers:
-            self._refuse(odd, f"a number, or nothing if it is not known; {names}", faults)
+    def _refuse(self, shown: str, index: int, allowed: str, count: int) -> None:
+        path, row = self.table.path, int(self.table.rows[index])
+        error = bad(path, f"the feature is {shown}", allowed, row=row, column=short(self.name))
+        self.faults.add(f"{path} {self.name}: {allowed}", error, count)
 
-    def _refuse(self, odd: Sequence[str], allowed: str, faults: Faults) -> None:
-        row = next(rows[v.index(odd[0])] for rows, v in self.parts if isinstance(v, list) and odd[0] in v)
-        faults.add(f"{self.path} {self.name}", self._error(f"the feature is {short(odd[0])}", row, allowed), len(odd))
+    def _note_doubtful(self, cells: Cells) -> None:
+        """Notes numbers that may be codes (``08001``) and, where points may stand between
+        thousands, columns whose points all could (``1.234``)."""
+        from pyarrow import compute, types
+
+        if not types.is_string(cells.type):
+            return
+        like = partial(compute.match_substring_regex, cells)
+        codes, grouped = like(CODE), like(THOUSANDS)
+        if codes.true_count:
+            text = cells.filter(codes)[0].as_py()
+            self._note(text, f"numbers; {NAMES_BY_OPTION}")
+        if self.table.decimal == "either" and grouped.true_count and grouped == like(r"\."):
+            text = cells.filter(grouped)[0].as_py()
+            how = "`--decimal ,` (Python: decimal=',') reads thousands"
+            self._note(text, f"numbers, here {float(text):.10g}; {how}")
+
+    def _note(self, text: str, how: str) -> None:
+        self.notes.append(f"{self.name}: cells like {short(text)} are read as {how}")
+
+    def _find_wrong(self, counts: Counter[str]) -> tuple[Counter[str], str]:
+        """Returns the cells to refuse and what is allowed: where most cells are numbers, dates or
+        times, the others would silently make the column one of names."""
+        decimal, total = self.table.decimal, counts.total()
+
+        def choose(test: Callable[[str], bool], among: Counter[str] = counts) -> Counter[str]:
+            return Counter({text: count for text, count in among.items() if test(text)})
+
+        odd = choose(lambda text: parse_number(text, decimal) is None)
+        turned = choose(lambda text: has_other_sign(text, decimal), odd)
+        ambiguous = choose(lambda text: AMBIGUOUS.fullmatch(text) is not None, odd)
+        if 2 * ambiguous.total() > total:
+            allowed = "dates like 2024-12-31 or 31.12.2024, as others can be read in two ways"
+            return ambiguous, allowed
+        if turned and (2 * turned.total() > total or 2 * (odd.total() - turned.total()) < total):
+            return turned, DECIMALS[decimal]
+        undated = choose(lambda text: parse_date(text) is None)
+        untimed = choose(lambda text: parse_time(text) is None)
+        kinds = ("a number", "a date like 2024-12-31", "a time like 18:30")
+        for wrong, kind in zip((odd, undated, untimed), kinds, strict=True):
+            if 2 * wrong.total() < total:
+                return wrong, f"{kind}, or nothing if it is not known"
+        return Counter(), ""
 
 
-def _quick_numbers(cells: Cells, decimal: str) -> NDArray[np.float64] | None:
-    """Converts a block of plain numbers, NaN for an empty cell, (N,); :obj:`None` if a cell is anything else."""
-    if isinstance(cells, np.ndarray):
-        if cells.dtype.kind == "M":
-            days = cells.astype("datetime64[us]").astype(np.int64) / (1e6 * DAY)
-            return np.where(np.isnat(cells), np.nan, days)
-        return cells.astype(np.float64) if cells.dtype.kind in "biuf" else None
-    if any(isinstance(cell, (bool, datetime.date, datetime.time)) for cell in cells[:100]):
+def _plain_numbers(cells: Cells, decimal: str) -> NDArray[np.float64] | None:
+    """Converts plain numbers, and times to days since 1970; :obj:`None` if a cell is else."""
+    import pyarrow
+    from pyarrow import compute, types
+
+    if types.is_timestamp(cells.type):
+        days = compute.divide(cells.cast(pyarrow.int64()).cast(pyarrow.float64()), 1e6 * DAY)
+        return _to_floats(days)
+    if not types.is_string(cells.type):
+        return _to_floats(cells.cast(pyarrow.float64(), safe=False))
+    if decimal == ",":
         return None
+    missing = compute.is_in(compute.utf8_lower(cells), pyarrow.array(MISSING))
     try:
-        if decimal != ",":
-            return np.fromiter(map(float, _with_gaps(cells)), np.float64, count=len(cells))
-    except (TypeError, ValueError):
-        pass
-    return None
+        return _to_floats(compute.if_else(missing, None, cells).cast(pyarrow.float64()))
+    except pyarrow.ArrowInvalid:
+        return None
 
 
-def _with_gaps(cells: Sequence[Any]) -> Iterable[Any]:
-    return (cell if cell != "" and cell is not None else math.nan for cell in cells)
-
-
-def join_columns(columns: Sequence[FeatureColumn], rows: int, faults: Faults) -> FeatureTable:
-    """Returns columns that are complete as one table."""
-    numbers, texts, notes = {}, {}, []
-    for column in columns:
-        values, note = column.finish(faults)
-        if isinstance(values, list):
-            texts[column.name] = values
-        else:
-            numbers[column.name] = values
-        notes += [note] if note else []
-    matrix = np.stack(list(numbers.values()), axis=1) if numbers else np.empty((rows, 0), np.float32)
-    return FeatureTable([column.name for column in columns], list(numbers), matrix, texts, notes)
+def _to_floats(cells: Cells) -> NDArray[np.float64]:
+    numbers: NDArray[np.float64] = cells.fill_null(math.nan).to_numpy(zero_copy_only=False)
+    return numbers

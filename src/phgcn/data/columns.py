@@ -6,8 +6,7 @@ import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-ID = "id"
-"""The column of ids by default; where it is not there, nodes are numbered."""
+ID = "id"  # the column of ids by default; where it is not there, nodes are numbered
 
 DECIMALS = (".", ",")
 UNKNOWN_IDS = ("refuse", "drop")
@@ -15,34 +14,40 @@ UNKNOWN_IDS = ("refuse", "drop")
 LISTS = ("features", "categorical", "split", "edge_features", "coordinates")
 """Fields that are lists of names."""
 
-NO_COLUMN = "none"
-"""The name, in commands, of no column at all."""
+NO_COLUMN = "none"  # the name, in commands, of no column at all
 
 
 @dataclass(frozen=True)
 class Columns:
-    r"""The names of the columns to read from the node and the edge table of a graph, and how cells are read.
+    r"""The names of the columns to read from the node and the edge table of a graph, and how cells
+    are read.
 
     Args:
-        id (str): The ids of nodes. (default: :obj:`"id"`; where there is no such column, nodes are numbered from 1)
-        label (str, optional): Their labels; :obj:`None` reads none, as prediction needs none. (default: :obj:`"label"`)
-        features (sequence of str, optional): The features, in this order; others are left out. (default: :obj:`None`, all
-            columns that are nothing else)
-        categorical (sequence of str): Features whose values are names, though they look like numbers. (default: none)
-        split (sequence of str): Columns that say ``train``, ``val`` or ``test``, one for each split. (default: none)
+        id (str): The ids of nodes; ``"none"`` for no column, nodes are numbered from 1 then.
+            (default: :obj:`"id"`, or no column where there is no such one)
+        label (str, optional): Their labels; :obj:`None` reads none, as prediction needs none.
+            (default: :obj:`"label"`)
+        features (sequence of str, optional): The features, in this order; others are left out.
+            (default: :obj:`None`, all columns that are nothing else)
+        categorical (sequence of str): Features whose values are names, though they look like
+            numbers. (default: none)
+        split (sequence of str): Columns that say ``train``, ``val`` or ``test``, one for each
+            split. (default: none)
         source, target (str): The ends of edges. (default: :obj:`"source"`, :obj:`"target"`)
-        edge_weight (str, optional): Their weights; ``"none"`` reads none. (default: :obj:`None`, the column ``weight`` if there
-            is one)
-        edge_features (sequence of str, optional): Their features; others are left out. (default: :obj:`None`, there must be
-            no other column)
-        coordinates (sequence of str): Numeric features that are coordinates, such as longitude and latitude. (default: none)
-        levels, edge_levels (dict): The categories of some columns, where they are known from another graph: others count as
-            none of them. (default: none)
-        decimal (str, optional): The decimal sign of files of text, ``"."`` or ``","``; the other one may stand between
-            thousands. (default: :obj:`None`, ``"."``; with semicolons as delimiters either, where it is there once)
+        edge_weight (str, optional): Their weights; ``"none"`` reads none. (default: :obj:`None`,
+            the column ``weight`` if there is one)
+        edge_features (sequence of str, optional): Their features; others are left out. (default:
+            :obj:`None`, there must be no other column)
+        coordinates (sequence of str): Numeric features that are coordinates, such as longitude and
+            latitude. (default: none)
+        levels, edge_levels (dict): The categories of some columns, where they are known from
+            another graph: others count as none of them. (default: none)
+        decimal (str, optional): The decimal sign of files of text, ``"."`` or ``","``; the other
+            one may stand between thousands. (default: :obj:`None`, ``"."``; with semicolons as
+            delimiters either, where it is there once)
         encoding (str): That of files of text, such as ``"latin-1"``. (default: :obj:`"utf-8"`)
-        unknown_ids (str): ``"drop"`` leaves out edges to ids that no node has; ``"refuse"`` refuses them.
-            (default: :obj:`"refuse"`)
+        unknown_ids (str): ``"drop"`` leaves out edges to ids that no node has; ``"refuse"`` refuses
+            them. (default: :obj:`"refuse"`)
     """
 
     id: str = ID
@@ -63,13 +68,16 @@ class Columns:
 
     def __post_init__(self) -> None:
         if self.decimal not in (None, *DECIMALS):
-            raise ValueError(f"decimal is {self.decimal!r}; allowed: {', '.join(map(repr, DECIMALS))}")
+            allowed = ", ".join(map(repr, DECIMALS))
+            raise ValueError(f"decimal is {self.decimal!r}; allowed: {allowed}")
         if self.unknown_ids not in UNKNOWN_IDS:
-            raise ValueError(f"unknown_ids is {self.unknown_ids!r}; allowed: {', '.join(UNKNOWN_IDS)}")
+            allowed = ", ".join(UNKNOWN_IDS)
+            raise ValueError(f"unknown_ids is {self.unknown_ids!r}; allowed: {allowed}")
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            raise ValueError(f"encoding is {self.encoding!r}; allowed: utf-8, latin-1, utf-16, ...") from None
+            what = f"encoding is {self.encoding!r}"
+            raise ValueError(f"{what}; allowed: utf-8, latin-1, utf-16, ...") from None
         for name in LISTS:  # as JSON has them, they cannot be hashed
             value = getattr(self, name)
             if isinstance(value, str):

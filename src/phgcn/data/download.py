@@ -13,29 +13,32 @@ from .names import KnownGraph
 from .npz import write_npz
 
 CORNELL_CLASSES = [16, 17, 30, 38, 82]
-"""Class sizes of Cornell, ascending.  Until July 2022 the source gave the features and labels of Texas under its name."""
+"""Class sizes of Cornell, ascending.  Until July 2022 the source gave the features and labels of
+Texas under its name."""
 
 
 def download(known: KnownGraph, root: Path, cache: Path) -> Path:
     """Downloads a graph into the cache and returns its file there."""
-    wanted = root / known.file
+    wanted, file = root / known.file, cache / known.file
     elsewhere = "set PHGCN_DATA to its folder" if root == cache else f"in {cache}"
     here = f"there is no such file; put it there, or {elsewhere}"
     if known.dataset is None:
-        raise bad(wanted, f"{here}; PyG has no download for {known.name}: its source is {known.source}")
+        none = f"PyG has no download for {known.name}: its source is {known.source}"
+        raise bad(wanted, f"{here}; {none}")
     try:
-        graph = _fetch(known, cache / known.file)
+        graph = _fetch(known, file)
     except GraphFileError:
         raise
     except Exception as error:  # a network fails in many ways, and so does each dataset class
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise bad(wanted, f"{here}; downloading {known.name} through PyG's {known.dataset} failed ({reason[:160]})") from error
+        failed = f"downloading {known.name} through PyG's {known.dataset} failed ({reason[:160]})"
+        raise bad(wanted, f"{here}; {failed}") from error
     try:
-        write_npz(cache / known.file, graph)
+        write_npz(file, graph)
     except OSError as error:
         what = f"the downloaded graph {error.strerror}"
-        raise bad(cache / known.file, what, allowed="a folder that can be written, by XDG_CACHE_HOME") from error
-    return cache / known.file
+        raise bad(file, what, "a folder that can be written, by XDG_CACHE_HOME") from error
+    return file
 
 
 def _fetch(known: KnownGraph, target: Path) -> ArrayGraph:
@@ -46,7 +49,8 @@ def _fetch(known: KnownGraph, target: Path) -> ArrayGraph:
     with tempfile.TemporaryDirectory(prefix="phgcn-") as folder:
         data = dataset(root=folder, **known.arguments)[0]
     graph = check_graph(from_mapping(target, data.to_dict()))
-    if known.name == "citeseer":  # PyG gives class 0 to unlabelled nodes, which are those without features
+    # PyG gives class 0 to unlabelled nodes, which are those without features
+    if known.name == "citeseer":
         graph.labels[np.asarray(graph.features.sum(axis=1)).ravel() == 0] = UNLABELLED
     _check_counts(known, graph)
     return graph
@@ -61,8 +65,8 @@ def _check_counts(known: KnownGraph, graph: ArrayGraph) -> None:
     published = known.published.nodes, known.published.features, known.published.classes
     if counts != published:
         what = f"the download has {counts} nodes, features and classes"
-        raise bad(graph.path, what, allowed=f"{published}, as published for {known.name}")
+        raise bad(graph.path, what, f"{published}, as published for {known.name}")
     sizes = np.sort(np.bincount(graph.labels[graph.labels >= 0])).tolist()
     if known.name == "cornell" and sizes != CORNELL_CLASSES:
         what = f"the download has classes of {sizes} nodes, so it is not the corrected Cornell"
-        raise bad(graph.path, what, allowed=f"{CORNELL_CLASSES}; the uncorrected one is cornell-2020")
+        raise bad(graph.path, what, f"{CORNELL_CLASSES}; the uncorrected one is cornell-2020")

@@ -1,10 +1,11 @@
-r"""Converts columns of features to a matrix: a number is a column, a category is one of 0 and 1 for each of its names."""
+r"""Converts columns of features to a matrix: a number is a column, a category is one of 0 and 1 for
+each of its names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +16,17 @@ from .check import Features, bad, short
 
 MAX_CATEGORIES = 1000
 MANY_CATEGORIES = 20
-"""A column of texts is refused if it has more than ``MAX_CATEGORIES`` different ones, or more than ``MANY_CATEGORIES`` and
-hardly one twice: these are names or remarks, from which nothing is learned."""
+"""A column of texts is refused if it has more than ``MAX_CATEGORIES`` different ones, or more than
+``MANY_CATEGORIES`` and hardly one twice: these are names or remarks, from which nothing is
+learned."""
 
-DENSE_COLUMNS = 64
-"""Up to so many columns are a dense matrix."""
+DENSE_COLUMNS = 64  # up to so many columns are a dense matrix
 
 
 class Encoded(NamedTuple):
-    """Features as a matrix (N, F), NaN where a number is missing, the names of its columns, the categories of each column of
-    texts, how many texts are missing in each of those, and what is worth saying about them."""
+    """Features as a matrix (N, F), NaN where a number is missing, the names of its columns, the
+    categories of each column of texts, how many texts are missing in each of those, and what is
+    worth saying about them."""
 
     matrix: Features
     names: list[str]
@@ -34,24 +36,21 @@ class Encoded(NamedTuple):
 
 
 def encode(path: Path, table: FeatureTable, known: Mapping[str, Sequence[str]]) -> Encoded:
-    """Encodes features.
-
-    Args:
-        path (Path): The file, for messages.
-        table (FeatureTable): The columns.
-        known (dict): The categories of a column, where they are given; other texts count as none of them, and are noted.
-    """
+    """Encodes features.  ``known`` are the categories of columns where they are given; other texts
+    count as none of them, and are noted."""
     names, parts, notes = [], [], []
     levels: dict[str, list[str]] = {}
     for name in table.names:
         if name in table.texts:
-            levels[name] = list(known[name]) if name in known else _find_levels(path, name, table.texts[name])
-            numbers = _number_levels(table.texts[name], levels[name])
-            notes += _unknown(name, table.texts[name], numbers)
+            texts = table.texts[name]
+            levels[name] = list(known[name]) if name in known else _find_levels(path, name, texts)
+            numbers = _number_levels(texts, levels[name])
+            notes += _unknown(name, texts, numbers)
             parts.append(_indicators(numbers, len(levels[name])))
             names += indicator_names(name, levels[name])
         elif name in known:
-            raise bad(path, "the column holds numbers", column=short(name), allowed=f"names, like {short(known[name][0])}")
+            allowed = f"names, like {short(known[name][0])}"
+            raise bad(path, "the column holds numbers", allowed, column=short(name))
         else:
             parts.append(sparse.csr_matrix(table.numbers[:, [table.number_names.index(name)]]))
             names.append(name)
@@ -59,7 +58,8 @@ def encode(path: Path, table: FeatureTable, known: Mapping[str, Sequence[str]]) 
     if not table.texts:
         return Encoded(table.numbers, names, levels, missing, notes)
     matrix = sparse.hstack(parts, format="csr", dtype=np.float32)
-    return Encoded(matrix.toarray() if matrix.shape[1] <= DENSE_COLUMNS else matrix, names, levels, missing, notes)
+    features = matrix.toarray() if matrix.shape[1] <= DENSE_COLUMNS else matrix
+    return Encoded(features, names, levels, missing, notes)
 
 
 def indicator_names(name: str, levels: Sequence[str]) -> list[str]:
@@ -67,13 +67,30 @@ def indicator_names(name: str, levels: Sequence[str]) -> list[str]:
     return [f"{name}={level}" for level in levels]
 
 
+def decode(
+    matrix: NDArray[Any], names: Sequence[str], levels: Mapping[str, Sequence[str]]
+) -> dict[str, NDArray[Any]]:
+    """Returns the columns (N,) of a dense matrix (N, F) by name and in order, a column of texts as
+    indices of its levels, -1 for a missing text."""
+    of = {part: name for name in levels for part in indicator_names(name, levels[name])}
+    index, columns = {name: column for column, name in enumerate(names)}, {}
+    for name in dict.fromkeys(of.get(name, name) for name in names):
+        if name in levels:
+            parts = matrix[:, [index[part] for part in indicator_names(name, levels[name])]]
+            columns[name] = np.where(parts.any(axis=1), parts.argmax(axis=1), -1)
+        else:
+            columns[name] = matrix[:, index[name]]
+    return columns
+
+
 def _find_levels(path: Path, name: str, texts: list[str]) -> list[str]:
-    """Returns the different texts of a column, in alphabetical order."""
     levels = sorted(set(texts) - {""})
     count = sum(text != "" for text in texts)
     if len(levels) > MAX_CATEGORIES or (len(levels) > MANY_CATEGORIES and 2 * len(levels) > count):
-        allowed = f"at most {MAX_CATEGORIES} categories, each several times; `--features` chooses the columns to read"
-        raise bad(path, f"the column holds {len(levels)} different texts in {count} rows", column=short(name), allowed=allowed)
+        what = f"the column holds {len(levels)} different texts in {count} rows"
+        several = f"at most {MAX_CATEGORIES} categories, each several times"
+        allowed = f"{several}; or leave the column out, `--features` (Python: features=) does that"
+        raise bad(path, what, allowed, column=short(name))
     return levels
 
 
@@ -84,7 +101,6 @@ def _number_levels(texts: list[str], levels: list[str]) -> NDArray[np.int64]:
 
 
 def _indicators(numbers: NDArray[np.int64], count: int) -> sparse.csr_matrix:
-    """Returns a 1 in the column of each row's category, (N, count)."""
     known = numbers >= 0
     starts = np.concatenate([[0], np.cumsum(known)])
     ones = np.ones(int(known.sum()), np.float32)
@@ -92,8 +108,9 @@ def _indicators(numbers: NDArray[np.int64], count: int) -> sparse.csr_matrix:
 
 
 def _unknown(name: str, texts: list[str], numbers: NDArray[np.int64]) -> list[str]:
-    """Says which texts are none of the known categories."""
-    unknown = [text for text, number in zip(texts, numbers.tolist(), strict=True) if number < 0 and text]
+    pairs = zip(texts, numbers.tolist(), strict=True)
+    unknown = [text for text, number in pairs if number < 0 and text]
     if not unknown:
         return []
-    return [f"{name}: {len(unknown)} rows have a category that is not known, such as {short(unknown[0])}; they count as none"]
+    what = f"{len(unknown)} rows have a category that is not known, such as {short(unknown[0])}"
+    return [f"{name}: {what}; they count as none"]

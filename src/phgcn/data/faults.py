@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from .check import GraphFileError
 
-MOST = 10
-"""Faults that one answer names."""
+MOST = 20  # faults that one answer names
 
 
 class Faults:
@@ -19,7 +18,7 @@ class Faults:
         self.counts: dict[str, int] = {}
 
     def add(self, kind: str, error: GraphFileError, count: int = 1) -> None:
-        """Adds faults of a kind, which is what they have in common, such as the file, the column and what is wrong."""
+        """Adds faults of a kind: a text for what they have in common."""
         self.first.setdefault(kind, error)
         self.counts[kind] = self.counts.get(kind, 0) + count
 

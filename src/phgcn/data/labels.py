@@ -1,9 +1,9 @@
 r"""Labels: what they say about the task, and how a column of text becomes numbers.
 
-A graph's labels ``y`` are classes (int64, :math:`(N,)`, -1 for a node without one), numbers (float32, :math:`(N,)`, NaN for
-none), or any number of labels per node (float32 of 0 and 1, :math:`(N, C)`, a row of NaN for a node about which nothing is
-known).  The type and the shape tell the task, :func:`task_of`.
-"""
+A graph's labels ``y`` are classes (int64, :math:`(N,)`, -1 for a node without one), numbers
+(float32, :math:`(N,)`, NaN for none), or any number of labels per node (float32 of 0 and 1,
+:math:`(N, C)`, a row of NaN for a node about which nothing is known).  The type and the shape tell
+the task, :func:`task_of`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .cells import DECIMAL_POINT, parse_number
+from .cells import DECIMALS, has_other_sign, parse_number
 from .check import UNLABELLED, Array, GraphFileError, bad, short
 
 if TYPE_CHECKING:
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 
 TASKS = ("classification", "regression", "multilabel")
 
-SEPARATORS = (";", "|")
-"""What stands between the labels of one node, ``a;b``."""
+AS_CLASSES = "--task classification (Python: task='classification')"
+
+SEPARATORS = (";", "|")  # what stands between the labels of one node, `a;b`
 
 MANY_NUMBERS = 50
 NODES_PER_NUMBER = 10
-"""Labels that are whole numbers are taken for amounts, not classes, if there are more than ``MANY_NUMBERS`` different ones and
-fewer than ``NODES_PER_NUMBER`` nodes for each."""
+"""Labels that are whole numbers are taken for amounts, not classes, if there are more than
+``MANY_NUMBERS`` different ones and fewer than ``NODES_PER_NUMBER`` nodes for each."""
 
-NULLS = ("nan", "NaN", "NAN", "null", "NULL", "None")
+UNKNOWN = ("na", "n/a", "#n/a", "nan", "nat", "null", "?")
+"""Labels, in small letters, that say that a label is not known, as in columns of features; a lone
+minus is a class beside a plus."""
 
 
 def task_of(y: Tensor) -> str:
@@ -64,7 +67,7 @@ def without_labels(y: Tensor, nodes: Tensor) -> Tensor:
 
 
 class Labels(NamedTuple):
-    """Labels that were read: for which task, the numbers, the names of classes, and what made the choice of the task."""
+    """Labels that were read, and what made the choice of their task."""
 
     task: str
     y: Array
@@ -74,8 +77,8 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """A column of labels as written, an empty text for a node without one; where it is, for messages; and the decimal
-    sign, see :func:`phgcn.data.cells.parse_number`."""
+    """A column of labels as written, an empty text for a node without one; where it is, for
+    messages; and the decimal sign, see :func:`phgcn.data.cells.parse_number`."""
 
     path: Path
     name: str
@@ -86,7 +89,7 @@ class LabelColumn:
     def error(self, text: str, allowed: str) -> GraphFileError:
         """Makes the error about the first node that has this label."""
         row = int(self.rows[self.texts.index(text)])
-        return bad(self.path, f"{self.name} is {short(text)}", row=row, column=self.name, allowed=allowed)
+        return bad(self.path, f"{self.name} is {short(text)}", allowed, row=row, column=self.name)
 
     def number(self, text: str) -> float | None:
         """Returns the number that a text is; :obj:`None` if it is none, or not a finite one."""
@@ -100,7 +103,7 @@ def read_labels(column: LabelColumn, task: str | None = None) -> Labels:
         raise ValueError(f"task is {task!r}; allowed: {', '.join(TASKS)}")
     names = [name for name in dict.fromkeys(column.texts) if name]  # by their first node
     for name in names:
-        if name in NULLS:
+        if name == "None":
             raise column.error(name, "a name, or nothing if it is not known")
     chosen, reason = _choose_task(column, names) if task is None else (task, "as asked for")
     y, classes = _READERS[chosen](column, names)
@@ -108,29 +111,24 @@ def read_labels(column: LabelColumn, task: str | None = None) -> Labels:
 
 
 def _choose_task(column: LabelColumn, names: list[str]) -> tuple[str, str]:
-    """Returns the task that labels look like, and what they look like."""
     if not names:
         return "classification", "no node has a label"
     several = next((name for name in names if _separator(name)), None)
     if several:
         return "multilabel", f"labels like {short(several)} are several of one node"
-    commas = [name for name in names if "," in name and column.number(name) is None and parse_number(name, ",") is not None]
-    if 2 * len(commas) > len(names):  # as classes they would be silently wrong
-        raise column.error(commas[0], f"{DECIMAL_POINT}; or --task classification")
-    numbers = [name for name in names if column.number(name) is not None]
-    whole = all(_is_whole(column, name) for name in numbers)
-    if not whole and 2 * len(numbers) > len(names):  # a name among them is a mistake, which the reader names
+    turned = [name for name in names if has_other_sign(name, column.decimal)]
+    if 2 * len(turned) > len(names):  # as classes they would be silently wrong
+        raise column.error(turned[0], f"{DECIMALS[column.decimal]}; or {AS_CLASSES}")
+    numbers = [value for value in map(column.number, names) if value is not None]
+    whole = all(value == int(value) for value in numbers)
+    # a name among them is a mistake, which the reader names
+    if not whole and 2 * len(numbers) > len(names):
         return "regression", "labels are numbers with decimals"
     whole = whole and len(numbers) == len(names)
     count = sum(text != "" for text in column.texts)
     if whole and len(names) > MANY_NUMBERS and count < NODES_PER_NUMBER * len(names):
         return "regression", f"labels are {len(names):,} different whole numbers"
     return "classification", "labels are whole numbers" if whole else "labels are names"
-
-
-def _is_whole(column: LabelColumn, name: str) -> bool:
-    value = column.number(name)
-    return value is not None and value == int(value)
 
 
 def _separator(name: str) -> str:
@@ -140,25 +138,26 @@ def _separator(name: str) -> str:
 
 def _read_classes(column: LabelColumn, names: list[str]) -> tuple[Array, list[str]]:
     """Numbers the classes, by number if all are integers, else by alphabet."""
-    classes = sorted(names, key=lambda name: (int(name), name)) if all(map(_is_integer, names)) else sorted(names)
+    classes = sorted(names)
+    if all(map(_is_integer, names)):
+        classes.sort(key=int)
     class_number = {name: number for number, name in enumerate(classes)} | {"": UNLABELLED}
-    return np.fromiter(map(class_number.__getitem__, column.texts), np.int64, count=len(column.texts)), classes
+    return np.array([class_number[text] for text in column.texts], np.int64), classes
 
 
 def _is_integer(name: str) -> bool:
-    """Tells whether a label is an integer; one of 20 characters or more is a name."""
+    # one of 20 characters or more is a name
     return len(name) < 20 and name.isascii() and name.removeprefix("-").isdecimal()
 
 
 def _read_numbers(column: LabelColumn, names: list[str]) -> tuple[Array, list[str]]:
-    """Reads one number per node."""
     value_of = {"": math.nan}
     for text in names:
         value = column.number(text)
         if value is None or abs(value) > np.finfo(np.float32).max:
-            raise column.error(text, "a finite number, or nothing; or --task classification")
+            raise column.error(text, f"a finite number, or nothing; or {AS_CLASSES}")
         value_of[text] = value
-    return np.fromiter(map(value_of.__getitem__, column.texts), np.float32, count=len(column.texts)), []
+    return np.array([value_of[text] for text in column.texts], np.float32), []
 
 
 def _read_sets(column: LabelColumn, names: list[str]) -> tuple[Array, list[str]]:

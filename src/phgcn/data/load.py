@@ -12,12 +12,13 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from .check import UNLABELLED, Array, ArrayGraph, Features, GraphFileError, bad, check_graph
+from ..text import did_you_mean
+from .check import UNLABELLED, Array, ArrayGraph, Features, bad, check_graph
 from .columns import Columns
 from .labels import TASKS, task_of
-from .names import GRAPHS, KnownGraph, known_graph, similar_names
+from .names import GRAPHS, KnownGraph, known_graph
 from .npz import read_npz, write_npz
-from .readers import SUFFIXES, suffix_of
+from .readers import SUFFIXES, stem_of, suffix_of
 from .summary import summarise_graph
 from .tables import read_tables, table_pair
 
@@ -25,19 +26,21 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 SAVED = (".pt", ".pth")
-FORMATS = f"an .npz, {' or '.join(SAVED)} file, or a folder or pair of tables ({', '.join(SUFFIXES)})"
-"""All formats, for messages."""
+_TABLES = f"a folder or pair of tables ({', '.join(SUFFIXES)})"
+FORMATS = f"an .npz, {' or '.join(SAVED)} file, or {_TABLES}"  # all formats, for messages
 
 MAX_SPARSE_DENSITY = 0.12
 MIN_SPARSE_FEATURES = 64
-"""Features become a sparse tensor if there are at least ``MIN_SPARSE_FEATURES`` and at most the share ``MAX_SPARSE_DENSITY`` of
-their entries is not zero: there sparse products are faster, see ``benchmarks/sparse_features.py``."""
+"""Features become a sparse tensor if there are at least ``MIN_SPARSE_FEATURES`` and at most the
+share ``MAX_SPARSE_DENSITY`` of their entries is not zero: there sparse products are faster, see
+``python lab/bench sparse_features``."""
 
 PAIR = "::"
-"""Stands between the paths of a node and an edge table, ``people.csv::calls.csv``, wherever a graph is asked for."""
+"""Stands between the paths of a node and an edge table, ``people.csv::calls.csv``, wherever a graph
+is asked for.
+"""
 
-MAX_DENSE_BYTES = 4e9
-"""Features that take more memory as a dense tensor stay sparse."""
+MAX_DENSE_BYTES = 4e9  # features that take more memory as a dense tensor stay sparse
 
 NameOrPath = str | Path | tuple[Any, Any]
 
@@ -54,34 +57,38 @@ def load_graph(
 ) -> Data:
     r"""Loads a graph known by name, or one of your own.
 
-    A name is looked up as ``<root>/<name>.npz`` with hyphens as underscores, then in the user's cache, and else downloaded
-    through PyG into that cache.  A path is an ``.npz`` file, a folder with ``edges`` and ``nodes`` as tables (CSV,
-    Parquet, Excel), one file of such a pair, or a ``Data`` saved with :func:`torch.save`.  Formats: ``docs/data.md``.
+    A name is looked up as ``<root>/<name>.npz`` with hyphens as underscores, then in the user's
+    cache, and else downloaded through PyG into that cache.  A path is an ``.npz`` file, a folder
+    with ``edges`` and ``nodes`` as tables (CSV, Parquet, Excel), one file of such a pair, or a
+    ``Data`` saved with :func:`torch.save`.  Formats: ``docs/data.md``.
 
     Args:
-        name_or_path (str, Path or tuple): A name of :obj:`phgcn.data.GRAPHS`, a path, or an edge and a node table: two
-            paths, or two frames of pandas; as text ``NODES::EDGES``.
-        root (str or Path, optional): The folder of the named graphs. (default: :obj:`None`, ``$PHGCN_DATA``, else the user's
-            cache)
-        directed (bool, optional): Keeps the edges as they are in the file; else they are made undirected, sorted, and free
-            of self-loops and duplicates. (default: :obj:`False`)
-        max_gb (float, optional): Refuses an ``.npz`` file that unpacks to more gigabytes than this. (default: :obj:`None`,
-            ``$PHGCN_MAX_GB``, else half of the machine's memory)
-        task (str, optional): What labels are read for: ``"classification"``, ``"regression"`` or ``"multilabel"``. (default:
-            :obj:`None`, what they look like)
-        columns (Columns, optional): Which columns of tables are what; ``label=None`` reads no labels, of other files too.
-            (default: :obj:`None`, ``id``, ``label``, ``source``, ``target``, and features)
-        sparse (bool, optional): Gives ``x`` as sparse CSR where few features are not zero; else it is dense, unless it would
-            take more than 4 GB. (default: :obj:`False`)
+        name_or_path (str, Path or tuple): A name of :obj:`phgcn.data.GRAPHS`, a path, or an edge
+            and a node table: two paths, or two frames of pandas; as text ``NODES::EDGES``.
+        root (str or Path, optional): The folder of the named graphs. (default: :obj:`None`,
+            ``$PHGCN_DATA``, else the user's cache)
+        directed (bool, optional): Keeps the edges as they are in the file; else they are made
+            undirected, sorted, and free of self-loops and duplicates. (default: :obj:`False`)
+        max_gb (float, optional): Refuses an ``.npz`` file that unpacks to more gigabytes than this.
+            (default: :obj:`None`, ``$PHGCN_MAX_GB``, else half of the machine's memory)
+        task (str, optional): What labels are read for: ``"classification"``, ``"regression"`` or
+            ``"multilabel"``. (default: :obj:`None`, what they look like)
+        columns (Columns, optional): Which columns of tables are what; ``label=None`` reads no
+            labels, of other files too. (default: :obj:`None`, ``id``, ``label``, ``source``,
+            ``target``, and features)
+        sparse (bool, optional): Gives ``x`` as sparse CSR where few features are not zero; else it
+            is dense, unless it would take more than 4 GB. (default: :obj:`False`)
 
     Returns:
-        ``x`` (float32, NaN for a missing number of a table), ``y`` (see
-        :mod:`phgcn.data.labels`; int64 and -1 for an unlabelled node if the task is classification), ``edge_index``,
-        ``num_nodes``, ``num_classes``, ``name``, ``task`` and ``task_reason``, ``node_id`` and ``classes`` (lists of names,
-        numbers as text where the file has none), ``summary`` and ``notes`` (see :func:`phgcn.data.describe_graph`).  Where the
-        file has them: ``edge_weight`` :math:`(E,)`, ``edge_attr`` :math:`(E, K)` (means, where several rows are one edge),
-        ``feature_names``, ``feature_columns`` and ``feature_levels`` (the columns of a table, and the categories of those that
-        hold names), ``edge_table`` (the same of edges), ``train_mask``, ``val_mask`` and ``test_mask`` of shape :math:`(N, K)`.
+        ``x`` (float32, NaN for a missing number of a table), ``y`` (see :mod:`phgcn.data.labels`;
+        int64 and -1 for an unlabelled node if the task is classification), ``edge_index``,
+        ``num_nodes``, ``num_classes``, ``name``, ``task`` and ``task_reason``, ``node_id`` and
+        ``classes`` (lists of names, numbers as text where the file has none), ``summary`` and
+        ``notes`` (see :func:`phgcn.data.describe_graph`).  Where the file has them: ``edge_weight``
+        :math:`(E,)`, ``edge_attr`` :math:`(E, K)` (means, where several rows are one edge),
+        ``feature_names``, ``feature_columns`` and ``feature_levels`` (the columns of a table, and
+        the categories of those that hold names), ``edge_table`` (the same of edges),
+        ``train_mask``, ``val_mask`` and ``test_mask`` of shape :math:`(N, K)`.
 
     Raises:
         GraphFileError: The file is missing, damaged or wrong; one line names file, row and column.
@@ -109,8 +116,8 @@ def save_graph(data: Data, path: str | Path) -> None:
     r"""Writes a graph to an ``.npz`` file that :func:`load_graph` reads, whole or not at all.
 
     Args:
-        data (Data): A graph with ``x``, ``y`` and ``edge_index``, and the other attributes of :func:`load_graph` if it has
-            them.
+        data (Data): A graph with ``x``, ``y`` and ``edge_index``, and the other attributes of
+            :func:`load_graph` if it has them.
         path (str or Path): The file, whose name ends in ``.npz``.
     """
     from .saved import from_mapping
@@ -119,7 +126,8 @@ def save_graph(data: Data, path: str | Path) -> None:
     if path.suffix != ".npz":
         raise ValueError(f"path is {str(path)!r}; allowed: a name that ends in .npz")
     graph = from_mapping(path, data.to_dict())
-    graph.task, graph.may_miss = task_of(data.y), "feature_columns" in data  # numbers may be missing in a table
+    # numbers may be missing in a table
+    graph.task, graph.may_miss = task_of(data.y), "feature_columns" in data
     write_npz(path, check_graph(graph))
 
 
@@ -127,48 +135,56 @@ def save_graph(data: Data, path: str | Path) -> None:
 
 
 def user_cache() -> Path:
-    """Returns the folder of downloaded graphs: ``$XDG_CACHE_HOME/phgcn/graphs``, else ``~/.cache/phgcn/graphs``."""
+    """Returns the folder of downloaded graphs: ``$XDG_CACHE_HOME/phgcn/graphs``, else
+    ``~/.cache/phgcn/graphs``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phgcn" / "graphs"
 
 
 def graph_root(root: str | Path | None = None) -> Path:
-    """Returns the folder of the named graphs: the argument, else ``$PHGCN_DATA``, else the user's cache."""
+    """Returns the folder of the named graphs: the argument, else by the environment."""
     return Path(root or os.environ.get("PHGCN_DATA") or user_cache())
 
 
 def graph_file(known: KnownGraph, root: str | Path | None = None) -> Path | None:
-    """Finds the file of a known graph in its folder or in the user's cache; :obj:`None` if it is in neither."""
+    """Finds the file of a known graph in its folder, or in the cache of the user."""
     for folder in (graph_root(root), user_cache()):
         if (folder / known.file).is_file():
             return folder / known.file
     return None
 
 
-def _read(name_or_path: NameOrPath, root: str | Path | None, options: ReadOptions) -> tuple[str, ArrayGraph]:
-    """Reads a graph; returns its name and arrays."""
-    if not isinstance(name_or_path, (str, os.PathLike)) and not (isinstance(name_or_path, tuple) and len(name_or_path) == 2):
-        raise ValueError(f"name_or_path is {name_or_path!r}; allowed: a name, a path, or a tuple of two paths")
+def _read(
+    name_or_path: NameOrPath, root: str | Path | None, options: ReadOptions
+) -> tuple[str, ArrayGraph]:
     if isinstance(name_or_path, str) and PAIR in name_or_path:
         nodes_path, edges_path = name_or_path.split(PAIR, 1)
-        name_or_path = (edges_path, nodes_path)
-    if isinstance(name_or_path, tuple):
-        edges, nodes = (Path(part) if isinstance(part, (str, os.PathLike)) else part for part in name_or_path)
-        name = nodes.name.removesuffix(suffix_of(nodes)) if isinstance(nodes, Path) else "graph"
+        name_or_path = (Path(edges_path), Path(nodes_path))
+    if isinstance(name_or_path, tuple) and len(name_or_path) == 2:
+        paths = (str, os.PathLike)
+        edges, nodes = (Path(part) if isinstance(part, paths) else part for part in name_or_path)
+        name = stem_of(nodes) if isinstance(nodes, Path) else "graph"
         return name, read_tables(edges, nodes, options.columns, options.task)
+    if not isinstance(name_or_path, (str, os.PathLike)):
+        allowed = "a name, a path, or a tuple of two paths"
+        raise ValueError(f"name_or_path is {name_or_path!r}; allowed: {allowed}")
     known = known_graph(str(name_or_path))
     if known:
         return known.name, read_known(known, root, options)
     path = Path(name_or_path)
     if not path.exists():
-        raise _missing(path)
+        hint = did_you_mean([str(path).replace("_", "-")], GRAPHS, most=2)
+        what = f"there is no such file or folder, and no graph of this name{hint}"
+        raise bad(path, what, f"{FORMATS}; or a name: {', '.join(GRAPHS)}")
     return _name_of(path), read_file(path, options)
 
 
-def read_known(known: KnownGraph, root: str | Path | None = None, options: ReadOptions | None = None) -> ArrayGraph:
+def read_known(
+    known: KnownGraph, root: str | Path | None = None, options: ReadOptions | None = None
+) -> ArrayGraph:
     """Reads the arrays of a known graph, downloading it first if no file is here."""
-    options = options or ReadOptions()
     from .download import download
 
+    options = options or ReadOptions()
     path = graph_file(known, root) or download(known, graph_root(root), user_cache())
     return read_npz(path, options.max_gb, options.task, options.labels)
 
@@ -184,23 +200,18 @@ def read_file(path: Path, options: ReadOptions) -> ArrayGraph:
         from .saved import read_saved
 
         return read_saved(path, options.task, options.labels)
-    raise bad(path, f"files of kind {suffix!r} are not read", allowed=FORMATS)
+    raise bad(path, f"files of kind {suffix!r} are not read", FORMATS)
 
 
 def _name_of(path: Path) -> str:
-    """Names a graph after its file or, if it is a table, after what is common to the pair of tables, else their folder."""
-    stem = path.resolve().name if path.is_dir() else path.name[: len(path.name) - len(suffix_of(path))]
-    if not path.is_dir() and suffix_of(path) in SUFFIXES:
-        stem = stem.replace("edges", "").replace("nodes", "").strip("_-. ") or path.resolve().parent.name
-    return stem
-
-
-def _missing(path: Path) -> GraphFileError:
-    """Makes the error for what is neither a file nor a known name, with similar names as a hint."""
-    similar = similar_names(str(path))
-    hint = f" (did you mean {' or '.join(similar)}?)" if similar else ""
-    allowed = f"{FORMATS}; or a name: {', '.join(GRAPHS)}"
-    return bad(path, f"there is no such file or folder, and no graph of this name{hint}", allowed=allowed)
+    """Names a graph after its file; tables after what is common to them, else their folder."""
+    if path.is_dir():
+        return path.resolve().name
+    stem = stem_of(path)
+    if suffix_of(path) not in SUFFIXES:
+        return stem
+    common = stem.replace("edges", "").replace("nodes", "").strip("_-. ")
+    return common or path.resolve().parent.name
 
 
 # From arrays to tensors
@@ -212,9 +223,8 @@ def to_data(graph: ArrayGraph, name: str, *, directed: bool = False, sparse: boo
 
     count = graph.features.shape[0]
     edge_index, edge_values = _edge_tensors(graph, directed)
-    data = Data(
-        x=features_tensor(graph.features, sparse), y=torch.from_numpy(graph.labels), edge_index=edge_index, **edge_values
-    )
+    x, y = features_tensor(graph.features, sparse), torch.from_numpy(graph.labels)
+    data = Data(x=x, y=y, edge_index=edge_index, **edge_values)
     for mask, rows in graph.masks.items():
         data[mask.removesuffix("s")] = torch.from_numpy(np.ascontiguousarray(rows.T))
     classes = graph.classes or [str(number) for number in range(_count_classes(graph.labels))]
@@ -223,27 +233,27 @@ def to_data(graph: ArrayGraph, name: str, *, directed: bool = False, sparse: boo
     data.classes = classes
     data.task, data.task_reason, data.notes = graph.task, graph.reason, graph.notes
     data.summary = summarise_graph(graph, edge_index, directed)
-    names: dict[str, Any] = {
+    names = {
         "feature_names": graph.feature_names,
         "feature_columns": graph.feature_columns,
         "feature_levels": graph.levels,
-        "edge_table": {"columns": graph.edge_columns, "levels": graph.edge_levels} if graph.edge_columns else None,
     }
-    for name, value in names.items():
+    for attribute, value in names.items():
         if value:
-            data[name] = value
+            data[attribute] = value
+    if graph.edge_columns:
+        data.edge_table = {"columns": graph.edge_columns, "levels": graph.edge_levels}
     return data
 
 
 def _count_classes(labels: Array) -> int:
-    """Counts classes by the largest number, or the columns of several labels per node; numbers have none."""
     if labels.ndim == 2:
         return int(labels.shape[1])
     return int(labels.max(initial=UNLABELLED)) + 1 if labels.dtype.kind == "i" else 0
 
 
 def _edge_tensors(graph: ArrayGraph, directed: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns the edges (2, E), and their weights and features where there are any: of edges made undirected their means."""
+    """Returns edges (2, E), and weights and features: of undirected edges their means."""
     from torch_geometric.utils import to_undirected
 
     edge_index = torch.from_numpy(np.ascontiguousarray(graph.edges.T))
@@ -260,24 +270,27 @@ def _edge_tensors(graph: ArrayGraph, directed: bool) -> tuple[Tensor, dict[str, 
 
 
 def features_tensor(features: Features, wanted: bool = True) -> Tensor:
-    """Converts features (N, F) to a dense tensor; if sparse ones are wanted, or dense ones would not fit, to a sparse CSR one
-    where that is faster to multiply by a matrix and no number is missing."""
+    """Converts features (N, F) to a dense tensor; to a sparse CSR one if that is wanted or a dense
+    one would not fit, where that is faster to multiply and no number is missing."""
     rows, columns = features.shape
+    is_sparse = sparse.issparse(features)
+    stored = features.nnz if is_sparse else int(np.count_nonzero(features))
+    gaps = bool(np.isnan(features.data if is_sparse else features).any())
+    few = columns >= MIN_SPARSE_FEATURES and stored <= MAX_SPARSE_DENSITY * rows * columns
     wanted = wanted or 4 * rows * columns > MAX_DENSE_BYTES
-    stored = features.nnz if sparse.issparse(features) else int(np.count_nonzero(features))
-    gaps = bool(np.isnan(features.data if sparse.issparse(features) else features).any())
-    if not wanted or columns < MIN_SPARSE_FEATURES or stored > MAX_SPARSE_DENSITY * rows * columns or gaps:
-        dense = features.toarray() if sparse.issparse(features) else features
-        return torch.from_numpy(np.ascontiguousarray(dense))
-    return csr_tensor(features)
+    if wanted and few and not gaps:
+        return csr_tensor(features)
+    return torch.from_numpy(np.ascontiguousarray(features.toarray() if is_sparse else features))
 
 
 def csr_tensor(features: Features) -> Tensor:
     """Converts features (N, F) to a sparse CSR tensor."""
     matrix = sparse.csr_matrix(features)
     matrix.eliminate_zeros()
-    starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
-    values = torch.from_numpy(matrix.data)
+    parts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)
+    starts, indices, values = map(torch.from_numpy, parts)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-        return torch.sparse_csr_tensor(starts, columns, values, size=matrix.shape, check_invariants=False)
+        return torch.sparse_csr_tensor(
+            starts, indices, values, size=matrix.shape, check_invariants=False
+        )

@@ -5,79 +5,81 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import struct
 import warnings
-import zipfile
-import zlib
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from ..files import replacing
-from .check import MASKS, UNLABELLED, Array, ArrayGraph, Features, GraphFileError, bad, check_graph, is_number, short
+from . import check
+from .check import MASKS, UNLABELLED, Array, ArrayGraph, Features, GraphFileError, bad, short
 
 CSR = ("features_indptr", "features_indices", "features_shape")
-KEYS = (
-    *CSR, "features_data", "node_features", "node_labels", "edges", *MASKS, "unlabelled_nodes", "node_ids", "class_names",
-    "feature_names", "features_may_miss", "edge_weights", "edge_features",
-)  # fmt: skip
+DENSE, VALUES = "node_features", "features_data"
+MISSING, MAY_MISS = "unlabelled_nodes", "features_may_miss"
 NAMES = {
-    "labels": "node_labels", "ids": "node_ids", "classes": "class_names", "edge_weight": "edge_weights",
+    "labels": "node_labels",
+    "ids": "node_ids",
+    "classes": "class_names",
+    "feature_names": "feature_names",
+    "edge_weight": "edge_weights",
     "edge_attr": "edge_features",
-}  # fmt: skip
+}
+"""The keys of parts of an :class:`phgcn.data.check.ArrayGraph`."""
+
+KEYS = (*CSR, VALUES, DENSE, "edges", *MASKS, MISSING, MAY_MISS, *NAMES.values())
 
 CLOSE = 0.75
 """How similar an unknown key is to a known one, from 0 to 1, that is taken for a slip of the pen."""
 
-DAMAGE = (
-    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, NotImplementedError, MemoryError, OverflowError,
-    TypeError, SyntaxError, TokenError, RecursionError, struct.error,
-)  # fmt: skip
-"""What numpy and zipfile raise on a damaged file."""
-
 MAX_GB = "PHGCN_MAX_GB"
 """The environment variable that limits what a file may unpack to."""
-
-MEMORY_SHARE = 0.5
-"""Share of the machine's memory that a file may unpack to, unless told otherwise."""
+MEMORY_SHARE = 0.5  # share of the machine's memory that a file may unpack to, unless told otherwise
 
 
-def read_npz(path: Path, max_gb: float | None = None, task: str | None = None, labels: bool = True) -> ArrayGraph:
-    """Reads and checks the graph in an ``.npz`` file.
-
-    Args:
-        path (Path): The file.
-        max_gb (float, optional): Refuses a file that unpacks to more gigabytes. (default: :obj:`None`, see
-            :func:`size_limit`)
-        task (str, optional): What labels are for. (default: :obj:`None`, what their type and shape say)
-        labels (bool, optional): Whether there must be labels; without, nodes have none. (default: :obj:`True`)
-    """
+def read_npz(
+    path: Path, max_gb: float | None = None, task: str | None = None, labels: bool = True
+) -> ArrayGraph:
+    """Reads and checks the graph in an ``.npz`` file that unpacks to at most ``max_gb``, see
+    :func:`size_limit`; for a task, by default the one that the labels look like, or without
+    labels."""
     arrays, notes = _read_arrays(path, size_limit(max_gb), labels)
     for note in notes:
         warnings.warn(note, stacklevel=2)
-    features, features_name = _find_features(path, arrays)
-    y = arrays["node_labels"] if labels else np.full(features.shape[:1], UNLABELLED)
-    if labels and task == "regression" and y.dtype.kind in "iu":
-        y = y.astype(np.float64)
+    features, features_key = _find_features(path, arrays)
+    if labels:
+        y = arrays["node_labels"]
+        y = y.astype(np.float64) if task == "regression" and y.dtype.kind in "iu" else y
+        y = _mark_unlabelled(path, y, arrays.get(MISSING))
+    else:
+        y, task = np.full(features.shape[:1], UNLABELLED), "classification"
     graph = ArrayGraph(
-        path, features, _mark_unlabelled(path, y, arrays.get("unlabelled_nodes")) if labels else y, arrays["edges"],
-        {name: arrays[name] for name in MASKS if name in arrays},
-        _strings(path, arrays, "node_ids"), _strings(path, arrays, "class_names"),
-        {**NAMES, "features": features_name}, task if labels else "classification",
-        edge_weight=arrays.get("edge_weights"), edge_attr=arrays.get("edge_features"),
-        feature_names=_strings(path, arrays, "feature_names"), notes=notes,
-        may_miss="features_may_miss" in arrays and bool(arrays["features_may_miss"].any()),
-    )  # fmt: skip
-    return check_graph(graph)
+        path,
+        features,
+        y,
+        arrays["edges"],
+        masks={name: arrays[name] for name in MASKS if name in arrays},
+        ids=_strings(path, arrays, "node_ids"),
+        classes=_strings(path, arrays, "class_names"),
+        names={**NAMES, "features": features_key},
+        task=task,
+        edge_weight=arrays.get("edge_weights"),
+        edge_attr=arrays.get("edge_features"),
+        feature_names=_strings(path, arrays, "feature_names"),
+        notes=notes,
+        may_miss=MAY_MISS in arrays and bool(arrays[MAY_MISS].any()),
+    )
+    return check.check_graph(graph)
 
 
 def size_limit(max_gb: float | None = None) -> float:
-    """Returns how many bytes a file may unpack to: as asked for, else as the environment says, else by the machine's memory."""
+    """Returns how many bytes a file may unpack to: by argument, environment or memory."""
     if max_gb is None and not os.environ.get(MAX_GB):
-        return MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+        if not hasattr(os, "sysconf"):
+            return math.inf
+        return MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     name, text = ("max_gb", max_gb) if max_gb is not None else (MAX_GB, os.environ[MAX_GB])
     try:
         limit = 1e9 * float(text)
@@ -88,63 +90,69 @@ def size_limit(max_gb: float | None = None) -> float:
     return limit
 
 
-def _check_size(path: Path, archive: Any, limit: float) -> None:
-    """Refuses a file that unpacks to more than the limit, by the sizes in its directory, which zipfile does not exceed."""
-    size = sum(member.file_size for member in archive.zip.infolist())
-    if size > limit:
-        hint = f"up to {limit / 1e9:.3g} GB; `phgcn --max-gb`, the variable {MAX_GB} or load_graph(max_gb=) change that"
-        raise bad(path, f"it unpacks to {size / 1e9:.3g} GB", allowed=hint)
-
-
-def _check_header(path: Path, archive: Any, key: str) -> None:
-    """Refuses an array that claims to be larger than what the file holds of it: numpy would allocate it first."""
-    name = key if key in archive.zip.namelist() else f"{key}.npy"
-    with archive.zip.open(name) as member:
-        version = np.lib.format.read_magic(member)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(member)
-        stored = archive.zip.getinfo(name).file_size - member.tell()
-    if any(type(size) is not int or size < 0 for size in shape):
-        raise bad(path, f"{key} has shape {short(shape)}", allowed="whole numbers from 0 on")
-    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > stored:
-        raise bad(path, f"{key} has shape {short(shape)} but {stored} bytes", allowed="as many numbers as its shape says")
-
-
 def _read_arrays(path: Path, limit: float, labels: bool) -> tuple[dict[str, Array], list[str]]:
-    """Reads the arrays of the file that have a known key, refuses pickled ones, and says which keys are not read."""
+    """Reads the arrays that have a known key; says which keys are not read."""
     try:
         archive = np.load(path, allow_pickle=False)
-    except DAMAGE as error:
+    except Exception as error:  # numpy and zipfile raise errors of any type on a damaged file
         raise bad(path, f"this is no .npz file, or a damaged one ({_reason(error)})") from None
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise bad(path, "this is a single array", allowed="an .npz file with several")
-    arrays, unknown = {}, [key for key in archive.files if key not in KEYS]
+        raise bad(path, "this is a single array", "an .npz file with several")
+    unknown = [key for key in archive.files if key not in KEYS]
+    for key in unknown:
+        _refuse_slip(path, key)
     with archive:
         _check_size(path, archive, limit)
-        for key in archive.files:
-            if key in unknown:
-                _refuse_slip(path, key)
-                continue
-            try:
-                _check_header(path, archive, key)
-                arrays[key] = archive[key]
-            except GraphFileError:
-                raise
-            except DAMAGE as error:
-                if "allow_pickle" in str(error):
-                    raise bad(path, f"{key} holds pickled objects", allowed="plain arrays") from None
-                raise bad(path, f"{key} is damaged ({_reason(error)})") from None
+        arrays = {key: _read_array(path, archive, key) for key in archive.files if key in KEYS}
     for key in ("node_labels", "edges") if labels else ("edges",):
         if key not in arrays:
-            raise bad(path, f"key {key} is missing", allowed=", ".join(KEYS))
-    return arrays, [f"{path.name}: keys left out, as they are not known: {short(', '.join(unknown))}"] if unknown else []
+            raise bad(path, f"key {key} is missing", ", ".join(KEYS))
+    note = f"{path.name}: keys left out, as they are not known: {short(', '.join(unknown))}"
+    return arrays, [note] if unknown else []
 
 
 def _refuse_slip(path: Path, key: str) -> None:
-    """Refuses an unknown key that is spelled nearly like a known one."""
     similar = difflib.get_close_matches(key.lower(), KEYS, n=1, cutoff=CLOSE)
     if similar:
-        raise bad(path, f"key {short(key)} is not known (did you mean {similar[0]}?)", allowed=", ".join(KEYS))
+        what = f"key {short(key)} is not known (did you mean {similar[0]}?)"
+        raise bad(path, what, ", ".join(KEYS))
+
+
+def _check_size(path: Path, archive: Any, limit: float) -> None:
+    """Refuses a file that unpacks to more than the limit, by the sizes in its directory."""
+    size = sum(member.file_size for member in archive.zip.infolist())
+    if size > limit:
+        ways = f"`phgcn --max-gb`, the variable {MAX_GB} or load_graph(max_gb=) change that"
+        raise bad(path, f"it unpacks to {size / 1e9:.3g} GB", f"up to {limit / 1e9:.3g} GB; {ways}")
+
+
+def _read_array(path: Path, archive: Any, key: str) -> Array:
+    try:
+        _check_header(path, archive, key)
+        array: Array = archive[key]
+        return array
+    except GraphFileError:
+        raise
+    except Exception as error:
+        if "allow_pickle" in str(error):
+            raise bad(path, f"{key} holds pickled objects", "plain arrays") from None
+        raise bad(path, f"{key} is damaged ({_reason(error)})") from None
+
+
+def _check_header(path: Path, archive: Any, key: str) -> None:
+    """Refuses an array that claims to be larger than its file: numpy would allocate it first."""
+    name = key if key in archive.zip.namelist() else f"{key}.npy"
+    formats = np.lib.format
+    with archive.zip.open(name) as member:
+        first = formats.read_magic(member) == (1, 0)
+        read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
+        shape, _, dtype = read(member)
+        stored = archive.zip.getinfo(name).file_size - member.tell()
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise bad(path, f"{key} has shape {short(shape)}", "whole numbers from 0 on")
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > stored:
+        what = f"{key} has shape {short(shape)} but {stored} bytes"
+        raise bad(path, what, "as many numbers as its shape says")
 
 
 def _reason(error: Exception) -> str:
@@ -153,128 +161,106 @@ def _reason(error: Exception) -> str:
 
 
 def _find_features(path: Path, arrays: dict[str, Array]) -> tuple[Features, str]:
-    """Returns the features, dense or sparse, and the key of their values."""
-    present = [key for key in (*CSR, "features_data") if key in arrays]
-    if "node_features" in arrays:
-        if present:
-            raise bad(path, f"both node_features and {present[0]} are there", allowed="dense or sparse features, not both")
-        return arrays["node_features"], "node_features"
+    present = [key for key in (*CSR, VALUES) if key in arrays]
+    if DENSE in arrays and present:
+        what = f"both {DENSE} and {present[0]} are there"
+        raise bad(path, what, "dense or sparse features, not both")
+    if DENSE in arrays:
+        return arrays[DENSE], DENSE
     if not present:
-        raise bad(path, "the features are missing", allowed=f"node_features, or {', '.join(CSR)}")
+        raise bad(path, "the features are missing", f"{DENSE}, or {', '.join(CSR)}")
     for key in CSR:
         if key not in arrays:
-            raise bad(path, f"key {key} is missing though {present[0]} is there", allowed=", ".join(CSR))
-    return _build_csr(path, arrays), "features_data"
+            raise bad(path, f"key {key} is missing though {present[0]} is there", ", ".join(CSR))
+    return _build_csr(path, arrays), VALUES
 
 
 def _build_csr(path: Path, arrays: dict[str, Array]) -> sparse.csr_matrix:
-    """Builds the matrix of sparse features (N, F), every index checked, so that an error names the key and the row."""
+    """Builds the matrix of sparse features (N, F); refuses what scipy refuses."""
     indptr, indices, shape = (arrays[key] for key in CSR)
     for key in CSR:
         if arrays[key].dtype.kind not in "iu":
-            raise bad(path, f"{key} is {arrays[key].dtype}", allowed="integers")
-        if arrays[key].ndim != 1:
-            raise bad(path, f"{key} has shape {arrays[key].shape}", allowed="one dimension")
-    if shape.shape != (2,) or (shape < 0).any() or (shape >= 2**31).any():
-        raise bad(path, f"features_shape is {short(shape.tolist())}", allowed="two numbers, nodes and features")
-    rows, columns = int(shape[0]), int(shape[1])
-    if len(indptr) != rows + 1:
-        raise bad(path, f"features_indptr has {len(indptr)} entries", allowed=f"{rows + 1}, one more than nodes")
-    if indptr[0] != 0 or indptr[-1] != len(indices):
-        what = f"features_indptr goes from {indptr[0]} to {indptr[-1]}"
-        raise bad(path, what, allowed=f"from 0 to {len(indices)}, the length of features_indices")
-    falls = indptr[1:] < indptr[:-1]
-    if falls.any():
-        row = int(np.argmax(falls)) + 1
-        raise bad(path, f"features_indptr is {indptr[row]} after {indptr[row - 1]}", row=row, allowed="ascending numbers")
-    outside = (indices < 0) | (indices >= columns)
-    if outside.any():
-        entry = int(np.argmax(outside))
-        row = int(np.searchsorted(indptr, entry, side="right")) - 1
-        raise bad(path, f"features_indices[{entry}] is {indices[entry]}", row=row, allowed=f"0 to {columns - 1}")
-    data = arrays.get("features_data", np.ones(len(indices), np.float32))
-    if data.shape != indices.shape:
-        raise bad(path, f"features_data has shape {data.shape}", allowed=f"{indices.shape}, as features_indices")
-    if not is_number(data.dtype):
-        raise bad(path, f"features_data is {data.dtype}", allowed="bool, integers or floats")
+            raise bad(path, f"{key} is {arrays[key].dtype}", "integers")
+    data = arrays.get(VALUES, np.ones(indices.shape, np.float32))
+    if not check.is_number(data.dtype):
+        raise bad(path, f"features_data is {data.dtype}", "bool, integers or floats")
     # scipy has no matrices of half floats.
     data = data.astype(np.float32) if data.dtype == np.float16 else data
-    matrix = sparse.csr_matrix((data, indices.astype(np.int64), indptr.astype(np.int64)), shape=(rows, columns))
-    _refuse_duplicates(path, matrix)
+    parts = (data, indices.astype(np.int64), indptr.astype(np.int64))
+    try:
+        matrix = sparse.csr_matrix(parts, shape=tuple(shape.tolist()))
+        matrix.check_format()
+    except (TypeError, ValueError) as error:
+        what = f"{', '.join((*CSR, VALUES))} are no sparse matrix ({_reason(error)})"
+        raise bad(path, what, "the parts of a scipy.sparse.csr_matrix") from None
+    matrix.sort_indices()
+    if matrix.nnz < len(indices) or not matrix.has_canonical_format:
+        what = "features_indices has entries that belong to no row, or one twice in a row"
+        raise bad(path, what, "each feature of a row once")
     return matrix
 
 
-def _refuse_duplicates(path: Path, matrix: sparse.csr_matrix) -> None:
-    """Refuses a feature that occurs twice in a row: it could mean the sum or the last.  Sorts the indices of each row."""
-    matrix.sort_indices()
-    starts = np.zeros(matrix.nnz + 1, bool)
-    starts[matrix.indptr] = True
-    same = (matrix.indices[1:] == matrix.indices[:-1]) & ~starts[1 : matrix.nnz]
-    if same.any():
-        entry = int(np.argmax(same)) + 1
-        row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
-        feature = int(matrix.indices[entry])
-        raise bad(path, f"features_indices holds feature {feature} twice", row=row, column=feature, allowed="each once")
-
-
 def _mark_unlabelled(path: Path, labels: Array, unlabelled: Array | None) -> Array:
-    """Removes the labels of unlabelled nodes, where the file has any value.  Labels of a wrong type are returned as they are,
-    for :func:`check_graph` to refuse."""
-    if labels.dtype.kind in "iu" and labels.ndim == 1:
+    """Removes the labels of unlabelled nodes, where the file has any value.  Labels of a wrong type
+    are returned as they are, for :func:`phgcn.data.check.check_graph` to refuse."""
+    whole = labels.ndim == 1 and labels.dtype.kind in "iu"
+    if whole:
         out_of_range = (labels < 0) | (labels > np.iinfo(np.int64).max)
         if out_of_range.any():
             row = int(np.argmax(out_of_range))
             allowed = "0, 1, 2, ...; nodes without a label are listed in unlabelled_nodes"
-            raise bad(path, f"node_labels is {labels[row]}", row=row, allowed=allowed)
-    if unlabelled is None or not is_number(labels.dtype) or labels.ndim not in (1, 2):
+            raise bad(path, f"node_labels is {labels[row]}", allowed, row=row)
+    if unlabelled is None or not check.is_number(labels.dtype) or labels.ndim not in (1, 2):
         return labels
     if unlabelled.ndim != 1 or unlabelled.dtype.kind not in "iu":
-        raise bad(path, f"unlabelled_nodes is {unlabelled.dtype} {unlabelled.shape}", allowed="integers, one dimension")
+        what = f"unlabelled_nodes is {unlabelled.dtype} {unlabelled.shape}"
+        raise bad(path, what, "integers, one dimension")
     outside = (unlabelled < 0) | (unlabelled >= len(labels))
     if outside.any():
         row = int(np.argmax(outside))
-        raise bad(path, f"unlabelled_nodes is {unlabelled[row]}", row=row, allowed=f"0 to {len(labels) - 1}")
-    classes = labels.ndim == 1 and labels.dtype.kind in "iu"
-    labels = labels.astype(np.int64 if classes else np.float64)
-    labels[unlabelled.astype(np.int64)] = UNLABELLED if classes else np.nan
+        what = f"unlabelled_nodes is {unlabelled[row]}"
+        raise bad(path, what, f"0 to {len(labels) - 1}", row=row)
+    labels = labels.astype(np.int64 if whole else np.float64)
+    labels[unlabelled.astype(np.int64)] = UNLABELLED if whole else np.nan
     return labels
 
 
 def _strings(path: Path, arrays: dict[str, Array], key: str) -> list[str]:
-    """Returns an array of strings as a list; empty if the file has none."""
-    names = arrays.get(key)
-    if names is None:
+    if key not in arrays:
         return []
+    names = arrays[key]
     if names.ndim != 1 or names.dtype.kind != "U":
-        raise bad(path, f"{key} is {names.dtype} {names.shape}", allowed="strings, one dimension")
+        raise bad(path, f"{key} is {names.dtype} {names.shape}", "strings, one dimension")
     return [str(name) for name in names]
 
 
 def write_npz(path: Path, graph: ArrayGraph) -> None:
     """Writes a graph, so that no half-written file remains."""
     arrays: dict[str, Any] = {"edges": graph.edges, **graph.masks, **_label_arrays(graph.labels)}
-    if sparse.issparse(graph.features):
-        matrix = graph.features
-        arrays["features_indptr"] = matrix.indptr.astype(np.int64)
-        arrays["features_indices"] = matrix.indices.astype(np.int32)
-        arrays["features_shape"] = np.array(matrix.shape, np.int64)
-        if not (matrix.data == 1).all():
-            arrays["features_data"] = matrix.data
+    features = graph.features
+    if sparse.issparse(features):
+        arrays["features_indptr"] = features.indptr.astype(np.int64)
+        arrays["features_indices"] = features.indices.astype(np.int32)
+        arrays["features_shape"] = np.array(features.shape, np.int64)
+        if not (features.data == 1).all():
+            arrays[VALUES] = features.data
     else:
-        arrays["node_features"] = graph.features
-    names = {"node_ids": graph.ids, "class_names": graph.classes, "feature_names": graph.feature_names}
-    arrays |= {key: np.array(texts, dtype=np.str_) for key, texts in names.items() if texts}
-    numbers = graph.features.data if sparse.issparse(graph.features) else graph.features
-    gaps = np.array(True) if graph.may_miss and np.isnan(numbers).any() else None
-    values = {"edge_weights": graph.edge_weight, "edge_features": graph.edge_attr, "features_may_miss": gaps}
-    arrays |= {key: array for key, array in values.items() if array is not None}
+        arrays[DENSE] = features
+    for part in ("ids", "classes", "feature_names"):
+        if names := getattr(graph, part):
+            arrays[NAMES[part]] = np.array(names, dtype=np.str_)
+    for part in ("edge_weight", "edge_attr"):
+        if (values := getattr(graph, part)) is not None:
+            arrays[NAMES[part]] = values
+    if graph.may_miss and np.isnan(features.data if sparse.issparse(features) else features).any():
+        arrays[MAY_MISS] = np.array(True)
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
 
 def _label_arrays(labels: Array) -> dict[str, Array]:
-    """Returns the labels as a file holds them: any class or number for nodes without a label, which are listed."""
+    """Returns the labels as a file holds them, and the nodes without one."""
     missing = labels == UNLABELLED if labels.dtype.kind == "i" else np.isnan(labels)
     unlabelled = np.flatnonzero(missing if labels.ndim == 1 else missing.any(axis=1))
     kept = np.where(missing, 0, labels).astype(bool if labels.ndim == 2 else labels.dtype)
-    return {"node_labels": kept, **({"unlabelled_nodes": unlabelled} if len(unlabelled) else {})}
+    return {"node_labels": kept, **({MISSING: unlabelled} if len(unlabelled) else {})}

@@ -1,4 +1,5 @@
-r"""Lists the known graphs: the columns of the paper's Table 1, as published and as counted in the files here."""
+r"""Lists the known graphs: the columns of the paper's Table 1, as published and as counted in the
+files here."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from .check import Array
 from .load import graph_file
-from .names import GRAPHS, Counts, EdgeCount, KnownGraph
+from .names import GRAPHS, Counts, EdgeCount
 from .npz import read_npz
 
 
@@ -20,10 +21,11 @@ class Row:
     Args:
         name (str): The graph.
         published (Counts): Nodes, edges, features and classes as published.
-        found (Counts, optional): The same counted in the file, edges in the way of the published count; :obj:`None` without
-            a file.
-        edge_count (str): How edges are counted: ``"half the rows"`` and ``"rows"`` of the file as they stand, ``"directed"``:
-            ordered pairs without duplicates and self-loops, ``"undirected"``: unordered ones.
+        found (Counts, optional): The same counted in the file, edges in the way of the published
+            count; :obj:`None` without a file.
+        edge_count (str): How edges are counted: ``"half the rows"`` and ``"rows"`` of the file as
+            they stand, ``"directed"``: ordered pairs without duplicates and self-loops,
+            ``"undirected"``: unordered ones.
         masks (str, optional): The protocol of its public masks, ``"geom"`` or ``"official"``.
         metric (str): ``"accuracy"`` or ``"roc_auc"``.
         path (Path, optional): The file; :obj:`None` if it is not on this machine.
@@ -44,12 +46,12 @@ def table(root: str | Path | None = None) -> list[Row]:
     Args:
         root (str or Path, optional): As for :func:`phgcn.data.load_graph`. (default: :obj:`None`)
     """
-    return [_row(known, graph_file(known, root)) for known in GRAPHS.values()]
-
-
-def _row(known: KnownGraph, path: Path | None) -> Row:
-    counts = _count(path, known.edge_count) if path else None
-    return Row(known.name, known.published, counts, known.edge_count, known.masks, known.metric, path)
+    rows = []
+    for name, known in GRAPHS.items():
+        path, way = graph_file(known, root), known.edge_count
+        counts = _count(path, way) if path else None
+        rows.append(Row(name, known.published, counts, way, known.masks, known.metric, path))
+    return rows
 
 
 def _count(path: Path, edge_count: EdgeCount) -> Counts:

@@ -1,4 +1,5 @@
-r"""Reads graphs saved with :func:`torch.save`: a PyG ``Data`` or a dict of tensors, without running code in the file."""
+r"""Reads graphs saved with :func:`torch.save`: a PyG ``Data`` or a dict of tensors, without running
+code in the file."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ OPTIONAL = ("edge_weight", "edge_attr", *MASK_NAMES.values())
 
 
 def read_saved(path: Path, task: str | None = None, labels: bool = True) -> ArrayGraph:
-    """Reads and checks the graph in a file written by :func:`torch.save`; ``task`` and ``labels`` as in
-    :func:`phgcn.data.npz.read_npz`."""
+    """Reads and checks the graph in a file of :func:`torch.save`, see :func:`read_npz`."""
     content = _load(path)
     if not labels:
-        content["y"] = torch.full((len(content["x"]) if isinstance(content.get("x"), Tensor) else 0,), -1)
+        x = content.get("x")
+        content["y"] = torch.full((len(x) if isinstance(x, Tensor) else 0,), -1)
     graph = from_mapping(path, content)
     graph.task = task if labels else "classification"
     return check_graph(graph)
@@ -37,8 +38,9 @@ def _load(path: Path) -> dict[str, Any]:
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
+    known = torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage])
     try:
-        with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]), warnings.catch_warnings():
+        with known, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises errors of any type on a damaged file
@@ -47,58 +49,63 @@ def _load(path: Path) -> dict[str, Any]:
         content = content.to_dict()
     if isinstance(content, dict):
         return content
-    raise bad(path, f"it holds a {type(content).__name__}", allowed="a Data of PyG, or a dict of tensors")
+    raise bad(path, f"it holds a {type(content).__name__}", "a Data of PyG, or a dict of tensors")
 
 
 def _load_error(path: Path, error: Exception) -> GraphFileError:
-    """Shortens an error of torch.load to one line."""
     refused_global = re.search(r"GLOBAL ([\w.]+)", str(error))
     if refused_global:
         what = f"the pickle inside asks for {refused_global.group(1)}, which could run code"
     elif isinstance(error, pickle.UnpicklingError):
         what = "the pickle inside is of a kind that could run code, or is damaged"
     else:
-        what = f"this was not written by torch.save, or is damaged ({short((str(error).splitlines() or [''])[0])})"
-    return bad(path, what, allowed="a Data of PyG or a dict of tensors, written by torch.save")
+        reason = short((str(error).splitlines() or [""])[0])
+        what = f"this was not written by torch.save, or is damaged ({reason})"
+    return bad(path, what, "a Data of PyG or a dict of tensors, written by torch.save")
 
 
 def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
-    """Converts the attributes of a PyG ``Data`` to arrays, not checked yet.  Other attributes than ours are left out."""
+    """Converts the attributes of a PyG ``Data`` to arrays, not checked yet."""
     tensors = {}
     for name in ("x", "y", "edge_index", *OPTIONAL):
         value = content.get(name)
         if value is None and name in OPTIONAL:
             continue
         if value is None:
-            raise bad(path, f"{name} is missing", allowed="x, y and edge_index")
+            raise bad(path, f"{name} is missing", "x, y and edge_index")
         if not isinstance(value, Tensor):
-            raise bad(path, f"{name} is a {type(value).__name__}", allowed="a tensor")
+            raise bad(path, f"{name} is a {type(value).__name__}", "a tensor")
         if value.dtype in (torch.bfloat16, torch.complex64, torch.complex128) or value.is_quantized:
-            raise bad(path, f"{name} is {value.dtype}", allowed="float32, integers or bool")
+            raise bad(path, f"{name} is {value.dtype}", "float32, integers or bool")
         tensors[name] = value.detach().cpu()
-    edges = _dense(path, "edge_index", tensors["edge_index"])
+    x = tensors.pop("x")
+    arrays = {name: _dense(path, name, tensor) for name, tensor in tensors.items()}
+    edges, attr = arrays["edge_index"], arrays.get("edge_attr")
     if edges.ndim != 2 or edges.shape[0] != 2:
-        raise bad(path, f"edge_index has shape {edges.shape}", allowed="(2, edges)")
-    weight, attr = tensors.get("edge_weight"), tensors.get("edge_attr")
-    masks = {name: _split_rows(_dense(path, key, tensors[key])) for name, key in MASK_NAMES.items() if key in tensors}
-    notes = (
-        [f"{path}: batch is left out: attention is among the nodes of all {count} graphs"]
-        if (count := _graphs(content)) > 1
-        else []
-    )
-    for note in notes:
-        warnings.warn(note, stacklevel=3)
+        raise bad(path, f"edge_index has shape {edges.shape}", "(2, edges)")
+    masks = {name: arrays[key] for name, key in MASK_NAMES.items() if key in arrays}
+    notes, graphs = [], _count_graphs(content)
+    if graphs > 1:
+        what = f"attention is among the nodes of all {graphs} graphs"
+        notes.append(f"{path}: batch is left out: {what}")
+        warnings.warn(notes[0], stacklevel=3)
     return ArrayGraph(
-        path, _features(tensors["x"]), _dense(path, "y", tensors["y"]), edges.T, masks,
-        _strings(path, content, "node_id"), _strings(path, content, "classes"), NAMES,
-        edge_weight=None if weight is None else _dense(path, "edge_weight", weight),
-        edge_attr=None if attr is None else _dense(path, "edge_attr", attr if attr.dim() != 1 else attr[:, None]),
-        feature_names=_strings(path, content, "feature_names"), notes=notes,
-    )  # fmt: skip
+        path,
+        _features(x),
+        arrays["y"],
+        edges.T,
+        masks={name: _split_rows(mask) for name, mask in masks.items()},
+        ids=_strings(path, content, "node_id"),
+        classes=_strings(path, content, "classes"),
+        names=NAMES,
+        edge_weight=arrays.get("edge_weight"),
+        edge_attr=attr[:, None] if attr is not None and attr.ndim == 1 else attr,
+        feature_names=_strings(path, content, "feature_names"),
+        notes=notes,
+    )
 
 
-def _graphs(content: dict[str, Any]) -> int:
-    """Returns how many graphs a batch of PyG holds."""
+def _count_graphs(content: dict[str, Any]) -> int:
     batch, ptr = content.get("batch"), content.get("ptr")
     if isinstance(ptr, Tensor) and ptr.dim() == 1:
         return len(ptr) - 1
@@ -116,7 +123,7 @@ def _features(x: Tensor) -> Features:
 
 def _dense(path: Path, name: str, tensor: Tensor) -> Array:
     if tensor.layout != torch.strided:
-        raise bad(path, f"{name} is sparse", allowed="a dense tensor")
+        raise bad(path, f"{name} is sparse", "a dense tensor")
     return tensor.numpy()
 
 
@@ -126,10 +133,9 @@ def _split_rows(mask: Array) -> Array:
 
 
 def _strings(path: Path, content: dict[str, Any], name: str) -> list[str]:
-    """Returns an attribute that is a list of strings; empty if there is none."""
     value = content.get(name)
     if value is None:
         return []
     if not isinstance(value, (list, tuple)) or not all(isinstance(entry, str) for entry in value):
-        raise bad(path, f"{name} is {short(value)}", allowed="a list of strings")
+        raise bad(path, f"{name} is {short(value)}", "a list of strings")
     return list(value)

@@ -1,4 +1,6 @@
-r"""Ranks agree before they exchange anything large: an error on one rank becomes an error on all of them, never a hang."""
+r"""Ranks agree before they exchange anything large: an error on one rank becomes an error on all of
+them, never a hang.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,14 @@ class RanksDisagree(ValueError):
     """Ranks called with arguments that do not fit together, or one of them refused its own."""
 
 
-def agree(ranks: Ranks, check: Callable[[], Sequence[int]], names: Sequence[str]) -> list[list[int]]:
-    """Runs a check on every rank; returns the numbers that it returned on each, after all ranks know that none has failed.
+def agree(
+    ranks: Ranks, check: Callable[[], Sequence[int]], names: Sequence[str]
+) -> list[list[int]]:
+    """Runs a check on every rank; returns the numbers that it returned on each, after all ranks
+    know that none has failed.
 
-    Where the check of a rank raises a :class:`ValueError`, that rank raises it, and all others a :class:`RanksDisagree` that
-    quotes it.
+    Where the check of a rank raises a :class:`ValueError`, that rank raises it, and all others a
+    :class:`RanksDisagree` that quotes it.
 
     Args:
         ranks (Ranks): The processes.
@@ -48,7 +53,9 @@ def agree(ranks: Ranks, check: Callable[[], Sequence[int]], names: Sequence[str]
     return [other[1 : 1 + len(names)] for other in rows]
 
 
-def require_equal(rows: list[list[int]], names: Sequence[str], show: Callable[[str, int], str]) -> None:
+def require_equal(
+    rows: list[list[int]], names: Sequence[str], show: Callable[[str, int], str]
+) -> None:
     """Refuses numbers that differ between ranks, on all of them with the same words.
 
     Args:
@@ -60,7 +67,9 @@ def require_equal(rows: list[list[int]], names: Sequence[str], show: Callable[[s
         for rank, row in enumerate(rows):
             if row[place] != rows[0][place]:
                 here, first = show(name, row[place]), show(name, rows[0][place])
-                raise RanksDisagree(f"{name} is {here} on rank {rank}; allowed: {first}, as on rank 0")
+                raise RanksDisagree(
+                    f"{name} is {here} on rank {rank}; allowed: {first}, as on rank 0"
+                )
 
 
 def _device(ranks: Ranks) -> torch.device:

@@ -1,15 +1,14 @@
-r"""Global attention of points that lie on several ranks: agrees on the call, chooses the method, runs it.
+r"""Global attention of points that lie on several ranks: agrees on the call, chooses the method,
+runs it.
 
-The ranks share one lattice and exchange rows at its vertices, on the CPU (:mod:`phgcn.distributed.filter`) as on GPUs
-(:mod:`phgcn.distributed.triton_lattice`).  For the reference every rank gathers the points of all, filters them, and keeps its
-own rows: right, but no faster than one process.  Exact sums take keys in chunks on every backend
-(:mod:`phgcn.distributed.exact`).
-"""
+The ranks share one lattice and exchange rows at its vertices (:mod:`phgcn.distributed.ladder`).
+For the reference every rank gathers the points of all, filters them, and keeps its own rows: right,
+but no faster than one process.  Exact sums take keys in chunks on every backend
+(:mod:`phgcn.distributed.exact`)."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,43 +16,63 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ..calls import AttentionCall, OpInputs, choose_method, exact_limit, op_inputs, run_call, user_sums
+from ..backends import DEVICES, NAMES
+from ..calls import (
+    AttentionCall,
+    OpInputs,
+    check_call,
+    choose_method,
+    log_call,
+    op_inputs,
+    run_call,
+    user_sums,
+    weigh_keys,
+)
 from ..checks import (
     FLOAT_TYPES,
-    check_choices,
     check_coordinates,
     check_graph_numbers,
-    check_ladder,
-    check_points,
     check_values,
     refuse_transforms,
 )
+from ..crossings import exact_limit
+from ..kernels import EXPONENTIAL, KERNELS
 from ..lattice.far import balls_of_queries, draw_near, find_balls
+from ..lattice.filter_call import FilterCall
 from ..lattice.limits import position_limit
-from ..lattice.scheme import MAX_DIMENSION, MultiScale, Scheme, decode, encode
+from ..lattice.scheme import MAX_DIMENSION, decode, encode
 from ..runtime.points import Points, Sums
 from ..tolerance import Tolerance, check_tolerance, check_tolerance_method, choose_within
 from .agreement import agree, require_equal
 from .collectives import Ranks, gather_rows
 from .exact import exact_over_ranks
-from .filter import filter_over_ranks
 from .graphs import RankGraphs, find_rank_graphs, points_of_graphs
-from .lone import find_extremes, replace_lone
-from .nested import may_have_core, replace_boxes
+from .ladder import filter_together
 from .tolerance import RankPoints
 
-DEVICES = ("cpu", "cuda")
-BACKENDS = ("reference", "numba", "triton")
 SAME = (
-    "device", "positions' type", "values' type", "dimensions", "heads", "channels", "with heads", "queries", "batch", "method",
-    "backend", "tolerance",
-)  # fmt: skip
+    "device",
+    "positions' type",
+    "values' type",
+    "dimensions",
+    "heads",
+    "channels",
+    "with heads",
+    "queries",
+    "batch",
+    "weights",
+    "kernel",
+    "method",
+    "backend",
+    "tolerance",
+)
 OWN = ("keys", "queries", "far")
 
 
 class _Checked(NamedTuple):
     """What the check of this rank's arguments leaves."""
 
+    call: AttentionCall
     inputs: OpInputs
     points: Points
 
@@ -67,75 +86,75 @@ def attend_over_ranks(
 
     def check() -> list[int]:
         checked.append(_check(call, tolerance, ranks))
-        return _numbers(call, tolerance, *checked[0])
+        return _numbers(tolerance, *checked[0])
 
     rows = agree(ranks, check, (*SAME, *OWN))
     require_equal(rows, SAME, _show)
-    inputs, points = checked[0]
+    call, inputs, points = checked[0]
     counts = [(row[len(SAME)], row[len(SAME) + 1]) for row in rows]
-    if tolerance is not None:
-        points_of_all = RankPoints(call, counts, ranks, lambda other: attend_over_ranks(other, None, False, group)[0])
+    if tolerance is not None and call.method == "auto":
+        points_of_all = RankPoints(
+            call, counts, ranks, lambda other: attend_over_ranks(other, None, False, group)[0]
+        )
         return attend_over_ranks(choose_within(points_of_all, tolerance), None, with_mass, group)
     far = any(row[-1] for row in rows)
     keys, queries = (sum(numbers) for numbers in zip(*counts, strict=True))
     dim, device = points.positions.size(2), points.positions.device.type
     chosen = choose_method(call.method, keys * queries, dim, device, call.lattice)
+    log_call(call, inputs, keys * queries, chosen)
     limit = exact_limit(dim, device) if call.method == "auto" and call.batch is not None else -1
-    if chosen != "exact" and inputs.backend == "reference":
+    if chosen != "exact" and not inputs.backend.shares_lattice:
         return _attend_gathered(call, counts, with_mass, ranks)
-    with refuse_transforms(*points[:3]):
+    with refuse_transforms(*points[:3], points.weights):
         if chosen == "exact":
-            sums = [exact_over_ranks(_with_queries(points), [k for k, _ in counts], ranks, inputs.backend)]
+            sums = [
+                exact_over_ranks(
+                    points.with_queries(),
+                    [k for k, _ in counts],
+                    ranks,
+                    inputs.backend.name,
+                    call.kernel,
+                )
+            ]
         else:
             graphs = find_rank_graphs(points, counts, ranks)
-            sums = _filter(points, graphs, decode(encode(chosen), dim), limit, far, ranks, inputs.backend)
+            filter_call = FilterCall(decode(encode(chosen)), True, limit, KERNELS[call.kernel])
+            sums = _filter(points, graphs, filter_call, far, ranks, inputs.backend.name)
     return user_sums(sums, call, inputs, with_mass)
 
 
 def _filter(
-    points: Points, graphs: RankGraphs, scheme: Scheme, limit: int, far: bool, ranks: Ranks, backend: str
+    points: Points, graphs: RankGraphs, call: FilterCall, far: bool, ranks: Ranks, backend: str
 ) -> list[Sums]:
-    """Filters graphs of more than ``limit`` pairs, and sums the others exactly."""
-    bound = position_limit(points.positions.size(2), scheme)
-    filtered = graphs.pairs > limit
+    """Filters graphs that have enough pairs, and sums the others exactly."""
+    bound = position_limit(points.positions.size(2), call.scheme)
+    filtered = graphs.pairs > call.more_than
     near, shift = points, None
-    if points.queries is not None:
+    if points.queries is not None and call.kernel == EXPONENTIAL:
         queries, shift = draw_near(points.queries, balls_over_ranks(points, ranks))
         near = points._replace(queries=queries)
     if far:
         agree(ranks, lambda: _check_coordinates(near, graphs, filtered, bound), ())
-    sums = [_filter_function(backend)(near, graphs, scheme, limit, ranks)._replace(shift=shift)]
-    if isinstance(scheme, MultiScale):
-        sums = [_replace_wrong(sums[0], near, graphs, scheme, ranks, backend)]
+    sums = [filter_together(near, graphs, call, ranks, backend)._replace(shift=shift)]
     if not filtered.all():
         small, _, query = points_of_graphs(points, ~filtered, graphs)
-        exact = exact_over_ranks(small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, backend)
-        sums.append(Sums(*(None if t is None else _put_rows(t, query, len(points.targets)) for t in exact)))  # type: ignore[arg-type]
+        exact = exact_over_ranks(
+            small, graphs.keys[:, ~filtered].sum(axis=1).tolist(), ranks, backend, call.kernel.name
+        )
+        count = len(points.targets)
+        rows = (None if t is None else _put_rows(t, query, count) for t in exact)
+        sums.append(Sums(*rows))  # type: ignore[arg-type]
     return sums
-
-
-def _replace_wrong(sums: Sums, points: Points, graphs: RankGraphs, scheme: MultiScale, ranks: Ranks, backend: str) -> Sums:
-    """Replaces what the lattice is wrong about: the points of small cores, and lone points and queries."""
-    extremes = find_extremes(sums.norm.detach(), ranks)
-    if may_have_core(extremes, points, graphs, scheme):
-        sums = replace_boxes(sums, points, scheme, ranks, backend, _filter_function(backend))
-        extremes = find_extremes(sums.norm.detach(), ranks)
-    return replace_lone(sums, extremes, points, scheme.lattices, ranks, backend)
-
-
-def _filter_function(backend: str) -> Callable[[Points, RankGraphs, Scheme, int, Ranks], Sums]:
-    """Returns the filter over ranks of a backend; Triton is imported only where it is used."""
-    if backend == "numba":
-        return filter_over_ranks
-    from .triton_lattice import filter_at_vertices
-
-    return filter_at_vertices
 
 
 def balls_over_ranks(points: Points, ranks: Ranks) -> Tensor:
     """As :func:`phgcn.lattice.far.query_balls`, around the keys of all ranks."""
     positions, batch, count = points.positions.detach(), points.batch, len(points.targets)
-    graphs = positions.new_zeros(1, dtype=torch.int64) if batch is None else torch.cat(ranks.gather(batch.unique())).unique()
+    graphs = (
+        positions.new_zeros(1, dtype=torch.int64)
+        if batch is None
+        else torch.cat(ranks.gather(batch.unique())).unique()
+    )
     balls = find_balls(positions, batch, graphs, lambda rows: ranks.gather_equal(rows).amax(dim=0))
     return balls_of_queries(balls, graphs, points.query_batch, count)
 
@@ -148,28 +167,34 @@ def _put_rows(rows: Tensor, places: Tensor, count: int) -> Tensor:
 def _attend_gathered(
     call: AttentionCall, counts: list[tuple[int, int]], with_mass: bool, ranks: Ranks
 ) -> tuple[Tensor, Tensor | None]:
-    """Attends with the points of all ranks, on each of them, and returns the rows of this rank's queries."""
-    key_counts, query_counts = ([int(number) for number in numbers] for numbers in zip(*counts, strict=True))
+    """Attends with the points of all ranks, on each of them, and returns the rows of this rank's
+    queries.
+    """
+    key_counts, query_counts = (
+        [int(number) for number in numbers] for numbers in zip(*counts, strict=True)
+    )
 
     def gathered(tensor: Tensor | None, numbers: list[int]) -> Any:
         if tensor is None:
             return None
-        return gather_rows(tensor, ranks, numbers) if tensor.is_floating_point() else torch.cat(ranks.gather(tensor, numbers))
+        return (
+            gather_rows(tensor, ranks, numbers)
+            if tensor.is_floating_point()
+            else torch.cat(ranks.gather(tensor, numbers))
+        )
 
     everything = call._replace(
-        positions=gathered(call.positions, key_counts), values=gathered(call.values, key_counts),
-        batch=gathered(call.batch, key_counts), queries=gathered(call.queries, query_counts),
+        positions=gathered(call.positions, key_counts),
+        values=gathered(call.values, key_counts),
+        batch=gathered(call.batch, key_counts),
+        weights=gathered(call.weights, key_counts),
+        queries=gathered(call.queries, query_counts),
         query_batch=gathered(call.query_batch, query_counts),
-    )  # fmt: skip
+    )
     out, mass = run_call(everything, True, with_mass)
     begin = sum(query_counts[: ranks.rank])
     mine = slice(begin, begin + query_counts[ranks.rank])
     return out[mine], None if mass is None else mass[mine]
-
-
-def _with_queries(points: Points) -> Points:
-    """Returns points with their queries, which are the keys themselves where there are none."""
-    return points if points.queries is not None else points._replace(queries=points.positions, query_batch=points.batch)
 
 
 # The agreement
@@ -181,29 +206,35 @@ def _largest_error(tolerance: float | Tolerance) -> float:
 
 def _check(call: AttentionCall, tolerance: float | Tolerance | None, ranks: Ranks) -> _Checked:
     """Checks this rank's arguments, as a single process does, and that the group can exchange them."""
-    check_points(call.positions, call.values, call.batch, call.queries, call.query_batch)
-    check_choices(call.method, call.backend)
-    check_ladder(call.method, call.positions.size(-1), call.backend, over_ranks=True)
+    check_call(call)
     if tolerance is not None:
         check_tolerance_method(call.method)
         check_tolerance(_largest_error(tolerance))
     device = call.positions.device.type
     if device not in ranks.devices:
-        raise ValueError(f"positions are on {call.positions.device}; allowed with this group: {', '.join(ranks.devices)}")
+        raise ValueError(
+            f"positions are on {call.positions.device}; allowed with this group: {', '.join(ranks.devices)}"
+        )
     inputs = op_inputs(call.positions, call.values, call.queries, call.decay, call.backend)
-    points = Points(inputs.positions, inputs.values, inputs.queries, call.batch, call.query_batch)
+    points = weigh_keys(call, inputs, normalise=True)
     check_values(*(None if tensor is None else tensor.detach() for tensor in points[:3]))  # type: ignore[arg-type]
     check_graph_numbers(batch=call.batch, query_batch=call.query_batch)
-    return _Checked(inputs, points)
+    return _Checked(call, inputs, points)
 
 
-def _numbers(call: AttentionCall, tolerance: float | Tolerance | None, inputs: OpInputs, points: Points) -> list[int]:
+def _numbers(
+    tolerance: float | Tolerance | None, call: AttentionCall, inputs: OpInputs, points: Points
+) -> list[int]:
     """Returns what must be the same on all ranks, :data:`SAME`, then what may differ, :data:`OWN`."""
     dim, far = points.positions.size(2), False
     method = encode(call.lattice if call.method == "auto" else call.method)
     if method != "exact" and dim <= MAX_DIMENSION:
-        limit = position_limit(dim, decode(method, dim))
-        given = [t.detach() for t in (points.positions, points.queries) if t is not None and t.numel() > 0]
+        limit = position_limit(dim, decode(method))
+        given = [
+            t.detach()
+            for t in (points.positions, points.queries)
+            if t is not None and t.numel() > 0
+        ]
         far = any(float(t.abs().max()) > limit for t in given)
     return [
         DEVICES.index(points.positions.device.type),
@@ -215,8 +246,10 @@ def _numbers(call: AttentionCall, tolerance: float | Tolerance | None, inputs: O
         inputs.with_heads,
         call.queries is not None,
         call.batch is not None,
+        call.weights is not None,
+        tuple(KERNELS).index(call.kernel),
         zlib.crc32(encode(call.method).encode()),
-        BACKENDS.index(inputs.backend),
+        NAMES.index(inputs.backend.name),
         0 if tolerance is None else np.float64(_largest_error(tolerance)).view(np.int64).item(),
         len(points.positions),
         len(points.targets),
@@ -231,13 +264,22 @@ def _show(name: str, number: int) -> str:
     if name == "tolerance":
         return str(np.int64(number).view(np.float64)) if number else "None"
     words: dict[str, tuple[object, ...]] = {
-        "device": DEVICES, "positions' type": FLOAT_TYPES, "values' type": FLOAT_TYPES, "backend": BACKENDS,
-        "queries": ("not given", "given"), "batch": ("not given", "given"), "with heads": (False, True),
-    }  # fmt: skip
+        "device": DEVICES,
+        "positions' type": FLOAT_TYPES,
+        "values' type": FLOAT_TYPES,
+        "backend": NAMES,
+        "kernel": tuple(KERNELS),
+        "queries": ("not given", "given"),
+        "batch": ("not given", "given"),
+        "weights": ("not given", "given"),
+        "with heads": (False, True),
+    }
     return str(words[name][number]) if name in words else str(number)
 
 
-def _check_coordinates(points: Points, graphs: RankGraphs, filtered: np.ndarray[Any, Any], limit: float) -> list[int]:
+def _check_coordinates(
+    points: Points, graphs: RankGraphs, filtered: np.ndarray[Any, Any], limit: float
+) -> list[int]:
     """Checks the coordinates of this rank's points in graphs that go through a lattice."""
     few, key, query = points_of_graphs(points, filtered, graphs)
     check_coordinates("positions", points.positions, limit, key)

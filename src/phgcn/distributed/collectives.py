@@ -1,11 +1,12 @@
 r"""Collectives between the processes of a group, and their gradients.
 
-**Scale of gradients.**  The loss is the *sum* of the scalars that the ranks call ``backward()`` on.  Each function below has
-the gradient of that sum: what goes to several ranks gets the sum of their gradients, never a mean.  A parameter that every rank
-has a copy of gets each rank's share; :func:`sum_gradients` adds them up.
+**Scale of gradients.**  The loss is the *sum* of the scalars that the ranks call ``backward()`` on.
+Each function below has the gradient of that sum: what goes to several ranks gets the sum of their
+gradients, never a mean.  A parameter that every rank has a copy of gets each rank's share;
+:func:`sum_gradients` adds them up.
 
-Every sum over ranks adds in the same order on each call, so that the same number of ranks gives the same bits.
-"""
+Every sum over ranks adds in the same order on each call, so that the same number of ranks gives the
+same bits."""
 
 from __future__ import annotations
 
@@ -21,6 +22,21 @@ from torch.distributed import ProcessGroup
 
 class RankError(RuntimeError):
     """Another process of the group ended, or did not answer in time."""
+
+
+class OneRank:
+    """A process that has everything, by the methods of :class:`Ranks`."""
+
+    rank, size = 0, 1
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        return [tensor]
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def max(self, tensor: Tensor) -> Tensor:
+        return tensor
 
 
 class Ranks:
@@ -39,10 +55,14 @@ class Ranks:
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
-            raise ValueError("group does not contain this process; allowed: a process group that it is part of")
+            raise ValueError(
+                "group does not contain this process; allowed: a process group that it is part of"
+            )
         config = str(dist.get_backend_config(group))  # such as "cpu:gloo,cuda:nccl"
         # gloo says that it takes tensors of a GPU, but not all collectives do.
-        self.devices = tuple(part.partition(":")[0] for part in config.split(",") if part != "cuda:gloo")
+        self.devices = tuple(
+            part.partition(":")[0] for part in config.split(",") if part != "cuda:gloo"
+        )
 
     def gather_equal(self, tensor: Tensor) -> Tensor:
         """Gathers a small tensor that has the same shape on all ranks: ``(ranks, *shape)``."""
@@ -56,10 +76,15 @@ class Ranks:
 
         Args:
             tensor (torch.Tensor): The rows of this rank, :math:`(N_r, *)`.
-            counts (sequence of int, optional): The :math:`N_r` of all ranks. (default: :obj:`None`, exchanged first)
+            counts (sequence of int, optional): The :math:`N_r` of all ranks. (default: :obj:`None`,
+                exchanged first)
         """
         if counts is None:
-            counts = self.gather_equal(torch.tensor([len(tensor)], device=tensor.device)).flatten().tolist()
+            counts = (
+                self.gather_equal(torch.tensor([len(tensor)], device=tensor.device))
+                .flatten()
+                .tolist()
+            )
         parts = [tensor.new_empty(count, *tensor.shape[1:]) for count in counts]
         parts[self.rank] = tensor.contiguous()
         self.fill(parts)
@@ -68,7 +93,8 @@ class Ranks:
     def fill(self, parts: Sequence[Tensor | Sequence[Tensor]]) -> None:
         """Overwrites ``parts[r]``, a contiguous tensor or a list of such, by what rank r has there."""
         with self._waiting():
-            # One broadcast per rank: rows need no padding, and gloo's own all-gather takes five times as long.
+            # One broadcast per rank: rows need no padding, and gloo's own all-gather takes five
+            # times as long.
             sent = [
                 dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
                 for source, part in enumerate(parts)
@@ -96,16 +122,18 @@ class Ranks:
         return greatest
 
     def exchange(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-        """Sends the first ``send[0]`` rows to rank 0, the next ``send[1]`` to rank 1 and so on; returns what arrives, in the
-        order of the ranks, ``receive[r]`` rows from rank r."""
+        """Sends the first ``send[0]`` rows to rank 0, the next ``send[1]`` to rank 1 and so on;
+        returns what arrives, in the order of the ranks, ``receive[r]`` rows from rank r."""
         arrived = rows.new_empty(sum(receive), *rows.shape[1:])
         with self._waiting():
-            dist.all_to_all_single(arrived, rows.contiguous(), list(receive), list(send), group=self.group)
+            dist.all_to_all_single(
+                arrived, rows.contiguous(), list(receive), list(send), group=self.group
+            )
         return arrived
 
     def sum_to_owners(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        """Returns, of rows of all ranks as :meth:`gather` puts them one after the other, this rank's, summed over ranks in the
-        order of the ranks."""
+        """Returns, of rows of all ranks as :meth:`gather` puts them one after the other, this
+        rank's, summed over ranks in the order of the ranks."""
         mine = counts[self.rank]
         arrived = self.exchange(rows, counts, [mine] * self.size)
         total = arrived[:mine].clone()
@@ -121,7 +149,9 @@ class Ranks:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Says in one line what happened where a collective fails: another process is gone, or silent for too long."""
+        """Says in one line what happened where a collective fails: another process is gone, or
+        silent for too long.
+        """
         try:
             yield
         except RuntimeError as error:
@@ -146,7 +176,9 @@ class _Sum(torch.autograd.Function):
 
 
 def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:
-    r"""Returns :math:`\sum_r x_r`.  Gradient: :math:`\bar x_r = \sum_s \bar y_s`, as every output depends on every input."""
+    r"""Returns :math:`\sum_r x_r`.  Gradient: :math:`\bar x_r = \sum_s \bar y_s`, as every output
+    depends on every input.
+    """
     out: Tensor = _Sum.apply(tensor, ranks)  # type: ignore[no-untyped-call]
     return out
 
@@ -163,7 +195,8 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_rows(tensor: Tensor, ranks: Ranks, counts: list[int]) -> Tensor:
-    r"""Returns the rows of all ranks, in the order of the ranks.  Gradient: a row gets the sum of what its copies get.
+    r"""Returns the rows of all ranks, in the order of the ranks.  Gradient: a row gets the sum of
+    what its copies get.
 
     Args:
         tensor (torch.Tensor): The rows of this rank, :math:`(N_r, *)`.
@@ -186,17 +219,20 @@ class _GatherShared(torch.autograd.Function):
 
 
 def gather_for_shared_loss(tensor: Tensor, ranks: Ranks, counts: list[int]) -> Tensor:
-    r"""As :func:`gather_rows`, for outputs from which every rank computes the *same* scalar, which is the loss, once.
+    r"""As :func:`gather_rows`, for outputs from which every rank computes the *same* scalar, which
+    is the loss, once.
 
-    Gradient: a row gets what its copy on its own rank gets; the copies on other ranks get the same and are not counted again.
-    """
+    Gradient: a row gets what its copy on its own rank gets; the copies on other ranks get the same
+    and are not counted again."""
     out: Tensor = _GatherShared.apply(tensor, ranks, counts)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Exchange(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, index: Tensor, send: list[int], receive: list[int], ranks: Ranks) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, index: Tensor, send: list[int], receive: list[int], ranks: Ranks
+    ) -> Tensor:
         ctx.ranks, ctx.send, ctx.receive, ctx.count = ranks, send, receive, len(rows)
         ctx.save_for_backward(index)
         return ranks.exchange(rows[index], send, receive)
@@ -207,16 +243,21 @@ class _Exchange(torch.autograd.Function):
         returned = ctx.ranks.exchange(grads[0], ctx.receive, ctx.send)
         of_rows = returned.new_zeros(ctx.count, *returned.shape[1:])
         for part, places in zip(returned.split(ctx.send), index.split(ctx.send), strict=True):
-            of_rows[places] += part  # no row goes twice to one rank, so the order of the sum is that of the ranks
+            # no row goes twice to one rank, so the order of the sum is that of the ranks
+            of_rows[places] += part
         return of_rows, None, None, None, None
 
 
-def exchange_rows(rows: Tensor, index: Tensor, send: list[int], receive: list[int], ranks: Ranks) -> Tensor:
-    r"""Sends some rows to each rank, and returns those that arrive.  Gradient: a row gets the sum of what its copies get.
+def exchange_rows(
+    rows: Tensor, index: Tensor, send: list[int], receive: list[int], ranks: Ranks
+) -> Tensor:
+    r"""Sends some rows to each rank, and returns those that arrive.  Gradient: a row gets the sum
+    of what its copies get.
 
     Args:
         rows (torch.Tensor): The rows of this rank, :math:`(N_r, *)`.
-        index (torch.Tensor): Which rows go to rank 0, then which to rank 1 and so on; none twice to one rank.
+        index (torch.Tensor): Which rows go to rank 0, then which to rank 1 and so on; none twice to
+            one rank.
         send, receive (list of int): How many rows go to, and come from, each rank.
         ranks (Ranks): The processes.
     """
@@ -228,14 +269,17 @@ def exchange_rows(rows: Tensor, index: Tensor, send: list[int], receive: list[in
 
 
 def sum_gradients(parameters: Iterable[Tensor], ranks: Ranks) -> None:
-    """Adds up the ranks' shares of the gradients of parameters that all of them have a copy of, in one collective.
+    """Adds up the ranks' shares of the gradients of parameters that all of them have a copy of, in
+    one collective.
 
-    A parameter without a gradient on every rank keeps none; where some rank has one, it counts as 0 on the others.
-    """
+    A parameter without a gradient on every rank keeps none; where some rank has one, it counts as 0
+    on the others."""
     listed = list(parameters)
     if not listed:
         return
-    flat = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in listed])
+    flat = torch.cat(
+        [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in listed]
+    )
     used = torch.tensor([p.grad is not None for p in listed], dtype=flat.dtype, device=flat.device)
     total = ranks.sum(torch.cat([flat, used]))
     used, begin = total[flat.numel() :] > 0, 0

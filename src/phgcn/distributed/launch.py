@@ -14,7 +14,9 @@ from .collectives import Ranks
 
 
 def launched() -> bool:
-    """Tells whether ``torchrun``, or another launcher that sets the same variables, started this process."""
+    """Tells whether ``torchrun``, or another launcher that sets the same variables, started this
+    process.
+    """
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
 
 
@@ -25,7 +27,8 @@ def place_among_processes() -> tuple[int, int]:
 
 @contextmanager
 def joined_group(device: str, timeout: float) -> Iterator[Ranks]:
-    """Joins the group of all processes: by gloo for CPUs, by nccl for GPUs, of which each process takes one.
+    """Joins the group of all processes: by gloo for CPUs, by nccl for GPUs, of which each process
+    takes one.
 
     Args:
         device (str): Where it is computed, ``"cpu"`` or ``"cuda"``.

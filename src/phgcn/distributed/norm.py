@@ -10,10 +10,11 @@ from .collectives import Ranks, sum_over_ranks
 
 
 class RankBatchNorm(torch.nn.BatchNorm1d):
-    r"""Batch norm whose mean and variance are those of the rows of all ranks, as if they were on one.
+    r"""Batch norm whose mean and variance are those of the rows of all ranks, as if they were on
+    one.
 
-    Torch's own :class:`~torch.nn.SyncBatchNorm` is for GPUs alone.  Parameters and buffers are those of
-    :class:`~torch.nn.BatchNorm1d`, and so are the files they are saved in.
+    Torch's own :class:`~torch.nn.SyncBatchNorm` is for GPUs alone.  Parameters and buffers are
+    those of :class:`~torch.nn.BatchNorm1d`, and so are the files they are saved in.
 
     Args:
         like (BatchNorm1d): The norm whose place it takes; its parameters are shared.
@@ -21,7 +22,9 @@ class RankBatchNorm(torch.nn.BatchNorm1d):
     """
 
     def __init__(self, like: torch.nn.BatchNorm1d, group: ProcessGroup) -> None:
-        super().__init__(like.num_features, like.eps, like.momentum, like.affine, like.track_running_stats)
+        super().__init__(
+            like.num_features, like.eps, like.momentum, like.affine, like.track_running_stats
+        )
         if like.affine:
             self.weight, self.bias = like.weight, like.bias
         self.running_mean, self.running_var = like.running_mean, like.running_var
@@ -50,7 +53,11 @@ class RankBatchNorm(torch.nn.BatchNorm1d):
     @torch.no_grad()
     def _follow(self, mean: Tensor, variance: Tensor) -> None:
         """Updates the running statistics, as torch does: with the unbiased variance."""
-        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        assert (
+            self.running_mean is not None
+            and self.running_var is not None
+            and self.num_batches_tracked is not None
+        )
         self.num_batches_tracked += 1
         share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
@@ -58,7 +65,9 @@ class RankBatchNorm(torch.nn.BatchNorm1d):
 
 
 def synchronise_norms(module: torch.nn.Module, group: ProcessGroup) -> None:
-    """Replaces the batch norms in a module by those over the rows of all ranks; norms of single rows stay as they are."""
+    """Replaces the batch norms in a module by those over the rows of all ranks; norms of single
+    rows stay as they are.
+    """
     for name, child in module.named_children():
         if isinstance(child, torch.nn.BatchNorm1d) and not isinstance(child, RankBatchNorm):
             setattr(module, name, RankBatchNorm(child, group))

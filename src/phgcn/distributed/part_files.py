@@ -31,8 +31,21 @@ FORMAT = 2
 MASKS = ("train_mask", "val_mask", "test_mask")
 PART = ("nodes", "boundary", "receive", "edge_index", "edges")
 EDGE_VALUES = ("edge_attr", "edge_weight")
-OWN = ("x", "y", "edge_index", "num_nodes", "num_classes", "name", "node_id", "classes", *MASKS, *EDGE_VALUES)
-"""Attributes of a graph that have a place of their own; others, which are no tensors, are part of the manifest."""
+OWN = (
+    "x",
+    "y",
+    "edge_index",
+    "num_nodes",
+    "num_classes",
+    "name",
+    "node_id",
+    "classes",
+    *MASKS,
+    *EDGE_VALUES,
+)
+"""Attributes of a graph that have a place of their own; others, which are no tensors, are part of
+the manifest.
+"""
 
 READ_AT_ONCE = 2**22
 
@@ -42,14 +55,16 @@ def is_partition(path: str | Path) -> bool:
     return (Path(path) / "manifest.json").is_file()
 
 
-def write_parts(folder: str | Path, data: Data, description: dict[str, Any], division: Division, parts: int) -> dict[str, Any]:
+def write_parts(
+    folder: str | Path, data: Data, description: dict[str, Any], division: Division, parts: int
+) -> dict[str, Any]:
     """Writes the parts of a graph into a new folder; returns the manifest.
 
     Args:
         folder (str or Path): The folder; one that holds something already is refused.
         data (torch_geometric.data.Data): The graph.
-        description (dict): What a run keeps of it, :func:`phgcn.train.graph.describe`, and ``directed``,
-            ``filled`` and ``uneven``.
+        description (dict): What a run keeps of it, :func:`phgcn.train.graph.describe`, and
+            ``directed``, ``filled`` and ``uneven``.
         division (Division): Which part each node belongs to.
         parts (int): How many there are.
     """
@@ -83,7 +98,13 @@ def write_parts(folder: str | Path, data: Data, description: dict[str, Any], div
             if name in data:
                 save(f"{place}/{name}.npy", data[name][part.edges].numpy())
     made = {"parts": parts, "division": division.method, "cut": division.cut}
-    manifest = {"format": FORMAT, **made, "graph": description, "attributes": attributes, "files": files}
+    manifest = {
+        "format": FORMAT,
+        **made,
+        "graph": description,
+        "attributes": attributes,
+        "files": files,
+    }
     write_json(folder / "manifest.json", manifest)
     return manifest
 
@@ -92,36 +113,49 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     """Reads what a folder of parts says of itself."""
     path = Path(folder) / "manifest.json"
     manifest = read_json(path)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or not isinstance(manifest.get("files"), dict):
+    if (
+        not isinstance(manifest, dict)
+        or manifest.get("format") != FORMAT
+        or not isinstance(manifest.get("files"), dict)
+    ):
         raise ValueError(f"{path}: not the parts of a graph that this version of phgcn wrote")
     return manifest
 
 
 def read_for_process(folder: str | Path, rank: int, processes: int) -> Data:
-    """Reads what one of several processes needs: its part, as ``data.part`` says; one process gets the whole graph."""
+    """Reads what one of several processes needs: its part, as ``data.part`` says; one process gets
+    the whole graph.
+    """
     if processes == 1:
         return join_parts(folder)
     manifest = read_manifest(folder)
     parts = manifest["parts"]
     if parts != processes:
-        raise ValueError(f"{folder}: has {parts} parts for {processes} processes; allowed: {parts} processes, or 1")
+        raise ValueError(
+            f"{folder}: has {parts} parts for {processes} processes; allowed: {parts} processes, or 1"
+        )
     data, part = read_part(folder, rank)
     data.part, data.division = part, {name: manifest[name] for name in ("division", "cut")}
     return data
 
 
 def read_part(folder: str | Path, rank: int) -> tuple[Data, Part]:
-    """Reads one part: a graph with the features and edges of its nodes alone, but the labels and splits of all; and which
-    nodes and edges these are.
+    """Reads one part: a graph with the features and edges of its nodes alone, but the labels and
+    splits of all; and which nodes and edges these are.
 
     The graph's ``description`` is that of the whole.
     """
     manifest, place = read_manifest(folder), _place(rank)
     arrays = {name: _read(folder, f"{place}/{name}.npy", manifest) for name in PART}
     receive = arrays.pop("receive").tolist()
-    part = Part(receive=receive, **{name: torch.from_numpy(array) for name, array in arrays.items()})
+    part = Part(
+        receive=receive, **{name: torch.from_numpy(array) for name, array in arrays.items()}
+    )
     features = [name for name in manifest["files"] if name.startswith(f"{place}/x")]
-    x = _features({Path(name).stem: _read(folder, name, manifest) for name in features}, manifest["graph"]["features"])
+    x = _features(
+        {Path(name).stem: _read(folder, name, manifest) for name in features},
+        manifest["graph"]["features"],
+    )
     data = _data(folder, manifest, x, part.edge_index)
     for name in EDGE_VALUES:
         if f"{place}/{name}.npy" in manifest["files"]:
@@ -150,7 +184,9 @@ def join_parts(folder: str | Path) -> Data:
 
 def _data(folder: str | Path, manifest: dict[str, Any], x: Tensor, edge_index: Tensor) -> Data:
     about = manifest["graph"]
-    data = Data(x=x, edge_index=edge_index, y=torch.from_numpy(_read(folder, "labels.npy", manifest)))
+    data = Data(
+        x=x, edge_index=edge_index, y=torch.from_numpy(_read(folder, "labels.npy", manifest))
+    )
     data.num_nodes, data.num_classes = about["nodes"], len(about["classes"])
     data.name, data.classes, data.description = about["name"], list(about["classes"]), about
     for name, value in manifest["attributes"].items():
@@ -172,7 +208,11 @@ def _feature_arrays(x: Tensor, nodes: Tensor) -> dict[str, Any]:
     if x.layout == torch.strided:
         return {"x": x[nodes].numpy()}
     rows = take_rows(x, nodes)
-    return {"x_start": rows.crow_indices().numpy(), "x_column": rows.col_indices().numpy(), "x_value": rows.values().numpy()}
+    return {
+        "x_start": rows.crow_indices().numpy(),
+        "x_column": rows.col_indices().numpy(),
+        "x_value": rows.values().numpy(),
+    }
 
 
 def _features(arrays: dict[str, Any], width: int) -> Tensor:
@@ -181,7 +221,11 @@ def _features(arrays: dict[str, Any], width: int) -> Tensor:
         return tensors["x"]
     start = tensors["x_start"]
     return torch.sparse_csr_tensor(
-        start, tensors["x_column"], tensors["x_value"], (len(start) - 1, width), check_invariants=False
+        start,
+        tensors["x_column"],
+        tensors["x_value"],
+        (len(start) - 1, width),
+        check_invariants=False,
     )
 
 
@@ -191,9 +235,15 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
         return x[rows]
     start, counts = x.crow_indices()[rows], x.crow_indices().diff()[rows]
     crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    entries = torch.repeat_interleave(start - crow[:-1], counts) + torch.arange(int(crow[-1]), device=x.device)
+    entries = torch.repeat_interleave(start - crow[:-1], counts) + torch.arange(
+        int(crow[-1]), device=x.device
+    )
     return torch.sparse_csr_tensor(
-        crow, x.col_indices()[entries], x.values()[entries], (len(rows), x.size(1)), check_invariants=False
+        crow,
+        x.col_indices()[entries],
+        x.values()[entries],
+        (len(rows), x.size(1)),
+        check_invariants=False,
     )
 
 
@@ -205,9 +255,18 @@ def _join_features(parts: list[Tensor], nodes: Tensor) -> Tensor:
     starts = [torch.zeros(1, dtype=torch.int64)]
     for part in parts:
         starts.append(part.crow_indices()[1:] + starts[-1][-1])
-    columns, values = torch.cat([p.col_indices() for p in parts]), torch.cat([p.values() for p in parts])
+    columns, values = (
+        torch.cat([p.col_indices() for p in parts]),
+        torch.cat([p.values() for p in parts]),
+    )
     return take_rows(
-        torch.sparse_csr_tensor(torch.cat(starts), columns, values, (len(nodes), parts[0].size(1)), check_invariants=False),
+        torch.sparse_csr_tensor(
+            torch.cat(starts),
+            columns,
+            values,
+            (len(nodes), parts[0].size(1)),
+            check_invariants=False,
+        ),
         order,
     )
 
@@ -216,7 +275,9 @@ def _join_features(parts: list[Tensor], nodes: Tensor) -> Tensor:
 
 
 def _read(folder: str | Path, name: str, manifest: dict[str, Any]) -> Any:
-    """Memory-maps an array after a look at its checksum; what is written to it stays in this process."""
+    """Memory-maps an array after a look at its checksum; what is written to it stays in this
+    process.
+    """
     path = Path(folder) / name
     if name not in manifest["files"] or not path.is_file():
         raise ValueError(f"{path}: is missing; allowed: all files of the manifest")

@@ -34,10 +34,10 @@ class Part(NamedTuple):
 
     Shapes:
         - **nodes:** numbers of the nodes in the whole graph, ascending, :math:`(N_r,)`
-        - **boundary:** those of sources on other ranks, by rank, then ascending, :math:`(B_r,)`; **receive:** how many of them
-          each rank has
-        - **edge_index:** as in :class:`phgcn.distributed.PartEdges`, in the order of the whole graph's edges,
-          :math:`(2, E_r)`; **edges:** their numbers there, :math:`(E_r,)`
+        - **boundary:** those of sources on other ranks, by rank, then ascending, :math:`(B_r,)`;
+          **receive:** how many of them each rank has
+        - **edge_index:** as in :class:`phgcn.distributed.PartEdges`, in the order of the whole
+          graph's edges, :math:`(2, E_r)`; **edges:** their numbers there, :math:`(E_r,)`
     """
 
     nodes: Tensor
@@ -54,15 +54,18 @@ def divide_graph(edge_index: Tensor, nodes: int, parts: int, method: str = "auto
         edge_index (torch.Tensor): The edges, (2, E).
         nodes (int): How many nodes there are.
         parts (int): How many parts to make.
-        method (str, optional): ``"contiguous"``: as the nodes are numbered. ``"metis"``: so that few edges are cut, by the
-            package pymetis. ``"auto"``: METIS where that is installed. (default: :obj:`"auto"`)
+        method (str, optional): ``"contiguous"``: as the nodes are numbered. ``"metis"``: so that
+            few edges are cut, by the package pymetis. ``"auto"``: METIS where that is installed.
+            (default: :obj:`"auto"`)
     """
     if method not in DIVISIONS:
         raise ValueError(f"division is {method!r}; allowed: {', '.join(DIVISIONS)}")
     if parts < 1:
         raise ValueError(f"parts is {parts}; allowed: a positive integer")
     if method == "auto":
-        method = "contiguous" if parts == 1 or importlib.util.find_spec("pymetis") is None else "metis"
+        method = (
+            "contiguous" if parts == 1 or importlib.util.find_spec("pymetis") is None else "metis"
+        )
     owner = torch.arange(nodes) * parts // max(nodes, 1)
     if method == "metis" and nodes > 0:
         owner = _metis(edge_index, nodes, parts)
@@ -76,7 +79,9 @@ def _metis(edge_index: Tensor, nodes: int, parts: int) -> Tensor:
     try:
         import pymetis
     except ImportError:
-        raise ValueError("division is 'metis', which needs the package pymetis: pip install 'phgcn[metis]'") from None
+        raise ValueError(
+            "division is 'metis', which needs the package pymetis: pip install 'phgcn[metis]'"
+        ) from None
     both = np.concatenate([edge_index.numpy(), edge_index.numpy()[::-1]], axis=1)
     both = np.unique(both[:, both[0] != both[1]], axis=1)  # sorted by the first row
     start = np.searchsorted(both[0], np.arange(nodes + 1))
@@ -100,7 +105,9 @@ def make_part(edge_index: Tensor, owner: Tensor, rank: int, parts: int) -> Part:
 
 
 def connect(part: Part, ranks: Ranks) -> PartEdges:
-    """Tells each rank which of its nodes the others need, on the CPU: all ranks must call it, each with its part."""
+    """Tells each rank which of its nodes the others need, on the CPU: all ranks must call it, each
+    with its part.
+    """
     wanted = ranks.gather_equal(torch.tensor(part.receive))  # (ranks, ranks): from row to column
     send = wanted[:, ranks.rank].tolist()
     asked = ranks.exchange(part.boundary, part.receive, send)

@@ -1,4 +1,6 @@
-r"""The choice of a method by its error, where the points lie on several ranks: all ranks choose the same."""
+r"""The choice of a method by its error, where the points lie on several ranks: all ranks choose the
+same.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,17 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..accuracy import Attend, cosines, detach_call, deviations, exact_outputs, method_outputs, slope_products
+from ..accuracy import (
+    Attend,
+    cosines,
+    detach_call,
+    deviations,
+    exact_outputs,
+    method_outputs,
+    slope_products,
+)
 from ..calls import AttentionCall
-from ..tolerance import LATTICES, CallPoints
+from ..tolerance import CallPoints
 from .collectives import Ranks
 
 
@@ -23,7 +33,9 @@ class RankPoints(CallPoints):
         attend (Callable): Computes the output of a call over them.
     """
 
-    def __init__(self, call: AttentionCall, counts: list[tuple[int, int]], ranks: Ranks, attend: Attend) -> None:
+    def __init__(
+        self, call: AttentionCall, counts: list[tuple[int, int]], ranks: Ranks, attend: Attend
+    ) -> None:
         super().__init__(call)
         self.all_counts, self.ranks, self.attend = counts, ranks, attend
 
@@ -42,14 +54,18 @@ class RankPoints(CallPoints):
         drawn = torch.randperm(self.counts[1], generator=generator)[:samples].sort().values
         with torch.inference_mode(False), torch.enable_grad():
             cloud = detach_call(self.call)
-            grad = torch.randn(len(drawn), *cloud.values.shape[1:], generator=generator, dtype=torch.float64)
+            grad = torch.randn(
+                len(drawn), *cloud.values.shape[1:], generator=generator, dtype=torch.float64
+            )
             device, (begin, end) = cloud.values.device, self._bounds(1)
             points = self._mine(drawn, 1).to(device)
             grad = grad[(drawn >= begin) & (drawn < end)].to(device)
             exact, exact_slope = exact_outputs(cloud, points, grad, self.attend)
             every_exact = torch.cat(self.ranks.gather(exact))
-            for lattice in LATTICES:
-                out, slope = method_outputs(cloud._replace(lattice=lattice), points, grad, self.attend)
+            for lattice in self.lattices:
+                out, slope = method_outputs(
+                    cloud._replace(lattice=lattice), points, grad, self.attend
+                )
                 deviation = deviations(torch.cat(self.ranks.gather(out)), every_exact)
                 cosine = cosines(self.ranks.sum(slope_products(slope, exact_slope)))
                 yield torch.stack([deviation.max(), cosine.min()])
@@ -58,7 +74,9 @@ class RankPoints(CallPoints):
         return self.ranks.broadcast(numbers.contiguous())
 
     def _bounds(self, which: int) -> tuple[int, int]:
-        """Returns the number of this rank's first key (0) or query (1), and of that behind its last."""
+        """Returns the number of this rank's first key (0) or query (1), and of that behind its
+        last.
+        """
         before = sum(row[which] for row in self.all_counts[: self.ranks.rank])
         return before, before + self.all_counts[self.ranks.rank][which]
 
@@ -69,7 +87,9 @@ class RankPoints(CallPoints):
 
     def _in_order(self, here: Tensor, numbers: Tensor, which: int) -> Tensor:
         """Gathers the rows that :meth:`_mine` told of, in the order of the numbers."""
-        ends = torch.tensor([row[which] for row in self.all_counts], device=numbers.device).cumsum(0)
+        ends = torch.tensor([row[which] for row in self.all_counts], device=numbers.device).cumsum(
+            0
+        )
         order = torch.argsort(torch.searchsorted(ends, numbers, right=True), stable=True)
         rows = torch.cat(self.ranks.gather(here.detach()))
         return torch.empty_like(rows).index_copy_(0, order, rows)

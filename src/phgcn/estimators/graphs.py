@@ -1,10 +1,12 @@
-r"""Graphs as users of notebooks have them: a name or path, PyG's ``Data``, or features and edges as arrays or pandas frames."""
+r"""Graphs as users of notebooks have them: a name or path, PyG's ``Data``, or features and edges as
+arrays or pandas frames."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,83 +15,94 @@ import torch
 from scipy import sparse
 from torch_geometric.data import Data
 
-from ..data import Columns, GraphFileError, load_graph
+from ..data import Columns, load_graph
 from ..data.check import check_graph
 from ..data.columns import ID
 from ..data.load import to_data
 from ..data.saved import from_mapping
 
 GraphLike = Any
-"""A name or path (see :func:`phgcn.data.load_graph`), a ``Data`` with ``x`` and ``edge_index``, or a tuple of features and
-edges: arrays, tensors, or frames of pandas."""
+"""A name or path (see :func:`phgcn.data.load_graph`), a ``Data`` with ``x`` and ``edge_index``, or
+a tuple of features and edges: arrays, tensors, or frames of pandas."""
 
-LABEL, SOURCE, TARGET = "label", "source", "target"
-"""Columns of tables by default."""
-
-ALLOWED = "a name, a path, a Data of PyG with x and edge_index, or a tuple (features, edges) of arrays or pandas frames"
-
+FORMS = "a name, a path, a Data of PyG with x and edge_index, or a tuple (features, edges)"
+ALLOWED = f"{FORMS} of arrays or pandas frames"
 
 Read = Callable[[Any], Data]
 """Reads a graph by its name or path, or from the frames of its edges and its nodes."""
 
 
-def to_graph(graph: GraphLike, read: Read, directed: bool = False, columns: Columns | None = None) -> Data:
-    """Converts a graph to a ``Data`` with the attributes of :func:`phgcn.data.load_graph`.
-
-    Args:
-        graph: A graph in one of the forms of :data:`GraphLike`.
-        read (callable): Reads what is given by name or path, and frames.
-        directed (bool, optional): Keeps the direction of edges of tensors and arrays. (default: :obj:`False`)
-        columns (Columns, optional): Which columns of frames are what. (default: their usual names)
-    """
+def to_graph(
+    graph: GraphLike, read: Read, directed: bool = False, columns: Columns | None = None
+) -> Data:
+    """Converts a graph in one of the forms of :data:`GraphLike`, read by ``read`` if it is a name,
+    a path or frames, to a ``Data`` with the attributes of :func:`phgcn.data.load_graph`."""
+    columns = columns or Columns()
     if isinstance(graph, (str, Path)):
         return read(str(graph))
     if isinstance(graph, Data):
-        # A table that load_graph has read keeps its gaps, its columns and their categories.
-        return copy.copy(graph) if "feature_columns" in graph else _from_parts(graph.to_dict(), directed)
+        if "feature_columns" in graph:  # load_graph has read it, with gaps and categories
+            return copy.copy(graph)
+        return from_tensors(graph.to_dict(), directed)
     if not isinstance(graph, (tuple, list)) or len(graph) != 2:
         raise ValueError(f"graph is a {type(graph).__name__}; allowed: {ALLOWED}")
     features, edges = graph
-    if _is_frame(features) or _is_frame(edges):
-        return _from_frames(features, edges, read, columns or Columns())
-    return _from_parts({"x": _features(features), "edge_index": _edges(edges)}, directed)
+    if is_frame(features) or is_frame(edges):
+        nodes = _node_frame(features, columns.id)
+        return read((_edge_frame(edges, nodes, columns), nodes))
+    return from_tensors({"x": _features(features), "edge_index": _edges(edges)}, directed)
 
 
-def read_to_train(source: Any, directed: bool, columns: Columns, labels: bool) -> Data:
-    """Reads a graph to train on; without labels, a column ``label`` of a table is left out of the features too."""
-    if labels:
-        return load_graph(source, directed=directed, columns=columns, sparse=True)
-    data = load_graph(source, directed=directed, columns=replace(columns, label=None), sparse=True)
-    if "feature_columns" in data and LABEL in data.feature_columns:
-        kept = [name for name in data.feature_columns if name != LABEL]
-        data = load_graph(source, directed=directed, columns=replace(columns, label=None, features=kept), sparse=True)
-    return data
+def graph_to_train(
+    graph: GraphLike, y: Any, directed: bool, columns: Columns
+) -> tuple[Data, list[str]]:
+    """Reads a graph to train on. Returns the columns too that are left out, as ``y`` has their name
+    or they are the labels that ``y`` replaces."""
+
+    def read(columns: Columns) -> Data:
+        load = partial(load_graph, directed=directed, sparse=True, columns=columns)
+        return to_graph(graph, load, directed, columns)
+
+    if y is None or isinstance(graph, Data):
+        return read(columns), []
+    names = {columns.label, getattr(y, "name", None), *getattr(y, "columns", ())}
+    columns = replace(columns, label=None)
+    data = read(columns)
+    features = data.feature_columns if "feature_columns" in data else []
+    left_out = [name for name in features if name in names]
+    if left_out:
+        kept = [name for name in features if name not in names]
+        data = read(replace(columns, features=kept))
+    return data, left_out
 
 
-def _is_frame(table: Any) -> bool:
-    """Tells whether a table is a frame of pandas, without importing it."""
+def column_names(columns: Sequence[str | int], data: Data) -> list[str]:
+    """Returns columns by name that are given by name or number; those of arrays are numbers."""
+    names = data.feature_columns if "feature_columns" in data else range(data.x.size(1))
+    numbered: dict[Any, Any] = dict(enumerate(names))
+    return [str(numbered.get(column, column)) for column in columns]
+
+
+def is_frame(table: Any) -> bool:
+    """Whether a table is a frame of pandas."""
     return hasattr(table, "to_csv") and hasattr(table, "columns")
 
 
 # Tensors and arrays
 
 
-def _from_parts(parts: dict[str, Any], directed: bool) -> Data:
-    """Makes a graph of tensors by name, checked as one from a file; without ``y`` no node has a label."""
-    if parts.get("x") is None or parts.get("edge_index") is None:
-        raise ValueError(f"graph has no {'x' if parts.get('x') is None else 'edge_index'}; allowed: {ALLOWED}")
+def from_tensors(parts: dict[str, Any], directed: bool = False, may_miss: bool = False) -> Data:
+    """Makes a graph of tensors by name; without ``y`` no node has a label. Features ``may_miss``
+    numbers, which are NaN."""
+    for name in ("x", "edge_index"):
+        if parts.get(name) is None:
+            raise ValueError(f"graph has no {name}; allowed: {ALLOWED}")
     if parts.get("y") is None:
         parts["y"] = torch.full((len(parts["x"]),), -1)
-    name = parts.get("name")
-    try:
-        return to_data(
-            check_graph(from_mapping(Path("graph"), parts)),
-            name if isinstance(name, str) else "graph",
-            directed=directed,
-            sparse=True,
-        )
-    except GraphFileError as error:
-        raise ValueError(str(error)) from None
+    name = parts["name"] if isinstance(parts.get("name"), str) else "graph"
+    graph = from_mapping(Path("graph"), parts)
+    graph.may_miss = may_miss
+    return to_data(check_graph(graph), name, directed=directed, sparse=True)
 
 
 def _features(features: Any) -> torch.Tensor:
@@ -98,36 +111,28 @@ def _features(features: Any) -> torch.Tensor:
     if sparse.issparse(features):
         matrix = features.tocoo()
         index = torch.from_numpy(np.stack([matrix.row, matrix.col]).astype(np.int64))
-        return torch.sparse_coo_tensor(
-            index, torch.from_numpy(matrix.data.astype(np.float32)), matrix.shape, check_invariants=False
-        )
+        values = torch.from_numpy(matrix.data.astype(np.float32))
+        return torch.sparse_coo_tensor(index, values, matrix.shape, check_invariants=False)
     return torch.from_numpy(np.ascontiguousarray(np.asarray(features, dtype=np.float32)))
 
 
 def _edges(edges: Any) -> torch.Tensor:
     """Returns edges (2, E); pairs (E, 2) are turned, unless there are two of them."""
-    index = edges if isinstance(edges, torch.Tensor) else torch.from_numpy(np.asarray(edges, dtype=np.int64).copy())
+    is_tensor = isinstance(edges, torch.Tensor)
+    index = edges if is_tensor else torch.from_numpy(np.array(edges, dtype=np.int64))
     return index.T if index.dim() == 2 and index.size(1) == 2 and index.size(0) != 2 else index
 
 
 # Frames
 
 
-def _from_frames(features: Any, edges: Any, read: Read, columns: Columns) -> Data:
-    """Makes a graph of frames, which are read as tables in files are."""
-    nodes = _node_frame(features, columns.id)
-    try:
-        return read((_edge_frame(edges, nodes, columns), nodes))
-    except GraphFileError as error:
-        raise ValueError(str(error)) from None
-
-
 def _node_frame(features: Any, id: str) -> Any:
-    """Returns the frame of nodes with their ids as a column: the column of that name if there is one, else the index."""
+    """Returns the frame of nodes with their ids as a column, else its index as one."""
     import pandas as pd
 
-    frame = features if _is_frame(features) else pd.DataFrame(np.asarray(features)).rename(columns=lambda number: f"f{number}")
-    frame = frame.rename(columns=str)
+    if not is_frame(features):
+        features = pd.DataFrame(np.asarray(features)).add_prefix("f")
+    frame = features.rename(columns=str)
     if id in frame.columns or id != ID:
         return frame
     ids = pd.Series(frame.index.map(str), name=ID, index=frame.index)
@@ -135,15 +140,17 @@ def _node_frame(features: Any, id: str) -> Any:
 
 
 def _edge_frame(edges: Any, nodes: Any, columns: Columns) -> Any:
-    """Returns the frame of edges between ids; of an array, whose numbers are positions in the frame of nodes, with these
-    ids."""
+    """Returns the frame of edges between ids; an array has positions in the frame of nodes."""
     import pandas as pd
 
-    if _is_frame(edges):
-        named = {SOURCE, TARGET} <= set(edges.columns)
-        first, second = edges.columns[:2]
-        return edges if named else edges.rename(columns={first: SOURCE, second: TARGET})
-    index, ids = _edges(edges).numpy(), nodes[columns.id].to_numpy()
-    if index.size and not 0 <= int(index.min()) <= int(index.max()) < len(ids):
-        raise ValueError(f"edges has {int(index.max() if index.min() >= 0 else index.min())}; allowed: 0 to {len(ids) - 1}")
-    return pd.DataFrame({SOURCE: ids[index[0]], TARGET: ids[index[1]]})
+    if is_frame(edges):
+        named = {columns.source, columns.target} <= set(edges.columns)
+        ends = dict(zip(edges.columns[:2], (columns.source, columns.target), strict=True))
+        return edges if named else edges.rename(columns=ends)
+    index = _edges(edges).numpy()
+    # rows without a column of ids are numbered from 1
+    ids = np.arange(1, len(nodes) + 1) if columns.id not in nodes else nodes[columns.id].to_numpy()
+    outside = index[(index < 0) | (index >= len(ids))]
+    if outside.size:
+        raise ValueError(f"edges has {int(outside[0])}; allowed: 0 to {len(ids) - 1}")
+    return pd.DataFrame({columns.source: ids[index[0]], columns.target: ids[index[1]]})

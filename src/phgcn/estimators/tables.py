@@ -3,10 +3,8 @@ scikit-learn."""
 
 from __future__ import annotations
 
-import tempfile
+import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,32 +15,40 @@ from torch_geometric.data import Data
 
 from ..checks import check_choice
 from ..data import Columns, load_graph
-from ..data.check import check_graph
-from ..data.load import to_data
-from ..data.saved import from_mapping
+from ..data.columns import NO_COLUMN
+from ..files import read_tensors, write_tensors
 from ..nn.table_network import PARTS
 from ..registry import TABLE_MODEL
-from ..train.labels import deciding_keys, layer_positions
-from ..train.plan import Plan
-from ..train.prediction import trial_inputs
+from ..train.graph import node_names
+from ..train.labels import deciding_keys, keep_keys, label_inputs, layer_positions
+from ..train.prediction import TrialModel
 from ..train.run import Run
-from ..train.settings import change, resolve
 from ..train.table_search import choose_parts
-from .fitted import FittedRun
+from ..train.trial import KEPT, weights_file
+from .fitted import FittedRun, Scratch
+from .graphs import from_tensors, is_frame
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.utils import check_consistent_length, column_or_1d
+    from sklearn.utils import (
+        assert_all_finite,
+        check_consistent_length,
+        check_random_state,
+        column_or_1d,
+    )
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ImportError(f"{error}; AttentionRegressor needs scikit-learn 1.6: pip install 'phgcn[tables]'") from None
+    get = "pip install 'phgcn[tables]'"
+    raise ImportError(f"{error}; AttentionRegressor needs scikit-learn 1.6: {get}") from None
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-FEWEST_ROWS = 5
-"""A fifth of the rows chooses the epoch, so that there must be one in a fifth."""
+READ = {"dtype": np.float32, "ensure_all_finite": "allow-nan"}
+"""How scikit-learn reads arrays of rows."""
+
+FEWEST_ROWS = 5  # a fifth of the rows chooses the epoch, so that there must be one in a fifth
 
 
 class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
@@ -54,87 +60,88 @@ class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         parts: str = "auto",
-        coordinates: Sequence[str] | Sequence[int] = (),
-        epochs: int = 300,
-        random_state: int = 0,
+        coordinates: Sequence[Any] = (),
+        epochs: int | None = None,
+        random_state: Any = 0,
         device: str = "cpu",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.parts = parts
-        self.coordinates = coordinates
-        self.epochs = epochs
-        self.random_state = random_state
-        self.device = device
-        self.settings = settings
+        self.parts, self.coordinates, self.epochs = parts, coordinates, epochs
+        self.random_state, self.device, self.settings = random_state, device, settings
 
     def fit(self, X: Any, y: Any) -> Self:
         """Trains on a table; a fifth of the rows is kept apart to choose the epoch.
 
         Args:
-            X (array or DataFrame): The rows; NaN for a missing number. Columns of texts of a frame
-                are categories.
+            X (array or DataFrame): The rows; NaN for a missing number. In a frame, texts are
+                categories, but money and percents are numbers, and dates are days since 1970.
             y (array): Their labels.
         """
         check_choice("parts", self.parts, ("auto", *PARTS))
         data = self._table(X, y)
-        plan = self._plan(data)
+        own = {"epochs": self.epochs, "parts": None if self.parts == "auto" else self.parts}
+        changes = {name: value for name, value in own.items() if value is not None}
+        changes |= self.settings or {}
+        coordinates, seed = self.coordinates, self.random_state
+        if not isinstance(seed, numbers.Integral):
+            seed = check_random_state(seed).randint(2**31)
+        columns = Columns(id=NO_COLUMN, coordinates=coordinates)
+        options = {"seed": int(seed), "metric": self._metric}
+        plan = self._make_plan(data, TABLE_MODEL, changes, columns, **options)
         if self.parts == "auto":
             plan, self.search_ = choose_parts(plan, data)
-        self.run_ = self._train(plan, data)
-        self.validation_score_ = float(self.run_.trial_result(self._trial)["val_metric"])
+        self._train(plan, data)
+        self._keep_all_rows(data)
         return self
 
-    def _plan(self, data: Data) -> Plan:
-        settings = resolve(TABLE_MODEL).settings
-        settings = replace(settings, warmup=int(0.3 * self.epochs), patience=max(1, self.epochs))
-        values = {"epochs": self.epochs, **({} if self.parts == "auto" else {"parts": self.parts}), **(self.settings or {})}
-        settings = change(settings, values, TABLE_MODEL, type(self).__name__)
-        columns = Columns(coordinates=[str(name) for name in self.coordinates])
-        return Plan(
-            "table", TABLE_MODEL, protocol="final", splits=1, seed=self.random_state, metric=self._metric, device=self.device,
-            settings=settings, task=self._task, columns=columns,
-        )  # fmt: skip
+    def _keep_all_rows(self, data: Data) -> None:
+        """Makes all rows keys, also those that chose the epoch."""
+        trained, values = self._on(data), self._kind.label_values(data.y).to(self.device)
+        labels = label_inputs(trained.model, values, torch.arange(len(values)).to(self.device))
+        if not labels:
+            return
+        kept = keep_keys(trained.model, trained.inputs, labels, node_names(data))
+        file = weights_file(self.run_.folder, self._trial)
+        tensors, result = read_tensors(file)
+        tensors |= {f"{KEPT}labels.{name}": part for name, part in kept.tensors().items()}
+        write_tensors(file, tensors, result)
 
     def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Returns labels as a graph has them."""
         return np.asarray(y, dtype=np.float32)
 
     def _table(self, X: Any, y: Any) -> Data:
-        """Converts rows and labels to a graph without edges."""
-        if _has_texts(X):
+        if is_frame(X):
             validate_data(self, X, skip_check_array=True)
             y = column_or_1d(y, warn=True)
             check_consistent_length(X, y)
-            return self._with_labels(_from_frame(X, lambda path: load_graph(path, columns=Columns(label=None))), y)
-        X, y = validate_data(
-            self, X, y, dtype=np.float32, ensure_all_finite="allow-nan", ensure_min_samples=FEWEST_ROWS,
-            y_numeric=self._task == "regression",
-        )  # fmt: skip
-        return self._with_labels(_from_array(X), y)
-
-    def _with_labels(self, data: Data, y: NDArray[Any]) -> Data:
-        """Gives a graph its labels; a classifier finds its classes here."""
+            assert_all_finite(y, input_name="y")
+            if len(X) < FEWEST_ROWS:
+                raise ValueError(f"X has {len(X)} rows; allowed: at least {FEWEST_ROWS}")
+            data = load_graph((None, X), columns=Columns(id=NO_COLUMN, label=None))
+        else:
+            numeric, fewest = self._task == "regression", FEWEST_ROWS
+            X, y = validate_data(self, X, y, **READ, ensure_min_samples=fewest, y_numeric=numeric)
+            data = _from_array(X)
         data.y, data.task = torch.from_numpy(self._encode(y)), self._task
         data.classes = [str(name) for name in getattr(self, "classes_", [])]
         data.num_classes = len(data.classes)
         return data
 
-    def _new(self, X: Any) -> Data:
-        """Converts rows to predict to a graph without edges."""
-        if _has_texts(X):
-            validate_data(self, X, reset=False, skip_check_array=True)
-            return _from_frame(X, lambda path: self._fitted.read(path, labels=False))
-        return _from_array(validate_data(self, X, reset=False, dtype=np.float32, ensure_all_finite="allow-nan"))
-
-    @torch.no_grad()
-    def _outputs(self, X: Any) -> Tensor:
-        """Computes the outputs of rows, all of which count as new: they attend to all rows of the
-        training."""
+    def _on_new(self, X: Any) -> TrialModel:
+        """Returns the trained model and its arguments for rows to predict."""
         check_is_fitted(self)
-        x, *edges = trial_inputs(self._fitted, self._trial, self._new(X))
+        if is_frame(X):
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return self._on(self._fitted.read((None, X), labels=False))
+        return self._on(_from_array(validate_data(self, X, reset=False, **READ)))
+
+    def _outputs(self, X: Any) -> Tensor:
+        """Computes the outputs of rows: they attend to all rows of the training."""
+        trained = self._on_new(X)
         # In float64, so that the prediction of a row hardly depends on the rows beside it.
-        out: Tensor = self._fitted.model(self._trial).to(self.device).double()(x.double(), *edges)
-        return out.cpu()
+        x, *edges = trained.inputs
+        exact = trained._replace(model=trained.model.double(), inputs=(x.double(), *edges))
+        return exact._replace(values={}).logits()
 
     def neighbors(self, X: Any, k: int = 5) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Returns the rows of :meth:`fit` that decide the predictions, and their weights in the
@@ -147,15 +154,15 @@ class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
         Shapes:
             - **output:** both :math:`(N, k)`; -1 and 0 beyond the last row of the training
         """
-        check_is_fitted(self)
-        inputs = trial_inputs(self._fitted, self._trial, self._new(X))
+        trained = self._on_new(X)
         kept = self._fitted.kept_keys(self._trial)
         if kept is None:
-            raise ValueError("parts is 'network', which attends to no rows; allowed: parts='labels' or parts='both'")
-        if not isinstance(k, int) or k < 1:
+            allowed = "parts='labels' or parts='both'"
+            raise ValueError(f"parts is 'network', which attends to no rows; allowed: {allowed}")
+        if not isinstance(k, numbers.Integral) or k < 1:
             raise ValueError(f"k is {k!r}; allowed: a positive integer")
-        parts = layer_positions(self._fitted.model(self._trial).to(self.device), inputs, {})
-        found = deciding_keys(parts, torch.full((len(inputs[0]),), -1), k)
+        parts = layer_positions(trained.model, trained.inputs, {})
+        found = deciding_keys(parts, torch.full((len(trained.inputs[0]),), -1), int(k))
         rows = torch.where(found.keys >= 0, kept.nodes[found.keys], -1)
         return rows.numpy(), found.weights.numpy()
 
@@ -166,17 +173,18 @@ class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
         run = state.pop("run_", None)
         state.pop("_scratch", None)
         if run is not None:
-            state["_files"] = {file.name: file.read_bytes() for file in sorted(run.folder.iterdir()) if file.suffix != ".lock"}
+            files = [file for file in sorted(run.folder.iterdir()) if file.suffix != ".lock"]
+            state["_files"] = {file.name: file.read_bytes() for file in files}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         files = state.pop("_files", None)
         super().__setstate__(state)
         if files is not None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="phgcn-")
+            self._scratch = Scratch()
             for name, content in files.items():
-                (Path(self._scratch.name) / name).write_bytes(content)
-            self.run_ = Run.open(self._scratch.name)
+                (self._scratch.folder / name).write_bytes(content)
+            self.run_ = Run.open(self._scratch.folder)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -192,17 +200,19 @@ class AttentionRegressor(RegressorMixin, AttentionEstimator):  # type: ignore[mi
         regressor.predict(X_new)
         rows, weights = regressor.neighbors(X_new, k=5)  # the rows that decided
 
-    The network is :class:`phgcn.nn.TableNetwork`. Rows to predict attend to all rows of
-    :meth:`fit`, a row that is among these to itself too, as in
-    :class:`sklearn.neighbors.KNeighborsRegressor`.
+    The network is :class:`phgcn.nn.TableNetwork`. A fifth of the rows of :meth:`fit` chooses the
+    epoch. Rows to predict attend to all rows of :meth:`fit`, a row that is among these to itself
+    too, as in :class:`sklearn.neighbors.KNeighborsRegressor`.
 
     Args:
         parts (str, optional): ``"network"``, ``"labels"`` or ``"both"``; ``"auto"`` trains all
             three and keeps the best on the rows that are kept apart. (default: :obj:`"auto"`)
         coordinates (list, optional): Columns that are coordinates on a map, by name, of arrays by
             number. (default: none)
-        epochs (int, optional): Epochs of the training. (default: :obj:`300`)
-        random_state (int, optional): What all randomness follows from. (default: :obj:`0`)
+        epochs (int, optional): Epochs of the training. (default: :obj:`None`, as ``phgcn train``:
+            300, and for more than 4,096 rows 600 steps of as many random rows)
+        random_state (int, RandomState or None, optional): What all randomness follows from.
+            (default: :obj:`0`)
         device (str, optional): Where it is computed. (default: :obj:`"cpu"`)
         settings (dict, optional): Other settings of the model ``table`` and its training by name.
             (default: none)
@@ -254,22 +264,6 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):  # type: ignore[
         return np.asarray(self.classes_[shares.argmax(axis=1)])
 
 
-def _has_texts(X: Any) -> bool:
-    """Tells whether rows are a frame of pandas with a column that is not of numbers."""
-    return hasattr(X, "to_csv") and hasattr(X, "dtypes") and any(kind.kind not in "biuf" for kind in X.dtypes)
-
-
 def _from_array(X: NDArray[np.float32]) -> Data:
-    parts = {"x": torch.tensor(X), "y": torch.zeros(len(X)), "edge_index": torch.zeros(2, 0, dtype=torch.int64)}
-    graph = from_mapping(Path("table"), parts)
-    graph.task, graph.may_miss = "regression", True
-    return to_data(check_graph(graph), "table")
-
-
-def _from_frame(X: Any, read: Any) -> Data:
-    """Converts a frame as the table of a file, with the same categories, gaps and mistakes."""
-    with tempfile.TemporaryDirectory(prefix="phgcn-") as folder:
-        path = Path(folder) / "table.csv"
-        X.to_csv(path, index=False)
-        data: Data = read(str(path))
-    return data
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    return from_tensors({"x": torch.tensor(X), "edge_index": edges}, may_miss=True)

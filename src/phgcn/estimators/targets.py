@@ -29,22 +29,15 @@ class Target(NamedTuple):
 
 
 class EncodedLabels(NamedTuple):
-    """Labels as a graph has them (:mod:`phgcn.data.labels`), and the classes they stand for, in the type they were given in."""
+    """Labels as a graph has them (:mod:`phgcn.data.labels`), and the classes in the user's type."""
 
     y: Tensor
     classes: NDArray[Any]
 
 
 def encode_labels(labels: Any, ids: list[str], task: str) -> EncodedLabels:
-    """Converts labels of nodes, in their order or as a series of pandas by their ids, for a task.
-
-    Missing are :obj:`None`, NaN, an empty text and, of integers, -1.
-
-    Args:
-        labels: An array of :math:`(N,)`, or for several labels per node of :math:`(N, C)`.
-        ids (list of str): The ids of all nodes.
-        task (str): ``"classification"``, ``"regression"`` or ``"multilabel"``.
-    """
+    """Converts labels of nodes for a task: (N,) or (N, C), in their order, or as a series or frame
+    of pandas by ids.  Missing are :obj:`None`, NaN, an empty text and, of integers, -1."""
     values = _in_order(labels, ids)
     if len(values) != len(ids):
         raise ValueError(f"y has {len(values)} entries; allowed: {len(ids)}, one per node")
@@ -65,27 +58,28 @@ def class_names(classes: NDArray[Any]) -> list[str]:
 
 
 def _in_order(labels: Any, ids: list[str]) -> NDArray[Any]:
-    """Returns labels by the order of nodes; of a series or frame by its index, where nodes that it lacks have none."""
+    """Returns labels by the order of nodes; of a series or frame by its index."""
     if not (hasattr(labels, "reindex") and hasattr(labels, "index")):
         array = labels.numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-        return array if array.ndim in (1, 2) else _refuse(array)
+        if array.ndim not in (1, 2):
+            allowed = "one label per node, or a row of 0 and 1"
+            raise ValueError(f"y has shape {array.shape}; allowed: {allowed}")
+        return array
     by_id = labels.set_axis(labels.index.map(str), axis=0)
     unknown = sorted(set(by_id.index) - set(ids))
     if unknown:
-        raise ValueError(f"y has the node {unknown[0]!r}; allowed: ids of nodes, such as {ids[0]!r}")
+        allowed = f"ids of nodes, such as {ids[0]!r}"
+        raise ValueError(f"y has the node {unknown[0]!r}; allowed: {allowed}")
     found: NDArray[Any] = by_id.reindex(ids).to_numpy()
     return found
-
-
-def _refuse(array: NDArray[Any]) -> NDArray[Any]:
-    raise ValueError(f"y has shape {array.shape}; allowed: one label per node, or a row of 0 and 1")
 
 
 def _numbers(values: NDArray[Any]) -> NDArray[np.float32]:
     try:
         return np.array(values, dtype=np.float32)
     except (TypeError, ValueError):
-        raise ValueError("y is not all numbers; allowed: numbers, NaN for a node without one") from None
+        allowed = "numbers, NaN for a node without one"
+        raise ValueError(f"y is not all numbers; allowed: {allowed}") from None
 
 
 def _is_missing(value: Any) -> bool:
@@ -95,8 +89,8 @@ def _is_missing(value: Any) -> bool:
 
 
 def _number_classes(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Returns the classes in order, and the number of each value.  Whole floats, as pandas makes of integers with gaps, are
-    integers."""
+    """Returns the classes in order, and the number of each value.  Whole floats, as pandas makes of
+    integers with gaps, are integers."""
     plain = values.tolist()
     if all(isinstance(value, float) and value.is_integer() for value in plain):
         plain = [int(value) for value in plain]

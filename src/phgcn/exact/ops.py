@@ -1,106 +1,96 @@
-r"""The custom ops of exact attention: the sum over all pairs of keys and queries of each graph, with its gradient,
-and the gradient of that.
+r"""The custom ops of exact attention: the sum over all pairs of keys and queries of each graph,
+with its gradient, and the gradient of that.
 
-There are two, with the same inputs: ``phgcn::exact`` for one graph launches what follows from shapes alone, so that it can be
-part of a CUDA graph; ``phgcn::exact_batch`` must look at the sizes of the graphs.
-"""
+There are two, with the same inputs: ``phgcn::exact`` for one graph launches what follows from
+shapes alone, so that it can be part of a CUDA graph; ``phgcn::exact_batch`` must look at the sizes
+of the graphs."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, Protocol, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from ..runtime.graphs import ALL_PAIRS
-from ..runtime.points import HOST_READS, Gradients, OutputGradients, Points, Sums, empty_gradients, output_gradients
+from ..backends import DEVICES, find_backend
+from ..kernels import EXPONENTIAL, KERNELS
+from ..runtime.graphs import ALL_PAIRS, group_points
+from ..runtime.points import (
+    HOST_READS,
+    OutputGradients,
+    Points,
+    Sums,
+    empty_gradients,
+    op_gradients,
+    output_gradients,
+)
 from ..runtime.second_order import differentiate_twice
-from .reference import group_points, sum_pairs
+from .call import ExactBackend, ExactCall
+from .reference import sum_pairs
 
 
-class ExactBackend(Protocol):
-    """A backend: ``phgcn.exact.<name>``."""
-
-    def forward(self, points: Points, normalise: bool, at_most: int) -> Sums:
-        """Returns output, normaliser and, where queries are normalised, shifts; 0 for graphs of more than ``at_most`` pairs."""
-        ...
-
-    def backward(self, upstream: OutputGradients, shift: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
-        """Returns the gradients; ``shift`` is what the forward pass returned, or empty."""
-        ...
-
-
-def attend(points: Points, normalise: bool, backend: str, at_most: int = ALL_PAIRS) -> Sums:
-    r"""Sums :math:`e^{-\lVert p_i - p_j \rVert} f_j` over all keys of a query's graph.
-
-    Args:
-        points (Points): Keys, queries and their graphs.
-        normalise (bool): Whether to divide by the sum of the weights.
-        backend (str): ``"reference"``, ``"numba"`` or ``"triton"``.
-        at_most (int, optional): Only graphs of up to so many pairs are summed; the others' output is 0. (default: all)
-
-    Returns:
-        Output and normaliser, both with a gradient, and the shifts.
-    """
+def attend(
+    points: Points,
+    normalise: bool,
+    backend: str,
+    at_most: int = ALL_PAIRS,
+    kernel: str = EXPONENTIAL.name,
+) -> Sums:
+    r"""Sums :math:`k(\lVert p_i - p_j \rVert) f_j` over all keys of a query's graph.  Returns output
+    and normaliser, both with a gradient, and the shifts; options as of :class:`ExactCall`."""
     op = torch.ops.phgcn.exact if points.batch is None else torch.ops.phgcn.exact_batch
-    out, norm, shift = op(*points, normalise, at_most, backend)
-    return Sums(out, norm, shift if normalise and points.queries is not None else None)
+    out, norm, shift = op(*points, normalise, at_most, kernel, backend)
+    return Sums(out, norm, shift if normalise and points.shifted else None)
 
 
 _INPUTS = (
     "Tensor positions, Tensor values, Tensor? queries, Tensor? batch, Tensor? query_batch, "
-    "bool normalise, int at_most, str backend"
+    "Tensor? weights, bool normalise, int at_most, str kernel, str backend"
 )
-
-
-def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the output, (M, H, C), the normaliser and the shifts, both (M, H) or empty."""
-    *rest, backend = inputs
-    points, normalise, at_most = Points(*rest[:5]), *rest[5:]
-    out, norm, shift = exact_backend(backend).forward(points, normalise, at_most)
-    return out, norm, points.new_shift(normalise) if shift is None else shift
-
-
-def _forward_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    points, normalise = Points(*inputs[:5]), inputs[5]
-    return *points.new_output(normalise), points.new_shift(normalise)
-
-
 _UPSTREAM = "Tensor grad, Tensor? grad_norm, Tensor out, Tensor norm, Tensor shift"
 
 
+def _read(inputs: Sequence[Any]) -> tuple[ExactBackend, Points, ExactCall]:
+    """Reads the inputs of an op."""
+    *tensors, normalise, at_most, kernel, backend = inputs
+    loaded = cast(ExactBackend, find_backend(backend).load("exact"))
+    return loaded, Points(*tensors), ExactCall(normalise, at_most, KERNELS[kernel])
+
+
+def _forward(*inputs: Any) -> tuple[Tensor, ...]:
+    """Returns the output, (M, H, C), the normaliser and the shifts, both (M, H) or empty."""
+    backend, points, call = _read(inputs)
+    return tuple(backend.forward(points, call))  # type: ignore[arg-type]
+
+
+def _forward_fake(*inputs: Any) -> tuple[Tensor, ...]:
+    points, normalise = Points(*inputs[:6]), inputs[6]
+    return *points.new_output(normalise), points.new_shift(normalise)
+
+
 def _gradient(*inputs: Any) -> tuple[Tensor, ...]:
-    """Returns the gradients of positions, values and queries (empty without queries)."""
-    upstream, shift, points, (normalise, at_most, backend) = _split(inputs)
-    return exact_backend(backend).backward(upstream, shift, points, normalise, at_most).as_outputs()
+    """Returns the gradients of positions, values, queries and weights (empty without them)."""
+    backend, points, call = _read(inputs[5:])
+    return backend.backward(OutputGradients(*inputs[:4]), inputs[4], points, call).as_outputs()
 
 
 def _gradient_fake(*inputs: Any) -> tuple[Tensor, ...]:
-    return empty_gradients(_split(inputs)[2])
-
-
-def _split(inputs: Any) -> tuple[OutputGradients, Tensor, Points, Any]:
-    """Sorts the inputs of a gradient's op."""
-    return OutputGradients(*inputs[:4]), inputs[4], Points(*inputs[5:10]), inputs[10:]
-
-
-def exact_backend(name: str) -> ExactBackend:
-    """Imports a backend by its name."""
-    return cast(ExactBackend, importlib.import_module(f".{name}", __package__))
+    return empty_gradients(Points(*inputs[5:11]))
 
 
 def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.options = inputs[5:]
-    ctx.save_for_backward(*output, *inputs[:5])
-    normalise = inputs[5]
+    ctx.options = inputs[6:]
+    ctx.save_for_backward(*output, *inputs[:6])
+    normalise = inputs[6]
     ctx.mark_non_differentiable(*output[2 if normalise else 1 :])
     ctx.set_materialize_grads(False)  # None, not zeros, where nothing depends on the normaliser
 
 
 def _setup_second(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.save_for_backward(*inputs[:2], *inputs[5:10])
-    ctx.normalise, ctx.at_most, _ = inputs[10:]
+    ctx.save_for_backward(*inputs[:2], *inputs[5:11])
+    normalise, at_most, kernel, _ = inputs[11:]
+    ctx.call = ExactCall(normalise, at_most, KERNELS[kernel])
     ctx.set_materialize_grads(False)
 
 
@@ -109,31 +99,35 @@ def _second_backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None,
     grad, grad_norm, *points = ctx.saved_tensors
     groups = group_points(Points(*points))
 
-    def forward(positions: Tensor, values: Tensor, queries: Tensor | None) -> tuple[Tensor, Tensor]:
-        wide = Points(positions, values.to(positions.dtype), queries, *points[3:])
-        out, norm = sum_pairs(wide, groups, ctx.normalise, ctx.at_most)
+    def forward(
+        positions: Tensor, values: Tensor, queries: Tensor | None, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        wide = Points(positions, values.to(positions.dtype), queries, points[3], points[4], weights)
+        out, norm = sum_pairs(wide, groups, ctx.call)
         return out.to(values.dtype), norm
 
-    of_upstream, of_points = differentiate_twice(forward, points[:3], (grad, grad_norm), upstream)
-    return *of_upstream, *(None,) * 3, *of_points, *(None,) * 5
+    of_upstream, (*of_points, of_weights) = differentiate_twice(
+        forward, (*points[:3], points[5]), (grad, grad_norm), upstream
+    )
+    return *of_upstream, *(None,) * 3, *of_points, None, None, of_weights, *(None,) * 4
 
 
 def _define(name: str, tags: list[torch.Tag]) -> None:
     """Registers an op, its gradient, and their fake kernels."""
-    torch.library.define(name, f"({_INPUTS}) -> (Tensor, Tensor, Tensor)", tags=tags)
     gradient = f"{name}_backward"
-    torch.library.define(gradient, f"({_UPSTREAM}, {_INPUTS}) -> (Tensor, Tensor, Tensor)", tags=tags)
-    torch.library.impl(name, ("cpu", "cuda"), _forward)
-    torch.library.impl(gradient, ("cpu", "cuda"), _gradient)
+    outputs = "(Tensor, Tensor, Tensor)", "(Tensor, Tensor, Tensor, Tensor)"
+    torch.library.define(name, f"({_INPUTS}) -> {outputs[0]}", tags=tags)
+    torch.library.define(gradient, f"({_UPSTREAM}, {_INPUTS}) -> {outputs[1]}", tags=tags)
+    torch.library.impl(name, DEVICES, _forward)
+    torch.library.impl(gradient, DEVICES, _gradient)
     torch.library.register_fake(name, _forward_fake)
     torch.library.register_fake(gradient, _gradient_fake)
     call = getattr(torch.ops.phgcn, gradient.removeprefix("phgcn::"))
 
-    def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         out, norm, shift, *points = ctx.saved_tensors
-        upstream = output_gradients(grad, grad_norm, out, norm)
-        of_positions, of_values, of_queries = call(*upstream, shift, *points, *ctx.options)
-        return of_positions, of_values, of_queries if points[2] is not None else None, *(None,) * 5
+        upstream = output_gradients(grads[0], grads[1], out, norm)
+        return *op_gradients(points, call(*upstream, shift, *points, *ctx.options)), *(None,) * 4
 
     torch.library.register_autograd(name, backward, setup_context=_setup_context)
     torch.library.register_autograd(gradient, _second_backward, setup_context=_setup_second)

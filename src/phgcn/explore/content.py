@@ -19,7 +19,8 @@ class Column:
     Args:
         name (str): Its name.
         values (numpy.ndarray): :math:`(N,)`; numbers, or indices into ``categories``, -1 for none.
-        categories (list of str, optional): The names of the categories. (default: :obj:`None`, the values are numbers)
+        categories (list of str, optional): The names of the categories. (default: :obj:`None`, the
+            values are numbers)
     """
 
     name: str
@@ -32,7 +33,8 @@ class EdgeAttention:
     r"""Attention to neighbours that does not follow from distances alone, by edge.
 
     Args:
-        starts (numpy.ndarray): :math:`(N + 1,)`; what node ``i`` attends to is ``sources[starts[i]:starts[i + 1]]``.
+        starts (numpy.ndarray): :math:`(N + 1,)`; what node ``i`` attends to is
+            ``sources[starts[i]:starts[i + 1]]``.
         sources (numpy.ndarray): :math:`(E,)`.
         weights (numpy.ndarray): float32 :math:`(E, H)`.
     """
@@ -49,12 +51,16 @@ class View:
     Args:
         name (str): The name of the layer.
         positions (numpy.ndarray): float32 :math:`(N, H, D)`.
-        decay_global (list of float, optional): The coefficient of attention to all nodes, one per head.
-            (default: :obj:`None`, the layer has no such attention)
-        decay_local (list of float, optional): The same of attention to neighbours. (default: :obj:`None`)
-        edge_attention (EdgeAttention, optional): Attention to neighbours, where it has no such coefficient.
-            (default: :obj:`None`)
-        self_loops (bool, optional): Whether a node is among its own neighbours. (default: :obj:`True`)
+        decay_global (list of float, optional): The coefficient of attention to all nodes, one per
+            head. (default: :obj:`None`, the layer has no such attention)
+        decay_local (list of float, optional): The same of attention to neighbours. (default:
+            :obj:`None`)
+        edge_attention (EdgeAttention, optional): Attention to neighbours, where it has no such
+            coefficient. (default: :obj:`None`)
+        far_attention (EdgeAttention, optional): The strongest of the attention to all nodes, where
+            a page cannot compute it. (default: :obj:`None`)
+        self_loops (bool, optional): Whether a node is among its own neighbours. (default:
+            :obj:`True`)
         note (str, optional): What a reader should know of it. (default: none)
     """
 
@@ -63,6 +69,7 @@ class View:
     decay_global: Sequence[float] | None = None
     decay_local: Sequence[float] | None = None
     edge_attention: EdgeAttention | None = None
+    far_attention: EdgeAttention | None = None
     self_loops: bool = True
     note: str = ""
 
@@ -74,12 +81,15 @@ class Side:
     Args:
         title (str): Its name.
         views (list of View): The layers.
-        columns (list of Column): What the model says of the nodes. ``"prediction"`` beside the graph's ``"class"`` gives a
-            confusion table, and ``"split"`` says which nodes are test nodes.
+        columns (list of Column): What the model says of the nodes. ``"prediction"`` beside the
+            graph's ``"class"`` gives a confusion table, and ``"split"`` says which nodes are test
+            nodes.
         facts (dict, optional): Names and values in words, for a small table. (default: none)
-        curves (dict, optional): One number per epoch, by name, with ``"epoch"`` among them. (default: none)
+        curves (dict, optional): One number per epoch, by name, with ``"epoch"`` among them.
+            (default: none)
         best_epoch (int, optional): The epoch whose weights are shown. (default: :obj:`None`)
-        summary (str, optional): One sentence: what is seen, and how the model scored. (default: none)
+        summary (str, optional): One sentence: what is seen, and how the model scored. (default:
+            none)
     """
 
     title: str
@@ -98,12 +108,13 @@ class Content:
     Args:
         title (str): The heading.
         ids (list of str): The ids of the nodes, :math:`N` of them.
-        starts (numpy.ndarray): :math:`(N + 1,)`; the neighbours of node ``i`` are ``sources[starts[i]:starts[i + 1]]``.
+        starts (numpy.ndarray): :math:`(N + 1,)`; the neighbours of node ``i`` are
+            ``sources[starts[i]:starts[i + 1]]``.
         sources (numpy.ndarray): :math:`(E,)`.
         columns (list of Column): What is known of the nodes without a model.
         sides (list of Side): One or two models.
-        batch (numpy.ndarray, optional): The graph of each node, :math:`(N,)`; attention never crosses graphs.
-            (default: :obj:`None`, one graph)
+        batch (numpy.ndarray, optional): The graph of each node, :math:`(N,)`; attention never
+            crosses graphs. (default: :obj:`None`, one graph)
     """
 
     title: str
@@ -116,36 +127,11 @@ class Content:
 
     def __post_init__(self) -> None:
         nodes = len(self.ids)
-        if nodes == 0:
-            raise ValueError("ids is empty; allowed: at least one node")
-        if not 1 <= len(self.sides) <= 2:
-            raise ValueError(f"sides has {len(self.sides)} entries; allowed: one or two")
-        for column in (*self.columns, *(column for side in self.sides for column in side.columns)):
-            _check_length(f"column {column.name!r}", column.values, nodes)
+        assert nodes > 0 and 1 <= len(self.sides) <= 2 and len(self.starts) == nodes + 1
+        columns = [*self.columns, *(column for side in self.sides for column in side.columns)]
+        assert all(len(column.values) == nodes for column in columns)
         for side in self.sides:
-            if not side.views:
-                raise ValueError(f"side {side.title!r} has no views; allowed: at least one")
+            assert side.views
             for view in side.views:
-                _check_view(view, nodes)
-        _check_length("starts", self.starts, nodes + 1)
-
-
-def _check_view(view: View, nodes: int) -> None:
-    if view.positions.ndim != 3 or view.positions.dtype != np.float32:
-        shape = f"{view.positions.dtype} of shape {view.positions.shape}"
-        raise ValueError(f"positions of {view.name!r} is {shape}; allowed: float32 of shape (N, H, D)")
-    _check_length(f"view {view.name!r}", view.positions, nodes)
-    if not np.isfinite(view.positions).all():
-        raise ValueError(f"positions of {view.name!r} has numbers that are not finite; allowed: finite ones")
-    heads = view.positions.shape[1]
-    for name, decay in (("decay_global", view.decay_global), ("decay_local", view.decay_local)):
-        if decay is not None and len(decay) != heads:
-            raise ValueError(f"{name} of {view.name!r} has {len(decay)} entries; allowed: {heads}, one per head")
-
-    if view.edge_attention is not None:
-        _check_length(f"edge_attention of {view.name!r}", view.edge_attention.starts, nodes + 1)
-
-
-def _check_length(name: str, values: Array, length: int) -> None:
-    if len(values) != length:
-        raise ValueError(f"{name} has {len(values)} entries; allowed: {length}")
+                assert len(view.positions) == nodes and view.positions.dtype == np.float32
+                assert np.isfinite(view.positions).all()

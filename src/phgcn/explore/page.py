@@ -1,8 +1,8 @@
 r"""Writes the page: template, style, scripts, the drawing library and the data in one HTML file.
 
-The page has a Content-Security-Policy that lets nothing be loaded, and runs only the scripts whose hashes it names.  Names of
-nodes, classes and columns travel inside packed data and are shown as text.
-"""
+The page has a Content-Security-Policy that lets nothing be loaded, and runs only the scripts whose
+hashes it names.  Names of nodes, classes and columns travel inside packed data and are shown as
+text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,19 @@ from .content import Content
 from .pack import Packed, pack_bytes
 
 SCRIPTS = (
-    "unpack.js", "attention.js", "summaries.js", "dots.js", "colours.js", "plot.js", "overlay.js", "panels.js", "tables.js",
-    "side.js", "pointer.js", "main.js",
-)  # fmt: skip
+    "unpack.js",
+    "attention.js",
+    "summaries.js",
+    "dots.js",
+    "colours.js",
+    "plot.js",
+    "overlay.js",
+    "panels.js",
+    "tables.js",
+    "side.js",
+    "pointer.js",
+    "main.js",
+)
 """The page's own scripts, in the order that they are run."""
 
 
@@ -35,17 +45,23 @@ def write_page(content: Content, out: str | Path) -> int:
 
 def page_bytes(content: Content) -> bytes:
     """Returns the page of some content, as UTF-8."""
-    style, scripts, library = _resource("page.css"), [_resource(name) for name in SCRIPTS], library_text()
+    style, library = _resource("page.css"), library_text()
+    scripts = [_resource(name) for name in SCRIPTS]
     parts = {"library": pack_bytes(library.encode()), **Packed(content).parts}
-    data = [f'<script type="application/octet-stream" id="data-{name}">{text}</script>' for name, text in parts.items()]
+    data = [
+        f'<script type="application/octet-stream" id="data-{name}">{text}</script>'
+        for name, text in parts.items()
+    ]
+    empty = "".join(f'<style id="{name}"></style>' for name in _library_styles(library))
     places = {
         "POLICY": _policy([library, *scripts], [style, ""]),
         "TITLE": html.escape(content.title),
-        "STYLE": f"<style>{style}</style>" + "".join(f'<style id="{name}"></style>' for name in _library_styles(library)),
+        "STYLE": f"<style>{style}</style>{empty}",
         "DATA": "\n".join(data),
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    template = re.split(r"\{\{(\w+)\}\}", _resource("page.html"))  # text, place, text, place, ..., text
+    # text, place, text, place, ..., text
+    template = re.split(r"\{\{(\w+)\}\}", _resource("page.html"))
     filled = [places[part] if number % 2 else part for number, part in enumerate(template)]
     return "".join(filled).encode()
 
@@ -55,7 +71,8 @@ def library_text() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise ValueError("phgcn explore needs the package plotly: pip install 'phgcn[explore]'") from None
+        get = "pip install 'phgcn[explore]'"
+        raise ValueError(f"phgcn explore needs the package plotly: {get}") from None
     text: str = get_plotlyjs()
     return text
 
@@ -68,9 +85,13 @@ def _resource(name: str) -> str:
 def _policy(scripts: list[str], styles: list[str]) -> str:
     """Returns the Content-Security-Policy.
 
-    Among the styles is the empty one: the library makes such an element, and then adds rules to it, which is allowed.
-    """
-    allowed = {"script-src": map(_hash, scripts), "style-src": map(_hash, styles), "img-src": ["data:", "blob:"]}
+    Among the styles is the empty one: the library makes such an element, and then adds rules to it,
+    which is allowed."""
+    allowed = {
+        "script-src": map(_hash, scripts),
+        "style-src": map(_hash, styles),
+        "img-src": ["data:", "blob:"],
+    }
     rest = "default-src 'none'; base-uri 'none'; form-action 'none'"
     return "; ".join([rest, *(f"{kind} {' '.join(sources)}" for kind, sources in allowed.items())])
 
@@ -80,6 +101,4 @@ def _hash(text: str) -> str:
 
 
 def _library_styles(library: str) -> list[str]:
-    """Finds the ids of style elements that the library adds unless they are there: styles of maps, which the policy would
-    block with a complaint."""
     return re.findall(r'getElementById\("([0-9a-f]{64})"\)', library)

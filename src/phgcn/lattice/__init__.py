@@ -1,5 +1,5 @@
 r"""The permutohedral lattice: knows points and values, nothing of graphs."""
 
-from .scheme import Ladder, MultiScale, Separable
+from .scheme import Ladder, Separable
 
-__all__ = ["Ladder", "MultiScale", "Separable"]
+__all__ = ["Ladder", "Separable"]

@@ -1,17 +1,19 @@
 r"""Far queries: seen from nearer by, along the same line.
 
-What a lattice gives a query far from all keys is wrong by factors, and beyond its reach it gives nothing.  But attention hardly
-changes on the way out: the weights of all keys fall alike, and what is left is the direction that the query lies in.  So with a
-ball of centre :math:`c` and radius :math:`R` around the keys, a query at distance :math:`d > R` from :math:`c` is moved to
+The weights of a lattice for a query far from all keys are wrong by factors, and 0 beyond its reach.
+But attention hardly changes on the way out: the weights of all keys fall alike, and only the
+direction of the query matters.  So with a ball of centre :math:`c` and radius :math:`R` around the
+keys, a query at distance :math:`d > R` from :math:`c` is moved to
 
 .. math::
     q' = q - \frac{s}{d} (q - c), \qquad s = x - (1 - e^{-x}), \qquad x = d - R
 
-which is less than 1 outside of the ball, where the lattice is accurate.  The output is that of :math:`q'`; the weights of
-:math:`q` are smaller by :math:`e^{-s}`, which counts in the mass alone.
+which is less than 1 outside of the ball, where the lattice is accurate.  The output at :math:`q'`
+is used for :math:`q`.  The weights of :math:`q` are smaller by :math:`e^{-s}`, which only the mass
+depends on.
 
-Centre and radius are rounded to :data:`STEP`, so that the ball stays the same while keys move a little: its derivative is 0.
-"""
+Centre and radius are rounded to :data:`STEP`, so that the ball stays the same while keys move a
+little: its derivative is 0."""
 
 from __future__ import annotations
 
@@ -20,14 +22,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..backends import DEVICES
 from ..runtime.points import HOST_READS, Points
 
 STEP = 1 / 16
-"""What centres and radii of balls are multiples of, in units of 1/λ."""
+"""Grid size of centres and radii of balls, in units of 1/λ."""
 
 
 def draw_near(queries: Tensor, balls: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Moves queries outside of their ball close to it; those inside keep their bits.  Differentiable by the queries.
+    r"""Moves queries outside of their ball close to it; those inside keep their bits.
+    Differentiable by the queries.
 
     Args:
         queries (torch.Tensor): The queries :math:`q`.
@@ -56,7 +60,8 @@ def query_balls(points: Points) -> Tensor:
     r"""Finds the ball around the keys of each query's graph, in each head.
 
     Shapes:
-        - **output:** centres and radii, :math:`(M, H, D + 1)`, float64; a graph without keys has an infinite ball
+        - **output:** centres and radii, :math:`(M, H, D + 1)`, float64; a graph without keys has an
+          infinite ball
     """
     assert points.queries is not None
     return torch.ops.phgcn.query_balls(  # type: ignore[no-any-return]
@@ -66,17 +71,23 @@ def query_balls(points: Points) -> Tensor:
 
 # HOST_READS: the host waits for the number of graphs.
 torch.library.define(
-    "phgcn::query_balls", "(Tensor positions, Tensor? batch, Tensor? query_batch, SymInt count) -> Tensor", tags=HOST_READS
+    "phgcn::query_balls",
+    "(Tensor positions, Tensor? batch, Tensor? query_batch, SymInt count) -> Tensor",
+    tags=HOST_READS,
 )
 
 
-@torch.library.impl("phgcn::query_balls", ("cpu", "cuda"))
-def _query_balls(positions: Tensor, batch: Tensor | None, query_batch: Tensor | None, count: int) -> Tensor:
+@torch.library.impl("phgcn::query_balls", DEVICES)
+def _query_balls(
+    positions: Tensor, batch: Tensor | None, query_batch: Tensor | None, count: int
+) -> Tensor:
     graphs = positions.new_zeros(1, dtype=torch.int64) if batch is None else batch.unique()
     return balls_of_queries(find_balls(positions, batch, graphs), graphs, query_batch, count)
 
 
-def _query_balls_fake(positions: Tensor, batch: Tensor | None, query_batch: Tensor | None, count: int) -> Tensor:
+def _query_balls_fake(
+    positions: Tensor, batch: Tensor | None, query_batch: Tensor | None, count: int
+) -> Tensor:
     return positions.new_empty(count, positions.size(1), positions.size(2) + 1, dtype=torch.float64)
 
 
@@ -84,25 +95,36 @@ torch.library.register_fake("phgcn::query_balls", _query_balls_fake)
 
 
 def find_balls(
-    positions: Tensor, batch: Tensor | None, graphs: Tensor, most: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    positions: Tensor,
+    batch: Tensor | None,
+    graphs: Tensor,
+    most: Callable[[Tensor], Tensor] = lambda tensor: tensor,
 ) -> Tensor:
-    r"""Finds a ball around the keys of each graph and head: around the middle of their bounding box, as large as they need.
+    r"""Finds a ball around the keys of each graph and head: around the middle of their bounding
+    box, as large as they need.
 
     Args:
         positions (torch.Tensor): The keys.
         batch (torch.Tensor): The graph of each key; :obj:`None` for one graph.
         graphs (torch.Tensor): The graphs that there are, sorted.
-        most (callable, optional): Takes the greatest of a tensor over all processes. (default: of this one)
+        most (callable, optional): Takes the greatest of a tensor over all processes. (default: of
+            this one)
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, **batch:** :math:`(N,)`, **graphs:** :math:`(B,)`
         - **output:** :math:`(B, H, D + 1)`, float64
     """
-    place = positions.new_zeros(len(positions), dtype=torch.int64) if batch is None else torch.searchsorted(graphs, batch)
+    place = (
+        positions.new_zeros(len(positions), dtype=torch.int64)
+        if batch is None
+        else torch.searchsorted(graphs, batch)
+    )
     keys = positions.double()
 
     def greatest(rows: Tensor) -> Tensor:
-        """The greatest row of each graph, (B, H, W), of rows (N, H, W); :math:`-\\infty` for a graph without keys."""
+        """The greatest row of each graph, (B, H, W), of rows (N, H, W); :math:`-\\infty` for a
+        graph without keys.
+        """
         if batch is None and len(rows) > 0:  # quicker than a scatter
             return rows.amax(dim=0, keepdim=True)
         none = rows.new_full((len(graphs), *rows.shape[1:]), -torch.inf)
@@ -115,7 +137,9 @@ def find_balls(
     return torch.cat([centre, radius], dim=2)
 
 
-def balls_of_queries(balls: Tensor, graphs: Tensor, query_batch: Tensor | None, count: int) -> Tensor:
+def balls_of_queries(
+    balls: Tensor, graphs: Tensor, query_batch: Tensor | None, count: int
+) -> Tensor:
     """Looks up the ball of each query, (M, H, D + 1), among those of all graphs, (B, H, D + 1)."""
     if query_batch is None:
         return balls.expand(count, -1, -1).contiguous()

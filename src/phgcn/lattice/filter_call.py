@@ -1,42 +1,54 @@
-r"""What is asked of a filter, and what a backend must offer."""
+r"""The settings of a filter call, and the protocol of a backend."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
+from ..kernels import EXPONENTIAL, Kernel
 from ..runtime.points import Gradients, OutputGradients, Points
-from .scheme import MultiScale, Scheme
+from .scheme import Scheme
+
+FLOOR = 1e-8
+"""Lower bound of the softmax denominator in cross-attention, times the mean of all values in the
+numerator: a query far from all keys gets their mean instead of 0 / 0."""
 
 
 class FilterCall(NamedTuple):
-    """What is asked of a filter.
+    """The settings of a filter call.
 
     Args:
         scheme (Scheme): The lattices and their weights.
         normalise (bool): Whether to divide by the sum of the weights.
-        more_than (int): Only graphs with more pairs than this are filtered; the others' output is 0.
+        more_than (int): The number of pairs up to which a graph is not filtered: its output is 0.
+        kernel (Kernel): The kernel function, which only a ladder reads.
     """
 
     scheme: Scheme
     normalise: bool
     more_than: int = -1
+    kernel: Kernel = EXPONENTIAL
+
+
+def no_ticket() -> Tensor:
+    """Returns the ticket of a forward pass that keeps nothing."""
+    return torch.empty(0, dtype=torch.int64)
 
 
 class FilterBackend(Protocol):
     """A backend: ``phgcn.lattice.<name>.filter``."""
 
-    def forward(self, points: Points, call: FilterCall, keep_plan: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Returns output, normaliser and, if ``keep_plan``, the plan, else an empty list."""
+    def forward(
+        self, points: Points, call: FilterCall, keep: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns output (M, H, C), normaliser (M, H) and a ticket.  With ``keep``, the ticket
+        finds the lattices again (:mod:`phgcn.lattice.kept`), else it is empty."""
         ...
 
-    def backward(self, upstream: OutputGradients, plan: list[Tensor], points: Points, call: FilterCall) -> Gradients:
-        """Returns the gradients; makes the plan again where it is empty."""
+    def backward(
+        self, upstream: OutputGradients, ticket: Tensor, points: Points, call: FilterCall
+    ) -> Gradients:
+        """Returns the gradients.  Builds the lattices again if the ticket is empty."""
         ...
-
-
-def lone_lattices(call: FilterCall) -> int:
-    """Returns how many lattices are averaged where lone points are treated apart, else 0.  The paper's filter stays as it is in
-    the paper."""
-    return call.scheme.lattices if call.normalise and isinstance(call.scheme, MultiScale) else 0

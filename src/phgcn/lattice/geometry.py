@@ -1,8 +1,9 @@
 r"""Locates points in the permutohedral lattice, in plain torch.
 
-The lattice :math:`A^*_D` is used in *Kuhn coordinates*: the linear map ``kuhn_matrix`` sends it to the integer grid
-:math:`\mathbb{Z}^D`, and its simplices to those that cut every unit cube along the orderings of its coordinates.  Finding
-the simplex of a point is then a floor and a sort, with no repair step.
+The lattice :math:`A^*_D` is used in *Kuhn coordinates*: the linear map ``kuhn_matrix`` sends it to
+the integer grid :math:`\mathbb{Z}^D`, and its simplices to those that cut every unit cube along the
+orderings of its coordinates.  Finding the simplex of a point is then a floor and a sort, with no
+repair step.
 
 All lengths are in units of :math:`1/\lambda`: positions arrive multiplied by the decay.
 """
@@ -18,10 +19,12 @@ from torch import Tensor
 
 @lru_cache
 def kuhn_matrix(dim: int) -> Tensor:
-    r"""Builds the matrix :math:`T` that sends the lattice of shortest vector 1 to :math:`\mathbb{Z}^D`.
+    r"""Builds the matrix :math:`T` that sends the lattice of shortest vector 1 to
+    :math:`\mathbb{Z}^D`.
 
-    Built from the elevation matrix :math:`E` of Adams et al. (2010): column :math:`i` of :math:`E` is 1 repeated
-    :math:`i+1` times, then :math:`-(i+1)`, then zeros, over :math:`\sqrt{(i+1)(i+2)}`.
+    Built from the elevation matrix :math:`E` of Adams et al. (2010): column :math:`i` of :math:`E`
+    is 1 repeated :math:`i+1` times, then :math:`-(i+1)`, then zeros, over
+    :math:`\sqrt{(i+1)(i+2)}`.
 
     Shapes:
         - **output:** :math:`(D, D)`, float64
@@ -35,40 +38,39 @@ def kuhn_matrix(dim: int) -> Tensor:
 
 
 @lru_cache
-def origin(dim: int, lattice: int = 0) -> Tensor:
+def origin(dim: int) -> Tensor:
     r"""Returns the fixed shift of the lattice, in Kuhn coordinates of the coarsest level.
 
-    Embeddings that start at zero would sit exactly on a vertex, where the derivative is one-sided, so no lattice has a
-    vertex at the origin.  A second lattice is shifted to the deepest hole of the first, the centre of a simplex; the odd
-    denominator makes the doubled shift, which is what the next finer level sees, a deep hole as well.
+    Embeddings that start at zero would sit exactly on a vertex, where the derivative is one-sided,
+    so no lattice has a vertex at the origin.
 
     Args:
         dim (int): The dimension :math:`D`.
-        lattice (int, optional): Which of several averaged lattices. (default: :obj:`0`)
 
     Shapes:
         - **output:** :math:`(D,)`, float64
     """
     golden = (math.sqrt(5) - 1) / 2
-    generic = torch.arange(1, dim + 1, dtype=torch.float64).mul(golden).frac() / 2
-    hole = torch.arange(dim, 0, -1, dtype=torch.float64) / (dim + 1 if dim % 2 == 0 else dim + 2)
-    return (generic + lattice * hole).frac()
+    return torch.arange(1, dim + 1, dtype=torch.float64).mul(golden).frac() / 2
 
 
 def locate(w: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Finds the enclosing simplex of points in Kuhn coordinates, and the barycentric weights in it.
+    r"""Finds the enclosing simplex of points in Kuhn coordinates, and the barycentric weights in
+    it.
 
-    With :math:`n = \lfloor w \rfloor` and the fractions sorted in descending order, :math:`f_1 \ge \dots \ge f_D`, the
-    vertices are :math:`n,\; n + e_{\sigma_1},\; n + e_{\sigma_1} + e_{\sigma_2}, \dots` and the weights
-    :math:`1 - f_1,\; f_1 - f_2, \dots, f_D`.
+    With :math:`n = \lfloor w \rfloor` and the fractions sorted in descending order, :math:`f_1 \ge
+    \dots \ge f_D`, the vertices are :math:`n,\; n + e_{\sigma_1},\; n + e_{\sigma_1} +
+    e_{\sigma_2}, \dots` and the weights :math:`1 - f_1,\; f_1 - f_2, \dots, f_D`.
 
     Shapes:
         - **w:** :math:`(N, D)`
-        - **output:** vertices :math:`(N, D+1, D)`, int64, and weights :math:`(N, D+1)`, differentiable in ``w``
+        - **output:** vertices :math:`(N, D+1, D)`, int64, and weights :math:`(N, D+1)`,
+          differentiable in ``w``
     """
     n = w.detach().floor()
     fraction, order = (w - n).sort(dim=-1, descending=True, stable=True)
-    steps = torch.nn.functional.one_hot(order, w.size(-1)).cumsum(dim=-2)  # row r: the coordinates raised in the first r steps
+    # row r: the coordinates raised in the first r steps
+    steps = torch.nn.functional.one_hot(order, w.size(-1)).cumsum(dim=-2)
     first = n.to(torch.int64).unsqueeze(-2)
     vertices = torch.cat([first, first + steps], dim=-2)
     ones, zeros = torch.ones_like(w[:, :1]), torch.zeros_like(w[:, :1])

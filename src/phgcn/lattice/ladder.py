@@ -1,23 +1,25 @@
-r"""The numbers of the ladder filter: the bump of each step, and the weights that make a kernel of them.
+r"""The numbers of the ladder filter: the bump of each step, and the weights that make a kernel of
+them.
 
 The ladder smooths and halves the table of vertices, step by step:
 
 .. math::
     T_0 = B^\top f, \qquad U_k = A\, T_k, \qquad T_{k+1} = R\, A\, U_k
 
-:math:`B` are barycentric weights, :math:`A` averages each vertex with its neighbours along the :math:`D + 1` directions of the
-lattice, one direction after the other.  :math:`R` gives half of a vertex :math:`v` to :math:`\lfloor v/2 \rfloor` and half
-to :math:`\lceil v/2 \rceil`.  *Step* :math:`2k` is :math:`T_k`, step :math:`2k+1` is :math:`U_k`; each is :math:`\sqrt 2` wider
-than the one before.  With :math:`P_s` the composition of all maps up to step :math:`s`, the filter is
-:math:`\sum_s c_s P_s P_s^\top`: positive, as no :math:`c_s` is negative.  What a step gives a pair at distance :math:`r`, in
-the mean over all shifts of the lattice, is its *bump* :math:`\beta_s(r)`; the :math:`c_s` are those for which
-:math:`\sum_s c_s \beta_s(r)` is closest to the kernel.
-"""
+:math:`B` are barycentric weights, :math:`A` averages each vertex with its neighbours along the
+:math:`D + 1` directions of the lattice, one direction after the other.  :math:`R` gives half of a
+vertex :math:`v` to :math:`\lfloor v/2 \rfloor` and half to :math:`\lceil v/2 \rceil`.  *Step*
+:math:`2k` is :math:`T_k`, step :math:`2k+1` is :math:`U_k`; each is :math:`\sqrt 2` wider than the
+one before.  With :math:`P_s` the composition of all maps up to step :math:`s`, the filter is
+:math:`\sum_s c_s P_s P_s^\top`: positive, as no :math:`c_s` is negative.  The *bump*
+:math:`\beta_s(r)` of a step is its weight between two points at distance :math:`r`, averaged over
+all shifts of the lattice.  The :math:`c_s` are chosen so that :math:`\sum_s c_s \beta_s(r)` is
+closest to the kernel."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,7 +28,9 @@ import torch
 from numpy.typing import NDArray
 
 from ..kernels import Kernel
+from ..log import LOGGER, is_logged
 from .geometry import kuhn_matrix
+from .scheme import Ladder
 
 Floats = NDArray[np.float64]
 
@@ -37,18 +41,31 @@ LIMIT = 12
 """Steps from here on have the bump of this one, or of the next, scaled."""
 
 SCATTER = (0.0, 0.06, 0.035, 0.009, 0.012, 0.004)
-"""Standard deviation of what a step gives a pair, over shifts and directions, as a share of its bump; from the last two on,
-even and odd steps repeat.  About what ``benchmarks/ladder_scatter.py`` measures in two to five dimensions."""
+"""Standard deviation of a step's weight between two points over shifts and directions, as a share
+of its bump.  Later even and odd steps repeat the last two.  ``python lab/bench ladder_scatter``
+measures about these numbers in two to five dimensions."""
+
+WINDOW = 3
+"""Levels that are made: up to spacings of at most this power of 2 less one, times the diameter."""
+
+WIDE_REACH = 2.0
+"""From this radius of the near field on, in spacings of level 0, the first weighted step is 2: pairs
+that step 1 would serve are near ones, and step 2 scatters half as much."""
 
 QUARTILES = 1.349
 """Distance of the quartiles of a normal distribution, in standard deviations."""
+
+LEAST = 1e-15
+"""Clouds narrower than this, in units of the kernel, count as this wide: no weight differs from 1
+in double precision.
+"""
 
 TOP = 24.0
 """Spacing of the coarsest step, in units of the kernel: coarser ones would get no weight."""
 
 
-def level(step: int) -> int:
-    """The level of the lattice that a step belongs to."""
+def level(step: Any) -> Any:
+    """The level of the lattice that a step belongs to, or the levels of many."""
     return step // 2
 
 
@@ -59,8 +76,9 @@ def level(step: int) -> int:
 def bump(dim: int, step: int) -> tuple[Floats, Floats]:
     r"""Tabulates the bump of a step over distances in spacings of its level.
 
-    :math:`P_s` sums translates of a box spline, a product over the lattice directions :math:`d` of functions of
-    :math:`\omega \cdot d` in Fourier space.  The bump is the autocorrelation of that spline, averaged over directions.
+    :math:`P_s` sums translates of a box spline, a product over the lattice directions :math:`d` of
+    functions of :math:`\omega \cdot d` in Fourier space.  The bump is the autocorrelation of that
+    spline, averaged over directions.
 
     Returns:
         Distances and values, :math:`(R,)` each.
@@ -73,7 +91,8 @@ def bump(dim: int, step: int) -> tuple[Floats, Floats]:
     for u in np.array_split(sphere @ directions.T, 8):
         phase = u[:, None, :] * frequency[None, :, None] / 2
         factor = np.sinc(phase / np.pi)
-        for back in range(1, level(step) + 1):  # one factor from A, one from R A, at every finer level
+        # one factor from A, one from R A, at every finer level
+        for back in range(1, level(step) + 1):
             factor *= np.cos(phase * 0.5**back) ** 2
         if step % 2 == 1:
             factor *= np.cos(phase)
@@ -81,8 +100,21 @@ def bump(dim: int, step: int) -> tuple[Floats, Floats]:
     power /= len(sphere)
     cell = abs(1 / np.linalg.det(kuhn_matrix(dim).numpy()))
     area = 2 * math.pi ** (dim / 2) / math.gamma(dim / 2)
-    density = cell * area / (2 * math.pi) ** dim * power * frequency ** (dim - 1) * (frequency[1] - frequency[0])
+    density = (
+        cell
+        * area
+        / (2 * math.pi) ** dim
+        * power
+        * frequency ** (dim - 1)
+        * (frequency[1] - frequency[0])
+    )
     return distance, wave @ density
+
+
+def _bend(dim: int, step: int) -> float:
+    """How much a bump falls over the square of the distance, at 0, in spacings of its level."""
+    distance, value = bump(dim, step)
+    return float((value[0] - value[2]) / distance[2] ** 2)
 
 
 def bump_at(dim: int, step: int, distance: Floats) -> Floats:
@@ -104,7 +136,9 @@ def _waves(dim: int) -> tuple[Any, Any, Any]:
     angle = (node + 1) * np.pi / 2
     weight = weight * np.sin(angle) ** (dim - 2)
     phase = np.outer(distance, frequency)
-    wave = sum(w * np.cos(phase * math.cos(a)) for a, w in zip(angle, weight / weight.sum(), strict=True))
+    wave = sum(
+        w * np.cos(phase * math.cos(a)) for a, w in zip(angle, weight / weight.sum(), strict=True)
+    )
     return frequency, np.asarray(distance), np.asarray(wave)
 
 
@@ -119,7 +153,8 @@ def _sphere(dim: int) -> Floats:
     """Unit vectors spread evenly over all directions, (512, D)."""
     if dim == 1:
         return np.ones((1, 1))
-    uniform = torch.quasirandom.SobolEngine(dim).draw(514, dtype=torch.float64)[2:]  # 0 and the middle have no direction
+    # 0 and the middle have no direction
+    uniform = torch.quasirandom.SobolEngine(dim).draw(514, dtype=torch.float64)[2:]
     normal = torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9)).numpy()
     return np.asarray(normal / np.linalg.norm(normal, axis=1, keepdims=True))
 
@@ -128,10 +163,11 @@ def _sphere(dim: int) -> Floats:
 
 
 class Rung(NamedTuple):
-    """What a cloud's ladder depends on, besides kernel and dimension.
+    """The spacing and extent of a cloud's ladder, which follows from them, kernel and dimension.
 
     Args:
-        spacing: Half octaves of the spacing of level 0: it is ``2 ** (spacing / 2)`` in units of 1/λ.
+        spacing: Quarter octaves of the spacing of level 0: it is ``2 ** (spacing / 4)`` in units of
+            1/λ.
         extent: Octaves of its diameter: at most ``2 ** extent``.
         reach: Radius of the near field in spacings of level 0; 0 for none.
     """
@@ -143,7 +179,50 @@ class Rung(NamedTuple):
     @property
     def h(self) -> float:
         """The spacing of level 0."""
-        return float(2.0 ** (self.spacing / 2))
+        return float(2.0 ** (self.spacing / 4))
+
+
+def choose_rung(
+    scheme: Ladder, dim: int, diameter: float, width: float, pairs: Callable[[float], float]
+) -> Rung:
+    """Chooses the ladder of a cloud from its points only.
+
+    The spacing is the largest with at most ``scheme.pairs`` keys within the near field of a query,
+    on average.  Where that is no larger than the kernel and the width of the cloud need, there is
+    no near field.
+
+    Args:
+        scheme (Ladder), dim (int): The filter, and the dimension.
+        diameter (float): Of the box around the points.
+        width (float): Of their middle half, as a standard deviation.
+        pairs (callable): Counts the keys of a query within a radius, on average.
+    """
+    extent = math.ceil(math.log2(max(diameter, LEAST)))
+    finest = scheme.finest_spacing(max(width, LEAST), extent, dim)
+
+    def has_few_pairs(spacing: int) -> bool:
+        return pairs(scheme.reach * 2 ** (spacing / 4)) <= scheme.pairs
+
+    if scheme.pairs == 0 or not has_few_pairs(finest + 1):
+        return Rung(finest, extent, 0.0)
+    spacing = finest + 1
+    while spacing < scheme.coarsest_spacing(extent) and has_few_pairs(spacing + 1):
+        spacing += 1
+    return Rung(spacing, extent, scheme.reach)
+
+
+def log_rung(points: int, rung: Rung, pairs: Callable[[float], float]) -> None:
+    """Logs the ladder of a cloud of ``points`` points.
+
+    ``pairs`` counts the keys of a query within a radius, on average."""
+    if not is_logged():
+        return
+    octaves, near = max(0, rung.extent - math.floor(rung.spacing / 4)), "no near pairs"
+    if rung.reach > 0:
+        radius = rung.reach * rung.h
+        near = f"{pairs(radius):.1f} near pairs per point within {radius:.3g}"
+    ladder = f"levels over {octaves} octaves from a spacing of {rung.h:.3g}"
+    LOGGER.debug("cloud of %s points: %s, %s", f"{points:,}", ladder, near)
 
 
 class Numbers(NamedTuple):
@@ -153,9 +232,10 @@ class Numbers(NamedTuple):
         weight: :math:`c_s` of the steps that are used, float64, :math:`(S,)`.
         far: :math:`(a, b, q)` of the steps that are wider than the cloud: a pair gets
             :math:`a - b (|p_i|^2 + |p_j|^2) + q |p_i|^2 |p_j|^2 + 2 b \langle p_i, p_j \rangle`.
-        own: What steps from 2 on give a point of itself, on average.
+        own: Mean weight of steps from 2 on between a point and itself.
         radius: Radius of the near field, 0 without one.
-        near: What all steps give a pair within the radius, as a polynomial of :math:`(r / \text{radius})^2`, :math:`(n,)`.
+        near: Mean weight of all steps within the radius, as coefficients of a polynomial of
+            :math:`(r / \text{radius})^2`, :math:`(n,)`.
     """
 
     weight: Floats
@@ -163,6 +243,15 @@ class Numbers(NamedTuple):
     own: float
     radius: float
     near: Floats
+
+    def far_matrix(self, dim: int) -> Floats:
+        """Builds the bilinear form of the far field on the features of two points, (D + 2, D + 2).
+
+        The features of a point are 1, its square, and its coordinates."""
+        a, b, q = self.far
+        matrix = np.diag([a, q, *[2 * b] * dim])
+        matrix[0, 1] = matrix[1, 0] = -b
+        return matrix
 
     @property
     def at_zero(self) -> float:
@@ -176,7 +265,9 @@ FADE_START = 0.8
 
 
 def fade(r: Floats, radius: float) -> Floats:
-    """The factor of the near field, from 1 below ``FADE_START`` times the radius to 0 at the radius."""
+    """The factor of the near field, from 1 below ``FADE_START`` times the radius to 0 at the
+    radius.
+    """
     if radius == 0:
         return np.zeros_like(r)
     t = np.clip((radius**2 - r**2) / (radius**2 * (1 - FADE_START**2)), 0, 1)
@@ -185,65 +276,116 @@ def fade(r: Floats, radius: float) -> Floats:
 
 @lru_cache(maxsize=1024)
 def ladder_numbers(kernel: Kernel, dim: int, rung: Rung) -> Numbers:
-    """Computes the numbers of a ladder for a kernel, in milliseconds; the same arguments are looked up."""
+    """Computes the numbers of a ladder for a kernel, in milliseconds; the same arguments are looked
+    up.
+    """
     h, radius = rung.h, rung.reach * rung.h
     steps = 2 * max(3, math.ceil(math.log2(TOP / h)) + 1)
-    used = 2 * min(steps // 2, max(2, rung.extent - math.floor(rung.spacing / 2) + 3))
-    weight = fit_weights(kernel, dim, rung, steps)
+    used = 2 * min(steps // 2, max(2, rung.extent - math.floor(rung.spacing / 4) + WINDOW))
+    height = np.array([bump(dim, s)[1][0] for s in range(steps)])
+    spacing = h * 2.0 ** level(np.arange(steps))
+    bend = np.array([_bend(dim, s) for s in range(steps)]) / spacing**2
+    square = bend**2 / height
+    # what a step gives a point of itself at most: on step 1 at a vertex, far away in a corner
+    own_most = height + np.where(np.arange(steps) < used, 0, square * 2.0 ** (4 * rung.extent - 4))
+    own_most[1] = own_table(dim)[0]
+    weight = fit_weights(kernel, dim, rung, own_most)
 
     def smooth(r: Floats) -> Floats:
-        return np.asarray(sum(weight[s] * bump_at(dim, s, r / (h * 2.0 ** level(s))) for s in range(steps)))
+        return np.asarray(sum(weight[s] * bump_at(dim, s, r / spacing[s]) for s in range(steps)))
 
-    height = np.array([bump(dim, s)[1][0] for s in range(steps)])
-    a = b = q = 0.0
-    for s in range(used, steps):
-        grid, value = bump(dim, s)
-        bend = (value[0] - value[2]) / (grid[2] * h * 2.0 ** level(s)) ** 2
-        a, b, q = a + weight[s] * height[s], b + weight[s] * bend, q + weight[s] * bend**2 / height[s]
+    a, b, q = (float(weight[used:] @ each[used:]) for each in (height, bend, square))
     own = float(weight[2:used] @ height[2:used])
     near = np.zeros(NEAR_DEGREE + 1)
     if radius > 0:
         x = (1 - np.cos((np.arange(64) + 0.5) * np.pi / 64)) / 2
-        near = np.polynomial.Polynomial.fit(x, smooth(radius * np.sqrt(x)), NEAR_DEGREE, domain=[0, 1], window=[0, 1]).coef
-    return Numbers(weight[:used], (a, b, q), own, radius, near)
+        near = np.polynomial.Polynomial.fit(
+            x, smooth(radius * np.sqrt(x)), NEAR_DEGREE, domain=[0, 1], window=[0, 1]
+        ).coef
+    # steps behind the last weight need not be made
+    last = max(2, int(weight[:used].nonzero()[0].max(initial=0)) + 1)
+    return Numbers(weight[:last], (a, b, q), own, radius, near)
 
 
-def fit_weights(kernel: Kernel, dim: int, rung: Rung, steps: int) -> Floats:
-    r"""Fits :math:`c_s \ge 0`, (S,), so that attention in a Gaussian cloud is as exact as it can be.
+def fit_weights(kernel: Kernel, dim: int, rung: Rung, own_most: Floats) -> Floats:
+    r"""Fits :math:`c_s \ge 0`, (S,), so that attention in a Gaussian cloud is as exact as it can
+    be.
 
-    A point at distance :math:`R` from the middle of the cloud sees :math:`n(r)\,dr` others at distance :math:`r`.  With
-    :math:`\delta(r)` the error of the weights, its output is off by :math:`\sum_j \delta_j (f_j - h_i) / Z_i`.  The mean square
-    of that, for values that know nothing of the positions, is a sum of squares that are linear in :math:`c`: over pairs, over
-    sums of weights, and over the scatter of each step.  Points of several distances and clouds of several widths below the
-    cloud's own are summed up, each over what attention adds to the mean there.
-    """
-    h, radius = rung.h, rung.reach * rung.h
-    widest = 2.0 ** (rung.extent - 3)  # a Gaussian's standard deviation is about an eighth of its diameter
+    A point at distance :math:`R` from the middle of the cloud sees :math:`n(r)\,dr` others at
+    distance :math:`r`.  With :math:`\delta(r)` the error of the weights, its output is off by
+    :math:`\sum_j \delta_j (f_j - h_i) / Z_i`.  The mean square of this error, for values that are
+    independent of the positions, is a sum of squares that are linear in :math:`c`: over pairs, over
+    sums of weights, and over the scatter of each step.  Points of several distances and clouds of
+    several widths below the cloud's own are summed up, each divided by its ``gain``
+    (:class:`CloudErrors`).
+
+    Without a near field no point gets more than 1 of itself, the most being :math:`\sum_s c_s` times
+    ``own_most``, (S,): the self term then is not negative, and the filter is a positive operator."""
+    h, radius, steps = rung.h, rung.reach * rung.h, len(own_most)
+    # a Gaussian's standard deviation is about an eighth of its diameter
+    widest = 2.0 ** (rung.extent - 3)
     r = np.geomspace(h * 0.05, max(8 * widest, 4 * h), 400)
     value = kernel.value(r)
     bumps = np.stack([bump_at(dim, s, r / (h * 2.0 ** level(s))) for s in range(steps)], axis=1)
     left = 1 - fade(r, radius)
-    rows, targets = [], []
     widths = [widest * 0.5**i for i in range(12) if i == 0 or widest * 0.5**i >= h]
-    for width in widths:
-        for row, target in _errors_of_cloud(dim, r, width, radius, value, bumps, left, h):
-            rows.append(row)
-            targets.append(target)
-    matrix, target = np.concatenate(rows)[:, 1:], np.concatenate(targets)
-    return np.concatenate([[0.0], nonnegative_least_squares(matrix, target)])
+    errors = [errors_of_cloud(dim, r, w, radius, value, bumps, left, h) for w in widths]
+    # A kernel without a cusp adds next to nothing to the mean of a core.
+    least = 0.0 if kernel.derivative(0.0) < 0 else CORE * max(error.gain for error in errors)
+    matrix = np.concatenate([error.rows / max(error.gain, least) for error in errors])
+    target = np.concatenate([error.target / max(error.gain, least) for error in errors])
+    first = 1 if rung.reach < WIDE_REACH else 2
+    matrix, own = matrix[:, first:], own_most[first:]
+    weight = nonnegative_least_squares(matrix, target)
+    if radius == 0 and own @ weight > 1:
+        # Least squares are convex: the best weights within the bound lie on it.
+        weight = nonnegative_least_squares(
+            np.concatenate([matrix, HEAVY * own[None]]), np.append(target, HEAVY)
+        )
+        weight = weight / max(1.0, float(own @ weight))
+    return np.concatenate([np.zeros(first), weight])
 
+
+CORE = 0.3
+"""Lower bound of the gain of a cloud (:class:`CloudErrors`) as a share of the largest gain, if the
+kernel is flat at 0."""
+
+HEAVY = 1e4
+"""Weight of an equation that must hold, relative to the equations of errors."""
 
 SHARES = ((0.0, 0.15), (0.7, 0.35), (1.0, 0.25), (1.3, 0.15), (1.7, 0.1))
-"""Distances from the middle of a cloud, over its root mean square, and the share of points there."""
+"""Distances from the middle of a cloud, over its root mean square, and the share of points there.
+"""
 
 NEAR_POINTS = 60.0
-"""Points within the radius of the near field, about: what density a cloud is taken to have."""
+"""Assumed number of points within the radius of the near field: it sets the density of a cloud."""
 
 
-def _errors_of_cloud(
-    dim: int, r: Floats, width: float, radius: float, value: Floats, bumps: Floats, left: Floats, h: float
-) -> Iterator[tuple[Floats, Floats]]:
-    """Yields rows and targets of least squares for a Gaussian cloud of a width."""
+class CloudErrors(NamedTuple):
+    """Least squares of the error in a cloud.
+
+    Args:
+        rows, target: The matrix (R, S) and target (R,) of least squares: ``rows @ c - target`` is
+            the error of the weights ``c`` of the steps.
+        gain: Root mean square difference between attention and the mean of all values.
+    """
+
+    rows: Floats
+    target: Floats
+    gain: float
+
+
+def errors_of_cloud(
+    dim: int,
+    r: Floats,
+    width: float,
+    radius: float,
+    value: Floats,
+    bumps: Floats,
+    left: Floats,
+    h: float,
+) -> CloudErrors:
+    """Computes the least squares of a Gaussian cloud of a width."""
     everywhere = _density(dim, r, width, None)
     mean, mean_bumps = everywhere @ (left * value), everywhere @ (left[:, None] * bumps)
     kernel_mean = everywhere @ value
@@ -256,23 +398,27 @@ def _errors_of_cloud(
         spread = ((1 - kernel_mean) ** 2 + n @ (value - kernel_mean) ** 2) / total**2
         own_square = (1 + n @ value**2) / total**2
         seen.append((part, n, total, spread, own_square))
-    norm = math.sqrt(sum(part * spread for part, _, _, spread, _ in seen))
+    gain = math.sqrt(sum(part * spread for part, _, _, spread, _ in seen))
     steps = bumps.shape[1]
-    spacing = np.array([h * 2.0 ** level(s) for s in range(steps)])
-    scatter = np.array([SCATTER[s] if s < len(SCATTER) else SCATTER[4 + s % 2] for s in range(steps)])
+    spacing = h * 2.0 ** level(np.arange(steps))
+    scatter = np.array(
+        [SCATTER[s] if s < len(SCATTER) else SCATTER[4 + s % 2] for s in range(steps)]
+    )
+    rows, targets = [], []
     for part, n, total, _, own_square in seen:
-        factor = math.sqrt(part) / (total * norm)
-        root = factor * np.sqrt(n)
-        yield root[:, None] * (left[:, None] * bumps - mean_bumps), root * (left * value - mean)
-        factor_of_sum = factor * math.sqrt(own_square)
-        yield factor_of_sum * (n @ (left[:, None] * bumps))[None], np.array([factor_of_sum * (n @ (left * value))])
-        noise = factor * np.sqrt(n @ bumps**2) * scatter * np.minimum(1, 2 * np.pi * width / spacing)
-        yield np.diag(noise), np.zeros(steps)
+        factor = math.sqrt(part) / total
+        root, factor_of_sum = factor * np.sqrt(n)[:, None], factor * math.sqrt(own_square)
+        noise = factor * np.sqrt(n @ bumps**2) * scatter
+        noise *= np.minimum(1, 2 * np.pi * width / spacing)
+        of_sum = (n * left)[None] * factor_of_sum
+        rows += [root * (left[:, None] * bumps - mean_bumps), of_sum @ bumps, np.diag(noise)]
+        targets += [root[:, 0] * (left * value - mean), of_sum @ value, np.zeros(steps)]
+    return CloudErrors(np.concatenate(rows), np.concatenate(targets), gain)
 
 
 def _density(dim: int, r: Floats, width: float, away: float | None) -> Floats:
-    """The share of a Gaussian cloud at each distance of a grid from a point ``away`` from its middle, (R,); of all pairs where
-    that is None."""
+    """The share of a Gaussian cloud at each distance of a grid from a point ``away`` from its
+    middle, (R,); of all pairs where that is None."""
     dr = np.gradient(r)
     if away is None:
         n = r ** (dim - 1) * np.exp(-((r / width) ** 2) / 4)
@@ -282,13 +428,17 @@ def _density(dim: int, r: Floats, width: float, away: float | None) -> Floats:
         node, weight = np.polynomial.legendre.leggauss(24)
         angle = (node + 1) * np.pi / 2
         apart = r[:, None] ** 2 + away**2 - 2 * away * r[:, None] * np.cos(angle)
-        n = r ** (dim - 1) * (np.exp(-apart / (2 * width**2)) @ (weight * np.sin(angle) ** (dim - 2)))
+        n = r ** (dim - 1) * (
+            np.exp(-apart / (2 * width**2)) @ (weight * np.sin(angle) ** (dim - 2))
+        )
     n = n * dr
     return np.asarray(n / n.sum())
 
 
 def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
-    """Minimises :math:`|A x - y|` over :math:`x \\ge 0` by the active sets of Lawson and Hanson (1974)."""
+    """Minimises :math:`|A x - y|` over :math:`x \\ge 0` by the active sets of Lawson and Hanson
+    (1974).
+    """
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     orthogonal, triangle = np.linalg.qr(matrix / scale)
@@ -317,10 +467,10 @@ def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
 
 
 def own_table(dim: int) -> Floats:
-    r"""Tabulates the autocorrelation :math:`t_m` of :math:`A` between two vertices of a simplex that are :math:`m` steps along
-    it apart, :math:`(D + 1,)`.
+    r"""Tabulates the autocorrelation :math:`t_m` of :math:`A` between two vertices of a simplex
+    that are :math:`m` steps along it apart, :math:`(D + 1,)`.
 
-    :math:`A` gives :math:`2^{-D-1}` for every subset of the directions, and the sum of all directions is 0.
-    """
+    :math:`A` gives :math:`2^{-D-1}` for every subset of the directions, and the sum of all
+    directions is 0."""
     m = np.arange(dim + 1)
     return np.asarray((2.0 ** (dim + 1 - m) + 2.0**m + (m == 0)) / 4.0 ** (dim + 1))

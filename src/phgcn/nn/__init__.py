@@ -8,7 +8,7 @@ from .global_block import GlobalBlock
 from .global_gnn import GlobalGNN
 from .global_memory import GlobalMemory
 from .label_attention import LabelAttention
-from .label_outputs import LabelOutputs
+from .label_path import LabelOutputs
 from .models import GAT, GATEDA, GCN, MLP, PHGCN
 from .periodic_features import PeriodicFeatures
 from .phgcn_conv import PHGCNConv

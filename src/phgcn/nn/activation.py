@@ -16,7 +16,8 @@ class ELU(torch.nn.ELU):
     r""":class:`torch.nn.ELU`, with the same bits for any number of threads."""
 
     def forward(self, x: Tensor) -> Tensor:
-        # On a CPU, F.elu rounds the last few numbers of each thread's share differently; expm1 does not.
+        # On a CPU, F.elu rounds the last few numbers of each thread's share differently; expm1 does
+        # not.
         return F.elu(x) if x.is_cuda else torch.relu(x) + torch.expm1(x.clamp(max=0))
 
 

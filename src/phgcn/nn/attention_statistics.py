@@ -1,20 +1,17 @@
-r"""Whether global attention is used: how wide embeddings are spread, and to how many nodes each head attends."""
+r"""Statistics of global attention: the spread of embeddings, the nodes that each head attends to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
-from ..checks import check_decay, check_index
-from ..distributed.statistics import describe_over_ranks
-from ..exact.reference import distances
-from .top_attention import PAIRS
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+from ..checks import check_decay, check_index, check_positive
+from ..distributed.collectives import OneRank, Ranks
+from ..functional import observe_attention
+from .top_attention import exponents, row_slices
 
 Statistics = dict[str, Any]
 """Numbers by name, those of heads as lists, ready for JSON."""
@@ -28,52 +25,50 @@ def attention_statistics(
     batch: Tensor | None = None,
     samples: int = 512,
     seed: int = 0,
+    itself: bool = True,
     group: ProcessGroup | None = None,
 ) -> Statistics:
     r"""Describes the global attention of each head, exactly for a sample of nodes.
 
-    A head that attends to nearly one node is the identity, and one that attends to nearly all is the mean: neither is attention
-    worth the name.
+    A head with one effective node is the identity, and a head with all nodes is the mean: neither
+    attends.
 
     Args:
         positions (torch.Tensor): The embeddings.
         decay (float or torch.Tensor): The coefficient :math:`\lambda`, or one per head.
         batch (torch.Tensor, optional): The graph of each node. (default: :obj:`None`, one graph)
-        samples (int, optional): How many nodes are looked at; all, if there are no more. (default: :obj:`512`)
-        seed (int, optional): Which nodes are looked at. (default: :obj:`0`)
-        group (ProcessGroup, optional): Processes that share the nodes out among them; all get the same statistics, of all
-            nodes. (default: :obj:`None`, this process alone)
+        samples (int, optional): The most nodes in the sample. (default: :obj:`512`)
+        seed (int, optional): The seed of the sample. (default: :obj:`0`)
+        itself (bool, optional): Whether a node attends to itself too. (default: :obj:`True`)
+        group (ProcessGroup, optional): Processes that share the nodes; all return the statistics of
+            all nodes. (default: :obj:`None`)
 
     Shapes:
-        - **positions:** :math:`(N, H, D)`, **decay:** a number or :math:`(H,)`, **batch:** :math:`(N,)`
+        - **positions:** :math:`(N, H, D)`, **decay:** a number or :math:`(H,)`, **batch:**
+          :math:`(N,)`
 
     Returns:
         A dictionary of lists, one number for each head:
 
         - ``decay``: the coefficient :math:`\lambda`
         - ``distance``: the root mean square of the nodes' distances to the mean of their graph
-        - ``spread``: the same in units of :math:`1 / \lambda`
-        - ``effective_nodes``: the exponential of the entropy of a node's attention, median over nodes
+        - ``spread``: the ``distance`` in units of :math:`1 / \lambda`
+        - ``effective_nodes``: the exponential of the entropy of a node's attention, median over
+          nodes
         - ``self_share``: a node's attention to itself, median over nodes
 
-    Takes time in proportion to ``samples`` times all nodes, and never holds such a matrix.
-    """
+    Takes time in proportion to ``samples`` times all nodes, and little memory."""
     check_index("batch", batch, positions, "positions")
     check_decay(decay, positions.size(1), positions.device)
-    if not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"samples is {samples!r}; allowed: a positive integer")
-    count, heads, _ = positions.shape
+    check_positive(samples=samples)
+    heads = positions.size(1)
     decays = torch.as_tensor(decay, dtype=torch.float64, device=positions.device).expand(heads)
-    # For each head and node: the squared distance to the mean, the effective nodes, the share on itself.
-    if group is not None:
-        described = describe_over_ranks(positions, decays, batch, samples, seed, group)
-    else:
-        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-        nodes = order[:samples].sort().values.to(positions.device)
-        rows = [_describe(positions[:, head].double(), decays[head], nodes, batch) for head in range(heads)]
-        described = torch.stack(rows) if count > 0 else positions.new_full((heads, 1, 3), torch.nan)
+    ranks = OneRank() if group is None else Ranks(group)
+    described = _describe(positions.double(), decays, batch, samples, seed, ranks)
+    if not itself:
+        described = _without_itself(described)
     distance = described[..., 0].mean(dim=1).sqrt()
-    effective, share = described[..., 1:].double().quantile(0.5, dim=1).T
+    effective, share = described[..., 1:].quantile(0.5, dim=1).T
     return {
         "decay": decays.tolist(),
         "distance": distance.tolist(),
@@ -83,35 +78,93 @@ def attention_statistics(
     }
 
 
-def _describe(points: Tensor, decay: Tensor, nodes: Tensor, batch: Tensor | None) -> Tensor:
-    """Computes the three numbers of each of some nodes, (M, 3), in the cloud (N, D) of one head."""
-    described = [points.new_empty(0, 3)]
-    for part in nodes.split(max(1, PAIRS // max(1, len(points)))):
-        same = torch.ones_like(points[:, 0]).expand(len(part), -1) if batch is None else (batch[part, None] == batch).double()
-        mean = same @ points / same.sum(dim=1, keepdim=True)
-        score = (-decay * distances(points[part], points)).masked_fill(same == 0, -torch.inf)
-        total = score.logsumexp(dim=1)
-        entropy = torch.special.entr(torch.exp(score - total.unsqueeze(1))).sum(dim=1)
-        square = (points[part] - mean).square().sum(dim=1)
-        described.append(torch.stack([square, entropy.exp(), torch.exp(-total)], dim=1))
-    return torch.cat(described)
+def _describe(
+    positions: Tensor,
+    decays: Tensor,
+    batch: Tensor | None,
+    samples: int,
+    seed: int,
+    ranks: OneRank | Ranks,
+) -> Tensor:
+    """Computes for a sample of the nodes of all ranks their squared distance to the mean of their
+    graph, the exponential of the entropy of their attention, and their attention to themselves,
+    (H, M, 3). Each rank sums over its own nodes, whose numbers follow those of earlier ranks."""
+    heads, dim = positions.shape[1:]
+    counts = [len(rows) for rows in ranks.gather(positions[:, 0, :0])]
+    order = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(seed))
+    nodes = order[:samples].sort().values.to(positions.device) - sum(counts[: ranks.rank])
+    nodes = nodes[(nodes >= 0) & (nodes < len(positions))]
+    sampled = torch.cat(ranks.gather(positions[nodes]))
+    if len(sampled) == 0:
+        return positions.new_full((heads, 1, 3), torch.nan)
+    graphs = None if batch is None else torch.cat(ranks.gather(batch[nodes]))
+    sums = positions.new_empty(heads, len(sampled), 3 + dim)
+    for rows in row_slices(len(sampled), heads * len(positions)):
+        same = positions.new_ones(len(sampled[rows]), len(positions))
+        if batch is not None and graphs is not None:
+            same = (graphs[rows, None] == batch).double()
+        score = exponents(sampled[rows], positions, decays)
+        weight = same * score.exp()
+        count, total = same.sum(dim=1).expand(heads, -1), same @ positions.transpose(0, 1)
+        numbers = [count, weight.sum(dim=2), (weight * score).sum(dim=2)]
+        sums[:, rows] = torch.cat([torch.stack(numbers, dim=2), total], dim=2)
+    sums = ranks.sum(sums)
+    count, weight, log_weight, total = sums[..., 0], sums[..., 1], sums[..., 2], sums[..., 3:]
+    mean = total / count.unsqueeze(-1)
+    square = (sampled.transpose(0, 1) - mean).square().sum(dim=-1)
+    entropy = weight.log() - log_weight / weight
+    return torch.stack([square, entropy.exp(), 1 / weight], dim=-1)
 
 
-def first_inputs(
-    modules: Sequence[torch.nn.Module], model: torch.nn.Module, inputs: Sequence[Any], options: Mapping[str, Any] | None = None
-) -> list[Tensor]:
-    """Runs a model once in evaluation mode; returns the first argument that each of its ``modules`` was called with."""
-    seen: dict[torch.nn.Module, Tensor] = {}
+def _without_itself(described: Tensor) -> Tensor:
+    """Turns effective nodes and the share on the node itself, the last two of (H, M, 3), into these
+    of attention to the other nodes only."""
+    square, effective, share = described.unbind(dim=-1)
+    others = (1 - share).clamp(min=1e-12)
+    entropy = (effective.log() - torch.special.entr(share)) / others + others.log()
+    return torch.stack([square, entropy.exp(), torch.zeros_like(share)], dim=-1)
 
-    def keep(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
-        seen[module] = arguments[0]
 
-    handles = [module.register_forward_pre_hook(keep) for module in modules]
-    training = model.training
-    try:
-        model.eval()(*inputs, **(options or {}))
-    finally:
-        model.train(training)
-        for handle in handles:
-            handle.remove()
-    return [seen[module] for module in modules]
+class GlobalStatistics:
+    """Gives a model with layers of global attention the method :meth:`global_statistics`."""
+
+    def _global_layers(self) -> list[Any]:
+        """Returns the layers whose calls of global attention come first, in their order."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def global_statistics(
+        self: Any,
+        x: Tensor,
+        edge_index: Any,
+        batch: Tensor | None = None,
+        samples: int = 512,
+        seed: int = 0,
+        **edge_values: Tensor,
+    ) -> list[Statistics]:
+        r"""Measures global attention: returns for each of its layers ``layer``, from 0 on, the
+        statistics of :func:`phgcn.nn.attention_statistics` and, of a gated layer, the root mean
+        square of the ``gate``.
+
+        Args:
+            x, edge_index, batch: As in :meth:`forward`.
+            samples (int, optional): Number of nodes in the sample. (default: :obj:`512`)
+            seed (int, optional): Seed of the sample. (default: :obj:`0`)
+            **edge_values (optional): ``edge_attr``, ``edge_weight`` and labels, as in
+                :meth:`forward`.
+        """
+        layers, training = self._global_layers(), self.training
+        with observe_attention() as calls:
+            self.eval()(x, edge_index, batch, **edge_values)
+        self.train(training)
+        rest: Any = {"samples": samples, "seed": seed, "group": self.process_group}
+        found = []
+        for index, (layer, call) in enumerate(zip(layers, calls, strict=False)):
+            itself = not getattr(layer, "others_only", False)
+            statistics = attention_statistics(
+                call.positions, call.decay, batch=call.batch, itself=itself, **rest
+            )
+            gate = getattr(layer, "gate", None)
+            gated = {} if gate is None else {"gate": float(gate.square().mean().sqrt())}
+            found.append({"layer": index, **statistics, **gated})
+        return found

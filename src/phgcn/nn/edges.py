@@ -1,7 +1,9 @@
-r"""Edges as the layers use them: any of PyG's formats as sources and targets, and one self-loop for each node."""
+r"""Edges as the layers use them: any of PyG's formats as sources and targets, and one self-loop for
+each node."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -11,32 +13,53 @@ from torch_geometric.utils import (
     add_self_loops,
     contains_self_loops,
     is_torch_sparse_tensor,
-    remove_self_loops,
     scatter,
     to_edge_index,
 )
+from torch_geometric.utils.sparse import to_torch_sparse_tensor
 
+from ..backends import DEVICES
 from ..checks import check_edges, check_node_numbers
+from ..distributed.boundary import PartEdges
+
+
+def is_adjacency(edge_index: Any) -> bool:
+    return isinstance(edge_index, Tensor) and is_torch_sparse_tensor(edge_index)
+
+
+def adjacency_values(adjacency: Tensor) -> Tensor:
+    """Returns the values of a sparse matrix, (E,) or (E, D), in the order of its edges."""
+    _, values = to_edge_index(adjacency)
+    return values  # type: ignore[no-any-return]
+
+
+def warn_of_values(adjacency: Tensor) -> None:
+    """Warns of values other than 1, which a layer does not read."""
+    if torch.compiler.is_compiling() or adjacency.is_cuda:  # a warning would wait for the GPU
+        return
+    if bool((adjacency_values(adjacency) != 1).any()):
+        hint = "set edge_dim, or pass them as edge_weight beside a (2, E) tensor"
+        text = f"the values of the sparse edge_index are not used: {hint}"
+        warnings.warn(text, UserWarning, stacklevel=4)
+
+
+def with_weights(adjacency: Tensor, edges: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the attention weights (E, H) of edges (2, E) as a sparse matrix in the layout of an
+    adjacency matrix, and its values."""
+    layout, size = adjacency.layout, tuple(adjacency.shape)
+    matrix = to_torch_sparse_tensor(edges.flip(0), weights, size=size, layout=layout)
+    return matrix, adjacency_values(matrix)
 
 
 def to_coo(edge_index: Any, nodes: Tensor, sources: Tensor | None = None) -> Tensor:
-    r"""Converts edges of any format to sources and targets, :math:`(2, E)`, and checks them.
-
-    Args:
-        edge_index (torch.Tensor): Sources and targets, as a tensor or :class:`torch_geometric.EdgeIndex`; or the transposed
-            adjacency matrix in a :obj:`torch.sparse` layout, in which entry :math:`(i, j)` is an edge from :math:`j` to
-            :math:`i`.
-        nodes (torch.Tensor): A tensor with one row per node, on the device of the layer.
-        sources (torch.Tensor, optional): The same for the sources, where these are nodes of another kind.
-            (default: :obj:`None`)
-    """
-    if isinstance(edge_index, Tensor) and is_torch_sparse_tensor(edge_index):
-        allowed = nodes.size(0), nodes.size(0) if sources is None else sources.size(0)
-        if tuple(edge_index.shape) != allowed:
-            rows = f"{allowed[0]} rows" if sources is None else f"{allowed[1]} sources and {allowed[0]} targets"
-            raise ValueError(
-                f"edge_index is a sparse matrix of shape {tuple(edge_index.shape)}; allowed: {allowed}, as x has {rows}"
-            )
+    """Converts edges of any format to sources and targets (2, E), and checks them. ``nodes`` (N,
+    ...) and ``sources`` of another kind are on the device of the layer."""
+    if is_adjacency(edge_index):
+        sizes = nodes.size(0), (nodes if sources is None else sources).size(0)
+        if tuple(edge_index.shape) != sizes:
+            problem = f"edge_index is a sparse matrix of shape {tuple(edge_index.shape)}"
+            rows = f"{sizes[1]} sources and {sizes[0]} targets"
+            raise ValueError(f"{problem}; allowed: {sizes}, as x has {rows}")
         edge_index = to_edge_index(edge_index)[0].flip(0)
     elif isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
@@ -45,88 +68,78 @@ def to_coo(edge_index: Any, nodes: Tensor, sources: Tensor | None = None) -> Ten
     return edges
 
 
+class WholeEdges(NamedTuple):
+    """Edges of a graph whose nodes are all here, with the methods of
+    :class:`phgcn.distributed.PartEdges`."""
+
+    edge_index: Any
+
+    def count(self, nodes: int) -> int:
+        return nodes
+
+    def extend(self, x: Tensor) -> Tensor:
+        return x
+
+    def extend_all(self, *tensors: Tensor) -> list[Tensor]:
+        return list(tensors)
+
+    def select(self, edges: Tensor) -> Any:
+        """Returns a subset of the edges."""
+        return self.edge_index[:, edges]
+
+    def reverse(self) -> Any:
+        """Returns the edges in the other direction."""
+        edges = self.edge_index
+        if is_adjacency(edges):
+            return edges.t().to_sparse(layout=edges.layout)
+        return torch.as_tensor(edges.as_tensor() if isinstance(edges, EdgeIndex) else edges).flip(0)
+
+
+def as_edges(edge_index: Any) -> WholeEdges | PartEdges:
+    """Returns edges of any format with the methods of :class:`WholeEdges`."""
+    return edge_index if isinstance(edge_index, PartEdges) else WholeEdges(edge_index)
+
+
 FILLS = ("mean", "add", "min", "max", "mul")
-"""How the features of a self-loop can be made of those of the edges to its node, by the names of PyG."""
+"""PyG's reductions of edge features to features of a self-loop."""
 
 
-def reduce_to_targets(edge_index: Any, features: Tensor, nodes: Tensor, reduce: str) -> Tensor:
-    r"""Reduces the features of the edges to each node, (E, F), to (N, F), 0 without edges; self-loops are left out."""
-    source, target = to_coo(edge_index, nodes)
-    target = torch.where(source == target, nodes.size(0), target)  # a spare row behind the nodes
-    reduced: Tensor = scatter(features, target, dim_size=nodes.size(0) + 1, reduce=reduce)
-    return reduced[:-1]
+def reduce_to_nodes(edges: Tensor, rows: Tensor, count: int, reduce: str) -> Tensor:
+    """Reduces the rows (E, C) of edges to their targets, without self-loops, to (count, C)."""
+    source, target = edges.long()
+    target = torch.where(source == target, count, target)  # a spare row behind the nodes
+    if reduce != "mean":
+        reduced: Tensor = scatter(rows, target, dim_size=count + 1, reduce=reduce)
+        return reduced[:-1]
+    # index_put sums in the same order every run, on a GPU too, unlike scatter.
+    zeros = rows.new_zeros(count + 1, rows.size(1))
+    sums = zeros.index_put((target,), rows, accumulate=True)
+    degree = zeros[:, :1].index_put((target,), rows.new_ones(1, 1), accumulate=True)
+    return (sums / degree.clamp(min=1))[:-1]
 
 
-class EdgeTerms(NamedTuple):
-    r"""What edges add to the exponents of attention, :obj:`None` where there is nothing.
-
-    Shapes:
-        - **features:** :math:`(E, H)`, a learned linear map of edge features
-        - **weights:** :math:`(E, 1)`, the logarithms of edge weights
-        - **fill:** :math:`(1, H)` or :math:`(N, H)`, what added self-loops have instead of the mean features
-    """
-
-    features: Tensor | None = None
-    weights: Tensor | None = None
-    fill: Tensor | None = None
-
-    def select(self, edges: Tensor) -> EdgeTerms:
-        """Returns the terms of some edges."""
-        features, weights = (None if term is None else term[edges] for term in (self.features, self.weights))
-        return EdgeTerms(features, weights, self.fill)
-
-    def sum(self) -> Tensor | None:
-        r"""Returns the sum of the terms, :math:`(E, H)` or :math:`(E, 1)`."""
-        if self.features is None or self.weights is None:
-            return self.weights if self.features is None else self.features
-        return self.features + self.weights
-
-    def sum_with_loops(self, target: Tensor, count: int) -> Tensor | None:
-        r"""Returns the sum of the terms with one more row for the self-loop of each of ``count`` nodes.
-
-        A self-loop has the mean features of the edges to its node, as in :class:`~torch_geometric.nn.GATConv`, 0 where there
-        are none, and weight 1.  Edges to the spare node of :func:`redirect_self_loops` are left out.
-
-        Shapes:
-            - **target:** :math:`(E,)`; **output:** :math:`(E + N, H)`
-        """
-        total = self.sum()
-        if total is None:
-            return None
-        loops = total.new_zeros(count, total.size(1))
-        if self.fill is not None:
-            loops = loops + self.fill.to(total.dtype)
-        elif self.features is not None:
-            # index_put sums in the same order every run, on a GPU too, unlike index_add.
-            place = (target.long(),)
-            sums = total.new_zeros(count + 1, total.size(1)).index_put(place, self.features.to(total.dtype), accumulate=True)
-            degree = total.new_zeros(count + 1, 1).index_put(place, total.new_ones(1, 1), accumulate=True)
-            loops = (sums / degree.clamp(min=1))[:count]
-        return torch.cat([total, loops])
+def replace_self_loops(
+    edges: Tensor, rows: Tensor | None, count: int
+) -> tuple[Tensor, Tensor | None]:
+    """Removes all self-loops and their ``rows`` (E, C), then appends a self-loop for each of
+    ``count`` nodes to the edges."""
+    if contains_self_loops(edges):
+        check_node_numbers(edges, count)
+        kept = edges[0] != edges[1]
+        edges, rows = edges[:, kept], None if rows is None else rows[kept]
+    return add_self_loops(edges, num_nodes=count)[0], rows
 
 
-def replace_self_loops(edge_index: Tensor, count: int) -> Tensor:
-    """Removes all self-loops, then appends one for each of ``count`` nodes."""
-    if contains_self_loops(edge_index):
-        edge_index, _ = remove_self_loops(edge_index)
-    edges: Tensor = add_self_loops(edge_index, num_nodes=count)[0]
-    return edges
-
-
-# Removing self-loops makes a tensor whose size depends on the data: torch.compile and CUDA graphs do not allow that, and on a
-# GPU the host would wait for the size. There, existing self-loops are redirected to a spare node that the caller appends and
-# whose output it drops, so that the number of edges follows from shapes alone. A custom op, as it also checks node numbers.
+# Removing self-loops makes a tensor whose size depends on the data, which torch.compile and CUDA
+# graphs do not allow. There, self-loops are redirected to a spare node that the caller appends and
+# whose output it drops. A custom op, which also checks node numbers.
 torch.library.define("phgcn::redirect_self_loops", "(Tensor edge_index, SymInt count) -> Tensor")
 
 
-@torch.library.impl("phgcn::redirect_self_loops", ("cpu", "cuda"))
+@torch.library.impl("phgcn::redirect_self_loops", DEVICES)
 def redirect_self_loops(edge_index: Tensor, count: int) -> Tensor:
-    r"""Redirects self-loops to a spare node, number ``count``, then appends one self-loop for each node.
-
-    Shapes:
-        - **edge_index:** :math:`(2, E)`
-        - **output:** :math:`(2, E + N)`
-    """
+    r"""Redirects the self-loops of edges (2, E) to a spare node, number ``count``, then appends one
+    self-loop for each node: (2, E + N)."""
     check_node_numbers(edge_index, count)  # before the spare node's number becomes a valid one
     redirected = torch.where(edge_index[0] == edge_index[1], count, edge_index)
     edges: Tensor = add_self_loops(redirected, num_nodes=count)[0]
@@ -140,18 +153,15 @@ def _redirect_self_loops_fake(edge_index: Tensor, count: int) -> Tensor:
 torch.library.register_fake("phgcn::redirect_self_loops", _redirect_self_loops_fake)
 
 
-# Sources and targets of different kinds are attended to as one graph: first the targets, then the sources. Numbers of targets
-# that are too large would become those of sources: so this too is a custom op that checks.
-torch.library.define("phgcn::join_kinds", "(Tensor edge_index, SymInt sources, SymInt targets) -> Tensor")
+# Sources and targets of different kinds become one graph, targets first. A target's number that is
+# too large would become a source's: a custom op, which also checks node numbers.
+JOIN_KINDS = "(Tensor edge_index, SymInt sources, SymInt targets) -> Tensor"
+torch.library.define("phgcn::join_kinds", JOIN_KINDS)
 
 
-@torch.library.impl("phgcn::join_kinds", ("cpu", "cuda"))
+@torch.library.impl("phgcn::join_kinds", DEVICES)
 def join_kinds(edge_index: Tensor, sources: int, targets: int) -> Tensor:
-    r"""Renumbers sources, so that they come after all ``targets``.
-
-    Shapes:
-        - **edge_index**, **output:** :math:`(2, E)`
-    """
+    """Adds ``targets`` to the numbers of sources in edges (2, E)."""
     for row, count in ((0, sources), (1, targets)):
         check_node_numbers(edge_index, count, row)
     return torch.stack([edge_index[0] + targets, edge_index[1]])

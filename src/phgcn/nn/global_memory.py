@@ -2,22 +2,21 @@ r"""Positions and values of all nodes of a large graph, for training on parts of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import check_node_ids, check_positive
+from ..checks import check_node_ids, check_positive, refusal
 
 
 class GlobalMemory(torch.nn.Module):
-    r"""What global attention attends to in a graph that is trained in parts: the positions and values of all its nodes, as the
-    batches that have passed left them.
+    r"""Positions and values of all nodes of a graph that is trained in parts, for global attention.
 
-    A batch attends with its own nodes, fresh and with gradients, and with all others as they were when they were last in a
-    batch, which is before a few steps of training and without gradients: historical embeddings, as in the `"GNNAutoScale"
-    <https://arxiv.org/abs/2106.05609>`_ paper.  Nodes that no batch has had yet are left out.  Each call takes time in
-    proportion to the nodes of the whole graph, not of the batch alone.
+    The nodes of a batch attend to each other, with gradients, and to the nodes of earlier batches as
+    these were then, without gradients: historical embeddings, as in the `"GNNAutoScale"
+    <https://arxiv.org/abs/2106.05609>`_ paper. Each call takes time in proportion to the nodes of
+    the whole graph.
 
     .. code-block:: python
 
@@ -29,8 +28,9 @@ class GlobalMemory(torch.nn.Module):
 
     Args:
         num_nodes (int): Number of nodes of the whole graph.
-        channels (int): Size of each value, of each head: ``out_channels`` of :class:`phgcn.nn.GlobalAttention`, or
-            ``channels / heads`` of :class:`phgcn.nn.GlobalBlock`.
+        channels (int): Size of each value of each head: ``out_channels`` of
+            :class:`phgcn.nn.GlobalAttention`, ``channels / heads`` of
+            :class:`phgcn.nn.GlobalBlock`.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         embedding_dim (int, optional): Size of the positions. (default: :obj:`4`)
     """
@@ -39,9 +39,12 @@ class GlobalMemory(torch.nn.Module):
     values: Tensor
     seen: Tensor
 
-    def __init__(self, num_nodes: int, channels: int, heads: int = 1, embedding_dim: int = 4) -> None:
+    def __init__(
+        self, num_nodes: int, channels: int, heads: int = 1, embedding_dim: int = 4
+    ) -> None:
         super().__init__()
-        check_positive(num_nodes=num_nodes, channels=channels, heads=heads, embedding_dim=embedding_dim)
+        check_positive(num_nodes=num_nodes, channels=channels)
+        check_positive(heads=heads, embedding_dim=embedding_dim)
         self.register_buffer("positions", torch.zeros(num_nodes, heads, embedding_dim))
         self.register_buffer("values", torch.zeros(num_nodes, heads, channels))
         self.register_buffer("seen", torch.zeros(num_nodes, dtype=torch.bool))
@@ -57,57 +60,54 @@ class GlobalMemory(torch.nn.Module):
             buffer.zero_()
 
     def refresh(self, positions: Tensor, values: Tensor, n_id: Any) -> tuple[Tensor, Tensor]:
-        r"""Stores the rows of a batch; returns positions and values of all nodes that have been stored, those of the batch with
-        gradients.
+        r"""Stores the rows of a batch. Returns positions and values of all stored nodes, with
+        gradients for the nodes of the batch.
 
         Args:
             positions (torch.Tensor): The positions of the batch's nodes.
             values (torch.Tensor): Their values.
-            n_id (torch.Tensor): Their numbers in the whole graph, each once, as PyG's loaders name them.
+            n_id (torch.Tensor): Their numbers in the whole graph, each once.
 
         Shapes:
-            - **positions:** :math:`(M, H, D)`, **values:** :math:`(M, H, C)`, **n_id:** :math:`(M,)`
-            - **output:** :math:`(N, H, D)` and :math:`(N, H, C)`, fewer rows until all nodes have been stored
+            - **positions:** :math:`(M, H, D)`, **values:** :math:`(M, H, C)`, **n_id:**
+              :math:`(M,)`
+            - **output:** :math:`(N, H, D)` and :math:`(N, H, C)`, fewer rows until all nodes have
+              been stored
         """
         check_node_ids(n_id, positions, self.num_nodes)
-        for name, rows, stored in (("positions", positions, self.positions), ("values", values, self.values)):
+        index, everywhere = (n_id.long(),), []
+        sides = ("positions", self.positions, positions), ("values", self.values, values)
+        for name, stored, rows in sides:
             if rows.shape[1:] != stored.shape[1:]:
-                shape, allowed = tuple(rows.shape[1:]), tuple(stored.shape[1:])
-                raise ValueError(f"{name} of the batch are {shape} of each node; allowed: {allowed}, as in the memory")
-        place, fresh = (n_id.long(),), (positions.to(self.positions.dtype), values.to(self.values.dtype))
-        with torch.no_grad():
-            for stored, rows in zip((self.positions, self.values), fresh, strict=True):
-                stored.index_put_(place, rows.detach())
-            self.seen.index_fill_(0, place[0], True)
-        everywhere = self.positions.index_put(place, fresh[0]), self.values.index_put(place, fresh[1])
-        if bool(self.seen.all()):
-            return everywhere
-        return everywhere[0][self.seen], everywhere[1][self.seen]
+                problem = f"{name} of the batch are {tuple(rows.shape[1:])} of each node"
+                allowed = tuple(stored.shape[1:])
+                raise ValueError(f"{problem}; allowed: {allowed}, as in the memory")
+        for _, stored, rows in sides:
+            fresh = rows.to(stored.dtype)
+            with torch.no_grad():
+                stored.index_put_(index, fresh.detach())
+            everywhere.append(stored.index_put(index, fresh))
+        self.seen.index_fill_(0, index[0], True)
+        if not bool(self.seen.all()):
+            everywhere = [rows[self.seen] for rows in everywhere]
+        return everywhere[0], everywhere[1]
 
     def __repr__(self) -> str:
         _, heads, channels = self.values.shape
         return f"{self.__class__.__name__}({self.num_nodes}, {channels}, heads={heads})"
 
 
-class Keys(NamedTuple):
-    r"""What is attended to, and who attends.
-
-    Shapes:
-        - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`
-        - **queries:** :math:`(M, H, D)`, or :obj:`None` where the keys attend to themselves
-    """
-
-    positions: Tensor
-    values: Tensor
-    queries: Tensor | None
-
-
 def gather_keys(
-    positions: Tensor, values: Tensor, batch: Tensor | None, memory: GlobalMemory | None, n_id: Tensor | None
-) -> Keys:
-    """Returns the nodes given, or with a memory all of the graph that they are a part of."""
+    positions: Tensor,
+    values: Tensor,
+    batch: Tensor | None,
+    memory: GlobalMemory | None,
+    n_id: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Returns positions (N, H, D) and values (N, H, C) of the nodes as keys. With a memory these are
+    all nodes of its graph, and the positions of the queries (M, H, D) come third."""
     if memory is None:
-        return Keys(positions, values, None)
+        return positions, values, None
     if batch is not None:
-        raise ValueError("batch is given beside a memory; allowed: None, as a memory is of one graph")
-    return Keys(*memory.refresh(positions, values, n_id), positions.to(memory.positions.dtype))
+        raise refusal("batch is given beside a memory", "None, as a memory is of one graph")
+    return *memory.refresh(positions, values, n_id), positions.to(memory.positions.dtype)

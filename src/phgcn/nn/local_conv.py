@@ -1,10 +1,8 @@
 r"""The local layers of :class:`phgcn.nn.GlobalGNN`, by name.
 
-PyG's GCN, SAGE and GIN layers sum over neighbours by atomics on a GPU, which round differently each run, and read from the
-device how many self-loops there are.  Here they are PyG's layers, parameters and all, but for that sum, which is
-:func:`phgcn.structural.sums.sum_neighbours`: the same bits every run, and part of a CUDA graph.  Edges are sorted once for all
-layers.
-"""
+PyG's GCN, SAGE and GIN layers sum over neighbours by atomics on a GPU, which round differently in
+each run. Here these layers sum by :func:`phgcn.structural.sums.sum_neighbours`, with the same bits
+in every run. Edges are sorted once for all layers."""
 
 from __future__ import annotations
 
@@ -13,151 +11,176 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import MLP, GATConv, GCNConv, GINConv, LGConv, Linear, MessagePassing, SAGEConv
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.nn import (
+    MLP,
+    GATConv,
+    GCNConv,
+    GINConv,
+    LGConv,
+    Linear,
+    MessagePassing,
+    SAGEConv,
+)
 from torch_geometric.utils import add_remaining_self_loops
 
-from ..checks import HALF_TYPES, check_choice, check_edge_features, check_multiple, check_node_numbers
+from ..backends import HALF_TYPES, Backend, BackendName, choose_backend
+from ..checks import check_choice, check_edge_features, check_multiple, check_node_numbers
 from ..distributed.boundary import PartEdges
-from ..functional import Backend
-from ..runtime.backend import choose_backend
 from ..structural.sums import Neighbours, sort_neighbours, sum_neighbours
-from .distance_conv import DistanceConv
-from .eda_conv import EDAConv
-from .edges import to_coo
+from .distance_attention import linear_map
+from .eda_conv import EDAConv, shows_messages
+from .edges import WholeEdges, as_edges, to_coo
 from .graph_input import EDGE_FEATURES, GraphInput
-from .messages import shows_messages
 
 Local = str | Callable[[int, int], Any]
-"""A name of :data:`LOCAL`, or a class of PyG's layers, called with the sizes of input and output."""
+"""A name of :data:`LOCAL`, or a class of layers, called with the sizes of input and output."""
 
 LOCAL = ("gcn", "sgc", "sage", "gat", "gin", "eda", "none")
 
 
 class Adjacency(NamedTuple):
-    """The adjacency matrix, as sorted edges, and the backend that multiplies with it."""
+    """The adjacency matrix as sorted edges, and the backend that multiplies with it."""
 
     neighbours: Neighbours
-    backend: str
-    degrees: Tensor | None = None
-    """The number of sources of each node, (N, 1), where not all edges are here."""
+    backend: Backend
+    edges: WholeEdges | PartEdges
+
+    def propagate(self, conv: Any, x: Any) -> Tensor:
+        """Aggregates the features of each node's sources, (N, C), as a layer does."""
+        aggregated: Tensor = conv.aggregate_sorted(self, x[0] if isinstance(x, tuple) else x)
+        return aggregated
 
     def sum(self, x: Tensor) -> Tensor:
-        r"""Sums the features of each node's sources: the product with the matrix, :math:`(N, C)`."""
-        widened = x.float() if x.dtype in HALF_TYPES and self.backend != "triton" else x
-        return sum_neighbours(widened, self.neighbours, self.backend).to(x.dtype)
+        """Sums the features of each node's sources, (N, C): the product with the matrix."""
+        widened = self.backend.widen(self.edges.extend(x))
+        summed = sum_neighbours(widened, self.neighbours, self.backend.name)
+        return summed[: x.size(0)].to(x.dtype)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Computes the mean of the features of each node's sources, (N, C), 0 without any."""
+        return self.sum(x) / self._degree(x).clamp(min=1).to(x.dtype)
 
     def normalised_sum(self, x: Tensor) -> Tensor:
-        r"""Multiplies with :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}`, :math:`(N, C)`; the
-        matrix has no self-loops yet."""
-        scale = (self.degree(x) + 1).rsqrt().to(x.dtype)
+        r"""Multiplies with :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}`,
+        :math:`(N, C)`; the matrix has no self-loops yet."""
+        scale = (self._degree(x) + 1).rsqrt().to(x.dtype)
         scaled = scale * x
         return scale * (self.sum(scaled) + scaled)
 
-    def degree(self, x: Tensor) -> Tensor:
-        r"""Counts the sources of each node, :math:`(N, 1)`, in the type of ``x`` or, as half types do not hold it, float32."""
-        degrees = self.neighbours.start.diff().unsqueeze(1) if self.degrees is None else self.degrees
+    def _degree(self, x: Tensor) -> Tensor:
+        """Counts the sources of each node, (N, 1), as float32 if ``x`` has a half type."""
+        degrees = self.neighbours.start.diff()[: x.size(0)].unsqueeze(1)
         return degrees.to(torch.float32 if x.dtype in HALF_TYPES else x.dtype)
 
 
 class PlainEdges(NamedTuple):
-    r"""Edges as PyG's layers take them, :math:`(2, E)`, and weights, :math:`(E,)`, for what an :class:`Adjacency` cannot do:
-    weighted sums, and messages one by one."""
+    r"""Edges :math:`(2, E)` and weights :math:`(E,)` in PyG's format, for weighted sums and messages
+    one by one, which an :class:`Adjacency` cannot compute."""
 
     edge_index: Tensor
-    weight: Tensor | None = None
+    weight: Tensor | None
+    edges: WholeEdges | PartEdges
+
+    def propagate(self, conv: Any, x: Any) -> Tensor:
+        """Computes messages and their sum by PyG, on a GPU with atomics."""
+        nodes = x[0] if isinstance(x, tuple) else x
+        source = self.edges.extend(nodes)
+        x = (source, source) if isinstance(x, tuple) else source
+        out: Tensor = MessagePassing.propagate(conv, self.edge_index, x=x, edge_weight=self.weight)
+        return out[: nodes.size(0)]
 
 
-def part_adjacency(edges: PartEdges, self_loops: bool, backend: str) -> Adjacency:
-    """Sorts the edges of one rank's nodes, boundary nodes behind them; their degrees come from the ranks that they lie on."""
-    neighbours = sort_neighbours(edges.edge_index, edges.nodes + sum(edges.receive), self_loops, backend)
-    degrees = neighbours.start.diff()[: edges.nodes].unsqueeze(1)
-    return Adjacency(neighbours, backend, edges.extend(degrees.double()))
+def sort_adjacency(
+    edges: WholeEdges | PartEdges, index: Tensor, x: Tensor, self_loops: bool, backend: BackendName
+) -> Adjacency:
+    chosen = choose_backend(backend, x.device)
+    count = edges.count(x.size(0))
+    return Adjacency(sort_neighbours(index, count, self_loops, chosen.name), chosen, edges)
 
 
-def weigh_part(edges: PartEdges, weight: Tensor, dtype: torch.dtype) -> PlainEdges:
-    r"""Normalises the weights of the edges of one rank's nodes as PyG's ``gcn_norm`` does, self-loops included.
+def normalise_weights(
+    edges: WholeEdges | PartEdges, index: Tensor, weight: Tensor | None, x: Tensor
+) -> PlainEdges:
+    """Adds self-loops, and normalises weights like PyG's ``gcn_norm``; the degrees of boundary nodes
+    come from their ranks."""
+    nodes, count = x.size(0), edges.count(x.size(0))
+    weight = x.new_ones(index.size(1)) if weight is None else weight.to(x.dtype)
+    index, weight = add_remaining_self_loops(index, weight, 1.0, count)
+    degrees = weight.new_zeros(count).index_put((index[1],), weight, accumulate=True)[:nodes]
+    inverse = torch.where(degrees > 0, degrees, torch.inf).rsqrt()
+    scale = edges.extend(inverse.unsqueeze(1)).squeeze(1)
+    return PlainEdges(index, scale[index[0]] * weight * scale[index[1]], edges)
 
-    The degrees of boundary nodes, sums of the weights of edges to them, come from the ranks that they lie on.
-    """
-    count = edges.nodes + sum(edges.receive)
-    edge_index, weights = add_remaining_self_loops(edges.edge_index, weight.to(dtype), 1.0, count)
-    degrees = weights.new_zeros(count).index_put((edge_index[1],), weights, accumulate=True)[: edges.nodes]
-    scale = edges.extend(torch.where(degrees > 0, degrees, torch.inf).rsqrt().unsqueeze(1)).squeeze(1)
-    return PlainEdges(edge_index, scale[edge_index[0]] * weights * scale[edge_index[1]])
 
-
-def _sum_normalised(self: Any, edge_index: Adjacency | PlainEdges, x: Tensor, edge_weight: None = None) -> Tensor:
-    """The ``propagate`` of GCN layers: the normalised sum of an :class:`Adjacency` without self-loops, or the sum of
-    :class:`PlainEdges` with PyG's normalised weights.  Each class names it itself: PyG replaces one that is inherited."""
-    if isinstance(edge_index, PlainEdges):
-        return propagate_plainly(self, edge_index, x)
-    return edge_index.normalised_sum(x)
+def _propagate(self: Any, edge_index: Adjacency | PlainEdges, x: Any, **_: None) -> Tensor:
+    """The ``propagate`` of the layers below, each of which must have it: PyG compiles an inherited
+    one anew."""
+    return edge_index.propagate(self, x)
 
 
 class SortedGCNConv(GCNConv):  # type: ignore[misc]  # PyG ships no types
-    r"""PyG's layer, :math:`\mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2} \mathbf{X} \mathbf{W}`."""
+    """PyG's layer plus, if ``residual``, a learned linear map of its input."""
 
-    self_loops = False
-    propagate = _sum_normalised
+    self_loops, aggregate_sorted = False, staticmethod(Adjacency.normalised_sum)
+    propagate = _propagate
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, residual: bool = False) -> None:
         super().__init__(in_channels, out_channels, normalize=False)
+        self.res = linear_map(in_channels, out_channels) if residual else None
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        res = getattr(self, "res", None)  # PyG's constructor calls this first
+        if res is not None:
+            res.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Adjacency | PlainEdges) -> Tensor:
+        out: Tensor = super().forward(x, edge_index)
+        return out if self.res is None else out + self.res(x)
 
 
-class SortedLGConv(LGConv):  # type: ignore[misc]  # PyG ships no types
-    """The sum of :class:`SortedGCNConv` without weights to learn, one step of PyG's :class:`~torch_geometric.nn.SGConv`."""
+class SortedLGConv(LGConv):  # type: ignore[misc]
+    """The sum of a GCN layer without learned weights, one step of PyG's
+    :class:`~torch_geometric.nn.SGConv`."""
 
-    self_loops = False
-    propagate = _sum_normalised
+    self_loops, aggregate_sorted = False, staticmethod(Adjacency.normalised_sum)
+    propagate = _propagate
 
     def __init__(self) -> None:
         super().__init__(normalize=False)
 
 
-class SortedSAGEConv(SAGEConv):  # type: ignore[misc]  # PyG ships no types
-    """PyG's layer, which takes the mean over neighbours, of an :class:`Adjacency`."""
-
-    self_loops = True
-
-    def propagate(self, edge_index: Adjacency | PlainEdges, x: tuple[Tensor, Tensor], size: None = None) -> Tensor:
-        if isinstance(edge_index, PlainEdges):
-            return propagate_plainly(self, edge_index, x)
-        return edge_index.sum(x[0]) / edge_index.degree(x[0]).clamp(min=1).to(x[0].dtype)
+class SortedSAGEConv(SAGEConv):  # type: ignore[misc]
+    self_loops, aggregate_sorted = True, staticmethod(Adjacency.mean)
+    propagate = _propagate
 
 
-class SortedGINConv(GINConv):  # type: ignore[misc]  # PyG ships no types
-    """PyG's layer, which takes the sum over neighbours, of an :class:`Adjacency`."""
-
-    self_loops = True
+class SortedGINConv(GINConv):  # type: ignore[misc]
+    self_loops, aggregate_sorted = True, staticmethod(Adjacency.sum)
+    propagate = _propagate
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(MLP([in_channels, out_channels, out_channels], norm=None))
-
-    def propagate(self, edge_index: Adjacency | PlainEdges, x: tuple[Tensor, Tensor], size: None = None) -> Tensor:
-        if isinstance(edge_index, PlainEdges):
-            return propagate_plainly(self, edge_index, x)
-        return edge_index.sum(x[0])
-
-
-def propagate_plainly(conv: Any, edges: PlainEdges, x: Any) -> Tensor:
-    """Computes messages and their sum as PyG does, on a GPU by atomics."""
-    out: Tensor = MessagePassing.propagate(conv, edges.edge_index, x=x, edge_weight=edges.weight)
-    return out
 
 
 NORMALISED = SortedGCNConv, SortedLGConv
 SORTED = *NORMALISED, SortedSAGEConv, SortedGINConv
 WITH_EDGE_FEATURES = ("gat", "eda")
-WITHOUT_HEADS: dict[str, Any] = {"gcn": SortedGCNConv, "sage": SortedSAGEConv, "gin": SortedGINConv, "none": Linear}
+WITHOUT_HEADS: dict[str, Any] = {"gcn": SortedGCNConv, "sage": SortedSAGEConv} | {
+    "gin": SortedGINConv,
+    "none": Linear,
+}
 
 
-def make_local(local: Local, channels: int, heads: int, backend: Backend, edge_dim: int | None = None) -> Any:
-    """Makes a local layer of as many input as output channels; :obj:`"none"` is a linear map of each node alone."""
+def make_local(
+    local: Local, channels: int, heads: int, backend: BackendName, edge_dim: int | None = None
+) -> Any:
+    """Makes a local layer with ``channels`` inputs and outputs; ``"none"`` is a linear map."""
     if edge_dim is not None and local not in WITH_EDGE_FEATURES:
-        allowed = " and ".join(map(repr, WITH_EDGE_FEATURES))
-        raise ValueError(f"edge_dim is {edge_dim!r}; allowed for local {local!r}: None; for {allowed}: a size")
+        allowed = f"None; for {' and '.join(map(repr, WITH_EDGE_FEATURES))}: a size"
+        raise ValueError(f"edge_dim is {edge_dim!r}; allowed for local {local!r}: {allowed}")
     if not isinstance(local, str) and callable(local):
         return local(channels, channels)
     check_choice("local", local, LOCAL, "or a layer's class")
@@ -172,80 +195,124 @@ def make_local(local: Local, channels: int, heads: int, backend: Backend, edge_d
 
 
 class LocalEdges(NamedTuple):
-    """Edges in the format of a local layer, and the features of edges that it takes, by the names of its arguments."""
+    """Edges in the format of a local layer, and its edge features by argument."""
 
     index: Any
-    features: dict[str, Tensor]
-    part: PartEdges | None = None
-    """Where given, the layer gets the features of boundary nodes too, and only the rows of this rank's nodes are kept."""
+    features: dict[str, Any]
+    edges: WholeEdges | PartEdges = WholeEdges(None)
+    """Adds boundary nodes for layers without :class:`phgcn.distributed.PartEdges`."""
 
 
 def edge_features(conv: Any) -> tuple[str, ...]:
-    """Returns which features of edges a local layer takes: of a layer given as a class, what its call takes."""
+    """Names the edge features that a local layer takes, of other classes by their signature."""
     if isinstance(conv, (Linear, *SORTED)):
         return ("edge_weight",) if isinstance(conv, NORMALISED) else ()
-    if isinstance(conv, DistanceConv):
+    if isinstance(conv, EDAConv):
         return conv.takes
     takes = inspect.signature(conv.forward).parameters
     usable = {"edge_attr": getattr(conv, "edge_dim", 1) is not None, "edge_weight": True}
     return tuple(name for name in EDGE_FEATURES if name in takes and usable[name])
 
 
-def prepare_edges(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
-    """Converts edges of any format to what a local layer takes, and checks them."""
-    if isinstance(given.edge_index, PartEdges):
-        return _prepare_part(conv, given, backend)
-    features = _checked_features(given, given.edge_index)
-    edges, x = to_coo(given.edge_index, given.x), given.x
-    if isinstance(conv, SORTED):
-        if features or shows_messages(conv):
-            return LocalEdges(_plain_edges(conv, edges, features.get("edge_weight"), x), {})
-        chosen = choose_backend(backend, x.device)
-        return LocalEdges(Adjacency(sort_neighbours(edges, x.size(0), conv.self_loops, chosen), chosen), {})
-    return LocalEdges(edges.long(), features)
-
-
-def _checked_features(given: GraphInput, edge_index: Any) -> dict[str, Tensor]:
-    """Returns the features of edges that are given, by name."""
-    features = {name: getattr(given, name) for name in EDGE_FEATURES if getattr(given, name) is not None}
+def prepare_edges(conv: Any, given: GraphInput, backend: BackendName) -> LocalEdges:
+    """Converts edges of any format to the format of a local layer, and checks them."""
+    if isinstance(conv, Linear):
+        return LocalEdges(None, {})
+    edges, x = as_edges(given.edge_index), given.x
+    features: dict[str, Any] = {name: getattr(given, name) for name in EDGE_FEATURES}
+    features = {name: rows for name, rows in features.items() if rows is not None}
+    if isinstance(conv, EDAConv):
+        return LocalEdges(given.edge_index, features | {"batch": given.batch})
     for name, rows in features.items():
-        check_edge_features(name, rows, edge_index, given.x)
-    return features
-
-
-def _plain_edges(conv: Any, edges: Tensor, weight: Tensor | None, x: Tensor) -> PlainEdges:
-    """Returns checked edges, for GCN and SGC with self-loops and normalised weights."""
-    check_node_numbers(edges, x.size(0))
+        check_edge_features(name, rows, edges.edge_index, x)
+    index = to_coo(edges.edge_index, x)
+    if not isinstance(conv, SORTED):
+        return LocalEdges(index.long(), features, edges)
+    if not features and not shows_messages(conv):
+        return LocalEdges(sort_adjacency(edges, index, x, conv.self_loops, backend), {})
+    check_node_numbers(index, edges.count(x.size(0)))
     if isinstance(conv, NORMALISED):
-        return PlainEdges(*gcn_norm(edges.long(), weight, x.size(0), dtype=x.dtype))
-    return PlainEdges(edges.long())
-
-
-def _prepare_part(conv: Any, given: GraphInput, backend: Backend) -> LocalEdges:
-    """Prepares the edges of one rank's nodes."""
-    edges = given.edge_index
-    features = _checked_features(given, edges.edge_index)
-    if isinstance(conv, SORTED):
-        if features:
-            return LocalEdges(weigh_part(edges, features["edge_weight"], given.x.dtype), {}, edges)
-        chosen = choose_backend(backend, given.x.device)
-        return LocalEdges(part_adjacency(edges, conv.self_loops, chosen), {}, edges)
-    if isinstance(conv, DistanceConv):
-        return LocalEdges(edges, features)
-    return LocalEdges(edges.edge_index, features, edges)
+        weight = features.get("edge_weight")
+        return LocalEdges(normalise_weights(edges, index.long(), weight, x), {})
+    return LocalEdges(PlainEdges(index.long(), None, edges), {})
 
 
 def apply_local(conv: Any, x: Tensor, edges: LocalEdges) -> Tensor:
-    """Calls a local layer with what :func:`prepare_edges` returned."""
-    if edges.part is not None and not isinstance(conv, Linear):
-        extended: Tensor = conv(edges.part.extend(x), edges.index, **edges.features)
-        return extended[: x.size(0)]
-    out: Tensor = conv(x) if isinstance(conv, Linear) else conv(x, edges.index, **edges.features)
-    return out
+    """Calls a local layer with the edges of :func:`prepare_edges`."""
+    if isinstance(conv, Linear):
+        return conv(x)  # type: ignore[no-any-return]
+    out: Tensor = conv(edges.edges.extend(x), edges.index, **edges.features)
+    return out[: x.size(0)]
 
 
-def local_recordable(conv: Any, nodes: int, backend: Backend) -> bool:
-    """Tells whether a local layer can be captured into a CUDA graph; PyG's own and those of users are not taken to be."""
-    if isinstance(conv, (Linear, *SORTED)):
-        return backend in ("auto", "triton")
-    return hasattr(conv, "recordable") and conv.recordable(nodes)
+GATED_SHARE = 0.1
+"""The share of the gated product in the output of a polynomial layer, as in PyG's Polynormer."""
+
+NORMS = {"batch": torch.nn.BatchNorm1d, "layer": torch.nn.LayerNorm}
+
+
+class LocalBlock(torch.nn.Module):
+    r"""A local layer with a linear map beside it, a norm and dropout.
+
+    .. math::
+        \mathbf{x}^{\prime} = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{conv}(\mathbf{x}) + \mathbf{W} \mathbf{x}
+        + \mathbf{u})))
+
+    With ``gated``, as in the `"Polynormer" <https://arxiv.org/abs/2403.01232>`_ paper, the output
+    is :math:`0.1 \, \mathrm{LayerNorm}(\mathrm{relu}(\mathbf{V} \mathbf{x}) \odot
+    \mathbf{x}^{\prime}) + 0.9 \, \mathbf{x}^{\prime}`: each layer doubles the degree of a polynomial
+    in the features.
+
+    Args:
+        channels (int): Size of each input and output sample.
+        conv (torch.nn.Module): The local layer, by :func:`phgcn.nn.local_conv.make_local`.
+        residual (bool): Whether :math:`\mathbf{W} \mathbf{x}` is added.
+        norm (str, optional): ``"batch"``, ``"layer"`` (over the channels of each node), or
+            :obj:`None`.
+        dropout (float): Dropout probability of the output.
+        gated (bool): Whether the output is gated.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        conv: Any,
+        residual: bool,
+        norm: str | None,
+        dropout: float,
+        gated: bool,
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.conv = conv
+        # A layer without edges is a linear map already.
+        self.res = Linear(channels, channels) if residual and not isinstance(conv, Linear) else None
+        self.norm = torch.nn.Identity() if norm is None else NORMS[norm](channels)
+        self.gate = Linear(channels, channels) if gated else None
+        self.gate_norm = torch.nn.LayerNorm(channels) if gated else None
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        modules: list[Any] = list(self.children())
+        for module in modules:
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+    def forward(self, x: Tensor, edges: Any, update: Tensor | None = None) -> Tensor:
+        r"""Runs the forward pass of the module.
+
+        Args:
+            x (torch.Tensor): The node features, :math:`(N, C)`.
+            edges: The edges for the local layer, by :func:`phgcn.nn.local_conv.prepare_edges`.
+            update (torch.Tensor, optional): A term before the norm, :math:`(N, C)`.
+        """
+        out = apply_local(self.conv, x, edges)
+        if self.res is not None:
+            out = out + self.res(x)
+        if update is not None:
+            out = out + update
+        out = F.dropout(F.relu(self.norm(out)), self.dropout, self.training)
+        if self.gate is not None and self.gate_norm is not None:
+            gated = self.gate_norm(F.relu(self.gate(x)) * out)
+            out = GATED_SHARE * gated + (1 - GATED_SHARE) * out
+        return out

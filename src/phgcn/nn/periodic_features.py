@@ -11,13 +11,11 @@ from torch.nn import Parameter
 from ..checks import check_features, check_positive
 
 ROWS = 2**16
-"""Rows that are computed at a time where no gradient is needed: waves take many times the memory of
-features."""
+"""Most rows at a time without gradients: waves take many times the memory of features."""
 
 
 class PeriodicFeatures(torch.nn.Module):
-    r"""Gives each numeric column features of its own, which may bend and jump where a linear map
-    cannot.
+    r"""Computes periodic features of each numeric column, for functions that bend and jump.
 
     .. math::
         \mathbf{z}_{ic} = \mathrm{relu}(\mathbf{W}_c \,
@@ -39,7 +37,9 @@ class PeriodicFeatures(torch.nn.Module):
         - **output:** :math:`(N, C \cdot F_{out})`, the features of a column side by side
     """
 
-    def __init__(self, columns: int, out_channels: int = 16, frequencies: int = 24, deviation: float = 0.05) -> None:
+    def __init__(
+        self, columns: int, out_channels: int = 16, frequencies: int = 24, deviation: float = 0.05
+    ) -> None:
         super().__init__()
         check_positive(out_channels=out_channels, frequencies=frequencies)
         if not 0 < deviation < math.inf:
@@ -71,7 +71,8 @@ class PeriodicFeatures(torch.nn.Module):
         return self._features(x)
 
     def _features(self, x: Tensor) -> Tensor:
-        phase = 2 * math.pi * x.T.unsqueeze(2) * self.frequency.unsqueeze(1)  # (C, N, K): one product of matrices per column
+        # (C, N, K): one product of matrices per column
+        phase = 2 * math.pi * x.T.unsqueeze(2) * self.frequency.unsqueeze(1)
         waves = torch.cat([phase.sin(), phase.cos()], dim=2)
         out = torch.baddbmm(self.bias.unsqueeze(1), waves, self.weight).relu()
         return out.transpose(0, 1).reshape(len(x), self.columns * self.out_channels)

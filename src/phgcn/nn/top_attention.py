@@ -1,15 +1,38 @@
-r"""The strongest targets of global attention, with exact weights."""
+r"""The exact weights of global attention: rows of all exponents, and the targets with the largest
+weights."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from ..checks import check_index
-from ..exact.reference import distances
+from ..checks import check_index, check_positive, refusal
 
-PAIRS = 2**20
-"""Upper bound of the score matrix of one step, in pairs of nodes: bounds the memory."""
+PAIRS = 2**22
+"""Most pairs of points whose exponents are held at a time, which bounds the memory."""
+
+
+def row_slices(rows: int, width: int) -> Iterator[slice]:
+    """Yields slices of ``rows`` rows, such that a slice of a matrix (rows, width) fits in memory."""
+    step = max(1, PAIRS // max(1, width))
+    return (slice(start, start + step) for start in range(0, rows, step))
+
+
+def exponents(queries: Tensor, keys: Tensor, decay: float | Tensor) -> Tensor:
+    r"""Computes :math:`-\lambda_h \lVert \mathbf{q}_i - \mathbf{k}_j \rVert`, of half types in
+    float32.
+
+    Shapes:
+        - **queries:** :math:`(M, H, D)`, **keys:** :math:`(N, H, D)`, **decay:** a number or
+          :math:`(H,)`
+        - **output:** :math:`(H, M, N)`
+    """
+    wide = torch.promote_types(queries.dtype, torch.float32)
+    queries, keys = (side.to(wide).transpose(0, 1) for side in (queries, keys))
+    distance = torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
+    return -torch.as_tensor(decay, device=distance.device).to(wide).view(-1, 1, 1) * distance
 
 
 def top_attention(
@@ -20,55 +43,55 @@ def top_attention(
     batch: Tensor | None = None,
     keys: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""Finds the ``k`` strongest targets of nodes, and their softmax weights among all nodes of the same graph.
+    r"""Finds the ``k`` targets of each node with the largest softmax weights among all nodes of its
+    graph.
 
     Args:
         positions (torch.Tensor): The embeddings.
         decay (float or torch.Tensor): The coefficient :math:`\lambda`, or one per head.
-        k (int, optional): How many targets of each node. (default: :obj:`10`)
-        nodes (torch.Tensor, optional): The nodes that are asked for. (default: :obj:`None`, all)
+        k (int, optional): The number of targets per node. (default: :obj:`10`)
+        nodes (torch.Tensor, optional): The nodes that attend. (default: :obj:`None`, all)
         batch (torch.Tensor, optional): The graph of each node. (default: :obj:`None`, one graph)
-        keys (torch.Tensor, optional): The nodes that are attended to, by others than themselves, as with
-            :class:`phgcn.nn.LabelAttention`. (default: :obj:`None`, all nodes, by themselves too)
+        keys (torch.Tensor, optional): The targets, which do not attend to themselves, as in
+            :class:`phgcn.nn.LabelAttention`. (default: :obj:`None`, all nodes, also themselves)
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, **decay:** a number or :math:`(H,)`
         - **nodes:** :math:`(M,)`, **batch:** :math:`(N,)`, **keys:** :math:`(K,)`
-        - **output:** targets and weights, both :math:`(M, H, k)`, strongest first; -1 and 0 beyond the graph's last node
+        - **output:** targets and weights, both :math:`(M, H, k)`, in order of weight; -1 and 0
+          after the graph's last node
     """
-    if not isinstance(k, int) or k < 1:
-        raise ValueError(f"k is {k!r}; allowed: a positive integer")
+    check_positive(k=k)
     check_index("batch", batch, positions, "x")
     count, heads = positions.shape[:2]
-    scaled = (positions * (decay.view(-1, 1) if isinstance(decay, Tensor) else decay)).transpose(0, 1)
-    nodes = torch.arange(count, device=positions.device) if nodes is None else _check_nodes(nodes, count)
-    targets = torch.full((len(nodes), heads, k), -1, dtype=torch.int64, device=positions.device)
+    everyone = torch.arange(count, device=positions.device)
+    nodes = everyone if nodes is None else _check_nodes("nodes", nodes, count)
+    others = everyone if keys is None else _check_nodes("keys", keys, count)
     weights = positions.new_zeros(len(nodes), heads, k)
-    others = torch.arange(count, device=positions.device) if keys is None else _check_nodes(keys, count, "keys")
-    if len(nodes) == 0 or len(others) == 0:
-        return targets, weights
-    step = max(1, PAIRS // len(others))
-    for start in range(0, len(nodes), step):
-        rows = nodes[start : start + step]
-        for head in range(heads):
-            score = -distances(scaled[head, rows], scaled[head, others])
-            if batch is not None:
-                score = score.masked_fill(batch[rows].unsqueeze(1) != batch[others], -torch.inf)
-            if keys is not None:
-                score = score.masked_fill(rows.unsqueeze(1) == others, -torch.inf)
-            best, index = score.topk(min(k, len(others)), dim=1)
-            place = slice(start, start + len(rows)), head, slice(best.size(1))
-            targets[place] = others[index].masked_fill(best == -torch.inf, -1)
-            weights[place] = score.softmax(dim=1).nan_to_num().gather(1, index)
+    targets = torch.full_like(weights, -1, dtype=torch.int64)
+    found = min(k, len(others))
+    for part in row_slices(len(nodes), heads * len(others)):
+        rows = nodes[part]
+        score = exponents(positions[rows], positions[others], decay)
+        if batch is not None:
+            score.masked_fill_(batch[rows].unsqueeze(1) != batch[others], -torch.inf)
+        if keys is not None:
+            score.masked_fill_(rows.unsqueeze(1) == others, -torch.inf)
+        best, index = score.topk(found, dim=2)
+        share = score.softmax(dim=2).nan_to_num().gather(2, index)
+        targets[part, :, :found] = others[index].masked_fill(best == -torch.inf, -1).transpose(0, 1)
+        weights[part, :, :found] = share.transpose(0, 1).to(weights.dtype)
     return targets, weights
 
 
-def _check_nodes(nodes: Tensor, count: int, name: str = "nodes") -> Tensor:
+def _check_nodes(name: str, nodes: Tensor, count: int) -> Tensor:
     """Checks node numbers and returns them as int64."""
     nodes = torch.as_tensor(nodes)
     if nodes.dtype not in (torch.int64, torch.int32) or nodes.dim() != 1:
-        raise ValueError(f"{name} is {nodes.dtype} of shape {tuple(nodes.shape)}; allowed: a vector of int64 or int32")
+        found = f"{name} is {nodes.dtype} of shape {tuple(nodes.shape)}"
+        raise refusal(found, "a vector of int64 or int32")
     bad = (nodes < 0) | (nodes >= count)
     if bool(bad.any()):
-        raise ValueError(f"{name} has {int(nodes[bad][0])}; allowed: 0 to {count - 1}, as x has {count} rows")
+        found = f"{name} has {int(nodes[bad][0])}"
+        raise refusal(found, f"0 to {count - 1}, as x has {count} rows")
     return nodes.long()

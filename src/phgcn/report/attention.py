@@ -4,80 +4,87 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
+from ..data.labels import labelled, task_of
+from ..text import amount
 from .fonts import label
+from .layers import LayerView
 from .node_colours import colour_nodes
-from .style import headline, legend, panels
+from .style import headline, legend, panels, say_instead
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STRONGEST = 10
-"""Targets drawn per head, besides the node itself."""
-
-HeadTargets = list[tuple[int, float]]
-"""Targets of one head and their attention weights, strongest first."""
+STRONGEST = 10  # targets drawn per head, besides the node itself
 
 
-def strongest_neighbours(edges: Tensor, weights: Tensor, node: int) -> list[HeadTargets]:
-    r"""Finds the neighbours of a node with the largest weights, for each head.
+class Strongest(NamedTuple):
+    """The strongest targets of a node per head, -1 for none, and their weights, both (H, k)."""
 
-    Shapes:
-        - **edges:** :math:`(2, E)`, **weights:** :math:`(E, H)`
-    """
-    incoming = edges[1] == node
-    sources, weight = edges[0, incoming], weights[incoming]
-    order = weight.argsort(dim=0, descending=True)[: STRONGEST + 1]  # the node itself may be one of them
-    return [[(int(sources[edge]), float(weight[edge, head])) for edge in order[:, head]] for head in range(weights.size(1))]
+    targets: Tensor
+    weights: Tensor
 
 
-def strongest_anywhere(targets: Tensor, weights: Tensor) -> list[HeadTargets]:
-    r"""Lists the strongest targets of one node, for each head.
-
-    Shapes:
-        - **targets**, **weights:** :math:`(H, k)`; -1 where there is no target
-    """
-    rows = zip(targets.tolist(), weights.tolist(), strict=True)
-    return [[(node, weight) for node, weight in zip(*row, strict=True) if node >= 0] for row in rows]
-
-
-class DrawnNode(NamedTuple):
-    """The node whose attention is drawn, and those with an edge to it."""
-
-    number: int
-    neighbours: set[int]
+def strongest_neighbours(view: LayerView, node: int) -> Strongest:
+    """Finds the neighbours that a node attends to most; the node itself may be one of them."""
+    assert view.edges is not None and view.weights is not None
+    incoming = view.edges[1] == node
+    weights = view.weights[incoming].T
+    weights, order = weights.topk(min(STRONGEST + 1, weights.size(1)))
+    return Strongest(view.edges[0, incoming][order], weights)
 
 
-def draw_attention(
-    heads: list[HeadTargets], node: DrawnNode, y: Tensor, ids: list[str], names: list[str], title: str
-) -> Figure:
-    """Draws the weights of the strongest targets as bars, one panel per head, coloured by label; neighbours in bold.
+def strongest_anywhere(view: LayerView, node: int) -> Strongest:
+    """Finds the nodes that a node attends to most among all nodes."""
+    targets, weights = view.strongest(STRONGEST + 1, torch.tensor([node]))
+    return Strongest(targets[0], weights[0])
 
-    The node's own weight, often most of all, is a number in the title: as a bar it would make all others invisible.
-    """
-    from matplotlib.ticker import FuncFormatter
 
-    figure, axes = panels(len(heads), height=2.6)
-    painted, entries = colour_nodes(y, names)
-    for head, (axis, targets) in enumerate(zip(axes, heads, strict=True)):
-        own = sum(weight for target, weight in targets if target == node.number)
-        others = [(target, weight) for target, weight in targets if target != node.number][:STRONGEST]
-        targets_drawn, weights = [target for target, _ in others], [weight for _, weight in others]
-        bars = range(len(others))
-        axis.barh(bars, weights, color=[painted[target] for target in targets_drawn])
-        axis.set_yticks(bars, [label(ids[target]) for target in targets_drawn], fontsize=7)
-        for text, target in zip(axis.get_yticklabels(), targets_drawn, strict=True):
-            text.set_fontweight("bold" if target in node.neighbours else "normal")
-        axis.invert_yaxis()
-        axis.set_title(f"head {head}: itself {_percent(own)}, these {_percent(sum(weights))}", fontsize=9)
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
-        axis.locator_params(axis="x", nbins=3)
-        axis.tick_params(axis="x", labelsize=7)
-        axis.set_xlabel("share of the node's attention", fontsize=8)
+def draw_attention(found: Strongest, node: int, data: Data, title: str) -> Figure:
+    """Draws the weights of the strongest targets as bars, one panel per head, coloured by label;
+    neighbours in bold.  The node's own weight, often most of all, is a number in the title."""
+    if not bool(((found.targets >= 0) & (found.targets != node)).any()):
+        return say_instead(f"no edges: node {data.node_id[node]} attends to itself only", title)
+    figure, axes = panels(len(found.targets), height=2.6)
+    painted, entries = colour_nodes(data.y, data.classes)
+    neighbours = {*data.edge_index[0, data.edge_index[1] == node].tolist()}
+    heads = zip(axes, found.targets.tolist(), found.weights.tolist(), strict=True)
+    for head, (axis, targets, weights) in enumerate(heads):
+        pairs = [pair for pair in zip(targets, weights, strict=True) if pair[0] >= 0]
+        own = sum(weight for target, weight in pairs if target == node)
+        shown = [pair for pair in pairs if pair[0] != node][:STRONGEST]
+        _draw_bars(axis, shown, painted, data.node_id, neighbours)
+        share = sum(weight for _, weight in shown)
+        axis.set_title(f"head {head}: itself {_percent(own)}, these {_percent(share)}", fontsize=9)
     legend(figure, entries)
     headline(figure, title)
     return figure
+
+
+def _draw_bars(
+    axis: Axes,
+    shown: list[tuple[int, float]],
+    painted: list[str],
+    ids: list[str],
+    neighbours: set[int],
+) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    targets, weights = [target for target, _ in shown], [weight for _, weight in shown]
+    bars = range(len(shown))
+    axis.barh(bars, weights, color=[painted[target] for target in targets])
+    axis.set_yticks(bars, [label(ids[target]) for target in targets], fontsize=7)
+    for text, target in zip(axis.get_yticklabels(), targets, strict=True):
+        text.set_fontweight("bold" if target in neighbours else "normal")
+    axis.invert_yaxis()
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
+    axis.locator_params(axis="x", nbins=3)
+    axis.tick_params(axis="x", labelsize=7)
+    axis.set_xlabel("share of the node's attention", fontsize=8)
 
 
 def _percent(share: float) -> str:
@@ -85,15 +92,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 or share == 0 else f"{100 * share:.2g} %"
 
 
-def neighbours_of(node: int, edge_index: Tensor) -> set[int]:
-    """Returns the nodes with an edge to this one."""
-    return {*edge_index[0, edge_index[1] == node].tolist()}
-
-
-def pick_node(wanted: str | None, ids: list[str], test: Tensor) -> int:
-    """Returns the number of the node with an id; the first test node if ``wanted`` is :obj:`None`."""
-    if wanted is None:
-        return int(test[0])
-    if wanted not in ids:
-        raise ValueError(f"node is {wanted!r}; allowed: the id of a node, such as {ids[0]!r}")
-    return ids.index(wanted)
+def label_of(data: Data, node: int) -> str:
+    """Returns what a node is labelled with, in words."""
+    if not bool(labelled(data.y)[node]):
+        return "unlabelled"
+    if task_of(data.y) == "regression":
+        return amount(float(data.y[node]))
+    if data.y.dim() == 1:
+        return str(data.classes[int(data.y[node])])
+    pairs = zip(data.classes, data.y[node].tolist(), strict=True)
+    return ", ".join(name for name, holds in pairs if holds) or "none"

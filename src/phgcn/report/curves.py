@@ -16,30 +16,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CURVES = ("epoch", "train_loss", "val_loss", "val_metric")
-"""The columns that are drawn."""
+CURVES = ("epoch", "train_loss", "val_loss", "val_metric")  # the columns that are drawn
 
 
-def read_curves(run: Run) -> dict[str, dict[str, list[float]]]:
-    """Reads the curves of each trial that has any: trial name -> column name -> one number per epoch."""
+Table = dict[str, list[float]]
+
+
+def read_curves(run: Run) -> dict[str, Table]:
+    """Reads the curves of each trial that has any: trial, column, one number per epoch."""
     return _read(run, "{}.csv", CURVES)
 
 
-def read_attention(run: Run) -> dict[str, dict[str, list[float]]]:
-    """Reads the samples of each trial's global path: trial name -> column name -> one number per sample, layer and head."""
-    return _read(run, "attention-{}.csv", ATTENTION)
+def _read(run: Run, name: str, columns: Sequence[str]) -> dict[str, Table]:
+    paths = {trial.name: run.folder / name.format(trial.name) for trial in run.plan.trials()}
+    return {trial: _columns(path, columns) for trial, path in paths.items() if path.is_file()}
 
 
-def _read(run: Run, name: str, columns: Sequence[str]) -> dict[str, dict[str, list[float]]]:
-    tables: dict[str, dict[str, list[float]]] = {}
-    for trial in run.plan.trials():
-        path = run.folder / name.format(trial.name)
-        if path.is_file():
-            tables[trial.name] = _read_columns(path, columns)
-    return tables
-
-
-def _read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[float]]:
+def _columns(path: Path, columns: Sequence[str]) -> Table:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
@@ -47,26 +40,34 @@ def _read_columns(path: Path, columns: Sequence[str]) -> dict[str, list[float]]:
     except (KeyError, TypeError, ValueError, csv.Error):
         table = {}
     if not any(table.values()):
-        raise ValueError(f"{path}: empty or damaged; allowed: the columns {', '.join(columns)}, and rows of numbers")
+        allowed = f"the columns {', '.join(columns)}, and rows of numbers"
+        raise ValueError(f"{path}: empty or damaged; allowed: {allowed}")
     return table
 
 
 def draw_curves(run: Run) -> Figure:
-    """Draws losses, then the validation metric, a dot at the epoch that counts; of a model with a global path also the sizes of
-    its gates and the number of nodes that its heads attend to, by layer."""
-    curves, attention = read_curves(run), read_attention(run)
+    """Draws losses and validation metric, a dot at the epoch that counts; of a global path also its
+    gates, and how many nodes its heads attend to."""
+    curves, attention = read_curves(run), _read(run, "attention-{}.csv", ATTENTION)
     if not curves:
-        raise ValueError(f"{run.folder}: no curves yet; `phgcn train ... --out {run.folder} --resume` makes them")
+        raise ValueError(
+            f"{run.folder}: no curves yet; `phgcn train ... --out {run.folder} --resume` makes them"
+        )
     figure, axes = panels(4 if attention else 2, columns=2, width=5.0, height=3.4)
     _draw_losses(axes[0], axes[1], curves, run)
     if attention:
         _draw_attention(axes[2], axes[3], attention, run.about["graph"]["nodes"])
-    what = "the validation metric is best" if run.plan.settings.select == "metric" else "the validation loss is smallest"
-    headline(figure, f"{run.plan.model} on {run.about['graph']['name']}: dots where {what}")
+    best = {"metric": "the validation metric is best", "loss": "the validation loss is smallest"}
+    where = best[run.plan.settings.select]
+    last = max(columns["epoch"][-1] for columns in curves.values())
+    for axis in axes:  # samples of attention may be few, and stand where their epochs are
+        axis.set_xlim(0, last + 1)
+        axis.locator_params(axis="x", integer=True)
+    headline(figure, f"{run.plan.model} on {run.about['graph']['name']}: dots where {where}")
     return figure
 
 
-def _draw_losses(left: Axes, right: Axes, curves: dict[str, dict[str, list[float]]], run: Run) -> None:
+def _draw_losses(left: Axes, right: Axes, curves: dict[str, Table], run: Run) -> None:
     for number, columns in enumerate(curves.values()):
         epochs, losses, metrics = columns["epoch"], columns["val_loss"], columns["val_metric"]
         best = _best_row(metrics, losses, run)
@@ -75,7 +76,8 @@ def _draw_losses(left: Axes, right: Axes, curves: dict[str, dict[str, list[float
             (left, "val_loss", COLOURS[0], "validation"),
             (right, "val_metric", COLOURS[0], None),
         ):
-            axis.plot(epochs, columns[key], color=colour, linewidth=0.9, alpha=0.7, label=None if number else label)
+            name = None if number else label
+            axis.plot(epochs, columns[key], color=colour, linewidth=0.9, alpha=0.7, label=name)
             if key != "train_loss":
                 axis.plot(epochs[best], columns[key][best], "o", color=colour, markersize=4)
     metric = run.plan.metric.replace("_", " ").replace("roc auc", "ROC AUC")
@@ -85,24 +87,35 @@ def _draw_losses(left: Axes, right: Axes, curves: dict[str, dict[str, list[float
 
 
 def _best_row(metrics: list[float], losses: list[float], run: Run) -> int:
-    """Returns the index of the epoch that counts, as training chooses it: ties of the metric by the smaller loss."""
+    """Returns the index of the epoch that counts, as training chooses it."""
     if run.plan.settings.select == "loss":
         return losses.index(min(losses))
-    order = [(goodness(run.plan.metric, value), -loss) for value, loss in zip(metrics, losses, strict=True)]
+    metric, pairs = run.plan.metric, zip(metrics, losses, strict=True)
+    order = [(goodness(metric, value), -loss) for value, loss in pairs]
     return order.index(max(order))
 
 
-def _draw_attention(left: Axes, right: Axes, attention: dict[str, dict[str, list[float]]], nodes: int) -> None:
-    """Draws one line per trial and layer (gates), or per trial, layer and head (nodes attended to)."""
+def _draw_attention(left: Axes, right: Axes, attention: dict[str, Table], nodes: int) -> None:
+    """Draws one line per trial and layer (gates), or per trial, layer and head (nodes attended
+    to)."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    keys = ("layer", "head", "epoch", "gate", "effective_nodes")
+    style: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.7, "marker": ".", "markersize": 3}
     for number, columns in enumerate(attention.values()):
-        rows = list(zip(*(columns[key] for key in ("layer", "head", "epoch", "gate", "effective_nodes")), strict=True))
+        rows = list(zip(*(columns[key] for key in keys), strict=True))
         for layer, head in dict.fromkeys((row[0], row[1]) for row in rows):
-            epochs, gates, counts = zip(*(row[2:] for row in rows if row[:2] == (layer, head)), strict=True)
-            style: dict[str, Any] = {"color": COLOURS[int(layer) % len(COLOURS)], "linewidth": 0.9, "alpha": 0.7}
+            own = [row[2:] for row in rows if row[:2] == (layer, head)]
+            epochs, gates, counts = zip(*own, strict=True)
+            colour = COLOURS[int(layer) % len(COLOURS)]
             label = None if number or head else f"layer {layer:.0f}"
-            right.plot(epochs, counts, label=label, marker=".", markersize=3, **style)
+            right.plot(epochs, counts, label=label, color=colour, **style)
             if head == 0:  # a layer has one gate
-                left.plot(epochs, gates, label=label, marker=".", markersize=3, **style)
+                left.plot(epochs, gates, label=label, color=colour, **style)
     left.set(xlabel="epoch", ylabel="gate (root mean square)")
+    left.set_ylim(bottom=0)
     right.set(xlabel="epoch", ylabel=f"nodes attended to, of {nodes:,}", yscale="log")
+    right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    right.yaxis.set_major_formatter("{x:,.4g}")
+    right.yaxis.set_minor_locator(NullLocator())
     left.legend(frameon=False)

@@ -1,8 +1,9 @@
-r"""Draws the embeddings that a layer learned: the nodes of each class, and distances against those in the graph."""
+r"""Draws the embeddings that a layer learned: the nodes of each class, and distances against those
+in the graph."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,29 +19,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_DOTS = 10_000
-"""Nodes drawn as dots; more become a density, in which none hides another."""
-
-TITLE_LINES = 0.9
-"""Inches that titles and names of axes take, above and below a square panel."""
-
-CELLS = 100
-"""Cells of a density along each axis."""
-
-SOURCES = 300
-"""Nodes whose distances to all others are drawn."""
+MAX_DOTS = 10_000  # nodes drawn as dots; more become a density, in which none hides another
+TITLE_LINES = 0.9  # inches that titles and names of axes take, above and below a square panel
+CELLS = 100  # cells of a density along each axis
+SOURCES = 300  # nodes whose distances to all others are drawn
 
 Floats = NDArray[np.float64]
 
 
 def plane(points: Floats) -> tuple[Floats, float]:
-    r"""Projects points on their two principal axes, and computes the share of their variance that these explain.
-
-    Two dimensions stay as they are; one gets random heights, so that dots do not hide each other.
-
-    Shapes:
-        - **points:** :math:`(N, D)`, **output:** :math:`(N, 2)`
-    """
+    """Projects points (N, D) on their two principal axes, (N, 2); returns the share of their
+    variance too.  Points of one dimension get random heights, so that dots do not hide each
+    other."""
     if points.shape[1] == 1:
         return np.c_[points, np.random.default_rng(0).random(len(points))], 1.0
     if points.shape[1] == 2:
@@ -52,12 +42,9 @@ def plane(points: Floats) -> tuple[Floats, float]:
 
 
 def draw_embeddings(positions: Tensor, y: Tensor, names: list[str], title: str) -> Figure:
-    r"""Draws every node at its position, one panel per head, coloured by its label.
-
-    Shapes:
-        - **positions:** :math:`(N, H, D)`, **y:** the labels of any task, :math:`(N,)` or :math:`(N, C)`
-    """
-    figure, axes = panels(positions.size(1), height=PANEL + (TITLE_LINES if len(positions) > MAX_DOTS else 0.3))
+    """Draws nodes at their positions (N, H, D), one panel per head, coloured by label."""
+    titles = TITLE_LINES if len(positions) > MAX_DOTS else 0.3
+    figure, axes = panels(positions.size(1), height=PANEL + titles)
     nodes, entries = colour_nodes(y, names)
     for head, axis in enumerate(axes):
         draw_positions(axis, positions[:, head], nodes, f"head {head}")
@@ -67,24 +54,26 @@ def draw_embeddings(positions: Tensor, y: Tensor, names: list[str], title: str) 
 
 
 def draw_positions(axis: Axes, points: Tensor, colours: list[str], title: str) -> None:
-    r"""Draws every node at its position in its colour; as a density where there are too many for dots.
-
-    Both axes have one scale, as attention follows distances.
-
-    Shapes:
-        - **points:** :math:`(N, D)`
-    """
+    """Draws nodes at their positions (N, D), as a density where they are many."""
     flat, share = plane(points.double().numpy())
     if len(flat) > MAX_DOTS:
         draw_density(axis, flat, colours, square=points.size(1) > 1)
         title += f"\ndensity of {len(flat):,} nodes"
     else:
-        shown = np.random.default_rng(0).permutation(len(flat))  # in random order: no class lies on top
-        dots = [colours[node] for node in shown]
-        axis.scatter(flat[shown, 0], flat[shown, 1], c=dots, s=8, linewidths=0, alpha=0.8, rasterized=True)
+        # in random order: no class lies on top
+        shown = np.random.default_rng(0).permutation(len(flat))
+        dots: dict[str, Any] = {
+            "c": [colours[node] for node in shown],
+            "s": 8,
+            "linewidths": 0,
+            "alpha": 0.8,
+        }
+        axis.scatter(*flat[shown].T, rasterized=True, **dots)
     if points.size(1) > 1:
         axis.set_aspect("equal", adjustable="box" if len(flat) > MAX_DOTS else "datalim")
-    axis.set_title(title + (f"\n{100 * share:.0f} % of the variance" if share < 1 else ""), fontsize=9)
+    if share < 1:
+        title += f"\n{100 * share:.0f} % of the variance"
+    axis.set_title(title, fontsize=9)
     across, up = axis_names(points.size(1))
     axis.set_xlabel(across, fontsize=8)
     axis.set_ylabel(up, fontsize=8)
@@ -99,13 +88,8 @@ def axis_names(dim: int) -> tuple[str, str]:
 
 
 def draw_density(axis: Axes, points: Floats, colours: list[str], square: bool = True) -> None:
-    r"""Draws a grid of cells, each in the mean colour of its nodes, the denser (by its logarithm) the less transparent.
-
-    Cells are ``square`` where both axes have one unit, which the axes must be told.
-
-    Shapes:
-        - **points:** :math:`(N, 2)`
-    """
+    """Draws points (N, 2) as cells, each in the mean colour of its nodes, the denser (by logarithm)
+    the less transparent.  Cells are ``square`` where both axes have one unit."""
     from matplotlib.colors import to_rgb
 
     low, high = points.min(axis=0), points.max(axis=0)
@@ -123,16 +107,13 @@ def draw_density(axis: Axes, points: Floats, colours: list[str], square: bool = 
         image[:, part] = np.bincount(cell, parts[:, part], CELLS**2) / np.maximum(count, 1)
     image[:, 3] = np.log1p(count) / np.log1p(count.max())
     extent = (low[0], low[0] + width[0], low[1], low[1] + width[1])
-    axis.imshow(image.reshape(CELLS, CELLS, 4), origin="lower", extent=extent, interpolation="nearest", aspect="auto")
+    cells = image.reshape(CELLS, CELLS, 4)
+    axis.imshow(cells, origin="lower", extent=extent, interpolation="nearest", aspect="auto")
     axis.autoscale(False)
 
 
 def hops(edge_index: Tensor, nodes: int, sources: NDArray[np.int64]) -> Floats:
-    r"""Counts the edges on the shortest path from each source to every node; infinite if there is none.
-
-    Shapes:
-        - **edge_index:** :math:`(2, E)`, **sources:** :math:`(S,)`, **output:** :math:`(S, N)`
-    """
+    """Counts the edges from sources (S,) to every node, (S, N); infinite without a path."""
     rows, columns = edge_index.numpy()
     adjacency = csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=(nodes, nodes))
     distances: Floats = shortest_path(adjacency, directed=False, unweighted=True, indices=sources)
@@ -140,17 +121,10 @@ def hops(edge_index: Tensor, nodes: int, sources: NDArray[np.int64]) -> Floats:
 
 
 def draw_distances(positions: Tensor, edge_index: Tensor, title: str) -> Figure:
-    r"""Draws distance in the embedding against distance in the graph: mean and standard deviation over pairs of nodes, one
-    panel per head.
-
-    Shapes:
-        - **positions:** :math:`(N, H, D)`, **edge_index:** :math:`(2, E)`
-    """
+    """Draws distances in the embedding (N, H, D) against those in the graph: mean and deviation
+    over pairs of nodes, one panel per head."""
     if not bool((edge_index[0] != edge_index[1]).any()):
-        figure, axes = panels(1, width=5.0, height=1.4)
-        say_instead(axes[0], "no edges: there are no distances in the graph")
-        headline(figure, title)
-        return figure
+        return say_instead("no edges: there are no distances in the graph", title)
     count = positions.size(0)
     sources = np.sort(np.random.default_rng(0).permutation(count)[:SOURCES])
     path_lengths = hops(edge_index, count, sources)
@@ -161,24 +135,25 @@ def draw_distances(positions: Tensor, edge_index: Tensor, title: str) -> Figure:
         pair_hops = path_lengths[connected].astype(np.int64)
         distances = torch.cdist(points[torch.from_numpy(sources)], points).numpy()[connected]
         varies = len(np.unique(pair_hops)) > 1 and float(distances.std()) > 0
-        about = f"head {head}" + (f", correlation {np.corrcoef(pair_hops, distances)[0, 1]:.2f}" if varies else "")
+        about = f"head {head}"
+        if varies:
+            correlation = round(np.corrcoef(pair_hops, distances)[0, 1], 2) + 0  # no -0.00
+            about += f", correlation {correlation:.2f}"
         draw_hops(axis, pair_hops, distances, about)
     headline(figure, title)
     return figure
 
 
 def draw_hops(axis: Axes, pair_hops: NDArray[np.int64], distances: Floats, title: str) -> None:
-    r"""Draws mean and standard deviation of embedding distances, by how many edges two nodes are apart.
-
-    Shapes:
-        - **pair_hops**, **distances:** :math:`(P,)`, one entry per pair of nodes
-    """
+    """Draws mean and deviation of distances (P,) by the hops between two nodes (P,)."""
     pair_counts = np.bincount(pair_hops)
     occurring = np.flatnonzero(pair_counts)
     count = pair_counts[occurring]
     mean = np.bincount(pair_hops, distances)[occurring] / count
-    deviation = np.sqrt(np.maximum(np.bincount(pair_hops, distances**2)[occurring] / count - mean**2, 0))
-    axis.errorbar(occurring, mean, deviation, fmt="o-", color=COLOURS[0], markersize=3, capsize=2, linewidth=1)
+    variance = np.bincount(pair_hops, distances**2)[occurring] / count - mean**2
+    deviation = np.sqrt(np.maximum(variance, 0))
+    style: dict[str, Any] = {"color": COLOURS[0], "markersize": 3, "capsize": 2, "linewidth": 1}
+    axis.errorbar(occurring, mean, deviation, fmt="o-", **style)
     axis.set_title(title, fontsize=9)
     axis.set(xlabel="edges between two nodes", ylabel="embedding distance")
     axis.set_ylim(bottom=0)

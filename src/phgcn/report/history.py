@@ -1,4 +1,5 @@
-r"""Draws the history of a search for settings: the validation loss of every trial, and against each setting that varies."""
+r"""Draws the history of a search for settings: the validation loss of every trial, and against each
+setting that varies."""
 
 from __future__ import annotations
 
@@ -23,13 +24,7 @@ def is_study(folder: Path) -> bool:
 
 
 def plot_study(folder: Path, out: Path, kind: str = "png") -> list[Path]:
-    """Draws the search in a folder into ``out/history.png``; returns the file.
-
-    Args:
-        folder (Path): The folder of a search, made by ``phgcn tune``.
-        out (Path): A folder.
-        kind (str, optional): ``"png"``, ``"svg"`` or ``"pdf"``. (default: :obj:`"png"`)
-    """
+    """Draws the search in a folder of ``phgcn tune`` into a picture in the folder ``out``."""
     if kind not in FORMATS:
         raise ValueError(f"format is {kind!r}; allowed: {', '.join(FORMATS)}")
     content = read_json(folder / "tune.json")
@@ -41,10 +36,11 @@ def plot_study(folder: Path, out: Path, kind: str = "png") -> list[Path]:
 
 
 def draw_history(study: dict[str, Any]) -> Figure:
-    """Draws the trials of ``tune.json``: in their order, with the best so far as a line, and by each setting."""
+    """Draws the trials in their order, with the best so far as a line, and by each setting."""
     trials = [trial for trial in study["trials"] if trial["state"] == "complete"]
     if not trials:
-        raise ValueError(f"{study['study']}: no trial is complete; allowed: a search with one or more")
+        allowed = "a search with one or more"
+        raise ValueError(f"{study['study']}: no trial is complete; allowed: {allowed}")
     varied = study["varied"]
     figure, axes = panels(1 + len(varied), columns=3, width=3.4, height=2.8)
     losses = [trial["val_loss"] for trial in trials]

@@ -1,4 +1,5 @@
-r"""What the layers of a model show on a graph: embeddings, and attention to neighbours and to all nodes."""
+r"""What the layers of a model show on a graph: embeddings, and attention to neighbours and to all
+nodes."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from ..nn.distance_conv import DistanceConv
+from ..nn.eda_conv import EDAConv
 from ..nn.global_block import GlobalBlock
 from ..nn.label_attention import LabelAttention
+from ..nn.recorded_calls import record_calls
 from ..nn.top_attention import top_attention
 
 
@@ -23,9 +25,12 @@ class LayerView(NamedTuple):
 
     Shapes:
         - **positions:** :math:`(N, H, D)`, or :obj:`None` where no distances are taken
-        - **edges**, **weights:** :math:`(2, E)` and :math:`(E, H)`, attention to neighbours, or :obj:`None` without
-        - **decay:** that of attention to all nodes, a number or :math:`(H,)`, or :obj:`None` without
-        - **keys:** the nodes whose labels are attended to, never by themselves, :math:`(K,)`, or :obj:`None`
+        - **edges**, **weights:** :math:`(2, E)` and :math:`(E, H)`, attention to neighbours, or
+          :obj:`None` without
+        - **decay:** that of attention to all nodes, a number or :math:`(H,)`, or :obj:`None`
+          without
+        - **keys:** the nodes that are attended to, never by themselves, :math:`(K,)`; :obj:`None`
+          for all nodes, by themselves too
     """
 
     name: str
@@ -37,33 +42,27 @@ class LayerView(NamedTuple):
 
     def to_cpu(self) -> LayerView:
         """Returns the same with all tensors on the CPU."""
-        moved: dict[str, Any] = {name: part.cpu() for name, part in self._asdict().items() if isinstance(part, Tensor)}
-        return self._replace(**moved)
+        parts: list[Any] = [part.cpu() if isinstance(part, Tensor) else part for part in self]
+        return LayerView(*parts)
 
     def strongest(self, count: int, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Returns the targets of nodes (default: all) on the global path, and their weights, both (M, H, count)."""
+        """Returns the targets of nodes (default: all) on the global path, and their weights, both
+        (M, H, count)."""
         assert self.decay is not None and self.positions is not None
         return top_attention(self.positions, self.decay, count, nodes, keys=self.keys)
 
 
 @torch.no_grad()
-def view_layers(model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor] | None = None) -> list[LayerView]:
-    """Runs a model once and returns what each of its layers with attention shows, in their order; tensors on the CPU.
-
-    A layer that is switched off, as global attention may be, is left out.
-    """
-    layers = list(attention_layers(model))
-    calls = _record_calls([_hooked(layer) for _, layer in layers], model, inputs, edge_values or {})
-    views = [_view(name, layer, *calls[_hooked(layer)]) for name, layer in layers if _hooked(layer) in calls]
+def view_layers(
+    model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor] | None = None
+) -> list[LayerView]:
+    """Runs a model once; returns what its layers with attention show, in their order, on the CPU.
+    A layer that is switched off, as global attention may be, is left out."""
+    layers = [(name, layer, _hooked(layer)) for name, layer in attention_layers(model)]
+    calls = record_calls([module for _, _, module in layers], model, inputs, edge_values)
     labelled = (edge_values or {}).get("labelled")
-    keys = None if labelled is None else labelled.nonzero().flatten()
-    views = [_with_keys(view, keys) if view.name.startswith("labels") else view for view in views]
+    views = [_view(name, layer, *calls[at], labelled) for name, layer, at in layers if at in calls]
     return [view.to_cpu() for view in views]
-
-
-def _with_keys(view: LayerView, keys: Tensor | None) -> LayerView:
-    """Adds the labelled nodes to the view of a layer that attends to them; of another graph there is no such attention."""
-    return view._replace(decay=None) if keys is None else view._replace(keys=keys)
 
 
 def attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
@@ -72,50 +71,40 @@ def attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
         ("layer", getattr(model, "convs", ())),
         ("local", [block.conv for block in getattr(model, "local_blocks", ())]),
         ("global", getattr(model, "global_blocks", ())),
-        ("labels", getattr(model, "attentions", ())),
+        ("labels", getattr(getattr(model, "label_path", None), "attentions", ())),
     )
     for kind, layers in parts:
         for number, layer in enumerate(layers):
-            if isinstance(layer, (GATConv, DistanceConv, GlobalBlock, LabelAttention)):
+            if isinstance(layer, (GATConv, EDAConv, GlobalBlock, LabelAttention)):
                 yield f"{kind}-{number}", layer
 
 
 def _hooked(layer: Any) -> Any:
-    """Returns the module whose call is recorded: of a global block its embedding, as models call one of two methods."""
+    """Returns the module whose call is recorded: of a global block, its embedding."""
     return layer.lin_position if isinstance(layer, (GlobalBlock, LabelAttention)) else layer
 
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def _record_calls(
-    modules: Sequence[torch.nn.Module], model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor]
-) -> dict[torch.nn.Module, Call]:
-    """Runs a model in evaluation mode; returns the arguments that its modules were called with, those that were called."""
-    calls: dict[torch.nn.Module, Call] = {}
-
-    def keep(module: torch.nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        calls[module] = arguments, options
-
-    handles = [module.register_forward_pre_hook(keep, with_kwargs=True) for module in modules]
-    training = model.training
-    try:
-        model.eval()(*inputs, **edge_values)
-    finally:
-        model.train(training)
-        for handle in handles:
-            handle.remove()
-    return calls
-
-
-def _view(name: str, layer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> LayerView:
-    """Calls a layer again as the model did, for its embedding and its attention."""
+def _view(
+    name: str,
+    layer: Any,
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    labelled: Tensor | None,
+) -> LayerView:
+    """Calls a layer again as the model did, for its embedding and its attention. The labelled nodes
+    of another graph are not known."""
     if isinstance(layer, (GlobalBlock, LabelAttention)):
-        positions = layer.lin_position(*arguments, **options).view(-1, layer.heads, layer.embedding_dim)
-        return LayerView(name, positions, None, None, layer.decay())
+        positions = layer.lin_position(*arguments, **options)
+        positions = positions.view(-1, layer.heads, layer.embedding_dim)
+        if isinstance(layer, LabelAttention):
+            keys = None if labelled is None else labelled.nonzero().flatten()
+            decay = None if labelled is None else layer.decay()
+            return LayerView(name, positions, None, None, decay, keys)
+        keys = torch.arange(len(positions)) if layer.others_only else None
+        return LayerView(name, positions, None, None, layer.decay(), keys)
     training = layer.training
     _, (edges, weights) = layer.eval()(*arguments, **{**options, "return_attention_weights": True})
     layer.train(training)
-    positions = layer.project(arguments[0])[0] if isinstance(layer, DistanceConv) else None
+    positions = layer.project(arguments[0])[0] if isinstance(layer, EDAConv) else None
     decay = layer.decay_global() if hasattr(layer, "decay_global") else None
     return LayerView(name, positions, edges, weights, decay)

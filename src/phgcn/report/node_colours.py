@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data.labels import labelled, task_of
+from ..text import amount
 from .style import UNLABELLED_COLOUR, colours
 
 UNLABELLED = "unlabelled"
@@ -25,18 +26,11 @@ class NodeColours(NamedTuple):
 
 
 def colour_nodes(y: Tensor, names: list[str]) -> NodeColours:
-    r"""Colours nodes by class, by number, or by their only label; those without a label are grey.
-
-    Args:
-        y (torch.Tensor): The labels, of any task (see :mod:`phgcn.train.tasks`).
-        names (list of str): The names of the classes or labels.
-
-    Shapes:
-        - **y:** :math:`(N,)` or, with several labels per node, :math:`(N, C)`
-    """
-    paint = {"classification": _by_class, "regression": _by_number, "multilabel": _by_label}[task_of(y)]
+    """Colours nodes by class (N,), number (N,), or only label (N, C); grey without a label.
+    ``names`` are those of classes or labels."""
+    paint = {"classification": _by_class, "regression": _by_number, "multilabel": _by_label}
     known = labelled(y)
-    nodes, legend = paint(y, known, names)
+    nodes, legend = paint[task_of(y)](y, known, names)
     if not bool(known.all()):
         legend.append((UNLABELLED, UNLABELLED_COLOUR))
     return NodeColours(nodes, legend)
@@ -57,12 +51,13 @@ def _by_number(y: Tensor, known: Tensor, names: list[str]) -> NodeColours:
     ordered = np.sort(values)
 
     def paint(value: float) -> str:
-        rank = (np.searchsorted(ordered, value) + np.searchsorted(ordered, value, side="right") - 1) / 2
-        return to_hex(colormaps["viridis"](rank / max(len(ordered) - 1, 1)))
+        first, after = (np.searchsorted(ordered, value, side=side) for side in ("left", "right"))
+        return to_hex(colormaps["viridis"]((first + after - 1) / 2 / max(len(ordered) - 1, 1)))
 
-    nodes = [paint(value) if has else UNLABELLED_COLOUR for value, has in zip(y.tolist(), known.tolist(), strict=True)]
+    pairs = zip(y.tolist(), known.tolist(), strict=True)
+    nodes = [paint(value) if has else UNLABELLED_COLOUR for value, has in pairs]
     marks = np.quantile(values, QUANTILES, method="nearest") if len(values) else ()
-    return NodeColours(nodes, [(f"{mark:.3g}", paint(mark)) for mark in marks])
+    return NodeColours(nodes, [(amount(mark), paint(mark)) for mark in marks])
 
 
 def _by_label(y: Tensor, known: Tensor, names: list[str]) -> NodeColours:
@@ -73,4 +68,6 @@ def _by_label(y: Tensor, known: Tensor, names: list[str]) -> NodeColours:
         for number, count in zip(only, counts, strict=True)
     ]
     legend = list(zip(names, palette, strict=True))
-    return NodeColours(nodes, [*legend, (SEVERAL, SEVERAL_COLOUR)] if max(counts, default=0) > 1 else legend)
+    if max(counts, default=0) > 1:
+        legend.append((SEVERAL, SEVERAL_COLOUR))
+    return NodeColours(nodes, legend)

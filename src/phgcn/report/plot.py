@@ -6,19 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from ..data.labels import labelled, task_of
+from ..data.labels import labelled
 from ..train import graph as graphs
-from ..train.plan import Trial
-from ..train.prediction import choose_trial, logits, trial_inputs, trial_values
-from ..train.prepare import prepare
+from ..train.prediction import TrialModel, choose_trial, split_of, trial_model
 from ..train.run import Run
-from .attention import STRONGEST, DrawnNode, draw_attention, neighbours_of, pick_node, strongest_anywhere, strongest_neighbours
+from .attention import draw_attention, label_of, strongest_anywhere, strongest_neighbours
 from .curves import draw_curves
 from .embeddings import MAX_DOTS, draw_distances, draw_embeddings
+from .export import find_nodes
 from .layers import LayerView, view_layers
 from .predictions import draw_predictions
 from .style import FORMATS, save
@@ -33,19 +31,23 @@ def plot(
     out: str | Path,
     split: int | None = None,
     node: str | None = None,
-    layer: int = 0,
+    layer: int | None = None,
     kind: str = "png",
 ) -> list[Path]:
-    """Draws a run: learning curves, predictions for test nodes beside the truth and, for models with an embedding, the
-    embedding of a layer by label, its distances against those in the graph, and what one node attends to.
+    """Draws a run: learning curves, predictions for test nodes beside the truth and, for models
+    with an embedding, the embedding of a layer by label, its distances against those in the graph,
+    and what one node attends to.
 
     Args:
         run (Run): A run with at least one trained split.
         load (callable): Loads the run's graph.
         out (str or Path): A folder.
-        split (int, optional): The split whose model is drawn. (default: :obj:`None`, the best on validation nodes)
-        node (str, optional): The id of the node whose attention is drawn. (default: :obj:`None`, a test node)
-        layer (int, optional): Which layer's embedding; of ``global-gnn``, which of its global blocks. (default: :obj:`0`)
+        split (int, optional): The split whose model is drawn. (default: :obj:`None`, the best on
+            validation nodes)
+        node (str, optional): The id of the node whose attention is drawn. (default: :obj:`None`, a
+            test node)
+        layer (int, optional): Which layer's embedding; of ``global-gnn``, which of its global
+            blocks. (default: :obj:`None`, the first, and attention to labels)
         kind (str, optional): ``"png"``, ``"svg"`` or ``"pdf"``. (default: :obj:`"png"`)
 
     Returns:
@@ -54,49 +56,47 @@ def plot(
     if kind not in FORMATS:
         raise ValueError(f"format is {kind!r}; allowed: {', '.join(FORMATS)}")
     trial, data = choose_trial(run, split), load()
-    task = prepare(run.plan, data)[trial.split]
-    scored = (task.test if len(task.test) else task.val).cpu()
-    number = pick_node(node, graphs.node_names(data), scored)  # before anything is drawn
-    view = _choose_view(run, trial, data, layer)
-    figures = {"curves": draw_curves(run), **_draw_predictions(run, trial, data, scored)}
-    if view is not None:
-        about = f"{run.plan.model} on {data.name}, {trial.name}, {view.name.replace('-', ' ')}"
-        shown, by = _shown_labels(run, trial, data)
-        figures |= _draw_layer(view, data, about, shown, by)
-        figures |= _draw_attention(view, DrawnNode(number, neighbours_of(number, data.edge_index)), data, about)
+    nodes, names = split_of(run.plan, trial, data), graphs.class_names(data)
+    scored = (nodes.test if nodes.test.any() else nodes.val).nonzero().flatten()
+    number = int(scored[0] if node is None else find_nodes([node], data))
+    trained = trial_model(run, trial, data)
+    views = _choose_views(trained, layer)  # before anything is drawn
+    predicted = run.kind(trial).predict(trained.logits())
+    about = f"{trial.plan.model} on {data.name}, {trial.name}"
+    title = f"{about}: {len(scored):,} nodes that were not trained on"
+    name, drawn = draw_predictions(run.plan.task, predicted[scored], data.y[scored], names, title)
+    figures = {"curves": draw_curves(run), name: drawn}
+    for view in views:
+        of_view = f"{about}, {view.name.replace('-', ' ')}"
+        drawn_of_view = {
+            **_draw_layer(view, data, of_view, predicted),
+            **_draw_attention(view, number, data, of_view),
+        }
+        ending = "" if view is views[0] else f"-{view.name}"
+        figures |= {f"{name}{ending}": figure for name, figure in drawn_of_view.items()}
     return [save(figure, Path(out) / f"{name}.{kind}") for name, figure in figures.items()]
 
 
-def _choose_view(run: Run, trial: Trial, data: Data, layer: int) -> LayerView | None:
-    """Returns what one layer with an embedding shows, or of ``global-gnn`` one global block; none if there is none."""
-    model, values = run.model(trial).to(run.plan.device), trial_values(run, trial, data)
-    views = view_layers(model, trial_inputs(run, trial, data), values)
-    views = [view for view in views if view.positions is not None and not view.name.startswith("local")]
-    if views and not 0 <= layer < len(views):
+def _choose_views(trained: TrialModel, layer: int | None) -> list[LayerView]:
+    """Returns views of layers with an embedding, of ``global-gnn`` without local ones: one layer,
+    or the first and attention to labels."""
+    views = view_layers(trained.model, trained.inputs, trained.values)
+    views = [view for view in views if not view.name.startswith("local")]
+    views = [view for view in views if view.positions is not None]
+    if layer is None or not views:
+        return [view for view in views if view is views[0] or view.name.startswith("labels")]
+    if not 0 <= layer < len(views):
         blocks = ", the blocks of global attention" if views[0].name.startswith("global") else ""
         raise ValueError(f"layer is {layer}; allowed: 0 to {len(views) - 1}{blocks}")
-    return views[layer] if views else None
+    return [views[layer]]
 
 
-def _draw_predictions(run: Run, trial: Trial, data: Data, nodes: Tensor) -> dict[str, Figure]:
-    predicted = run.kind(trial).predict(logits(run, trial, data)[nodes])
-    title = f"{run.plan.model} on {data.name}, {trial.name}: {len(nodes):,} nodes that were not trained on"
-    name, figure = draw_predictions(run.plan.task, predicted, data.y[nodes], graphs.class_names(data), title)
-    return {name: figure}
-
-
-def _shown_labels(run: Run, trial: Trial, data: Data) -> tuple[Tensor, str]:
-    """Returns what nodes are coloured by: their labels, or of many nodes what is predicted of them, and what that is.
-
-    In a density nodes without a label would cover the others.
-    """
-    if int(data.num_nodes) <= MAX_DOTS:
-        return data.y, "label"
-    return run.kind(trial).predict(logits(run, trial, data)).to(data.y.dtype), "prediction"
-
-
-def _draw_layer(view: LayerView, data: Data, about: str, shown: Tensor, by: str) -> dict[str, Figure]:
+def _draw_layer(view: LayerView, data: Data, about: str, predicted: Tensor) -> dict[str, Figure]:
     assert view.positions is not None
+    shown, by = data.y, "label"
+    # a density mixes colours, and nodes without a label would be grey
+    if len(predicted) > MAX_DOTS or not bool(labelled(data.y).all()):
+        shown, by = predicted.to(data.y.dtype), "prediction"
     title = f"Embeddings, coloured by {by}: {about}"
     return {
         "embeddings": draw_embeddings(view.positions, shown, graphs.class_names(data), title),
@@ -104,29 +104,16 @@ def _draw_layer(view: LayerView, data: Data, about: str, shown: Tensor, by: str)
     }
 
 
-def _draw_attention(view: LayerView, node: DrawnNode, data: Data, about: str) -> dict[str, Figure]:
-    """Draws what a node attends to: of its neighbours, and of all nodes, where the layer does so."""
-    ids, figures = graphs.node_names(data), {}
-    strongest = {}
-    if view.edges is not None and view.weights is not None:
-        strongest["attention-neighbours"] = strongest_neighbours(view.edges, view.weights, node.number)
+def _draw_attention(view: LayerView, node: int, data: Data, about: str) -> dict[str, Figure]:
+    """Draws what a node attends to: of its neighbours, and of all nodes, where the layer does
+    so."""
+    of = f"of node {data.node_id[node]} ({label_of(data, node)}): {about}"
+    figures = {}
+    if view.edges is not None:
+        found, title = strongest_neighbours(view, node), f"Attention to neighbours {of}"
+        figures["attention-neighbours"] = draw_attention(found, node, data, title)
     if view.decay is not None:
-        targets, weights = view.strongest(STRONGEST + 1, torch.tensor([node.number]))
-        strongest["attention-global"] = strongest_anywhere(targets[0], weights[0])
-    for name, heads in strongest.items():
-        whom = "to neighbours" if name == "attention-neighbours" else "to all nodes (neighbours in bold)"
-        title = f"Attention {whom} of node {ids[node.number]} ({_label_of(data, node.number)}): {about}"
-        figures[name] = draw_attention(heads, node, data.y, ids, graphs.class_names(data), title)
+        title = f"Attention to all nodes (neighbours in bold) {of}"
+        found = strongest_anywhere(view, node)
+        figures["attention-global"] = draw_attention(found, node, data, title)
     return figures
-
-
-def _label_of(data: Data, node: int) -> str:
-    """Returns the label of a node in words."""
-    if not bool(labelled(data.y)[node]):
-        return "unlabelled"
-    if task_of(data.y) == "regression":
-        return f"{float(data.y[node]):.4g}"
-    names = graphs.class_names(data)
-    if data.y.dim() == 1:
-        return names[int(data.y[node])]
-    return ", ".join(name for name, holds in zip(names, data.y[node].tolist(), strict=True) if holds) or "none"

@@ -1,9 +1,10 @@
-r"""Draws how good predictions are: a confusion matrix, predicted against true numbers, or the scores of each label."""
+r"""Draws how good predictions are: a confusion matrix, predicted against true numbers, or the
+scores of each label."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -20,19 +21,11 @@ MOST_COUNTS = 20
 """Classes up to which a confusion matrix has its counts written in it, and every class its name."""
 
 
-def draw_predictions(task: str, predicted: Tensor, y: Tensor, names: list[str], title: str) -> tuple[str, Figure]:
-    r"""Draws predictions beside the truth; returns what the file is called, and the figure.
-
-    Args:
-        task (str): The name of the task, which decides what is drawn.
-        predicted (torch.Tensor): What :meth:`phgcn.train.tasks.TaskKind.predict` returned for some nodes.
-        y (torch.Tensor): The labels of the same nodes, none of them missing.
-        names (list of str): The names of the classes or labels.
-        title (str): What stands above.
-
-    Shapes:
-        - **predicted**, **y:** :math:`(N,)`, or with several labels per node :math:`(N, C)`
-    """
+def draw_predictions(
+    task: str, predicted: Tensor, y: Tensor, names: list[str], title: str
+) -> tuple[str, Figure]:
+    """Draws predictions for some nodes beside the truth, (N,) or (N, C), as the task decides;
+    returns the name of the file, and the figure."""
     name, draw = DRAWN[task]
     figure = draw(predicted, y, names)
     headline(figure, title)
@@ -40,7 +33,7 @@ def draw_predictions(task: str, predicted: Tensor, y: Tensor, names: list[str], 
 
 
 def draw_confusion(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
-    """Draws how many nodes of each class (row) were given each class (column), shaded by the share of the row."""
+    """Draws how many nodes of each class (row) were given each class (column)."""
     counts = confusion(predicted, y, len(names)).numpy()
     size = min(12.0, max(3.6, 0.45 * len(names) + 2.0))
     figure, (axis,) = panels(1, width=size + 1, height=size)
@@ -58,13 +51,14 @@ def draw_confusion(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
 
 
 def draw_numbers(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
-    """Draws predicted against true numbers, and the line on which they are equal; a density where there are many."""
+    """Draws predicted against true numbers, and the line on which they are equal."""
     figure, (axis,) = panels(1, width=4.4, height=4.4)
     points = np.c_[y.double().numpy(), predicted.double().numpy()]
     if len(points) > MAX_DOTS:
         draw_density(axis, points, [COLOURS[0]] * len(points))
     else:
-        axis.scatter(points[:, 0], points[:, 1], s=8, linewidths=0, alpha=0.6, color=COLOURS[0], rasterized=True)
+        dots: dict[str, Any] = {"s": 8, "linewidths": 0, "alpha": 0.6, "color": COLOURS[0]}
+        axis.scatter(*points.T, rasterized=True, **dots)
     ends = [points.min(), points.max()]
     axis.plot(ends, ends, color="#999999", linewidth=0.9)
     axis.set(xlabel="true", ylabel="predicted")
@@ -77,7 +71,8 @@ def draw_labels(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
     wanted, given = y > 0.5, predicted.bool()
     hits = (wanted & given).sum(dim=0).double()
     places = np.arange(len(names))
-    for shift, colour, name, total in ((-0.2, COLOURS[0], "precision", given), (0.2, COLOURS[1], "recall", wanted)):
+    bars = ((-0.2, COLOURS[0], "precision", given), (0.2, COLOURS[1], "recall", wanted))
+    for shift, colour, name, total in bars:
         scores = hits / total.sum(dim=0).clamp(min=1)
         axis.barh(places + shift, scores.numpy(), height=0.36, color=colour, label=name)
     axis.set_yticks(places, [label(name) for name in names], fontsize=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..files import is_stream, replacing
 from .fonts import label, use_fonts
@@ -31,12 +31,15 @@ def colours(count: int) -> list[str]:
     return [to_hex(colormaps["turbo"](number / (count - 1))) for number in range(count)]
 
 
-def panels(count: int, columns: int = 4, width: float = PANEL, height: float = PANEL) -> tuple[Figure, list[Axes]]:
-    """Makes a figure of ``count`` panels, ``columns`` to a row, of ``width`` x ``height`` inches each; opens no window."""
+def panels(
+    count: int, columns: int = 4, width: float = PANEL, height: float = PANEL
+) -> tuple[Figure, list[Axes]]:
+    """Makes a figure of panels, ``columns`` to a row, of ``width`` x ``height`` inches each."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("phgcn plot needs the package matplotlib: pip install 'phgcn[plot]'") from None
+        get = "pip install 'phgcn[plot]'"
+        raise ValueError(f"phgcn plot needs the package matplotlib: {get}") from None
     columns = min(count, columns)
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(columns * width, rows * height + 0.6), layout="constrained")
@@ -54,18 +57,23 @@ def few_ticks(axis: Axes) -> None:
     axis.tick_params(labelsize=7)
 
 
-def say_instead(axis: Axes, text: str) -> None:
-    """Writes a text in the place of a panel."""
+def say_instead(text: str, title: str) -> Figure:
+    """Makes a figure that says in one line why there is nothing to draw."""
+    figure, (axis,) = panels(1, width=5.0, height=1.4)
     axis.set_axis_off()
-    axis.text(0.5, 0.5, text, ha="center", va="center", fontsize=10)
+    axis.text(0.5, 0.5, label(text), ha="center", va="center", fontsize=10)
+    headline(figure, title)
+    return figure
 
 
 def legend(figure: Figure, entries: list[tuple[str, str]]) -> None:
     """Adds one legend below the panels, of names and their colours."""
     from matplotlib.lines import Line2D
 
-    marks = [Line2D([], [], marker="o", linestyle="", color=colour, label=label(name)) for name, colour in entries]
-    figure.legend(handles=marks, loc="outside lower center", ncols=min(max(len(entries), 1), 8), frameon=False)
+    dot: dict[str, Any] = {"marker": "o", "linestyle": ""}
+    marks = [Line2D([], [], color=colour, label=label(name), **dot) for name, colour in entries]
+    columns = min(max(len(entries), 1), 8)
+    figure.legend(handles=marks, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def headline(figure: Figure, text: str) -> None:

@@ -1,1 +1,3 @@
-r"""What all kernels share: how they are compiled and run on a CPU and on a GPU, and how points are grouped by graph."""
+r"""What all kernels share: how they are compiled and run on a CPU and on a GPU, and how points are
+grouped by graph.
+"""

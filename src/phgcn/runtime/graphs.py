@@ -1,7 +1,7 @@
 r"""Groups points by graph: the keys and the queries of each graph of a batch.
 
-*Keys* are the points that are attended to, *queries* those that attend; without separate queries they are the same points.
-"""
+*Keys* are the points that are attended to, *queries* those that attend; without separate queries
+they are the same points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..checks import refuse_graph_number
+from ..checks import check_coordinates, check_graph_numbers, check_values, refuse_graph_number
+from .points import Points
 
 ALL_PAIRS = 2**62
 """A limit on the pairs of a graph that leaves no graph out."""
@@ -29,8 +30,8 @@ class GraphGroups:
 
     Args:
         key_order (np.ndarray): The keys, stably sorted by graph, int64 of shape :math:`(N,)`.
-        key_start (np.ndarray): Index of the first key of each graph in ``key_order``, and :math:`N` at the end, int64 of
-            shape :math:`(G + 1,)`.
+        key_start (np.ndarray): Index of the first key of each graph in ``key_order``, and :math:`N`
+            at the end, int64 of shape :math:`(G + 1,)`.
         query_order, query_start (np.ndarray): The same for queries.
     """
 
@@ -39,44 +40,65 @@ class GraphGroups:
     query_order: Ints
     query_start: Ints
 
-    def slices(self, more_than: int = -1, at_most: int = ALL_PAIRS) -> Iterator[tuple[slice, slice]]:
-        """Yields, for each graph with ``more_than < pairs <= at_most``, its slices of ``key_order`` and ``query_order``."""
-        keys, queries = self.key_start.tolist(), self.query_start.tolist()
-        for graph in range(len(keys) - 1):
-            key, query = slice(keys[graph], keys[graph + 1]), slice(queries[graph], queries[graph + 1])
-            if more_than < (key.stop - key.start) * (query.stop - query.start) <= at_most:
-                yield key, query
+    def slices(
+        self, more_than: int = -1, at_most: int = ALL_PAIRS
+    ) -> Iterator[tuple[slice, slice]]:
+        """Yields, for each graph with ``more_than < pairs <= at_most``, its slices of ``key_order``
+        and ``query_order``.
+        """
+        keys, queries = pairwise(self.key_start.tolist()), pairwise(self.query_start.tolist())
+        for (key, key_end), (query, query_end) in zip(keys, queries, strict=True):
+            if more_than < (key_end - key) * (query_end - query) <= at_most:
+                yield slice(key, key_end), slice(query, query_end)
 
 
-def group_by_graph(count: int, batch: Tensor | None, query_count: int | None, query_batch: Tensor | None) -> GraphGroups:
-    """Groups points by graph on the host.
-
-    Args:
-        count (int): How many keys there are.
-        batch (torch.Tensor, optional): The graph of each key, :math:`(N,)`; :obj:`None` for one graph.
-        query_count (int, optional): How many queries there are; :obj:`None` if the keys attend to themselves.
-        query_batch (torch.Tensor, optional): The graph of each query, :math:`(M,)`.
+def checked_groups(points: Points, limit: float | None = None, more_than: int = -1) -> GraphGroups:
+    """Checks all values, and groups points by graph.  Graphs of ``more_than`` pairs may have no
+    coordinate above the ``limit``.
     """
+    check_values(*points[:3])
+    check_graph_numbers(batch=points.batch, query_batch=points.query_batch)
+    groups = group_points(points)
+    if limit is None:
+        return groups
+    for side, name, tensor in ((0, "positions", points.positions), (1, "queries", points.queries)):
+        if tensor is None or tensor.numel() == 0:
+            continue
+        if max(-float(tensor.min()), float(tensor.max())) > limit:
+            order = groups.query_order if side else groups.key_order
+            parts = [order[pair[side]] for pair in groups.slices(more_than=more_than)]
+            rows = np.sort(np.concatenate([order[:0], *parts]))
+            check_coordinates(name, tensor, limit, torch.from_numpy(rows).to(tensor.device))
+    return groups
+
+
+def group_points(points: Points) -> GraphGroups:
+    """Groups points by graph on the host."""
     graphs = 1
-    index, query_index = (None if b is None else b.cpu().numpy() for b in (batch, query_batch))
+    index, query_index = (
+        None if b is None else b.cpu().numpy() for b in (points.batch, points.query_batch)
+    )
     indices = [b for b in (index, query_index) if b is not None and len(b) > 0]
     if indices:
         graphs = max(int(b.max()) for b in indices) + 1
-        if graphs > 2 * sum(len(b) for b in indices):  # sparse graph numbers: renumber, to keep memory linear in the points
+        # sparse graph numbers: renumber, to keep memory linear in the points
+        if graphs > 2 * sum(len(b) for b in indices):
             numbers = np.unique(np.concatenate(indices))
             graphs = len(numbers)
             index = None if index is None else np.searchsorted(numbers, index)
             query_index = None if query_index is None else np.searchsorted(numbers, query_index)
-    keys = sort_by_graph(count, index, graphs)
-    queries = keys if query_count is None else sort_by_graph(query_count, query_index, graphs)
+    keys = queries = sort_by_graph(len(points.positions), index, graphs)
+    if points.queries is not None:
+        queries = sort_by_graph(len(points.queries), query_index, graphs)
     return GraphGroups(*keys, *queries)
 
 
 def sort_by_graph(count: int, batch: Ints | None, graphs: int) -> tuple[Ints, Ints]:
-    """Returns the order and the start of each graph, as :class:`GraphGroups` has them.  Without a batch, graph 0 has all."""
+    """Returns order and starts of :class:`GraphGroups`; without a batch, graph 0 has all points."""
     if batch is None:
         return np.arange(count), np.array([0] + [count] * graphs)
-    return np.argsort(batch, kind="stable"), np.concatenate([[0], np.cumsum(np.bincount(batch, minlength=graphs))])
+    start = np.cumsum(np.bincount(batch, minlength=graphs))
+    return np.argsort(batch, kind="stable"), np.concatenate([[0], start])
 
 
 # On a device, with as few reads of it as possible
@@ -87,7 +109,8 @@ class DeviceGraphs:
     r"""The graph of each point on the device, and how many points each graph has on the host.
 
     Args:
-        of_keys, of_queries (torch.Tensor, optional): The graph of each point, int64; :obj:`None` if there is one graph.
+        of_keys, of_queries (torch.Tensor, optional): The graph of each point, int64; :obj:`None` if
+            there is one graph.
         keys, queries (list): How many keys and queries each graph has.
     """
 
@@ -101,16 +124,17 @@ class DeviceGraphs:
         return [more_than < k * q <= at_most for k, q in zip(self.keys, self.queries, strict=True)]
 
 
-def find_graphs(count: int, batch: Tensor | None, query_count: int | None, query_batch: Tensor | None) -> DeviceGraphs:
-    """Finds the graph of each point; arguments are those of :func:`group_by_graph`.  Reads the device only for a batch that
-    it has not seen before."""
-    batches = {name: index for name, index in (("batch", batch), ("query_batch", query_batch)) if index is not None}
+def find_graphs(points: Points) -> DeviceGraphs:
+    """Finds the graph of each point.  Reads the device only for a batch that it has not seen before."""
+    named = ("batch", points.batch), ("query_batch", points.query_batch)
+    batches = {name: index for name, index in named if index is not None}
     if not any(index.numel() > 0 for index in batches.values()):
-        return DeviceGraphs(None, None, [count], [count if query_count is None else query_count])
+        return DeviceGraphs(None, None, [points.positions.size(0)], [points.targets.size(0)])
     indices = [index.long() for index in batches.values()]
     counted = [count_points(name, index) for name, index in batches.items()]
     sizes = [size for size in counted if size is not None]
-    if len(sizes) < len(counted):  # sparse graph numbers: renumber, to keep memory linear in the points
+    # sparse graph numbers: renumber, to keep memory linear in the points
+    if len(sizes) < len(counted):
         numbers = torch.unique(torch.cat(indices))
         indices = [torch.searchsorted(numbers, index) for index in indices]
         sizes = [torch.bincount(index).tolist() for index in indices]
@@ -120,18 +144,17 @@ def find_graphs(count: int, batch: Tensor | None, query_count: int | None, query
 
 
 FEW_GRAPHS = 1024
-"""The sizes of up to so many graphs are read from the device together with their number; more graphs take a second read."""
+"""The sizes of so many graphs are read together with their number; more take a second read."""
 
 _SIZES: MutableMapping[Tensor, tuple[int, list[int]]] = WeakIdKeyDictionary()
-"""Index tensor -> (its version, sizes of its graphs).  Training passes the same index to every layer and step."""
+"""Index tensor -> (its version, sizes of its graphs).  Training passes the same index to every
+layer and step.
+"""
 
 
 def count_points(name: str, index: Tensor) -> list[int] | None:
-    """Counts the points of each graph; :obj:`None` if most graph numbers have none.  Refuses negative numbers.
-
-    Args:
-        name (str): The name of the argument, for an error.
-        index (torch.Tensor): The graph of each point, :math:`(N,)`.
+    """Counts the points of each graph of an ``index`` (N,); :obj:`None` if most graph numbers have
+    none.  Refuses negative numbers of the argument ``name``.
     """
     if index.numel() == 0:
         return []

@@ -1,19 +1,19 @@
 r"""How the CPU kernels are compiled, and where their machine code is kept.
 
-A kernel states the types of its arguments, so that it is compiled once for float32 and once for float64, each when it is first
-called, and never again for another memory layout.  Kernels are single-threaded and release the interpreter's lock;
-:func:`phgcn.runtime.threads.run_rows` runs them on several cores.
+A kernel states the types of its arguments, so that it is compiled once for float32 and once for
+float64, each when it is first called, and never again for another memory layout.  Kernels are
+single-threaded and release the interpreter's lock; :func:`phgcn.runtime.threads.run_rows` runs them
+on several cores.
 
-The machine code lies in ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``.  Where none of these can be
-written, it lies in a folder of this user below the system's temporary one, and a warning says so.  Inside is one folder for
-each hash of all kernel files: after a change of one file everything that inlines it is compiled anew, and two versions of this
-package do not overwrite each other.
-"""
+The machine code lies in ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``,
+or, where that cannot be written, in the system's temporary folder.  Inside is one folder for each
+hash of all kernel files: after a change of one file everything that inlines it is compiled anew."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,15 +33,15 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class _Compiler(compiler.Compiler):
-    """Numba's compiler, told that the arrays given to a function share no memory, as Numba itself assumes in parallel loops.
+    """Numba's compiler with the flag ``noalias``: the arrays of a call share no memory.
 
-    Loops then run in vector registers without a check, at every start, that what they write does not overlap with what they
-    read.
-    """
+    Loops are then vectorised without a check for overlap at every start.  Numba itself assumes this
+    in parallel loops."""
 
-    def __init__(self, typingctx: Any, targetctx: Any, library: Any, args: Any, return_type: Any, flags: Any, locals: Any):
+    def __init__(self, *given: Any) -> None:
+        *_, flags, _ = given
         flags.noalias = True
-        super().__init__(typingctx, targetctx, library, args, return_type, flags, locals)
+        super().__init__(*given)
 
 
 OPTIONS: dict[str, Any] = {
@@ -51,11 +51,12 @@ OPTIONS: dict[str, Any] = {
     "pipeline_class": _Compiler,
 }
 
-# A kernel is called from Python only, a helper from kernels only: wrappers for other callers would double the time to compile.
+# A kernel is called from Python only, a helper from kernels only: wrappers for other callers would
+# double the time to compile.
 _KERNEL_OPTIONS = {**OPTIONS, "no_cfunc_wrapper": True}
-# All helpers are inlined.  One that is not is compiled once per kernel that calls it, optimised for that kernel, and the
-# process runs the copy that it met first: a different one, with different rounding, after compiling than after loading from the
-# cache.
+# All helpers are inlined.  One that is not is compiled once per kernel that calls it, optimised for
+# that kernel, and the process runs the copy that it met first: a different one, with different
+# rounding, after compiling than after loading from the cache.
 _HELPER_OPTIONS = {**_KERNEL_OPTIONS, "no_cpython_wrapper": True, "forceinline": True}
 
 _FLOAT_TYPES = {"f": "float32", "d": "float64"}
@@ -64,7 +65,7 @@ _compiling = Lock()
 
 
 def _renew_lock() -> None:
-    """Makes a new lock in a forked child: a thread of its parent that held the old one is not there to release it."""
+    """Makes a new lock in a forked child, where no thread would release the old one."""
     global _compiling
     _compiling = Lock()
 
@@ -80,21 +81,14 @@ class Kernel:
 
     Args:
         function (Callable): Plain loops over arrays.
-        signature (str): The types of its arguments as Numba writes them, with ``real`` for either float type, such as
-            ``"int64, int64, real[:, ::1], int32[::1]"``.
+        signature (str): The types of its arguments as Numba writes them, with ``real`` for either
+            float type, such as ``"int64, int64, real[:, ::1], int32[::1]"``.
     """
 
     def __init__(self, function: Callable[..., Any], signature: str) -> None:
         self.function, self.signature = function, signature
-        types = signature.replace(" ", "").split(",")
-        # Commas inside brackets do not separate arguments.
-        self.arguments: list[str] = []
-        for text in types:
-            if self.arguments and self.arguments[-1].count("[") > self.arguments[-1].count("]"):
-                self.arguments[-1] += "," + text
-            else:
-                self.arguments.append(text)
-        reals = [place for place, text in enumerate(self.arguments) if text.startswith("real")]
+        types = re.split(r", *(?![^[]*])", signature)  # not at commas inside brackets
+        reals = [place for place, text in enumerate(types) if text.startswith("real")]
         self.real_argument = reals[0] if reals else None
         self.compiled: dict[str, Any] = {}
         self.__doc__, self.__name__ = function.__doc__, function.__name__
@@ -107,14 +101,16 @@ class Kernel:
         return (compiled or self.compile(real))(*arguments)
 
     def is_kept(self, real: str = "float32") -> bool:
-        """Tells whether the kernel is compiled already: in memory, or in the cache folder for this or another float type."""
+        """Tells whether the kernel is in memory, or in the cache folder for any float type."""
         code = self.function.__code__
-        index = f"{Path(code.co_filename).stem}.{self.function.__qualname__}-{code.co_firstlineno}.*.nbi"  # Numba's name for it
+        name = f"{Path(code.co_filename).stem}.{self.function.__qualname__}"
+        index = f"{name}-{code.co_firstlineno}.*.nbi"  # as Numba calls it
         return real in self.compiled or any((cache_folder() / source_digest()).rglob(index))
 
     def compile(self, real: str = "float32") -> Any:
         """Compiles the kernel for a float type, or loads it from the cache folder."""
-        # One process compiles, the others load what it keeps: two compilations of the same loops may round differently.
+        # One process compiles, the others load what it keeps: two compilations of the same loops
+        # may round differently.
         with _compiling, FileLock(cache_folder() / f"{source_digest()}.lock"):
             if real not in self.compiled:
                 with _cache_in_own_folder():
@@ -131,7 +127,7 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Makes a function callable from kernels, not from Python (``py_func`` is); LLVM inlines it there."""
+    """Makes a function callable from kernels, not from Python (``py_func`` is); LLVM inlines it."""
     return numba.njit(**_HELPER_OPTIONS)(function)
 
 
@@ -161,8 +157,8 @@ def cache_folder() -> Path:
         fallback = Path(tempfile.gettempdir()) / f"phgcn-{user}" / "kernels"
         fallback.mkdir(parents=True, exist_ok=True)
         warnings.warn(
-            f"compiled kernels cannot be kept in {folder} ({error.strerror}); keeping them in {fallback}. "
-            "Set PHGCN_CACHE to a folder that can be written.",
+            f"compiled kernels cannot be kept in {folder} ({error.strerror}); keeping them in "
+            f"{fallback}. Set PHGCN_CACHE to a folder that can be written.",
             stacklevel=2,
         )
         return fallback
@@ -181,7 +177,7 @@ def source_digest() -> str:
 
 @contextmanager
 def _cache_in_own_folder() -> Iterator[None]:
-    """Lets Numba make a cache in our folder: it takes the place from its configuration when a function is decorated."""
+    """Lets Numba make a cache in our folder: it reads its configuration when it decorates."""
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(cache_folder() / source_digest())

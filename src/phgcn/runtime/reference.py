@@ -9,55 +9,65 @@ import torch
 from torch import Tensor
 
 from .graphs import GraphGroups
-from .points import Gradients, OutputGradients, Points
+from .points import Gradients, OutputGradients, Points, inverse
 
 CloudSum = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""Keys (N, D), rows of values (N, C) and queries (M, D) or None, of one graph and head -> sums (M, C)."""
+"""Keys (N, D), rows (N, C) and queries (M, D) or None, of one graph and head -> sums (M, C)."""
 
 
 def sum_clouds(
-    points: Points, groups: GraphGroups, limits: tuple[int, int], normalise: bool, cloud_sum: CloudSum
+    points: Points,
+    groups: GraphGroups,
+    limits: tuple[int, int],
+    normalise: bool,
+    cloud_sum: CloudSum,
 ) -> tuple[Tensor, Tensor]:
-    r"""Sums the clouds, that is graphs and heads, one by one; differentiable.
-
-    Args:
-        points (Points): Keys and queries.
-        groups (GraphGroups): Their graphs.
-        limits (tuple): Graphs with more pairs than the first and at most the second are summed, the others' output is 0.
-        normalise (bool): Whether to divide by the sum of the weights, computed as the sum of a column of ones.
-        cloud_sum (Callable): Sums one cloud.
+    r"""Sums the clouds, that is graphs and heads, one by one; differentiable.  Graphs with more
+    pairs than the first of the ``limits`` and at most the second are summed, the others' output is
+    0.  With ``normalise``, a last column of the rows holds the weights of the keys.
 
     Returns:
         The output, :math:`(M, H, C)`, and the normaliser, :math:`(M, H)` or empty.
     """
     positions, values, queries = points[:3]
-    rows = torch.cat([values, values.new_ones(*values.shape[:2], 1)], dim=-1) if normalise else values
+    rows = values
+    if normalise:
+        ones = values.new_ones(*values.shape[:2], 1)
+        weights = ones if points.weights is None else points.weights.unsqueeze(-1)
+        rows = torch.cat([values * weights, weights], dim=-1)
     count, heads = len(points.targets), []
     for head in range(values.size(1)):
         total = rows.new_zeros(count, rows.size(2))
         for k, q in groups.slices(*limits):
-            keys, targets = (torch.as_tensor(o, device=rows.device) for o in (groups.key_order[k], groups.query_order[q]))
+            keys = torch.as_tensor(groups.key_order[k], device=rows.device)
+            targets = torch.as_tensor(groups.query_order[q], device=rows.device)
             query = None if queries is None else queries[targets, head]
-            total = total.index_add(0, targets, cloud_sum(positions[keys, head], rows[keys, head], query))
+            sums = cloud_sum(positions[keys, head], rows[keys, head], query)
+            total = total.index_add(0, targets, sums)
         heads.append(total)
     out = torch.stack(heads, dim=1) if heads else rows.new_zeros(count, 0, rows.size(2))
     if not normalise:
         return out, out.new_zeros(0, values.size(1))
     norm = out[..., -1]
-    return torch.where(norm != 0, 1 / torch.where(norm != 0, norm, 1.0), 0.0).unsqueeze(-1) * out[..., :-1], norm
+    return inverse(norm).unsqueeze(-1) * out[..., :-1], norm
 
 
-def differentiate(forward: Callable[[Points], tuple[Tensor, Tensor]], points: Points, upstream: OutputGradients) -> Gradients:
+def differentiate(
+    forward: Callable[[Points], tuple[Tensor, Tensor]], points: Points, upstream: OutputGradients
+) -> Gradients:
     """Computes the gradients of output and normaliser by autograd, on the CPU.
 
-    Inside an op autograd is switched off for the thread, so the graph is recorded and run in another thread.  On a GPU that
-    thread would wait for autograd's own, in which the op runs and waits for it.
-    """
-    inputs = [t.detach().cpu().requires_grad_() for t in points[:3] if t is not None]
-    queries = inputs[2] if points.queries is not None else None
+    Inside an op autograd is switched off for the thread, so another thread records and runs the
+    graph.  On a GPU it would wait for autograd's own, in which the op runs and waits for it."""
+    of_points = points.positions, points.values, points.queries, points.weights
+    leaves = [None if t is None else t.detach().cpu().requires_grad_() for t in of_points]
+    inputs = [t for t in leaves if t is not None]
 
     def run() -> tuple[Tensor | None, ...]:
-        outputs = forward(Points(inputs[0], inputs[1], queries, *points[3:]))
+        positions, values, queries, weights = leaves
+        assert positions is not None and values is not None
+        of_leaves = Points(positions, values, queries, points.batch, points.query_batch, weights)
+        outputs = forward(of_leaves)
         if not outputs[0].requires_grad:  # no points at all
             return (None,) * len(inputs)
         used = 1 if upstream.grad_norm is None else 2
@@ -66,6 +76,10 @@ def differentiate(forward: Callable[[Points], tuple[Tensor, Tensor]], points: Po
 
     with ThreadPoolExecutor(max_workers=1) as other_thread:
         grads = other_thread.submit(run).result()
-    of = [torch.zeros_like(t) if g is None else g.contiguous() for t, g in zip(inputs, grads, strict=True)]
-    of = [g.to(upstream.grad.device) for g in of]
-    return Gradients(of[0], of[1], of[2] if points.queries is not None else None)
+    of = iter(
+        torch.zeros_like(t) if g is None else g.contiguous()
+        for t, g in zip(inputs, grads, strict=True)
+    )
+    found = [None if t is None else next(of).to(upstream.grad.device) for t in leaves]
+    assert found[0] is not None and found[1] is not None
+    return Gradients(found[0], found[1], found[2], found[3])

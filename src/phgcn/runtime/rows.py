@@ -1,12 +1,13 @@
-r"""Rows: points, values and gradients of all heads, laid out for the CPU kernels, head by head and graph by graph.
+r"""Rows: points, values and gradients of all heads, laid out for the CPU kernels, head by head and
+graph by graph.
 
-A row holds the channels of a point; then, where the sum is normalised, a 1, whose sum becomes the normaliser; then zeros up to
-a multiple of 4, so that rows are added in vector registers.
+A row holds the channels of a point; then, where the sum is normalised, a 1, whose sum becomes the
+normaliser; then zeros up to a multiple of 4, so that rows are added in vector registers.
 
-Where the sum is normalised, the mean of the values is subtracted before the sum and added again at the end: in float32, sums of
-numbers that are all near 1,000 would lose their differences, on which alone the gradients of positions depend.  The values are
-also scaled down by a power of two, which changes no bit, so that sums of the largest numbers do not overflow.
-"""
+Where the sum is normalised, the mean of the values is subtracted before the sum and added again at
+the end: in float32, sums of numbers that are all near 1,000 would lose their differences, on which
+alone the gradients of positions depend.  The values are also scaled down by a power of two, which
+changes no bit, so that sums of the largest numbers do not overflow."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..runtime.numba import as_array, kernel
 from .graphs import GraphGroups
+from .numba import as_array, kernel
 from .points import Gradients, OutputGradients, Points
-from .threads import parallel_zeros, run_rows
+from .threads import run_rows
 
 GRAIN = 8192
 """Least number of points that a thread packs."""
@@ -27,16 +28,23 @@ GRAIN = 8192
 BLOCK = 1024
 """Points whose values are summed at a time, in float64, for the mean of a graph."""
 
+HEADROOM = 8
+"""Values of up to this many times the mean absolute value of a graph are exact less its mean."""
+
 SCALE = 2.0**-24
-"""Factor of the values where the sum is normalised: sums of 16 million of the largest numbers do not overflow."""
+"""Factor of the values where the sum is normalised: sums of 16 million of the largest numbers do
+not overflow.
+"""
 
 
 class Centres(NamedTuple):
-    r"""The mean of the values of each graph and head; all arrays are empty where values are not centred.
+    r"""The mean of the values of each graph and head; all arrays are empty where values are not
+    centred.
 
     Shapes:
         - **mean:** :math:`(G, H, C)`
-        - **key_graph, query_graph:** the graph of each packed point, int32, :math:`(N,)` and :math:`(M,)`
+        - **key_graph, query_graph:** the graph of each packed point, int32, :math:`(N,)` and
+          :math:`(M,)`
     """
 
     mean: np.ndarray
@@ -48,8 +56,10 @@ class Packed(NamedTuple):
     r"""All points, those of a graph side by side.
 
     Shapes:
-        - **keys:** :math:`(H, N, D)`, **rows:** :math:`(H, N, W)`, values padded to :math:`W` columns
-        - **queries:** :math:`(H, M, D)`; the very same array as **keys** where they attend to themselves
+        - **keys:** :math:`(H, N, D)`, **rows:** :math:`(H, N, W)`, values padded to :math:`W`
+          columns
+        - **queries:** :math:`(H, M, D)`; the very same array as **keys** where they attend to
+          themselves
         - **centres:** what was subtracted from the values
     """
 
@@ -59,17 +69,45 @@ class Packed(NamedTuple):
     centres: Centres
 
 
-def pack_points(points: Points, groups: GraphGroups, normalise: bool, centres: Centres | None = None) -> Packed:
-    """Packs positions, values and queries; centres the values, around ``centres`` if given, and scales them if
-    ``normalise``."""
-    keys = _pack_positions(points.positions, groups.key_order)
+def pack_points(
+    points: Points, groups: GraphGroups, normalise: bool, centres: Centres | None = None
+) -> Packed:
+    """Packs positions, values and queries; centres the values, around ``centres`` if given, and
+    scales them if ``normalise``."""
+    queries = keys = _pack_positions(points.positions, groups.key_order)
+    if points.queries is not None:
+        queries = _pack_positions(points.queries, groups.query_order)
     values = as_array(points.values)
-    if centres is None:
-        centres = find_centres(values, groups, points.queries is None) if normalise else _no_centres(values)
-    rows = np.empty((values.shape[1], len(values), row_width(values.shape[2] + normalise)), values.dtype)
-    run_rows(pack, len(values), GRAIN, values, groups.key_order, centres.mean, centres.key_graph, rows)
-    queries = keys if points.queries is None else _pack_positions(points.queries, groups.query_order)
+    if centres is None and normalise:
+        centres = find_centres(values, groups, points.queries is None)
+    elif centres is None:
+        centres = _no_centres(values)
+    count, heads, channels = values.shape
+    rows = np.empty((heads, count, row_width(channels + normalise)), values.dtype)
+    run_rows(pack, count, GRAIN, values, groups.key_order, centres.mean, centres.key_graph, rows)
     return Packed(keys, rows, queries, centres)
+
+
+def pack_weights(points: Points, groups: GraphGroups) -> np.ndarray | None:
+    """Packs the weights of the keys, (H, N, 1); :obj:`None` where there are none."""
+    if points.weights is None:
+        return None
+    return np.ascontiguousarray(as_array(points.weights)[groups.key_order].T)[..., None]
+
+
+def weight_gradients(
+    packed: Packed, of_rows: np.ndarray, weights: np.ndarray | None, groups: GraphGroups
+) -> Tensor | None:
+    """Computes the gradient of the weights, (N, H), from that of the rows times the weights, which
+    becomes that of the rows.
+    """
+    if weights is None:
+        return None
+    of_weights = np.empty((packed.rows.shape[1], len(packed.rows)), packed.rows.dtype)
+    scale = of_rows.dtype.type(1 / SCALE)
+    of_weights[groups.key_order] = (of_rows * packed.rows).sum(axis=2).T * scale
+    of_rows *= weights
+    return torch.from_numpy(of_weights)
 
 
 def _pack_positions(positions: Tensor, order: np.ndarray) -> np.ndarray:
@@ -85,27 +123,27 @@ def row_width(channels: int) -> int:
 
 
 def find_centres(values: np.ndarray, groups: GraphGroups, to_itself: bool) -> Centres:
-    """Computes the mean of the values (N, H, C) of each graph, in blocks whose bounds follow from the graph's size alone."""
+    """Computes the mean of the values (N, H, C) of each graph, in blocks whose bounds follow from
+    the graph's size only.  It is rounded to the last digit of large values, which less the mean are
+    exact: else all values of about one size would be off by the same number."""
     sizes = np.diff(groups.key_start)
     counts = -(-sizes // BLOCK)
     before = np.cumsum(counts) - counts
-    if len(sizes) == 1:
-        first = np.arange(0, len(values), BLOCK)
-        last = np.minimum(first + BLOCK, len(values))
-    else:
-        first = np.repeat(groups.key_start[:-1] - BLOCK * before, counts) + BLOCK * np.arange(counts.sum())
-        last = np.minimum(first + BLOCK, np.repeat(groups.key_start[1:], counts))
-    sums = np.empty((len(first), *values.shape[1:]))
+    first = BLOCK * np.arange(counts.sum())
+    first += np.repeat(groups.key_start[:-1] - BLOCK * before, counts)
+    last = np.minimum(first + BLOCK, np.repeat(groups.key_start[1:], counts))
+    sums = np.empty((len(first), 2, *values.shape[1:]))
     run_rows(sum_blocks, len(first), 8, values, groups.key_order, first, last, sums)
     mean, filled = np.zeros((len(sizes), *values.shape[1:]), values.dtype), sizes > 0
     if len(first) > 0:
-        mean[filled] = np.add.reduceat(sums, before[filled], axis=0) / sizes[filled, None, None]
-    key_graph = parallel_zeros((len(values),), np.dtype(np.int32))
-    if len(sizes) > 1:
-        key_graph = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    if to_itself:
-        return Centres(mean, key_graph, key_graph)
-    return Centres(mean, key_graph, np.repeat(np.arange(len(sizes), dtype=np.int32), np.diff(groups.query_start)))
+        means = np.add.reduceat(sums, before[filled], axis=0) / sizes[filled, None, None, None]
+        unit = HEADROOM * np.spacing(means[:, 1].astype(values.dtype)).astype(np.float64)
+        mean[filled] = np.rint(means[:, 0] / unit) * unit
+    graphs = np.arange(len(sizes), dtype=np.int32)
+    query_graph = key_graph = np.repeat(graphs, sizes)
+    if not to_itself:
+        query_graph = np.repeat(graphs, np.diff(groups.query_start))
+    return Centres(mean, key_graph, query_graph)
 
 
 def _no_centres(values: np.ndarray) -> Centres:
@@ -115,30 +153,42 @@ def _no_centres(values: np.ndarray) -> Centres:
 def unpack_output(
     summed: np.ndarray, packed: Packed, points: Points, groups: GraphGroups, normalise: bool
 ) -> tuple[Tensor, Tensor]:
-    """Turns summed rows (H, M, W) into output (M, H, C) and normaliser (M, H); divides by it if ``normalise``."""
+    """Turns summed rows (H, M, W) into output (M, H, C) and normaliser (M, H); divides by it if
+    ``normalise``.
+    """
     out, norm = points.new_output(normalise)
     if normalise:
         mean, _, query_graph = packed.centres
-        run_rows(divide, len(out), GRAIN, summed, groups.query_order, mean, query_graph, out.numpy(), norm.numpy())
+        given = summed, groups.query_order, mean, query_graph, out.numpy(), norm.numpy()
+        run_rows(divide, len(out), GRAIN, *given)
     else:
-        run_rows(unpack, len(out), GRAIN, summed, groups.query_order, as_array(out).dtype.type(1), out.numpy())
+        factor = as_array(out).dtype.type(1)
+        run_rows(unpack, len(out), GRAIN, summed, groups.query_order, factor, out.numpy())
     return out, norm
 
 
-def pack_gradients(upstream: OutputGradients, packed: Packed, groups: GraphGroups, normalise: bool) -> np.ndarray:
-    """Turns the gradients of output (M, H, C) and normaliser (M, H) into that of the summed rows, (H, M, W)."""
+def pack_gradients(
+    upstream: OutputGradients, packed: Packed, groups: GraphGroups, normalise: bool
+) -> np.ndarray:
+    """Turns the gradients of output (M, H, C) and normaliser (M, H) into that of the summed rows,
+    (H, M, W).
+    """
     grad, out, norm = as_array(upstream.grad), as_array(upstream.out), as_array(upstream.norm)
     count, heads, channels = grad.shape
     grad_norm = norm[:0] if upstream.grad_norm is None else as_array(upstream.grad_norm)
     rows = np.empty((heads, count, row_width(channels + normalise)), out.dtype)
     mean, _, query_graph = packed.centres
-    run_rows(divide_gradients, count, GRAIN, grad, grad_norm, out, norm, groups.query_order, mean, query_graph, rows)
+    given = grad, grad_norm, out, norm, groups.query_order, mean, query_graph, rows
+    run_rows(divide_gradients, count, GRAIN, *given)
     return rows
 
 
-def unpack_gradients(of_keys, of_rows, of_queries, points: Points, groups: GraphGroups, normalise: bool) -> Gradients:
+def unpack_gradients(
+    of_keys, of_rows, of_queries, points: Points, groups: GraphGroups, normalise: bool
+) -> Gradients:
     """Turns gradients of packed keys, rows and queries into those of points."""
-    scale = of_rows.dtype.type(1 / SCALE if normalise else 1)  # positions have gradients of scaled values
+    # positions have gradients of scaled values
+    scale = of_rows.dtype.type(1 / SCALE if normalise else 1)
 
     def unpacked(rows: np.ndarray, order: np.ndarray, factor: float, like: Tensor) -> Tensor:
         out = torch.empty(like.shape, dtype=like.dtype)
@@ -147,29 +197,30 @@ def unpack_gradients(of_keys, of_rows, of_queries, points: Points, groups: Graph
 
     positions = unpacked(of_keys, groups.key_order, scale, points.positions)
     values = unpacked(of_rows, groups.key_order, scale.dtype.type(1), points.values)
-    if points.queries is None:
-        return Gradients(positions, values, None)
-    return Gradients(positions, values, unpacked(of_queries, groups.query_order, scale, points.queries))
+    queries = None
+    if points.queries is not None:
+        queries = unpacked(of_queries, groups.query_order, scale, points.queries)
+    return Gradients(positions, values, queries)
 
 
-@kernel("int64, int64, real[:, :, ::1], int64[::1], int64[::1], int64[::1], float64[:, :, ::1]")
+@kernel("int64, int64, real[:, :, ::1], int64[::1], int64[::1], int64[::1], float64[:, :, :, ::1]")
 def sum_blocks(begin, end, values, order, first, last, sums):
-    """Sums the values (N, H, C) of blocks of points."""
+    """Sums the values (N, H, C) of blocks of points, and their absolute values, (B, 2, H, C)."""
     for block in range(begin, end):
-        for h in range(values.shape[1]):
-            for c in range(values.shape[2]):
-                sums[block, h, c] = 0
+        sums[block] = 0
         for a in range(first[block], last[block]):
             i = order[a]
             for h in range(values.shape[1]):
                 for c in range(values.shape[2]):
-                    sums[block, h, c] += values[i, h, c]
+                    sums[block, 0, h, c] += values[i, h, c]
+                    sums[block, 1, h, c] += abs(values[i, h, c])
 
 
 @kernel("int64, int64, real[:, :, ::1], int64[::1], real[:, :, ::1], int32[::1], real[:, :, ::1]")
 def pack(begin, end, source, order, mean, graph, out):
-    """Copies rows of all heads in the given order, ``out[h, a] = source[order[a], h]``, and pads them; if ``mean`` is not
-    empty, subtracts it, scales the rows, and sets the column behind the channels to 1."""
+    """Copies rows of all heads in the given order, ``out[h, a] = source[order[a], h]``, and pads
+    them; if ``mean`` is not empty, subtracts it, scales the rows, and sets the column behind the
+    channels to 1."""
     heads, channels, scale = source.shape[1], source.shape[2], source.dtype.type(SCALE)
     for a in range(begin, end):
         i = order[a]
@@ -194,10 +245,13 @@ def unpack(begin, end, rows, order, factor, out):
                 out[i, h, c] = rows[h, a, c] * factor
 
 
-@kernel("int64, int64, real[:, :, ::1], int64[::1], real[:, :, ::1], int32[::1], real[:, :, ::1], real[:, ::1]")
+@kernel(
+    "int64, int64, real[:, :, ::1], int64[::1], real[:, :, ::1], int32[::1], real[:, :, ::1], "
+    "real[:, ::1]"
+)
 def divide(begin, end, rows, order, mean, graph, out, norm):
-    """Copies rows back, divided by the column behind the channels, which ``norm`` gets, and adds the mean again; 0 where that
-    column is 0."""
+    """Copies rows back, divided by the column behind the channels, which ``norm`` gets, and adds
+    the mean again; 0 where that column is 0."""
     heads, channels, one = out.shape[1], out.shape[2], out.dtype.type(1)
     scale, inverse = out.dtype.type(SCALE), out.dtype.type(1 / SCALE)
     for a in range(begin, end):
@@ -215,14 +269,15 @@ def divide(begin, end, rows, order, mean, graph, out, norm):
 
 
 @kernel(
-    "int64, int64, real[:, :, ::1], real[:, ::1], real[:, :, ::1], real[:, ::1], int64[::1], real[:, :, ::1], int32[::1], "
-    "real[:, :, ::1]"
+    "int64, int64, real[:, :, ::1], real[:, ::1], real[:, :, ::1], real[:, ::1], int64[::1], "
+    "real[:, :, ::1], int32[::1], real[:, :, ::1]"
 )
 def divide_gradients(begin, end, grad, grad_norm, out, norm, order, mean, graph, rows):
     r"""Computes the gradients of rows: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
-    :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if not empty; without a normaliser
-    :math:`\bar z = \bar y`.  :math:`y` is less the mean, and scaled, as the rows are."""
-    heads, channels, one, scale = grad.shape[1], grad.shape[2], grad.dtype.type(1), grad.dtype.type(SCALE)
+    :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if not empty; without a
+    normaliser :math:`\bar z = \bar y`.  :math:`y` is less the mean, and scaled, as the rows are."""
+    heads, channels = grad.shape[1], grad.shape[2]
+    one, scale = grad.dtype.type(1), grad.dtype.type(SCALE)
     for a in range(begin, end):
         i = order[a]
         for h in range(heads):

@@ -1,9 +1,9 @@
 r"""A small thread pool that runs compiled kernels over ranges of rows.
 
-Kernels release the interpreter's lock, so plain Python threads run them side by side.  Every output element is written by one
-row alone, in a fixed order: the number of threads never changes a bit.  Unlike the thread pools of OpenMP, this one survives a
-fork (a child process starts its own) and can be entered from several threads at a time.
-"""
+Kernels release the interpreter's lock, so plain Python threads run them side by side.  Every output
+element is written by one row alone, in a fixed order: the number of threads never changes a bit.
+Unlike the thread pools of OpenMP, this one survives a fork (a child process starts its own) and can
+be entered from several threads at a time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ import torch
 RANGES_PER_THREAD = 4
 """Ranges that each thread gets on average: a thread that is done early takes another."""
 
-
 ZEROS = 2**18
 """Least size of the part of an array that a thread sets to 0."""
 
 
 def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any) -> None:
-    """Calls ``kernel(begin, end, *arguments)`` for ranges that together are 0 to ``rows``, on as many threads as torch has.
+    """Calls ``kernel(begin, end, *arguments)`` for ranges that together are 0 to ``rows``, on as
+    many threads as torch has.
 
     Args:
         kernel (Callable): A compiled kernel that works on rows ``begin`` to ``end``.
         rows (int): The number of rows.
-        grain (int): Least number of rows of a range: about a tenth of a millisecond of work, to outweigh the start of a task.
+        grain (int): Least number of rows of a range: about a tenth of a millisecond of work, to
+            outweigh the start of a task.
         arguments: Passed on to the kernel.
     """
     threads = min(torch.get_num_threads(), rows // grain) if rows >= 2 * grain else 1
@@ -41,14 +42,35 @@ def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any
         return
     step = max(grain, -(-rows // (threads * RANGES_PER_THREAD)))
     ranges = deque((begin, min(rows, begin + step)) for begin in range(0, rows, step))
-    task = _Task(kernel, ranges, arguments)
-    _pool.submit(task, threads - 1)
-    task.run_here()
+    finished: SimpleQueue[BaseException | None] = SimpleQueue()
+    count = len(ranges)
+
+    def work() -> None:
+        """Runs ranges until none is left, and reports each."""
+        while True:
+            try:
+                begin, end = ranges.popleft()
+            except IndexError:
+                return
+            try:
+                kernel(begin, end, *arguments)
+            except BaseException as error:
+                finished.put(error)
+            else:
+                finished.put(None)
+
+    _pool.submit(work, threads - 1)
+    work()
+    # Waits for ranges, not for threads: on a busy machine this one takes them all before another
+    # wakes.
+    for error in [finished.get() for _ in range(count)]:
+        if error is not None:
+            raise error
 
 
 def rows_of_work(rows: int, work: int, least: int) -> int:
-    """Returns the ``grain`` at which a range has at least ``least`` of the ``work`` that all rows have together, evenly
-    spread."""
+    """Returns the ``grain`` at which a range has at least ``least`` of the ``work`` that all rows
+    have together, evenly spread."""
     return max(1, least * rows // max(work, 1))
 
 
@@ -63,75 +85,27 @@ def _fill_zeros(begin: int, end: int, flat: np.ndarray) -> None:
     flat[begin:end] = 0
 
 
-class _Task:
-    """The ranges of one kernel that are not yet taken by a thread.
-
-    The calling thread waits for ranges, not for threads: on a busy machine it takes them all before another thread wakes.
-    """
-
-    def __init__(self, kernel: Callable[..., None], ranges: deque[tuple[int, int]], arguments: tuple[Any, ...]) -> None:
-        self.kernel, self.ranges, self.arguments = kernel, ranges, arguments
-        self.count = len(ranges)
-        self.finished: SimpleQueue[BaseException | None] = SimpleQueue()
-
-    def run_one(self) -> bool:
-        """Runs a range; returns :obj:`False` if none is left."""
-        try:
-            begin, end = self.ranges.popleft()
-        except IndexError:
-            return False
-        self.kernel(begin, end, *self.arguments)
-        return True
-
-    def run_here(self) -> None:
-        """Runs ranges in the calling thread until none is left, and waits for those of other threads."""
-        own = 0
-        try:
-            while self.run_one():
-                own += 1
-        finally:
-            left = len(self.ranges)  # none, unless the kernel raised an error
-            self.ranges.clear()
-        for _ in range(self.count - own - left):
-            error = self.finished.get()
-            if error is not None:
-                raise error
-
-    def help(self) -> None:
-        """Runs ranges in another thread, and reports each."""
-        more = True
-        while more:
-            try:
-                more = self.run_one()
-            except BaseException as error:
-                self.finished.put(error)
-            else:
-                if more:
-                    self.finished.put(None)
-
-
 class _Pool:
-    """Threads that wait for tasks; started when they are first needed."""
+    """Threads that wait for work; started when they are first needed."""
 
     def __init__(self) -> None:
-        self.tasks: SimpleQueue[_Task] = SimpleQueue()
+        self.work: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.threads = 0
         self.lock = Lock()
 
-    def submit(self, task: _Task, helpers: int) -> None:
-        """Lets so many threads help with a task."""
-        if self.threads < helpers:
-            with self.lock:
-                while self.threads < helpers:
-                    Thread(target=self._serve, args=(self.tasks,), name="phgcn", daemon=True).start()
-                    self.threads += 1
+    def submit(self, work: Callable[[], None], helpers: int) -> None:
+        """Lets so many threads do the same work."""
+        with self.lock:
+            while self.threads < helpers:
+                Thread(target=self._serve, args=(self.work,), name="phgcn", daemon=True).start()
+                self.threads += 1
         for _ in range(helpers):
-            self.tasks.put(task)
+            self.work.put(work)
 
     @staticmethod
-    def _serve(tasks: SimpleQueue[_Task]) -> None:
+    def _serve(queue: SimpleQueue[Callable[[], None]]) -> None:
         while True:
-            tasks.get().help()
+            queue.get()()
 
 
 _pool = _Pool()

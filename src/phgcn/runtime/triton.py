@@ -1,7 +1,7 @@
-r"""What all Triton kernels share: Triton itself, whether it interprets, sizes of blocks and of grids.
+r"""What all Triton kernels share: Triton itself, whether it interprets, and sizes of blocks.
 
-Imported only where the backend ``"triton"`` is used: Triton comes with torch for CUDA, and is not needed without.
-"""
+Imported only where the backend ``"triton"`` is used: Triton comes with torch for CUDA, and is not
+needed without."""
 
 from __future__ import annotations
 
@@ -16,34 +16,27 @@ try:
     import triton.language as tl
 except ImportError as error:
     raise ImportError(
-        'backend is "triton", but Triton cannot be imported; install it with "pip install triton", or use "reference"'
+        'backend is "triton", but Triton cannot be imported; install it with "pip install triton", '
+        'or use "reference"'
     ) from error
 
 if not hasattr(triton, "knobs"):
     raise ImportError(
-        f'backend is "triton", but Triton is {triton.__version__}; allowed: 3.4 or later, which comes with torch 2.8, or the '
-        'backend "reference"'
+        f'backend is "triton", but Triton is {triton.__version__}; allowed: 3.4 or later, which '
+        'comes with torch 2.8, or the backend "reference"'
     )
 
 INTERPRETED: bool = triton.knobs.runtime.interpret
-"""True where kernels run in Triton's interpreter, on CPU tensors (``TRITON_INTERPRET=1`` before the first import): each
-operation is then a call of NumPy's.  For tests on machines without a GPU."""
-
-if INTERPRETED:
-    from .triton_interpreter import patch_interpreter
-
-    patch_interpreter()
-
-BUSY = 1 << 15
-"""Programs that keep a GPU busy to the end, even if some have more to do than others."""
+"""True where kernels run in Triton's interpreter, on CPU tensors (``TRITON_INTERPRET=1`` before the
+first import): each operation is then a call of NumPy's.  For tests on machines without a GPU."""
 
 
 def kernel(*, do_not_specialize: Sequence[str] = ()) -> Any:
-    """Decorates a function that the host launches; ``triton.jit`` alone decorates those that kernels call.
+    """Decorates a function that the host launches; ``triton.jit`` alone decorates those that
+    kernels call.
 
-    Name in ``do_not_specialize`` the sizes that change from call to call: Triton compiles a kernel again for a size that is 1
-    and for one that is a multiple of 16.
-    """
+    Name in ``do_not_specialize`` the sizes that change from call to call: Triton compiles a kernel
+    again for a size that is 1 and for one that is a multiple of 16."""
     return triton.jit(do_not_specialize=do_not_specialize)
 
 
@@ -58,26 +51,17 @@ def power_of_2(count: int) -> int:
 
 
 def block_size(size: int, count: int) -> int:
-    """Returns how many items one program takes: ``size``, or, in the interpreter, which runs programs one by one, all."""
+    """Returns how many items one program takes; all in the interpreter, where each costs time."""
     return min(power_of_2(count), 1 << 12) if INTERPRETED else size
 
 
-def grid_size(blocks: int, is_bound: bool, per_block: int = 1) -> int:
-    """Returns how many programs to launch for a number of blocks, ``per_block`` programs each.
-
-    If ``is_bound``, ``blocks`` is an upper bound of a number that only the device knows: a fixed number of programs then loop
-    over the blocks, so that few are launched in vain.
-    """
-    return min(blocks, cdiv(BUSY, per_block)) if is_bound else blocks
-
-
 def search_steps(count: int) -> int:
-    """Returns how many halvings a binary search takes among ``count`` sorted keys, the end included."""
+    """Returns how many halvings a search takes among ``count`` sorted keys, the end included."""
     return max(1, count.bit_length())
 
 
 def device_of(tensor: Tensor) -> torch.cuda.device_of:
-    """Returns a context in which kernels are launched on the GPU that holds a tensor; on the CPU it does nothing."""
+    """Returns a context in which kernels run on the GPU that holds a tensor, if one does."""
     return torch.cuda.device_of(tensor)
 
 
@@ -86,16 +70,4 @@ def capturing(tensor: Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-__all__ = [
-    "INTERPRETED",
-    "block_size",
-    "capturing",
-    "cdiv",
-    "device_of",
-    "grid_size",
-    "kernel",
-    "power_of_2",
-    "search_steps",
-    "tl",
-    "triton",
-]
+__all__ = ["tl", "triton"]  # what other modules take from here besides what is defined here

@@ -13,7 +13,9 @@ ROOMS = ("runtime", "exact.numba", "structural.numba", "lattice.numba")
 """Packages with kernels, those that each needs before it."""
 
 SECONDS = 1.0
-"""What a kernel takes to compile, on average over all of them, on two cores: ``phgcn doctor --warm`` measures it."""
+"""What a kernel takes to compile, on average over all of them, on two cores: ``phgcn doctor
+--warm`` measures it.
+"""
 
 
 class Compilation(NamedTuple):
@@ -28,21 +30,26 @@ class Compilation(NamedTuple):
         return SECONDS * sum(not kernel.is_kept(self.real) for kernel in self.kernels)
 
     def run(self, report: Callable[[int], None] = lambda done: None) -> None:
-        """Compiles the kernels, or loads them; calls ``report`` with the number of those that are ready after each."""
+        """Compiles or loads the kernels; calls ``report`` with how many are ready after each."""
         for done, kernel in enumerate(self.kernels, start=1):
             kernel.compile(self.real)
             report(done)
 
 
 def find_missing(rooms: Sequence[str] = ROOMS) -> Compilation:
-    """Finds the float32 kernels of some packages that are neither in memory nor in the cache folder."""
+    """Finds the float32 kernels of some packages that are not kept yet."""
     return Compilation([kernel for kernel in kernels_in(rooms) if not kernel.is_kept("float32")])
 
 
 def kernels_in(rooms: Sequence[str]) -> list[compiled.Kernel]:
     """Lists the kernels that are defined in packages of :mod:`phgcn`, such as ``"exact.numba"``."""
     package = __name__.split(".")[0]
-    return [kernel for room in rooms for module in _modules(f"{package}.{room}") for kernel in _kernels_of(module)]
+    return [
+        kernel
+        for room in rooms
+        for module in _modules(f"{package}.{room}")
+        for kernel in _kernels_of(module)
+    ]
 
 
 def _modules(package: str) -> Iterator[str]:

@@ -1,4 +1,6 @@
-r"""Inputs and outputs of attention to neighbours: small named structures, the same for every backend."""
+r"""Inputs and outputs of attention to neighbours: small named structures, the same for every
+backend.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ class Graph(NamedTuple):
     r"""Nodes and the edges between them.
 
     Shapes:
-        - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **values:** :math:`(N, H, C)`
+        - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **values:** :math:`(N, H,
+          C)`
         - **edge_index:** :math:`(2, E)`: sources, then targets
         - **edge_mask:** :math:`(E, H)`, factors of the weights after the softmax; or :obj:`None`
         - **edge_bias:** :math:`(E, H)`, added to the exponents of the softmax; or :obj:`None`
@@ -26,10 +29,12 @@ class Graph(NamedTuple):
 
 
 class SortedEdges(NamedTuple):
-    r"""Edges sorted by the node at one end; those of one node stay in the order of ``edge_index``.  All are int32.
+    r"""Edges sorted by the node at one end; those of one node stay in the order of ``edge_index``.
+    All are int32.
 
     Shapes:
-        - **start:** :math:`(N + 1,)`; the edges of node :math:`i` are ``start[i]`` to ``start[i + 1] - 1`` of the following
+        - **start:** :math:`(N + 1,)`; the edges of node :math:`i` are ``start[i]`` to ``start[i +
+          1] - 1`` of the following
         - **other:** :math:`(E,)`, the nodes at the other end
         - **edge:** :math:`(E,)`, the edges' columns of ``edge_index``
     """
@@ -44,8 +49,9 @@ class Attention(NamedTuple):
 
     Shapes:
         - **out:** :math:`(N, H, C)`
-        - **norm:** :math:`(2, N, H)`: the distance of the nearest source, less its bias, infinite for a node without edges;
-          then one over the sum of the weights relative to the nearest's, 0 for a node without edges
+        - **norm:** :math:`(2, N, H)`: the distance of the nearest source, less its bias, infinite
+          for a node without edges; then one over the sum of the weights relative to the nearest's,
+          0 for a node without edges
         - **by_target:** the edges sorted by target
     """
 
@@ -57,9 +63,10 @@ class Attention(NamedTuple):
 def empty_attention(graph: Graph) -> Attention:
     """Allocates what a forward pass returns."""
     (count, heads, _), edges = graph.values.shape, graph.edge_index.size(1)
-    start, other, edge = (graph.edge_index.new_empty(n, dtype=torch.int32) for n in (count + 1, edges, edges))
+    sizes = count + 1, edges, edges
+    by_target = (graph.edge_index.new_empty(size, dtype=torch.int32) for size in sizes)
     norm = graph.positions.new_empty(2, count, heads)
-    return Attention(graph.values.new_empty(graph.values.shape), norm, SortedEdges(start, other, edge))
+    return Attention(graph.values.new_empty(graph.values.shape), norm, SortedEdges(*by_target))
 
 
 class Gradients(NamedTuple):
@@ -77,5 +84,5 @@ class Gradients(NamedTuple):
 
 def empty_gradients(graph: Graph) -> Gradients:
     """Allocates the gradients."""
-    bias = None if graph.edge_bias is None else graph.positions.new_empty(graph.edge_bias.shape)
-    return Gradients(graph.positions.new_empty(graph.positions.shape), graph.values.new_empty(graph.values.shape), bias)
+    of = graph.positions, graph.values, graph.edge_bias
+    return Gradients(*(None if t is None else t.new_empty(t.shape) for t in of))  # type: ignore[arg-type]

@@ -1,17 +1,16 @@
 r"""The custom op of attention to neighbours, with its gradient, and the gradient of that.
 
-A backend is a module ``phgcn.structural.<name>``; it checks the values it is given, as looking at them outside of the op would
-break a compiled graph.
-"""
+A backend is a module ``phgcn.structural.<name>``; it checks the values it is given, as looking at
+them outside of the op would break a compiled graph."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
+from ..backends import DEVICES, find_backend
 from ..runtime.second_order import differentiate_twice
 from . import reference
 from .graph import Attention, Gradients, Graph, SortedEdges, empty_attention, empty_gradients
@@ -30,27 +29,28 @@ class StructuralBackend(Protocol):
 
 
 def attend(graph: Graph, backend: str) -> Tensor:
-    r"""Sums the values of each node's neighbours, weighted by a softmax of their distances.
-
-    Args:
-        graph (Graph): Positions in units of :math:`1/\lambda`, values and edges.
-        backend (str): ``"reference"``, ``"numba"`` or ``"triton"``.
-
-    Shapes:
-        - **output:** :math:`(N, H, C)`
+    """Sums the values of each node's neighbours, weighted by a softmax of their distances.  Returns
+    (N, H, C).
     """
     out: Tensor = torch.ops.phgcn.structural(*graph, backend)[0]
     return out
 
 
-_INPUTS = "Tensor positions, Tensor values, Tensor edge_index, Tensor? edge_mask, Tensor? edge_bias, str backend"
+_INPUTS = (
+    "Tensor positions, Tensor values, Tensor edge_index, Tensor? edge_mask, Tensor? edge_bias, "
+    "str backend"
+)
 _ATTENTION = "Tensor out, Tensor norm, Tensor start, Tensor source, Tensor edge"
-_DEVICES = ("cpu", "cuda")
-torch.library.define("phgcn::structural", f"({_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
-torch.library.define("phgcn::structural_backward", f"(Tensor grad, {_ATTENTION}, {_INPUTS}) -> (Tensor, Tensor, Tensor)")
+torch.library.define(
+    "phgcn::structural", f"({_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+torch.library.define(
+    "phgcn::structural_backward",
+    f"(Tensor grad, {_ATTENTION}, {_INPUTS}) -> (Tensor, Tensor, Tensor)",
+)
 
 
-@torch.library.impl("phgcn::structural", _DEVICES)
+@torch.library.impl("phgcn::structural", DEVICES)
 def structural(*inputs: Any) -> tuple[Tensor, ...]:
     """Returns the tensors of :class:`Attention`."""
     *tensors, backend = inputs
@@ -61,12 +61,12 @@ def _structural_fake(*inputs: Any) -> tuple[Tensor, ...]:
     return _as_outputs(empty_attention(Graph(*inputs[:5])))
 
 
-@torch.library.impl("phgcn::structural_backward", _DEVICES)
+@torch.library.impl("phgcn::structural_backward", DEVICES)
 def structural_backward(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the gradients of positions, values and bias (empty without a bias)."""
     out, norm, *edges = rest[:5]
-    attention, graph, backend = Attention(out, norm, SortedEdges(*edges)), Graph(*rest[5:10]), rest[10]
-    return _backend(backend).backward(grad, attention, graph).as_outputs()
+    attention, graph = Attention(out, norm, SortedEdges(*edges)), Graph(*rest[5:10])
+    return _backend(rest[10]).backward(grad, attention, graph).as_outputs()
 
 
 def _structural_backward_fake(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,7 +74,7 @@ def _structural_backward_fake(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor,
 
 
 def _backend(name: str) -> StructuralBackend:
-    return cast(StructuralBackend, importlib.import_module(f".{name}", __package__))
+    return cast(StructuralBackend, find_backend(name).load("structural"))
 
 
 def _as_outputs(attention: Attention) -> tuple[Tensor, ...]:
@@ -89,7 +89,9 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
-    of_positions, of_values, of_bias = torch.ops.phgcn.structural_backward(grad, *saved, ctx.backend)
+    of_positions, of_values, of_bias = torch.ops.phgcn.structural_backward(
+        grad, *saved, ctx.backend
+    )
     return of_positions, of_values, None, None, None if saved[9] is None else of_bias, None
 
 
@@ -107,11 +109,15 @@ def _second_backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None,
         graph = Graph(positions, values.to(positions.dtype), edge_index, edge_mask, edge_bias)
         return (reference.attend(graph)[0].to(values.dtype),)
 
-    (of_grad,), of_inputs = differentiate_twice(forward, (positions, values, edge_bias), (grad,), upstream)
+    (of_grad,), of_inputs = differentiate_twice(
+        forward, (positions, values, edge_bias), (grad,), upstream
+    )
     return of_grad, *(None,) * 5, *of_inputs[:2], None, None, of_inputs[2], None
 
 
 torch.library.register_fake("phgcn::structural", _structural_fake)
 torch.library.register_fake("phgcn::structural_backward", _structural_backward_fake)
 torch.library.register_autograd("phgcn::structural", _backward, setup_context=_setup_context)
-torch.library.register_autograd("phgcn::structural_backward", _second_backward, setup_context=_setup_second)
+torch.library.register_autograd(
+    "phgcn::structural_backward", _second_backward, setup_context=_setup_second
+)

@@ -1,22 +1,23 @@
 r"""Attention to neighbours in plain torch, edge by edge: the specification of every backend.
 
-With distances :math:`r_{ij} = \lVert p_i - p_j \rVert` in units of :math:`1/\lambda`, biases :math:`b_{ij}` and masks
-:math:`m_{ij}` of the edges,
+With distances :math:`r_{ij} = \lVert p_i - p_j \rVert` in units of :math:`1/\lambda`, biases
+:math:`b_{ij}` and masks :math:`m_{ij}` of the edges,
 
 .. math::
     y_i = \sum_{j \to i} \alpha_{ij} m_{ij} f_j, \qquad
     \alpha_{ij} = \frac{e^{b_{ij} - r_{ij}}}{\sum_{k \to i} e^{b_{ik} - r_{ik}}}.
 
-Let :math:`\bar y_i` be the gradient of :math:`y_i`.  That of :math:`r_{ij}`, over :math:`r_{ij}`, is the *slope* of an edge,
+Let :math:`\bar y_i` be the gradient of :math:`y_i`.  That of :math:`r_{ij}`, over :math:`r_{ij}`,
+is the *slope* of an edge,
 
 .. math::
     s_{ij} = \alpha_{ij} \big( \langle \bar y_i, y_i \rangle - m_{ij} \langle \bar y_i, f_j \rangle \big) / r_{ij},
 
-and 0 where :math:`r_{ij} = 0`: the gradient of :math:`p_i` is the sum of :math:`s_{ij} (p_i - p_j)` over the edges to :math:`i`
-(:func:`target_gradients`) less that over the edges from it (:func:`source_gradients`), and that of :math:`f_j` the sum of
-:math:`\alpha_{ij} m_{ij} \bar y_i` over the edges from :math:`j`.  The gradient of :math:`b_{ij}` is
-:math:`-s_{ij} r_{ij}`, taken before the division by :math:`r_{ij}`.
-"""
+and 0 where :math:`r_{ij} = 0`: the gradient of :math:`p_i` is the sum of :math:`s_{ij} (p_i - p_j)`
+over the edges to :math:`i` (:func:`target_gradients`) less that over the edges from it
+(:func:`source_gradients`), and that of :math:`f_j` the sum of :math:`\alpha_{ij} m_{ij} \bar y_i`
+over the edges from :math:`j`.  The gradient of :math:`b_{ij}` is :math:`-s_{ij} r_{ij}`, taken
+before the division by :math:`r_{ij}`."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_edge_values
+from ..runtime.points import inverse, root
 from .graph import Attention, Gradients, Graph, SortedEdges
 
 
@@ -39,22 +41,28 @@ def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
     """Returns the gradients of positions, values and bias."""
     slope, weight, at_target, grad_bias = target_gradients(grad, attention, graph)
     at_source, grad_values = source_gradients(grad, slope, weight, graph)
-    return Gradients(at_target - at_source, grad_values, None if graph.edge_bias is None else grad_bias)
+    return Gradients(
+        at_target - at_source, grad_values, None if graph.edge_bias is None else grad_bias
+    )
 
 
-def attention_weights(positions: Tensor, edge_index: Tensor, edge_bias: Tensor | None = None) -> Tensor:
-    r"""Computes the softmax over the edges of each target of :math:`b_{ij} - \lVert p_i - p_j \rVert`; differentiable.
+def attention_weights(
+    positions: Tensor, edge_index: Tensor, edge_bias: Tensor | None = None
+) -> Tensor:
+    r"""Computes the softmax over the edges of each target of :math:`b_{ij} - \lVert p_i - p_j
+    \rVert`; differentiable.
 
     Shapes:
-        - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **edge_index:** :math:`(2, E)`
+        - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **edge_index:**
+          :math:`(2, E)`
         - **edge_bias**, **output:** :math:`(E, H)`, in the order of ``edge_index``
     """
     return _softmax(positions, edge_index, edge_bias)[0]
 
 
 def attend(graph: Graph) -> tuple[Tensor, Tensor]:
-    r"""Sums the values of each target's sources; returns the output, :math:`(N, H, C)`, and the norm, :math:`(2, N, H)`.
-    Differentiable any number of times."""
+    r"""Sums the values of each target's sources; returns the output, :math:`(N, H, C)`, and the
+    norm, :math:`(2, N, H)`. Differentiable any number of times."""
     weight, norm = _softmax(graph.positions, graph.edge_index, graph.edge_bias)
     if graph.edge_mask is not None:
         weight = weight * graph.edge_mask
@@ -63,76 +71,76 @@ def attend(graph: Graph) -> tuple[Tensor, Tensor]:
     return out.index_add(0, target, weight.unsqueeze(-1) * graph.values[source]), norm
 
 
-def target_gradients(grad: Tensor, attention: Attention, graph: Graph) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Computes the edges' slopes and masked weights, both :math:`(E, H)`, the targets' share of the gradient of positions,
-    :math:`(N, H, D)`, and the gradient of the bias, :math:`(E, H)`."""
+def target_gradients(
+    grad: Tensor, attention: Attention, graph: Graph
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Computes the edges' slopes and masked weights, both :math:`(E, H)`, the targets' share of
+    the gradient of positions, :math:`(N, H, D)`, and the gradient of the bias, :math:`(E, H)`."""
     source, target = graph.edge_index.long()
     difference = graph.positions[target] - graph.positions[source]
-    distance = _norm(difference)
+    distance = root(difference.square().sum(dim=-1))
     nearest, inverse_sum = attention.norm
     bias = 0.0 if graph.edge_bias is None else graph.edge_bias
     weight = torch.exp(nearest[target] - distance + bias) * inverse_sum[target]
     mask = 1.0 if graph.edge_mask is None else graph.edge_mask
-    mean, product = (grad * attention.out).sum(dim=-1), (grad[target] * graph.values[source]).sum(dim=-1)
-    apart = distance > 0
+    mean, product = (
+        (grad * attention.out).sum(dim=-1),
+        (grad[target] * graph.values[source]).sum(dim=-1),
+    )
     grad_distance = weight * (mean[target] - mask * product)
-    slope = grad_distance * torch.where(apart, 1 / torch.where(apart, distance, 1.0), 0.0)
+    slope = grad_distance * inverse(distance)
     zeros = torch.zeros_like(graph.positions, memory_format=torch.contiguous_format)
-    return slope, weight * mask, zeros.index_add(0, target, slope.unsqueeze(-1) * difference), -grad_distance
+    return (
+        slope,
+        weight * mask,
+        zeros.index_add(0, target, slope.unsqueeze(-1) * difference),
+        -grad_distance,
+    )
 
 
-def source_gradients(grad: Tensor, slope: Tensor, weight: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    r"""Computes what the sources' positions take off their gradient, :math:`(N, H, D)`, and the gradient of values,
-    :math:`(N, H, C)`."""
+def source_gradients(
+    grad: Tensor, slope: Tensor, weight: Tensor, graph: Graph
+) -> tuple[Tensor, Tensor]:
+    r"""Computes what the sources' positions take off their gradient, :math:`(N, H, D)`, and the
+    gradient of values, :math:`(N, H, C)`."""
     source, target = graph.edge_index.long()
-    zeros = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in (graph.positions, graph.values)]
+    zeros = [
+        torch.zeros_like(t, memory_format=torch.contiguous_format)
+        for t in (graph.positions, graph.values)
+    ]
     difference = graph.positions[target] - graph.positions[source]
     at_source = zeros[0].index_add(0, source, slope.unsqueeze(-1) * difference)
     return at_source, zeros[1].index_add(0, source, weight.unsqueeze(-1) * grad[target])
 
 
 def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
-    r"""Sorts edges by the node at one end.
-
-    Args:
-        node (torch.Tensor): The node at that end, :math:`(E,)`.
-        other (torch.Tensor): The node at the other end, :math:`(E,)`.
-        count (int): The number of nodes.
-    """
+    """Sorts edges, given by their nodes at both ends, (E,), by the first."""
     key, edge = torch.sort(node, stable=True)
     start = torch.searchsorted(key, torch.arange(count + 1, device=node.device, dtype=key.dtype))
     return SortedEdges(start.int(), other[edge].int(), edge.int())
 
 
 def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
-    r"""Sums the values of each node's sources.
-
-    Shapes:
-        - **values:** :math:`(N, C)`, **start:** :math:`(M + 1,)`, **source:** :math:`(E,)`
-        - **output:** :math:`(M, C)`
-    """
+    """Sums the values (N, C) of each node's sources; as :meth:`.sums.SumBackend.sum_rows`."""
     node = torch.repeat_interleave(start.diff())
     out = values.new_zeros(len(start) - 1, values.size(1))
     return out.index_add(0, node, values[source[: len(node)].long()])
 
 
-def _softmax(positions: Tensor, edge_index: Tensor, edge_bias: Tensor | None) -> tuple[Tensor, Tensor]:
+def _softmax(
+    positions: Tensor, edge_index: Tensor, edge_bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Returns the weights of the edges and the norm of :class:`Attention`."""
     source, target = edge_index.long()
-    distance = _norm(positions[target] - positions[source])
+    distance = root((positions[target] - positions[source]).square().sum(dim=-1))
     if edge_bias is not None:
         distance = distance - edge_bias
     count, heads = positions.shape[:2]
     nearest = distance.new_full((count, heads), float("inf"))
-    nearest = nearest.scatter_reduce(0, target.unsqueeze(1).expand(-1, heads), distance.detach(), "amin")
+    nearest = nearest.scatter_reduce(
+        0, target.unsqueeze(1).expand(-1, heads), distance.detach(), "amin"
+    )
     weight = torch.exp(nearest[target] - distance)
     total = weight.new_zeros(count, heads).index_add(0, target, weight)
-    inverse_sum = torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0)
+    inverse_sum = inverse(total)
     return weight * inverse_sum[target], torch.stack([nearest, inverse_sum])
-
-
-def _norm(difference: Tensor) -> Tensor:
-    """Computes lengths over the last dimension, with derivative 0 at 0."""
-    square = difference.square().sum(dim=-1)
-    apart = square > 0
-    return torch.where(apart, torch.where(apart, square, 1.0).sqrt(), 0.0)

@@ -1,18 +1,19 @@
-r"""The sum over neighbours, :math:`y_i = \sum_{j \to i} x_j`, as a custom op: the product with the adjacency matrix.
+r"""The sum over neighbours, :math:`y_i = \sum_{j \to i} x_j`, as a custom op: the product with the
+adjacency matrix.
 
-Edges are sorted once (:func:`sort_neighbours`), by target and by source; every sum and every gradient then reads them in that
-order.  So no output is written twice and the bits are the same every run, on a GPU too, where a sum by atomics rounds
-differently each time; and all sizes follow from shapes, so that a CUDA graph can capture both ops.
-"""
+Edges are sorted once (:func:`sort_neighbours`), by target and by source; every sum and every
+gradient then reads them in that order.  So no output is written twice and the bits are the same
+every run, on a GPU too, where a sum by atomics rounds differently each time; and all sizes follow
+from shapes, so that a CUDA graph can capture both ops."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 
+from ..backends import DEVICES, find_backend
 from ..checks import check_node_numbers
 from .graph import SortedEdges
 
@@ -21,7 +22,8 @@ class Neighbours(NamedTuple):
     r"""Edges sorted by target, then the same edges sorted by source.  All are int32.
 
     Shapes:
-        - **start:** :math:`(N + 1,)`; ``source[start[i]]`` to ``source[start[i + 1] - 1]`` are the sources of node :math:`i`
+        - **start:** :math:`(N + 1,)`; ``source[start[i]]`` to ``source[start[i + 1] - 1]`` are the
+          sources of node :math:`i`
         - **source:** :math:`(E,)`; what follows ``start[N]`` belongs to no node
         - **source_start**, **target:** the same with the ends of each edge exchanged
     """
@@ -40,68 +42,57 @@ class SumBackend(Protocol):
         ...
 
     def sum_rows(self, values: Tensor, start: Tensor, source: Tensor) -> Tensor:
-        """Sums the values of each node's sources."""
+        """Sums the values (N, C) of the sources (E,) of nodes whose edges begin at ``start``
+        (M + 1,).  Returns (M, C)."""
         ...
 
 
 def sort_neighbours(edge_index: Tensor, count: int, self_loops: bool, backend: str) -> Neighbours:
-    r"""Sorts edges by both ends, after a check of the node numbers, which a CUDA graph leaves out.
-
-    Args:
-        edge_index (torch.Tensor): Sources, then targets, of the edges, :math:`(2, E)`.
-        count (int): The number of nodes.
-        self_loops (bool): If :obj:`False`, self-loops are left out.
-        backend (str): ``"reference"``, ``"numba"`` or ``"triton"``.
-    """
+    """Sorts edges (2, E) between ``count`` nodes by both ends, with or without self-loops, after a
+    check of the node numbers, which a CUDA graph leaves out."""
     return Neighbours(*torch.ops.phgcn.sort_neighbours(edge_index, count, self_loops, backend))
 
 
 def sum_neighbours(values: Tensor, neighbours: Neighbours, backend: str) -> Tensor:
-    r"""Sums the values of each node's sources; 0 for a node without any.
-
-    Args:
-        values (torch.Tensor): What is summed, :math:`(N, C)`.
-        neighbours (Neighbours): The edges.
-        backend (str): ``"reference"``, ``"numba"`` or ``"triton"``.
-    """
+    """Sums the values (N, C) of each node's sources; 0 for a node without any."""
     out: Tensor = torch.ops.phgcn.sum_neighbours(values, *neighbours, backend)
     return out
 
 
-_DEVICES = ("cpu", "cuda")
+_SORTED = "Tensor start, Tensor source, Tensor source_start, Tensor target"
 torch.library.define(
     "phgcn::sort_neighbours",
-    "(Tensor edge_index, SymInt count, bool self_loops, str backend) -> (Tensor, Tensor, Tensor, Tensor)",
+    "(Tensor edge_index, SymInt count, bool self_loops, str backend) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
 )
-torch.library.define(
-    "phgcn::sum_neighbours",
-    "(Tensor values, Tensor start, Tensor source, Tensor source_start, Tensor target, str backend) -> Tensor",
-)
+torch.library.define("phgcn::sum_neighbours", f"(Tensor values, {_SORTED}, str backend) -> Tensor")
 
 
-@torch.library.impl("phgcn::sort_neighbours", _DEVICES)
-def _sort_neighbours(edge_index: Tensor, count: int, self_loops: bool, backend: str) -> tuple[Tensor, ...]:
+@torch.library.impl("phgcn::sort_neighbours", DEVICES)
+def _sort_neighbours(
+    edge_index: Tensor, count: int, self_loops: bool, backend: str
+) -> tuple[Tensor, ...]:
     check_node_numbers(edge_index, count)
     if not self_loops:
-        # As edges of a spare node, number `count`, they are sorted behind all others: no size depends on how many there are.
+        # As edges of a spare node, number `count`, they are sorted behind all others: no size
+        # depends on how many there are.
         edge_index = torch.where(edge_index[0] == edge_index[1], count, edge_index)
     source, target = edge_index
     by_target, by_source = (
-        _backend(backend).sort_edges(node, other, count + 1) for node, other in ((target, source), (source, target))
+        _backend(backend).sort_edges(node, other, count + 1)
+        for node, other in ((target, source), (source, target))
     )
     return by_target.start[:-1], by_target.other, by_source.start[:-1], by_source.other
 
 
-def _sort_neighbours_fake(edge_index: Tensor, count: int, self_loops: bool, backend: str) -> tuple[Tensor, ...]:
+def _sort_neighbours_fake(edge_index: Tensor, count: int, *_: Any) -> tuple[Tensor, ...]:
     sizes = count + 1, edge_index.size(1)
     return tuple(edge_index.new_empty(size, dtype=torch.int32) for size in sizes + sizes)
 
 
-@torch.library.impl("phgcn::sum_neighbours", _DEVICES)
-def _sum_neighbours(
-    values: Tensor, start: Tensor, source: Tensor, source_start: Tensor, target: Tensor, backend: str
-) -> Tensor:
-    return _backend(backend).sum_rows(values, start, source)
+@torch.library.impl("phgcn::sum_neighbours", DEVICES)
+def _sum_neighbours(values: Tensor, start: Tensor, source: Tensor, *rest: Any) -> Tensor:
+    return _backend(rest[-1]).sum_rows(values, start, source)
 
 
 def _sum_neighbours_fake(values: Tensor, *_: Any) -> Tensor:
@@ -116,11 +107,12 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The transposed matrix: sources and targets exchanged."""
     start, source, source_start, target = ctx.saved_tensors
-    return sum_neighbours(grad, Neighbours(source_start, target, start, source), ctx.backend), None, None, None, None, None
+    transposed = Neighbours(source_start, target, start, source)
+    return sum_neighbours(grad, transposed, ctx.backend), *(None,) * 5
 
 
 def _backend(name: str) -> SumBackend:
-    return cast(SumBackend, importlib.import_module(f".{name}", __package__))
+    return cast(SumBackend, find_backend(name).load("structural"))
 
 
 torch.library.register_fake("phgcn::sort_neighbours", _sort_neighbours_fake)

@@ -1,4 +1,5 @@
-r"""Training: settings, the loop, runs that can be continued, predictions, and the search for settings."""
+r"""Training: settings, the loop, runs that can be continued, predictions, and the search for
+settings."""
 
 from .graph import find
 from .loop import Task, Training, TrainingError

@@ -1,49 +1,111 @@
-r"""What ``phgcn train`` tries when nobody names a model, and what it begins with when somebody does."""
+r"""What ``phgcn train`` tries when nobody names a model, and what it begins with when somebody
+does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch_geometric.data import Data
 
+from ..nn.label_attention import LABEL_DECAY
 from ..registry import DEFAULT_MODEL, TABLE_MODEL
 from .graph import count_edges, indicators
-from .settings import Settings, change, keys
+from .settings import Settings, attends, change, keys, resolve
 
 FEW_FEATURES = 64
 WORD_SHARE = 0.1
 """Features of which a smaller share is not 0 are taken for words."""
 
 LARGE, HUGE = 300_000, 800_000
-"""Nodes and edges from which on training on a CPU takes long."""
+"""Nodes and edges from which on training on a CPU takes long, whatever the model."""
 
-_TRAINING: dict[str, Any] = {"epochs": 500, "patience": 100, "select": "metric", "learning_rate": 0.005}
+LONG, VERY_LONG = 5e8, 1.1e9
+"""Multiplications of an epoch (:func:`epoch_work`) from which on training on a CPU takes long."""
+
+POINT = 6000
+"""Multiplications that take as long as one node and head of attention to all nodes."""
+
+_TRAINING: dict[str, Any] = {
+    "epochs": 500,
+    "patience": 100,
+    "select": "metric",
+    "learning_rate": 0.005,
+}
 _LOCAL: dict[str, Any] = {
-    **_TRAINING, "norm": "batch", "residual": True, "hidden_channels": 128, "num_layers": 3, "learn_decay": True,
-}  # fmt: skip
+    **_TRAINING,
+    "norm": "batch",
+    "residual": True,
+    "hidden_channels": 128,
+    "num_layers": 3,
+    "learn_decay": True,
+}
 _GCN = {**_LOCAL, "local": "gcn"}
-_SAGE = {**_LOCAL, "local": "sage", "num_layers": 2, "norm": "layer", "hidden_channels": 64, "learning_rate": 0.01}
-_DEEP = {**_LOCAL, "num_layers": 8, "hidden_channels": 64, "dropout": 0.2, "learning_rate": 0.01, "weight_decay": 0.0}
+_SAGE = {
+    **_LOCAL,
+    "local": "sage",
+    "num_layers": 2,
+    "norm": "layer",
+    "hidden_channels": 64,
+    "learning_rate": 0.01,
+}
+_DEEP = {
+    **_LOCAL,
+    "num_layers": 8,
+    "hidden_channels": 64,
+    "dropout": 0.2,
+    "learning_rate": 0.01,
+    "weight_decay": 0.0,
+}
 _WORDS = {
-    **_LOCAL, "local": "sgc", "num_layers": 8, "jk": "sum", "norm": "none", "residual": False, "hidden_channels": 64,
-    "input_dropout": 0.5, "learning_rate": 0.01, "weight_decay": 0.002, "normalise": True,
-}  # fmt: skip
-_MLP = {**_LOCAL, "local": "none", "num_layers": 2, "hidden_channels": 64, "learning_rate": 0.02, "input_dropout": 0.2}
+    **_LOCAL,
+    "local": "sgc",
+    "num_layers": 8,
+    "jk": "sum",
+    "norm": "none",
+    "residual": False,
+    "hidden_channels": 64,
+    "input_dropout": 0.5,
+    "learning_rate": 0.01,
+    "weight_decay": 0.002,
+    "normalise": True,
+}
+_MLP = {
+    **_LOCAL,
+    "local": "none",
+    "num_layers": 2,
+    "hidden_channels": 64,
+    "learning_rate": 0.02,
+    "input_dropout": 0.2,
+}
 _SIMILAR = {"global_layers": 1, "global_at": "input", "decay": 10.0, "heads": 4}
+_LABELS = {"labels": True, "decay": LABEL_DECAY}
 _PAPER = {**_TRAINING, "heads": 4, "learning_rate": 0.01}
+
+ATTENDING = ("global_layers", "labels")
+"""Settings by which ``global-gnn`` attends to all nodes, or to all labelled ones."""
 
 GLOBAL_GNN = {**_GCN, **_SIMILAR}
 """Settings of ``global-gnn`` where it is asked for by name."""
 
-BATCH_ROWS = 2**16
-"""Rows of a large table that are drawn for each step."""
+BATCH_ROWS = 2**12
+"""Rows of a table that are drawn for each step, if it has more."""
+
+_BATCHES = {
+    "batch_rows": BATCH_ROWS,
+    "epochs": 600,
+    "patience": 600,
+    "warmup": 60,
+    "evaluate_every": 50,
+}
+_LARGE_BATCHES = {"epochs": 1000, "patience": 1000, "warmup": 100, "evaluate_every": 500}
 
 SPLITS = {0: 3, 1: 3, 2: 1}
 EPOCHS = {0: 500, 1: 300, 2: 200}
-"""Splits and epochs at most by default, by :func:`size_class`."""
+"""Splits and epochs at most by default, by :func:`work_class`."""
 
 
 class Start(NamedTuple):
@@ -55,85 +117,170 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model with settings, and whether it attends to all nodes."""
+    """A model with settings."""
 
     name: str
     model: str
-    values: dict[str, Any] = field(hash=False)
-    attention: bool
+    settings: Settings
 
-    def settings(self, changes: Mapping[str, Any]) -> Settings:
-        """Returns its settings, some of them changed."""
-        settings = change(Settings(), self.values, self.model, self.name)
-        return change(settings, changes, self.model, "--set")
-
-    def takes(self, changes: Mapping[str, Any]) -> bool:
-        """Tells whether its model has all these settings."""
-        return set(changes) <= set(keys(self.model))
+    @property
+    def attention(self) -> bool:
+        """Whether it attends to all nodes."""
+        return attends(self.model, self.settings)
 
 
-def candidates(data: Data, device: str) -> list[Candidate]:
-    """Returns the candidates for a graph, by its size and whether its features are words."""
+def candidates(
+    data: Data, device: str, changes: Mapping[str, Any] | None = None, on_map: bool = False
+) -> list[Candidate]:
+    """Returns the candidates for a graph, by its size and whether its features are words.
+
+    Args:
+        data (torch_geometric.data.Data): The graph.
+        device (str): The device of the training.
+        changes (dict, optional): Settings of all candidates. Models that lack one of them are left
+            out, and networks without attention remain without it.
+        on_map (bool, optional): Whether some features are coordinates on a map. Then labels are
+            read by them too, and models that cannot are left out. (default: :obj:`False`)
+    """
+    changes = changes or {}
     filled = data.description["filled"] if "description" in data else share_filled(data.x)
     words = data.x.size(1) > FEW_FEATURES and filled < WORD_SHARE
-    local = {"mlp": _MLP, "gcn": _GCN, "sage": _SAGE, **({"words": _WORDS} if words else {"deep": _DEEP})}
+    local = {
+        "mlp": _MLP,
+        "gcn": _GCN,
+        "sage": _SAGE,
+        **({"words": _WORDS} if words else {"deep": _DEEP}),
+    }
     paper = {"phgcn": _PAPER, "phgcn, no dropout": {**_PAPER, "dropout": 0.0, "learn_decay": True}}
     if size_class(data, device):  # each layer and candidate takes long
         local, paper = {"mlp": _MLP, "sage": {**_SAGE, "norm": "batch"}}, {}
-    similar = {"similar nodes": {**_MLP, **_SIMILAR}, "similar nodes + sage": {**_MLP, **_SIMILAR, "local": "sage"}}
-    found = [Candidate(name, DEFAULT_MODEL, values, False) for name, values in local.items()]
-    found += [Candidate(name, DEFAULT_MODEL, values, True) for name, values in similar.items()]
-    found += [Candidate(name, "phgcn", values, True) for name, values in paper.items()]
-    return [replace(c, values={**c.values, **_of_graph(data, device)}) for c in found]
+    similar = {
+        "similar nodes": {**_MLP, **_SIMILAR},
+        "similar nodes + sage": {**_MLP, **_SIMILAR, "local": "sage"},
+        "similar labels": {**_MLP, **_SIMILAR, "global_layers": 0, "labels": True},
+    }
+    if on_map:
+        paper = {}
+        for name in ("mlp", "sage"):
+            similar[f"labels on the map + {name}"] = {**local[name], **_LABELS}
+    scaled, found = _scaling(data), dict[tuple[str, Settings], Candidate]()
+    for model, networks, changed in (
+        (DEFAULT_MODEL, local, _plain(changes)),
+        (DEFAULT_MODEL, similar, changes),
+        ("phgcn", paper, changes),
+    ):
+        if not set(changes) <= set(keys(model)):
+            continue
+        for name, values in networks.items():
+            settings = change(Settings(), {**values, **scaled}, model, name)
+            settings = change(settings, limits(data, model, settings, device), model, name)
+            candidate = _changed(Candidate(name, model, settings), changed)
+            if candidate.attention == (networks is not local):
+                found.setdefault((model, candidate.settings), candidate)
+    if not found:
+        change(Settings(), changes, DEFAULT_MODEL, "settings")  # says which it does not know
+    return list(found.values())
+
+
+def _plain(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the changes for a network without attention."""
+    return {key: value for key, value in changes.items() if key not in ATTENDING}
 
 
 def start_settings(data: Data, model: str, device: str) -> Start | None:
-    """Returns the settings that a training of a model starts from, where these are not its defaults."""
+    """Returns the settings that a training of a model starts from, where these are not its
+    defaults.
+    """
     values = dict(GLOBAL_GNN) if model == DEFAULT_MODEL else {}
-    limited = _of_graph(data, device)
-    if model != DEFAULT_MODEL and not size_class(data, device):
-        limited.pop("epochs")
-        limited.pop("patience")
-    narrow = "scaling" in limited and data.x.size(1) <= FEW_FEATURES
+    values |= _scaling(data)
+    narrow = "scaling" in values and data.x.size(1) <= FEW_FEATURES
     if narrow and model != DEFAULT_MODEL and "dropout" in keys(model):
         values["dropout"] = 0.0
-    values |= limited
-    if model == TABLE_MODEL and size_class(data, device):
-        values |= {"batch_rows": BATCH_ROWS, "evaluate_every": 50}
-    return Start(values, f"start for {int(data.num_nodes):,} nodes, {data.x.size(1):,} features") if values else None
+    settings = resolve(model, start=(values, "start")).settings
+    if model == DEFAULT_MODEL or work_class(data, model, settings, device):
+        values |= limits(data, model, settings, device)
+    if model == TABLE_MODEL and int(data.num_nodes) > BATCH_ROWS:
+        values |= _BATCHES | (_LARGE_BATCHES if size_class(data, device) else {})
+    return (
+        Start(values, f"start for {int(data.num_nodes):,} nodes, {data.x.size(1):,} features")
+        if values
+        else None
+    )
 
 
-def _of_graph(data: Data, device: str) -> dict[str, Any]:
-    """Returns settings that follow from the graph, the same for all models: fewer epochs for a large one, and columns of
-    numbers scaled to mean 0 and deviation 1."""
-    epochs = EPOCHS[size_class(data, device)]
-    values: dict[str, Any] = {"epochs": epochs, "patience": min(100, epochs // 4)}
-    if "feature_columns" in data and not bool(indicators(data).all()):
-        values["scaling"] = "standard"
-    return values
+def _scaling(data: Data) -> dict[str, Any]:
+    """Returns the setting that scales columns of numbers to mean 0 and deviation 1."""
+    numbers = "feature_columns" in data and not bool(indicators(data).all())
+    return {"scaling": "standard"} if numbers else {}
 
 
-def with_attention(best: Candidate) -> list[Candidate]:
-    """Returns a local network with attention to all nodes on top of it, by features and by labels."""
-    features = {**best.values, "global_layers": 1, "global_at": "top"}
-    return [
-        Candidate(f"{best.name} + attention", best.model, features, True),
-        Candidate(f"{best.name} + labels", best.model, {**best.values, "labels": True}, True),
+def limits(data: Data, model: str, settings: Settings, device: str) -> dict[str, Any]:
+    """Returns how many epochs a training has at most: fewer where one takes long."""
+    epochs = EPOCHS[work_class(data, model, settings, device)]
+    return {"epochs": epochs, "patience": min(100, epochs // 4)}
+
+
+def with_attention(best: Candidate, changes: Mapping[str, Any]) -> list[Candidate]:
+    """Returns a local network with attention to all nodes on top of it, by features and by labels;
+    none that the changes of all candidates make a local network again.
+    """
+    added: dict[str, dict[str, Any]] = {
+        "attention": {"global_layers": 1, "global_at": "top"},
+        "labels": _LABELS,
+    }
+    found = [
+        Candidate(f"{best.name} + {name}", best.model, replace(best.settings, **values))
+        for name, values in added.items()
     ]
+    found = [_changed(candidate, changes) for candidate in found]
+    return [candidate for candidate in found if candidate.attention]
 
 
-def without_attention(best: Candidate) -> Candidate | None:
-    """Returns the same network without attention to all nodes; :obj:`None` for a model of which there is none."""
+def without_attention(best: Candidate, changes: Mapping[str, Any]) -> Candidate | None:
+    """Returns the same network without attention to all nodes; :obj:`None` for a model of which
+    there is none.
+    """
     if best.model != DEFAULT_MODEL:
         return None
-    values = {key: value for key, value in best.values.items() if key not in (*_SIMILAR, "labels")}
-    return Candidate(f"{best.name}, without", best.model, values, False)
+    plain = {key: getattr(Settings(), key) for key in (*_SIMILAR, *ATTENDING)}
+    settings = replace(best.settings, **plain)
+    return _changed(Candidate(f"{best.name}, without", best.model, settings), _plain(changes))
+
+
+def _changed(candidate: Candidate, changes: Mapping[str, Any]) -> Candidate:
+    settings = change(candidate.settings, changes, candidate.model, "settings")
+    return replace(candidate, settings=settings)
 
 
 def size_class(data: Data, device: str) -> int:
     """Returns 1 for a graph that is large for its device, 2 for a huge one, else 0."""
     size = int(data.num_nodes) + count_edges(data)
     return 0 if device != "cpu" or size < LARGE else 1 if size < HUGE else 2
+
+
+def work_class(data: Data, model: str, settings: Settings, device: str) -> int:
+    """Returns 1 where an epoch of a model takes long on a device, 2 where it takes very long, else
+    0."""
+    size = size_class(data, device)
+    if device != "cpu" or model == TABLE_MODEL:  # which draws its rows in batches
+        return size
+    work = epoch_work(data, model, settings)
+    return max(size, int(work >= LONG) + int(work >= VERY_LONG))
+
+
+def epoch_work(data: Data, model: str, settings: Settings) -> float:
+    """Estimates the multiplications of an epoch: linear maps of nodes, sums over edges, and
+    attention to all nodes."""
+    nodes, heads, layers = int(data.num_nodes), settings.heads, settings.num_layers
+    attending = layers
+    width = heads * settings.hidden_channels
+    if model == DEFAULT_MODEL:
+        width, attending = settings.hidden_channels, settings.global_layers + settings.labels
+    filled = data.description["filled"] if "description" in data else share_filled(data.x)
+    maps = nodes * width * (filled * data.x.size(1) + (layers - 1) * width)
+    sums = layers * count_edges(data) * width
+    points = nodes * heads * attending if attends(model, settings) else 0
+    return float(maps + sums + POINT * points)
 
 
 def share_filled(x: torch.Tensor) -> float:

@@ -1,11 +1,9 @@
-r"""Checkpoints of a trial: when to write one, and how an interrupt waits for it.
+r"""Checkpoints of a trial, and interrupts that wait for them.
 
-Checkpoints are written by time, not by epoch.  A write that follows another comes only when all writes so far, this one
-included, take at most :data:`SHARE` of the time since training began.  A process that is killed loses what it has trained
-since the last write: a second, or 20 times what a write takes if that is more (40 times before the second write, which makes
-up for the first).  An interrupt (Ctrl-C) loses nothing, because it waits until the epoch is complete and a checkpoint is
-written.
-"""
+All writes together, the next included, take at most :data:`SHARE` of the time since training began.
+A killed process loses its training since the last write: a second, or 20 times the duration of a
+write if that is more. An interrupt (Ctrl-C) loses nothing: it waits until the epoch is complete and
+a checkpoint is written."""
 
 from __future__ import annotations
 
@@ -21,10 +19,10 @@ from typing import Any
 from .loop import Training
 
 SHARE = 0.05
-"""Upper bound of the time that checkpoints take, as a part of the training time."""
+"""The most time of checkpoints, as a share of the training time."""
 
 SHORTEST_INTERVAL = 1.0
-"""Seconds between the end of one write and the start of the next: quick epochs need not wear out a disk."""
+"""Least seconds from the end of one write to the start of the next."""
 
 
 class CheckpointSchedule:
@@ -37,17 +35,17 @@ class CheckpointSchedule:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.started = self.last_end = clock()
-        self.total = 0.0  # seconds that all writes have taken
-        self.last_duration = 0.0  # what the next write is expected to take
+        self.total = 0.0  # seconds of all writes
+        self.last_duration = 0.0  # estimates the next write, 0 before the first
 
     def due(self) -> bool:
-        """Whether another write keeps within :data:`SHARE`.  The first one's duration is not known, so it counts as 0."""
+        """Whether another write keeps within :data:`SHARE`."""
         now = self.clock()
         affordable = self.total + self.last_duration <= SHARE * (now - self.started)
         return affordable and now - self.last_end >= SHORTEST_INTERVAL
 
     def timed(self, write: Callable[[], None]) -> float:
-        """Calls ``write``, and returns the seconds that it took."""
+        """Calls ``write``, and returns its seconds."""
         begin = self.clock()
         write()
         self.last_end = self.clock()
@@ -62,30 +60,31 @@ class Checkpoints:
     Args:
         folder (Path): The folder of the run.
         name (str): The name of the trial.
-        training (Training): What is saved and restored.
-        schedule (CheckpointSchedule): Of the run: all its trials share one budget of time.
+        training (Training): The training to save and restore.
+        schedule (CheckpointSchedule): The schedule of the run, which all its trials share.
     """
 
-    def __init__(self, folder: Path, name: str, training: Training, schedule: CheckpointSchedule) -> None:
+    def __init__(
+        self, folder: Path, name: str, training: Training, schedule: CheckpointSchedule
+    ) -> None:
         self.folder, self.name, self.training, self.schedule = folder, name, training, schedule
         self.saved_epoch = training.state.epoch
 
     def restore(self) -> None:
-        """Continues from the latest checkpoint that is whole, if there is any; removes damaged ones, with a warning.
-
-        A trial that was finished and has more epochs now continues from its last state.
-        """
+        """Continues from the latest whole checkpoint, or from the last state of a trial that was
+        finished and has more epochs now; removes damaged files with a warning."""
         last = last_state(self.folder, self.name)
         files = [last] * last.is_file() + checkpoint_files(self.folder, self.name)
         while files:
+            file = files.pop()
             try:
-                self.training.load(files[-1])
+                self.training.load(file)
             except ValueError as error:
-                damaged = files.pop()
                 if not files:
-                    raise ValueError(f"{error}; remove the file to train {self.name} from the start") from None
+                    problem = f"{error}; remove the file to train {self.name} from the start"
+                    raise ValueError(problem) from None
                 warnings.warn(f"{error}; training continues from {files[-1].name}", stacklevel=2)
-                damaged.unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
             else:
                 self.saved_epoch = self.training.state.epoch
                 return
@@ -94,45 +93,39 @@ class Checkpoints:
         """Whether epochs have been trained since the last checkpoint."""
         return self.training.state.epoch != self.saved_epoch
 
-    def save_if_due(self) -> None:
-        """Writes a checkpoint if the schedule allows one now."""
-        if self.schedule.due():
-            self.save()
-
     def save(self) -> None:
-        """Writes a checkpoint if the last one is outdated, and keeps it and the one before, in case it is damaged.
+        """Writes a checkpoint if the last one is outdated; keeps it and the one before.
 
-        Each has a name of its own: to replace a file would take longer, as some file systems wait for the disk then.
-        """
+        Each file has a new name: some file systems wait for the disk when a file is replaced."""
         if not self.outdated():
             return
-        epoch = self.training.state.epoch
-        path = self.folder / f"{self.name}.state-{epoch:06d}.safetensors"
-        self.training.state.checkpoint_seconds += self.schedule.timed(lambda: self.training.save(path))
-        self.saved_epoch = epoch
+        state = self.training.state
+        path = self.folder / f"{self.name}.state-{state.epoch:06d}.safetensors"
+        state.checkpoint_seconds += self.schedule.timed(lambda: self.training.save(path))
+        self.saved_epoch = state.epoch
         for file in checkpoint_files(self.folder, self.name)[:-2]:
-            file.unlink(missing_ok=True)  # another process of the same training may have been quicker
+            file.unlink(missing_ok=True)  # another process of the training may have removed it
 
 
 def checkpoint_files(folder: Path, name: str) -> list[Path]:
-    """Lists the checkpoints of a trial by epoch: up to two, or three if a process was killed between writing and removing."""
+    """Lists the checkpoints of a trial by epoch, up to two, or three after a kill."""
     return sorted(folder.glob(f"{name}.state-*.safetensors"))
 
 
 def last_state(folder: Path, name: str) -> Path:
-    """Returns the file with the state of a finished trial after its last epoch."""
+    """Returns the path of a finished trial's state after its last epoch."""
     return folder / f"last-{name}.safetensors"
 
 
 class DelayedInterrupt:
-    """Delays Ctrl-C until a checkpoint can be written: within an epoch weights and curves do not belong together.
+    """Delays Ctrl-C until a checkpoint can be written, after a complete epoch.
 
-    In this context the first interrupt is only noted while ``needed()``; :meth:`check` raises it, or the end of the context.
-    A second one is raised at once, for epochs that take long.  SIGTERM is treated alike where the program handles it, as the
-    command line does; where it does not, SIGTERM ends the process as ever.
+    In this context the first interrupt is only noted while ``needed()``; the end of the context
+    raises it. A second interrupt is raised at once. SIGTERM is delayed too if the program handles
+    it, as the command line does.
 
     Args:
-        needed (callable): Whether something would be lost without a checkpoint.
+        needed (callable): Returns whether an interrupt would lose something now.
     """
 
     def __init__(self, needed: Callable[[], bool]) -> None:
@@ -140,7 +133,8 @@ class DelayedInterrupt:
         self.replaced: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
     def __enter__(self) -> DelayedInterrupt:
-        if threading.current_thread() is threading.main_thread():  # signals are delivered to no other thread
+        # signals are delivered to no other thread
+        if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 handler = signal.getsignal(number)
                 if callable(handler):  # neither ignored nor left to the system
@@ -151,12 +145,7 @@ class DelayedInterrupt:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self.replaced.items():
             signal.signal(number, handler)
-        if kind is None:
-            self.check()
-
-    def check(self) -> None:
-        """Raises the interrupt that was noted, if any."""
-        if self.noted:
+        if kind is None and self.noted:
             raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:

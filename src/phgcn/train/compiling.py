@@ -1,4 +1,4 @@
-r"""Which kernels a training needs, so that they can be compiled before its first epoch."""
+r"""The kernels of a training, to be compiled before its first epoch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NEIGHBOURS = ("local", "decay_local")
 
 
 def missing_kernels(plan: Plan, nodes: int) -> Compilation:
-    """Finds the CPU kernels that a training of the plan on a graph of so many nodes needs and that are not compiled yet."""
+    """Finds the uncompiled CPU kernels of a training of the plan on a graph with ``nodes`` nodes."""
     return find_missing(_rooms(plan, nodes))
 
 
 def _rooms(plan: Plan, nodes: int) -> list[str]:
-    """Lists the packages whose kernels are called; none on other devices, which compile at the first call."""
+    """Lists the packages of the kernels on a CPU; other devices compile at the first call."""
     settings = config.used(plan.settings, plan.model)
     if plan.device != "cpu":
         return []

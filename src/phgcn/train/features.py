@@ -1,8 +1,7 @@
-r"""Prepares features by what the training nodes show: missing numbers are filled, columns are scaled.
+r"""Fills missing numbers and scales columns of features.
 
-It is fitted on the training nodes of a split, kept with the weights, and applied again to the features of other graphs.
-Categories became columns of 0 and 1 when the graph was read (:mod:`phgcn.data.encode`).
-"""
+A transform is fitted to the training nodes of a split, kept with the weights, and applied to other
+graphs. :mod:`phgcn.data.encode` made columns of 0 and 1 from categories before."""
 
 from __future__ import annotations
 
@@ -12,20 +11,23 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from ..distributed.collectives import Ranks
+from ..distributed.collectives import OneRank, Ranks
+from ..nn.models import replace_values
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureTransform:
-    r"""Computes :math:`(x - c) \cdot s` of every column, and appends a column that marks what was missing.
+    r"""Computes :math:`(x - c) \cdot s` of every column, and appends a column that marks what was
+    missing.
 
     Args:
-        fill (torch.Tensor): What stands in for a missing number: the mean of the training nodes, :math:`(F,)`.
-        marked (torch.Tensor): The columns with a mark column, which is 1 where the number was missing: those that miss a
-            number anywhere in the graph, :math:`(M,)`, int64.
+        fill (torch.Tensor): What stands in for a missing number: the mean of the training nodes,
+            :math:`(F,)`.
+        marked (torch.Tensor): The columns with a mark column, which is 1 where the number was
+            missing: those that miss a number anywhere in the graph, :math:`(M,)`, int64.
         centre (torch.Tensor): :math:`c`, :math:`(F,)`; 0 of sparse features, which stay sparse.
-        factor (torch.Tensor): :math:`s`, :math:`(F,)`; 0 of a category that no training node has, since nothing is learned
-            about it.
+        factor (torch.Tensor): :math:`s`, :math:`(F,)`; 0 of a category that no training node has,
+            since nothing is learned about it.
 
     Shapes:
         - **x:** :math:`(N, F)`, dense with NaN for a missing number, or CSR without
@@ -38,74 +40,71 @@ class FeatureTransform:
     factor: Tensor
 
     def apply(self, x: Tensor) -> Tensor:
-        """Transforms the features of the graph that it was fitted to, or of another with the same columns."""
+        """Transforms the features of any graph with the same columns."""
         if self.changes_nothing and not (x.layout == torch.strided and bool(x.isnan().any())):
             return x
         if x.layout != torch.strided:
-            values = x.values() * self.factor[x.col_indices()]
-            return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
+            return replace_values(x, x.values() * self.factor[x.col_indices()])
         missing = x.isnan()
         filled = (torch.where(missing, self.fill, x) - self.centre) * self.factor
         return torch.cat([filled, missing[:, self.marked].to(x.dtype)], dim=1)
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether it gives what it takes, where nothing is missing."""
-        return not len(self.marked) and not bool(self.centre.any()) and bool((self.factor == 1).all())
+        """Whether features without missing numbers stay as they are."""
+        scales = bool(self.centre.any()) or not bool((self.factor == 1).all())
+        return not len(self.marked) and not scales
 
     @property
     def width(self) -> int:
-        """How many columns it gives, F + M."""
+        """The number of columns of the output, F + M."""
         return len(self.fill) + len(self.marked)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns what was fitted, to be kept with the weights."""
+        """Returns the fitted values, to be kept with the weights."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @classmethod
     def restored(cls, tensors: Mapping[str, Tensor], features: int) -> FeatureTransform:
-        """Returns the transform that :meth:`tensors` gave; without any, the one that leaves so many features as they are."""
+        """Makes the transform from :meth:`tensors`; without tensors it changes nothing."""
         return cls(**tensors) if tensors else unchanged(features)
 
 
 def unchanged(features: int) -> FeatureTransform:
-    """Returns the transform that changes nothing."""
     zeros = torch.zeros(features)
     return FeatureTransform(zeros, torch.zeros(0, dtype=torch.int64), zeros, torch.ones(features))
 
 
-class OneProcess:
-    """Stands in for :class:`phgcn.distributed.collectives.Ranks` where there is one process: sums and maxima are its own."""
-
-    def sum(self, tensor: Tensor) -> Tensor:
-        return tensor
-
-    def max(self, tensor: Tensor) -> Tensor:
-        return tensor
-
-
-Processes = OneProcess | Ranks
+def select_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Returns rows (M, F) of dense or CSR features, as dense features."""
+    return (
+        x[rows] if x.layout == torch.strided else x.to_sparse_coo().index_select(0, rows).to_dense()
+    )
 
 
 def fit_features(
-    x: Tensor, train: Tensor, scaling: str, indicators: Tensor, processes: Processes | None = None
+    x: Tensor,
+    train: Tensor,
+    scaling: str,
+    indicators: Tensor,
+    processes: OneRank | Ranks | None = None,
 ) -> FeatureTransform:
     r"""Fits a transform to the training nodes.
 
     Args:
         x (torch.Tensor): The features of all nodes, or of those that this process has.
         train (torch.Tensor): The indices of the training nodes among them.
-        scaling (str): ``"none"``, ``"standard"`` (mean 0, deviation 1) or ``"range"`` (0 to 1).  Sparse features are divided
-            alone, by their deviation from 0 or by the largest of them.
-        indicators (torch.Tensor): Which columns say whether a node has a category; these are not scaled.
-        processes (optional): Those that share the nodes out among them: all get the same transform. (default: :obj:`None`,
-            this one alone)
+        scaling (str): ``"none"``, ``"standard"`` (mean 0, deviation 1) or ``"range"`` (0 to 1).
+            Sparse features are only divided, by their deviation from 0 or the largest of them.
+        indicators (torch.Tensor): Mask of the columns of categories, which are not scaled.
+        processes (optional): Processes that share the nodes; all get the same transform. (default:
+            this process)
 
     Shapes:
         - **x:** :math:`(N, F)`, **train:** :math:`(N_{train},)`, **indicators:** :math:`(F,)`, bool
     """
     fit = _fit_dense if x.layout == torch.strided else _fit_sparse
-    transform, seen = fit(x, train, scaling, OneProcess() if processes is None else processes)
+    transform, seen = fit(x, train, scaling, OneRank() if processes is None else processes)
     centre = torch.where(indicators, 0.0, transform.centre)
     factor = torch.where(indicators, seen.to(x.dtype), transform.factor)
     return replace(transform, centre=centre, factor=factor)
@@ -114,15 +113,20 @@ def fit_features(
 # Sums are in float64, so that it hardly matters how many processes the nodes are divided among.
 
 
-def _fit_dense(x: Tensor, train: Tensor, scaling: str, processes: Processes) -> tuple[FeatureTransform, Tensor]:
-    """Fits to dense features, whatever their columns are; returns too which columns some training node has, (F,)."""
+def _fit_dense(
+    x: Tensor, train: Tensor, scaling: str, processes: OneRank | Ranks
+) -> tuple[FeatureTransform, Tensor]:
+    """Fits to dense features. Returns the transform and a mask (F,) of the columns in which some
+    training node is not 0."""
     rows = x[train]
     known = ~rows.isnan()
-    numbers = [known.sum(dim=0).double(), rows.nansum(dim=0, dtype=torch.float64), x.new_full((x.size(1),), len(rows)).double()]
-    count, total, nodes = processes.sum(torch.stack(numbers))
+    nodes = x.new_full((x.size(1),), len(rows), dtype=torch.float64)
+    sums = [known.sum(dim=0).double(), rows.nansum(dim=0, dtype=torch.float64), nodes]
+    count, total, nodes = processes.sum(torch.stack(sums))
     extremes = [_greatest(rows, known), _greatest(-rows, known), x.isnan().any(dim=0).to(x.dtype)]
     high, low, gaps = processes.max(torch.stack(extremes))
-    high, low = (torch.where(count > 0, side, 0.0) for side in (high, -low))  # 0 where no training node has a number
+    # 0 where no training node has a number
+    high, low = (torch.where(count > 0, side, 0.0) for side in (high, -low))
     # A mean that rounding puts outside of the numbers would give a constant column a width.
     fill = (total / count.clamp(min=1)).to(x.dtype).clamp(low, high)
     centre, width = torch.zeros_like(fill), torch.ones_like(fill)
@@ -131,17 +135,20 @@ def _fit_dense(x: Tensor, train: Tensor, scaling: str, processes: Processes) -> 
         centre, width = fill, (squares / nodes).sqrt().to(x.dtype)
     elif scaling == "range":
         centre, width = low, high - low
-    return FeatureTransform(fill, gaps.nonzero().flatten(), centre, _inverse(width)), (low != 0) | (high != 0)
+    transform = FeatureTransform(fill, gaps.nonzero().flatten(), centre, _inverse(width))
+    return transform, (low != 0) | (high != 0)
 
 
 def _greatest(rows: Tensor, known: Tensor) -> Tensor:
-    """Returns the greatest known number of each column; minus infinity where there is none, or no row."""
+    """Returns the greatest known number of each column, minus infinity if there is none."""
     none = rows.new_full((1, rows.size(1)), -torch.inf)
     return torch.cat([torch.where(known, rows, -torch.inf), none]).amax(dim=0)
 
 
-def _fit_sparse(x: Tensor, train: Tensor, scaling: str, processes: Processes) -> tuple[FeatureTransform, Tensor]:
-    """Fits to CSR features; returns the same."""
+def _fit_sparse(
+    x: Tensor, train: Tensor, scaling: str, processes: OneRank | Ranks
+) -> tuple[FeatureTransform, Tensor]:
+    """Fits to CSR features; see :func:`_fit_dense`."""
     in_train = torch.zeros(x.size(0), dtype=torch.bool)
     in_train[train] = True
     kept = in_train.repeat_interleave(x.crow_indices().diff())
@@ -156,5 +163,5 @@ def _fit_sparse(x: Tensor, train: Tensor, scaling: str, processes: Processes) ->
 
 
 def _inverse(width: Tensor) -> Tensor:
-    """Returns 1 over the width of each column; 1 for a column of one value alone."""
+    """Returns 1 over the width of each column; 1 for a constant column."""
     return torch.where(width > 0, 1 / width.clamp(min=torch.finfo(width.dtype).tiny), 1.0)

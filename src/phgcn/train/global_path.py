@@ -1,8 +1,8 @@
-r"""Whether a model uses its global path: what its heads attend to, as rows for a file, a summary and a sentence.
+r"""Statistics of a model's global path: rows for a file, a summary and a sentence.
 
-A model that attends to all nodes has a method ``global_statistics(x, edge_index)``.  It returns one dict per layer: lists over
-heads of ``decay``, ``spread``, ``effective_nodes`` and ``self_share``, and ``gate``, a number, where the layer has a gate.
-"""
+A model with global attention has a method ``global_statistics(x, edge_index)``. It returns one dict
+per layer: lists over heads of ``decay``, ``spread``, ``effective_nodes`` and ``self_share``, and the
+number ``gate`` if the layer has a gate."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ ATTENTION = ("epoch", "layer", "head", "decay", "spread", "effective_nodes", "se
 """The columns of samples taken during a training."""
 
 CLOSED_GATE = 0.01
-"""A global path whose gates are smaller than this, in the root mean square, changes nearly nothing."""
+"""A global path with a smaller root mean square of gates changes nearly nothing."""
 
 MEAN_SHARE = 0.8
-"""Attention to more than this share of all nodes is nearly their mean, the same for every node."""
+"""Attention to a larger share of all nodes is nearly their mean."""
 
 
 def switch_global(model: Module, on: bool) -> None:
     """Switches the global path of a model on or off, by its method ``set_global(on)``."""
     switch: Any = getattr(model, "set_global", None)
     if switch is None:
-        raise ValueError(f"local_epochs is positive; allowed for {type(model).__name__}: 0, as it has no path to switch on")
+        allowed = f"allowed for {type(model).__name__}: 0, as it has no path to switch on"
+        raise ValueError(f"local_epochs is positive; {allowed}")
     switch(on)
 
 
@@ -36,49 +37,44 @@ def switch_global(model: Module, on: bool) -> None:
 def global_statistics(
     model: Module, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor] | None = None
 ) -> list[dict[str, Any]]:
-    """Returns the statistics of each layer's global path, its number as ``layer``; none where a model has no such path.
-
-    A path that is switched off is switched on, as its gates tell the same.
-    """
+    """Returns the statistics of each layer's global path, with its index as ``layer``; switches
+    the global path on."""
     measure = getattr(model, "global_statistics", None)
     if measure is None:
         return []
     if hasattr(model, "set_global"):
         switch_global(model, True)
     model.eval()
-    return [{"layer": number, **layer} for number, layer in enumerate(measure(*inputs[:2], **(edge_values or {})))]
+    layers = measure(*inputs[:2], **(edge_values or {}))
+    return [{"layer": index, **layer} for index, layer in enumerate(layers)]
 
 
 def sample_rows(epoch: int, statistics: list[dict[str, Any]]) -> list[tuple[float, ...]]:
-    """Returns one row of :data:`ATTENTION` per layer and head; the gate of a layer without one counts as 1."""
-    return [
-        (
-            epoch,
-            layer["layer"],
-            head,
-            *(layer[key][head] for key in ATTENTION[3:7]),
-            1.0 if layer.get("gate") is None else layer["gate"],
-        )
-        for layer in statistics
-        for head in range(len(layer["effective_nodes"]))
-    ]
+    """Returns a row of :data:`ATTENTION` per layer and head; a layer without a gate has gate 1."""
+    rows = []
+    for layer in statistics:
+        gate = 1.0 if layer.get("gate") is None else layer["gate"]
+        for head, values in enumerate(zip(*(layer[key] for key in ATTENTION[3:7]), strict=True)):
+            rows.append((epoch, layer["layer"], head, *values, gate))
+    return rows
 
 
 def head_medians(splits: list[list[dict[str, Any]]]) -> list[dict[str, float]]:
-    """Returns one row per layer and head, with the columns of :data:`ATTENTION` but ``epoch``: medians over splits."""
+    """Returns medians over splits, a row per layer and head with the columns of :data:`ATTENTION`
+    except ``epoch``."""
     by_head: dict[tuple[float, ...], list[tuple[float, ...]]] = {}
     for row in (row for split in splits for row in sample_rows(0, split)):
         by_head.setdefault(row[1:3], []).append(row[3:])
-    middle = {head: tuple(map(median, zip(*rows, strict=True))) for head, rows in by_head.items()}
-    return [dict(zip(ATTENTION[1:], (*head, *values), strict=True)) for head, values in middle.items()]
+    medians = [(*head, *map(median, zip(*by_head[head], strict=True))) for head in by_head]
+    return [dict(zip(ATTENTION[1:], row, strict=True)) for row in medians]
 
 
 def summarise(splits: list[list[dict[str, Any]]], nodes: int) -> dict[str, Any] | None:
     """Returns medians over all splits, layers and heads; :obj:`None` if there is no global path.
 
     Args:
-        splits (list): What :func:`global_statistics` returned for each split.
-        nodes (int): How many nodes the graph has.
+        splits (list): The statistics of each split, by :func:`global_statistics`.
+        nodes (int): The number of nodes of the graph.
     """
     layers = [layer for split in splits for layer in split]
     if not layers:
@@ -92,18 +88,22 @@ def summarise(splits: list[list[dict[str, Any]]], nodes: int) -> dict[str, Any] 
     }
 
 
-def describe_global_path(summary: dict[str, Any] | None) -> str:
-    """Says in one line whether the global path is used: the size of its gates, and how many nodes its heads attend to."""
+def describe_global_path(summary: dict[str, Any] | None, config: Mapping[str, Any]) -> str:
+    """Describes in one line the size of the gates and how many nodes the heads attend to.
+
+    Args:
+        summary (dict, optional): The statistics, by :func:`summarise`.
+        config (dict): The settings of the model.
+    """
     if summary is None:
-        return "global path: none"
+        labels = config.get("labels") or config.get("parts", "network") != "network"
+        return f"global path: {'to the labels of training nodes' if labels else 'none'}"
     count, nodes, gate = summary["effective_nodes"], summary["nodes"], summary["gate"]
     gates = "" if gate is None else f"gates {gate:.2g}, "
-    said = f"global path: {gates}heads attend to {count:,.0f} of {nodes:,} nodes (median), "
-    said += f"{100 * summary['self_share']:.0f} % on the node itself"
+    text = f"global path: {gates}heads attend to {count:,.0f} of {nodes:,} nodes (median), "
+    text += f"{100 * summary['self_share']:.0f} % on the node itself"
     if gate is not None and gate < CLOSED_GATE:
-        return f"{said}: hardly used, the gates are closed"
-    if count < 2:
-        return f"{said}: hardly attention, as each node sees itself"
-    if count > MEAN_SHARE * nodes:
-        return f"{said}: nearly the mean of all nodes"
-    return said
+        return f"{text}: hardly used, the gates are closed"
+    if count < 2 and summary["self_share"] > 0:
+        return f"{text}: hardly attention, as each node sees itself"
+    return f"{text}: nearly the mean of all nodes" if count > MEAN_SHARE * nodes else text

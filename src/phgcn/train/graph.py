@@ -1,4 +1,4 @@
-r"""A graph as training uses it: its source, its features on a device, and a digest to recognise it."""
+r"""A graph in training: its source, its features on a device, and a digest to recognise it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from ..data.load import PAIR, features_tensor
 from ..data.names import known_graph
 from ..distributed.launch import place_among_processes
 from ..distributed.part_files import is_partition, read_for_process, read_manifest
+from ..nn.models import replace_values
+from ..text import did_you_mean
 from .settings import Settings
 from .tasks import find_task
 
@@ -25,47 +27,53 @@ MAX_DENSE_BYTES = 2**32
 """Features on a GPU are stored dense up to this size."""
 
 
-def find(source: Any, directed: bool = False, task: str | None = None, columns: Columns | None = None) -> tuple[str, Data]:
-    """Loads a graph as :func:`phgcn.data.load_graph` does; returns too how to find it again from any folder."""
+def find(
+    source: Any, directed: bool = False, task: str | None = None, columns: Columns | None = None
+) -> tuple[str, Data]:
+    """Loads a graph by :func:`phgcn.data.load_graph`. Returns its source for any working folder,
+    and the graph."""
     if isinstance(source, (str, Path)) and is_partition(source):
         check_parts(source, directed, task)
         return str(Path(source).resolve()), read_for_process(source, *place_among_processes())
-    if not isinstance(source, str):
-        return "", load_graph(source, directed=directed, task=task, columns=columns, sparse=True)
     data = load_graph(source, directed=directed, task=task, columns=columns, sparse=True)
-    return find_source(source), data
+    return find_source(source) if isinstance(source, str) else "", data
 
 
 def find_source(source: str) -> str:
-    """Returns how to find a graph again from any folder."""
-    return source if known_graph(source) else PAIR.join(str(Path(part).resolve()) for part in source.split(PAIR))
+    """Makes the paths of a source absolute."""
+    if known_graph(source):
+        return source
+    return PAIR.join(str(Path(part).resolve()) for part in source.split(PAIR))
 
 
 def check_parts(folder: str | Path, directed: bool, task: str | None) -> None:
     """Refuses parts that were made of edges in another direction, or for another task."""
     manifest = read_manifest(folder)
     made = {"directed": manifest["graph"]["directed"], "task": manifest["attributes"]["task"]}
-    for name, wanted in (("directed", directed), ("task", task or made["task"])):
-        if made[name] != wanted:
-            raise ValueError(f"{folder}: its parts were made with {name} {made[name]}; allowed: the same")
+    requested = {"directed": directed, "task": task or made["task"]}
+    for name, value in made.items():
+        if value != requested[name]:
+            problem = f"{folder}: its parts were made with {name} {value}"
+            raise ValueError(f"{problem}; allowed: the same")
 
 
 def count_edges(data: Data) -> int:
-    """Returns how many edges a graph has; of a part, the whole graph."""
+    """Returns the number of edges of a graph, of a part that of the whole graph."""
     return int(data.description["edges"] if "description" in data else data.edge_index.size(1))
 
 
 def default_metric(data: Data) -> str:
-    """Returns the name of the metric that is usual for the graph, or else for its task."""
+    """Returns the name of the usual metric of the graph, or else of its task."""
     known, metrics = known_graph(str(data.name)), find_task(task_of(data.y)).metrics
     return known.metric if known and known.metric in metrics else metrics[0]
 
 
 def check_task(data: Data, task: str) -> None:
-    """Refuses a graph whose labels are not for this task, or teach nothing."""
+    """Refuses a graph if its labels belong to another task, or are all the same."""
     own = task_of(data.y)
     if own != task:
-        raise ValueError(f"{data.name}: task is {task}, but the labels are those of {own}; allowed: {own}")
+        problem = f"{data.name}: task is {task}, but the labels are those of {own}"
+        raise ValueError(f"{problem}; allowed: {own}")
     try:
         find_task(task).check(data.y)
     except ValueError as error:
@@ -78,12 +86,12 @@ def class_names(data: Data) -> list[str]:
 
 
 def node_names(data: Data) -> list[str]:
-    """Returns the ids of the nodes, as the graph's file has them; none of a part of a graph, which has no names."""
+    """Returns the ids of the nodes in the graph's file; a part of a graph has none."""
     return list(data.node_id) if "node_id" in data else []
 
 
 def notes(data: Data) -> list[str]:
-    """Returns what is worth telling about the file of a graph."""
+    """Returns remarks about the file of a graph."""
     return list(data.notes) if "notes" in data else []
 
 
@@ -91,99 +99,111 @@ def notes(data: Data) -> list[str]:
 
 
 def needs_fit(data: Data, settings: Settings) -> bool:
-    """Tells whether features are prepared by what the training nodes show: to be scaled, or those of a table, in which, or in
-    the next one, numbers may be missing."""
+    """Returns whether features are fitted to training nodes: they are scaled, or come from a table,
+    in which numbers may be missing."""
     if settings.scaling != "none" or "feature_columns" in data:
         return True
     return data.x.layout == torch.strided and bool(data.x.isnan().any())
 
 
 def indicators(data: Data) -> Tensor:
-    """Tells which features say whether a node has a category, (F,)."""
+    """Returns a mask (F,): True for one-hot columns made from a categorical column."""
     return torch.tensor(_are_indicators(data.to_dict(), data.x.size(1)), dtype=torch.bool)
 
 
 def _are_indicators(about: Mapping[str, Any], features: int) -> list[bool]:
-    """Returns the same as a list, from the parts of a graph or from what :func:`describe` said of it."""
     levels = about.get("feature_levels") or {}
     names = {name for column, values in levels.items() for name in indicator_names(column, values)}
     return [name in names for name in (about["feature_names"] if names else [""] * features)]
 
 
-def column_kinds(about: Mapping[str, Any], features: int, coordinates: Sequence[str]) -> dict[str, list[int]]:
-    """Returns the indices of the features that are ``numeric``, and of those that are ``coordinates``.
+def column_kinds(
+    about: Mapping[str, Any], features: int, coordinates: Sequence[str]
+) -> dict[str, list[int]]:
+    """Returns the indices of ``numeric`` features and of ``coordinates``.
 
     Args:
-        about (dict): The parts of a graph by name, or what :func:`describe` said of it.
-        features (int): How many features it has.
+        about (dict): The parts of a graph by name, or a description by :func:`describe`.
+        features (int): The number of features.
         coordinates (sequence of str): The names of columns that are coordinates.
     """
-    names = list(about["feature_names"]) if "feature_names" in about else [str(column) for column in range(features)]
-    numeric = [column for column, is_indicator in enumerate(_are_indicators(about, features)) if not is_indicator]
+    names = list(about.get("feature_names", map(str, range(features))))
+    are_indicators = _are_indicators(about, features)
+    numeric = [column for column in range(features) if not are_indicators[column]]
     known = [names[column] for column in numeric]
-    for name in coordinates:
-        if name not in known:
-            raise ValueError(f"coordinates has {name!r}; allowed: numeric columns, {', '.join(known[:10])}")
+    unknown = [name for name in coordinates if name not in known]
+    if unknown:
+        named = f"{', '.join(map(repr, unknown))}{did_you_mean(unknown, known)}"
+        allowed = f"numeric columns, {', '.join(known[:10])}"
+        raise ValueError(f"coordinates has {named}; allowed: {allowed}")
     return {"numeric": numeric, "coordinates": [names.index(name) for name in coordinates]}
 
 
 def match_features(data: Data, about: dict[str, Any]) -> None:
-    """Puts features in the order that a run takes them in, by their names; by their number where one side has no names.
+    """Orders features by name as a run takes them; without names their number must be the same.
 
     Args:
         data (torch_geometric.data.Data): A graph, changed in place.
-        about (dict): What :func:`describe` said of the run's graph.
+        about (dict): The description of the run's graph, by :func:`describe`.
     """
-    names, wanted = data.feature_names if "feature_names" in data else None, about.get("feature_names")
-    if names is None or wanted is None:
+    names, expected = data.to_dict().get("feature_names"), about.get("feature_names")
+    if names is None or expected is None:
         if data.x.size(1) != about["features"]:
             allowed = f"{about['features']}, as the run was trained on"
-            raise ValueError(f"{data.name}: the graph has {data.x.size(1)} features; allowed: {allowed}")
+            problem = f"{data.name}: the graph has {data.x.size(1)} features"
+            raise ValueError(f"{problem}; allowed: {allowed}")
         return
-    missing = [name for name in wanted if name not in set(names)]
+    missing = [name for name in expected if name not in set(names)]
     if missing:
-        listed = ", ".join(missing[:5]) + (f" and {len(missing) - 5} others" if len(missing) > 5 else "")
-        raise ValueError(f"{data.name}: features are missing that the run was trained on: {listed}")
-    if names != wanted:
-        place = {name: index for index, name in enumerate(names)}
-        order = torch.tensor([place[name] for name in wanted])
-        sparse = data.x.layout != torch.strided
-        data.x = data.x.to_sparse_coo().index_select(1, order).to_sparse_csr() if sparse else data.x[:, order]
-        data.feature_names = list(wanted)
+        others = f" and {len(missing) - 5} others" if len(missing) > 5 else ""
+        problem = "features are missing that the run was trained on"
+        raise ValueError(f"{data.name}: {problem}: {', '.join(missing[:5])}{others}")
+    if names != expected:
+        indices = {name: index for index, name in enumerate(names)}
+        order = torch.tensor([indices[name] for name in expected])
+        if data.x.layout == torch.strided:
+            data.x = data.x[:, order]
+        else:
+            data.x = data.x.to_sparse_coo().index_select(1, order).to_sparse_csr()
+        data.feature_names = list(expected)
 
 
 def match_edges(data: Data, about: dict[str, Any], taken: tuple[str, ...]) -> None:
-    """Leaves out weights and features of edges that a run was trained without; refuses a graph that lacks those it reads.
+    """Removes edge weights and features that a run was trained without; refuses a graph without
+    those that its model reads.
 
     Args:
         data (torch_geometric.data.Data): A graph, changed in place.
-        about (dict): What :func:`describe` said of the run's graph.
+        about (dict): The description of the run's graph, by :func:`describe`.
         taken (tuple of str): Which of ``edge_attr`` and ``edge_weight`` the run's model reads.
     """
-    trained = {"edge_attr": about.get("edge_features", 0), "edge_weight": int(about.get("edge_weights", False))}
-    for name, count in trained.items():
+    features, weights = about.get("edge_features", 0), int(about.get("edge_weights", False))
+    trained = {"edge_attr": (features, "features"), "edge_weight": (weights, "weights")}
+    for name, (count, what) in trained.items():
         present = (data[name].size(1) if data[name].dim() == 2 else 1) if name in data else 0
         if count == 0 and present:
             del data[name]
         elif count != present and name in taken:
-            what = "features" if name == "edge_attr" else "weights"
-            raise ValueError(f"{data.name}: edges have {present} {what}; allowed: {count}, as the run was trained on")
+            allowed = f"{count}, as the run was trained on"
+            raise ValueError(f"{data.name}: edges have {present} {what}; allowed: {allowed}")
 
 
 def match_classes(data: Data, classes: list[str]) -> None:
-    """Numbers the classes of a graph as a run does, by their names; refuses one that the run does not know."""
+    """Numbers the classes of a graph by their names in a run; refuses unknown classes."""
     if list(data.classes) == classes or not classes:
         return
     unknown = [name for name in data.classes if name not in classes]
     if unknown:
-        raise ValueError(f"{data.name}: the run knows no class {unknown[0]!r}; allowed: {', '.join(classes)}")
-    place = torch.tensor([classes.index(name) for name in data.classes], dtype=torch.int64)
-    if data.y.dim() == 1:
-        data.y = torch.where(data.y >= 0, place[data.y.clamp(min=0)], data.y) if len(place) else data.y
-    else:
-        y = torch.zeros(len(data.y), len(classes)) + 0 * data.y.sum(dim=1, keepdim=True)  # NaN stays in its rows
-        y[:, place] = data.y
+        problem = f"{data.name}: the run knows no class {unknown[0]!r}"
+        raise ValueError(f"{problem}; allowed: {', '.join(classes)}")
+    index = torch.tensor([classes.index(name) for name in data.classes], dtype=torch.int64)
+    if data.y.dim() == 2:
+        # NaN stays in its rows
+        y = torch.zeros(len(data.y), len(classes)) + 0 * data.y.sum(dim=1, keepdim=True)
+        y[:, index] = data.y
         data.y = y
+    elif len(index):
+        data.y = torch.where(data.y >= 0, index[data.y.clamp(min=0)], data.y)
     data.classes, data.num_classes = list(classes), len(classes)
 
 
@@ -191,11 +211,8 @@ def match_classes(data: Data, classes: list[str]) -> None:
 
 
 def scale_features(x: Tensor, normalise: bool) -> Tensor:
-    r"""Divides each row by the sum of its absolute values if ``normalise``, else returns ``x`` as it is.
-
-    Shapes:
-        - **x:** :math:`(N, F)`, dense or CSR; **output:** the same
-    """
+    r"""Divides each row of ``x`` (N, F), dense or CSR, by the sum of its absolute values if
+    ``normalise``."""
     if not normalise:
         return x
     if x.layout == torch.strided:
@@ -203,21 +220,20 @@ def scale_features(x: Tensor, normalise: bool) -> Tensor:
     counts = x.crow_indices().diff()
     rows = torch.repeat_interleave(torch.arange(len(counts)), counts)
     sums = torch.zeros(len(counts), dtype=x.dtype).index_add_(0, rows, x.values().abs())
-    values = x.values() / sums.clamp(min=torch.finfo(x.dtype).tiny)[rows]
-    return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
+    return replace_values(x, x.values() / sums.clamp(min=torch.finfo(x.dtype).tiny)[rows])
 
 
 def features_on_device(x: Tensor, normalise: bool, device: str | torch.device) -> Tensor:
-    """Scales the features (:func:`scale_features`) and moves them to a device, on a GPU as a dense tensor if it fits.
+    """Scales the features (:func:`scale_features`) and moves them to a device.
 
-    A dense product takes less time there, has the same bits in every run, and can be part of a CUDA graph.
-    """
+    On a GPU they are dense up to :data:`MAX_DENSE_BYTES`: a dense product takes less time there and
+    has the same bits in every run."""
     x = scale_features(x, normalise).to(device)
     return x.to_dense() if x.is_cuda and x.numel() * x.element_size() <= MAX_DENSE_BYTES else x
 
 
 def describe(data: Data) -> dict[str, Any]:
-    """Returns what a run stores about its graph, to recognise it later; of a part, about the whole."""
+    """Returns the description of a graph that a run stores, of a part that of the whole graph."""
     if "description" in data:
         return dict(data.description)
     names = ("feature_names", "feature_columns", "feature_levels", "edge_table")
@@ -230,49 +246,54 @@ def describe(data: Data) -> dict[str, Any]:
         "edge_weights": "edge_weight" in data,
         "classes": class_names(data),
         "digest": digest(data),
-        "digests": {name: _hash(parts) for name, parts in _parts(data).items()},
+        "digests": {name: _hash(parts) for name, parts in _parts(data).items()}
+        | {"ids": hashlib.sha256(repr(node_names(data)).encode()).hexdigest()[:16]},
         "rows": digest_rows(data),
         **{name: data[name] for name in names if name in data},
     }
 
 
-COUNTS = {"nodes": "nodes", "edges": "edges, in both directions", "features": "features", "edge_features": "edge features"}
-"""Numbers of a description, and what messages call them."""
+COUNTS = {"edges": "edges, in both directions", "edge_features": "edge features"}
+"""Names in messages for numbers of a description."""
 
 
 def describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Says what differs between two descriptions of a graph, such as ``120 nodes, before 119; other labels``."""
-    said = [f"{now[key]:,} {name}, before {before[key]:,}" for key, name in COUNTS.items() if now[key] != before[key]]
-    if now["classes"] != before["classes"]:
-        said.append(f"classes {', '.join(now['classes'])}, before {', '.join(before['classes'])}")
-    names = [set(description.get("feature_columns", ())) for description in (before, now)]
-    said += [f"columns {', '.join(sorted(more))} {what}" for more, what in _differences(*names) if more]
-    old, new = before.get("digests", {}), now.get("digests", {})
-    other = [name for name in old if old[name] != new.get(name)]
-    if other and not said:
-        said.append(f"other values of {' and '.join(other)}")
-    return "; ".join(said) or "other values"
-
-
-def _differences(before: set[str], now: set[str]) -> tuple[tuple[set[str], str], ...]:
-    return (now - before, "are new"), (before - now, "are gone")
+    """Says how two descriptions of a graph differ, such as ``120 nodes, before 119``; returns an
+    empty text if they do not."""
+    digests, old_digests = now.get("digests", {}), before.get("digests", {})
+    others = [name for name in old_digests if old_digests[name] != digests.get(name)]
+    if now["digest"] == before["digest"] and not others:
+        return ""
+    changes = [
+        f"{now[key]:,} {COUNTS.get(key, key)}, before {before[key]:,}"
+        for key in ("nodes", "edges", "features", "edge_features")
+        if now[key] != before[key]
+    ]
+    classes, old_classes = (", ".join(about["classes"]) for about in (now, before))
+    if classes != old_classes:
+        changes.append(f"classes {classes}, before {old_classes}")
+    columns, old_columns = (set(about.get("feature_columns", ())) for about in (now, before))
+    for names, what in ((columns - old_columns, "new"), (old_columns - columns, "gone")):
+        if names:
+            changes.append(f"columns {', '.join(sorted(names))} are {what}")
+    of = f" of {' and '.join(others)}" if others else ""
+    return "; ".join(changes) or f"other values{of}"
 
 
 def digest(data: Data) -> str:
-    """Returns a hash of features, labels, and edges with their weights and features; of a part, that of the whole
-    graph."""
+    """Returns a hash of features, labels and edges, of a part that of the whole graph."""
     if "description" in data:
         return str(data.description["digest"])
     return _hash([part for parts in _parts(data).values() for part in parts])
 
 
 def digest_rows(data: Data) -> str:
-    """Returns a hash of the features: graphs with the same one have the same nodes."""
+    """Returns a hash of the features; graphs with the same hash have the same nodes."""
     return _hash(_parts(data)["features"])
 
 
 def _parts(data: Data) -> dict[str, list[Tensor]]:
-    """Returns the tensors of a graph by what they are; features in the same layout, however they were loaded."""
+    """Groups the tensors of a graph; the layout of features follows from their values."""
     x = features_tensor(data.x.numpy()) if data.x.layout == torch.strided else data.x
     features = [x] if x.layout == torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
     values = [data[name] for name in ("edge_weight", "edge_attr") if name in data]

@@ -1,9 +1,7 @@
-r"""Labels of training nodes as inputs of a model that has :class:`phgcn.nn.LabelAttention`.
+r"""Labels of training nodes as inputs of a model with :class:`phgcn.nn.LabelAttention`.
 
-In a step, a random part of the training nodes are keys and the others are predicted. Of the graph
-that it was trained on, a model reads the labels of the training nodes. Nodes of another graph
-attend to the keys that were kept.
-"""
+In a training step, random training nodes are keys and the other training nodes are predicted.
+After the training all training nodes are keys, which are kept for the nodes of other graphs."""
 
 from __future__ import annotations
 
@@ -15,18 +13,19 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..nn.label_attention import LabelAttention
-
-KEY_PAIRS = 2**22
-"""Upper bound of pairs of nodes and keys in a step of :func:`deciding_keys`: bounds the memory."""
+from ..nn.recorded_calls import record_calls
+from ..nn.top_attention import exponents, row_slices
+from .features import select_rows
+from .state import with_prefix
 
 Labels = dict[str, Tensor]
-"""The arguments ``y`` and ``labelled`` of a model's forward pass; none for a model that takes no
-labels."""
+"""The arguments ``y`` and ``labelled`` of a model's forward pass, if it takes labels."""
 
 
 def label_attentions(model: Module) -> dict[str, LabelAttention]:
     """Returns the layers of a model that attend to labels, by name."""
-    return {name: layer for name, layer in model.named_modules() if isinstance(layer, LabelAttention)}
+    layers = model.named_modules()
+    return {name: layer for name, layer in layers if isinstance(layer, LabelAttention)}
 
 
 def label_inputs(model: Module, values: Tensor, train: Tensor) -> Labels:
@@ -34,16 +33,14 @@ def label_inputs(model: Module, values: Tensor, train: Tensor) -> Labels:
 
     Args:
         model (torch.nn.Module): The model.
-        values (torch.Tensor): The labels of all nodes as
-            :meth:`phgcn.train.tasks.TaskKind.label_values` gives them.
+        values (torch.Tensor): The labels of all nodes, by
+            :meth:`phgcn.train.tasks.TaskKind.label_values`.
         train (torch.Tensor): The indices of the training nodes.
     """
     if not label_attentions(model):
         return {}
-    return {
-        "y": values,
-        "labelled": torch.zeros(len(values), dtype=torch.bool, device=values.device).index_fill(0, train, True),
-    }
+    labelled = torch.zeros(len(values), dtype=torch.bool, device=values.device)
+    return {"y": values, "labelled": labelled.index_fill(0, train, True)}
 
 
 def draw_keys(model: Any, labels: Labels) -> Labels:
@@ -73,20 +70,19 @@ class KeptKeys(NamedTuple):
 
     @classmethod
     def restored(cls, tensors: Mapping[str, Tensor]) -> KeptKeys | None:
-        """Returns what :meth:`tensors` gave; without any, :obj:`None`."""
+        """Makes the keys from :meth:`tensors`, if there are any."""
         if not tensors:
             return None
-        start = "positions."
-        positions = {name.removeprefix(start): rows for name, rows in tensors.items() if name.startswith(start)}
+        positions = with_prefix(tensors, "positions.")
         return cls(tensors["nodes"], tensors["values"], positions, tensors["ids"])
 
     def set(self, model: Module) -> None:
-        """Lets the layers of a model attend to these nodes when they get no labels."""
+        """Makes these nodes the keys of a model's layers when they get no labels."""
         for name, layer in label_attentions(model).items():
             layer.set_keys(self.positions[name], self.values)
 
     def own_labels(self, nodes: int, device: torch.device | str) -> Labels:
-        """Returns the labels as inputs, for the graph of the training with so many nodes."""
+        """Returns the labels as inputs for the graph of the training, with ``nodes`` nodes."""
         values = torch.zeros(nodes, self.values.size(1)).index_copy(0, self.nodes, self.values)
         labelled = torch.zeros(nodes, dtype=torch.bool).index_fill(0, self.nodes, True)
         return {"y": values.to(device), "labelled": labelled.to(device)}
@@ -96,45 +92,50 @@ class KeptKeys(NamedTuple):
         return bytes(self.ids.tolist()).decode().split("\n")
 
 
-@torch.no_grad()
-def keep_keys(model: Module, inputs: Sequence[Tensor], labels: Labels, ids: Sequence[str]) -> KeptKeys:
-    """Runs a model once, and returns what it attends to of the training nodes.
+def keep_keys(
+    model: Module, inputs: Sequence[Tensor], labels: Labels, ids: Sequence[str]
+) -> KeptKeys:
+    """Runs a model once, and returns the training nodes as keys of its layers.
 
     Args:
         model (torch.nn.Module): The trained model.
-        inputs (sequence of torch.Tensor): What it takes of the graph.
-        labels (dict): What :func:`label_inputs` returned.
+        inputs (sequence of torch.Tensor): Its arguments for the graph.
+        labels (dict): The labels as inputs, by :func:`label_inputs`.
         ids (sequence of str): The ids of all nodes.
     """
+
+    nodes = labels["labelled"].nonzero().flatten()
+    if getattr(model, "rows_alone", False):
+        inputs = (select_rows(inputs[0], nodes),)
+        labels = {name: values[nodes] for name, values in labels.items()}
+    # as keys, the training nodes need no outputs
     layers = label_attentions(model)
-    handles = [layer.register_forward_pre_hook(_keep) for layer in layers.values()]
-    try:
-        model.eval()(*inputs, **labels)
-    finally:
-        for handle in handles:
-            handle.remove()
-    nodes = labels["labelled"].nonzero().flatten().cpu()
-    names = "\n".join(ids[node] for node in nodes.tolist()).encode()
+    calls = record_calls(layers.values(), model, inputs, {**labels, "keys": labels["labelled"]})
+    for layer in layers.values():
+        layer.keep_keys(*calls[layer][0][:3])
+    nodes = nodes.cpu()
     positions = {name: layer.kept_positions.cpu().clone() for name, layer in layers.items()}
     values = next(iter(layers.values())).kept_values.cpu().clone()
-    return KeptKeys(nodes, values, positions, torch.frombuffer(bytearray(names), dtype=torch.uint8))
+    return KeptKeys(nodes, values, positions, encode_ids(ids, nodes))
 
 
-def _keep(layer: Any, arguments: tuple[Any, ...]) -> None:
-    layer.keep_keys(*arguments[:3])
+def encode_ids(ids: Sequence[str], nodes: Tensor) -> Tensor:
+    """Encodes the ids of nodes, or indices without ids: bytes with line feeds between ids."""
+    names = "\n".join(ids[node] if ids else str(node) for node in nodes.tolist()).encode()
+    return torch.tensor(list(names), dtype=torch.uint8)
 
 
 class Deciding(NamedTuple):
-    """The keys that decide the outputs of nodes: indices into the keys and weights, both (M, k),
-    strongest first; -1 and 0 beyond the last key."""
+    """Keys with the largest weights in the outputs of nodes: indices into the keys and weights,
+    both (M, k), in order of weight; -1 and 0 after the last key."""
 
     keys: Tensor
     weights: Tensor
 
 
 class LayerPositions(NamedTuple):
-    """The positions of nodes in a layer that has kept its keys, :math:`(M, H, D)`, and the layer's
-    share of the mean label."""
+    """A layer with kept keys, the positions :math:`(M, H, D)` of nodes in it, and its share of the
+    mean label."""
 
     layer: LabelAttention
     positions: Tensor
@@ -142,22 +143,18 @@ class LayerPositions(NamedTuple):
 
 
 @torch.no_grad()
-def layer_positions(model: Any, inputs: Sequence[Tensor], values: Mapping[str, Tensor]) -> list[LayerPositions]:
+def layer_positions(
+    model: Any, inputs: Sequence[Tensor], values: Mapping[str, Tensor]
+) -> list[LayerPositions]:
     """Runs a model once, and returns the positions of all nodes in each layer that attends to
     labels."""
-    layers, seen = label_attentions(model), {}
-    shares = model.attention_shares() if hasattr(model, "attention_shares") else [1.0] * len(layers)
-
-    def keep(layer: LabelAttention, arguments: tuple[Any, ...]) -> None:
-        seen[layer] = layer.positions(arguments[0])
-
-    handles = [layer.register_forward_pre_hook(keep) for layer in layers.values()]
-    try:
-        model.eval()(*inputs, **values)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return [LayerPositions(layer, seen[layer], share) for layer, share in zip(layers.values(), shares, strict=True)]
+    layers = list(label_attentions(model).values())
+    calls = record_calls(layers, model, inputs, values)
+    path = getattr(model, "label_path", None)
+    shares = [1.0] * len(layers) if path is None else path.attention_shares()
+    features = [calls[layer][0][0] for layer in layers]
+    parts = zip(layers, features, shares, strict=True)
+    return [LayerPositions(layer, layer.positions(x), share) for layer, x, share in parts]
 
 
 @torch.no_grad()
@@ -166,27 +163,25 @@ def deciding_keys(parts: Sequence[LayerPositions], own: Tensor, count: int) -> D
     heads.
 
     Args:
-        parts (sequence of LayerPositions): What :func:`layer_positions` returned, or rows of it.
-        own (torch.Tensor): The index of each node among the keys, which it does not attend to; -1
-            for none, :math:`(M,)`.
-        count (int): How many keys of each node.
+        parts (sequence of LayerPositions): The positions of the nodes, by :func:`layer_positions`.
+        own (torch.Tensor): The index of each node among the keys, -1 for none, :math:`(M,)`; a node
+            does not attend to itself.
+        count (int): The number of keys per node.
     """
     nodes, keys = len(own), len(parts[0].layer.kept_positions)
     found = Deciding(torch.full((nodes, count), -1, dtype=torch.int64), torch.zeros(nodes, count))
-    step = max(1, KEY_PAIRS // keys)
-    for start in range(0, nodes, step):
-        rows = slice(start, start + step)
-        total = torch.stack([part.share * _key_weights(part, rows, own[rows]) for part in parts]).sum(dim=0)
-        best, index = total.topk(min(count, keys), dim=1)
-        found.keys[rows, : best.size(1)], found.weights[rows, : best.size(1)] = index.cpu(), best.cpu()
+    most = max(part.layer.heads for part in parts)
+    for rows in row_slices(nodes, most * keys):
+        weights = [part.share * _key_weights(part, rows, own[rows]) for part in parts]
+        best, index = torch.stack(weights).sum(dim=0).topk(min(count, keys), dim=1)
+        found.keys[rows, : best.size(1)] = index.cpu()
+        found.weights[rows, : best.size(1)] = best.cpu()
     return found
 
 
 def _key_weights(part: LayerPositions, rows: slice, own: Tensor) -> Tensor:
     """Computes the weight of each key for some nodes, (M, K), by the sum over all pairs."""
-    layer, positions = part.layer, part.positions[rows].transpose(0, 1)
-    keys, hidden = layer.kept_positions.transpose(0, 1), (own >= 0).nonzero().flatten()
-    decay = torch.as_tensor(layer.decay()).expand(layer.heads).view(-1, 1, 1)
-    scores = -decay * torch.cdist(positions, keys, compute_mode="donot_use_mm_for_euclid_dist")
+    layer, hidden = part.layer, (own >= 0).nonzero().flatten()
+    scores = exponents(part.positions[rows], layer.kept_positions, layer.decay())
     scores[:, hidden, own[hidden]] = -torch.inf
     return torch.einsum("hmk,h->mk", scores.softmax(dim=2), layer.head_shares.softmax(dim=0))

@@ -1,38 +1,51 @@
-r"""What a run is asked to do, and how far it is."""
+r"""The plan of a run, its trials and their progress."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import NamedTuple
 
 from ..data import PROTOCOLS, Columns
 from ..data.splits import Protocol
 from ..devices import check_device
-from ..registry import find_model
+from ..registry import DEFAULT_MODEL, find_model
 from .recipe import check_amp
-from .settings import Settings
+from .settings import Settings, attends
 from .tasks import find_task
+
+
+class Chosen(NamedTuple):
+    """The choice of a search: the name of the candidate, its model, and its settings."""
+
+    name: str
+    model: str
+    settings: Settings
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is asked to do.
+    """The plan of a run.
 
     Args:
         source (str): The graph's name or the path of its file.
         model (str): The model's name. (default: :obj:`"phgcn"`)
-        protocol (str): How nodes are split. (default: :obj:`"paper"`)
-        splits (int): How many splits. (default: :obj:`10`)
+        protocol (str): The protocol by which nodes are split. (default: :obj:`"paper"`)
+        splits (int): The number of splits. (default: :obj:`10`)
         repeats (int): Trainings per split, each from its own random weights. (default: :obj:`1`)
-        seed (int): What splits, weights and dropout follow from. (default: :obj:`0`)
-        metric (str): What predictions are scored by, one of the task's. (default: :obj:`"accuracy"`)
+        seed (int): The seed of splits, weights and dropout. (default: :obj:`0`)
+        metric (str): The metric of predictions, one of the task's. (default: :obj:`"accuracy"`)
         directed (bool): Whether edges keep their direction. (default: :obj:`False`)
-        device (str): Where it is computed. (default: :obj:`"cpu"`)
-        settings (Settings): Those of the model and its training.
-        task (str): What is predicted, a name of :data:`phgcn.train.tasks.TASKS`. (default: :obj:`"classification"`)
-        columns (Columns): Which columns of the graph's tables are what.
-        yardsticks (bool): Whether scores are held against simple models, see :mod:`phgcn.train.yardsticks`.
-            (default: :obj:`False`)
+        device (str): The device of the computation. (default: :obj:`"cpu"`)
+        settings (Settings): The settings of the model and its training.
+        task (str): A name of :data:`phgcn.train.tasks.TASKS`. (default: :obj:`"classification"`)
+        columns (Columns): The roles of columns in the graph's tables.
+        yardsticks (str): What is scored beside the model (:mod:`phgcn.train.yardsticks`):
+            ``"none"``; ``"simple"``, models that take no training; or ``"all"``, the network
+            without global attention too. (default: :obj:`"none"`)
+        per_split (tuple of Chosen): The model and settings of each split, if a search chose them
+            for each. (default: the same for all)
     """
 
     source: str
@@ -47,29 +60,48 @@ class Plan:
     settings: Settings = field(default_factory=Settings)
     task: str = "classification"
     columns: Columns = field(default_factory=Columns)
-    yardsticks: bool = False
+    yardsticks: str = "none"
+    per_split: tuple[Chosen, ...] = ()
 
     def __post_init__(self) -> None:
         find_model(self.model)
-        metrics = find_task(self.task).metrics
-        for name, value, allowed in (("protocol", self.protocol, PROTOCOLS), ("metric", self.metric, metrics)):
-            if value not in allowed:
+        choices = {
+            "protocol": PROTOCOLS,
+            "metric": find_task(self.task).metrics,
+            "yardsticks": ("none", "simple", "all"),
+        }
+        for name, allowed in choices.items():
+            if (value := getattr(self, name)) not in allowed:
                 raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
-        for name, count in (("splits", self.splits), ("repeats", self.repeats)):
-            if not 1 <= count <= 1000:
+        for name in ("splits", "repeats"):
+            if not 1 <= (count := getattr(self, name)) <= 1000:
                 raise ValueError(f"{name} is {count}; allowed: 1 to 1000")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed is {self.seed}; allowed: 0 to {2**31 - 1}")
         check_device(self.device)
         check_amp(self.settings, self.device)
 
+    @property
+    def reads_similar(self) -> bool:
+        """Whether attention begins at the features by which nodes are similar to others."""
+        at_input = self.model == DEFAULT_MODEL and self.settings.global_at == "input"
+        return at_input and attends(self.model, self.settings)
+
+    def of(self, split: int) -> Plan:
+        """Returns the plan of a split, with one model."""
+        if not self.per_split:
+            return self
+        _, model, settings = self.per_split[split]
+        return replace(self, model=model, settings=settings, per_split=())
+
     def trials(self) -> list[Trial]:
-        return [Trial(split, repeat, self) for split in range(self.splits) for repeat in range(self.repeats)]
+        numbers = product(range(self.splits), range(self.repeats))
+        return [Trial(split, repeat, self.of(split)) for split, repeat in numbers]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of a run."""
+    """One training of a run, with the plan of its split."""
 
     split: int
     repeat: int
@@ -77,11 +109,12 @@ class Trial:
 
     @property
     def name(self) -> str:
-        return f"split-{self.split:02d}" + (f"-repeat-{self.repeat}" if self.plan.repeats > 1 else "")
+        repeat = f"-repeat-{self.repeat}" if self.plan.repeats > 1 else ""
+        return f"split-{self.split:02d}{repeat}"
 
     @property
     def seed(self) -> int:
-        """Its own, whatever the number of splits and repeats."""
+        """The seed of this trial, for any number of splits and repeats."""
         return 1000 * (1000 * self.plan.seed + self.split) + self.repeat
 
 
@@ -91,10 +124,11 @@ class EpochProgress:
 
     Args:
         trial (Trial): The trial in training.
-        epoch (int): How many of its epochs are complete.
-        row (tuple of float): The epoch's losses, metric and seconds, as :data:`phgcn.train.state.CURVES` names them.
+        epoch (int): The number of its complete epochs.
+        row (tuple of float): The row of :data:`phgcn.train.state.CURVES`.
         best_loss (float): The smallest validation loss so far.
-        yardstick (bool): Whether it is the network without global attention that is trained. (default: :obj:`False`)
+        yardstick (bool): Whether the network without global attention is in training. (default:
+            :obj:`False`)
     """
 
     trial: Trial

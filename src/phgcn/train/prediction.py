@@ -4,114 +4,143 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..data import Split, public_masks, splits
 from ..data.labels import labelled
 from ..files import write_csv
 from ..text import without_formula
 from . import graph as graphs
 from .global_path import global_statistics, summarise
 from .labels import deciding_keys, layer_positions
-from .metrics import goodness, mean_and_deviation
-from .plan import Trial
-from .prepare import edge_values, edges, prepare, taken_edge_values
+from .metrics import goodness, spread
+from .plan import Plan, Trial
+from .prepare import edge_values, edges, taken_edge_values
 from .recipe import autocast
 from .run import Run
 from .tasks import find_task
+from .yardsticks import LOCAL, describe_yardsticks, local_trial, summarise_yardsticks
 
 
-@torch.no_grad()
-def logits(run: Run, trial: Trial, data: Data) -> Tensor:
-    """Computes the output of a trial's model for every node of a graph, which must have as many features as the run's.
+class TrialModel(NamedTuple):
+    """The model of a trial on the run's device, and its arguments for a graph by position and by
+    name."""
 
-    Shapes:
-        - **output:** :math:`(N, C)`, on the CPU
-    """
-    inputs = trial_inputs(run, trial, data)
-    with autocast(run.plan.settings, inputs[0].device):
-        out: Tensor = run.model(trial).to(run.plan.device)(*inputs, **trial_values(run, trial, data))
-    return out.float().cpu() if run.plan.settings.amp else out.cpu()
+    trial: Trial
+    model: Any
+    inputs: tuple[Tensor, ...]
+    values: dict[str, Tensor]
+
+    @torch.no_grad()
+    def logits(self) -> Tensor:
+        """Computes the output for every node, (N, C), on the CPU."""
+        with autocast(self.trial.plan.settings, self.inputs[0].device):
+            out: Tensor = self.model(*self.inputs, **self.values)
+        return out.float().cpu() if self.trial.plan.settings.amp else out.cpu()
 
 
-def trial_inputs(run: Run, trial: Trial, data: Data) -> tuple[Tensor, ...]:
-    """Returns what a trial's model takes of a graph, on the run's device: the features as it was trained on them, the edges."""
+def trial_model(run: Run, trial: Trial, data: Data) -> TrialModel:
+    """Builds the model of a trial for a graph, which must have as many features as the run's."""
+    plan = trial.plan
     graphs.match_features(data, run.about["graph"])
-    graphs.match_edges(data, run.about["graph"], taken_edge_values(run.plan))
+    graphs.match_edges(data, run.about["graph"], taken_edge_values(plan))
     x = run.transform(trial).apply(data.x)
-    return (graphs.features_on_device(x, run.plan.settings.normalise, run.plan.device), *edges(run.plan, data))
-
-
-def trial_values(run: Run, trial: Trial, data: Data) -> dict[str, Tensor]:
-    """Returns what a trial's model takes of a graph by name: features of edges, and labels of training nodes."""
-    return {**edge_values(run.plan, data), **run.own_labels(trial, data)}
+    x = graphs.features_on_device(x, plan.settings.normalise, plan.device)
+    values = {**edge_values(plan, data), **run.own_labels(trial, data)}
+    model = run.model(trial).to(plan.device)
+    return TrialModel(trial, model, (x, *edges(plan, data)), values)
 
 
 def evaluate(run: Run, data: Data) -> dict[str, Any]:
-    """Computes the metrics of a finished run again from its weights: of each split, the task's other metrics and details of
-    all test nodes, such as the confusion matrix, and what the global path attends to."""
-    recorded, tasks = run.result(), prepare(run.plan, data)
-    rows, predicted, wanted = [], [], []
+    """Scores a finished run again from its weights: all metrics of each split, details of all test
+    nodes, such as the confusion matrix, and statistics of the global path."""
+    recorded, rows, predicted, truth = run.result(), [], [], []
     for trial in run.plan.trials():
-        task = tasks[trial.split]
-        parts = {"train": task.train.cpu(), "val": task.val.cpu(), "test": task.test.cpu()}
-        row, answers = _score_trial(run, trial, data, parts)
-        row["global_attention"] = global_statistics(
-            run.model(trial).to(run.plan.device), task.inputs, trial_values(run, trial, data)
-        )
+        trained, split = trial_model(run, trial, data), split_of(run.plan, trial, data)
+        row, answers = _score_trial(run, trained, data, vars(split))
+        row["global_attention"] = global_statistics(trained.model, trained.inputs, trained.values)
         rows.append(row)
         predicted.append(answers)
-        wanted.append(data.y[parts["test"]])
-    as_recorded = all(row["test"] == trial["test"] for row, trial in zip(rows, recorded["splits"], strict=True))
+        truth.append(data.y[split.test])
+    # a table's rows are computed with others here than in its training: the last bits differ
+    scores, recorded_scores = (
+        np.array([row["test"] for row in found], dtype=float)
+        for found in (rows, recorded["splits"])
+    )
     return {
-        **_summary(run, data, rows, torch.cat(predicted), torch.cat(wanted)),
-        "as_recorded": as_recorded,
+        **_summary(run, data, rows, torch.cat(predicted), torch.cat(truth)),
+        "as_recorded": bool(np.allclose(scores, recorded_scores, 1e-6, 1e-9, equal_nan=True)),
         "global_path": summarise([row["global_attention"] for row in rows], int(data.num_nodes)),
+        "config": recorded["config"],
         "search": recorded.get("search"),
+        "yardsticks": describe_yardsticks(recorded),
     }
 
 
 def evaluate_other(run: Run, data: Data) -> dict[str, Any]:
-    """Scores another graph than the run was trained on: all of its labelled nodes, by the model of each split.
+    """Scores the model of each split, and its yardsticks, on all labelled nodes of another graph.
 
     Args:
         run (Run): A finished run.
-        data (torch_geometric.data.Data): A graph that :meth:`Run.read` gave.
+        data (torch_geometric.data.Data): A graph that :meth:`Run.read` returned.
     """
-    run.result()  # raises if the run has not ended
-    nodes = labelled(data.y).nonzero().flatten()
-    if not len(nodes):
+    recorded, nodes = run.result(), labelled(data.y)
+    if not bool(nodes.any()):
         raise ValueError(f"{data.name}: no node has a label; allowed: a graph with labels")
-    scored = [_score_trial(run, trial, data, {"test": nodes}) for trial in run.plan.trials()]
-    predicted = torch.cat([answers for _, answers in scored])
+    rows, predicted = [], []
+    for trial in run.plan.trials():
+        trained = trial_model(run, trial, data)
+        row, answers = _score_trial(run, trained, data, {"test": nodes})
+        rows.append(row | {"yardsticks": _score_yardsticks(run, trained, data, nodes)})
+        predicted.append(answers)
+    truth = torch.cat([data.y[nodes]] * len(rows))
+    summary = _summary(run, data, rows, torch.cat(predicted), truth)
+    yardsticks = {"yardsticks": summarise_yardsticks(rows), "commonest": recorded["commonest"]}
     return {
-        **_summary(run, data, [row for row, _ in scored], predicted, torch.cat([data.y[nodes]] * len(scored))),
-        "as_recorded": None,
-        "global_path": None,
-        "search": None,
-        "nodes": len(nodes),
+        **summary,
+        **dict.fromkeys(("as_recorded", "global_path", "search")),
+        "yardsticks": describe_yardsticks(summary | yardsticks),
+        "nodes": int(nodes.sum()),
     }
 
 
-def _score_trial(run: Run, trial: Trial, data: Data, parts: Mapping[str, Tensor]) -> tuple[dict[str, Any], Tensor]:
-    """Scores the model of a trial on parts of the nodes; returns a row of the result, and the predictions for ``test``."""
-    out, kind = logits(run, trial, data), run.kind(trial)
-    row = {name: float(kind.metric(run.plan.metric, out[nodes], data.y[nodes])) for name, nodes in parts.items()}
-    test = parts["test"]
-    scores = kind.scores(out[test], data.y[test])
-    return {"split": trial.split, "repeat": trial.repeat, **row, "scores": scores}, kind.predict(out[test])
+def _score_yardsticks(run: Run, trained: TrialModel, data: Data, nodes: Tensor) -> dict[str, float]:
+    """Scores the yardsticks that a run has kept on a mask of nodes (N,)."""
+    trial, x = trained.trial, trained.inputs[0]
+    outputs = {name: model.outputs(x).cpu() for name, model in run.simple_models(trial).items()}
+    local = local_trial(trial)
+    if local is not None and run.finished(local):
+        outputs[LOCAL] = trial_model(run, local, data).logits()
+    kind, metric = run.kind(trial), run.plan.metric
+    return {
+        name: float(kind.metric(metric, out[nodes], data.y[nodes])) for name, out in outputs.items()
+    }
 
 
-def _summary(run: Run, data: Data, rows: list[dict[str, Any]], predicted: Tensor, y: Tensor) -> dict[str, Any]:
-    """Returns what evaluations have in common: means over trials, and details of all predictions for test nodes."""
+def _score_trial(
+    run: Run, trained: TrialModel, data: Data, parts: Mapping[str, Tensor]
+) -> tuple[dict[str, Any], Tensor]:
+    """Scores the model of a trial on parts of the nodes, masks (N,) by name. Returns a row of the
+    result, and the predictions for ``test``."""
+    trial, test = trained.trial, parts["test"]
+    out, kind = trained.logits(), run.kind(trial)
+    row: dict[str, Any] = {"split": trial.split, "repeat": trial.repeat}
+    for name, nodes in parts.items():
+        row[name] = float(kind.metric(run.plan.metric, out[nodes], data.y[nodes]))
+    row["scores"] = kind.scores(out[test], data.y[test])
+    return row, kind.predict(out[test])
 
-    def spread(values: list[float]) -> dict[str, float]:
-        mean, deviation = mean_and_deviation(values)
-        return {"mean": mean, "std": deviation}
 
+def _summary(
+    run: Run, data: Data, rows: list[dict[str, Any]], predicted: Tensor, y: Tensor
+) -> dict[str, Any]:
+    """Summarises an evaluation: means over trials, and details of all predictions for test
+    nodes."""
     kind, names = find_task(run.plan.task), run.about["graph"]["classes"]
     return {
         "run": str(run.folder),
@@ -128,73 +157,86 @@ def _summary(run: Run, data: Data, rows: list[dict[str, Any]], predicted: Tensor
     }
 
 
+def split_of(plan: Plan, trial: Trial, data: Data) -> Split:
+    """Returns the training, validation and test nodes of a trial."""
+    masks = public_masks(data)
+    return splits(data.y, plan.protocol, plan.splits, plan.seed, masks=masks)[trial.split]
+
+
 def choose_trial(run: Run, split: int | None = None) -> Trial:
-    """Returns the best finished trial, by validation loss or metric as ``select`` says, of one split or (by default) of all."""
+    """Returns the best finished trial of one split or of all, by the setting ``select``."""
     if split is not None and not 0 <= split < run.plan.splits:
         raise ValueError(f"split is {split}; allowed: 0 to {run.plan.splits - 1}")
-    trials = [trial for trial in run.plan.trials() if split in (None, trial.split) and run.finished(trial)]
-    if not trials:
-        raise ValueError(f"{run.folder}: nothing is trained yet; `phgcn train ... --out {run.folder} --resume` does that")
-    results = {trial: run.trial_result(trial) for trial in trials}
-    if run.plan.settings.select == "metric":
-        return max(trials, key=lambda trial: (_goodness(run, results[trial]), -results[trial]["val_loss"]))
-    return min(trials, key=lambda trial: results[trial]["val_loss"])
+    trials = [trial for trial in run.plan.trials() if split in (None, trial.split)]
+    results = {trial: run.trial_result(trial) for trial in trials if run.finished(trial)}
+    if not results:
+        hint = f"`phgcn train ... --out {run.folder} --resume` does that"
+        raise ValueError(f"{run.folder}: nothing is trained yet; {hint}")
 
+    def order(trial: Trial) -> tuple[float, float]:
+        by_metric, result = run.plan.settings.select == "metric", results[trial]
+        metric = goodness(run.plan.metric, result["val_metric"]) if by_metric else 0.0
+        return metric, -result["val_loss"]
 
-def _goodness(run: Run, result: dict[str, Any]) -> float:
-    return goodness(run.plan.metric, result["val_metric"])
+    return max(results, key=order)
 
 
 REASONS = 3
-"""Rows of the training that are written beside a prediction."""
+"""How many rows of the training are written beside a prediction."""
 
 MAX_REASON_PAIRS = 2**31
-"""Above so many pairs of predicted and training rows no reasons are written: the sum over all pairs takes minutes."""
+"""Most pairs of predicted and training rows with reasons: the sum over all pairs takes minutes."""
 
 
-def _reasons(run: Run, trial: Trial, data: Data) -> dict[str, list[Any]]:
-    """Returns the training rows that decide each prediction most and their weights, as columns; none without labels."""
-    kept = run.kept_keys(trial)
+def _reasons(run: Run, trained: TrialModel, data: Data) -> dict[str, list[str]]:
+    """Returns columns: the training rows with the largest weights in each prediction, and the
+    weights. A model without labels has none."""
+    kept, count = run.kept_keys(trained.trial), int(data.num_nodes)
     if kept is None:
         return {}
-    if int(data.num_nodes) * len(kept.nodes) > MAX_REASON_PAIRS:
-        data.notes = [*graphs.notes(data), "too many rows to say which rows of the training decided each prediction"]
+    if count * len(kept.nodes) > MAX_REASON_PAIRS:
+        note = "too many rows to say which rows of the training decided each prediction"
+        data.notes = [*graphs.notes(data), note]
         return {}
-    values, own = trial_values(run, trial, data), torch.full((int(data.num_nodes),), -1)
-    if "labelled" in values:
+    own = torch.full((count,), -1)
+    if "labelled" in trained.values:
         own[kept.nodes] = torch.arange(len(kept.nodes))
-    parts = layer_positions(run.model(trial).to(run.plan.device), trial_inputs(run, trial, data), values)
+    parts = layer_positions(trained.model, trained.inputs, trained.values)
     found, names, columns = deciding_keys(parts, own, REASONS), [*kept.names(), ""], {}
-    for place in range(REASONS):
-        columns[f"decided_by_{place + 1}"] = [names[key] for key in found.keys[:, place].tolist()]
-        columns[f"weight_{place + 1}"] = [f"{weight:.4g}" for weight in found.weights[:, place].tolist()]
+    ranked = zip(found.keys.T.tolist(), found.weights.T.tolist(), strict=True)
+    for rank, (keys, weights) in enumerate(ranked, start=1):
+        columns[f"decided_by_{rank}"] = [names[key] for key in keys]
+        columns[f"weight_{rank}"] = [f"{weight:.4g}" for weight in weights]
     return columns
 
 
-def predict(run: Run, source: str, path: str | Path, split: int | None = None, spreadsheet: bool = False) -> dict[str, Any]:
-    """Writes a CSV with the prediction for every node of a graph, one row each: a class or labels with the probability of
-    every class, or a number.
+def predict(
+    run: Run, source: str, path: str | Path, split: int | None = None, spreadsheet: bool = False
+) -> dict[str, Any]:
+    """Writes a CSV with a prediction for each node of a graph: a class or labels with the
+    probability of every class, or a number.
 
     Args:
         run (Run): A run with at least one trained split.
-        source (str): A graph's name or path; any graph with the same features.
+        source (str): The name or path of a graph with the same features.
         path (str or Path): The CSV to write.
-        split (int, optional): The split whose model predicts. (default: :obj:`None`, the best on validation nodes)
-        spreadsheet (bool, optional): Puts an apostrophe before ids and classes that a spreadsheet would take for formulas;
-            else they are written as they are, to be joined with other tables. (default: :obj:`False`)
+        split (int, optional): The split whose model predicts. (default: :obj:`None`, the best on
+            validation nodes)
+        spreadsheet (bool, optional): Puts an apostrophe before ids and classes that a spreadsheet
+            would take for formulas. (default: :obj:`False`)
     """
-    trial = choose_trial(run, split)
-    data = run.read(source, labels=False)
-    table = run.kind(trial).table(logits(run, trial, data), run.about["graph"]["classes"])
+    trial, data = choose_trial(run, split), run.read(source, labels=False)
+    trained = trial_model(run, trial, data)
+    table = run.kind(trial).table(trained.logits(), run.about["graph"]["classes"])
     written = without_formula if spreadsheet else str
     ids = [written(node) for node in graphs.node_names(data)]
     if table.heading[0] == "label":
         for row in table.rows:
             row[0] = written(row[0])
-    reasons = _reasons(run, trial, data)
-    decided = zip(*reasons.values(), strict=True) if reasons else [()] * len(ids)
-    rows = ([node, *row, *map(written, more)] for node, row, more in zip(ids, table.rows, decided, strict=True))
-    write_csv(path, ["id", *table.heading, *reasons], rows)
+    reasons = _reasons(run, trained, data)
+    columns = [ids, *map(list, zip(*table.rows, strict=True))]
+    columns += [[written(cell) for cell in column] for column in reasons.values()]
+    write_csv(path, ["id", *table.heading, *reasons], list(zip(*columns, strict=True)))
     return {
         "run": str(run.folder),
         "graph": str(data.name),

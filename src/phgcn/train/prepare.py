@@ -1,9 +1,10 @@
-r"""From a plan and a graph to the tasks of its splits, the model, and a training before its first epoch."""
+r"""Prepares the tasks of the splits, the model, and a training from a plan and a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..data import public_masks, splits
+from ..data.labels import without_labels
+from ..data.splits import Split
 from ..distributed.collectives import Ranks
 from ..nn.models import NodeModel
 from ..registry import find_model
@@ -19,55 +22,85 @@ from . import settings as config
 from .features import FeatureTransform, fit_features
 from .loop import Task, Training
 from .plan import Plan
-from .similar import point_heads
+from .processes import OneProcess
+from .similar import Similar, point_heads
 from .tasks import find_task
 
 
 class HeldNodes(NamedTuple):
-    """The nodes whose features a process has, :math:`(N_r,)`, ascending, and the processes that have the others."""
+    """The ascending nodes :math:`(N_r,)` whose features a process has, and all processes."""
 
     nodes: Tensor
     ranks: Ranks
 
 
-def prepare(plan: Plan, data: Data, held: HeldNodes | None = None) -> list[Task]:
-    """Prepares the task of every split, on the plan's device; splits share features unless these are fitted to each.
+def prepare(
+    plan: Plan, data: Data, held: HeldNodes | None = None, only: int | None = None
+) -> list[Task]:
+    """Prepares the task of every split, on the plan's device; splits share unfitted features.
 
     Args:
-        plan (Plan): What to train.
+        plan (Plan): The training.
         data (torch_geometric.data.Data): The graph.
-        held (HeldNodes, optional): Which nodes the features in it are of; every process that has some must call this.
-            (default: :obj:`None`, all)
+        held (HeldNodes, optional): The nodes whose features this process has; every process with
+            nodes must call this function. (default: :obj:`None`, all nodes)
+        only (int, optional): The only split to prepare. (default: :obj:`None`, all)
     """
     graphs.check_task(data, plan.task)
-    fit, shared = _any_needs_fit(plan, data, held), None
+    coordinates = ", ".join(plan.columns.coordinates)
+    if coordinates and "coordinates" not in find_model(plan.model).columns:
+        problem = f"coordinates is {coordinates} beside the model {plan.model}"
+        raise ValueError(f"{problem}; allowed: with the models table and global-gnn")
+    drawn = splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data))
+    chosen = range(len(drawn)) if only is None else (only,)
+    if not plan.per_split:
+        return _tasks(plan, data, held, [drawn[split] for split in chosen])
+    return [_tasks(plan.of(split), data, held, [drawn[split]])[0] for split in chosen]
+
+
+def _tasks(plan: Plan, data: Data, held: HeldNodes | None, drawn: Sequence[Split]) -> list[Task]:
     y, (edge_index, *edge_inputs) = data.y.to(plan.device), edges(plan, data)
-    classes, values, tasks = len(graphs.class_names(data)), edge_values(plan, data), []
-    for split in splits(data.y, plan.protocol, plan.splits, plan.seed, masks=public_masks(data)):
-        train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in (split.train, split.val, split.test))
+    coordinates, classes = plan.columns.coordinates, len(graphs.class_names(data))
+    common: dict[str, Any] = {
+        "metric": plan.metric,
+        "edge_inputs": tuple(edge_inputs),
+        "edge_values": edge_values(plan, data),
+        "ids": graphs.node_names(data),
+        "columns": graphs.column_kinds(data.to_dict(), data.x.size(1), coordinates),
+    }
+    fit, unchanged, tasks = _any_needs_fit(plan, data, held), None, []
+    for split in drawn:
+        masks = (split.train, split.val, split.test)
+        train, val, test = (mask.nonzero().flatten().to(plan.device) for mask in masks)
         kind = find_task(plan.task).fitted(y[train], classes, plan.settings)
         transform = _fit(plan, data, train.cpu(), held) if fit else None
         if transform is None or transform.changes_nothing:
-            shared = x = _on_device(plan, data.x) if shared is None else shared
+            unchanged = x = _on_device(plan, data.x) if unchanged is None else unchanged
         else:
             x = _on_device(plan, transform.apply(data.x))
-        parts = x, edge_index, y, train, val, test, classes, plan.metric, tuple(edge_inputs), kind, values, transform
-        columns = graphs.column_kinds(data.to_dict(), data.x.size(1), plan.columns.coordinates)
-        tasks.append(Task(*parts, ids=graphs.node_names(data), columns=columns))
+        common |= {"kind": kind, "transform": transform}
+        tasks.append(Task(x, edge_index, y, train, val, test, classes, **common))
     return tasks
 
 
+def without_test(task: Task) -> Task:
+    """Removes the labels of the test nodes from a task, and makes its test set empty."""
+    return replace(task, y=without_labels(task.y, task.test), test=task.test[:0])
+
+
 def _any_needs_fit(plan: Plan, data: Data, held: HeldNodes | None) -> bool:
-    """Tells whether features are to be fitted: those of this process, or of another."""
+    """Returns whether any process has features that are to be fitted."""
     fit = graphs.needs_fit(data, plan.settings)
     return fit if held is None else bool(held.ranks.max(torch.tensor([int(fit)])))
 
 
 def _fit(plan: Plan, data: Data, train: Tensor, held: HeldNodes | None) -> FeatureTransform:
-    """Fits features to training nodes, of which this process may have some alone."""
-    if held is not None:
-        train = torch.searchsorted(held.nodes, train[torch.isin(train, held.nodes)])
-    return fit_features(data.x, train, plan.settings.scaling, graphs.indicators(data), None if held is None else held.ranks)
+    """Fits features to the training nodes of all processes."""
+    scaling, indicators = plan.settings.scaling, graphs.indicators(data)
+    if held is None:
+        return fit_features(data.x, train, scaling, indicators)
+    train = torch.searchsorted(held.nodes, train[torch.isin(train, held.nodes)])
+    return fit_features(data.x, train, scaling, indicators, held.ranks)
 
 
 def _on_device(plan: Plan, x: Tensor) -> Tensor:
@@ -75,27 +108,30 @@ def _on_device(plan: Plan, x: Tensor) -> Tensor:
 
 
 def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
-    """Computes what the plan's model takes after ``x``: the edges, then what else it takes of them."""
-    inputs = find_model(plan.model).inputs(data, config.used(plan.settings, plan.model), plan.seed)
+    """Computes the arguments of the plan's model after ``x``, of which the edges come first."""
+    inputs = find_model(plan.model).inputs(data, plan.seed)
     return tuple(tensor.to(plan.device) for tensor in inputs)
 
 
 def edge_values(plan: Plan, data: Data) -> dict[str, Tensor]:
-    """Returns the weights and features of edges that the plan's model takes, by the names of its arguments."""
+    """Returns the weights and features of edges that the plan's model takes, by argument."""
     check_edge_weights(plan, data)
     return {name: data[name].to(plan.device) for name in taken_edge_values(plan) if name in data}
 
 
 def check_edge_weights(plan: Plan, data: Data) -> None:
-    """Refuses negative weights of edges where the plan's model reads them."""
-    if "edge_weight" in taken_edge_values(plan) and "edge_weight" in data and bool((data.edge_weight < 0).any()):
-        least = float(data.edge_weight.min())
-        allowed = f"weights from 0 on for {plan.model}, or --edge-weight none"
-        raise ValueError(f"{data.name}: the smallest edge weight is {least:.6g}; allowed: {allowed}")
+    """Refuses negative edge weights if the plan's model reads them."""
+    if "edge_weight" not in taken_edge_values(plan) or "edge_weight" not in data:
+        return
+    if bool((data.edge_weight < 0).any()):
+        problem = f"{data.name}: the smallest edge weight is {float(data.edge_weight.min()):.6g}"
+        none = "--edge-weight none (Python: edge_weight='none')"
+        allowed = f"weights from 0 on for {plan.model}, or {none}"
+        raise ValueError(f"{problem}; allowed: {allowed}")
 
 
 def taken_edge_values(plan: Plan) -> tuple[str, ...]:
-    """Returns which of ``edge_attr`` and ``edge_weight`` the plan's model takes."""
+    """Names the arguments of the plan's model among ``edge_attr`` and ``edge_weight``."""
     return find_model(plan.model).edge_values_of(config.used(plan.settings, plan.model))
 
 
@@ -103,8 +139,10 @@ def build_for_task(plan: Plan, task: Task, **more: Any) -> NodeModel:
     """Builds the plan's model for a task, on its device; ``more`` as in :func:`build_model`."""
     outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
     edge_dim = 0 if attributes is None else attributes.size(1)
-    more = {"columns": task.columns, **more}
-    return build_model(plan, task.x.size(1), outputs, task.x.size(0), edge_dim=edge_dim, **more).to(plan.device)
+    sizes = (task.x.size(1), outputs, task.x.size(0), edge_dim)
+    model = build_model(plan, *sizes, **{"columns": task.columns, **more})
+    model.to(plan.device)
+    return model
 
 
 def build_model(
@@ -121,19 +159,18 @@ def build_model(
     Args:
         plan (Plan): Model and settings.
         features, outputs (int): Its input and output channels.
-        nodes (int): The nodes of the graph, for models of one graph alone.
-        edge_dim (int, optional): How many features edges have, for models that take them. (default: :obj:`0`)
-        columns (dict, optional): What :func:`phgcn.train.graph.column_kinds` says of the features, for models that read
-            columns. (default: :obj:`None`)
+        nodes (int): The nodes of the graph, for models of one graph only.
+        edge_dim (int, optional): The number of features of edges. (default: :obj:`0`)
+        columns (dict, optional): The kinds of features, by :func:`phgcn.train.graph.column_kinds`.
         **more (optional): Arguments of its class that are no settings.
     """
-    entry, used = find_model(plan.model), config.used(plan.settings, plan.model)
-    arguments = {key: getattr(plan.settings, key) for key in entry.settings} | dict(entry.fixed) | more
-    if edge_dim and "edge_attr" in entry.edge_values_of(used):
+    entry = find_model(plan.model)
+    arguments: dict[str, Any] = {key: getattr(plan.settings, key) for key in entry.settings}
+    arguments |= {**entry.fixed, **more}
+    if edge_dim and "edge_attr" in taken_edge_values(plan):
         arguments["edge_dim"] = edge_dim
-    if entry.reads_columns:
-        arguments |= {"task": plan.task, **(columns or {})}
-    if arguments.get("labels"):
+    if entry.columns:
+        arguments |= {name: columns[name] for name in entry.columns if columns}
         arguments["task"] = plan.task
     if entry.takes_num_nodes:
         arguments["num_nodes"] = nodes
@@ -152,17 +189,32 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
         yield
 
 
-def start(plan: Plan, task: Task, sample_every: int = 0) -> Training:
-    """Returns a training of the plan's model before its first epoch; its global path is sampled every so many epochs.
+def start(
+    plan: Plan, task: Task, sample_every: int = 0, processes: OneProcess | None = None
+) -> Training:
+    """Returns a :class:`phgcn.train.loop.Training` of the plan's model before its first epoch.
 
-    Attention to the input features begins at those by which nodes are similar (:mod:`phgcn.train.similar`), and behind closed
+    Attention to input features begins at features by which nodes are similar
+    (:mod:`phgcn.train.similar`). Without such features its gates are closed."""
+    processes = processes or OneProcess()
+    more = processes.model_arguments(find_model(plan.model).model_class())
+    model: Any = build_for_task(plan, task, **more)
+    if getattr(model, "global_at", None) == "input":
+        _begin_at_similar(model, task.similar)
+    processes.synchronise(model)
+    return Training(model, task, plan.settings, sample_every, processes)
+
+
+def _begin_at_similar(model: Any, found: Similar | None) -> None:
+    """Points attention to the input features at those by which nodes are similar, or closes its
     gates if there are none.
     """
-    model: Any = build_for_task(plan, task)
-    if getattr(model, "global_at", None) == "input":
+    if found is None:
         for block in model.global_blocks:
-            if task.similar is not None:
-                point_heads(block, task.x, task.similar)
-            else:
-                torch.nn.init.zeros_(block.gate)
-    return Training(model, task, plan.settings, sample_every)
+            torch.nn.init.zeros_(block.gate)
+        return
+    path = model.label_path
+    for layer in (*model.global_blocks, *([] if path is None else path.attentions[:1])):
+        point_heads(layer, found)
+    if path is not None and found.labels:
+        torch.nn.init.ones_(path.outputs.scale)

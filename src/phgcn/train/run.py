@@ -6,17 +6,17 @@ r"""A run: one model trained on several splits of one graph, and the folder that
     RUN/config.toml                 the settings, each with its meaning
     RUN/split-00.safetensors        the weights of the best epoch, by validation loss or metric, and the split's result
     RUN/split-00.csv                its curves
+    RUN/local-split-00.*            the same of the network without global attention, a yardstick
     RUN/attention-split-00.csv      samples of what its global path attends to, if the model has one
     RUN/split-00.state-000042.safetensors   the latest two checkpoints, until the split is trained
     RUN/last-split-00.safetensors   its state after the last epoch, for more epochs
     RUN/result.json                 the result, written last
 
-With several trainings per split the files are called ``split-00-repeat-0`` and so on.
-"""
+With several trainings per split the files are called ``split-00-repeat-0`` and so on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -27,33 +27,28 @@ from torch_geometric.data import Data
 
 from ..data import Columns
 from ..data.load import PAIR
-from ..files import read_json, read_tensors, remove_leftovers, write_csv, write_json, write_tensors, write_text
+from ..files import read_json, read_tensors, remove_leftovers, write_json, write_text
 from ..nn.models import NodeModel
 from ..provenance import provenance, versions
 from . import graph as graphs
 from . import settings as config
-from .checkpoints import Checkpoints, CheckpointSchedule, DelayedInterrupt, checkpoint_files, last_state
+from .checkpoints import CheckpointSchedule, checkpoint_files, last_state
 from .features import FeatureTransform
-from .global_path import ATTENTION, switch_global
-from .labels import KeptKeys, Labels, keep_keys
-from .loop import Task, Training, TrainingError
-from .plan import EpochProgress, OnEpoch, Plan, Trial
-from .prepare import build_model, prepare, seeded, start, taken_edge_values
-from .result import run_result, split_result
+from .global_path import switch_global
+from .labels import KeptKeys, Labels
+from .plan import Chosen, OnEpoch, Plan, Trial
+from .prepare import build_model, prepare, taken_edge_values
+from .processes import OneProcess
+from .result import run_result
 from .settings import Settings
-from .state import CURVES, with_prefix
+from .state import with_prefix
 from .tasks import TaskKind, find_task
-from .yardsticks import LOCAL, commonest_answer, plan_without_global, simple_scores
+from .trial import KEPT, Logged, train_trial, weights_file
+from .yardsticks import COMMONEST, LINEAR, LinearModel, commonest_answer
 
 FORMAT = 1
-ADDED = ("task", "columns", "yardsticks")
-"""Fields of :class:`Plan` that runs of earlier versions do not have; their defaults are what those did."""
-
-SAMPLE_EVERY = 25
-"""Epochs between two samples of the global path: one costs about a forward pass, so that all cost about a hundredth."""
-
-KEPT = "prepared."
-"""The names of tensors in a file of weights that are no weights, but what was fitted to the training nodes, begin so."""
+ADDED = ("task", "columns", "yardsticks", "per_split")
+"""Fields of :class:`Plan` that runs of earlier versions lack; the defaults hold for these."""
 
 
 class Run:
@@ -63,24 +58,41 @@ class Run:
         self.folder, self.plan, self.about = folder, plan, about
 
     @classmethod
-    def create(cls, folder: str | Path, plan: Plan, data: Data, heading: str = "", search: dict[str, Any] | None = None) -> Run:
-        """Makes the folder of a new run; one that holds something already is refused.
+    def create(
+        cls,
+        folder: str | Path,
+        plan: Plan,
+        data: Data,
+        heading: str = "",
+        search: dict[str, Any] | None = None,
+    ) -> Run:
+        """Makes the folder of a new run; refuses a folder that holds something already.
 
         Args:
             folder (str or Path): The folder.
-            plan (Plan): What to train.
+            plan (Plan): The training.
             data (torch_geometric.data.Data): The graph.
             heading (str, optional): The comment of ``config.toml``. (default: model and graph)
-            search (dict, optional): What :func:`phgcn.train.search` saw before it chose the model. (default: :obj:`None`)
+            search (dict, optional): The account that :func:`phgcn.train.search` returned.
         """
         folder = Path(folder)
         check_new(folder)
+        graphs.column_kinds(data.to_dict(), data.x.size(1), plan.columns.coordinates)
         origin = provenance(plan.seed, plan.device)
-        about = {"format": FORMAT, **asdict(plan), "graph": graphs.describe(data), "versions": versions(origin)}
-        about["provenance"] = origin
-        about["commonest"] = commonest_answer(plan.task, data.y, graphs.class_names(data))
-        about["settings"] = config.used(plan.settings, plan.model)
-        about["search"] = search
+        about = {
+            "format": FORMAT,
+            **asdict(plan),
+            "graph": graphs.describe(data),
+            "versions": versions(origin),
+            "provenance": origin,
+            "commonest": commonest_answer(plan.task, data.y, graphs.class_names(data)),
+            "settings": config.used(plan.settings, plan.model),
+            "per_split": [
+                {"name": name, "model": model, "settings": config.used(settings, model)}
+                for name, model, settings in plan.per_split
+            ],
+            "search": search,
+        }
         heading = heading or f"{plan.model} on {data.name}"
         try:
             write_json(folder / "run.json", about)
@@ -93,32 +105,27 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path, device: str | None = None) -> Run:
-        """The run in a folder, finished or not.
+        """Opens the run in a folder, finished or not.
 
         Args:
             folder (str or Path): The folder.
-            device (str, optional): Where to compute. (default: :obj:`None`, where the run was trained)
+            device (str, optional): The device to compute on. (default: that of the training)
         """
-        folder = Path(folder)
-        if not (folder / "run.json").is_file():
-            raise ValueError(f"{folder}: no run here (run.json is missing); `phgcn train ... --out {folder}` makes one")
-        about = read_json(folder / "run.json")
+        folder, file = Path(folder), Path(folder) / "run.json"
+        if not file.is_file():
+            hint = f"`phgcn train ... --out {folder}` makes one"
+            raise ValueError(f"{folder}: no run here (run.json is missing); {hint}")
+        about = read_json(file)
         if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise ValueError(f"{folder / 'run.json'}: not a run of this version of phgcn")
+            raise ValueError(f"{file}: not a run of this version of phgcn")
         try:
-            given = {entry.name: about[entry.name] for entry in fields(Plan) if entry.name not in ADDED or entry.name in about}
-            source = str(folder / "run.json")
-            settings = config.change(Settings(), about["settings"], given["model"], source)
-            given["columns"] = Columns(**given.get("columns", {}))
-            given["device"] = device or given["device"]
-            given["settings"] = replace(settings, amp=settings.amp and given["device"].startswith("cuda"))
-            return cls(folder, Plan(**given), about)
+            return cls(folder, _read_plan(about, device or about["device"], str(file)), about)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{folder / 'run.json'}: not a run ({error})") from None
+            raise ValueError(f"{file}: not a run ({error})") from None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other processes from writing the same run; the lock ends with the process, however that ends."""
+        """Keeps other processes from writing the run; the lock ends with this process at last."""
         from filelock import FileLock, Timeout
 
         lock = FileLock(self.folder / ".lock")
@@ -133,77 +140,92 @@ class Run:
             lock.release()
 
     def data(self, source: str | None = None) -> Data:
-        """The graph that the run was trained on, refused if it has changed since."""
+        """Reads the graph that the run was trained on; refuses it if it has changed since."""
         where = source or self.plan.source
-        gone = [path for path in map(Path, where.split(PAIR)) if path.is_absolute() and not path.exists()]
+        paths = [Path(part) for part in where.split(PAIR)]
+        gone = [path for path in paths if path.is_absolute() and not path.exists()]
         if source is None and gone:
-            raise ValueError(f"{gone[0]}: the graph that {self.folder} was trained on is gone; `--graph` says where it is now")
+            problem = f"{gone[0]}: the graph that {self.folder} was trained on is gone"
+            raise ValueError(f"{problem}; `--graph` says where it is now")
         data = self.read(where)
-        if not self.is_own(data):
-            raise ValueError(f"{where} has changed since {self.folder} was begun: {self.changes(data)}")
+        if changes := self.changes(data):
+            raise ValueError(f"{where} has changed since {self.folder} was begun: {changes}")
         return data
 
     def is_own(self, data: Data) -> bool:
-        """Whether a graph is the one that the run was trained on."""
+        """Whether a graph is the one that the run was trained on, whatever its ids are."""
         return bool(graphs.digest(data) == self.about["graph"]["digest"])
 
     def changes(self, data: Data) -> str:
-        """Says in which way a graph is not the one that the run was trained on."""
+        """Describes how a graph differs from the one that the run was trained on, in its ids too;
+        returns an empty text if it does not."""
         return graphs.describe_changes(self.about["graph"], graphs.describe(data))
 
-    def read(self, source: str, labels: bool = True) -> Data:
-        """Reads any graph as this run takes it: columns by their names, categories and classes by theirs.
+    def read(self, source: Any, labels: bool = True) -> Data:
+        """Reads any graph for this run: columns, categories and classes are found by their names.
 
         Args:
-            source (str): A known name or a path.
-            labels (bool, optional): Whether labels are read, which must be there then. (default: :obj:`True`)
+            source (str or tuple): A known name, a path, or tables, as for
+                :func:`phgcn.data.load_graph`.
+            labels (bool, optional): Whether labels are read, which must be there then. (default:
+                :obj:`True`)
         """
         about, columns = self.about["graph"], self.plan.columns
         if "feature_columns" in about:
-            levels = about.get("feature_levels", {})
-            columns = replace(columns, features=about["feature_columns"], categorical=(), levels=levels)
+            names, levels = about["feature_columns"], about.get("feature_levels", {})
+            columns = replace(columns, features=names, categorical=(), levels=levels)
         if "edge_table" in about:
-            columns = replace(columns, edge_features=about["edge_table"]["columns"], edge_levels=about["edge_table"]["levels"])
+            names, levels = (about["edge_table"][key] for key in ("columns", "levels"))
+            columns = replace(columns, edge_features=names, edge_levels=levels)
         if not labels:
             columns = replace(columns, label=None, split=())
-        _, data = graphs.find(source, self.plan.directed, self.plan.task if labels else None, columns)
+        task = self.plan.task if labels else None
+        _, data = graphs.find(source, self.plan.directed, task, columns)
         graphs.match_features(data, about)
-        graphs.match_edges(data, about, taken_edge_values(self.plan))
+        taken = {name for trial in self.plan.trials() for name in taken_edge_values(trial.plan)}
+        graphs.match_edges(data, about, tuple(sorted(taken)))
         if labels:
             graphs.match_classes(data, about["classes"])
         return data
 
     def extend(self, epochs: int | None = None, patience: int | None = None) -> None:
-        """Gives the run more epochs, or more patience; :meth:`train` then continues each split after its last epoch.
+        """Gives the run more epochs or patience; :meth:`train` continues each split after its last
+        epoch.
 
-        Under a constant learning rate the result has the bits of a run that was begun so.  A rate that falls over all epochs
-        begins to fall anew from where the longer schedule has it.
+        Under a constant learning rate the result has the bits of a run that began with them. A
+        cosine schedule continues from the learning rate of the longer schedule.
 
         Args:
-            epochs (int, optional): How many epochs each split may have in all. (default: :obj:`None`, as before)
-            patience (int, optional): Epochs without a better one before training stops. (default: :obj:`None`, as before)
+            epochs (int, optional): Most epochs of each split in all. (default: as before)
+            patience (int, optional): Epochs without a better one before training stops. (default:
+                as before)
         """
-        before = self.plan.settings
-        wanted = {"epochs": epochs, "patience": patience}
-        changes = {key: value for key, value in wanted.items() if value is not None}
+        folder, model, before = self.folder, self.plan.model, self.plan.settings
+        requested = {"epochs": epochs, "patience": patience}
+        changes = {key: value for key, value in requested.items() if value is not None}
         for key, value in changes.items():
-            if value < getattr(before, key):
-                raise ValueError(f"{key} is {value}; allowed: {getattr(before, key)} or more, as {self.folder} was begun with")
-        settings = config.change(before, changes, self.plan.model, "the extension")
+            if value < (least := getattr(before, key)):
+                allowed = f"{least} or more, as {folder} was begun with"
+                raise ValueError(f"{key} is {value}; allowed: {allowed}")
+        settings = config.change(before, changes, model, "the extension")
+        if self.plan.per_split:
+            problem = f"{folder}: its splits have models of their own"
+            raise ValueError(f"{problem}; allowed: no more epochs or patience")
         with self.locked():
             finished = [trial for trial in self.plan.trials() if self.finished(trial)]
-            for trial in finished:
-                last = last_state(self.folder, trial.name)
-                if not last.is_file():
-                    raise ValueError(f"{self.folder}: {trial.name} cannot have more epochs, as {last} is missing")
-            # Killed between any two of these steps, the run is one that is not finished, with its old plan or the new one.
-            (self.folder / "result.json").unlink(missing_ok=True)
+            for name in (trial.name for trial in finished):
+                if not (last := last_state(folder, name)).is_file():
+                    problem = f"{folder}: {name} cannot have more epochs, as {last} is missing"
+                    raise ValueError(problem)
+            # Killed between any two steps, the run is not finished, with the old plan or the new.
+            (folder / "result.json").unlink(missing_ok=True)
             for trial in finished:
                 self._weights(trial).unlink()
             self.plan = replace(self.plan, settings=settings)
-            self.about["settings"] = config.used(settings, self.plan.model)
-            write_text(self.folder / "config.toml", config.as_toml(settings, self.plan.model, f"extended: {changes}"))
-            write_json(self.folder / "run.json", self.about)
+            self.about["settings"] = config.used(settings, model)
+            text = config.as_toml(settings, model, f"extended: {changes}")
+            write_text(folder / "config.toml", text)
+            write_json(folder / "run.json", self.about)
 
     def finished(self, trial: Trial) -> bool:
         return self._weights(trial).is_file()
@@ -212,179 +234,133 @@ class Run:
         return read_tensors(self._weights(trial))[1]
 
     def model(self, trial: Trial) -> NodeModel:
-        """The trained model of a trial, for predicting; without its global path if its best epoch was a local one."""
+        """Loads the trained model of a trial; its global path is off if its best epoch was in the
+        first phase."""
         about, kind = self.about["graph"], find_task(self.plan.task)
-        features = self.transform(trial).width
-        edge_dim = about.get("edge_features", 0)
         columns = graphs.column_kinds(about, about["features"], self.plan.columns.coordinates)
-        outputs = kind.out_channels(len(about["classes"]))
-        model = build_model(self.plan, features, outputs, about["nodes"], edge_dim=edge_dim, columns=columns)
-        tensors, result = read_tensors(self._weights(trial))
+        sizes = (
+            self.transform(trial).width,
+            kind.out_channels(len(about["classes"])),
+            about["nodes"],
+            about.get("edge_features", 0),
+        )
+        model = build_model(trial.plan, *sizes, columns)
+        file = self._weights(trial)
+        tensors, result = read_tensors(file)
         weights = {name: value for name, value in tensors.items() if not name.startswith(KEPT)}
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
-            raise ValueError(f"{self._weights(trial)}: not the weights of this run ({str(error).splitlines()[0]})") from None
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{file}: not the weights of this run ({reason})") from None
         if result["best_epoch"] <= result.get("local_epochs", 0):
             switch_global(model, False)
-        kept = self.kept_keys(trial)
-        if kept is not None:
+        if (kept := self.kept_keys(trial)) is not None:
             kept.set(model)
-        return model.eval()
+        model.eval()
+        return model
 
     def kept_keys(self, trial: Trial) -> KeptKeys | None:
-        """The training nodes that a trained model attends to; :obj:`None` for a model that takes no labels."""
+        """The training nodes that a trained model attends to, if it takes labels."""
         return KeptKeys.restored(self._kept(trial, "labels."))
 
     def own_labels(self, trial: Trial, data: Data) -> Labels:
-        """The labels that a trained model takes of a graph: those of the training nodes if the nodes are those of the run.
-        For other nodes there are none, and the model attends to the keys it has kept."""
+        """The labels of the training nodes as inputs of a trained model, for the run's own nodes.
+
+        Other nodes have no labels: the model attends to the keys that it has kept."""
         kept = self.kept_keys(trial)
         if kept is None or graphs.digest_rows(data) != self.about["graph"].get("rows"):
             return {}
         return kept.own_labels(int(data.num_nodes), self.plan.device)
 
     def kind(self, trial: Trial) -> TaskKind:
-        """The task of a trial, with what was fitted to its training nodes."""
+        """The task of a trial, fitted to its training nodes."""
         return find_task(self.plan.task).restored(self._kept(trial, "task."))
 
+    def simple_models(self, trial: Trial) -> dict[str, LinearModel]:
+        """The simple models that were scored beside a trial, by name."""
+        kept = {name: self._kept(trial, f"{name}.") for name in (COMMONEST, LINEAR)}
+        return {name: LinearModel(**tensors) for name, tensors in kept.items() if tensors}
+
     def transform(self, trial: Trial) -> FeatureTransform:
-        """What the features were prepared by, fitted to the training nodes of a trial."""
-        return FeatureTransform.restored(self._kept(trial, "features."), self.about["graph"]["features"])
+        """The transform of the features, fitted to the training nodes of a trial."""
+        features = self.about["graph"]["features"]
+        return FeatureTransform.restored(self._kept(trial, "features."), features)
 
     def _kept(self, trial: Trial, part: str) -> dict[str, Tensor]:
-        """Returns what was fitted to the training nodes of a trial, by name."""
         return with_prefix(read_tensors(self._weights(trial))[0], KEPT + part)
 
     def result(self) -> dict[str, Any]:
         """The result of a finished run."""
         path = self.folder / "result.json"
         if not path.is_file():
-            raise ValueError(
-                f"{self.folder}: the run is not finished; `phgcn train ... --out {self.folder} --resume` does that"
-            )
+            hint = f"`phgcn train ... --out {self.folder} --resume` does that"
+            raise ValueError(f"{self.folder}: the run is not finished; {hint}")
         result: dict[str, Any] = read_json(path)
         return result
 
     def _weights(self, trial: Trial) -> Path:
-        return self.folder / f"{trial.name}.safetensors"
+        return weights_file(self.folder, trial)
 
     # Training
 
-    def train(self, data: Data, on_epoch: OnEpoch = lambda progress: None, tensorboard: bool = False) -> dict[str, Any]:
-        """Trains the trials that are not finished, continuing from their checkpoints, and writes the result.
+    def train(
+        self, data: Data, on_epoch: OnEpoch = lambda progress: None, tensorboard: bool = False
+    ) -> dict[str, Any]:
+        """Trains unfinished trials from their checkpoints on, and writes the result.
 
         Args:
             data (torch_geometric.data.Data): The graph.
-            on_epoch (callable): Called with an :class:`EpochProgress` after every epoch. (default: does nothing)
-            tensorboard (bool): Also writes the curves for TensorBoard, below ``RUN/tensorboard``. (default: :obj:`False`)
+            on_epoch (callable): Called with an :class:`EpochProgress` after every epoch.
+            tensorboard (bool): Also writes the curves for TensorBoard, below ``RUN/tensorboard``.
+                (default: :obj:`False`)
         """
         with self.locked():
             tasks, schedule = prepare(self.plan, data), CheckpointSchedule()
             for trial in self.plan.trials():
                 if not self.finished(trial):
-                    self._train_trial(trial, tasks[trial.split], schedule, on_epoch, tensorboard)
-                for checkpoint in checkpoint_files(self.folder, trial.name):
-                    checkpoint.unlink()
-            result = run_result(self.plan, self.about, [self.trial_result(trial) for trial in self.plan.trials()])
-            write_json(self.folder / "result.json", result)
+                    logged = Logged(on_epoch, tensorboard)
+                    task, processes = tasks[trial.split], OneProcess()
+                    train_trial(self.folder, trial, task, schedule, processes, logged)
+                self.remove_checkpoints(trial)
+            return self.write_result()
+
+    def remove_checkpoints(self, trial: Trial) -> None:
+        for checkpoint in checkpoint_files(self.folder, trial.name):
+            checkpoint.unlink()
+
+    def write_result(self) -> dict[str, Any]:
+        rows = [self.trial_result(trial) for trial in self.plan.trials()]
+        result = run_result(self.plan, self.about, rows)
+        write_json(self.folder / "result.json", result)
         return result
 
-    def _train_trial(
-        self, trial: Trial, task: Task, schedule: CheckpointSchedule, on_epoch: OnEpoch, tensorboard: bool
-    ) -> None:
-        with seeded(trial.seed, task):
-            training = start(self.plan, task, SAMPLE_EVERY)
-            checkpoints = Checkpoints(self.folder, trial.name, training, schedule)
-            checkpoints.restore()
-            log = curve_log(self.folder / "tensorboard" / trial.name, training.state.epoch, tensorboard)
-            with DelayedInterrupt(checkpoints.outdated) as interrupt, log as log_row:
-                while not training.done:
-                    row = run_epoch(training, trial)
-                    try:
-                        checkpoints.save_if_due()
-                        log_row(training.state.epoch, row)
-                        on_epoch(EpochProgress(trial, training.state.epoch, row, training.best_by_loss.val_loss))
-                        interrupt.check()
-                    except KeyboardInterrupt:
-                        checkpoints.save()
-                        raise
-                yardsticks = {}
-                if self.plan.yardsticks:
-                    checkpoints.save()  # they may be interrupted too
-                    yardsticks = self._yardsticks(trial, training, on_epoch, interrupt)
-                training.save(last_state(self.folder, trial.name))  # before the result, which loads the best weights
-                self.write_trial(trial, training, split_result(trial, training) | yardsticks)
 
-    def _yardsticks(self, trial: Trial, training: Training, on_epoch: OnEpoch, interrupt: DelayedInterrupt) -> dict[str, Any]:
-        """Scores what the result of a trial is held against; without global attention it is trained on the first split."""
-        task = training.task
-        scores = simple_scores(task)
-        plan = plan_without_global(self.plan)
-        if plan is not None and trial.split == 0 and trial.repeat == 0:
-            with seeded(trial.seed, task):
-                local = start(plan, task)
-                while not local.done and local.state.epoch < training.state.epoch:
-                    row = run_epoch(local, trial)
-                    on_epoch(EpochProgress(trial, local.state.epoch, row, local.best_by_loss.val_loss, yardstick=True))
-                    interrupt.check()
-            scores[LOCAL] = local.best.test_metric if len(task.test) else local.best.val_metric
-        return {"yardsticks": scores}
+def _read_plan(about: dict[str, Any], device: str, source: str) -> Plan:
+    """Makes the plan of a run from the content of ``run.json``, whose path is ``source``."""
+    names = [entry.name for entry in fields(Plan)]
+    parts = {name: about[name] for name in names if name not in ADDED or name in about}
 
-    def write_trial(self, trial: Trial, training: Training, result: dict[str, Any]) -> None:
-        """Writes the curves, then the weights, which make the trial count as finished."""
-        rows = [(number, *row) for number, row in enumerate(training.state.curves, start=1)]
-        write_csv(self.folder / f"{trial.name}.csv", ("epoch", *CURVES), rows)
-        if training.state.attention:
-            write_csv(self.folder / f"attention-{trial.name}.csv", ATTENTION, training.state.attention)
-        parts: dict[str, Any] = {"task": training.task.kind, "features": training.task.transform}
-        if training.labels:
-            training.model.load_state_dict(training.state.best_weights)
-            parts["labels"] = keep_keys(training.model, training.task.inputs, training.labels, training.task.ids)
-        kept = {
-            f"{KEPT}{part}.{name}": value
-            for part, fitted in parts.items()
-            if fitted is not None
-            for name, value in fitted.tensors().items()
-        }
-        write_tensors(self._weights(trial), training.state.best_weights | kept, result)
+    def read_settings(row: dict[str, Any]) -> Settings:
+        return config.change(Settings(), row["settings"], row["model"], source)
+
+    settings = read_settings(about)
+    amp = settings.amp and device.startswith("cuda")
+    parts |= {"device": device, "settings": replace(settings, amp=amp)}
+    parts["columns"] = Columns(**parts.get("columns", {}))
+    rows = parts.get("per_split", ())
+    parts["per_split"] = tuple(Chosen(r["name"], r["model"], read_settings(r)) for r in rows)
+    return Plan(**parts)
 
 
 def check_new(folder: Path) -> None:
     """Refuses a folder that holds something already."""
     if folder.is_dir() and any(entry.name != ".lock" for entry in folder.iterdir()):
+        another = "choose another folder with --out"
         if (folder / "run.json").is_file():
-            raise ValueError(f"{folder} holds a run already: continue it with --resume, or choose another folder with --out")
-        raise ValueError(f"{folder} holds files that are no run: choose another folder with --out")
+            raise ValueError(
+                f"{folder} holds a run already: continue it with --resume, or {another}"
+            )
+        raise ValueError(f"{folder} holds files that are no run: {another}")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: a file; allowed: a folder, or a name that is not taken")
-
-
-def run_epoch(training: Training, trial: Trial) -> tuple[float, ...]:
-    """Trains for one epoch; an error names the trial."""
-    try:
-        return training.epoch()
-    except TrainingError as error:
-        raise TrainingError(f"{trial.name}: {error}") from None
-
-
-@contextmanager
-def curve_log(folder: Path, epoch: int, wanted: bool) -> Iterator[Callable[[int, tuple[float, ...]], None]]:
-    """Yields a function that writes a row of the curves for TensorBoard; it does nothing unless ``wanted``.
-
-    Rows after ``epoch``, which a killed process may have left, are dropped.
-    """
-    if not wanted:
-        yield lambda epoch, row: None
-        return
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError("--tensorboard needs the package tensorboard: pip install 'phgcn[log]'") from None
-    with SummaryWriter(str(folder), purge_step=epoch + 1) as writer:
-
-        def log_row(number: int, row: tuple[float, ...]) -> None:
-            for name, value in zip(CURVES, row, strict=True):
-                writer.add_scalar(name, value, number)
-
-        yield log_row

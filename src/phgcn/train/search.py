@@ -1,100 +1,61 @@
-r"""A short search among candidates: many begin, few finish, and the best with attention meets the best without.
+r"""A short search among candidates: many begin, few finish, and the best with attention meets the
+best without.
 
-It sees the training and validation nodes of one split, never test nodes (:func:`phgcn.train.tuning.without_test`).  Its budget
-is a number of epochs, so that the same seed gives the same choice on any machine.
-"""
+It sees the training and validation nodes of one split, never test nodes
+(:func:`phgcn.train.prepare.without_test`).  Its budget is a number of epochs, so that the same seed
+gives the same choice on any machine."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
 from .candidates import Candidate, candidates, size_class, with_attention, without_attention
-from .loop import Task, Training, TrainingError
-from .metrics import find_metric, goodness
-from .plan import Plan
-from .prepare import prepare, seeded, start
+from .entrant import Entrant, OnRound, run_round
+from .loop import Task
+from .metrics import goodness
+from .plan import Chosen, Plan
+from .prepare import prepare, without_test
+from .verdict import difference_error, find_verdict, format_score, mean_verdict, name_split
 
-RUNGS = {"short": (20, 50, 120), "long": (60, 150, 360)}
+RUNGS = {"short": (15, 45, 105), "long": (45, 135, 315)}
 """Epochs that a candidate has had after each rung."""
+
+EVERY = 3
+"""Epochs between two evaluations of a candidate."""
 
 PATIENCE = 50
 """Epochs without a better one before a candidate stops in the search."""
 
 FEW_NODES = 200
-"""With fewer validation nodes than this, the last candidates are trained on :data:`FOLDS` divisions of the nodes."""
+"""With fewer validation nodes than this, the last candidates are trained on :data:`FOLDS` divisions
+of the nodes.
+"""
 
 FOLDS = 3
 
-ERRORS = 2.0
-"""A difference counts if it is larger than this many standard errors."""
-
-
-@dataclass(eq=False)
-class Entrant:
-    """A candidate in the search: its training on the split, and what it is worth so far."""
-
-    candidate: Candidate
-    plan: Plan
-    task: Task
-    training: Training | None = None
-    seconds: float = 0.0
-    failed: bool = False
-
-    def run(self, epochs: int) -> None:
-        """Trains until ``epochs`` are complete, or the training is done."""
-        begin = time.perf_counter()
-        with seeded(1000 * self.plan.seed + epochs, self.task):
-            try:
-                self.training = self.training or start(self.plan, self.task)
-                while not self.failed and not self.training.done and self.training.state.epoch < epochs:
-                    self.training.epoch()
-            except TrainingError:
-                self.failed = True
-        self.seconds += time.perf_counter() - begin
-
-    def is_worth_a_try(self) -> bool:
-        """Returns False for attention to the input features where no features were found to attend by."""
-        settings = self.plan.settings
-        at_input = self.plan.model == "global-gnn" and settings.global_layers > 0 and settings.global_at == "input"
-        return not at_input or self.task.similar is not None
-
-    @property
-    def epochs(self) -> int:
-        return 0 if self.training is None else self.training.state.epoch
-
-    @property
-    def metric(self) -> float:
-        """The best validation metric; NaN if no epoch came to an end."""
-        known = self.training is not None and self.training.state.by_metric is not None
-        return self.training.best_by_metric.val_metric if known and self.training else math.nan
-
-    @property
-    def order(self) -> tuple[float, float]:
-        """What orders entrants, the better ones larger: the metric, ties by the smaller loss."""
-        if math.isnan(self.metric) or self.training is None:
-            return -math.inf, -math.inf
-        return goodness(self.plan.metric, self.metric), -self.training.best_by_metric.val_loss
-
-    def outputs(self) -> tuple[Tensor, Tensor]:
-        """Returns the outputs for the validation nodes with the best weights, and their labels."""
-        assert self.training is not None
-        out = self.training.outputs()
-        return out[self.task.val], self.task.y[self.task.val]
+DECIDED = 4.0
+"""The networks with attention, or those without, get no more epochs if the best one would be so
+many standard errors behind, even after it gained as much again as since the last rung.
+"""
 
 
 Report = Callable[[str], None]
 
 
 def search(
-    plan: Plan, data: Data, effort: str = "short", changes: Mapping[str, Any] | None = None, report: Report = lambda text: None
+    plan: Plan,
+    data: Data,
+    effort: str = "short",
+    changes: Mapping[str, Any] | None = None,
+    report: Report = lambda text: None,
+    split: int = 0,
+    on_epoch: OnRound = lambda progress: None,
 ) -> tuple[Plan, dict[str, Any]]:
     """Chooses a model and settings; returns the plan with them, and what was seen.
 
@@ -102,81 +63,192 @@ def search(
         plan (Plan): What to train; its model and settings are replaced.
         data (torch_geometric.data.Data): The graph.
         effort (str, optional): ``"short"`` or ``"long"``. (default: :obj:`"short"`)
-        changes (dict, optional): Settings of all candidates; models without such a setting are not tried. (default: none)
+        changes (dict, optional): Settings of all candidates; models without such a setting are not
+            tried. Networks without attention remain without it, to compare with, and are not
+            chosen if the changes ask for attention. (default: none)
         report (callable, optional): Called with a line about each rung. (default: does nothing)
+        split (int, optional): The split whose training and validation nodes are seen. (default:
+            :obj:`0`)
+        on_epoch (callable, optional): Called with a
+            :class:`phgcn.train.entrant.RoundProgress` after each epoch. (default: does nothing)
     """
     changes = dict(changes or {})
-    found = [c for c in candidates(data, plan.device) if c.takes(changes)]
-    if not found:
-        raise ValueError(f"the settings are {', '.join(changes)}, which no model that is tried has; allowed: with a model")
-    rungs = [max(1, epochs // (1, 3, 6)[size_class(data, plan.device)]) for epochs in RUNGS[effort]]
-    enter = _Entry(replace(plan, splits=1), data, changes)
-    everyone = [entrant for entrant in map(enter, found) if entrant.is_worth_a_try()]
-    _race(everyone, rungs[0], report)
+    found = candidates(data, plan.device, changes, bool(plan.columns.coordinates))
+    shrink = (1, 3, 6)[size_class(data, plan.device)]
+    rungs = [max(1, epochs // shrink) for epochs in RUNGS[effort]]
+    enter = _Entry(plan, data, split)
+    everyone = [enter(candidate) for candidate in found if enter.is_worth_a_try(candidate)]
+    first, second, third = rungs
+    report(
+        f"search: {len(everyone)} candidates of {first} epochs; the best four go on to {second}, "
+        f"the last two to {third}"
+    )
+
+    def race(entrants: list[Entrant], epochs: int) -> None:
+        run_round(entrants, epochs, on_epoch)
+        best = max(entrants, key=lambda entrant: entrant.order)
+        score = f"{best.candidate.name}, {format_score(best.plan.metric, best.metric)} (validation)"
+        tried = f"search: {len(entrants)} candidates, up to {epochs} epochs"
+        report(f"{tried}; best so far {score}")
+
+    race(everyone, first)
     kept = _best(everyone, False, 2) + _best(everyone, True, 2)
-    if not kept[0].candidate.attention:
-        kept += [enter(candidate) for candidate in with_attention(kept[0].candidate)]
-    _race(kept, rungs[1], report)
-    last = _best(kept, False, 1) + _best(kept, True, 2)
-    plain = [without_attention(e.candidate) for e in last if e.candidate.attention][:1]
-    last += [enter(c) for c in plain if c is not None and all(c.values != e.candidate.values for e in last)]
-    _race(last, rungs[2], report)
-    everyone += [e for e in dict.fromkeys([*kept, *last]) if e not in everyone]
-    last = _best(last, True, 1) + _best(last, False, 1)
-    folds = _folds(last, rungs[2], report)
+    if not max(kept, key=lambda entrant: entrant.order).candidate.attention:
+        entered = {entrant.candidate.settings: entrant for entrant in everyone}
+        added = with_attention(kept[0].candidate, changes)
+        more = [entered.get(c.settings) or enter(c) for c in added]
+        kept = list(dict.fromkeys([*_best(everyone, False, 2), *_best(everyone, True, 1), *more]))
+        everyone = list(dict.fromkeys([*everyone, *more]))
+    race(kept, second)
+    last = _best(kept, False, 1) + _best(kept, True, 1)
+    if (ahead := _undecided(last)) == last:
+        plain = without_attention(last[-1].candidate, changes)
+        if plain is not None and all(plain.settings != e.candidate.settings for e in kept):
+            ahead = [*last, enter(plain)]
+            everyone.append(ahead[-1])
+    race(ahead, third)
+    last = _best([*kept, *ahead], False, 1) + _best(kept, True, 1)
+    folds = [last, *_other_folds(last)]
+    for fold in folds[1:]:
+        race(fold, third)
     scores = [sum(fold[index].metric for fold in folds) / len(folds) for index in range(len(last))]
-    order = sorted(range(len(last)), key=lambda i: goodness(plan.metric, scores[i]), reverse=True)
-    chosen = last[order[0]]
-    verdict = _verdict(plan, last, folds, scores)
+    verdict = find_verdict(plan, folds, scores, split)
+    chosen = _choose(plan.metric, last, scores, verdict, changes)
+    again = [entrant for fold in folds[1:] for entrant in fold]
     about = {
-        "effort": effort, "chosen": chosen.candidate.name, "model": chosen.candidate.model, "metric": plan.metric,
-        "epochs": sum(e.epochs for e in everyone) + sum(e.epochs for fold in folds[1:] for e in fold),
-        "seconds": sum(e.seconds for e in everyone) + sum(e.seconds for fold in folds[1:] for e in fold),
-        "folds": len(folds), "nodes": "training and validation nodes of the first split",
+        **_account(plan, [*everyone, *again], effort, last[chosen], split),
+        "folds": len(folds),
         **verdict,
         "candidates": [_row(e, scores[last.index(e)] if e in last else e.metric) for e in everyone],
-    }  # fmt: skip
-    return replace(plan, model=chosen.candidate.model, settings=chosen.candidate.settings(changes)), about
+    }
+    winner = last[chosen].candidate
+    return replace(plan, model=winner.model, settings=winner.settings), about
 
 
-def describe_choice(plan: Plan, entrants: list[Entrant], chosen: Entrant) -> dict[str, Any]:
-    """Returns what a search among few has seen, each trained in full on the first split; as :func:`search` does."""
-    last = _best(entrants, True, 1) + _best(entrants, False, 1)
-    return {
-        "effort": "short", "chosen": chosen.candidate.name, "model": chosen.candidate.model, "metric": plan.metric,
-        "epochs": sum(e.epochs for e in entrants), "seconds": sum(e.seconds for e in entrants), "folds": 1,
-        "nodes": "training and validation nodes of the first split",
-        **_verdict(plan, last, [last], [e.metric for e in last]),
+def _choose(
+    metric: str,
+    last: list[Entrant],
+    scores: list[float],
+    verdict: dict[str, Any],
+    changes: Mapping[str, Any],
+) -> int:
+    """Returns which of the last entrants is chosen: the best, or the one without attention, which
+    is quicker, if it is behind by less than one standard error. It must have the changed settings.
+    """
+    settings = [entrant.candidate.settings for entrant in last]
+    able = [
+        index
+        for index, own in enumerate(settings)
+        if all(getattr(own, key) == value for key, value in changes.items())
+    ]
+    if verdict["error"] is not None:
+        with_it, without = verdict["with_attention"], verdict["without_attention"]
+        behind = goodness(metric, with_it) - goodness(metric, without)
+        if behind < verdict["error"] and scores.index(without) in able:
+            return scores.index(without)
+    known = [index for index in able if not math.isnan(scores[index])]
+    return max(known or able, key=lambda index: goodness(metric, scores[index]))
+
+
+def search_each(
+    plan: Plan,
+    data: Data,
+    effort: str = "long",
+    changes: Mapping[str, Any] | None = None,
+    report: Report = lambda text: None,
+    on_epoch: OnRound = lambda progress: None,
+) -> tuple[Plan, dict[str, Any]]:
+    """Searches in each split by itself, so that no model was chosen by the test nodes of another
+    split; arguments and returns are those of :func:`search`.
+
+    The row ``splits`` of what was seen has the search of each split.
+    """
+    chosen, seen = [], []
+    for split in range(plan.splits):
+        report(f"split {split}:")
+        found, about = search(plan, data, effort, changes, report, split, on_epoch)
+        chosen.append(Chosen(about["chosen"], found.model, found.settings))
+        seen.append(about)
+    plan = replace(
+        plan, model=chosen[0].model, settings=chosen[0].settings, per_split=tuple(chosen)
+    )
+    about = {
+        **seen[0],
+        **mean_verdict(plan.metric, seen),
+        "chosen": ", ".join(dict.fromkeys(row["chosen"] for row in seen)),
+        "nodes": "training and validation nodes of each split, which has a model of its own",
+        "epochs": sum(row["epochs"] for row in seen),
+        "seconds": sum(row["seconds"] for row in seen),
+        "candidates": [
+            {**row, "split": split} for split, of in enumerate(seen) for row in of["candidates"]
+        ],
+    }
+    return plan, {**about, "splits": seen}
+
+
+def choose_among(plan: Plan, entrants: list[Entrant]) -> tuple[Entrant, dict[str, Any]]:
+    """Chooses among few entrants, each trained in full on the first split; returns what was seen
+    too, as :func:`search` does.
+    """
+    finished = [entrant for entrant in entrants if not entrant.failure]
+    last = _best(finished, False, 1) + _best(finished, True, 1)
+    scores = [entrant.metric for entrant in last]
+    verdict = find_verdict(plan, [last], scores)
+    chosen = last[_choose(plan.metric, last, scores, verdict, {})]
+    about = {
+        **_account(plan, entrants, "short", chosen, 0),
+        "folds": 1,
+        **verdict,
         "candidates": [_row(e, e.metric) for e in entrants],
-    }  # fmt: skip
+    }
+    return chosen, about
+
+
+def _account(
+    plan: Plan, entrants: list[Entrant], effort: str, chosen: Entrant, split: int
+) -> dict[str, Any]:
+    return {
+        "effort": effort,
+        "chosen": chosen.candidate.name,
+        "model": chosen.candidate.model,
+        "metric": plan.metric,
+        "epochs": sum(e.epochs for e in entrants),
+        "seconds": sum(e.seconds for e in entrants),
+        "nodes": f"training and validation nodes of {name_split(split)}",
+    }
 
 
 class _Entry:
-    """Prepares entrants; those with the same features share their task."""
+    """Prepares entrants on one split; those with the same features share their task."""
 
-    def __init__(self, plan: Plan, data: Data, changes: Mapping[str, Any]) -> None:
-        self.plan, self.data, self.changes = plan, data, changes
+    def __init__(self, plan: Plan, data: Data, split: int) -> None:
+        self.plan, self.data = replace(plan, splits=split + 1), data
         self.tasks: dict[Any, Task] = {}
+        self.similar: dict[Any, Task] = {}  # the first task with these features
 
     def __call__(self, candidate: Candidate) -> Entrant:
-        from .tuning import without_test
-
-        s = candidate.settings(self.changes)
-        plan = replace(self.plan, model=candidate.model, settings=replace(s, patience=min(s.patience, PATIENCE)))
-        shared = s.scaling, s.normalise, s.class_weights, s.label_smoothing, candidate.model, s.local
+        s = candidate.settings
+        patience, every = min(s.patience, PATIENCE), max(s.evaluate_every, EVERY)
+        settings = replace(s, patience=patience, evaluate_every=every)
+        plan = replace(self.plan, model=candidate.model, settings=settings)
+        features = (s.scaling, s.normalise, s.class_weights, s.label_smoothing)
+        shared = (*features, candidate.model, s.local)
         if shared not in self.tasks:
-            self.tasks[shared] = without_test(prepare(plan, self.data)[0])
-        return Entrant(candidate, plan, self.tasks[shared])
+            self.tasks[shared] = without_test(prepare(plan, self.data, only=plan.splits - 1)[0])
+        task = self.tasks[shared]
+        if plan.reads_similar:
+            task.with_similar(self.similar.setdefault(features, task).similar)
+        return Entrant(candidate, plan, task, seed=1000 * plan.seed)
 
-
-def _race(entrants: list[Entrant], epochs: int, report: Report) -> None:
-    for entrant in entrants:
-        entrant.run(epochs)
-    best = max(entrants, key=lambda entrant: entrant.order)
-    score = format_score(best.plan.metric, best.metric)
-    report(
-        f"search: {len(entrants)} candidates, up to {epochs} epochs; best so far {best.candidate.name}, {score} (validation)"
-    )
+    def is_worth_a_try(self, candidate: Candidate) -> bool:
+        """Returns False for attention to the input features where no features were found to attend
+        by, or nothing to attend to.
+        """
+        entrant = self(candidate)
+        if not entrant.plan.reads_similar:
+            return True
+        found, by_labels = entrant.task.similar, entrant.plan.settings.global_layers == 0
+        return found is not None and (found.labels if by_labels else bool(found.telling))
 
 
 def _best(entrants: list[Entrant], attention: bool, count: int) -> list[Entrant]:
@@ -185,16 +257,31 @@ def _best(entrants: list[Entrant], attention: bool, count: int) -> list[Entrant]
     return sorted(family, key=lambda entrant: entrant.order, reverse=True)[:count]
 
 
-def _folds(last: list[Entrant], epochs: int, report: Report) -> list[list[Entrant]]:
-    """Trains the last entrants on other divisions of the training and validation nodes, if these are few."""
-    task, folds = last[0].task, [last]
-    if len(task.val) >= FEW_NODES or len(last) == 1:
-        return folds
-    for fold in range(1, FOLDS):
-        again = [Entrant(e.candidate, e.plan, _divide(e, fold)) for e in last]
-        _race(again, epochs, report)
-        folds.append(again)
-    return folds
+def _undecided(entrants: list[Entrant]) -> list[Entrant]:
+    """Leaves out the networks with attention, or those without, if they are hopelessly behind."""
+    sides = [_best(entrants, attention, 1) for attention in (True, False)]
+    if not all(side and not math.isnan(side[0].metric) for side in sides):
+        return entrants
+    first, second = sorted((side[0] for side in sides), key=lambda e: e.order, reverse=True)
+    metric = first.plan.metric
+    gain = goodness(metric, second.metric) - goodness(metric, second.before)
+    ahead = goodness(metric, first.metric) - goodness(metric, second.metric) - gain
+    if ahead > DECIDED * difference_error(first.plan, [(first, second)]):  # not if the gain is NaN
+        return [e for e in entrants if e.candidate.attention == first.candidate.attention]
+    return entrants
+
+
+def _other_folds(last: list[Entrant]) -> list[list[Entrant]]:
+    """Enters the last entrants on other divisions of the training and validation nodes, if these
+    are few and the best one is not far ahead.
+    """
+    few = len(last[0].task.val) < FEW_NODES
+    if not few or len(last) == 1 or _undecided(last) != last:
+        return []
+    return [
+        [Entrant(e.candidate, e.plan, _divide(e, fold), seed=e.seed + fold) for e in last]
+        for fold in range(1, FOLDS)
+    ]
 
 
 def _divide(entrant: Entrant, fold: int) -> Task:
@@ -211,58 +298,10 @@ def _divide(entrant: Entrant, fold: int) -> Task:
 def _row(entrant: Entrant, metric: float) -> dict[str, Any]:
     candidate = entrant.candidate
     return {
-        "candidate": candidate.name, "model": candidate.model, "attention": candidate.attention,
-        "val_metric": None if math.isnan(metric) else metric, "epochs": entrant.epochs, "seconds": entrant.seconds,
-    }  # fmt: skip
-
-
-# With or without
-
-
-def _verdict(plan: Plan, last: list[Entrant], folds: list[list[Entrant]], scores: list[float]) -> dict[str, Any]:
-    """Compares the best entrant with attention and the best without: scores, difference, its error, and a sentence."""
-    sides = {}
-    for attention in (True, False):
-        places = [i for i, e in enumerate(last) if e.candidate.attention == attention and not math.isnan(scores[i])]
-        sides[attention] = max(places, key=lambda i: goodness(plan.metric, scores[i]), default=None)
-    with_it, without = sides[True], sides[False]
-    if with_it is None or without is None:
-        return {"with_attention": None, "without_attention": None, "error": None, "helps": None, "sentence": ""}
-    better = goodness(plan.metric, scores[with_it]) - goodness(plan.metric, scores[without])
-    error = _error(plan, [(fold[with_it], fold[without]) for fold in folds])
-    helps = better > ERRORS * error
-    return {
-        "with_attention": scores[with_it], "without_attention": scores[without], "error": error, "helps": helps,
-        "sentence": _sentence(plan.metric, scores[with_it], scores[without], error, better),
-    }  # fmt: skip
-
-
-def _error(plan: Plan, pairs: list[tuple[Entrant, Entrant]], draws: int = 200) -> float:
-    """Returns the standard error of the difference of two mean metrics, by drawing validation nodes with replacement."""
-    generator, name = torch.Generator().manual_seed(plan.seed), plan.metric
-    variance = 0.0
-    for first, second in pairs:
-        (a, y), (b, _) = first.outputs(), second.outputs()
-        differences = []
-        for _ in range(draws):
-            drawn = torch.randint(len(y), (len(y),), generator=generator).to(y.device)
-            metric = first.task.kind.metric
-            differences.append(float(metric(name, a[drawn], y[drawn])) - float(metric(name, b[drawn], y[drawn])))
-        known = torch.tensor(differences, dtype=torch.float64)
-        variance += float(known[~known.isnan()].var())
-    return math.sqrt(variance) / len(pairs)
-
-
-def _sentence(metric: str, with_it: float, without: float, error: float, better: float) -> str:
-    scores = f"{format_score(metric, with_it)} with it, {format_score(metric, without)} without (validation)"
-    if better > ERRORS * error:
-        return f"Attention to all nodes helps here: {scores}."
-    if better < -ERRORS * error:
-        return f"Attention to all nodes does not help here: {scores}."
-    return f"Attention to all nodes makes no difference here that is larger than its error: {scores}."
-
-
-def format_score(metric: str, value: float) -> str:
-    """Formats a metric for a sentence."""
-    found = find_metric(metric)
-    return f"{found.scale * value:.1f} %" if found.scale == 100 else f"{found.title} {value:.4g}"
+        "candidate": candidate.name,
+        "model": candidate.model,
+        "attention": candidate.attention,
+        "val_metric": None if math.isnan(metric) else metric,
+        "epochs": entrant.epochs,
+        "seconds": entrant.seconds,
+    }

@@ -1,21 +1,20 @@
 r"""The settings of a training: their meaning, the values allowed, and where they come from.
 
-Settings are the defaults, or for ``global-gnn`` a start of its own (:mod:`phgcn.train.candidates`), then the table
-``[graph.model]`` of ``configs.toml``, which holds what was tuned, or instead of it a file of the user's (``--config``), then
-single changes (``--set``).  A tuned table starts from the defaults, whatever suits the graph.  A file holds one setting per
-line, ``heads = 8``, and may name its ``model``.  Which settings a model takes is written in :mod:`phgcn.registry`.
-"""
+Four sources are read in this order: the defaults; a start (:mod:`phgcn.train.candidates`); the
+tuned table ``[graph.model]`` of ``configs.toml`` or a file (``--config``), before which no start is
+read if it is the table; single changes (``--set``). A file holds one setting per line,
+``heads = 8``, and may name its ``model``. :mod:`phgcn.registry` lists the settings of each model."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..registry import find_model
+from ..registry import DEFAULT_MODEL, TABLE_MODEL, find_model
 from ..text import did_you_mean
 
 if sys.version_info >= (3, 11):
@@ -29,13 +28,16 @@ DEFAULT = "default"
 MOST = 10**9
 """Upper bound of whole numbers: beyond it sizes of tensors overflow."""
 
+INFINITY = float("inf")
+
 
 def _setting(default: Any, meaning: str, allowed: str, ok: Callable[[Any], bool]) -> Any:
     return field(default=default, metadata={"meaning": meaning, "allowed": allowed, "ok": ok})
 
 
 def _count(default: int, meaning: str) -> Any:
-    return _setting(default, meaning, f"whole numbers from 1 to {MOST}", lambda value: 1 <= value <= MOST)
+    allowed = f"whole numbers from 1 to {MOST}"
+    return _setting(default, meaning, allowed, lambda value: 1 <= value <= MOST)
 
 
 def _count_from_0(default: int, meaning: str) -> Any:
@@ -47,128 +49,166 @@ def _share(default: float, meaning: str) -> Any:
 
 
 def _positive(default: float, meaning: str) -> Any:
-    return _setting(default, meaning, "positive numbers", lambda value: 0 < value < float("inf"))
+    return _setting(default, meaning, "positive numbers", lambda value: 0 < value < INFINITY)
 
 
 def _not_negative(default: float, meaning: str) -> Any:
-    return _setting(default, meaning, "numbers from 0 on", lambda value: 0 <= value < float("inf"))
+    return _setting(default, meaning, "numbers from 0 on", lambda value: 0 <= value < INFINITY)
 
 
 def _switch(default: bool, meaning: str) -> Any:
     return _setting(default, meaning, "true, false", lambda value: True)
 
 
-def _choice(default: str, meaning: str, choices: Sequence[str]) -> Any:
-    return _setting(default, meaning, ", ".join(f'"{choice}"' for choice in choices), lambda value: value in choices)
+def _choice(choices: Sequence[str], meaning: str, default: str = "") -> Any:
+    """A setting with a few values, of which the first is the default unless another is named."""
+    allowed = ", ".join(f'"{choice}"' for choice in choices)
+    return _setting(default or choices[0], meaning, allowed, lambda value: value in choices)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a model and its training are made of; the defaults are those of no graph in particular."""
+    """The settings of a model and of its training; no graph in particular shaped the defaults."""
 
+    # the network
     hidden_channels: int = _count(
-        8, "channels per head, or per virtual node of Geom-GCN, of the hidden layers; of GlobalGNN the whole width"
+        8,
+        "channels per head, or per virtual node of Geom-GCN, of the hidden layers; of GlobalGNN the whole width",
     )
-    heads: int = _count(8, "attention heads; GCN and MLP have hidden layers of heads x hidden_channels")
-    num_layers: int = _count(2, "layers, the output layer included; of GlobalGNN those between its first and last linear map")
+    heads: int = _count(
+        8, "attention heads; GCN and MLP have hidden layers of heads x hidden_channels"
+    )
+    num_layers: int = _count(
+        2,
+        "layers, the output layer included; of GlobalGNN those between its first and last linear map",
+    )
     local: str = _choice(
-        "gcn", "the layer that reads neighbours; none is an MLP", ("gcn", "sgc", "sage", "gat", "gin", "eda", "none")
+        ("gcn", "sgc", "sage", "gat", "gin", "eda", "none"),
+        "the layer that reads neighbours; none is an MLP",
     )
     body: str = _choice(
-        "residual", "how local layers are joined: added, or multiplied as in Polynormer", ("residual", "polynomial")
+        ("residual", "polynomial"),
+        "how local layers are joined: added, or multiplied as in Polynormer",
     )
     jk: str = _choice(
-        "last",
-        "which layers the output reads: the last, the sum of all and of their input, or all these side by side",
         ("last", "sum", "cat"),
+        "which layers the output reads: the last, the sum of all and of their input, or all these side by side",
     )
     global_layers: int = _count_from_0(
-        0, "global attention blocks, each behind a gate that starts at 0; 0 is the local network alone"
+        0,
+        "global attention blocks, each behind a gate that starts at 0; 0 is the local network alone",
     )
     global_at: str = _choice(
-        "top", "where these blocks are: after the last local layer, one in each, or one before them", ("top", "each", "input")
+        ("top", "each", "input"),
+        "where these blocks are: after the last local layer, one in each, or one before them",
     )
     dropout: float = _share(0.5, "dropout of the input of every layer; of GlobalGNN of its output")
     input_dropout: float = _share(0.0, "dropout of the features before the first layer")
     attention_dropout: float = _share(0.0, "dropout of attention")
     global_dropout: float = _share(0.0, "dropout of what a global attention block adds")
-    norm: str = _choice("none", "normalisation between layers", ("none", "batch", "layer"))
+    norm: str = _choice(("none", "batch", "layer"), "normalisation between layers")
     residual: bool = _switch(False, "a learned channel for the node itself")
+    # attention and labels
     embedding_dim: int = _count(4, "dimensions of the embedding that distances are taken in")
     decay_local: float = _positive(1.0, "how fast attention to neighbours decays with distance")
     decay_global: float = _positive(10.0, "how fast attention to all nodes decays with distance")
-    decay: float = _positive(1.0, "the same for the global attention blocks of GlobalGNN, and for attention to labels")
+    decay: float = _positive(
+        1.0, "the same for the global attention blocks of GlobalGNN, and for attention to labels"
+    )
     parts: str = _choice(
-        "both",
-        "what predicts a row of a table: a network on its columns, the labels of the rows it attends to, or both",
         ("network", "labels", "both"),
+        "what predicts a row of a table: a network on its columns, the labels of the rows it attends to, or both",
+        "both",
     )
     labels: bool = _switch(
-        False, "also give each node the mean label of the training nodes it attends to; the run contains these labels"
+        False,
+        "also give each node the mean label of the training nodes it attends to; the run contains these labels",
     )
     key_share: float = _setting(
-        0.7,
+        0.6,
         "share of training nodes whose labels the others attend to in a step, drawn at random",
         "numbers between 0 and 1",
         lambda value: 0 < value < 1,
     )
     learn_decay: bool = _switch(False, "learn the decays, starting from these")
-    mass: bool = _switch(False, "also give the density around each node, the log of the softmax denominator, to the blocks")
+    mass: bool = _switch(
+        False,
+        "also give the density around each node, the log of the softmax denominator, to the blocks",
+    )
     method: str = _choice(
-        "auto",
-        "global attention; auto is exact where that is quicker",
         ("auto", "exact", "lattice", "lattice-fine", "separable"),
+        "global attention; auto is exact where that is quicker",
     )
-    tolerance: float = _setting(
-        0.0,
-        "the largest error of global attention, by which auto chooses its method; 0 for none",
-        "numbers from 0 on",
-        lambda value: 0 <= value < float("inf"),
+    tolerance: float = _not_negative(
+        0.0, "the largest error of global attention, by which auto chooses its method; 0 for none"
     )
-    neighbourhood: str = _choice(
-        "computed", "neighbours in latent space: ours, or those that Geom-GCN published", ("computed", "published")
-    )
+    # features
     scaling: str = _choice(
-        "none",
-        "features by training nodes: as they are, to mean 0 and deviation 1, or to the range from 0 to 1",
         ("none", "standard", "range"),
+        "features by training nodes: as they are, to mean 0 and deviation 1, or to the range from 0 to 1",
     )
-    normalise: bool = _switch(False, "divide each node's features by the sum of their absolute values")
+    normalise: bool = _switch(
+        False, "divide each node's features by the sum of their absolute values"
+    )
+    # the optimiser and the loss
     learning_rate: float = _positive(0.005, "Adam's learning rate, the largest of the schedule")
     schedule: str = _choice(
-        "constant", "the learning rate after the warm-up: constant, or falling to 0 along a cosine", ("constant", "cosine")
+        ("constant", "cosine"),
+        "the learning rate after the warm-up: constant, or falling to 0 along a cosine",
     )
     warmup: int = _count_from_0(0, "epochs in which the learning rate rises linearly from 0")
-    weight_decay: float = _not_negative(5e-4, "Adam's weight decay; never of gates, decays and norms of GlobalGNN")
+    weight_decay: float = _not_negative(
+        5e-4, "Adam's weight decay; never of gates, decays and norms of GlobalGNN"
+    )
     clip_norm: float = _not_negative(0.0, "upper bound of the norm of all gradients; 0 is none")
     class_weights: str = _choice(
-        "none", "weight of classes in the loss: all equal, or the more the fewer training nodes they have", ("none", "balanced")
+        ("none", "balanced"),
+        "weight of classes in the loss: all equal, or the more the fewer training nodes they have",
     )
-    label_smoothing: float = _share(0.0, "share of each training label that is spread over all classes")
+    label_smoothing: float = _share(
+        0.0, "share of each training label that is spread over all classes"
+    )
     edge_dropout: float = _share(0.0, "share of edges left out of each training step, at random")
-    node_dropout: float = _share(0.0, "share of nodes whose features are left out of each training step, at random")
+    node_dropout: float = _share(
+        0.0, "share of nodes whose features are left out of each training step, at random"
+    )
     amp: bool = _switch(False, "compute in bfloat16 where torch's autocast does; on a GPU only")
+    # how long
     epochs: int = _count(1000, "epochs at most")
     local_epochs: int = _count_from_0(
-        0, "of these the first ones at most, without global attention; then it is switched on, from the best weights so far"
+        0,
+        "of these the first ones at most, without global attention; then it is switched on, from the best weights so far",
     )
-    batch_rows: int = _count_from_0(0, "rows of a table drawn at random for each step, keys among them; 0 for all")
+    batch_rows: int = _count_from_0(
+        0, "rows of a table drawn at random for each step, keys among them; 0 for all"
+    )
     evaluate_every: int = _count(1, "epochs between two evaluations on the validation nodes")
     patience: int = _count(
-        100, "epochs without a better one, by select, before training stops or global attention is switched on"
+        100,
+        "epochs without a better one, by select, before training stops or global attention is switched on",
     )
     select: str = _choice(
-        "loss",
-        "the epoch that counts: smallest validation loss, or best validation metric (ties: smaller loss)",
         ("loss", "metric"),
+        "the epoch that counts: smallest validation loss, or best validation metric (ties: smaller loss)",
     )
 
 
 _TRAINING = (
-    "scaling", "normalise", "learning_rate", "schedule", "warmup", "weight_decay", "clip_norm", "class_weights",
-    "label_smoothing", "edge_dropout", "node_dropout", "amp", "epochs", "patience", "select",
-)  # fmt: skip
+    *("scaling", "normalise"),
+    *("learning_rate", "schedule", "warmup", "weight_decay", "clip_norm", "class_weights"),
+    *("label_smoothing", "edge_dropout", "node_dropout", "amp"),
+    *("epochs", "patience", "select"),
+)
 """Settings of every training, whatever the model."""
+
+GROUPS = {
+    "hidden_channels": "the network",
+    "embedding_dim": "attention and labels",
+    "scaling": "features",
+    "learning_rate": "the optimiser and the loss",
+    "epochs": "how long",
+}
+"""The headings of groups of settings, by the first setting of each group."""
 
 _FIELDS = {entry.name: entry for entry in fields(Settings)}
 
@@ -176,10 +216,19 @@ _FIELDS = {entry.name: entry for entry in fields(Settings)}
 def keys(model: str) -> list[str]:
     """Returns all settings of a training of this model, in the order of the files."""
     entry = find_model(model)
-    taken = {*entry.settings, *entry.edge_settings, *entry.training_settings, *_TRAINING}
+    taken = {*entry.settings, *entry.training_settings, *_TRAINING}
     if unknown := sorted(taken - set(_FIELDS)):
-        raise ValueError(f"{model} is registered with the setting {unknown[0]!r}; allowed: {', '.join(_FIELDS)}")
+        raise ValueError(
+            f"{model} is registered with the setting {unknown[0]!r}; allowed: {', '.join(_FIELDS)}"
+        )
     return [key for key in _FIELDS if key in taken]
+
+
+def attends(model: str, settings: Settings) -> bool:
+    """Returns whether a model with these settings attends to all nodes, or to all labelled ones."""
+    if model == DEFAULT_MODEL:
+        return settings.global_layers > 0 or settings.labels
+    return settings.parts != "network" if model == TABLE_MODEL else "decay_global" in keys(model)
 
 
 def values_of(key: str) -> list[str]:
@@ -192,8 +241,7 @@ def values_of(key: str) -> list[str]:
 
 def used(settings: Settings, model: str) -> dict[str, Any]:
     """Returns the settings that this model uses."""
-    everything = asdict(settings)
-    return {key: everything[key] for key in keys(model)}
+    return {key: getattr(settings, key) for key in keys(model)}
 
 
 def change(settings: Settings, values: Mapping[str, Any], model: str, source: str) -> Settings:
@@ -202,27 +250,27 @@ def change(settings: Settings, values: Mapping[str, Any], model: str, source: st
     for key in values:
         if key not in allowed:
             problem = "no setting of" if key in _FIELDS else "not known to"
-            meant = did_you_mean(key, allowed)
-            raise ValueError(f"{source}: the setting {key!r} is {problem} {model}{meant}; allowed: {', '.join(allowed)}")
+            meant = did_you_mean([key], allowed)
+            raise ValueError(
+                f"{source}: the setting {key!r} is {problem} {model}{meant}; allowed: {', '.join(allowed)}"
+            )
     return replace(settings, **{key: _checked(key, value, source) for key, value in values.items()})
 
 
 def _checked(key: str, value: Any, source: str) -> Any:
-    wanted, about = type(_FIELDS[key].default), _FIELDS[key].metadata
-    if wanted is float and type(value) is int:
+    expected, about = type(_FIELDS[key].default), _FIELDS[key].metadata
+    if expected is float and type(value) is int:
         value = float(value)
-    if type(value) is not wanted or not about["ok"](value):
+    if type(value) is not expected or not about["ok"](value):
         raise ValueError(f"{source}: {key} is {value!r}; allowed: {about['allowed']}")
     return value
 
 
 class Resolved(NamedTuple):
-    """The settings of a training, and for each that the model uses where it comes from.
+    """The settings of a training, and the source of each setting that the model uses.
 
-    Sources are ``"default"``, ``"start for ..."``, ``"search"``,
-    ``"configs.toml [graph.model]"``, the path of a file, ``"--set"`` and
-    ``"fixed by MODEL"``.
-    """
+    A source is ``"default"``, ``"start for ..."``, ``"search"``, ``"configs.toml [graph.model]"``,
+    the path of a file, ``"--set"`` or ``"fixed by MODEL"``."""
 
     settings: Settings
     sources: dict[str, str]
@@ -235,36 +283,55 @@ def resolve(
     changes: Sequence[str] = (),
     start: tuple[Mapping[str, Any], str] | None = None,
 ) -> Resolved:
-    """Collects the settings of a training: the defaults, then those to start from, then a table or file, then single
-    changes.
+    """Collects the settings of a training: defaults, a start, a table or file, single changes.
 
     Args:
         model (str): The model's name.
-        graph (str, optional): The graph's name, to find its table in ``configs.toml``. (default: :obj:`None`)
-        config (str or Path, optional): A file to read instead of that table. (default: :obj:`None`)
-        changes (list of str, optional): Settings as ``"heads=4"``. (default: none)
-        start (tuple, optional): Settings to start from instead of the defaults, and how to name their source, as
-            :func:`phgcn.train.candidates.start_settings` returns them. Without effect where there is a table for the graph.
-            (default: :obj:`None`)
+        graph (str, optional): The name of the graph, whose table in ``configs.toml`` is read.
+        config (str or Path, optional): A file to read instead of that table.
+        changes (list of str, optional): Settings as ``"heads=4"``.
+        start (tuple, optional): Settings to start from instead of the defaults, and the name of
+            their source, as :func:`phgcn.train.candidates.start_settings` returns them. A table for
+            the graph comes before them.
     """
-    entry = find_model(model)
+    entry, begun = find_model(model), Settings()
     if config is not None:
-        steps = [(_read_for(model, Path(config)), str(config))]
+        table, source = _read_for(model, Path(config)), str(config)
     else:
-        steps = [(tuned(model, graph), tuned_source(model, graph))]
-    if start is not None and not (config is None and steps[0][0]):
-        steps.insert(0, (dict(start[0]), start[1]))
-    steps.insert(0, (dict(entry.defaults), DEFAULT))
-    steps.append((dict(map(parse, changes)), "--set"))
-    settings, sources = Settings(), dict.fromkeys(keys(model), DEFAULT)
-    for values, source in steps:
+        table, source = tuned(model, graph), tuned_source(model, graph)
+    unsaid: list[tuple[Mapping[str, Any], str]] = [(entry.defaults, DEFAULT)]
+    if start is not None and not (config is None and table):
+        unsaid.append(start)
+    said = [(table, source), (dict(map(parse, changes)), "--set")]
+    for values, source in unsaid:
+        begun = change(begun, values, model, source)
+    settings = begun
+    for values, source in said:
         settings = change(settings, values, model, source)
-        sources |= dict.fromkeys(values, source)
+    settings = follow_epochs(begun, settings, {key for values, _ in said for key in values})
+    sources = dict.fromkeys(keys(model), DEFAULT)
+    sources |= {key: source for values, source in (*unsaid, *said) for key in values}
     return Resolved(settings, sources | dict.fromkeys(entry.fixed, f"fixed by {model}"))
 
 
+def follow_epochs(begun: Settings, settings: Settings, said: Collection[str]) -> Settings:
+    """Scales the warm-up with the epochs, and lets a patience of all epochs remain one, each unless
+    it is ``said``.
+
+    Args:
+        begun (Settings): The settings before the changes.
+        settings (Settings): The changed settings.
+        said (collection of str): The settings that are named by the changes.
+    """
+    if "warmup" not in said:
+        warmup = begun.warmup * settings.epochs // begun.epochs
+        settings = replace(settings, warmup=warmup)
+    if "patience" not in said and begun.patience == begun.epochs:
+        settings = replace(settings, patience=settings.epochs)
+    return settings
+
+
 def _read_for(model: str, path: Path) -> dict[str, Any]:
-    """Reads a file of settings; one that names another model is refused."""
     named, values = read(path)
     if named not in (None, model):
         raise ValueError(f"{path}: model is {named!r}; allowed: {model!r}, as asked for")
@@ -272,12 +339,12 @@ def _read_for(model: str, path: Path) -> dict[str, Any]:
 
 
 def tuned(model: str, graph: str | None) -> dict[str, Any]:
-    """Returns the settings in ``configs.toml`` for this graph and model; none where nothing was tuned."""
+    """Returns the settings in ``configs.toml`` for this graph and model, if any."""
     return dict(_tables().get(_table_name(graph), {}).get(model, {}))
 
 
 def tuned_source(model: str, graph: str | None) -> str:
-    """Returns how :func:`resolve` names the table of this graph and model."""
+    """Returns the name that :func:`resolve` gives to the table of this graph and model."""
     return f"{CONFIGS.name} [{_table_name(graph)}.{model}]"
 
 
@@ -286,14 +353,14 @@ def _table_name(graph: str | None) -> str:
 
 
 @cache
-def _tables() -> dict[str, dict[str, dict[str, Any]]]:
+def _tables() -> dict[str, Any]:
     """Reads ``configs.toml``: settings by graph and model."""
-    tables: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(CONFIGS.read_text(encoding="utf-8"))
+    tables: dict[str, Any] = tomllib.loads(CONFIGS.read_text(encoding="utf-8"))
     return tables
 
 
 def describe_sources(resolved: Resolved, model: str) -> list[str]:
-    """Returns one line per source: its name, then the settings that come from it, ``"--set: heads=4, epochs=20"``."""
+    """Returns a line per source with the settings that come from it, ``"--set: heads=4"``."""
     values = used(resolved.settings, model) | dict(find_model(model).fixed)
     by_source: dict[str, list[str]] = {}
     for key, source in resolved.sources.items():
@@ -302,7 +369,7 @@ def describe_sources(resolved: Resolved, model: str) -> list[str]:
 
 
 def read(path: str | Path) -> tuple[str | None, dict[str, Any]]:
-    """Reads a file: the model that it names, if any, and its settings, not checked yet."""
+    """Reads a file: the model that it names, if any, and its unchecked settings."""
     path = Path(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -327,13 +394,19 @@ def parse(text: str) -> tuple[str, Any]:
 
 
 def as_toml(settings: Settings, model: str, heading: str, without: Sequence[str] = ()) -> str:
-    """Returns the text of a file with these settings but those ``without``, each with its meaning beside it."""
+    """Returns the text of a file with the settings, except ``without``, and their meanings."""
     lines = [f"# {line}".rstrip() for line in heading.splitlines()]
-    rows = [("model", _toml(model), "")]
+    lines.append(f"model = {_toml(model)}")
     values = {key: value for key, value in used(settings, model).items() if key not in without}
-    rows += [(key, _toml(value), _FIELDS[key].metadata["meaning"]) for key, value in values.items()]
-    width = max(len(f"{key} = {value}") for key, value, _ in rows)
-    lines += [f"{f'{key} = {value}':{width}}  # {meaning}" if meaning else f"{key} = {value}" for key, value, meaning in rows]
+    written = {key: f"{key} = {_toml(value)}" for key, value in values.items()}
+    width, group = max(map(len, written.values())), ""
+    for key in _FIELDS:
+        group = GROUPS.get(key, group)
+        if key not in written:
+            continue
+        if (heading := f"# {group}") not in lines:
+            lines += ["", heading]
+        lines.append(f"{written[key]:{width}}  # {_FIELDS[key].metadata['meaning']}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,8 @@
-r"""The progress of a training: its curves, its best epochs, and how they are written to a checkpoint and checked when read."""
+r"""The progress of a training: its curves, its best epochs, and their form in a checkpoint."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +13,9 @@ from .global_path import ATTENTION
 
 CURVES = ("train_loss", "val_loss", "val_metric", "seconds")
 """The columns of the curves, which have a row for each epoch."""
+
+FACTS = ("global_off", "phase_start", "checkpoint_seconds")
+"""Fields of :class:`State` that a checkpoint holds beside tensors."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +30,18 @@ class BestEpoch:
 
 @dataclass
 class State:
-    """The progress of a training, apart from the current weights and the optimiser.
+    """The progress of a training without the current weights and the optimiser.
 
     Args:
         curves (list): One row of :data:`CURVES` per epoch.
         by_loss (BestEpoch, optional): The epoch with the smallest validation loss.
         by_metric (BestEpoch, optional): The epoch with the best validation metric.
-        best_weights (dict): The model's weights after the one of these that counts.
-        attention (list): Samples of what the global path attends to, rows of :data:`phgcn.train.global_path.ATTENTION`.
-        global_off (bool): Whether the global path is still switched off.
-        phase_start (int): How many epochs were complete when the current phase began.
-        checkpoint_seconds (float): What writing checkpoints has taken, which is not in the curves.
+        best_weights (dict): The model's weights after the best epoch by the setting ``select``.
+        attention (list): Samples of the global path, rows of
+            :data:`phgcn.train.global_path.ATTENTION`.
+        global_off (bool): Whether the global path is still off.
+        phase_start (int): Complete epochs when the current phase began.
+        checkpoint_seconds (float): Seconds spent on writing checkpoints, not in the curves.
     """
 
     curves: list[tuple[float, ...]] = field(default_factory=list)
@@ -50,7 +55,7 @@ class State:
 
     @property
     def epoch(self) -> int:
-        """How many epochs are complete."""
+        """The number of complete epochs."""
         return len(self.curves)
 
     def rows(self) -> dict[str, Tensor]:
@@ -59,51 +64,50 @@ class State:
         return {"curves": torch.tensor(self.curves, dtype=torch.float64), "attention": attention}
 
     def facts(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds beside tensors; there are best epochs from the first epoch on."""
+        """Returns the other values of a checkpoint, after the first epoch."""
         assert self.by_loss is not None and self.by_metric is not None
-        return {
-            "by_loss": asdict(self.by_loss),
-            "by_metric": asdict(self.by_metric),
-            "global_off": self.global_off,
-            "phase_start": self.phase_start,
-            "checkpoint_seconds": self.checkpoint_seconds,
-            "epoch": self.epoch,
-        }
+        best = {"by_loss": asdict(self.by_loss), "by_metric": asdict(self.by_metric)}
+        return {**best, **{name: getattr(self, name) for name in FACTS}, "epoch": self.epoch}
 
 
 def read_state(tensors: dict[str, Tensor], facts: dict[str, Any], device: torch.device) -> State:
-    """Makes a state of what :meth:`State.rows` and :meth:`State.facts` returned, and of the weights named ``best.*``."""
+    """Makes a state from :meth:`State.rows`, :meth:`State.facts` and the weights ``best.*``."""
+    best = with_prefix(tensors, "best.")
     return State(
         curves=[tuple(row) for row in tensors["curves"].tolist()],
         by_loss=BestEpoch(**facts["by_loss"]),
         by_metric=BestEpoch(**facts["by_metric"]),
-        best_weights={name: value.to(device) for name, value in with_prefix(tensors, "best.").items()},
+        best_weights={name: value.to(device) for name, value in best.items()},
         attention=[(*map(int, row[:3]), *row[3:]) for row in tensors["attention"].tolist()],
-        global_off=facts["global_off"],
-        phase_start=facts["phase_start"],
-        checkpoint_seconds=facts["checkpoint_seconds"],
+        **{name: facts[name] for name in FACTS},
     )
 
 
-def check_checkpoint(tensors: dict[str, Tensor], about: dict[str, Any], model: torch.nn.Module, device: torch.device) -> None:
-    """Checks that a checkpoint is complete, that its tensors have the shapes of the model's, and that curves and best
+def check_checkpoint(
+    tensors: dict[str, Tensor], about: dict[str, Any], model: torch.nn.Module, device: torch.device
+) -> None:
+    """Checks that a checkpoint is complete, has the shapes of the model, and that curves and best
     epochs agree; fused optimisers would write past a tensor that is too small."""
     got = shapes(tensors)
     if got != about["shapes"]:
         raise ValueError("tensors are missing, or have other shapes than were written")
-    weights = shapes(model.state_dict())
-    wanted = {f"{part}.{name}": shape for part in ("model", "best") for name, shape in weights.items()}
+    expected: dict[str, list[int]] = {}
+    for name, shape in shapes(model.state_dict()).items():
+        expected |= {f"model.{name}": shape, f"best.{name}": shape}
     for name, parameter in model.named_parameters():
-        if f"adam.{name}.step" in got:  # a parameter that has had no gradient yet has no state
-            wanted |= {f"adam.{name}.{key}": list(parameter.shape) for key in ("exp_avg", "exp_avg_sq")}
-            wanted[f"adam.{name}.step"] = []
-    wanted |= {f"random.{name}": shape for name, shape in shapes(random_states(device)).items()}
-    wanted |= {name: shape for name, shape in got.items() if name.startswith("random-")}  # of other processes
-    wanted["curves"] = [about["epoch"], len(CURVES)]
-    wanted["attention"] = [got["attention"][0], len(ATTENTION)]
-    for name in {**wanted, **got}:
-        if got.get(name) != wanted.get(name):
-            raise ValueError(f"{name} has shape {got.get(name)}, not {wanted.get(name)}")
+        if f"adam.{name}.step" in got:  # a parameter without a gradient so far has no state
+            for key in ("exp_avg", "exp_avg_sq"):
+                expected[f"adam.{name}.{key}"] = list(parameter.shape)
+            expected[f"adam.{name}.step"] = []
+    for name, shape in shapes(random_states(device)).items():
+        expected[f"random.{name}"] = shape
+    # of other processes
+    expected |= {name: shape for name, shape in got.items() if name.startswith("random-")}
+    expected["curves"] = [about["epoch"], len(CURVES)]
+    expected["attention"] = [got["attention"][0], len(ATTENTION)]
+    for name in {**expected, **got}:
+        if got.get(name) != expected.get(name):
+            raise ValueError(f"{name} has shape {got.get(name)}, not {expected.get(name)}")
     for best in (BestEpoch(**about["by_loss"]), BestEpoch(**about["by_metric"])):
         row = dict(zip(CURVES, tensors["curves"].tolist()[best.epoch - 1], strict=True))
         if not 1 <= best.epoch <= about["epoch"] or repr(best.val_loss) != repr(row["val_loss"]):
@@ -111,17 +115,17 @@ def check_checkpoint(tensors: dict[str, Tensor], about: dict[str, Any], model: t
 
 
 def shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:
-    """Returns the shape of each tensor."""
     return {name: list(value.shape) for name, value in tensors.items()}
 
 
-def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Returns the tensors whose names begin so, under the rest of their names."""
-    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Selects tensors by the prefix of their names, and removes it."""
+    names = [name for name in tensors if name.startswith(prefix)]
+    return {name.removeprefix(prefix): tensors[name] for name in names}
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
-    """Returns the states of torch's random number generators that a training on ``device`` uses."""
+    """Returns the states of torch's random number generators of the CPU and of ``device``."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -129,7 +133,7 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
-    """Sets the random number generators to what :func:`random_states` returned."""
+    """Restores the states that :func:`random_states` returned."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -1,5 +1,4 @@
-r"""Chooses what predicts the rows of a table: a network on their columns, the labels of other rows,
-or both."""
+r"""Chooses the parts of a table network: a network on columns, labels of other rows, or both."""
 
 from __future__ import annotations
 
@@ -11,45 +10,48 @@ from torch_geometric.data import Data
 
 from ..nn.table_network import PARTS
 from .candidates import Candidate
+from .entrant import Entrant, OnRound, run_round
 from .loop import TrainingError
 from .plan import Plan
-from .prepare import prepare
-from .search import Entrant, describe_choice
-from .tuning import without_test
+from .prepare import prepare, without_test
+from .search import choose_among
 
 
-def choose_parts(plan: Plan, data: Data, report: Callable[[str], None] = lambda text: None) -> tuple[Plan, dict[str, Any]]:
-    """Trains each of the three on the training nodes of the first split; the smallest validation
-    loss wins.
+def choose_parts(
+    plan: Plan,
+    data: Data,
+    report: Callable[[str], None] = lambda text: None,
+    on_epoch: OnRound = lambda progress: None,
+) -> tuple[Plan, dict[str, Any]]:
+    """Trains each choice on the first split. The best validation metric wins, or the network
+    without attention if it is behind by less than one standard error.
 
     Args:
-        plan (Plan): What to train, with the model ``table``.
+        plan (Plan): The training, with the model ``table``.
         data (torch_geometric.data.Data): The table.
-        report (callable, optional): Called with a line about each of them. (default: does nothing)
+        report (callable, optional): Called with a line about each choice.
+        on_epoch (callable, optional): As in :func:`phgcn.train.search`.
 
     Returns:
-        The plan with the winner, and what was seen, as :func:`phgcn.train.search` returns it.
+        The plan with the winner, and an account as of :func:`phgcn.train.search`.
     """
     first = replace(plan, splits=1, repeats=1)
-    task, entrants = without_test(prepare(first, data)[0]), []
+    task, entrants, epochs = without_test(prepare(first, data)[0]), [], plan.settings.epochs
+    report(f"search: {len(PARTS)} candidates ({', '.join(PARTS)}) of at most {epochs} epochs")
     for parts in PARTS:
         settings = replace(plan.settings, parts=parts)
-        entrant = Entrant(
-            Candidate(parts, plan.model, {"parts": parts}, parts != "network"), replace(first, settings=settings), task
-        )
-        entrant.run(settings.epochs)
-        entrants.append(entrant)
-        if entrant.training is not None and not entrant.failed:
+        candidate = Candidate(parts, plan.model, settings)
+        entrants.append(Entrant(candidate, replace(first, settings=settings), task))
+    run_round(entrants, epochs, on_epoch)
+    for entrant in entrants:
+        if entrant.training is not None and not entrant.failure:
             best, seconds = entrant.training.best, entrant.seconds
-            report(f"{parts}: validation loss {best.val_loss:.4f}, {plan.metric} {best.val_metric:.4g}, {seconds:.0f} s")
-    finished = [e for e in entrants if not e.failed and e.training is not None]
-    if not finished:
+            metric = f"{plan.metric} {best.val_metric:.4g}"
+            report(
+                f"{entrant.candidate.name}: validation loss {best.val_loss:.4f}, {metric}, {seconds:.0f} s"
+            )
+    if all(entrant.failure for entrant in entrants):
         raise TrainingError("no training has a finite loss; try a smaller learning_rate")
-    chosen = min(finished, key=_validation_loss)
-    report(f"{chosen.candidate.name} predicts best on the validation nodes of the first split")
-    return replace(plan, settings=chosen.plan.settings), describe_choice(plan, entrants, chosen)
-
-
-def _validation_loss(entrant: Entrant) -> float:
-    assert entrant.training is not None
-    return entrant.training.best.val_loss
+    chosen, about = choose_among(plan, entrants)
+    report(f"{chosen.candidate.name} is chosen")
+    return replace(plan, settings=chosen.plan.settings), about

@@ -1,17 +1,17 @@
-r"""What is predicted of a node: a class, a number, or any number of labels.
+r"""Kinds of task: the prediction for a node is a class, a number, or any number of labels.
 
-Each kind of task is a :class:`TaskKind`, found by its name: the loss that is trained, the metrics, and how the outputs of a
-model become predictions::
+A :class:`TaskKind` has the loss, the metrics, and the way from outputs to predictions::
 
-    kind = find_task("regression").fitted(y[train], classes, settings)  # what it needs to know of the training nodes
+    kind = find_task("regression").fitted(y[train], classes, settings)  # fits mean and deviation
     model = build(out_channels=kind.out_channels(classes))
     loss = kind.loss(model(x, edge_index)[train], y[train])
-    kind.metric("mae", outputs[test], y[test])  # outputs as the model gives them
+    kind.metric("mae", outputs[test], y[test])  # outputs of the model
     kind.predict(outputs)  # classes, numbers, or labels
-    kind.probabilities(outputs)  # None where there are none
+    kind.probabilities(outputs)  # None for numbers
 
-What was fitted is kept with the weights: ``kind.tensors()``, and ``find_task(name).restored(tensors)``.  To add a kind, write
-its class here and name it in :data:`TASKS`; how its labels are read from a file is in :mod:`phgcn.data.labels`.
+``kind.tensors()`` and ``find_task(name).restored(tensors)`` keep the fitted values with the
+weights. To add a kind, write its class here and name it in :data:`TASKS`. :mod:`phgcn.data.labels`
+reads labels from files.
 
 Labels of a graph are ``data.y``:
 
@@ -29,6 +29,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class PredictionTable(NamedTuple):
-    """Predictions as a table: the columns after the id, a row of cells per node, and what they are in short."""
+    """Predictions as a table: the columns after the id, a row of cells per node, a summary."""
 
     heading: list[str]
     rows: list[list[str]]
@@ -54,15 +55,16 @@ class PredictionTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TaskKind(ABC):
-    r"""A kind of task.  An instance without arguments knows nothing of a graph; :meth:`fitted` gives one that does.
+    r"""A kind of task. An instance without arguments is independent of a graph; :meth:`fitted`
+    returns one for a graph.
 
     Attributes:
         name (str): The name in commands and files.
-        metrics (tuple of str): What it can be scored by, names of :data:`phgcn.train.metrics.METRICS`; the first is the
+        metrics (tuple of str): Names of :data:`phgcn.train.metrics.METRICS`; the first is the
             default.
 
     Shapes:
-        - **outputs:** what a model gives, :math:`(N, C)`
+        - **outputs:** outputs of a model, :math:`(N, C)`
         - **y:** the labels of the same nodes, as in the table above
     """
 
@@ -70,17 +72,18 @@ class TaskKind(ABC):
     metrics: ClassVar[tuple[str, ...]]
 
     def fitted(self, y: Tensor, classes: int, settings: Settings) -> Self:
-        """Returns the kind with what it needs to know of the training nodes.
+        """Returns the kind, fitted to the training nodes.
 
         Args:
             y (torch.Tensor): The labels of the training nodes.
             classes (int): The number of classes or labels of the graph.
-            settings (Settings): ``class_weights`` and ``label_smoothing``; refused where the task has no use for them.
+            settings (Settings): ``class_weights`` and ``label_smoothing``; a task without a use for
+                them refuses them.
         """
         return self
 
     def check(self, y: Tensor) -> None:
-        """Refuses labels (of all nodes) that nothing can be learned from."""
+        """Refuses labels of all nodes if nothing can be learned from them."""
         if not bool(labelled(y).any()):
             raise ValueError("no node has a label; allowed: labels of the nodes to train on")
 
@@ -90,10 +93,10 @@ class TaskKind(ABC):
 
     @abstractmethod
     def loss(self, outputs: Tensor, y: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Computes the loss, a scalar; ``label_smoothing`` is for training alone."""
+        """Computes the loss, a scalar; pass ``label_smoothing`` in training only."""
 
     def label_values(self, y: Tensor) -> Tensor:
-        """Returns labels as a model reads them that has labels as inputs: as they are, numbers with mean 0 and deviation 1."""
+        """Returns labels as inputs of a model; numbers get mean 0 and deviation 1."""
         return y
 
     def metric(self, name: str, outputs: Tensor, y: Tensor) -> Tensor:
@@ -106,10 +109,10 @@ class TaskKind(ABC):
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
-        """Returns the predictions: classes :math:`(N,)`, numbers :math:`(N,)`, or whether each label holds :math:`(N, C)`."""
+        """Returns classes :math:`(N,)`, numbers :math:`(N,)`, or masks of labels :math:`(N, C)`."""
 
     def probabilities(self, outputs: Tensor) -> Tensor | None:
-        """Returns the probability of every class, :math:`(N, C)`; :obj:`None` where the task has no classes."""
+        """Returns the probability of every class, :math:`(N, C)`; :obj:`None` for numbers."""
         return None
 
     @abstractmethod
@@ -118,14 +121,14 @@ class TaskKind(ABC):
 
     @abstractmethod
     def details(self, predicted: Tensor, y: Tensor, classes: list[str]) -> dict[str, Any]:
-        """Returns more about predictions than a metric says, for JSON: ``confusion`` and ``per_class``, or ``errors``."""
+        """Returns details of predictions for JSON: ``confusion``, ``per_class`` or ``errors``."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns what :meth:`fitted` found and predictions need, to be kept with the weights."""
+        """Returns the fitted values that predictions need, to be kept with the weights."""
         return {}
 
     def restored(self, tensors: Mapping[str, Tensor]) -> Self:
-        """Returns the kind with what :meth:`tensors` gave."""
+        """Returns the kind with the fitted values that :meth:`tensors` returned."""
         return self
 
 
@@ -134,7 +137,8 @@ class Classification(TaskKind):
     """One class per node, by cross-entropy.
 
     Args:
-        weights (torch.Tensor, optional): The weight of each class in the loss, :math:`(C,)`. (default: :obj:`None`, all 1)
+        weights (torch.Tensor, optional): The weight of each class in the loss, :math:`(C,)`.
+            (default: :obj:`None`, all 1)
     """
 
     name = "classification"
@@ -142,18 +146,20 @@ class Classification(TaskKind):
     weights: Tensor | None = None
 
     def fitted(self, y: Tensor, classes: int, settings: Settings) -> Classification:
-        """Weighs classes, if ``class_weights`` is ``"balanced"``, by one over their number of training nodes, 1 on average
-        over nodes; a class without any gets 1."""
+        """Weighs balanced classes by one over their number of training nodes, 1 on average over
+        nodes; a class without training nodes gets 1."""
         if settings.class_weights == "none":
             return self
         counts = torch.bincount(y, minlength=classes)
         present = counts > 0
-        return Classification(torch.where(present, len(y) / (present.sum() * counts.clamp(min=1)), 1.0).float())
+        weights = len(y) / (present.sum() * counts.clamp(min=1))
+        return Classification(torch.where(present, weights, 1.0).float())
 
     def check(self, y: Tensor) -> None:
         super().check(y)
         if len(y[y >= 0].unique()) < 2:
-            raise ValueError("all labels are the same class, which is predicted with 100 %; allowed: two classes or more")
+            problem = "all labels are the same class, which is predicted with 100 %"
+            raise ValueError(f"{problem}; allowed: two classes or more")
 
     def loss(self, outputs: Tensor, y: Tensor, label_smoothing: float = 0.0) -> Tensor:
         return cross_entropy(outputs, y, self.weights, label_smoothing=label_smoothing)
@@ -165,15 +171,14 @@ class Classification(TaskKind):
         return outputs.double().softmax(dim=1)
 
     def table(self, outputs: Tensor, classes: list[str]) -> PredictionTable:
-        best = self.predict(outputs).tolist()
-        rows = [[classes[label], *cells] for label, cells in zip(best, _cells(self.probabilities(outputs)), strict=True)]
-        counts = {name: best.count(number) for number, name in enumerate(classes)}
-        return PredictionTable(["label", *_probability_columns(classes)], rows, counts)
+        labels = [classes[label] for label in self.predict(outputs).tolist()]
+        counts = {name: labels.count(name) for name in classes}
+        return _label_table(labels, self.probabilities(outputs), classes, counts)
 
     def details(self, predicted: Tensor, y: Tensor, classes: list[str]) -> dict[str, Any]:
         table = metrics.confusion(predicted, y, len(classes))
-        counts = zip(table.diagonal().tolist(), table.sum(dim=1).tolist(), table.sum(dim=0).tolist(), classes, strict=True)
-        return {"confusion": table.tolist(), "per_class": [_class_scores(*row) for row in counts]}
+        per_class = _class_scores(table.diagonal(), table.sum(dim=1), table.sum(dim=0), classes)
+        return {"confusion": table.tolist(), "per_class": per_class}
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,8 +186,8 @@ class Regression(TaskKind):
     r"""A number per node, by the mean squared error of :math:`(y - \mu) / \sigma`.
 
     Args:
-        mean, deviation (float, optional): :math:`\mu` and :math:`\sigma` of the labels of the training nodes: a model learns
-            numbers around 0, of size 1. (default: :obj:`0.0`, :obj:`1.0`)
+        mean, deviation (float, optional): :math:`\mu` and :math:`\sigma` of the training labels.
+            (default: :obj:`0.0`, :obj:`1.0`)
     """
 
     name = "regression"
@@ -191,7 +196,7 @@ class Regression(TaskKind):
     deviation: float = 1.0
 
     def fitted(self, y: Tensor, classes: int, settings: Settings) -> Regression:
-        _refuse_class_settings(self, settings)
+        _refuse(self, settings, class_weights="none", label_smoothing=0)
         deviation = float(y.double().std(correction=0))
         return Regression(float(y.double().mean()), deviation if deviation > 0 else 1.0)
 
@@ -217,12 +222,14 @@ class Regression(TaskKind):
 
     def table(self, outputs: Tensor, classes: list[str]) -> PredictionTable:
         values = self.predict(outputs)
-        summary = {"smallest": float(values.min()), "mean": float(values.mean()), "largest": float(values.max())}
+        found = {"smallest": values.min(), "mean": values.mean(), "largest": values.max()}
+        summary = {name: float(value) for name, value in found.items()}
         return PredictionTable(["prediction"], _cells(values[:, None]), summary)
 
     def details(self, predicted: Tensor, y: Tensor, classes: list[str]) -> dict[str, Any]:
         away = (predicted.double() - y.double()).abs()
-        return {"errors": {name: float(away.quantile(share)) for name, share in ERROR_QUANTILES.items()}}
+        quantiles = ERROR_QUANTILES.items()
+        return {"errors": {name: float(away.quantile(share)) for name, share in quantiles}}
 
     def tensors(self) -> dict[str, Tensor]:
         return {"scale": torch.tensor([self.mean, self.deviation], dtype=torch.float64)}
@@ -236,8 +243,8 @@ class Multilabel(TaskKind):
     """Any number of labels per node, by binary cross-entropy of each.
 
     Args:
-        weights (torch.Tensor, optional): The weight, in the loss, of nodes that have a label, :math:`(C,)`. (default:
-            :obj:`None`, all 1)
+        weights (torch.Tensor, optional): The weight in the loss of nodes with each label,
+            :math:`(C,)`. (default: :obj:`None`, all 1)
     """
 
     name = "multilabel"
@@ -245,19 +252,20 @@ class Multilabel(TaskKind):
     weights: Tensor | None = None
 
     def fitted(self, y: Tensor, classes: int, settings: Settings) -> Multilabel:
-        """Weighs nodes with a label, if ``class_weights`` is ``"balanced"``, as much as all those without it."""
-        if settings.label_smoothing:
-            raise _no_use(self, "label_smoothing", settings.label_smoothing, "0")
+        """Gives all nodes with a balanced label the same weight as all nodes without it."""
+        _refuse(self, settings, label_smoothing=0)
         if settings.class_weights == "none":
             return self
         count = y.sum(dim=0)
-        return Multilabel(torch.where(count > 0, (len(y) - count) / count.clamp(min=1), 1.0).clamp(min=1 / len(y)))
+        weights = torch.where(count > 0, (len(y) - count) / count.clamp(min=1), 1.0)
+        return Multilabel(weights.clamp(min=1 / len(y)))
 
     def check(self, y: Tensor) -> None:
         super().check(y)
         known = y[labelled(y)]
         if bool((known == known[0]).all()):
-            raise ValueError("all nodes have the same labels; allowed: labels that some nodes have and others have not")
+            allowed = "labels that some nodes have and others have not"
+            raise ValueError(f"all nodes have the same labels; allowed: {allowed}")
 
     def loss(self, outputs: Tensor, y: Tensor, label_smoothing: float = 0.0) -> Tensor:
         return binary_cross_entropy_with_logits(outputs, y, pos_weight=self.weights)
@@ -269,21 +277,23 @@ class Multilabel(TaskKind):
         return outputs.double().sigmoid()
 
     def table(self, outputs: Tensor, classes: list[str]) -> PredictionTable:
-        given = self.predict(outputs)
-        texts = [";".join(name for name, holds in zip(classes, row, strict=True) if holds) or ";" for row in given.tolist()]
-        rows = [[text, *cells] for text, cells in zip(texts, _cells(self.probabilities(outputs)), strict=True)]
-        counts = dict(zip(classes, given.sum(dim=0).tolist(), strict=True))
-        return PredictionTable(["label", *_probability_columns(classes)], rows, counts)
+        predicted = self.predict(outputs)
+        labels = [";".join(compress(classes, row)) or ";" for row in predicted.tolist()]
+        counts = dict(zip(classes, predicted.sum(dim=0).tolist(), strict=True))
+        return _label_table(labels, self.probabilities(outputs), classes, counts)
 
     def details(self, predicted: Tensor, y: Tensor, classes: list[str]) -> dict[str, Any]:
-        wanted = y > 0.5
-        counts = ((predicted & wanted).sum(dim=0), wanted.sum(dim=0), predicted.sum(dim=0))
-        rows = zip(*(count.tolist() for count in counts), classes, strict=True)
-        return {"per_class": [_class_scores(*row) for row in rows]}
+        labels = y > 0.5
+        hits, nodes, chosen = (mask.sum(dim=0) for mask in (predicted & labels, labels, predicted))
+        return {"per_class": _class_scores(hits, nodes, chosen, classes)}
 
 
-def _probability_columns(classes: list[str]) -> list[str]:
-    return [f"probability_{name}" for name in classes]
+def _label_table(
+    labels: list[str], probabilities: Tensor, classes: list[str], counts: dict[str, int]
+) -> PredictionTable:
+    heading = ["label", *(f"probability_{name}" for name in classes)]
+    cells = zip(labels, _cells(probabilities), strict=True)
+    return PredictionTable(heading, [[label, *row] for label, row in cells], counts)
 
 
 def _cells(values: Tensor) -> list[list[str]]:
@@ -291,29 +301,31 @@ def _cells(values: Tensor) -> list[list[str]]:
     return [[f"{value:.6g}" for value in row] for row in values.tolist()]
 
 
-def _class_scores(hits: int, nodes: int, predicted: int, name: str) -> dict[str, Any]:
-    """Computes recall and precision of one class; None if no node has, or was given, the class."""
-    recall, precision = hits / nodes if nodes else None, hits / predicted if predicted else None
-    return {"class": name, "nodes": nodes, "recall": recall, "precision": precision}
+def _class_scores(
+    hits: Tensor, nodes: Tensor, predicted: Tensor, classes: list[str]
+) -> list[dict[str, Any]]:
+    """Computes recall and precision of each class from counts (C,); None for 0 of 0 nodes."""
+    rows = []
+    for name, *counts in zip(classes, hits, nodes, predicted, strict=True):
+        hit, own, chosen = (int(count) for count in counts)
+        recall, precision = hit / own if own else None, hit / chosen if chosen else None
+        rows.append({"class": name, "nodes": own, "recall": recall, "precision": precision})
+    return rows
 
 
-def _refuse_class_settings(kind: TaskKind, settings: Settings) -> None:
-    if settings.class_weights != "none":
-        raise _no_use(kind, "class_weights", settings.class_weights, "none")
-    if settings.label_smoothing:
-        raise _no_use(kind, "label_smoothing", settings.label_smoothing, "0")
+def _refuse(kind: TaskKind, settings: Settings, **unused: object) -> None:
+    """Refuses other values of settings than these, which the task has no use for."""
+    for name, allowed in unused.items():
+        if (value := getattr(settings, name)) != allowed:
+            raise ValueError(f"{name} is {value}; allowed for {kind.name}: {allowed}")
 
 
-def _no_use(kind: TaskKind, setting: str, value: object, allowed: str) -> ValueError:
-    return ValueError(f"{setting} is {value}; allowed for {kind.name}: {allowed}")
-
-
-TASKS: dict[str, TaskKind] = {kind.name: kind for kind in (Classification(), Regression(), Multilabel())}
+_KINDS: tuple[TaskKind, ...] = (Classification(), Regression(), Multilabel())
+TASKS = {kind.name: kind for kind in _KINDS}
 """The kinds of task by name."""
 
-
 ERROR_QUANTILES = {"median": 0.5, "nine of ten below": 0.9, "largest": 1.0}
-"""Quantiles of the absolute error that an evaluation tells."""
+"""Quantiles of the absolute error in an evaluation."""
 
 
 def find_task(name: str) -> TaskKind:

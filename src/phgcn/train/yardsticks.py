@@ -1,111 +1,168 @@
-r"""What a score is held against: the commonest answer, a linear model, and the network without global attention.
+r"""Yardsticks of a score: the commonest answer, a linear model, and the network without global
+attention.
 
-All of them are scored on the nodes that the model is scored on.  The first two cost next to nothing and are computed for
-every split.  The network without global attention is trained on the first split only, for at most as many epochs as the
-model had there, so that it takes less time than one split of the model.
-"""
+All are scored on the nodes of the model's score. The network without global attention is trained on
+the first split only, for at most as many epochs as the model there."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import ParameterList
 
+from ..registry import DEFAULT_MODEL, TABLE_MODEL
+from ..text import amount
+from .features import fit_features, unchanged
 from .loop import Task
-from .metrics import find_metric, goodness, mean_and_deviation
-from .plan import Plan
+from .metrics import find_metric, goodness, spread
+from .plan import Plan, Trial
+from .processes import OneProcess
+from .settings import attends
 
 COMMONEST, LINEAR, LOCAL = "commonest", "linear", "local"
 """The names of the yardsticks in ``result.json``."""
 
+YARDSTICKS = (COMMONEST, LINEAR, LOCAL)
+
 PENALTIES = (1.0, 0.1, 0.01, 0.001, 0.0001)
-"""Weight penalties of the linear model, of which the validation nodes choose one."""
+"""Weight penalties of the linear model; validation nodes choose one."""
 
 STEPS = 40
-"""Steps of L-BFGS for each of them."""
+"""Steps of L-BFGS for each penalty."""
 
 WITHOUT_GLOBAL = {"phgcn": "gat-eda", "phgcn-residual": "gat-eda-residual"}
-"""Models with global attention, and the model that is left without it."""
+"""Models with global attention, and the same models without it."""
 
 
-def scored_nodes(task: Task) -> Tensor:
-    """Returns the test nodes, or the validation nodes where no node tests."""
-    return task.test if len(task.test) else task.val
+class LinearModel(NamedTuple):
+    """A linear model of the features.
+
+    Shapes:
+        - **bias:** :math:`(C,)`, **weight:** :math:`(F, C)`; :obj:`None` where features are not
+          read
+    """
+
+    bias: Tensor
+    weight: Tensor | None = None
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Computes the outputs (N, C) of features (N, F)."""
+        if self.weight is None:
+            return self.bias.expand(x.size(0), -1)
+        return x @ self.weight.to(x.device) + self.bias.to(x.device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns the parameters, to be kept with the weights."""
+        return {name: part for name, part in self._asdict().items() if part is not None}
 
 
-def simple_scores(task: Task) -> dict[str, float]:
-    """Returns the metric of the commonest answer (the mean of numbers) and of a linear model of the features."""
-    nodes = scored_nodes(task)
-    outputs = {COMMONEST: _constant_outputs(task), LINEAR: _linear_outputs(task)}
-    return {name: float(task.kind.metric(task.metric, out[nodes], task.y[nodes])) for name, out in outputs.items()}
+def fit_simple(task: Task, processes: OneProcess) -> dict[str, LinearModel]:
+    """Fits the commonest answer (the mean of numbers) and a linear model of the features."""
+    return {COMMONEST: _fit_constant(task), LINEAR: _fit_linear(task, processes)}
 
 
-def plan_without_global(plan: Plan) -> Plan | None:
-    """Returns the plan of the same network without global attention; :obj:`None` if the network has none."""
-    if plan.model == "global-gnn" and (plan.settings.global_layers > 0 or plan.settings.labels):
-        return replace(plan, settings=replace(plan.settings, global_layers=0, labels=False, local_epochs=0))
+def simple_score(task: Task, model: LinearModel, processes: OneProcess) -> float:
+    """Returns the metric of a simple model on the test nodes, or without any on the validation
+    nodes."""
+    nodes = task.test if len(task.test) else task.val
+    return _score(task, processes.outputs(model.outputs(task.x)), nodes)
+
+
+def _score(task: Task, outputs: Tensor, nodes: Tensor) -> float:
+    return float(task.kind.metric(task.metric, outputs[nodes], task.y[nodes]))
+
+
+@dataclass(frozen=True)
+class LocalTrial(Trial):
+    """The training of the network without global attention beside a trial."""
+
+    @property
+    def name(self) -> str:
+        return f"local-{super().name}"
+
+
+def local_trial(trial: Trial) -> LocalTrial | None:
+    """Returns the training without global attention beside a trial of the first split, if its
+    network has any."""
+    plan = _plan_without_global(trial.plan)
+    if plan is None or trial.split or trial.repeat:
+        return None
+    return LocalTrial(trial.split, trial.repeat, plan)
+
+
+def _plan_without_global(plan: Plan) -> Plan | None:
+    settings = plan.settings
+    if not attends(plan.model, settings):
+        return None
+    if plan.model == DEFAULT_MODEL:
+        local = replace(settings, global_layers=0, labels=False, local_epochs=0)
+        return replace(plan, settings=local)
+    if plan.model == TABLE_MODEL:
+        return replace(plan, settings=replace(settings, parts="network"))
     if plan.model in WITHOUT_GLOBAL:
         return replace(plan, model=WITHOUT_GLOBAL[plan.model])
     return None
 
 
-def _constant_outputs(task: Task) -> Tensor:
-    """Returns outputs (N, C) that are the same for all nodes: the shares of the classes among the training nodes."""
-    channels = task.kind.out_channels(task.classes)
+def _fit_constant(task: Task) -> LinearModel:
+    """Returns the same outputs for all nodes, from the classes of the training nodes."""
     y = task.y[task.train]
-    if y.dim() == 1 and y.is_floating_point():
-        shares = task.x.new_zeros(channels)  # outputs of 0 are the mean of the training nodes
-    elif y.dim() == 1:
-        shares = (torch.bincount(y, minlength=channels).double() / len(y)).log().clamp(min=-30).float()
-    else:
-        shares = y.mean(dim=0).clamp(1e-6, 1 - 1e-6).logit()
-    return shares.expand(len(task.y), -1)
+    if y.dim() == 2:
+        return LinearModel(y.mean(dim=0).clamp(1e-6, 1 - 1e-6).logit())
+    channels = task.kind.out_channels(task.classes)
+    if y.is_floating_point():
+        return LinearModel(y.new_zeros(channels))  # outputs of 0 are the mean of the training nodes
+    shares = torch.bincount(y, minlength=channels).double() / len(y)
+    return LinearModel(shares.log().clamp(min=-30).float())
 
 
-def _linear_outputs(task: Task) -> Tensor:
-    """Returns the outputs (N, C) of a linear model, fitted to the training nodes with the loss of the task."""
-    x, channels = _standardised(task), task.kind.out_channels(task.classes)
-    weight = torch.zeros(x.size(1), channels, device=task.x.device, requires_grad=True)
-    bias = torch.zeros(channels, device=task.x.device, requires_grad=True)
+def _fit_linear(task: Task, processes: OneProcess) -> LinearModel:
+    """Fits a linear model to the training nodes with the task's loss. It sees dense features with
+    mean 0 and deviation 1."""
+    transform = unchanged(task.x.size(1))
+    if task.x.layout == torch.strided:
+        none = torch.zeros(task.x.size(1), dtype=torch.bool, device=task.x.device)
+        train = processes.own_rows(task.train)
+        transform = fit_features(task.x, train, "standard", none, processes.ranks)
+    x = transform.apply(task.x)
+    channels = task.kind.out_channels(task.classes)
+    shapes = ((channels,), (x.size(1), channels))
+    parameters = ParameterList([torch.zeros(shape, device=x.device) for shape in shapes])
     best, chosen = -math.inf, None
     for penalty in PENALTIES:
-        _minimise(lambda p=penalty: _penalised_loss(task, x, weight, bias, p), (weight, bias))  # type: ignore[misc]
-        with torch.no_grad():
-            out = x @ weight + bias
-            score = goodness(task.metric, float(task.kind.metric(task.metric, out[task.val], task.y[task.val])))
+        _minimise(task, x, parameters, penalty, processes)
+        fitted = LinearModel(*(part.detach().clone() for part in parameters))
+        out = processes.outputs(fitted.outputs(x))
+        score = goodness(task.metric, _score(task, out, task.val))
         if chosen is None or score > best:
-            best, chosen = score, out
-    assert chosen is not None
-    return chosen
+            best, chosen = score, fitted
+    assert chosen is not None and chosen.weight is not None
+    # as read from features that are not scaled
+    weight = chosen.weight * transform.factor.to(x.device).unsqueeze(1)
+    return LinearModel(chosen.bias - transform.centre.to(x.device) @ weight, weight)
 
 
-def _standardised(task: Task) -> Tensor:
-    """Returns the features with mean 0 and deviation 1 over the training nodes; sparse ones as they are."""
-    if task.x.layout != torch.strided:
-        return task.x
-    rows = task.x[task.train].float()
-    deviation = rows.std(dim=0, correction=0)
-    factor = torch.where(deviation > 1e-6 * rows.abs().amax(dim=0), 1 / deviation, 0.0)  # 0 for a constant column
-    return (task.x.float() - rows.mean(dim=0)) * factor
-
-
-def _penalised_loss(task: Task, x: Tensor, weight: Tensor, bias: Tensor, penalty: float) -> Tensor:
-    out = x[task.train] @ weight if x.layout == torch.strided else (x @ weight)[task.train]
-    return task.kind.loss(out + bias, task.y[task.train]) + penalty / 2 * weight.square().sum()
-
-
-def _minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
+def _minimise(
+    task: Task, x: Tensor, parameters: ParameterList, penalty: float, processes: OneProcess
+) -> None:
+    """Minimises the loss of the training nodes plus ``penalty`` times half the squared weight."""
+    bias, weight = parameters
     optimiser = torch.optim.LBFGS(parameters, max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        value = loss()
-        value.backward()
-        return value
+        outputs = processes.outputs(LinearModel(bias, weight).outputs(x))
+        loss = task.kind.loss(outputs[task.train], task.y[task.train])
+        loss.backward()
+        processes.join_gradients(parameters)
+        weight.grad += penalty * weight.detach()  # not once for each process
+        total: Tensor = loss.detach() + penalty / 2 * weight.detach().square().sum()
+        return total
 
     with torch.enable_grad():
         optimiser.step(closure)
@@ -115,18 +172,19 @@ def _minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
 
 
 def summarise_yardsticks(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Returns of each yardstick the mean and deviation over its splits, and the mean of the model on the same splits.
+    """Returns the mean and deviation of each yardstick over its splits, and the mean of the model
+    on the same splits.
 
     Args:
-        rows (list of dict): The results of the splits, as :func:`phgcn.train.result.split_result` returns them.
+        rows (list of dict): The results of the splits, by
+            :func:`phgcn.train.result.split_result`.
     """
-    names = dict.fromkeys(name for row in rows for name in row.get("yardsticks", ()))
     summary = {}
-    for name in names:
+    for name in dict.fromkeys(name for row in rows for name in row.get("yardsticks", ())):
         measured = [row for row in rows if name in row["yardsticks"]]
-        mean, deviation = mean_and_deviation([row["yardsticks"][name] for row in measured])
-        own = mean_and_deviation([_own_score(row) for row in measured])[0]
-        summary[name] = {"mean": mean, "std": deviation, "splits": len(measured), "model": own}
+        scores = spread([row["yardsticks"][name] for row in measured])
+        own = spread([_own_score(row) for row in measured])["mean"]
+        summary[name] = {**scores, "splits": len(measured), "model": own}
     return summary
 
 
@@ -135,11 +193,11 @@ def _own_score(row: dict[str, Any]) -> float:
 
 
 def describe_yardsticks(result: dict[str, Any]) -> list[str]:
-    """Returns a line per yardstick, then a line in plain words for each that the model is not better than."""
+    """Returns a line per yardstick, and a warning for each that the model does not beat."""
     lines, warnings = [], []
-    metric = result["metric"]
     for name, summary in result.get("yardsticks", {}).items():
-        score, own = _write(metric, summary["mean"]), _write(metric, summary["model"])
+        metric = result["metric"]
+        score, own = _format(metric, summary["mean"]), _format(metric, summary["model"])
         what = result["commonest"] if name == COMMONEST else _TITLES[name]
         where = ""
         if summary["splits"] < len(result["splits"]):
@@ -155,18 +213,15 @@ _TITLES = {LINEAR: "a linear model of the features", LOCAL: "the network without
 
 
 def commonest_answer(task: str, y: Tensor, classes: Sequence[str]) -> str:
-    """Names the answer that takes no features at all, from the labels of all nodes that have one."""
+    """Names the answer without features, from the labels of all nodes that have one."""
     if task == "classification":
         return f"always answering {classes[int(y[y >= 0].bincount().argmax())]!r}"
-    return "always answering the mean" if task == "regression" else "always answering the commonest labels"
+    return f"always answering the {'mean' if task == 'regression' else 'commonest labels'}"
 
 
 def _worse(metric: str) -> str:
     return "below" if find_metric(metric).larger_is_better else "worse than"
 
 
-def _write(metric: str, value: float) -> str:
-    scale = find_metric(metric).scale
-    if scale == 100:
-        return f"{100 * value:.1f} %"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+def _format(metric: str, value: float) -> str:
+    return f"{100 * value:.1f} %" if find_metric(metric).scale == 100 else amount(value)

@@ -12,9 +12,11 @@ def test_keys_are_sorted_stably(count, bits, count_threads, threads, monkeypatch
     monkeypatch.setattr(sorting, "PART", 100)
     threads(count_threads)
     rng = np.random.default_rng(bits)
-    keys = rng.integers(0, 2**bits, count, dtype=np.uint64, endpoint=False) if bits < 64 else rng.integers(
-        0, 2**64 - 1, count, dtype=np.uint64, endpoint=True
-    )  # fmt: skip
+    keys = (
+        rng.integers(0, 2**bits, count, dtype=np.uint64, endpoint=False)
+        if bits < 64
+        else rng.integers(0, 2**64 - 1, count, dtype=np.uint64, endpoint=True)
+    )
     keys[: count // 2] = keys[count - count // 2 :]  # repeats, to see stability
     given = keys.copy()
     found, index = sort_keys(keys, bits)
@@ -24,7 +26,9 @@ def test_keys_are_sorted_stably(count, bits, count_threads, threads, monkeypatch
     np.testing.assert_array_equal(keys, given)
 
 
-@pytest.mark.parametrize("keys, starts", [([], [0]), ([7], [0, 1]), ([1, 1, 1], [0, 3]), ([1, 2, 2, 8], [0, 1, 3, 4])])
+@pytest.mark.parametrize(
+    "keys, starts", [([], [0]), ([7], [0, 1]), ([1, 1, 1], [0, 3]), ([1, 2, 2, 8], [0, 1, 3, 4])]
+)
 def test_run_starts_by_hand(keys, starts):
     assert run_starts(np.array(keys, np.uint64)).tolist() == starts
 

@@ -1,13 +1,15 @@
-"""Compiles what the interpreter launched for a GPU that need not be there: ``python compile_kernels.py record|compile FILE``.
+"""Compiles what the interpreter launched for a GPU that need not be there: ``python
+compile_kernels.py record|compile FILE``.
 
-Recording needs ``TRITON_INTERPRET=1``, compiling must not have it, so that each is a process of its own.
-"""
+Recording needs ``TRITON_INTERPRET=1``, compiling must not have it, so that each is a process of its
+own."""
 
 import importlib
 import json
 import sys
 from collections import namedtuple
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -22,8 +24,8 @@ TYPES = {
 
 
 def signature(value):
-    """The type of an argument as Triton's compiler names it; as when launched, no tensor and a 1 are constants.  Of a named
-    tuple, those of its fields."""
+    """The type of an argument as Triton's compiler names it; as when launched, no tensor and a 1
+    are constants.  Of a named tuple, those of its fields."""
     if isinstance(value, tuple):
         return {name: signature(field) for name, field in zip(value._fields, value, strict=True)}
     if value is None or (isinstance(value, int) and value == 1):
@@ -36,8 +38,13 @@ def signature(value):
 
 
 def record(path):
-    """Runs small filters with the sizes of blocks that a GPU gets, and writes down every kind of launch."""
+    """Runs small filters with the sizes of blocks that a GPU gets, and writes down every kind of
+    launch.
+    """
     from triton.runtime import interpreter
+
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    import triton_interpreter  # noqa: F401, patches it
 
     launches = set()
     launched = interpreter.InterpretedFunction.run
@@ -57,7 +64,9 @@ def record(path):
 
 
 def constants_of(value, kind):
-    """The value of a constant, that of a named tuple by field; of other named tuples, the fields that are constants."""
+    """The value of a constant, that of a named tuple by field; of other named tuples, the fields
+    that are constants.
+    """
     if isinstance(kind, dict):
         return {name: field for name, field in value._asdict().items() if kind[name] == "constexpr"}
     return None if kind != "constexpr" else value._asdict() if isinstance(value, tuple) else value
@@ -69,47 +78,62 @@ def as_argument(value):
 
 
 def leaves(types, constants):
-    """Yields of each argument, or field of one: its place, its name, its type, and its value if it is a constant."""
+    """Yields of each argument, or field of one: its place, its name, its type, and its value if it
+    is a constant.
+    """
     for place, (name, kind) in enumerate(types.items()):
         if isinstance(kind, dict):
             for field, (field_name, field_kind) in enumerate(kind.items()):
-                yield (place, field), field_name, field_kind, constants.get(name, {}).get(field_name)
+                yield (
+                    (place, field),
+                    field_name,
+                    field_kind,
+                    constants.get(name, {}).get(field_name),
+                )
         else:
             yield (place,), name, kind, as_argument(constants.get(name))
 
 
 def filters():
-    """Filters that together launch every kernel of the lattice and of the exact sum, as calls of users would."""
-    from clouds import forced, normal
-    from lattice_case import quick
+    """Filters that together launch every kernel of the lattice and of the exact sum, as calls of
+    users would.
+    """
+    from clouds import normal
 
     from phgcn import global_attention
-    from phgcn.lattice import Separable
-    from phgcn.lattice.triton import keys
+    from phgcn.lattice import Ladder, Separable
     from phgcn.runtime import triton as shared
 
-    shared.INTERPRETED, keys.SHRINK_AFTER = False, 1
+    shared.INTERPRETED = False
     cases = [  # points, heads, dimension, channels, method, queries, spread
-        (6, 2, 4, 64, forced("lattice", 4, 3), 0, 1.0),
-        (6, 2, 4, 64, forced("lattice", 4, 3), 3, 1.0),
-        (6, 1, 4, 64, quick(4), 0, 1.0),
-        (6, 1, 4, 64, forced("lattice", 4, 0), 0, 1.0),
-        (6, 1, 3, 200, quick(3), 0, 1.0),
-        (9, 1, 4, 8, Separable(), 0, 1e5),
+        (9, 1, 4, 8, Separable(), 0, 1e2),
         (12, 1, 1, 1, "lattice", 0, 1.0),
         (40, 1, 1, 64, Separable(), 0, 1e-3),
+        (6, 2, 4, 64, Ladder(pairs=2), 0, 2.0),
+        (6, 2, 2, 64, Ladder(pairs=2), 3, 2.0),
+        (70, 1, 1, 200, Ladder(pairs=2), 0, 0.1),
         (6, 2, 4, 64, "exact", 0, 1.0),
         (6, 2, 4, 64, "exact", 3, 1.0),
     ]
     for number, (count, heads, dim, channels, method, asked, spread) in enumerate(cases):
-        keys.MIN_KEYS = 1 if number % 2 else 1 << 15  # with buckets and without
-        shapes = [(count, heads, dim), (count, heads, channels), (asked, heads, dim)][: 2 + (asked > 0)]
+        shapes = [(count, heads, dim), (count, heads, channels), (asked, heads, dim)][
+            : 2 + (asked > 0)
+        ]
         inputs = [normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
         inputs = [(t * spread if k != 1 else t).requires_grad_() for k, t in enumerate(inputs)]
         queries = {"queries": inputs[2]} if asked else {}
-        call = partial(global_attention, *inputs[:2], **queries, decay=1.0, method=method, backend="triton")
+        function = {"kernel": "gaussian" if isinstance(method, Ladder) and asked else "exponential"}
+        call = partial(
+            global_attention,
+            *inputs[:2],
+            **queries,
+            **function,
+            decay=1.0,
+            method=method,
+            backend="triton",
+        )
         with torch.no_grad():
-            call()  # with keys of a whole word; then, where that will do, of half a one
+            call()
         with_mass = number % 2  # in turns with a gradient of the mass and without
         torch.autograd.grad(sum(t.sum() for t in call(return_mass=True)[: 1 + with_mass]), inputs)
     filter_over_ranks()
@@ -123,9 +147,13 @@ def filter_over_ranks():
     from phgcn import global_attention
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    positions, values = (5 * normal(9, 2, width, seed=width).float().requires_grad_() for width in (3, 64))
+    positions, values = (
+        5 * normal(9, 2, width, seed=width).float().requires_grad_() for width in (3, 64)
+    )
     batch = torch.arange(9) % 2
-    out = global_attention(positions, values, batch=batch, method="lattice", backend="triton", group=dist.group.WORLD)
+    out = global_attention(
+        positions, values, batch=batch, method="lattice", backend="triton", group=dist.group.WORLD
+    )
     torch.autograd.grad(out.sum(), [positions, values])
     dist.destroy_process_group()
 
@@ -141,7 +169,8 @@ def compile_all(path):
     for launch in launches:
         module, name, types, constants, options = json.loads(launch)
         kernel = getattr(importlib.import_module(module), name)
-        # As launched with 64 channels: what is known to be a multiple of 16 decides which layouts the compiler takes.
+        # As launched with 64 channels: what is known to be a multiple of 16 decides which layouts
+        # the compiler takes.
         sixteens, known = [["tt.divisibility", 16]], {}
         attributes = {}
         for place, argument, kind, value in leaves(types, constants):
@@ -154,11 +183,20 @@ def compile_all(path):
         try:
             compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         except Exception as error:
-            sys.exit(f"{name} does not compile with {types} and {constants}: {error} {error.__cause__}")
-        # Triton 3.6 is known to take the length of the first run for that of all, before the loop over them.
+            sys.exit(
+                f"{name} does not compile with {types} and {constants}: {error} {error.__cause__}"
+            )
+        # Triton 3.6 is known to take the length of the first run for that of all, before the loop
+        # over them.
         code = compiled.asm["ttgir"]
-        if name == "_near" and types["row_count"] != "constexpr" and code.find('"tt.reduce"') < code.find("scf.for"):
-            sys.exit(f"{name}: the length of a run is taken before the loop over all, with {types} and {constants}")
+        if (
+            name == "_pairs"
+            and types["row_count"] != "constexpr"
+            and code.find('"tt.reduce"') < code.find("scf.for")
+        ):
+            sys.exit(
+                f"{name}: the length of a run is taken before the loop over all, with {types} and {constants}"
+            )
     print(f"{len(launches)} compiled")
 
 

@@ -1,4 +1,6 @@
-r"""Exact attention of all graphs and heads: every pair of a query and a key, in blocks of a few queries."""
+r"""Exact attention of all graphs and heads: every pair of a query and a key, in blocks of a few
+queries.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,22 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from ...kernels import LARGEST
 from ...runtime.exp import exp_negative
-from ...runtime.graphs import GraphGroups
-from ...runtime.numba import as_array, kernel
+from ...runtime.graphs import GraphGroups, checked_groups
+from ...runtime.numba import Kernel, as_array, helper, kernel
 from ...runtime.points import Gradients, OutputGradients, Points, Sums
-from ...runtime.rows import Packed, pack_gradients, pack_points, unpack_gradients, unpack_output
+from ...runtime.rows import (
+    Packed,
+    pack_gradients,
+    pack_points,
+    pack_weights,
+    unpack_gradients,
+    unpack_output,
+    weight_gradients,
+)
 from ...runtime.threads import rows_of_work, run_rows
-from ..reference import checked_groups
+from ..call import ExactCall
 from .pairs import add_slopes, add_weighted_rows, coordinate_lines, squared_distances
 
 TARGETS = 16
@@ -27,51 +38,61 @@ GRAIN = 2**16
 """Least number of pairs that a thread sums."""
 
 
-def forward(points: Points, normalise: bool, at_most: int) -> Sums:
-    """Returns output, normaliser and shifts; see :func:`phgcn.exact.ops.attend`."""
+def forward(points: Points, call: ExactCall) -> Sums:
+    """Returns output, normaliser and shifts."""
     groups = checked_groups(points)
-    packed = pack_points(points, groups, normalise)
+    points = points if points.weights is None else points.with_queries()
+    packed, weights = pack_points(points, groups, call.normalise), pack_weights(points, groups)
+    rows = packed.rows if weights is None else packed.rows * weights
     summed = np.zeros((*packed.queries.shape[:2], packed.rows.shape[2]), packed.rows.dtype)
-    sides = _sides(packed, groups, at_most)
-    shift = None
-    if normalise and points.queries is not None:
-        # No weight need be 1: shifted so that the nearest key gets 1, and a query far from all keys does not sum zeros.
-        _run_blocks(nearest_source, sides.queries, sides.keys, sides.queries.shift)
-        sides.queries.shift[~np.isfinite(sides.queries.shift)] = 0
-        shift = points.new_shift(normalise)
-        shift.numpy()[groups.query_order] = sides.queries.shift.reshape(shift.T.shape).T
-    _sum_pairs(sides.queries, sides.keys, rows=_flat(packed.rows), out=_flat(summed))
-    return Sums(*unpack_output(summed, packed, points, groups, normalise), shift)
-
-
-def backward(upstream: OutputGradients, shift: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
-    """Returns the gradients of positions, values and, in cross-attention, queries."""
-    groups = checked_groups(points)
-    packed = pack_points(points, groups, normalise)
-    sides = _sides(packed, groups, at_most)
+    keys, queries = _sides(packed, groups, call.at_most, weights)
+    shift = points.new_shift(call.normalise)
     if len(shift) > 0:
-        sides.queries.shift[:] = as_array(shift)[groups.query_order].T.ravel()
-    rows, grads = _flat(packed.rows), _flat(pack_gradients(upstream, packed, groups, normalise))
+        # No weight need be 1: shifted so that the nearest key gets 1, and a query far from all keys
+        # does not sum zeros.
+        _run_blocks(nearest_source, call, queries, keys, queries.shift)
+        queries.shift[~np.isfinite(queries.shift)] = 0
+        shift.numpy()[groups.query_order] = queries.shift.reshape(shift.T.shape).T
+    _sum_pairs(call, queries, keys, rows=_flat(rows), out=_flat(summed))
+    return Sums(*unpack_output(summed, packed, points, groups, call.normalise), shift)
+
+
+def backward(
+    upstream: OutputGradients, shift: Tensor, points: Points, call: ExactCall
+) -> Gradients:
+    """Returns the gradients."""
+    if points.weights is not None and points.queries is None:
+        return backward(upstream, shift, points.with_queries(), call).without_queries()
+    groups = checked_groups(points)
+    packed, weights = pack_points(points, groups, call.normalise), pack_weights(points, groups)
+    keys, queries = _sides(packed, groups, call.at_most, weights)
+    if len(shift) > 0:
+        queries.shift[:] = as_array(shift)[groups.query_order].T.ravel()
+    rows = _flat(packed.rows if weights is None else packed.rows * weights)
+    grads = _flat(pack_gradients(upstream, packed, groups, call.normalise))
     of_rows, of_keys = np.zeros_like(packed.rows), np.zeros_like(packed.keys)
+    of_queries = of_keys if points.queries is None else np.zeros_like(packed.queries)
     if points.queries is None:
-        of_queries = of_keys
-        both, swapped = np.concatenate([grads, rows], axis=1), np.concatenate([rows, grads], axis=1)
-        _sum_pairs(sides.keys, sides.keys, grads, _flat(of_rows), both, swapped, _flat(of_keys))
+        factors = np.concatenate([grads, rows], axis=1), np.concatenate([rows, grads], axis=1)
+        _sum_pairs(call, keys, keys, grads, _flat(of_rows), *factors, _flat(of_keys))
     else:
-        of_queries = np.zeros_like(packed.queries)
-        _sum_pairs(sides.queries, sides.keys, target_rows=grads, source_rows=rows, grad=_flat(of_queries))
-        _sum_pairs(sides.keys, sides.queries, grads, _flat(of_rows), rows, grads, _flat(of_keys))
-    return unpack_gradients(of_keys, of_rows, of_queries, points, groups, normalise)
+        _sum_pairs(call, keys, queries, grads, _flat(of_rows), rows, grads, _flat(of_keys))
+        _sum_pairs(call, queries, keys, a=grads, b=rows, grad=_flat(of_queries))
+    of_weights = weight_gradients(packed, of_rows, weights, groups)
+    unpacked = unpack_gradients(of_keys, of_rows, of_queries, points, groups, call.normalise)
+    return unpacked._replace(weights=of_weights)
 
 
 class Side(NamedTuple):
     r"""The keys, or the queries, of all graphs and heads, numbered through all heads.
 
     Shapes:
-        - **position:** coordinate by coordinate, :math:`(D', P)`, :math:`D'` the next multiple of four
+        - **position:** coordinate by coordinate, :math:`(D', P)`, :math:`D'` the next multiple of
+          four
         - **shift:** what is added to the exponents of a point's weights, :math:`(P,)`
-        - **blocks:** a few points of one graph, from the first number to the second, that attend to, or are attended to by, the
-          points of the other side from the third number to the fourth, :math:`(B, 4)`
+        - **blocks:** a few points of one graph, from the first number to the second, that attend
+          to, or are attended to by, the points of the other side from the third number to the
+          fourth, :math:`(B, 4)`
     """
 
     position: np.ndarray
@@ -79,45 +100,53 @@ class Side(NamedTuple):
     blocks: np.ndarray
 
 
-class Sides(NamedTuple):
-    """Keys and queries; one and the same where the points attend to themselves."""
-
-    keys: Side
-    queries: Side
-
-
-def _sides(packed: Packed, groups: GraphGroups, at_most: int) -> Sides:
-    """Lays out keys and queries for the kernels, with shifts of 0."""
-    heads, count = packed.keys.shape[:2]
+def _sides(
+    packed: Packed, groups: GraphGroups, at_most: int, weights: np.ndarray | None
+) -> tuple[Side, Side]:
+    """Lays out keys and queries, which may be the same, with shifts of 0.  Keys of weight 0 get the
+    shift minus infinity: relative to the nearest other key, their exponentials might overflow."""
     spans = [(k.start, k.stop, q.start, q.stop) for k, q in groups.slices(at_most=at_most)]
-    lines = coordinate_lines(_flat(packed.keys))
-    keys = Side(lines, np.zeros(lines.shape[1], lines.dtype), _blocks(spans, heads, count, len(groups.query_order)))
+    keys = _side(packed.keys, spans, packed.queries.shape[1])
     if packed.queries is packed.keys:
-        return Sides(keys, keys)
-    lines, spans = coordinate_lines(_flat(packed.queries)), [(*span[2:], *span[:2]) for span in spans]
-    queries = Side(lines, np.zeros(lines.shape[1], lines.dtype), _blocks(spans, heads, len(groups.query_order), count))
-    return Sides(keys, queries)
+        return keys, keys
+    if weights is not None:
+        keys.shift[weights.ravel() == 0] = -np.inf
+    return keys, _side(packed.queries, [(*s[2:], *s[:2]) for s in spans], packed.keys.shape[1])
 
 
-def _blocks(spans: list[tuple[int, int, int, int]], heads: int, targets: int, sources: int) -> np.ndarray:
-    """Cuts the targets of each graph, from the first to the second of its four numbers, into blocks, for all heads."""
-    cut = [(a, min(a + TARGETS, stop), *other) for start, stop, *other in spans for a in range(start, stop, TARGETS)]
-    one_head = np.array(cut, np.int64).reshape(-1, 4)
-    return (np.arange(heads)[:, None, None] * np.array([targets, targets, sources, sources]) + one_head).reshape(-1, 4)
+def _side(points: np.ndarray, spans: list[tuple[int, int, int, int]], others: int) -> Side:
+    """Lays out points (H, P, D), and cuts them, for each span of theirs and of ``others``, into
+    blocks of ``TARGETS``.
+    """
+    heads, count, _ = points.shape
+    lines = coordinate_lines(_flat(points))
+    cut = [
+        (begin, min(begin + TARGETS, stop), *other)
+        for start, stop, *other in spans
+        for begin in range(start, stop, TARGETS)
+    ]
+    of_head = np.arange(heads)[:, None, None] * np.array([count, count, others, others])
+    blocks = of_head + np.array(cut, np.int64).reshape(-1, 4)
+    return Side(lines, np.zeros(lines.shape[1], lines.dtype), blocks.reshape(-1, 4))
 
 
-def _sum_pairs(target: Side, source: Side, rows=None, out=None, target_rows=None, source_rows=None, grad=None) -> None:
-    """Sums over all pairs; see :func:`sum_pairs`, whose arrays of either part may be left out."""
+def _sum_pairs(
+    call: ExactCall, target: Side, source: Side, rows=None, out=None, a=None, b=None, grad=None
+) -> None:
+    """Runs :func:`sum_pairs` over all blocks.  Omitted arrays leave out the sums or the gradients."""
     none = np.empty((0, 0), target.position.dtype)
-    given = [none if array is None else array for array in (rows, out, target_rows, source_rows, grad)]
-    _run_blocks(sum_pairs, target, source, target.shift, source.shift, *given)
+    given = [none if array is None else array for array in (rows, out, a, b, grad)]
+    _run_blocks(sum_pairs, call, target, source, target.shift, *given)
 
 
-def _run_blocks(pairs_kernel, target: Side, source: Side, *arrays: np.ndarray) -> None:
-    blocks = target.blocks
+def _run_blocks(
+    pairs_kernel: Kernel, call: ExactCall, target: Side, source: Side, *arrays: np.ndarray
+) -> None:
+    blocks, numbers = target.blocks, np.array(call.kernel.numbers, target.position.dtype)
     pairs = ((blocks[:, 1] - blocks[:, 0]) * (blocks[:, 3] - blocks[:, 2])).sum()
     grain = rows_of_work(len(blocks), int(pairs), GRAIN)
-    run_rows(pairs_kernel, len(blocks), grain, blocks, target.position, source.position, *arrays)
+    given = target.position, source.position, numbers, source.shift
+    run_rows(pairs_kernel, len(blocks), grain, blocks, *given, *arrays)
 
 
 def _flat(table: np.ndarray) -> np.ndarray:
@@ -125,26 +154,74 @@ def _flat(table: np.ndarray) -> np.ndarray:
     return table.reshape(table.shape[0] * table.shape[1], table.shape[2])
 
 
+@helper
+def weigh(square, count, numbers, shift, other_shift, weight):
+    """Computes the weights of ``count`` pairs with their shifts.  Overwrites the squared distances
+    in ``square`` with the exponents :math:`s`, which :func:`differentiate` reads.
+    """
+    real = numbers.dtype.type
+    rate, c0, c1, c2 = numbers[0], numbers[1], numbers[2], numbers[3]
+    zero, largest = real(0), real(LARGEST)
+    square_rate = rate * rate
+    if numbers[4] == 2:
+        for e in range(count):
+            square[e] = square_rate * square[e]
+            # above 0 by rounding, far away
+            weight[e] = exp_negative(min(zero, shift + other_shift[e] - square[e]))
+    else:
+        for e in range(count):
+            square[e] = rate * math.sqrt(square[e])
+            weight[e] = exp_negative(shift + other_shift[e] - square[e])
+    if c1 != 0 or c2 != 0:
+        for e in range(count):
+            s = min(square[e], largest)
+            weight[e] *= c0 + s * (c1 + s * c2)
+
+
+@helper
+def differentiate(s, count, numbers, weight):
+    """Overwrites each ``weight`` :math:`w(r)` with :math:`w'(r) / r`, or 0 at distance 0.  Its
+    product with the difference of the two points is the gradient.
+    """
+    real = numbers.dtype.type
+    c0, c1, c2, zero, largest = numbers[1], numbers[2], numbers[3], real(0), real(LARGEST)
+    square_rate = numbers[0] * numbers[0]
+    if c1 != 0 or c2 != 0:
+        for e in range(count):
+            t = min(s[e], largest)
+            weight[e] *= (c0 - c1 + t * (c1 - c2 - c2 + t * c2)) / (c0 + t * (c1 + t * c2))
+    if numbers[4] == 2:
+        for e in range(count):
+            weight[e] *= -(square_rate + square_rate)
+    else:
+        for e in range(count):
+            weight[e] = -square_rate * weight[e] / s[e] if s[e] > 0 else zero
+
+
 @kernel(
-    "int64, int64, int64[:, ::1], real[:, ::1], real[:, ::1], real[::1], real[::1], "
+    "int64, int64, int64[:, ::1], real[:, ::1], real[:, ::1], real[::1], real[::1], real[::1], "
     "real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1]"
 )
 def sum_pairs(
-    begin, end, blocks, target, source, target_shift, source_shift, rows, out, target_rows, source_rows, grad
-):  # fmt: skip
-    r"""Adds to each target's row :math:`\sum_j e^{s_i + s_j - r_{ij}} f_j` over its sources, and to its gradient the derivative
-    of these weights times :math:`\langle a_i, b_j \rangle`.  Either part is left out where ``out`` or ``grad`` is empty.
+    begin, end, blocks, target, source, numbers, source_shift, shift, rows, out, a, b, grad
+):
+    r"""Adds to each target's row :math:`\sum_j e^{s_i + s_j} k(r_{ij}) f_j` over its sources, and
+    to its gradient the derivatives of these weights times :math:`\langle a_i, b_j \rangle`. Either
+    part is left out where ``out`` or ``grad`` is empty.
 
     Shapes:
-        - **blocks, target, source, target_shift, source_shift:** see :class:`Side`
+        - **blocks, target, source, source_shift, shift:** see :class:`Side`
+        - **numbers:** of the kernel, :class:`phgcn.kernels.Numbers`
         - **rows:** :math:`f`, :math:`(N, C)`, **out:** :math:`(M, C)`
-        - **target_rows:** :math:`a`, :math:`(M, B)`, **source_rows:** :math:`b`, :math:`(N, B)`, **grad:** :math:`(M, D)`
+        - **a:** :math:`(M, B)`, **b:** :math:`(N, B)`, **grad:** :math:`(M, D)`
     """
     place, tile_sum = np.empty(TILE, np.uint64), np.empty(rows.shape[1], rows.dtype)
-    # Sums of tiles are added up in float64: those of a million points in float32 are off in the fourth digit.
-    total, slope = np.empty((TARGETS, rows.shape[1]), np.float64), np.empty((TARGETS, grad.shape[1]), np.float64)
-    square, weight, other_shift = np.empty(TILE, rows.dtype), np.empty(TILE, rows.dtype), np.empty(TILE, rows.dtype)
-    zero = rows.dtype.type(0)
+    # Sums of tiles are added up in float64: those of a million points in float32 are off in the
+    # fourth digit.
+    total = np.empty((TARGETS, rows.shape[1]), np.float64)
+    slope = np.empty((TARGETS, grad.shape[1]), np.float64)
+    square, weight = np.empty(TILE, rows.dtype), np.empty(TILE, rows.dtype)
+    other_shift = np.empty(TILE, rows.dtype)
     for block in range(begin, end):
         begin_target, last = blocks[block, 0], blocks[block, 3]
         total[:] = 0
@@ -155,17 +232,14 @@ def sum_pairs(
                 place[e] = first + e
                 other_shift[e] = source_shift[first + e]
             for t in range(begin_target, blocks[block, 1]):
+                at = t - begin_target
                 squared_distances(target, t, source, first, count, square)
-                shift = target_shift[t]
-                for e in range(count):
-                    weight[e] = exp_negative(shift + other_shift[e] - math.sqrt(square[e]))
+                weigh(square, count, numbers, shift[t], other_shift, weight)
                 if out.shape[0] > 0:
-                    add_weighted_rows(total, t - begin_target, rows, place, weight, count, tile_sum)
+                    add_weighted_rows(total, at, rows, place, weight, count, tile_sum)
                 if grad.shape[0] > 0:
-                    for e in range(count):
-                        r = math.sqrt(square[e])
-                        weight[e] = -weight[e] / r if r > 0 else zero  # the derivative at r = 0 is taken as 0
-                    add_slopes(slope, t - begin_target, t, target, source, place, weight, count, target_rows, source_rows)
+                    differentiate(square, count, numbers, weight)
+                    add_slopes(slope, at, t, target, source, place, weight, count, a, b)
         for t in range(begin_target, blocks[block, 1]):
             if out.shape[0] > 0:
                 for c in range(out.shape[1]):
@@ -175,16 +249,16 @@ def sum_pairs(
                     grad[t, c] += slope[t - begin_target, c]
 
 
-@kernel("int64, int64, int64[:, ::1], real[:, ::1], real[:, ::1], real[::1]")
-def nearest_source(begin, end, blocks, target, source, distance):
-    """Finds the distance from each target to the nearest source of its graph."""
-    square = np.empty(TILE, distance.dtype)
+@kernel("int64, int64, int64[:, ::1], real[:, ::1], real[:, ::1], real[::1], real[::1], real[::1]")
+def nearest_source(begin, end, blocks, target, source, numbers, source_shift, exponent):
+    """Finds the exponent of each target at the nearest source of its graph, less that one's shift."""
+    square, square_rate = np.empty(TILE, exponent.dtype), numbers[0] * numbers[0]
     for block in range(begin, end):
         for t in range(blocks[block, 0], blocks[block, 1]):
-            least = distance.dtype.type(np.inf)
+            least = exponent.dtype.type(np.inf)
             for first in range(blocks[block, 2], blocks[block, 3], TILE):
                 count = min(TILE, blocks[block, 3] - first)
                 squared_distances(target, t, source, first, count, square)
                 for e in range(count):
-                    least = min(least, square[e])
-            distance[t] = math.sqrt(least)
+                    least = min(least, square[e] - source_shift[first + e])
+            exponent[t] = square_rate * least if numbers[4] == 2 else numbers[0] * math.sqrt(least)

@@ -1,4 +1,6 @@
-r"""What sums over pairs of points share, exact attention and the near field: distances, and sums of rows."""
+r"""What sums over pairs of points share, exact attention and the near field: distances, and sums of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from ...runtime.numba import helper
 
 
 def coordinate_lines(points: np.ndarray) -> np.ndarray:
-    """Lays positions (N, D) out coordinate by coordinate, (D, N), with coordinates of 0 up to a multiple of four."""
+    """Lays positions (N, D) out coordinate by coordinate, (D, N), with coordinates of 0 up to a
+    multiple of four.
+    """
     count, dim = points.shape
     lines = np.zeros(((dim + 3) // 4 * 4, count), points.dtype)
     lines[:dim] = points.T
@@ -17,7 +21,8 @@ def coordinate_lines(points: np.ndarray) -> np.ndarray:
 
 @helper
 def squared_distances(target, t, position, begin, count, square):
-    """Computes the squared distances of the t-th target to ``count`` points from ``begin`` on, four coordinates at a time.
+    """Computes the squared distances of the t-th target to ``count`` points from ``begin`` on, four
+    coordinates at a time.
 
     Both are laid out coordinate by coordinate (:func:`coordinate_lines`).
     """
@@ -35,11 +40,11 @@ def squared_distances(target, t, position, begin, count, square):
 
 @helper
 def add_weighted_rows(out, o, rows, place, weight, count, total):
-    """Adds to out[o] the sum of weight[e] * rows[place[e]], four rows at a time to spare trips to memory.
+    """Adds to out[o] the sum of weight[e] * rows[place[e]], four rows at a time to spare trips to
+    memory.
 
-    They are summed into ``total`` first, apart from what came before, which may be in float64: the fewer terms a sum has, the
-    less its order matters.
-    """
+    They are summed into ``total`` first, apart from what came before, which may be in float64: the
+    fewer terms a sum has, the less its order matters."""
     width = rows.shape[1]
     for c in range(width):
         total[c] = 0
@@ -59,7 +64,8 @@ def add_weighted_rows(out, o, rows, place, weight, count, total):
 
 @helper
 def add_slopes(grad, o, t, target, position, place, slope, count, target_rows, source_rows):
-    """Adds to grad[o] the gradient of the t-th target by its pairs: slope times product of rows times difference of positions.
+    """Adds to grad[o] the gradient of the t-th target by its pairs: slope times product of rows
+    times difference of positions.
 
     ``slope`` is overwritten.
     """

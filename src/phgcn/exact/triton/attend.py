@@ -1,15 +1,15 @@
 r"""Exact attention in Triton: sums over all pairs of a graph's points, and their gradient.
 
-A program takes one tile of targets of one graph, one head and up to 128 channels (64 in the backward), and goes through the
-tiles of the graph's sources (:mod:`.sums`, :mod:`.gradients`).  Nothing of size :math:`N \times N` is stored, every output is
-written by one program, and sources are added in an order that does not depend on the other graphs of a batch: no atomics, the
-same bits every run.
+A program takes one tile of targets of one graph, one head and some channels, and goes through the
+tiles of the graph's sources (:mod:`.sums`, :mod:`.gradients`).  Every output is written by one
+program, and sources are added in an order that does not depend on the other graphs of a batch: no
+atomics, the same bits every run.
 
-Float32 accuracy: a product of float32 rows is the sum of three bfloat16 products, as a number is packed in two bfloat16 parts
-(:mod:`.packing`); each tile's sum is added in float32, and distances never go through a product.  The error is 8e-6, norm over
-norm, and no more for the gradients (``benchmarks/gpu_layers.py exact``).  Values of half types are packed as they are
-(bfloat16) or in two parts (float16), which holds them exactly; sums and positions are float32.
-"""
+Float32 accuracy: a product of float32 rows is the sum of three bfloat16 products, as a number is
+packed in two bfloat16 parts (:mod:`.packing`); each tile's sum is added in float32, and distances
+never go through a product.  The error is 8e-6, norm over norm, and no more for the gradients
+(``python lab/bench gpu_exact``).  Values of half types are packed as they are (bfloat16) or in
+two parts (float16), which holds them exactly; sums and positions are float32."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ import torch
 from torch import Tensor
 
 from ...checks import check_values
+from ...kernels import Kernel
 from ...runtime.points import Gradients, OutputGradients, Points, Sums, empty_gradients
 from ...runtime.triton import capturing, cdiv, device_of, power_of_2
+from ...runtime.weighted import divide_rows, point_gradients, row_gradients, weighted_rows
+from ..call import ExactCall
 from .gradients import gradients
-from .packing import PACKED_CHANNELS, Packed, QueryGradients, pack_points, packed_length
+from .packing import PACKED_CHANNELS, Packed, QueryGradients, pack_points
 from .pairs import Pairs, cut_tiles, find_pairs
 from .sums import attend, nearest
 from .tiles import TileSizes
@@ -37,12 +40,15 @@ class Tile:
 
     targets: int
     sources: int
-    warps: int
-    stages: int
+    num_warps: int
+    num_stages: int
 
-    def sizes(self, dim: int, channels: int = 0, parts: int = 0) -> TileSizes:
-        """Returns what a kernel is compiled for."""
-        return TileSizes(dim, self.targets, self.sources, channels, parts)
+    def options(
+        self, kernel: Kernel, dim: int, channels: int = 0, parts: int = 0
+    ) -> dict[str, TileSizes | int]:
+        """Returns what a kernel over pairs is compiled for."""
+        sizes = TileSizes(dim, self.targets, self.sources, channels, parts, *kernel.numbers)
+        return {"SIZES": sizes, "num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
 TILES = {
@@ -53,152 +59,145 @@ TILES = {
 }
 
 
-def forward(points: Points, normalise: bool, at_most: int) -> Sums:
-    """Returns output, normaliser and shifts; see :func:`phgcn.exact.ops.attend`.
+def forward(points: Points, call: ExactCall) -> Sums:
+    """Returns output, normaliser and shifts.
 
-    The host waits once, after everything has been launched, to learn whether all numbers are finite; not while a CUDA graph
-    is captured: numbers that are not finite are not found then.
-    """
-    shift = points.new_shift(normalise) if normalise and points.queries is not None else None
-    sums = Sums(*points.new_output(normalise), shift)
-    pairs = find_pairs(points, at_most)
+    The host waits once, after everything has been launched, to learn whether all numbers are
+    finite; not while a CUDA graph is captured: numbers that are not finite are not found then."""
+    rows, asked = points, call
+    if points.weights is not None:
+        rows, asked = weighted_rows(points.with_queries()), call._replace(normalise=False)
+    (out, norm), shift = rows.new_output(asked.normalise), points.new_shift(call.normalise)
+    sums, pairs = Sums(out, norm, shift), find_pairs(rows, call.at_most)
     if pairs is None or points.batch is not None:  # rows that no pair writes are 0
-        for rows in sums:
-            if rows is not None:
-                rows.zero_()
-    if pairs is None:
+        out.zero_(), norm.zero_(), shift.zero_()
+    flags = [] if pairs is None else sum_pairs(rows, pairs, asked, sums, points.weights)
+    if not capturing(points.values) and (pairs is None or any(bool(f.cpu().any()) for f in flags)):
         check_values(*points[:3])
-        return sums
-    flags = sum_pairs(points, pairs, normalise, sums)
-    if not capturing(points.values) and any(bool(flag.cpu().any()) for flag in flags):
-        check_values(*points[:3])
+    if points.weights is not None:
+        return Sums(*divide_rows(out, points.values.dtype), shift)
     return sums
 
 
-def backward(upstream: OutputGradients, shift: Tensor, points: Points, normalise: bool, at_most: int) -> Gradients:
-    """Returns the gradients of positions, values and queries."""
-    of_positions, of_values, of_queries = empty_gradients(points)
+def backward(
+    upstream: OutputGradients, shift: Tensor, points: Points, call: ExactCall
+) -> Gradients:
+    """Returns the gradients."""
+    if points.weights is not None:
+        rows, asked = weighted_rows(points.with_queries()), call._replace(normalise=False)
+        grads = point_gradients(backward(row_gradients(upstream), shift, rows, asked), points)
+        return grads if points.queries is not None else grads.without_queries()
+    of_positions, of_values, of_queries, _ = empty_gradients(points)
     grads = Gradients(of_positions, of_values, None if points.queries is None else of_queries)
-    pairs = find_pairs(points, at_most)
+    pairs = find_pairs(points, call.at_most)
     if pairs is None or points.batch is not None:  # rows that no pair writes are 0
         of_positions.zero_(), of_values.zero_(), of_queries.zero_()
     if pairs is not None:
-        sum_pairs_backward(upstream, shift, points, pairs, normalise, grads)
+        sum_pairs_backward(upstream, shift, points, pairs, call, grads)
     return grads
 
 
-def sum_pairs(points: Points, pairs: Pairs, normalise: bool, sums: Sums) -> list[Tensor]:
-    r"""Computes exact attention of the queries in ``pairs``.
-
-    Args:
-        points (Points): Keys and queries, in any layout; values may be of a half type where positions are float32.
-        pairs (Pairs): Which queries are summed over which keys.
-        normalise (bool): Whether to divide by the sum of the weights.
-        sums (Sums): Its rows of the queries in ``pairs`` are written; contiguous. Weights are shifted if it has shifts.
-
-    Returns:
-        Flags, of which one is not 0 where a position, value or query is not finite.
-    """
+def sum_pairs(
+    points: Points, pairs: Pairs, call: ExactCall, sums: Sums, weights: Tensor | None = None
+) -> list[Tensor]:
+    """Writes the rows of ``sums``, contiguous, of the queries in ``pairs``.  Weights are shifted if
+    its shifts are not empty; keys whose ``weights`` (N, H) are 0 are not near.  Returns flags, of
+    which one is not 0 where a position, value or query is not finite."""
     positions, values, queries = points[:3]
-    tile = TILES["forward", positions.dtype]
+    tile, dim = TILES["forward", positions.dtype], positions.size(2)
     count, tiles = cut_tiles(pairs, tile.targets, positions.device)
-    block = _channel_blocks(values, "forward")
+    channels, blocks = _share_channels(values, "forward")
     with device_of(values):
-        keys = pack_points(positions, values, pairs.key_order, block.width, exact_in_one=True)
+        keys = pack_points(positions, values, pairs.key_order, channels * blocks, exact_in_one=True)
         asked = keys if queries is None else pack_points(queries, None, pairs.query_order)
         shifts = None
-        if sums.shift is not None:
+        if sums.shift is not None and len(sums.shift) > 0:
+            near = keys
+            if weights is not None:
+                somebody = torch.where(weights.unsqueeze(-1) > 0, positions, torch.inf)
+                near = pack_points(somebody, None, pairs.key_order)
+            # Added to the exponents, so that a query far from all keys does not sum zeros.  Where
+            # points attend to themselves, one weight is 1 and no shift is needed.
             shifts = asked.points.new_zeros(positions.size(1), asked.length)
-            _write_nearest(asked, keys, pairs, shifts)
+            grid = count, positions.size(1)
+            nearest[grid](asked, near, tiles, shifts, **tile.options(call.kernel, dim))
         assert keys.rows is not None
-        attend[count, values.size(1), block.count](
-            asked, keys, pairs.query_order, shifts, tiles, sums, asked.length, keys.length, values.size(2),
-            NORMALISE=normalise, SIZES=tile.sizes(positions.size(2), block.channels, len(keys.rows)),
-            num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
+        attend[count, values.size(1), blocks](
+            asked,
+            keys,
+            pairs.query_order,
+            shifts,
+            tiles,
+            sums,
+            values.size(2),
+            NORMALISE=call.normalise,
+            **tile.options(call.kernel, dim, channels, len(keys.rows)),
+        )
     return [keys.flags] if queries is None else [keys.flags, asked.flags]
 
 
 def sum_pairs_backward(
-    upstream: OutputGradients, shift: Tensor, points: Points, pairs: Pairs, normalise: bool, grads: Gradients
+    upstream: OutputGradients,
+    shift: Tensor,
+    points: Points,
+    pairs: Pairs,
+    call: ExactCall,
+    grads: Gradients,
 ) -> None:
-    """Computes the gradients of :func:`sum_pairs`, whose shifts are ``shift``, or empty: writes the rows of ``grads`` of the
-    points in ``pairs``; contiguous."""
+    """Computes the gradients of :func:`sum_pairs`, whose shifts are ``shift``, or empty: writes the
+    rows of ``grads`` of the points in ``pairs``; contiguous."""
     positions, values, queries = points[:3]
-    width = _channel_blocks(values, "backward").width
-    shifted = len(shift) > 0
+    channels, blocks = _share_channels(values, "backward")
+    norm, shifts = upstream.norm if call.normalise else None, shift if len(shift) > 0 else None
+    sums = QueryGradients(upstream.grad, upstream.grad_norm, upstream.out, norm, shifts)
+    width, rows = channels * blocks, values if queries is None else None
     with device_of(values):
-        length = packed_length(points.targets.size(0))
-        terms = positions.new_empty(2 if shifted else 1, positions.size(1), length)
-        grad, grad_norm, out, norm = upstream
-        sums = QueryGradients(grad, grad_norm, out, norm if normalise else None, shift if shifted else None, terms)
+        asked = pack_points(points.targets, rows, pairs.query_order, width, gradients=sums)
         if queries is None:
-            keys = asked = pack_points(positions, values, pairs.key_order, width, gradients=sums)
-        else:
-            keys = pack_points(positions, values, pairs.key_order, width)
-            asked = pack_points(queries, None, pairs.query_order, width, gradients=sums)
-        given = terms if normalise else None
-        if queries is None:
-            _launch_gradients(keys, asked, given, pairs, True, True, grads.positions, grads.values)
+            _launch_gradients(call.kernel, asked, asked, pairs, grads.positions, grads.values)
         else:
             assert grads.queries is not None
-            _launch_gradients(keys, asked, given, pairs, True, False, grads.queries, None)
-            _launch_gradients(keys, asked, given, pairs.swapped(), False, True, grads.positions, grads.values)
+            keys = pack_points(positions, values, pairs.key_order, width)
+            _launch_gradients(call.kernel, asked, keys, pairs, grads.queries, None)
+            given = pairs.swapped(), grads.positions, grads.values
+            _launch_gradients(call.kernel, keys, asked, *given)
 
 
 def _launch_gradients(
-    keys: Packed, queries: Packed, terms: Tensor | None, pairs: Pairs, of_queries: bool, of_keys: bool, grad_positions: Tensor,
+    kernel: Kernel,
+    targets: Packed,
+    sources: Packed,
+    pairs: Pairs,
+    grad_positions: Tensor,
     grad_values: Tensor | None,
-) -> None:  # fmt: skip
+) -> None:
     """Launches :func:`.gradients.gradients` for queries, keys, or points that are both, as targets.
-
-    ``terms`` are the gradients of the queries' normalisers and, in cross-attention, their shifts, (1 or 2, H, L); None where
-    sums are not divided.  Each block of channels gives a part of the positions' gradient; the parts are added."""
-    points, sources = (queries, keys) if of_queries else (keys, queries)
-    tile = TILES["backward", points.points.dtype]
-    tile_count, tiles = cut_tiles(pairs, tile.targets, points.points.device)
-    assert keys.rows is not None and queries.grads is not None
-    width = keys.rows.size(3)
-    channels = min(width, MAX_CHANNELS["backward"])
-    blocks, (count, heads, dim) = width // channels, grad_positions.shape
+    Each block of channels gives a part of the positions' gradient; the parts are added."""
+    tile = TILES["backward", targets.points.dtype]
+    tile_count, tiles = cut_tiles(pairs, tile.targets, targets.points.device)
+    rows = targets.grads if targets.rows is None else targets.rows
+    assert rows is not None
+    channels = min(rows.size(3), MAX_CHANNELS["backward"])
+    blocks, (count, heads, dim) = rows.size(3) // channels, grad_positions.shape
     parts = grad_positions
     if blocks > 1:
         parts = grad_positions.new_zeros(count, heads, blocks, dim)
         parts[:, :, 0] = grad_positions  # rows of points in no range stay
     gradients[tile_count, heads, blocks](
-        points, sources, terms, pairs.query_order, tiles, parts, grad_values, points.length, sources.length,
+        targets,
+        sources,
+        pairs.query_order,
+        tiles,
+        parts,
+        grad_values,
         0 if grad_values is None else grad_values.size(2),
-        OF_QUERIES=of_queries, OF_KEYS=of_keys, SHIFTED=terms is not None and len(terms) == 2,
-        SIZES=tile.sizes(dim, channels, len(queries.grads)),
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+        **tile.options(kernel, dim, channels, len(rows)),
+    )
     if blocks > 1:
         torch.sum(parts, dim=2, out=grad_positions)
 
 
-def _write_nearest(queries: Packed, keys: Packed, pairs: Pairs, shifts: Tensor) -> None:
-    """Writes each query's distance to its nearest key, (H, L): added to the exponents of its weights, so that a query far from
-    all keys does not sum zeros.  Where points attend to themselves, one weight is 1 and no shift is needed."""
-    heads, dim, _ = queries.points.shape
-    tile = TILES["forward", queries.points.dtype]
-    count, tiles = cut_tiles(pairs, tile.targets, shifts.device)
-    nearest[count, heads](
-        queries.points, keys.points, tiles, shifts, queries.length, keys.length, SIZES=tile.sizes(dim), num_warps=tile.warps
-    )
-
-
-@dataclass(frozen=True)
-class ChannelBlocks:
-    """How the channels are shared out: ``count`` programs have ``channels`` each, ``width`` in all."""
-
-    channels: int
-    count: int
-
-    @property
-    def width(self) -> int:
-        return self.channels * self.count
-
-
-def _channel_blocks(values: Tensor, direction: str) -> ChannelBlocks:
+def _share_channels(values: Tensor, direction: str) -> tuple[int, int]:
+    """Returns how many channels each program has, and how many programs share them."""
     channels = min(MAX_CHANNELS[direction], max(PACKED_CHANNELS, power_of_2(values.size(2))))
-    return ChannelBlocks(channels, max(1, cdiv(values.size(2), channels)))
+    return channels, max(1, cdiv(values.size(2), channels))

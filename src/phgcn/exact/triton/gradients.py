@@ -1,71 +1,47 @@
 r"""The kernel of the backward pass.
 
-With gradients :math:`\bar z_i` of the sums and :math:`\bar n_i` of the normalisers, the weight :math:`w_{ij}` of a query
-:math:`i` and a key :math:`j` has the gradient :math:`\langle \bar z_i, f_j \rangle + \bar n_i`, and
+With gradients :math:`\bar z_i` of the sums and :math:`\bar n_i` of the normalisers, the weight
+:math:`w_{ij}` of a query :math:`i` and a key :math:`j` at distance :math:`r_{ij}` has the gradient
+:math:`\langle \bar z_i, f_j \rangle + \bar n_i`, and
 
 .. math::
     \bar f_j = \sum_i w_{ij} \bar z_i, \qquad
-    \bar q_i = -\sum_j w_{ij} \left(\langle \bar z_i, f_j \rangle + \bar n_i\right) \frac{q_i - k_j}{\lVert q_i - k_j \rVert},
+    \bar q_i = \sum_j w'_{ij} \left(\langle \bar z_i, f_j \rangle + \bar n_i\right) \frac{q_i - k_j}{r_{ij}},
 
-and :math:`\bar k_j` the same, summed over :math:`i`.  A program's targets are queries, or keys, or both where points attend to
-themselves; then one pass over the pairs serves both roles.
-"""
+and :math:`\bar k_j` the same, summed over :math:`i`.  A program's targets are queries, or keys, or
+both where points attend to themselves; then one pass over the pairs serves both roles."""
 
 from __future__ import annotations
-
-from typing import Any, NamedTuple
 
 from ...runtime.triton import kernel, tl, triton
 from .packing import points_at
 from .tiles import (
     LOG2E,
     MAX_HELD,
+    Sources,
+    Targets,
+    exponents,
     load_coordinates,
     load_rows,
     locate_rows,
     locate_tile,
     multiply,
+    multiply_polynomial,
+    multiply_slope,
     squared_distances,
     weigh,
     zero_tile,
 )
 
 
-class Targets(NamedTuple):
-    """A program's targets, loaded; what belongs to a role that they do not have is None.
-
-    ``point`` are pointers to the first coordinate, ``length`` the distance to the next, ``x`` the coordinates, if held.  As
-    queries they have gradients of sums ``grads``, of normalisers ``bias``, and a ``shift``; as keys, ``rows`` of values.
-    """
-
-    point: Any
-    length: Any
-    x: Any
-    rows: Any
-    grads: Any
-    bias: Any
-    shift: Any
-
-
-class Sources(NamedTuple):
-    """Pointers to all sources, to be read tile by tile; fields as of :class:`Targets`, for the opposite role."""
-
-    points: Any
-    length: Any
-    rows: Any
-    grads: Any
-    bias: Any
-    shift: Any
-    width: Any
-
-
 @triton.jit
 def _keep_in_registers(rows):
-    """Returns the same rows in the layout that tensor cores read from registers: whatever is loaded goes through shared memory,
-    and products that read it there would wait."""
+    """Returns the same rows in the layout that tensor cores read from registers: whatever is loaded
+    goes through shared memory, and products that read it there would wait."""
     if len(rows) == 2:
         zeros = zero_tile(rows[0].shape[0], rows[0].shape[1], tl.float32)
-        return (zeros + rows[0].to(tl.float32)).to(tl.bfloat16), (zeros + rows[1].to(tl.float32)).to(tl.bfloat16)
+        high, low = zeros + rows[0].to(tl.float32), zeros + rows[1].to(tl.float32)
+        return high.to(tl.bfloat16), low.to(tl.bfloat16)
     else:
         return rows
 
@@ -80,13 +56,16 @@ def _transpose(rows):
 
 
 @triton.jit
-def _add_tile(targets, sources, lead, last, summed, slopes, D: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr):
+def _add_tile(
+    targets, sources, lead, last, summed, slopes, MASKED: tl.constexpr, SIZES: tl.constexpr
+):
     """Adds the sources from ``lead`` on to the gradients; only those before ``last`` if ``MASKED``.
 
-    The products come first: while one program waits for the tensor cores, which take these one after the other, another on
-    the same processor computes weights.  ``slopes`` has a sum for each coordinate, or, if they are many, one for all.
-    """
-    source = lead + tl.arange(0, BN)
+    The products come first: while one program waits for the tensor cores, which take these one
+    after the other, another on the same processor computes weights.  ``slopes`` has a sum for each
+    coordinate, or, if they are many, one for all."""
+    D: tl.constexpr = SIZES.dim
+    source = lead + tl.arange(0, SIZES.sources)
     product = None
     if targets.grads is not None:
         f = load_rows(sources.rows, source, sources.width, summed.shape[1])
@@ -96,30 +75,38 @@ def _add_tile(targets, sources, lead, last, summed, slopes, D: tl.constexpr, BN:
         product = multiply(targets.rows, _transpose(g), product)
     point = sources.points + source
     y = load_coordinates(point, sources.length, D)
-    square = squared_distances(targets.point, targets.x, targets.length, point, y, sources.length, D)
-    # Where points coincide, the inverse distance is multiplied by a difference of 0: it need only be finite.
+    square = squared_distances(
+        targets.point, targets.x, targets.length, point, y, sources.length, D
+    )
+    # Where points coincide, the inverse distance is multiplied by a difference of 0: it need only
+    # be finite.
     inverse = tl.rsqrt(tl.maximum(square, 1e-200 if square.dtype == tl.float64 else 1e-24))
-    r = square * inverse
+    s = exponents(square * inverse, square, SIZES)
+    shifted = s
     if targets.shift is not None:
-        r = r - targets.shift[:, None]
+        shifted = tl.maximum(s - targets.shift[:, None], 0.0)
     if sources.shift is not None:
-        r = r - tl.load(sources.shift + source)[None, :]
-    w = tl.exp2(-LOG2E * r)
+        shifted = tl.maximum(s - tl.load(sources.shift + source)[None, :], 0.0)
+    e = tl.exp2(-LOG2E * shifted)
     if MASKED:
-        w = tl.where((source < last)[None, :], w, 0.0)
+        e = tl.where((source < last)[None, :], e, 0.0)
     if targets.rows is not None:
-        summed += weigh(w, g)
+        summed += weigh(multiply_polynomial(e, s, SIZES), g)
     if targets.bias is not None:
         product += targets.bias[:, None]
     if sources.bias is not None:  # each pair's once: only the first block of channels adds it
-        product += tl.load(sources.bias + source, mask=(source >= 0) & (tl.program_id(2) == 0), other=0.0)[None, :]
-    slopes = _subtract_slopes(slopes, w * product * inverse, targets, point, y, sources.length, D)
+        first_block = (source >= 0) & (tl.program_id(2) == 0)
+        product += tl.load(sources.bias + source, mask=first_block, other=0.0)[None, :]
+    slope = multiply_slope(e, s, inverse, SIZES) * product
+    slopes = _subtract_slopes(slopes, slope, targets, point, y, sources.length, D)
     return summed, slopes
 
 
 @triton.jit
 def _zero_slopes(BM: tl.constexpr, dtype: tl.constexpr, D: tl.constexpr):
-    """The sums that :func:`_subtract_slopes` starts with: one of (BM,) for each coordinate, or one of (BM, power of 2)."""
+    """The sums that :func:`_subtract_slopes` starts with: one of (BM,) for each coordinate, or one
+    of (BM, power of 2).
+    """
     if D <= MAX_HELD:
         slopes = ()
         for _ in tl.static_range(D):
@@ -131,7 +118,9 @@ def _zero_slopes(BM: tl.constexpr, dtype: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def _subtract_slopes(slopes, slope, targets, point, y, source_length, D: tl.constexpr):
-    """Subtracts from ``slopes``, for each coordinate, the sum over a tile's sources of ``slope`` times the difference."""
+    """Subtracts from ``slopes``, for each coordinate, the sum over a tile's sources of ``slope``
+    times the difference.
+    """
     if D <= MAX_HELD:
         result = ()
         for k in tl.static_range(D):
@@ -141,50 +130,50 @@ def _subtract_slopes(slopes, slope, targets, point, y, source_length, D: tl.cons
     else:
         d = tl.arange(0, slopes.shape[1])
         for k in range(D):
-            difference = tl.load(targets.point + k * targets.length)[:, None] - tl.load(point + k * source_length)[None, :]
+            x = tl.load(targets.point + k * targets.length)
+            difference = x[:, None] - tl.load(point + k * source_length)[None, :]
             slopes -= tl.where(d[None, :] == k, tl.sum(slope * difference, axis=1)[:, None], 0.0)
     return slopes
 
 
 @kernel()
 def gradients(
-    packed, source_packed, query_terms, order, tiles, grad_positions, grad_values, length, source_length, channels,
-    OF_QUERIES: tl.constexpr, OF_KEYS: tl.constexpr, SHIFTED: tl.constexpr, SIZES: tl.constexpr,
-):  # fmt: skip
-    r"""Computes the gradient of the positions of a tile of targets, and, if they are keys, of their values.
+    packed, source_packed, order, tiles, grad_positions, grad_values, channels, SIZES: tl.constexpr
+):
+    r"""Computes the gradient of the positions of a tile of targets, and, if they are keys, of their
+    values.
 
-    Args: ``packed`` are the targets and ``source_packed`` the sources, :class:`.packing.Packed` of ``length`` and
-    ``source_length`` points: keys have ``rows``, queries ``grads``; ``query_terms`` (1 or 2, H, the queries' length), the
-    gradients of the normalisers and, if ``SHIFTED``, the shifts, or None; ``grad_values`` (N, H, channels) or None;
-    ``grad_positions`` (N, H, blocks of channels, D), a part for each block.  Grid: tiles, heads, blocks of channels.
-    """
+    Args: ``packed`` are the targets and ``source_packed`` the sources, :class:`.packing.Packed`:
+    keys have ``rows``, queries ``grads``; ``grad_values`` (N, H, channels) or None;
+    ``grad_positions`` (N, H, blocks of channels, D), a part for each block.  Grid: tiles, heads,
+    blocks of channels."""
     D: tl.constexpr = SIZES.dim
     BM: tl.constexpr = SIZES.targets
     BN: tl.constexpr = SIZES.sources
     BC: tl.constexpr = SIZES.channels
     begin, end, first, last = locate_tile(tiles, BM)
-    head, heads = tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
+    head = tl.program_id(1).to(tl.int64)
     place = begin + tl.arange(0, BM)
-    query_length = length if OF_QUERIES else source_length
-    key_length = source_length if OF_QUERIES else length
-    values, width = locate_rows(source_packed.rows if OF_QUERIES else packed.rows, key_length, BC, SIZES.parts)
-    grads, width = locate_rows(packed.grads if OF_QUERIES else source_packed.grads, query_length, BC, SIZES.parts)
-    target_values, target_grads, target_bias, target_shift, source_bias, source_shift = None, None, None, None, None, None
-    if OF_QUERIES:
-        target_grads = _keep_in_registers(load_rows(grads, place.to(tl.int64), width, BC))
-    if OF_KEYS:
-        target_values = _keep_in_registers(load_rows(values, place.to(tl.int64), width, BC))
-    if query_terms is not None:
-        bias = query_terms + head * query_length
-        shift = bias + heads * query_length
-        if OF_QUERIES:
-            target_bias = tl.load(bias + place, mask=(place >= 0) & (tl.program_id(2) == 0), other=0.0)
-            if SHIFTED:
-                target_shift = tl.load(shift + place)
-        if OF_KEYS:
-            source_bias = bias
-            if SHIFTED:
-                source_shift = shift
+    length, source_length = packed.length, source_packed.length
+    values, grads, target_values, target_grads = None, None, None, None
+    target_bias, target_shift, source_bias, source_shift = None, None, None, None
+    if packed.grads is not None:
+        rows, width = locate_rows(packed.grads, length, BC, SIZES.parts)
+        target_grads = _keep_in_registers(load_rows(rows, place.to(tl.int64), width, BC))
+        values, width = locate_rows(source_packed.rows, source_length, BC, SIZES.parts)
+        if packed.bias is not None:
+            first_block = (place >= 0) & (tl.program_id(2) == 0)
+            target_bias = tl.load(packed.bias + head * length + place, mask=first_block, other=0.0)
+        if packed.shift is not None:
+            target_shift = tl.load(packed.shift + head * length + place)
+    if packed.rows is not None:
+        rows, width = locate_rows(packed.rows, length, BC, SIZES.parts)
+        target_values = _keep_in_registers(load_rows(rows, place.to(tl.int64), width, BC))
+        grads, width = locate_rows(source_packed.grads, source_length, BC, SIZES.parts)
+        if source_packed.bias is not None:
+            source_bias = source_packed.bias + head * source_length
+        if source_packed.shift is not None:
+            source_shift = source_packed.shift + head * source_length
     point = packed.points + head * D * length + place
     x = load_coordinates(point, length, D)
     targets = Targets(point, length, x, target_values, target_grads, target_bias, target_shift)
@@ -195,14 +184,16 @@ def gradients(
     slopes = _zero_slopes(BM, dtype, D)
     whole = first + (last - first) // BN * BN
     for lead in range(first, whole, BN):
-        summed, slopes = _add_tile(targets, others, lead, last, summed, slopes, D, BN, False)
+        summed, slopes = _add_tile(targets, others, lead, last, summed, slopes, False, SIZES)
     if whole < last:
-        summed, slopes = _add_tile(targets, others, whole, last, summed, slopes, D, BN, True)
+        summed, slopes = _add_tile(targets, others, whole, last, summed, slopes, True, SIZES)
     _store(summed, slopes, place, end, order, grad_positions, grad_values, channels, D)
 
 
 @triton.jit
-def _store(summed, slopes, place, end, order, grad_positions, grad_values, channels, D: tl.constexpr):
+def _store(
+    summed, slopes, place, end, order, grad_positions, grad_values, channels, D: tl.constexpr
+):
     """Writes the gradients of a tile of targets; those of values only if there is room for them."""
     head, heads, block = tl.program_id(1), tl.num_programs(1), tl.program_id(2)
     inside = place < end
@@ -216,4 +207,5 @@ def _store(summed, slopes, place, end, order, grad_positions, grad_values, chann
         tl.store(to[:, None] + d[None, :], slopes, mask=inside[:, None] & (d < D)[None, :])
     if grad_values is not None:
         c = block * summed.shape[1] + tl.arange(0, summed.shape[1])
-        tl.store((grad_values + row * channels)[:, None] + c[None, :], summed, mask=inside[:, None] & (c < channels)[None, :])
+        to_values = (grad_values + row * channels)[:, None] + c[None, :]
+        tl.store(to_values, summed, mask=inside[:, None] & (c < channels)[None, :])

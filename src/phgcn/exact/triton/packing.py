@@ -1,9 +1,8 @@
 r"""Packs points and rows for the kernels over pairs.
 
-Points of a graph lie side by side, coordinate by coordinate, and the last are followed by a tile of zeros: loops over sources
-read whole tiles without looking at orders or ends.  A row of float32 numbers is packed in two bfloat16 parts, *high* and *low*,
-which tensor cores multiply.
-"""
+Points of a graph lie side by side, coordinate by coordinate, and the last are followed by a tile of
+zeros: loops over sources read whole tiles without looking at orders or ends.  A row of float32
+numbers is packed in two bfloat16 parts, *high* and *low*, which tensor cores multiply."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from ...runtime.triton import cdiv, kernel, tl, triton
 from .tiles import split
 
 PACKED_POINTS, PACKED_CHANNELS = 64, 16
-"""Points that one program packs, and channels that it packs at a time: the smallest block of the kernels that sum."""
+"""Points that a program packs, and channels at a time: the smallest block of the kernels that sum."""
 
 LARGEST_TILE = 128
 """Packed points are followed by so many zeros: no tile is larger."""
@@ -26,12 +25,11 @@ class QueryGradients(NamedTuple):
     r"""What the gradients of the queries' sums are computed from.
 
     Args:
-        grad, out (torch.Tensor): The output and its gradient, :math:`(M, H, C)`.
+        grad, out (torch.Tensor): The gradient of the output, and the output, :math:`(M, H, C)`.
         grad_norm (torch.Tensor, optional): The gradient of the normaliser, :math:`(M, H)`.
-        norm (torch.Tensor, optional): The normaliser, :math:`(M, H)`; :obj:`None` where sums were not divided.
+        norm (torch.Tensor, optional): The normaliser, :math:`(M, H)`; :obj:`None` where sums were
+            not divided.
         shift (torch.Tensor, optional): The shifts, :math:`(M, H)`.
-        terms (torch.Tensor): Takes, packed, :math:`(1, H, L)` or :math:`(2, H, L)`, the normaliser's gradients, those through
-            the output included, 0 without ``norm``, and the shifts, if any.
     """
 
     grad: Tensor
@@ -39,7 +37,6 @@ class QueryGradients(NamedTuple):
     out: Tensor
     norm: Tensor | None
     shift: Tensor | None
-    terms: Tensor
 
 
 class Packed(NamedTuple):
@@ -48,18 +45,21 @@ class Packed(NamedTuple):
     Args:
         points (torch.Tensor): Positions, :math:`(H, D, L)`.
         flags (torch.Tensor): Not all 0 if a position or a row is not finite.
-        rows, grads (torch.Tensor, optional): Rows of :math:`W` channels in one or two parts, :math:`(2, H, L, W)`: values, and
-            gradients of the queries' sums.
+        length (int): :math:`L`, points with the zeros behind them.
+        rows, grads (torch.Tensor, optional): Rows of :math:`W` channels in one or two parts,
+            :math:`(2, H, L, W)`: values, and gradients of the queries' sums.
+        bias (torch.Tensor, optional): The gradients of the queries' normalisers, those through the
+            output included, where sums were divided, :math:`(H, L)`.
+        shift (torch.Tensor, optional): The shifts, if any, :math:`(H, L)`.
     """
 
     points: Tensor
     flags: Tensor
+    length: int
     rows: Tensor | None
     grads: Tensor | None
-
-    @property
-    def length(self) -> int:
-        return self.points.size(2)
+    bias: Tensor | None
+    shift: Tensor | None
 
 
 class PackSizes(NamedTuple):
@@ -79,53 +79,52 @@ class PackSizes(NamedTuple):
     channels: int
 
 
-def packed_length(count: int) -> int:
-    """Returns how many points are packed, with the zeros behind ``count``: rows start at multiples of 16 bytes."""
-    return cdiv(count + LARGEST_TILE, PACKED_POINTS) * PACKED_POINTS
-
-
 def pack_points(
-    points: Tensor, rows: Tensor | None, order: Tensor | None, width: int = 0, *, exact_in_one: bool = False,
+    points: Tensor,
+    rows: Tensor | None,
+    order: Tensor | None,
+    width: int = 0,
+    *,
+    exact_in_one: bool = False,
     gradients: QueryGradients | None = None,
-) -> Packed:  # fmt: skip
-    r"""Packs positions and, if any, rows and gradients.
-
-    Args:
-        points (torch.Tensor): Positions, :math:`(N, H, D)`, in any layout, as all that is packed.
-        rows (torch.Tensor, optional): Rows, :math:`(N, H, C)`.
-        order (torch.Tensor, optional): The order in which they are packed, :math:`(N,)`.
-        width (int, optional): Channels of packed rows, at least :math:`C`; the rest is 0. (default: :obj:`0`)
-        exact_in_one (bool, optional): Packs bfloat16 rows in one part, which holds them. (default: :obj:`False`)
-        gradients (QueryGradients, optional): Packs the gradients of the queries' sums too. (default: :obj:`None`)
-    """
+) -> Packed:
+    r"""Packs positions (N, H, D) and, if any, rows (N, H, C) in the given order (N,), and the
+    gradients of the queries' sums.  Channels behind the last, up to ``width``, are 0.  With
+    ``exact_in_one``, bfloat16 rows are packed in one part, which holds them."""
     count, heads, dim = points.shape
-    length = packed_length(count)
+    length = cdiv(count + LARGEST_TILE, PACKED_POINTS) * PACKED_POINTS
     blocks = length // PACKED_POINTS
-    one = exact_in_one and rows is not None and rows.dtype == torch.bfloat16
-    packed = Packed(
-        points.new_empty(heads, dim, length),
-        points.new_empty(blocks, heads, dtype=torch.int32),
-        None if rows is None else _new_rows(points, heads, length, width, one),
-        None if gradients is None else _new_rows(points, heads, length, width, False),
-    )
+    # Rows of float64 are packed as they are, others in two bfloat16 parts.
+    parts, dtype = (1, points.dtype) if points.dtype == torch.float64 else (2, torch.bfloat16)
+    row_parts = 0 if rows is None else parts
+    if exact_in_one and rows is not None and rows.dtype == torch.bfloat16:
+        row_parts = 1
+    given, grad_parts, bias, shift = rows, 0, None, None
     if gradients is not None:
         grad_norm = None if gradients.grad_norm is None else gradients.grad_norm.contiguous()
         gradients = gradients._replace(grad=gradients.grad.contiguous(), grad_norm=grad_norm)
-    given = rows if gradients is None else gradients.grad
-    channels = 0 if given is None else given.size(2)
-    row_parts, grad_parts = (0 if some is None else len(some) for some in (packed.rows, packed.grads))
+        given, grad_parts = gradients.grad, parts
+        bias = None if gradients.norm is None else points.new_empty(heads, length)
+        shift = None if gradients.shift is None else points.new_empty(heads, length)
+    packed_rows, packed_grads = (
+        points.new_empty(count, heads, length, width, dtype=dtype) if count > 0 else None
+        for count in (row_parts, grad_parts)
+    )
+    flags = points.new_empty(blocks, heads, dtype=torch.int32)
+    packed = Packed(
+        points.new_empty(heads, dim, length), flags, length, packed_rows, packed_grads, bias, shift
+    )
     _pack[blocks, heads](
-        points.contiguous(), None if rows is None else rows.contiguous(), gradients, order, packed, count, length, channels,
+        points.contiguous(),
+        None if rows is None else rows.contiguous(),
+        gradients,
+        order,
+        packed,
+        count,
+        0 if given is None else given.size(2),
         SIZES=PackSizes(dim, width, row_parts, grad_parts, PACKED_POINTS, PACKED_CHANNELS),
-    )  # fmt: skip
+    )
     return packed
-
-
-def _new_rows(points: Tensor, heads: int, length: int, width: int, one: bool) -> Tensor:
-    """Allocates packed rows: where positions are float64 as they are, else in two bfloat16 parts, or in one."""
-    if points.dtype == torch.float64:
-        return points.new_empty(1, heads, length, width)
-    return points.new_empty(1 if one else 2, heads, length, width, dtype=torch.bfloat16)
 
 
 @triton.jit
@@ -138,8 +137,9 @@ def points_at(order, place, count):
 
 @triton.jit
 def _store_rows(rows, at, part_stride, number, PARTS: tl.constexpr):
-    """Stores numbers in two parts, or as they are.  Both parts are rounded, which halves the error of products with weights;
-    the largest numbers, which rounding would make infinite, are cut off."""
+    """Stores numbers in two parts, or as they are.  Both parts are rounded, which halves the error
+    of products with weights; the largest numbers, which rounding would make infinite, are cut
+    off."""
     if PARTS == 2:
         number = number.to(tl.float32)
         cut, _ = split(number)
@@ -160,17 +160,13 @@ def _not_finite(number):
 
 
 @kernel(do_not_specialize=["count"])
-def _pack(
-    points, rows, gradients, order, packed, count, length, channels, SIZES: tl.constexpr
-):  # fmt: skip
-    r"""Packs ``points``, and ``rows`` and ``gradients``, if any, into ``packed``, of ``length`` points; 0 behind the last.
+def _pack(points, rows, gradients, order, packed, count, channels, SIZES: tl.constexpr):
+    r"""Packs ``points``, and ``rows`` and ``gradients``, if any, into ``packed``; 0 behind the last.
 
-    The gradients of sums :math:`z` follow from those of quotients :math:`y = z / n`: rows :math:`\bar z = \bar y / n`, and
-    ``terms`` :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if any, then ``shift`` if any,
-    (1 or 2, H, length).
-
-    Each program has one of the flags: not 0 if a position or row is not finite.  Grid: blocks of points, heads.
-    """
+    The gradients of sums :math:`z` follow from those of quotients :math:`y = z / n`: rows
+    :math:`\bar z = \bar y / n`, and ``bias`` :math:`\bar n = -\langle \bar y, y \rangle / n`, plus
+    ``grad_norm`` if any.  Each program has one of the flags.  Grid: blocks of points, heads."""
+    length = packed.length
     D: tl.constexpr = SIZES.dim
     WIDTH: tl.constexpr = SIZES.width
     BM: tl.constexpr = SIZES.points
@@ -196,7 +192,8 @@ def _pack(
     for lead in range(0, WIDTH, SIZES.channels):
         c = lead + tl.arange(0, SIZES.channels)
         mask = inside[:, None] & (c < channels)[None, :]
-        at, to = (i * channels)[:, None] + c[None, :], ((head * length + place) * WIDTH)[:, None] + c[None, :]
+        at = (i * channels)[:, None] + c[None, :]
+        to = ((head * length + place) * WIDTH)[:, None] + c[None, :]
         if rows is not None:
             f = tl.load(rows + at, mask=mask, other=0.0)
             _store_rows(packed.rows, to, part_stride, f, SIZES.row_parts)
@@ -205,13 +202,14 @@ def _pack(
             g = tl.load(gradients.grad + at, mask=mask, other=0.0).to(dtype) * factor[:, None]
             _store_rows(packed.grads, to, part_stride, g, SIZES.grad_parts)
             if norm is not None:
-                product += tl.sum(g * tl.load(gradients.out + at, mask=mask, other=0.0).to(dtype), axis=1)
-    if SIZES.grad_parts > 0:
+                y = tl.load(gradients.out + at, mask=mask, other=0.0).to(dtype)
+                product += tl.sum(g * y, axis=1)
+    if packed.bias is not None:
         bias = -product
         if gradients.grad_norm is not None:
             bias += tl.load(gradients.grad_norm + i, mask=inside, other=0.0)
-        to = gradients.terms + head * length + place
-        tl.store(to, bias)
-        if gradients.shift is not None:
-            tl.store(to + heads.to(tl.int64) * length, tl.load(gradients.shift + i, mask=inside, other=0.0))
+        tl.store(packed.bias + head * length + place, bias)
+    if packed.shift is not None:
+        shift = tl.load(gradients.shift + i, mask=inside, other=0.0)
+        tl.store(packed.shift + head * length + place, shift)
     tl.store(packed.flags + tl.program_id(0) * heads + tl.program_id(1), tl.max(bad, axis=0))

@@ -1,8 +1,10 @@
-r"""What the kernels over tiles of pairs share: which tile a program has, distances, and products in two parts.
+r"""What the kernels over tiles of pairs share: which tile a program has, distances, and products in
+two parts.
 
-A program has one tile of ``BM`` targets of one graph and head, and goes through the graph's sources in tiles of ``BN``.
-Points and rows are packed (:mod:`.packing`), so whole tiles can be read without masks.  Arguments in capitals are known when a
-kernel is compiled; so is :obj:`None`, for optional ones.
+A program has one tile of ``BM`` targets of one graph and head, and goes through the graph's sources
+in tiles of ``BN``. Points and rows are packed (:mod:`.packing`), so whole tiles can be read without
+masks.  Arguments in capitals are known when a kernel is compiled; so is :obj:`None`, for optional
+ones.
 
 Rows in *parts* are a tuple: two bfloat16 parts that add up to float32, high and low, or one part.
 """
@@ -10,13 +12,16 @@ Rows in *parts* are a tuple: two bfloat16 parts that add up to float32, high and
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ...kernels import LARGEST
 from ...runtime.triton import tl, triton
 
+LARGEST_EXPONENT: tl.constexpr = tl.constexpr(LARGEST)
 LOG2E: tl.constexpr = tl.constexpr(math.log2(math.e))
 MAX_HELD: tl.constexpr = tl.constexpr(16)
-"""Up to so many coordinates of a point are held in registers; more are loaded again for every tile."""
+"""Up to so many coordinates of a point are held in registers; more are loaded again for every tile.
+"""
 
 
 class TileSizes(NamedTuple):
@@ -26,19 +31,56 @@ class TileSizes(NamedTuple):
         dim (int): Coordinates.
         targets, sources, channels (int): Of a tile; ``BM``, ``BN`` and ``BC`` in the kernels.
         parts (int): Parts that packed rows have; 0 where there are none.
+        rate, c0, c1, c2, power (float): The numbers of the kernel function,
+            :class:`phgcn.kernels.Numbers`.
     """
 
     dim: int
     targets: int
     sources: int
-    channels: int = 0
-    parts: int = 0
+    channels: int
+    parts: int
+    rate: float
+    c0: float
+    c1: float
+    c2: float
+    power: int
+
+
+class Targets(NamedTuple):
+    """A program's targets, loaded; what they do not have is None.
+
+    ``point`` are pointers to the first coordinate, ``length`` the distance to the next, ``x`` the
+    coordinates, if held.  As queries they have gradients of sums ``grads``, of normalisers
+    ``bias``, and a ``shift``; as keys, ``rows`` of values."""
+
+    point: Any
+    length: Any
+    x: Any
+    rows: Any
+    grads: Any
+    bias: Any
+    shift: Any
+
+
+class Sources(NamedTuple):
+    """Pointers to all sources, to be read tile by tile; fields as of :class:`Targets`, for the
+    opposite role.
+    """
+
+    points: Any
+    length: Any
+    rows: Any
+    grads: Any
+    bias: Any
+    shift: Any
+    width: Any
 
 
 @triton.jit
 def locate_tile(tiles, BM: tl.constexpr):
-    """Returns the first target of this program's tile, the end of its graph's targets, its first source and their end; see
-    :class:`.pairs.Tiles`."""
+    """Returns the first target of this program's tile, the end of its graph's targets, its first
+    source and their end; see :class:`.pairs.Tiles`."""
     tile = tl.program_id(0)
     begin, end, first, last = tile * BM, tiles.targets, tiles.first_source, tiles.sources
     if tiles.table is not None:
@@ -49,8 +91,8 @@ def locate_tile(tiles, BM: tl.constexpr):
 
 @triton.jit
 def locate_rows(rows, length, BC: tl.constexpr, PARTS: tl.constexpr):
-    """Returns pointers to the parts of this program's head and channels, in packed rows of (PARTS, H, length, width), and the
-    width: BC channels for each program of the grid's last axis."""
+    """Returns pointers to the parts of this program's head and channels, in packed rows of (PARTS,
+    H, length, width), and the width: BC channels for each program of the grid's last axis."""
     width = tl.num_programs(2) * BC
     high = rows + tl.program_id(1).to(tl.int64) * length * width + tl.program_id(2) * BC
     if PARTS == 2:
@@ -81,8 +123,9 @@ def load_coordinates(point, length, D: tl.constexpr):
 
 @triton.jit
 def zero_tile(BM: tl.constexpr, BN: tl.constexpr, dtype: tl.constexpr):
-    """Returns a tile of zeros, as a matrix product: that costs little, and makes the compiler keep what is added to it in the
-    tensor cores' layout, which takes half the registers and no detour through shared memory."""
+    """Returns a tile of zeros, as a matrix product: that costs little, and makes the compiler keep
+    what is added to it in the tensor cores' layout, which takes half the registers and no detour
+    through shared memory."""
     if dtype == tl.float32:
         return tl.dot(tl.zeros((BM, 16), tl.bfloat16), tl.zeros((16, BN), tl.bfloat16))
     else:
@@ -91,11 +134,11 @@ def zero_tile(BM: tl.constexpr, BN: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def squared_distances(target, x, length, source, y, source_length, D: tl.constexpr):
-    """The squared distances of all pairs of a tile, (BM, BN); ``x`` and ``y`` are the coordinates, if held.
+    """The squared distances of all pairs of a tile, (BM, BN); ``x`` and ``y`` are the coordinates,
+    if held.
 
-    Coordinates must not be multiplied before they are subtracted: the compiler would fuse product and difference, round the two
-    points differently, and give coincident points a distance.
-    """
+    Coordinates must not be multiplied before they are subtracted: the compiler would fuse product
+    and difference, round the two points differently, and give coincident points a distance."""
     square = zero_tile(target.shape[0], source.shape[0], target.dtype.element_ty)
     if D <= MAX_HELD:
         for k in tl.static_range(D):
@@ -103,15 +146,50 @@ def squared_distances(target, x, length, source, y, source_length, D: tl.constex
             square += difference * difference
     else:
         for k in range(D):
-            difference = tl.load(target + k * length)[:, None] - tl.load(source + k * source_length)[None, :]
+            along = tl.load(target + k * length)[:, None]
+            difference = along - tl.load(source + k * source_length)[None, :]
             square += difference * difference
     return square
 
 
 @triton.jit
+def exponents(r, square, SIZES: tl.constexpr):
+    """The exponents s of pairs at distances ``r``, from their squares where that is more exact; see
+    :class:`phgcn.kernels.Kernel`."""
+    if SIZES.power == 2:
+        return SIZES.rate * SIZES.rate * square
+    else:
+        return SIZES.rate * r
+
+
+@triton.jit
+def multiply_polynomial(w, s, SIZES: tl.constexpr):
+    """Returns exponentials times the kernel's polynomial: the weights."""
+    if SIZES.c1 == 0 and SIZES.c2 == 0:
+        return w
+    else:
+        t = tl.minimum(s, LARGEST_EXPONENT)
+        return w * (SIZES.c0 + t * (SIZES.c1 + t * SIZES.c2))
+
+
+@triton.jit
+def multiply_slope(w, s, inverse, SIZES: tl.constexpr):
+    """Returns exponentials times minus the derivative of the weights over the distance; ``inverse``
+    is that of the distance.
+    """
+    if SIZES.c1 != 0 or SIZES.c2 != 0:
+        t = tl.minimum(s, LARGEST_EXPONENT)
+        w = w * (SIZES.c0 - SIZES.c1 + t * (SIZES.c1 - 2 * SIZES.c2 + t * SIZES.c2))
+    if SIZES.power == 2:
+        return (2 * SIZES.rate * SIZES.rate) * w
+    else:
+        return SIZES.rate * (w * inverse)
+
+
+@triton.jit
 def split(number):
-    """Splits a float32 number into two bfloat16 ones: its first 8 bits, and what they leave, rounded.  For weights: cutting the
-    first part off takes less time than rounding it."""
+    """Splits a float32 number into two bfloat16 ones: its first 8 bits, and what they leave,
+    rounded.  For weights: cutting the first part off takes less time than rounding it."""
     bits = number.to(tl.uint32, bitcast=True)
     high = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
     return (bits >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True), (number - high).to(tl.bfloat16)
@@ -119,8 +197,8 @@ def split(number):
 
 @triton.jit
 def multiply(left, right, to):
-    """Returns ``to``, if any, plus the product of two matrices in parts.  The product of both low parts is left out: it would
-    be lost in rounding."""
+    """Returns ``to``, if any, plus the product of two matrices in parts.  The product of both low
+    parts is left out: it would be lost in rounding."""
     if left[0].dtype == tl.float64:
         product = tl.dot(left[0], right[0], input_precision="ieee", out_dtype=tl.float64)
         if to is not None:

@@ -96,7 +96,7 @@ function channels(colour) {
 
 /** The diameter of a dot, in pixels. @param {number} nodes How many nodes there are. */
 function dotSize(nodes) {
-  return nodes < 3000 ? 8 : nodes < 30000 ? 5 : 3;
+  return nodes < 500 ? 10 : nodes < 3000 ? 8 : nodes < 30000 ? 5 : 3;
 }
 
 /**
@@ -141,6 +141,15 @@ function weightRange(weights, node) {
 }
 
 /**
+ * Returns the colour and the opacity, 0 to 1, of a weight.
+ * @param {number} height Where it is on the scale, from 0 to 1.
+ * @returns {{colour: string, opacity: number}}
+ */
+function attentionColour(height) {
+  return { colour: SCALE[Math.min(SCALE.length - 1, Math.floor(height * SCALE.length))], opacity: 0.4 + 0.6 * height };
+}
+
+/**
  * Makes nodes look like the attention of one of them: colour and size by the logarithm of the weight, the strongest on top.
  * @param {Float32Array} weights
  * @param {number} node
@@ -152,8 +161,10 @@ function lookOfWeights(weights, node, hidden) {
   const [low, high] = weightRange(weights, node);
   const decades = Math.log(high / low);
   const steps = 64;
-  const table = Array.from({ length: steps }, (_, step) => [
-    ...channels(SCALE[Math.floor((step * SCALE.length) / steps)]), 60 + (195 * step) / (steps - 1)]);
+  const table = Array.from({ length: steps }, (_, step) => {
+    const { colour, opacity } = attentionColour(step / (steps - 1));
+    return [...channels(colour), 255 * opacity];
+  });
   const colours = new Uint8Array(4 * count);
   const sizes = new Float32Array(count);
   const level = new Uint8Array(count);

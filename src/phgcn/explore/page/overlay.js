@@ -81,7 +81,7 @@ class Overlay {
   /**
    * Makes a picture of what is seen, with a caption and the legend below.
    * @param {string} caption
-   * @param {Group[]} groups
+   * @param {{label: string, colour: string}[]} groups
    * @returns {Promise<Blob>}
    */
   async picture(caption, groups) {

@@ -47,17 +47,34 @@ function nodeButton(explorer, node) {
   return make("button", { type: "button", className: "name", ...texts, onclick: () => explorer.focusOn(node) });
 }
 
+/** @param {SideView} side */
+function labelHeading(side) {
+  return side.explorer.classes ? "class" : "label";
+}
+
 /**
- * Says in a cell which class a node has, with its colour.
- * @param {Explorer} explorer
+ * Says in a cell which class a node has, with its colour; or its number, or its labels.
+ * @param {SideView} side
  * @param {number} node
  */
-function classCell(explorer, node) {
-  const kind = explorer.classes ? explorer.classes[node] : -1;
+function labelCell(side, node) {
+  const { explorer } = side;
+  if (!explorer.classes) return labelText(side, node);
+  const kind = explorer.classes[node];
   if (kind < 0) return "unlabelled";
   const dot = make("span", { className: "dot" });
   dot.style.background = PALETTE[kind % PALETTE.length];
   return make("span", { className: "class" }, dot, printable(explorer.classNames[kind], 30));
+}
+
+/** @param {SideView} side @param {number} node */
+function labelText(side, node) {
+  const number = side.columns.find(({ name, categories }) => name === "label" && !categories);
+  if (number) return Number.isNaN(number.values[node]) ? "unlabelled" : brief(number.values[node]);
+  const several = side.columns.filter(({ name }) => name.startsWith("label "));
+  if (several.every(({ values }) => values[node] < 0)) return "unlabelled";
+  const held = several.filter(({ values }) => values[node] === 1).map(({ name }) => name.slice(6));
+  return printable(held.join(", ") || "none", 30);
 }
 
 /** Says how many edges away a node is. @param {number} hops */
@@ -117,10 +134,10 @@ function globalList(side, focus) {
   if (!weights) return [makeNote("This layer has no attention to all nodes.")];
   const { explorer } = side;
   const rows = focus.targets.slice(0, LISTED).map((target) => [
-    nodeButton(explorer, target), classCell(explorer, target), weightCell(weights[target]), hopsText(focus.hops[target])]);
+    nodeButton(explorer, target), labelCell(side, target), weightCell(weights[target]), hopsText(focus.hops[target])]);
   const rest = 1 - focus.targets.slice(0, LISTED).reduce((sum, target) => sum + weights[target], 0);
   const others = focus.targets.length > LISTED ? `all others: ${percent(Math.max(rest, 0))}` : "";
-  return [makeTable(["node", "class", "weight", "edges away"], rows), makeNote(others)];
+  return [makeTable(["node", labelHeading(side), "weight", "edges away"], rows), makeNote(others)];
 }
 
 /**
@@ -147,13 +164,13 @@ function neighbourList(side, focus) {
   const listed = local && local.has(focus.node) && !order.includes(focus.node) ? [focus.node, ...order] : order;
   if (!listed.length) return [makeNote("The node has no neighbours.")];
   const rows = listed.slice(0, LISTED).map((target) => [
-    nodeButton(explorer, target), classCell(explorer, target),
+    nodeButton(explorer, target), labelCell(side, target),
     local ? weightCell(local.get(target) || 0) : "–",
     focus.weights ? weightCell(focus.weights[target]) : "–"]);
   const notes = [];
   if (!local) notes.push("This layer has no attention to neighbours.");
   if (listed.length > LISTED) notes.push(`${listed.length - LISTED} more.`);
-  return [makeTable(["node", "class", "local", "global"], rows), makeNote(notes.join(" "))];
+  return [makeTable(["node", labelHeading(side), "local", "global"], rows), makeNote(notes.join(" "))];
 }
 
 /**
@@ -168,29 +185,38 @@ function showSelection(side) {
     return;
   }
   const rows = Array.from(selection.nodes.slice(0, LISTED), (node) => [
-    nodeButton(side.explorer, node), classCell(side.explorer, node), ...side.predictionCells(node)]);
+    nodeButton(side.explorer, node), labelCell(side, node), ...side.predictionCells(node)]);
   const about = `${selection.nodes.length.toLocaleString("en")} nodes: ${selection.label}`;
   body.replaceChildren(make("p", { className: "count", textContent: printable(about, 120) }),
-    makeTable(["node", "class", ...(side.predictionCells(0).length ? ["prediction"] : [])], rows));
+    makeTable(["node", labelHeading(side), ...(side.predictionCells(0).length ? ["prediction"] : [])], rows));
+}
+
+/**
+ * Returns some weights of a node's attention, from the least to the largest, and their colours.
+ * @param {Focus} focus
+ * @returns {{label: string, colour: string, opacity: number}[]}
+ */
+function scaleMarks({ node, weights }) {
+  const [low, high] = weightRange(/** @type {Float32Array} */ (weights), node);
+  return [0, 1 / 3, 2 / 3, 1].map((step) => ({
+    label: weightText(low * (high / low) ** step), ...attentionColour(step),
+  }));
 }
 
 /**
  * Makes the legend of colours that mean attention: while a node is in focus, they mean no groups.
  * @param {SideView} side
  * @param {HTMLElement} legend
- * @param {number} node
- * @param {Float32Array} weights
+ * @param {Focus} focus
  */
-function showScale(side, legend, node, weights) {
-  const [low, high] = weightRange(weights, node);
-  const steps = [0, 1 / 3, 2 / 3, 1];
-  const items = steps.map((step) => {
+function showScale(side, legend, focus) {
+  const items = scaleMarks(focus).map(({ label, colour, opacity }) => {
     const dot = make("span", { className: "dot" });
-    dot.style.background = SCALE[Math.min(SCALE.length - 1, Math.floor(step * SCALE.length))];
-    return make("span", { className: "class" }, dot, weightText(low * (high / low) ** step));
+    Object.assign(dot.style, { background: colour, opacity });
+    return make("span", { className: "class" }, dot, label);
   });
   const back = make("button", { type: "button", textContent: "clear", onclick: () => side.explorer.focusOn(null) });
-  const title = make("legend", { textContent: `attention of ${printable(side.explorer.ids[node], 40)}` });
+  const title = make("legend", { textContent: `attention of ${printable(side.explorer.ids[focus.node], 40)}` });
   legend.replaceChildren(title, ...items, back);
 }
 
@@ -201,7 +227,7 @@ function showScale(side, legend, node, weights) {
 function showLegend(side) {
   const legend = /** @type {HTMLElement} */ (side.root.querySelector(".legend"));
   if (side.focus && side.focus.weights) {
-    showScale(side, legend, side.focus.node, side.focus.weights);
+    showScale(side, legend, side.focus);
     return;
   }
   const items = side.groups.map((group) => {

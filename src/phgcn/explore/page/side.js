@@ -28,9 +28,11 @@ class SideView {
     /** @type {Set<string>} Labels that the legend hides. */ this.off = new Set();
     /** @type {Points} */ this.points = { values: new Float32Array(), dim: 1 };
     /** @type {EdgeWeights | null} Attention to neighbours, where it is stored. */ this.edges = null;
+    /** @type {EdgeWeights | null} The strongest attention to all nodes, where it is stored. */ this.far = null;
     /** @type {Focus | null} */ this.focus = null;
     /** Counts what makes computations outdated. */ this.version = 0;
     this.coloured = 0;
+    /** What nodes are coloured by while none is in focus. */ this.colour = "";
   }
 
   /** @param {string} selector @returns {any} */
@@ -61,7 +63,9 @@ class SideView {
     this.find(".head").addEventListener("change", () => this.changeHead());
     for (const axis of [".across", ".up"]) this.find(axis).addEventListener("change", () => this.reproject());
     this.find(".colour").addEventListener("change", () => {
+      this.colour = this.find(".colour").value;
       this.off.clear();
+      if (this.focus) explorer.focusOn(null);
       this.recolour();
     });
     this.find(".save-png").addEventListener("click", () => this.savePicture());
@@ -100,7 +104,17 @@ class SideView {
 
   /** @returns {string} */
   colourName() {
-    return this.colourNames()[this.find(".colour").selectedIndex];
+    return this.colourNames().includes(this.colour) ? this.colour : this.colourNames()[0];
+  }
+
+  /** Offers what nodes can be coloured by; while one is in focus, its attention is what they are coloured by. */
+  offerColours() {
+    const names = this.colourNames();
+    const select = this.find(".colour");
+    setOptions(select, names, names.indexOf(this.colourName()));
+    if (!this.focus || !this.focus.weights) return;
+    select.prepend(make("option", { textContent: "attention of the node", disabled: true }));
+    select.selectedIndex = 0;
   }
 
   /** What nodes can be coloured by: what the model says first, the columns of the nodes' table last. */
@@ -113,10 +127,8 @@ class SideView {
 
   async changeView() {
     const view = this.view();
-    const colour = this.find(".colour").options.length ? this.find(".colour").value : null;
     setOptions(this.find(".head"), view.arrays.map((_, head) => String(head)));
-    setOptions(this.find(".colour"), this.colourNames());
-    if (colour !== null && this.colourNames().includes(colour)) this.find(".colour").value = colour;
+    this.offerColours();
     const names = axisNames(view.dim);
     const [across, up] = view.dim > 2 ? [view.dim, view.dim + 1] : [0, 1];
     setOptions(this.find(".across"), names, across);
@@ -129,10 +141,11 @@ class SideView {
     const view = this.view();
     const name = view.arrays[this.head()];
     const values = /** @type {Float32Array} */ (await readArray(explorer.header, name));
-    const edges = await this.readEdges();
+    const [edges, far] = await Promise.all([this.readEdges(view.edges), this.readEdges(view.far)]);
     if (this.view() !== view || view.arrays[this.head()] !== name) return; // another one was chosen meanwhile
     this.points = { values, dim: view.dim };
     this.edges = edges;
+    this.far = far;
     this.find(".about").textContent = printable(view.note, 300);
     await this.reproject();
     this.refocus(false);
@@ -140,9 +153,12 @@ class SideView {
     this.root.dataset.shown = `${view.name}, head ${this.head()}`; // for those who wait for it
   }
 
-  /** Unpacks the attention to neighbours of a head, where it is stored. @returns {Promise<EdgeWeights | null>} */
-  async readEdges() {
-    const { edges } = this.view();
+  /**
+   * Unpacks the attention of a head, where it is stored.
+   * @param {EdgeArrays | null} edges
+   * @returns {Promise<EdgeWeights | null>}
+   */
+  async readEdges(edges) {
     if (!edges) return null;
     const names = [edges.starts, edges.sources, edges.weights[this.head()]];
     /** @type {any[]} */
@@ -250,6 +266,7 @@ class SideView {
     this.redraw();
     showNode(this);
     showLegend(this);
+    this.offerColours();
     const scale = this.find(".scale");
     scale.hidden = !this.focus || !this.focus.weights;
     if (!this.focus || !this.focus.weights) return;
@@ -266,12 +283,13 @@ class SideView {
     const hops = new Int32Array(header.nodes);
     const reached = countHops(graph, node, hops);
     const neighbours = [...new Set(graph.sources.subarray(graph.starts[node], graph.starts[node + 1]))];
-    const weights = decay === null ? null : new Float32Array(header.nodes);
+    const weights = decay === null && !this.far ? null : new Float32Array(header.nodes);
+    if (weights && this.far) readNeighbours(this.far, node).forEach((weight, target) => { weights[target] = weight; });
     const entropy = weights && decay !== null ? attend(this.points, graph.batch, node, decay, weights) : NaN;
     return {
       node, weights, entropy, hops, neighbours, local: this.neighbourWeights(node),
       targets: weights ? strongest(weights, LISTED + 1) : [],
-      reach: weights ? reachOf(weights, reached, hops, classes, classNames.length, node) : null,
+      reach: weights && !this.far ? reachOf(weights, reached, hops, classes, classNames.length, node) : null,
     };
   }
 
@@ -334,9 +352,12 @@ class SideView {
 
   async savePicture() {
     const focus = this.focus ? `, attention of ${this.explorer.ids[this.focus.node]}` : "";
-    const shown = `${this.view().name}, head ${this.head()}, by ${this.colourName()}${focus}`;
+    const colour = this.focus && this.focus.weights ? "" : `, by ${this.colourName()}`;
+    const shown = `${this.view().name}, head ${this.head()}${colour}${focus}`;
     const caption = `${this.explorer.header.title}: ${this.header.title}, ${shown}`;
-    download(await this.overlay.picture(caption, this.groups.filter((group) => !this.off.has(group.label))), "picture.png");
+    const marks = this.focus && this.focus.weights
+      ? scaleMarks(this.focus) : this.groups.filter((group) => !this.off.has(group.label));
+    download(await this.overlay.picture(caption, marks), "picture.png");
   }
 }
 

@@ -86,7 +86,7 @@ function confusionCell(side, nodes, kind, said, total) {
 async function showCurves(side) {
   const { curves, bestEpoch, facts } = side.header;
   const body = side.panel("curves");
-  body.replaceChildren(makeTable([], facts.map(([name, value]) => [printable(name), printable(value, 80)])));
+  body.replaceChildren(makeTable([], facts.map(([name, value]) => [printable(name), printable(value, 300)])));
   const epochs = curves.epoch;
   if (!epochs) return;
   const names = Object.keys(curves).filter((name) => name !== "epoch");

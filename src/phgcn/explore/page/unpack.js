@@ -5,12 +5,13 @@
  * A property of the nodes: numbers, or indices of categories, -1 for none.
  * @typedef {{name: string, categories: string[] | null, array: string}} Column
  *
- * Attention to neighbours that a page cannot compute: edges by target, and one array of weights per head.
+ * Attention that a page cannot compute, to neighbours or the strongest to all nodes: edges by target, and one array of
+ * weights per head.
  * @typedef {{starts: string, sources: string, weights: string[]}} EdgeArrays
  *
  * The embedding of a layer: one array (N, dim) per head, and the decay of attention, per head, or null without.
  * @typedef {{name: string, dim: number, arrays: string[], decayGlobal: number[] | null, decayLocal: number[] | null,
- *   edges: EdgeArrays | null, selfLoops: boolean, note: string}} View
+ *   edges: EdgeArrays | null, far: EdgeArrays | null, selfLoops: boolean, note: string}} View
  *
  * @typedef {{title: string, summary: string, facts: [string, string][], bestEpoch: number | null, views: View[],
  *   columns: Column[], curves: Object<string, number[]>}} SideHeader

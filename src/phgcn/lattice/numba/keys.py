@@ -1,6 +1,6 @@
 r"""Keys: one number for each vertex of a lattice, or cell of a grid, linear in its coordinates.
 
-The key of v + d is the key of v plus that of d, and the last coordinate counts single steps.
+The key of v + d is the sum of both keys, and a step of the last coordinate adds 1.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ import numpy as np
 KEY_BITS = 63
 WRAPPED_BITS = 11
 MARGIN = 2
-"""Free cells around all points and their stencils, so that no key borrows from another coordinate's bits."""
+"""Free cells around all points, so that no key borrows from another coordinate's bits.
+"""
 
 
 class Keys(NamedTuple):
-    r"""How coordinates make a key.
+    r"""A linear map from integer coordinates to keys.
 
     Args:
-        multiplier (np.ndarray): What each coordinate counts, uint64 of shape :math:`(D,)`.
-        bits (int): The bits to sort by.
-        hashed (bool): Whether keys are hashes, which wrap around and may collide.
+        multiplier (np.ndarray): The factor of each coordinate, uint64, :math:`(D,)`.
+        bits (int): The number of bits of a key, for sorting.
     """
 
     multiplier: np.ndarray
     bits: int
-    hashed: bool
 
     @property
     def shift(self) -> np.ndarray:
-        """The bit at which each coordinate begins, uint64 (D,), in keys that are no hashes."""
+        """The bit at which each coordinate begins, uint64 (D,)."""
         return np.array([int(m).bit_length() - 1 for m in self.multiplier], np.uint64)
 
     def of_prefix(self, prefix: np.ndarray) -> np.ndarray:
@@ -39,25 +38,26 @@ class Keys(NamedTuple):
 
 
 def choose_keys(highest: np.ndarray) -> Keys:
-    """Packs coordinates from 0 to ``highest``, (D,), into one number if they fit, else hashes them."""
+    """Packs coordinates from 0 to ``highest``, (D,), into one number."""
     bits = [int(t).bit_length() for t in highest]
-    if sum(bits) <= KEY_BITS:
-        shifts = [sum(bits[j + 1 :]) for j in range(len(bits))]
-        return Keys(np.array([1 << s for s in shifts], np.uint64), sum(bits), False)
-    odd = np.random.default_rng(len(bits)).integers(0, 2**63, len(bits), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    odd[-1] = 1
-    return Keys(odd, 64, True)
+    if sum(bits) > KEY_BITS:
+        cells = " x ".join(f"{int(t):,}" for t in highest)
+        raise ValueError(
+            f"positions span {cells} cells of a lattice; allowed: at most 2^{KEY_BITS}, else a smaller decay"
+        )
+    shifts = [sum(bits[j + 1 :]) for j in range(len(bits))]
+    return Keys(np.array([1 << s for s in shifts], np.uint64), sum(bits))
 
 
 def wrap_keys(highest: np.ndarray) -> Keys:
-    """Packs coordinates from 0 to ``highest``, (D,); cells that are very far apart may get the same key.
+    """Packs coordinates from 0 to ``highest``, (D,); cells that are very far apart may get the same
+    key.
 
-    Where not all bits fit, all coordinates but the last keep their lowest :data:`WRAPPED_BITS`.  Two cells with the same key
-    are then either equal or so far apart that the distance of their points rules the pair out: unlike hashes, no check is
-    needed.
-    """
+    Where not all bits fit, all coordinates but the last keep their lowest :data:`WRAPPED_BITS`.
+    Two cells with the same key are then either equal or so far apart that the distance of their
+    points rules the pair out."""
     bits = [int(t).bit_length() for t in highest]
     if sum(bits) <= KEY_BITS:
         return choose_keys(highest)
     bits = [min(b, WRAPPED_BITS) for b in bits[:-1]] + bits[-1:]
-    return Keys(np.array([1 << sum(bits[j + 1 :]) for j in range(len(bits))], np.uint64), 64, True)
+    return Keys(np.array([1 << sum(bits[j + 1 :]) for j in range(len(bits))], np.uint64), 64)

@@ -1,12 +1,18 @@
 r"""The moves of the ladder: from the vertices of one step to those of the next, and back.
 
-Every vertex gives half of its row to each of two others: along one direction of the lattice to itself and to its neighbour
-(*smoothing*), or to its two parents on the next coarser level (*halving*).  Vertices are in the order of their keys, so that a
-move along a direction is a merge of two sorted lists.
+Vertices are in the order of their keys, and each move keeps that order within a few lists, so that
+the vertices behind it are found by merging sorted lists.
+
+:math:`A` is a pass along every direction, two at a time: a vertex gives a quarter to each of four.
+:math:`R A^2` leads from :math:`T_k` to :math:`T_{k+1}` through many more vertices than either has.
+It is the same as :math:`2^D A^3` read at the even vertices only.  So the last direction is taken
+first, by one pass with the weights 1, 3, 3, 1 over 8.  Along each coordinate, a vertex then gives
+3/4 and 1/4 to the two nearest vertices that are even in it, which halves the number of vertices.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,220 +20,361 @@ import numpy as np
 from ...runtime.numba import helper, kernel
 from ...runtime.threads import run_rows
 from ..ladder import Numbers
-from .index import Vertices, coarsen
-from .keys import Keys
-from .sorting import lower_bound
+from .keys import KEY_BITS, Keys
 
 GRAIN = 4096
 """Least number of vertices that a thread takes."""
 
-
-class Smoothing(NamedTuple):
-    """A pass of A along one direction: every vertex gives half to itself and half to its neighbour.
-
-    Args:
-        own, neighbour (np.ndarray): The places of a target's sources in the table before, its end for none, int32, (V',).
-        first_target, second_target (np.ndarray): The places of a source's targets in the table behind, int32, (V,).
-    """
-
-    own: np.ndarray
-    neighbour: np.ndarray
-    first_target: np.ndarray
-    second_target: np.ndarray
+LAST = 2**63 - 1
+"""Upper bound of a key."""
 
 
-class Halving(NamedTuple):
-    """R: every vertex gives half to either parent.
+class Move(NamedTuple):
+    """A map between two tables of vertices.
 
-    Args:
-        source (np.ndarray): Sources 2v and 2v + 1 are vertex v; (2V,), target by target from ``start`` on, (V' + 1,).
-        first_target, second_target (np.ndarray): The places of a source's targets in the table behind, int32, (V,).
+    Shapes:
+        - **source:** row indices of each target's sources, :math:`V` for none, int32,
+          :math:`(V', K)`
+        - **target:** row indices of each source's targets, int32, :math:`(V, L)`
+        - **source_weight**, **target_weight:** the weight of each column of ``source`` and of
+          ``target``, float64, :math:`(K,)` and :math:`(L,)`
     """
 
     source: np.ndarray
-    start: np.ndarray
-    first_target: np.ndarray
-    second_target: np.ndarray
+    target: np.ndarray
+    source_weight: np.ndarray
+    target_weight: np.ndarray
+
+
+class Octave(NamedTuple):
+    """A level of the lattice: its keys, and the moves that lead from it.
+
+    Args:
+        key (np.ndarray): The keys of the vertices of :math:`T_k`, ascending, int64, (V,).
+        smooth_key (np.ndarray): The keys of the vertices of :math:`U_k`, empty if it has no weight.
+        smooth (list[Move]): The moves from :math:`T_k` to :math:`U_k`.
+        coarsen (list[Move]): The moves from :math:`T_k` to :math:`T_{k+1}`; empty on the last
+            level.
+    """
+
+    key: np.ndarray
+    smooth_key: np.ndarray
+    smooth: list[Move]
+    coarsen: list[Move]
 
 
 # Index
 
 
-def vertex_keys(coordinate: np.ndarray, keys: Keys) -> np.ndarray:
-    return (coordinate.astype(np.uint64) * keys.multiplier).sum(axis=1, dtype=np.uint64)
+def vertex_key(coordinate: np.ndarray, keys: Keys) -> int:
+    return int((coordinate.astype(np.int64) * keys.multiplier.astype(np.int64)).sum())
 
 
-def find_smoothing(key: np.ndarray, offset: np.uint64) -> tuple[Smoothing, np.ndarray]:
-    """Merges ascending keys with the same keys moved by an offset; returns the pass and the merged keys."""
-    count, parts = len(key), -(-len(key) // GRAIN)
-    first = np.zeros(parts + 1, np.int64)
-    run_rows(count_union, parts, 1, key, offset, first[1:])
-    first.cumsum(out=first)
-    total = first[-1]
-    merged, own, neighbour = np.empty(total, np.uint64), np.empty(total, np.int32), np.empty(total, np.int32)
-    to_own, to_neighbour = np.empty(count, np.int32), np.empty(count, np.int32)
-    run_rows(write_union, parts, 1, key, offset, first, merged, own, neighbour, to_own, to_neighbour)
-    return Smoothing(own, neighbour, to_own, to_neighbour), merged
+def find_smoothing(key: np.ndarray, keys: Keys) -> tuple[list[Move], np.ndarray]:
+    """Finds the moves of A, and the keys of its vertices."""
+    moves, steps = [], keys.multiplier.astype(np.int64)
+    offsets = [*steps.tolist(), -int(steps.sum())]
+    for first in range(0, len(offsets), 2):
+        sums = [0, offsets[first]]
+        for offset in offsets[first + 1 : first + 2]:
+            sums += [offset, offset + offsets[first]]
+        move, key = _find_pass(key, sums, [1.0] * len(sums))
+        moves.append(move)
+    return moves, key
 
 
-def find_halving(key: np.ndarray, finer: Keys, coarser: Keys, added: np.ndarray) -> tuple[Halving, np.ndarray]:
-    """Finds the parents of vertices with these keys; returns the move and the parents' keys, ascending.
+def find_coarsening(key: np.ndarray, keys: Keys) -> tuple[list[Move], np.ndarray]:
+    """Finds the moves of :math:`R A^2`, and the keys of its vertices."""
+    back = -int(keys.multiplier.astype(np.int64).sum())
+    move, key = _find_pass(key, [0, back, 2 * back, 3 * back], [1.0, 3.0, 3.0, 1.0])
+    moves = [move]
+    shifts = [int(shift) for shift in keys.shift]
+    for shift, end in zip(shifts, [KEY_BITS, *shifts], strict=False):
+        halved, order, evens = _halve(key, shift, end - shift)
+        unit = 1 << shift
+        lists = [(0, evens), (0, evens), (evens, len(key)), (evens, len(key))]
+        source, target, key = _unite(halved, order, lists, [unit, 0, 0, unit], [0, 1, 0, 1])
+        moves.append(
+            Move(source, target, np.array([0.75, 0.25, 0.75, 0.25]), np.array([0.75, 0.25]))
+        )
+    return moves, key
 
-    Parents count from another base: ``added``, (D,), is what is added to their coordinates.
+
+def _find_pass(
+    key: np.ndarray, offsets: list[int], weights: list[float]
+) -> tuple[Move, np.ndarray]:
+    """Finds the move that gives each vertex's row to the vertices at ``offsets`` from its key, and
+    the keys of these vertices.  ``weights`` are normalised to the sum 1."""
+    order, weight = np.arange(len(key), dtype=np.int32), np.array(weights) / sum(weights)
+    source, target, key = _unite(
+        key, order, [(0, len(key))] * len(offsets), offsets, list(range(len(offsets)))
+    )
+    return Move(source, target, weight, weight), key
+
+
+def _halve(key: np.ndarray, shift: int, bits: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Halves one coordinate of ascending keys, rounded up.  Keys where it was even come first.
+
+    Returns:
+        The halved keys, ascending within both parts; the former index of each, int32; and the
+        number of even ones.
     """
-    coordinate = np.empty((len(key), len(finer.multiplier)), np.int32)
-    run_rows(read_key_coordinates, len(key), GRAIN, key, finer.shift, coordinate)
-    coordinate += 2 * added.astype(np.int32)
-    vertices = coarsen(Vertices(coordinate, np.empty(0, np.int32), np.empty(0, np.int32)), coarser)
-    parent = np.empty(len(vertices.source), np.int32)
-    run_rows(number_parents, len(vertices.coordinate), GRAIN, vertices.source, vertices.start, parent)
-    first, second = parent.reshape(-1, 2).T.copy()
-    return Halving(vertices.source, vertices.start, first, second), vertex_keys(vertices.coordinate, coarser)
+    parts = -(-len(key) // GRAIN)
+    first = np.zeros(parts + 1, np.int64)
+    run_rows(count_even, parts, 1, key, shift, first[1:])
+    first.cumsum(out=first)
+    halved, order = np.empty_like(key), np.empty(len(key), np.int32)
+    run_rows(part_by_parity, parts, 1, key, shift, (1 << bits) - 1, first, halved, order)
+    return halved, order, int(first[-1])
+
+
+def _unite(
+    key: np.ndarray,
+    order: np.ndarray,
+    lists: list[tuple[int, int]],
+    offsets: list[int],
+    slots: list[int],
+):
+    """Merges up to four ascending lists of keys.  Equal keys become one vertex.
+
+    Args:
+        key, order (np.ndarray): Keys, and the row index of each in the source table, (V,).
+        lists (list): Begin and end of each list within ``key``.
+        offsets (list): The number added to the keys of each list.
+        slots (list): The column of ``target`` that each list fills.
+
+    Returns:
+        Sources and targets of a :class:`Move`, and the merged keys.
+    """
+    count, offset = len(key), np.array([*offsets, 0, 0][:4], np.int64)
+    splits = np.sort(key[GRAIN::GRAIN])
+    bounds = np.zeros((len(splits) + 2, 4), np.int64)
+    for k, (begin, end) in enumerate(lists):
+        bounds[:, k] = [begin, *(begin + np.searchsorted(key[begin:end], splits - offset[k])), end]
+    first = np.zeros(len(bounds), np.int64)
+    run_rows(count_union, len(bounds) - 1, 1, key, offset, bounds, first[1:])
+    first.cumsum(out=first)
+    merged, source = np.empty(first[-1], np.int64), np.empty((first[-1], len(lists)), np.int32)
+    target, slot = (
+        np.empty((count, max(slots) + 1), np.int32),
+        np.array([*slots, 0, 0][:4], np.int64),
+    )
+    run_rows(
+        write_union,
+        len(bounds) - 1,
+        1,
+        key,
+        order,
+        offset,
+        bounds,
+        slot,
+        first,
+        merged,
+        source,
+        target,
+    )
+    return source, target, merged
 
 
 # Reduce and expand
 
 
-def reduce(table: np.ndarray, moves: list[list[Smoothing | Halving]]) -> list[np.ndarray]:
-    """Takes the table of step 0 up the ladder; returns the tables of all steps."""
-    half, tables = table.dtype.type(0.5), [table]
-    # Behind every table is a row of zeros, for sources that are not there.
-    table = np.concatenate([table, np.zeros_like(table[:1])])
-    for maps in moves:
-        for move in maps:
-            count = len(move.own) if isinstance(move, Smoothing) else len(move.start) - 1
-            out = np.empty((count + 1, table.shape[1]), table.dtype)
-            out[-1] = 0
-            if isinstance(move, Smoothing):
-                run_rows(average_sources, count, GRAIN, table, move.own, move.neighbour, half, out)
-            else:
-                run_rows(sum_children, count, GRAIN, table, move.source, move.start, half, out)
-            table = out
-        tables.append(table[:-1])
+def reduce(table: np.ndarray, octaves: Sequence[Octave]) -> list[np.ndarray]:
+    """Moves the table of step 0 (V, C) up the ladder.  Returns the tables of all steps, empty for
+    a step without weight.
+    """
+    tables, table = [], np.concatenate([table, np.zeros_like(table[:1])])
+    for octave in octaves:
+        tables += [table[:-1], _hand_up(table, octave.smooth)[:-1] if octave.smooth else table[:0]]
+        table = _hand_up(table, octave.coarsen)
     return tables
 
 
-def expand(tables: list[np.ndarray], moves: list[list[Smoothing | Halving]], numbers: Numbers) -> np.ndarray:
-    """Weighs the tables of all steps, and hands them down the ladder by the transposed moves; returns a table of step 0."""
-    weight = numbers.weight.astype(tables[0].dtype)
-    half, total = tables[0].dtype.type(0.5), weight[-1] * tables[-1]
-    for step in range(len(moves) - 1, -1, -1):
-        for number, move in enumerate(reversed(moves[step])):
-            is_last = number + 1 == len(moves[step]) and weight[step] != 0
-            added = tables[step] if is_last else total[:0]
-            out = np.empty((len(move.first_target), total.shape[1]), total.dtype)
-            targets = move.first_target, move.second_target
-            run_rows(average_targets, len(out), GRAIN, total, *targets, half, added, weight[step], out)
-            total = out
+def expand(tables: list[np.ndarray], octaves: Sequence[Octave], numbers: Numbers) -> np.ndarray:
+    """Multiplies the tables of all steps by their weights and moves them down the ladder.  Returns
+    their sum as a table of step 0 (V, C).
+    """
+    weight = [*numbers.weight.tolist(), 0.0]
+    total = tables[0][:0]
+    for level in range(len(octaves) - 1, -1, -1):
+        own, smooth = tables[2 * level : 2 * level + 2]
+        of_own, of_smooth = weight[2 * level : 2 * level + 2]
+        if octaves[level].coarsen:
+            total = _hand_down(
+                total, octaves[level].coarsen, 1.0, own if of_own > 0 else own[:0], of_own
+            )
+        else:
+            total = own.dtype.type(of_own) * own
+        if octaves[level].smooth:
+            total = _hand_down(smooth, octaves[level].smooth, of_smooth, total, 1.0)
     return total
+
+
+def _hand_up(table: np.ndarray, moves: list[Move]) -> np.ndarray:
+    """Applies moves to a table (V+1, C): each target gets the weighted sum of its sources.
+
+    The last row of ``table`` and of the result is 0 and stands for missing sources.
+    """
+    for move in moves:
+        out = np.empty((len(move.source) + 1, table.shape[1]), table.dtype)
+        out[-1] = 0
+        _gather(table, move.source, move.source_weight, table[:0], 0.0, out[:-1])
+        table = out
+    return table
+
+
+def _hand_down(
+    table: np.ndarray, moves: list[Move], factor: float, added: np.ndarray, added_factor: float
+) -> np.ndarray:
+    """Applies transposed moves to ``factor * table``.  Adds ``added_factor * added`` unless
+    ``added`` is empty.
+    """
+    for number in range(len(moves) - 1, -1, -1):
+        move, of_move = moves[number], (factor, added) if number == 0 else (1.0, added[:0])
+        out = np.empty((len(move.target), table.shape[1]), table.dtype)
+        _gather(table, move.target, of_move[0] * move.target_weight, of_move[1], added_factor, out)
+        table = out
+    return table
+
+
+def _gather(
+    table: np.ndarray, place: np.ndarray, weight: np.ndarray, added: np.ndarray, factor: float, out
+) -> None:
+    real = table.dtype.type
+    run_rows(
+        gather_rows, len(out), GRAIN, table, place, weight.astype(real), added, real(factor), out
+    )
 
 
 # Kernels
 
 
-@helper
-def union_part(part, key, offset):
-    """Returns where a part begins and ends among the keys, and among the moved keys.
-
-    Moved keys below the first key belong to the first part, those above the last to the last.
-    """
-    begin, end = part * GRAIN, min(key.shape[0], (part + 1) * GRAIN)
-    first, last = np.int64(0), np.int64(key.shape[0])
-    if begin > 0 and np.int64(key[begin]) > np.int64(offset):
-        first = np.int64(lower_bound(key, key[begin] - offset))
-    if end < key.shape[0]:
-        last = np.int64(lower_bound(key, key[end] - offset)) if np.int64(key[end]) > np.int64(offset) else np.int64(0)
-    return begin, first, end, last
-
-
-@kernel("int64, int64, uint64[::1], uint64, int64[::1]")
-def count_union(begin, end, key, offset, count):
-    """Counts the keys of each part, ``GRAIN`` keys and all moved keys up to the next part's first, each once."""
+@kernel("int64, int64, int64[::1], int64, int64[::1]")
+def count_even(begin, end, key, shift, count):
+    """Counts in each part of ``GRAIN`` keys how many have bit ``shift`` 0."""
     for part in range(begin, end):
-        a, b, last, last_b = union_part(part, key, offset)
         total = 0
-        while a < last or b < last_b:
-            x = key[a] if a < last else np.uint64(0xFFFFFFFFFFFFFFFF)
-            y = key[b] + offset if b < last_b else np.uint64(0xFFFFFFFFFFFFFFFF)
-            a += x <= y
-            b += y <= x
+        for a in range(part * GRAIN, min(key.shape[0], (part + 1) * GRAIN)):
+            total += 1 - ((key[a] >> shift) & 1)
+        count[part] = total
+
+
+@kernel("int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int32[::1]")
+def part_by_parity(begin, end, key, shift, mask, first, halved, order):
+    """Halves the coordinate at bit ``shift`` of the keys of each part.  Writes even ones from index
+    ``first[part]`` on, and odd ones behind all even ones.
+    """
+    for part in range(begin, end):
+        even = first[part]
+        odd = first[first.shape[0] - 1] + part * GRAIN - even
+        for a in range(part * GRAIN, min(key.shape[0], (part + 1) * GRAIN)):
+            c = (key[a] >> shift) & mask
+            p = odd if c & 1 else even
+            order[p], halved[p] = a, key[a] - ((c >> 1) << shift)
+            odd += c & 1
+            even += 1 - (c & 1)
+
+
+@helper
+def head(key, a, last, offset):
+    """Returns the key at the head of a list, ``LAST`` if the list is empty."""
+    return key[a] + offset if a < last else np.int64(LAST)
+
+
+@kernel("int64, int64, int64[::1], int64[::1], int64[:, ::1], int64[::1]")
+def count_union(begin, end, key, offset, bounds, count):
+    """Counts the distinct keys of each part of four lists."""
+    f0, f1, f2, f3 = offset[0], offset[1], offset[2], offset[3]
+    for part in range(begin, end):
+        a0, a1, a2, a3 = bounds[part, 0], bounds[part, 1], bounds[part, 2], bounds[part, 3]
+        b0, b1, b2, b3 = (
+            bounds[part + 1, 0],
+            bounds[part + 1, 1],
+            bounds[part + 1, 2],
+            bounds[part + 1, 3],
+        )
+        total = 0
+        while a0 < b0 or a1 < b1 or a2 < b2 or a3 < b3:
+            x0, x1, x2, x3 = (
+                head(key, a0, b0, f0),
+                head(key, a1, b1, f1),
+                head(key, a2, b2, f2),
+                head(key, a3, b3, f3),
+            )
+            x = min(min(x0, x1), min(x2, x3))
+            a0 += x0 == x
+            a1 += x1 == x
+            a2 += x2 == x
+            a3 += x3 == x
             total += 1
         count[part] = total
 
 
 @kernel(
-    "int64, int64, uint64[::1], uint64, int64[::1], uint64[::1], int32[::1], int32[::1], int32[::1], int32[::1]"
-)  # fmt: skip
-def write_union(begin, end, key, offset, first, merged, own, neighbour, to_own, to_neighbour):
-    """Writes the union of each part, the places that its keys come from, and the places that they go to."""
+    "int64, int64, int64[::1], int32[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1], "
+    "int32[:, ::1]"
+)
+def write_union(begin, end, key, order, offset, bounds, slot, first, merged, source, target):
+    """Writes the union of each part of four lists to ``merged``.  Writes the two directions of the
+    move as row indices to ``source`` and ``target``.
+    """
+    lists, none = source.shape[1], key.shape[0]
+    f0, f1, f2, f3 = offset[0], offset[1], offset[2], offset[3]
     for part in range(begin, end):
-        a, b, last, last_b = union_part(part, key, offset)
-        place = first[part]
-        while a < last or b < last_b:
-            x = key[a] if a < last else np.uint64(0xFFFFFFFFFFFFFFFF)
-            y = key[b] + offset if b < last_b else np.uint64(0xFFFFFFFFFFFFFFFF)
-            merged[place] = min(x, y)
-            own[place] = neighbour[place] = key.shape[0]
-            if x <= y:
-                own[place], to_own[a] = a, place
-                a += 1
-            if y <= x:
-                neighbour[place], to_neighbour[b] = b, place
-                b += 1
-            place += 1
+        a0, a1, a2, a3 = bounds[part, 0], bounds[part, 1], bounds[part, 2], bounds[part, 3]
+        b0, b1, b2, b3 = (
+            bounds[part + 1, 0],
+            bounds[part + 1, 1],
+            bounds[part + 1, 2],
+            bounds[part + 1, 3],
+        )
+        for v in range(first[part], first[part + 1]):
+            x0, x1, x2, x3 = (
+                head(key, a0, b0, f0),
+                head(key, a1, b1, f1),
+                head(key, a2, b2, f2),
+                head(key, a3, b3, f3),
+            )
+            x = min(min(x0, x1), min(x2, x3))
+            merged[v] = x
+            for k in range(lists):
+                source[v, k] = none
+            if x0 == x:
+                source[v, 0] = order[a0]
+                target[order[a0], slot[0]] = v
+                a0 += 1
+            if x1 == x:
+                source[v, 1] = order[a1]
+                target[order[a1], slot[1]] = v
+                a1 += 1
+            if x2 == x:
+                source[v, 2] = order[a2]
+                target[order[a2], slot[2]] = v
+                a2 += 1
+            if x3 == x:
+                source[v, 3] = order[a3]
+                target[order[a3], slot[3]] = v
+                a3 += 1
 
 
-@kernel("int64, int64, uint64[::1], uint64[::1], int32[:, ::1]")
-def read_key_coordinates(begin, end, key, shift, out):
-    """Reads the coordinates of vertices from their keys, in which they begin at bits ``shift``."""
+@kernel("int64, int64, real[:, ::1], int32[:, ::1], real[::1], real[:, ::1], real, real[:, ::1]")
+def gather_rows(begin, end, table, place, weight, added, factor, out):
+    """Sums the rows at two or four places, times their weights, and adds the row of ``added``,
+    times ``factor``, unless that is empty."""
+    width, is_two = np.uint64(table.shape[1]), place.shape[1] == 2
+    a, b = weight[0], weight[1]
+    d, e = weight[0] if is_two else weight[2], weight[1] if is_two else weight[3]
     for v in range(begin, end):
-        rest = key[v]
-        for j in range(out.shape[1]):
-            c = rest >> shift[j]
-            rest -= c << shift[j]
-            out[v, j] = c
-
-
-@kernel("int64, int64, int32[::1], int32[::1], int32[::1]")
-def number_parents(begin, end, source, start, parent):
-    """Writes, for every source of a vertex, the vertex."""
-    for v in range(begin, end):
-        for a in range(start[v], start[v + 1]):
-            parent[source[a]] = v
-
-
-@kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], real, real[:, ::1]")
-def average_sources(begin, end, table, own, neighbour, half, out):
-    """Averages the rows at two places."""
-    width = np.uint64(table.shape[1])
-    for v in range(begin, end):
-        p, q = own[v], neighbour[v]
-        for c in range(width):
-            out[v, c] = half * (table[p, c] + table[q, c])
-
-
-@kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], real, real[:, ::1]")
-def sum_children(begin, end, table, source, start, half, out):
-    """Sums half of the rows of the sources of each vertex; sources 2v and 2v + 1 are row v."""
-    width = np.uint64(table.shape[1])
-    for v in range(begin, end):
-        for c in range(width):
-            out[v, c] = 0
-        for a in range(start[v], start[v + 1]):
-            p = source[a] >> 1
+        if is_two:
+            p, q = place[v, 0], place[v, 1]
             for c in range(width):
-                out[v, c] += half * table[p, c]
-
-
-@kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], real, real[:, ::1], real, real[:, ::1]")
-def average_targets(begin, end, table, first, second, half, added, weight, out):
-    """Averages the rows at two places, and adds the weighted row of ``added``, unless that is empty."""
-    width = np.uint64(table.shape[1])
-    for v in range(begin, end):
-        p, q = first[v], second[v]
+                out[v, c] = a * table[p, c] + b * table[q, c]
+        else:
+            p, q, r, s = place[v, 0], place[v, 1], place[v, 2], place[v, 3]
+            for c in range(width):
+                out[v, c] = (a * table[p, c] + b * table[q, c]) + (
+                    d * table[r, c] + e * table[s, c]
+                )
         if added.shape[0] > 0:
             for c in range(width):
-                out[v, c] = half * (table[p, c] + table[q, c]) + weight * added[v, c]
-        else:
-            for c in range(width):
-                out[v, c] = half * (table[p, c] + table[q, c])
+                out[v, c] += factor * added[v, c]

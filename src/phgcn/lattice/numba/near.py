@@ -3,11 +3,10 @@ r"""Near field: the short range that coarse levels miss, summed pair by pair.
 The weight of a pair at distance :math:`r` is
 
 .. math::
-    R(r) = s(r) \Big( e^{-r} - \sum_j A_j\, q^{4^j} \Big), \qquad q = e^{-g r^2}
+    R(r) = s(r) \Big( k(r) - \sum_n a_n r^{2n} \Big)
 
-the exact weight less what the levels that are used give the pair on average; :math:`s` leads smoothly to zero at the radius.
-The derivative at :math:`r = 0` is taken as 0.
-"""
+the kernel minus the ladder's mean weight at this distance.  The factor :math:`s` fades to 0 at the
+radius.  The derivative at :math:`r = 0` is taken as 0."""
 
 from __future__ import annotations
 
@@ -29,29 +28,32 @@ GRAIN = 16
 """Least number of cells that a thread takes."""
 
 
-LEAST_POWER = 2.0**-30
-"""Smaller powers of q count as this one: their own fourth powers would be subnormal, which cost a hundred times as much."""
+def near_field(
+    near: NearField, rows=None, out=None, target_rows=None, source_rows=None, grad=None
+) -> None:
+    r"""Adds :math:`\sum_{r < \rho} R(r) f_j` to the rows of the targets, and the derivatives of the
+    weights times :math:`\langle a_i, b_j \rangle` to the gradients of their positions; either part
+    may be left out.
 
-
-def near_field(near: NearField, rows=None, out=None, target_rows=None, source_rows=None, grad=None) -> None:
-    r"""Adds :math:`\sum_{r < \rho} R(r) f_j` to the rows of the targets, and the derivatives of the weights times
-    :math:`\langle a_i, b_j \rangle` to the gradients of their positions; either part may be left out.
-
-    What is read is in the order of the cells (:meth:`phgcn.lattice.numba.cells.Cells.take`), what is added to in that of the
-    targets.
+    Inputs are sorted by cell (:meth:`phgcn.lattice.numba.cells.Cells.take`), outputs are in the
+    order of the targets.
 
     Shapes:
         - **rows:** :math:`f`, :math:`(N, C)`, **out:** :math:`(M, C)`
-        - **target_rows:** :math:`a`, :math:`(M, B)`, **source_rows:** :math:`b`, :math:`(N, B)`, **grad:** :math:`(M, D)`
+        - **target_rows:** :math:`a`, :math:`(M, B)`, **source_rows:** :math:`b`, :math:`(N, B)`,
+          **grad:** :math:`(M, D)`
     """
     target, source = near.target, near.source
     none = np.empty((0, 0), near.constants.dtype)
-    summed, slopes = (none if array is None else np.empty(array.shape, array.dtype) for array in (out, grad))
-    rows, target_rows, source_rows = (none if table is None else table for table in (rows, target_rows, source_rows))
-    run_rows(
-        sum_near_pairs, len(target.key), GRAIN, target.key, target.start, target.position, source.key, source.start,
-        source.position, near.row_key, near.constants, near.table, rows, summed, target_rows, source_rows, slopes,
-    )  # fmt: skip
+    summed, slopes = (
+        none if array is None else np.empty(array.shape, array.dtype) for array in (out, grad)
+    )
+    rows, target_rows, source_rows = (
+        none if table is None else table for table in (rows, target_rows, source_rows)
+    )
+    pairs = (*target.places, *source.places, near.row_key, near.constants, near.table)
+    tables = rows, summed, target_rows, source_rows, slopes
+    run_rows(sum_near_pairs, len(target.key), GRAIN, *pairs, *tables)
     for table, added in ((out, summed), (grad, slopes)):
         if table is not None:
             run_rows(add_rows_at, len(added), ROWS, target.point, added, table)
@@ -62,7 +64,7 @@ def near_field(near: NearField, rows=None, out=None, target_rows=None, source_ro
 
 @kernel("int64, int64, int32[::1], real[:, ::1], real[:, ::1]")
 def add_rows_at(begin, end, index, rows, out):
-    """Adds rows at places that are all different, ``out[index[a]] += rows[a]``."""
+    """Adds rows at distinct indices, ``out[index[a]] += rows[a]``."""
     for a in range(begin, end):
         p = index[a]
         for c in range(rows.shape[1]):
@@ -70,51 +72,20 @@ def add_rows_at(begin, end, index, rows, out):
 
 
 @helper
-def weigh_pairs(square, count, constants, power, weight, slope, slopes):
-    r"""Computes the weights of pairs at squared distances and, if ``slopes``, twice their derivatives by the squared distance:
-    times the difference of two points, the gradient."""
-    real = constants.dtype.type
-    zero, one, two, three = real(0), real(1), real(2), real(3)
-    outer, fade, rate = constants[0], constants[1], constants[2]
-    least = real(LEAST_POWER)
-    for e in range(count):
-        weight[e] = exp_negative(-math.sqrt(square[e]))
-        power[e] = exp_negative(-rate * square[e])
-    if slopes:
-        for e in range(count):
-            r = math.sqrt(square[e])
-            slope[e] = -weight[e] / r if r > zero else zero
-    for j in range(3, constants.shape[0]):
-        a = constants[j]
-        if slopes:
-            for e in range(count):
-                slope[e] += two * rate * a * power[e]
-        for e in range(count):
-            q = power[e]
-            weight[e] -= a * q
-            q = max(q, least)
-            power[e] = (q * q) * (q * q)
-        rate *= two * two
-    for e in range(count):
-        t = min(one, (outer - square[e]) * fade)
-        s = t * t * (three - two * t)
-        if slopes:
-            slope[e] = s * slope[e] - (two * two * three) * t * (one - t) * fade * weight[e]
-        weight[e] *= s
+def weigh_pairs(square, count, constants, table, weight, slope, slopes):
+    """Computes the weights :math:`R(r)` of ``count`` pairs from squared distances: the kernel minus
+    a polynomial.  If ``slopes``, also computes :math:`R'(r) / r`.  Its product with the difference
+    of the two points is the gradient.
 
-
-@helper
-def weigh_ladder_pairs(square, count, constants, table, weight, slope, slopes):
-    """Computes the weights of pairs at squared distances, the kernel less a polynomial of the square, and, if ``slopes``, their
-    derivatives over the distance: times the difference of two points, the gradient.
-
-    ``table`` holds the rate, the three coefficients and the power of the kernel, and behind them those of the polynomial.
-    """
+    ``table`` holds the rate, the three coefficients and the power of the kernel, then the
+    coefficients of the polynomial."""
     real = constants.dtype.type
     one, two, three, twelve = real(1), real(2), real(3), real(12)
-    outer, fade, rate, c0, c1, c2 = constants[0], constants[1], table[0], table[1], table[2], table[3]
+    outer, fade = constants[0], constants[1]
+    rate, c0, c1, c2 = table[0], table[1], table[2], table[3]
     is_gaussian, scale = table[4] == two, one / outer
-    a0, a1, a2, a3, a4, a5, a6, a7 = table[5], table[6], table[7], table[8], table[9], table[10], table[11], table[12]
+    a0, a1, a2, a3 = table[5], table[6], table[7], table[8]
+    a4, a5, a6, a7 = table[9], table[10], table[11], table[12]
     d0, d1, d2 = c1 - c0, two * c2 - c1, -c2
     by_square = rate * rate
     for e in range(count):
@@ -133,17 +104,26 @@ def weigh_ladder_pairs(square, count, constants, table, weight, slope, slopes):
         f = t * t * (three - two * t)
         if slopes:
             by_x = a1 + x * (
-                two * a2 + x * (three * a3 + x * (real(4) * a4 + x * (real(5) * a5 + x * (real(6) * a6 + x * real(7) * a7))))
+                two * a2
+                + x
+                * (
+                    three * a3
+                    + x
+                    * (real(4) * a4 + x * (real(5) * a5 + x * (real(6) * a6 + x * real(7) * a7)))
+                )
             )
-            slope[e] = f * (slope[e] - two * scale * by_x) - twelve * t * (one - t) * fade * weight[e]
+            slope[e] = (
+                f * (slope[e] - two * scale * by_x) - twelve * t * (one - t) * fade * weight[e]
+            )
         weight[e] *= f
 
 
 @helper
 def find_runs(key, source_key, source_start, row_key, pointer, run):
-    """Finds the sources in the cells around the cell of a key: one run of points for each row of cells.
+    """Finds the sources in the cells around the cell of ``key``.  Writes one ``run`` (first and end
+    of a range of sources) per row of cells.
 
-    As keys ascend, so do the cells around them: they are found by pointers that only move forward.
+    ``pointer`` holds one position per row of cells, which moves forward only as keys ascend.
     """
     cells = source_key.shape[0]
     for r in range(row_key.shape[0]):
@@ -173,8 +153,9 @@ def find_box(position, first, last, box):
 
 @helper
 def keep_near(box, source, first, last, reach, square, place, kept):
-    """Appends the places of the sources of a run that lie near a box to those kept, and returns how many are kept now.
-    ``square`` is overwritten."""
+    """Writes the indices of the sources ``first`` to ``last`` near a box into ``place``, from index
+    ``kept`` on.  A source is near if its squared distance to the box is below ``reach``.  Returns
+    the new ``kept`` and overwrites ``square``."""
     zero, begin, count = box.dtype.type(0), np.uint64(first), np.uint64(last - first)
     for e in range(count):
         square[e] = 0
@@ -195,18 +176,37 @@ def keep_near(box, source, first, last, reach, square, place, kept):
     "real[::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1]"
 )
 def sum_near_pairs(
-    begin, end, target_key, target_start, target, source_key, source_start, source, row_key, constants, table,
-    rows, out, target_rows, source_rows, grad,
-):  # fmt: skip
-    """Sums over the pairs within the radius; rows are in the order of the cells' points.  See :func:`near_field`.
+    begin,
+    end,
+    target_key,
+    target_start,
+    target,
+    source_key,
+    source_start,
+    source,
+    row_key,
+    constants,
+    table,
+    rows,
+    out,
+    target_rows,
+    source_rows,
+    grad,
+):
+    """Sums over the pairs within the radius; rows are in the order of the cells' points.  See
+    :func:`near_field`.
 
-    The sources near a cell of targets are gathered first, as many as fit at a time, then compared with each target.
-    """
+    The sources near a cell of targets are gathered first, as many as fit at a time, then compared
+    with each target."""
     dim, reach, dtype = source.shape[0], constants[0], constants.dtype
     pointer, run = np.empty(row_key.shape[0], np.int64), np.empty((row_key.shape[0], 2), np.int64)
-    box, position, total = np.empty((2, dim), dtype), np.empty((dim, CANDIDATES + 1), dtype), np.empty(rows.shape[1], dtype)
+    box, position, total = (
+        np.empty((2, dim), dtype),
+        np.empty((dim, CANDIDATES + 1), dtype),
+        np.empty(rows.shape[1], dtype),
+    )
     place, hit = np.empty(CANDIDATES + 1, np.int64), np.empty(CANDIDATES + 1, np.uint64)
-    square, power = np.empty(CANDIDATES + 1, dtype), np.empty(CANDIDATES + 1, dtype)
+    square = np.empty(CANDIDATES + 1, dtype)
     weight, slope = np.empty(CANDIDATES + 1, dtype), np.empty(CANDIDATES + 1, dtype)
     for r in range(row_key.shape[0]):
         pointer[r] = lower_bound(source_key, target_key[begin] + row_key[r] - np.uint64(1))
@@ -239,11 +239,10 @@ def sum_near_pairs(
                 for h in range(count):
                     e = hit[h]
                     square[h], hit[h] = square[e], place[e]
-                if table.shape[0] > 0:
-                    weigh_ladder_pairs(square, count, constants, table, weight, slope, grad.shape[0] > 0)
-                else:
-                    weigh_pairs(square, count, constants, power, weight, slope, grad.shape[0] > 0)
+                weigh_pairs(square, count, constants, table, weight, slope, grad.shape[0] > 0)
                 if out.shape[0] > 0:
                     add_weighted_rows(out, t, rows, hit, weight, count, total)
                 if grad.shape[0] > 0:
-                    add_slopes(grad, t, t, target, source, hit, slope, count, target_rows, source_rows)
+                    add_slopes(
+                        grad, t, t, target, source, hit, slope, count, target_rows, source_rows
+                    )

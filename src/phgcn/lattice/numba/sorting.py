@@ -9,19 +9,20 @@ from ...runtime.numba import helper, kernel
 from ...runtime.threads import run_rows
 
 DIGIT = 11
-"""Upper bound of the bits sorted per pass: keys of 23 to 33 bits, as most lattices have, take three passes, and the places that
-a pass writes to fit into the second-level cache."""
+"""Upper bound of the bits sorted per pass: keys of 23 to 33 bits, as most lattices have, take three
+passes, and the places that a pass writes to fit into the second-level cache."""
 
 FEW = 2048
-"""Fewer keys than this are sorted by NumPy, if they have no bits above those sorted by: there would be more counters of digits
-than keys."""
+"""Fewer keys than this are sorted by NumPy, if they have no bits above those sorted by: there would
+be more counters of digits than keys."""
 
 PART = 16384
 """Least number of keys that a thread sorts."""
 
 
 def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sorts unsigned 64-bit keys by their lowest bits, stably: the same order for any number of threads.
+    """Sorts unsigned 64-bit keys by their lowest bits, stably: the same order for any number of
+    threads.
 
     Returns:
         The sorted keys, and the index that each had before, int32.
@@ -33,15 +34,19 @@ def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     digit = -(-bits // -(-bits // DIGIT))
     parts = max(1, min(torch.get_num_threads(), count // PART))
     size = -(-count // parts)
-    sorted_keys, index = keys, np.empty(0, np.int32)  # empty: the keys are in the order that they were given in
+    # empty: the keys are in the order that they were given in
+    sorted_keys, index = keys, np.empty(0, np.int32)
     spare = [(np.empty_like(keys), np.empty(count, np.int32)) for _ in range(2)]
     counts = np.empty((parts, 1 << digit), np.int64)
     for number, shift in enumerate(range(0, bits, digit)):
         run_rows(count_digits, parts, 1, sorted_keys, size, shift, counts)
         by_digit = counts.T.ravel()
-        first = (by_digit.cumsum() - by_digit).reshape(-1, parts).T.copy()  # of each part's keys with each digit
+        # of each part's keys with each digit
+        first = (by_digit.cumsum() - by_digit).reshape(-1, parts).T.copy()
         moved_keys, moved_index = spare[number % 2]
-        run_rows(move_by_digit, parts, 1, sorted_keys, index, size, shift, first, moved_keys, moved_index)
+        run_rows(
+            move_by_digit, parts, 1, sorted_keys, index, size, shift, first, moved_keys, moved_index
+        )
         sorted_keys, index = moved_keys, moved_index
     return sorted_keys, index
 
@@ -69,10 +74,12 @@ def count_digits(begin, end, keys, size, shift, counts):
             counts[part, (keys[a] >> by) & mask] += 1
 
 
-@kernel("int64, int64, uint64[::1], int32[::1], int64, int64, int64[:, ::1], uint64[::1], int32[::1]")
+@kernel(
+    "int64, int64, uint64[::1], int32[::1], int64, int64, int64[:, ::1], uint64[::1], int32[::1]"
+)
 def move_by_digit(begin, end, keys, index, size, shift, first, moved_keys, moved_index):
-    """Moves the keys of each part, and their indices, to where those of their digit begin; ``first`` is overwritten.  An empty
-    ``index`` counts up."""
+    """Moves the keys of each part and their indices to the places of their digit, which ``first``
+    counts and which is overwritten.  An empty ``index`` stands for 0, 1, 2, ..."""
     by, mask = np.uint64(shift), np.uint64(first.shape[1] - 1)
     for part in range(begin, end):
         for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
@@ -95,8 +102,9 @@ def count_runs(begin, end, keys, size, count):
 
 @kernel("int64, int64, uint64[::1], int64, int64[::1], int32[::1]")
 def list_runs(begin, end, keys, size, first, start):
-    """Lists where the runs of each part start, from ``first[part]`` to ``first[part + 1]``.  Without a branch, which the
-    processor would often predict wrongly: a place that is no start is overwritten by the next one."""
+    """Lists where the runs of each part start, from ``first[part]`` to ``first[part + 1]``.
+    Without a branch, which the processor would often predict wrongly: a place that is no start is
+    overwritten by the next one."""
     for part in range(begin, end):
         run, a = first[part], part * size
         while run < first[part + 1]:

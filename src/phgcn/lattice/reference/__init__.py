@@ -1,1 +1,3 @@
-r"""Splat, blur, slice in plain torch: the specification of every backend, stage by stage.  Read it first."""
+r"""Splat, blur, slice in plain torch: the specification of every backend, stage by stage.  Read it
+first.
+"""

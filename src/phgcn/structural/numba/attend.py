@@ -1,8 +1,8 @@
 r"""Attention to neighbours in Numba: how tensors are laid out for the kernels, and which run.
 
-Nodes are shared out to threads by the number of their edges.  Every node is written by one thread, its edges in the order of
-``edge_index``: no atomics, the same bits for any number of threads, and the other graphs of a batch change no sum.
-"""
+Nodes are shared out to threads by the number of their edges.  Every node is written by one thread,
+its edges in the order of ``edge_index``: no atomics, the same bits for any number of threads, and
+the other graphs of a batch change no sum."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
     values, grad_out, out = (as_array(t) for t in (graph.values, grad, attention.out))
     nearest, inverse_sum = as_array(attention.norm)
     edge_rows = as_array(graph.values.new_empty(2 * graph.edge_index.size(1), values.shape[1]))
-    grad_positions, grad_values, grad_bias = np.empty_like(positions), np.empty_like(values), np.empty_like(bias)
+    grad_positions, grad_values, grad_bias = map(np.empty_like, (positions, values, bias))
     start, *edges = map(as_array, attention.by_target)
-    run_nodes(
-        target_gradients, start, positions, values, grad_out, out, nearest, inverse_sum, start, *edges, mask, bias,
-        edge_rows, grad_positions, grad_bias,
-    )  # fmt: skip
+    given = positions, values, grad_out, out, nearest, inverse_sum, start, *edges, mask, bias
+    run_nodes(target_gradients, start, *given, edge_rows, grad_positions, grad_bias)
     start, *edges = map(as_array, by_source)
-    run_nodes(source_gradients, start, positions, grad_out, start, *edges, edge_rows, grad_positions, grad_values)
+    given = positions, grad_out, start, *edges, edge_rows
+    run_nodes(source_gradients, start, *given, grad_positions, grad_values)
     of_positions = torch.from_numpy(grad_positions).transpose(1, 2).contiguous()
     of_bias = None if graph.edge_bias is None else torch.from_numpy(grad_bias)
     return Gradients(of_positions, torch.from_numpy(grad_values), of_bias)

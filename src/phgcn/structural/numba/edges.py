@@ -21,15 +21,8 @@ WORK = 1024
 
 
 def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
-    r"""Sorts edges by the node at one end: a counting sort.
-
-    Every thread counts and moves a part of the edges; the order is that of a stable sort, whatever the number of parts.
-
-    Args:
-        node (torch.Tensor): The node at that end, :math:`(E,)`.
-        other (torch.Tensor): The node at the other end, :math:`(E,)`.
-        count (int): The number of nodes.
-    """
+    """Sorts edges, given by their nodes at both ends, (E,), by the first: a counting sort.  Every
+    thread counts and moves a part of the edges; the order is that of a stable sort."""
     parts = max(1, min(torch.get_num_threads(), len(node) // PART))
     nodes, others = as_array(node.long()), as_array(other.long())
     places = np.zeros((parts, count), np.int32)
@@ -52,7 +45,7 @@ def count_edges(begin, end, node, places):
 
 @kernel("int32[:, ::1], int32[::1]")
 def sum_counts(places, start):
-    """Replaces counts by the places of the first edge of each node and part, and fills in where each node starts."""
+    """Replaces counts by the places of the first edge of each node and part; fills in starts."""
     total = 0
     for i in range(places.shape[1]):
         start[i] = total
@@ -77,19 +70,18 @@ def move_edges(begin, end, node, other, places, sorted_other, edge):
 
 
 def run_nodes(kernel: Callable[..., None], start: np.ndarray, *arguments: Any) -> None:
-    """Calls ``kernel(begin, end, *arguments)`` for ranges of nodes with about equally many edges, on all cores.
-
-    Args:
-        kernel (Callable): A compiled kernel that works on nodes ``begin`` to ``end``.
-        start (numpy.ndarray): Where the edges of each node start.
-        arguments: Passed on to the kernel.
-    """
+    """Calls ``kernel(begin, end, *arguments)`` for ranges of nodes, whose edges begin at ``start``,
+    with about equally many edges, on all cores."""
     bounds = share_out(start)
-    run_rows(lambda first, last: kernel(bounds[first], bounds[last], *arguments), len(bounds) - 1, 1)
+
+    def run(first: int, last: int) -> None:
+        kernel(bounds[first], bounds[last], *arguments)
+
+    run_rows(run, len(bounds) - 1, 1)
 
 
 def share_out(start: np.ndarray) -> np.ndarray:
-    """Returns the bounds of ranges of nodes, each with about ``WORK`` edges and nodes, or a single node with more edges."""
+    """Returns bounds of ranges of nodes, with about ``WORK`` edges and nodes, or one large node."""
     count = len(start) - 1
     work_before = start[:count] + np.arange(count)
     ranges = -(-(int(start[count]) + count) // WORK)

@@ -1,11 +1,12 @@
 r"""The kernels of attention to neighbours, each for a range of nodes.
 
-Positions have their heads innermost, (N, D, H), so that one loop works on a coordinate of all heads; values, outputs and their
-gradients lie as everywhere, (N, H, C).  The innermost loops run over rows whose length is an array's, so that LLVM puts them
-into vector registers and nothing is compiled again for another number of heads or channels.  The edges of a node are summed in
-blocks, and the blocks' sums are added up in float64: added up in float32, those of a hub's million edges are off by 2e-4.
-Where heads do not matter, ``flat_`` views join the last two axes: one long loop costs less than a few short ones.
-"""
+Positions have their heads innermost, (N, D, H), so that one loop works on a coordinate of all
+heads; values, outputs and their gradients lie as everywhere, (N, H, C).  The innermost loops run
+over rows whose length is an array's, so that LLVM puts them into vector registers and nothing is
+compiled again for another number of heads or channels.  The edges of a node are summed in blocks,
+and the blocks' sums are added up in float64: added up in float32, those of a hub's million edges
+are off by 2e-4. Where heads do not matter, ``flat_`` views join the last two axes: one long loop
+costs less than a few short ones."""
 
 from __future__ import annotations
 
@@ -13,35 +14,40 @@ import math
 
 import numpy as np
 
-from ...runtime.exp import exp_nonpositive
+from ...runtime.exp import exp_negative
 from ...runtime.numba import helper, kernel
 
 BLOCK = 64
 """Edges of one node that are summed at a time."""
 
 SCALE = 1 / BLOCK
-"""Factor of weights in a block's sum, so that sums of the largest values do not overflow; a power of two, it changes no bit."""
+"""Factor of weights in a block's sum, so that sums of the largest values do not overflow; a power
+of two, it changes no bit.
+"""
 
 
 @kernel(
-    "int64, int64, real[:, :, ::1], real[:, :, ::1], int32[::1], int32[::1], int32[::1], real[:, ::1], real[:, ::1], "
-    "real[:, :, ::1], real[:, ::1], real[:, ::1]"
+    "int64, int64, real[:, :, ::1], real[:, :, ::1], int32[::1], int32[::1], int32[::1], "
+    "real[:, ::1], real[:, ::1], real[:, :, ::1], real[:, ::1], real[:, ::1]"
 )
-def attend(begin, end, positions, values, start, source, edge, mask, bias, out, nearest, inverse_sum):
+def attend(
+    begin, end, positions, values, start, source, edge, mask, bias, out, nearest, inverse_sum
+):
     r"""Sums the values of each target's sources.
 
     Args:
         begin, end: The range of targets.
-        positions, values: Those of all nodes, :math:`(N, D, H)` and :math:`(N, H, C)`.
+        positions, values: Rows of all nodes, :math:`(N, D, H)` and :math:`(N, H, C)`.
         start, source, edge: The edges sorted by target.
-        mask, bias: Factors of the weights, and what is added to the exponents, :math:`(E, H)`, or no rows.
+        mask, bias: Factors of the weights and terms of the exponents, :math:`(E, H)`, or no rows.
         out: Receives the sums over the normaliser, :math:`(N, H, C)`.
         nearest, inverse_sum: Receive the norm, both :math:`(N, H)`.
     """
     heads, channels, real = values.shape[1], values.shape[2], values.dtype.type
     scale = real(SCALE)
     flat = np.empty((BLOCK + 1) * heads, values.dtype)
-    weight = flat.reshape(BLOCK + 1, heads)  # of the edges; before them, what earlier blocks are scaled by
+    # of the edges; before them, what earlier blocks are scaled by
+    weight = flat.reshape(BLOCK + 1, heads)
     sums, weight_sum = np.empty((1, heads, channels), values.dtype), np.empty(heads, values.dtype)
     total, weight_total = np.empty(sums.shape, np.float64), np.empty(heads, np.float64)
     flat_sums, flat_total = sums.reshape(1, heads * channels), total.reshape(1, heads * channels)
@@ -66,7 +72,7 @@ def attend(begin, end, positions, values, start, source, edge, mask, bias, out, 
                 for h in range(heads):
                     weight[e, h] = nearest[i, h] - weight[e, h]
             for q in range((count + 1) * heads):
-                flat[q] = exp_nonpositive(flat[q])
+                flat[q] = exp_negative(flat[q])
             clear(flat_sums)
             for e in range(count):
                 for h in range(heads):
@@ -91,22 +97,39 @@ def attend(begin, end, positions, values, start, source, edge, mask, bias, out, 
 
 
 @kernel(
-    "int64, int64, real[:, :, ::1], real[:, :, ::1], real[:, :, ::1], real[:, :, ::1], real[:, ::1], real[:, ::1], "
-    "int32[::1], int32[::1], int32[::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, :, ::1], real[:, ::1]"
+    "int64, int64, real[:, :, ::1], real[:, :, ::1], real[:, :, ::1], real[:, :, ::1], "
+    "real[:, ::1], real[:, ::1], int32[::1], int32[::1], int32[::1], real[:, ::1], real[:, ::1], "
+    "real[:, ::1], real[:, :, ::1], real[:, ::1]"
 )
 def target_gradients(
-    begin, end, positions, values, grad, out, nearest, inverse_sum, start, source, edge, mask, bias, edge_rows,
-    grad_positions, grad_bias,
-):  # fmt: skip
-    r"""Computes slopes and masked weights of the edges, the targets' share of the gradient of positions, and the gradient of
-    the bias.
+    begin,
+    end,
+    positions,
+    values,
+    grad,
+    out,
+    nearest,
+    inverse_sum,
+    start,
+    source,
+    edge,
+    mask,
+    bias,
+    edge_rows,
+    grad_positions,
+    grad_bias,
+):
+    r"""Computes slopes and masked weights of the edges, the targets' share of the gradient of
+    positions, and the gradient of the bias.
 
-    Rows :math:`2e` and :math:`2e + 1` of ``edge_rows``, :math:`(2E, H)`, are those of column ``e`` of ``edge_index``: side by
-    side, as they are written and read together, in any order.  Formulas are in :mod:`phgcn.structural.reference`.
-    """
+    Rows :math:`2e` and :math:`2e + 1` of ``edge_rows``, :math:`(2E, H)`, are those of column ``e``
+    of ``edge_index``: side by side, as they are written and read together, in any order.  Formulas
+    are in :mod:`phgcn.structural.reference`."""
     heads, dim, real = values.shape[1], positions.shape[1], values.dtype.type
-    flat_weight, flat_distance = np.empty(BLOCK * heads, values.dtype), np.empty(BLOCK * heads, values.dtype)
-    weight, inverse_distance = flat_weight.reshape(BLOCK, heads), flat_distance.reshape(BLOCK, heads)
+    flat_weight = np.empty(BLOCK * heads, values.dtype)
+    flat_distance = np.empty(BLOCK * heads, values.dtype)
+    weight = flat_weight.reshape(BLOCK, heads)
+    inverse_distance = flat_distance.reshape(BLOCK, heads)
     product, sums = np.empty((BLOCK, heads), values.dtype), np.empty((1, dim, heads), values.dtype)
     factor = np.ones((BLOCK, heads), values.dtype)  # of the weights after the softmax
     flat_sums, flat_total = sums.reshape(1, dim * heads), np.empty((1, dim * heads), np.float64)
@@ -129,7 +152,7 @@ def target_gradients(
                 multiply_differences(product, e, grad, out, i, factor, values, j)
             for q in range(count * heads):
                 distance = math.sqrt(flat_distance[q])
-                flat_weight[q] = exp_nonpositive(flat_weight[q] - distance)
+                flat_weight[q] = exp_negative(flat_weight[q] - distance)
                 flat_distance[q] = real(1) / distance if distance > 0 else real(0)
             clear(flat_sums)
             for e in range(count):
@@ -142,24 +165,32 @@ def target_gradients(
                 if bias.shape[0] > 0:
                     for h in range(heads):
                         grad_bias[at, h] = -weight[e, h] * inverse_sum[i, h] * product[e, h]
-                add_differences(sums, edge_rows, slope_row, positions, i, np.int64(source[lead + e]))
+                add_differences(
+                    sums, edge_rows, slope_row, positions, i, np.int64(source[lead + e])
+                )
             add(flat_total, 0, flat_sums)
         assign(flat_grad, i, flat_total)
 
 
 @kernel(
-    "int64, int64, real[:, :, ::1], real[:, :, ::1], int32[::1], int32[::1], int32[::1], real[:, ::1], "
-    "real[:, :, ::1], real[:, :, ::1]"
+    "int64, int64, real[:, :, ::1], real[:, :, ::1], int32[::1], int32[::1], int32[::1], "
+    "real[:, ::1], real[:, :, ::1], real[:, :, ::1]"
 )
-def source_gradients(begin, end, positions, grad, start, target, edge, edge_rows, grad_positions, grad_values):
-    """Computes the gradient of the sources' values, and adds the sources' share to the gradient of positions.
+def source_gradients(
+    begin, end, positions, grad, start, target, edge, edge_rows, grad_positions, grad_values
+):
+    """Computes the gradient of the sources' values, and adds the sources' share to the gradient of
+    positions.
 
     Edges are sorted by source; ``edge_rows`` are those of :func:`target_gradients`.
     """
     dim, heads, channels = positions.shape[1], grad.shape[1], grad.shape[2]
-    sums, position_sums = np.empty((1, heads, channels), grad.dtype), np.empty((1, dim, heads), grad.dtype)
-    flat_sums, flat_position_sums = sums.reshape(1, heads * channels), position_sums.reshape(1, dim * heads)
-    total, position_total = np.empty(flat_sums.shape, np.float64), np.empty(flat_position_sums.shape, np.float64)
+    sums = np.empty((1, heads, channels), grad.dtype)
+    position_sums = np.empty((1, dim, heads), grad.dtype)
+    flat_sums = sums.reshape(1, heads * channels)
+    flat_position_sums = position_sums.reshape(1, dim * heads)
+    total = np.empty(flat_sums.shape, np.float64)
+    position_total = np.empty(flat_position_sums.shape, np.float64)
     flat_grad_positions = grad_positions.reshape(len(positions), dim * heads)
     flat_grad_values = grad_values.reshape(len(grad), heads * channels)
     for j in range(begin, end):
@@ -178,7 +209,8 @@ def source_gradients(begin, end, positions, grad, start, target, edge, edge_rows
         add(flat_grad_positions, j, position_total)
 
 
-# Rows of tables, named by their index: a view of a row would be counted as a reference, which costs more than a short row
+# Rows of tables, named by their index: a view of a row would be counted as a reference, which costs
+# more than a short row
 
 
 @helper
@@ -212,8 +244,8 @@ def add_products(sums, weights, e, values, j):
 
 @helper
 def multiply_differences(products, e, grad, out, i, factors, values, j):
-    """products[e] = <grad[i], out[i] - factors[e] * values[j]>, in each head; the difference comes first, as values may have a
-    large mean"""
+    """products[e] = <grad[i], out[i] - factors[e] * values[j]>, in each head; the difference comes
+    first, as values may have a large mean"""
     for h in range(products.shape[1]):
         product, factor = products.dtype.type(0), factors[e, h]
         for c in range(grad.shape[2]):

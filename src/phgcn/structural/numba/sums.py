@@ -12,12 +12,7 @@ from .kernels import BLOCK, add, assign, clear
 
 
 def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
-    r"""Sums the values of each node's sources.
-
-    Shapes:
-        - **values:** :math:`(N, C)`, **start:** :math:`(M + 1,)`, **source:** :math:`(E,)`
-        - **output:** :math:`(M, C)`
-    """
+    """Sums the values (N, C) of each node's sources."""
     rows, starts = as_array(values), as_array(start)
     out = np.empty((len(starts) - 1, rows.shape[1]), rows.dtype)
     run_nodes(add_sources, starts, rows, starts, as_array(source), out)
@@ -27,7 +22,8 @@ def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
 @kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], real[:, ::1]")
 def add_sources(begin, end, values, start, source, out):
     """Sums the sources of nodes ``begin`` to ``end`` in blocks, and the blocks in float64."""
-    sums, total = np.empty((1, values.shape[1]), values.dtype), np.empty((1, values.shape[1]), np.float64)
+    sums = np.empty((1, values.shape[1]), values.dtype)
+    total = np.empty((1, values.shape[1]), np.float64)
     for i in range(begin, end):
         clear(total)
         for lead in range(start[i], start[i + 1], BLOCK):

@@ -1,11 +1,13 @@
 r"""Attention to neighbours in Triton: which kernels are launched.
 
-A program takes one node and some heads and goes through the node's edges in the order of ``edge_index``, a tile at a time; how
-large a tile is depends on heads and channels alone.  So no output is written twice, the bits are the same every run, and
-the other graphs of a batch change no sum.
-"""
+A program takes one node and some heads and goes through the node's edges in the order of
+``edge_index``, a tile at a time; how large a tile is depends on heads and channels alone.  So no
+output is written twice, the bits are the same every run, and the other graphs of a batch change no
+sum."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,27 +17,26 @@ from ...runtime.triton import capturing, cdiv, device_of, power_of_2
 from ..graph import Attention, Gradients, Graph, empty_gradients
 from .check import flag_bad_values
 from .edges import sort_edges
-from .kernels import Sizes, attend, source_gradients, target_gradients
+from .kernels import Sizes, Sums, Tensors, Width, attend, source_gradients, target_gradients
 
 
 def forward(graph: Graph) -> Attention:
     """Returns the output, and what the backward pass needs.
 
-    The host reads from the device once, after everything has been launched: whether a value is bad.  While a CUDA graph is
-    captured it cannot, and bad values are not found.
-    """
+    The host reads from the device once, after everything has been launched: whether a value is bad.
+    While a CUDA graph is captured it cannot, and bad values are not found."""
     if len(graph.positions) == 0 or graph.edge_index.size(1) > MAX_EDGES:
         check_edge_values(*graph)
-    positions, values, edge_index, *edge_rows = contiguous = _contiguous(graph)
+    given = _contiguous(graph)
+    positions, values = given.positions, given.features
     count, heads, _ = values.shape
     with device_of(values):
-        flags = flag_bad_values(contiguous)
-        by_target = sort_edges(edge_index[1], edge_index[0], count)
+        flags = flag_bad_values(given)
+        by_target = sort_edges(graph.edge_index[1], graph.edge_index[0], count)
         out, norm = torch.empty_like(values), positions.new_empty(2, count, heads)
-        sizes, warps = choose_sizes(positions, values)
         if count > 0:
-            grid = count, cdiv(heads, sizes.tile_heads)
-            attend[grid](positions, values, *by_target, *edge_rows, out, *norm, SIZES=sizes, num_warps=warps)
+            grid, options = choose_sizes(positions, values)
+            attend[grid](given, by_target, Sums(out, *norm), **options)
         if not capturing(values) and any(flags.tolist()):
             check_edge_values(*graph)
     return Attention(out, norm, by_target)
@@ -43,42 +44,37 @@ def forward(graph: Graph) -> Attention:
 
 def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
     """Returns the gradients of positions, values and bias."""
-    positions, values, edge_index, *edge_rows = contiguous = _contiguous(graph)
-    grad, (nearest, inverse_sum) = grad.contiguous(), attention.norm
+    given = _contiguous(graph)
+    positions, values = given.positions, given.features
     count, heads, _ = values.shape
-    gradients = empty_gradients(contiguous)
+    gradients = empty_gradients(graph)
     if count == 0:
         return gradients
-    sizes, warps = choose_sizes(positions, values)
-    grid = count, cdiv(heads, sizes.tile_heads)
-    mean = positions.new_empty(count, heads)
+    grid, options = choose_sizes(positions, values)
+    nearest, inverse_sum = attention.norm
+    found = Sums(attention.out, nearest, inverse_sum, positions.new_empty(count, heads))
+    of = Tensors(gradients.positions, gradients.values, None, None, gradients.edge_bias)
     with device_of(values):
-        by_source = sort_edges(edge_index[0], edge_index[1], count)
-        target_gradients[grid](
-            positions, values, grad, attention.out, nearest, inverse_sum, *attention.by_target, *edge_rows, mean,
-            gradients.positions, gradients.edge_bias, SIZES=sizes, num_warps=warps,
-        )  # fmt: skip
-        source_gradients[grid](
-            positions, values, grad, nearest, inverse_sum, mean, *by_source, *edge_rows,
-            gradients.positions, gradients.values, SIZES=sizes, num_warps=warps,
-        )  # fmt: skip
+        by_source = sort_edges(graph.edge_index[0], graph.edge_index[1], count)
+        grad = grad.contiguous()
+        target_gradients[grid](given, attention.by_target, grad, found, of, **options)
+        source_gradients[grid](given, by_source, grad, found, of, **options)
     return gradients
 
 
-def choose_sizes(positions: Tensor, values: Tensor) -> tuple[Sizes, int]:
-    """Returns the sizes of a tile and the warps of a program: rows of up to 256 numbers, and as many edges as make 1,024 of
-    them for a warp, at least 4."""
-    (_, heads, channels), coordinates = values.shape, positions.size(2)
-    tile_channels, tile_coordinates = power_of_2(max(1, channels)), power_of_2(coordinates)
-    row = max(tile_channels, tile_coordinates)
+def choose_sizes(positions: Tensor, values: Tensor) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Returns the grid and the sizes of a tile: rows of up to 256 numbers, and as many edges as make
+    1,024 of them for a warp, at least 4."""
+    (count, heads, channels), coordinates = values.shape, positions.size(2)
+    channel, coordinate = (Width(row, power_of_2(max(1, row))) for row in (channels, coordinates))
+    row = max(channel.tile, coordinate.tile)
     tile_heads = min(power_of_2(heads), max(1, 256 // row))
     tile_edges = min(32, max(4, 1024 // (tile_heads * row)))
     warps = min(8, max(1, tile_edges * tile_heads * row // 1024))
-    tiny = torch.finfo(positions.dtype).tiny
-    return Sizes(heads, channels, coordinates, tile_edges, tile_heads, tile_channels, tile_coordinates, tiny), warps
+    sizes = Sizes(heads, tile_heads, tile_edges, torch.finfo(positions.dtype).tiny)
+    options = {"C": channel, "X": coordinate, "SIZES": sizes, "num_warps": warps}
+    return (count, cdiv(heads, tile_heads)), options
 
 
-def _contiguous(graph: Graph) -> Graph:
-    """Returns the same graph with all tensors contiguous."""
-    mask, bias = (None if rows is None else rows.contiguous() for rows in (graph.edge_mask, graph.edge_bias))
-    return Graph(graph.positions.contiguous(), graph.values.contiguous(), graph.edge_index.contiguous(), mask, bias)
+def _contiguous(graph: Graph) -> Tensors:
+    return Tensors(*(None if t is None else t.contiguous() for t in graph))  # type: ignore[arg-type]

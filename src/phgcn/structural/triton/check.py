@@ -1,55 +1,61 @@
-r"""Flags of bad values, found on the GPU: the host reads them once, after the other kernels have been launched."""
+r"""Flags of bad values, found on the GPU: the host reads them once, after the other kernels have
+been launched.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
+from ...checks import distance_limit
 from ...runtime.triton import cdiv, tl, triton
-from ..graph import Graph
+from .kernels import Tensors
 
 MAX_PROGRAMS = 512
 BLOCK = 4096
+INFINITY: tl.constexpr = tl.constexpr(math.inf)
 
 
-def flag_bad_values(graph: Graph) -> Tensor:
-    """Returns some flags, not all 0 if a number is not finite or an edge leads to no node."""
-    positions, values, edge_index, edge_mask, edge_bias = graph
-    tensors = positions, values, edge_mask, edge_bias, edge_index
-    sizes = [0 if t is None else t.numel() for t in tensors]
+def flag_bad_values(graph: Tensors) -> Tensor:
+    """Returns some flags, not all 0 if a number is not finite, a position is too far away, or an
+    edge leads to no node."""
+    sizes = [0 if t is None else t.numel() for t in graph]
     programs = max(1, min(MAX_PROGRAMS, cdiv(max(sizes), BLOCK)))
-    flags = edge_index.new_empty(programs, dtype=torch.int32)
-    fill_flags[(programs,)](*tensors, flags, *sizes, len(positions), BLOCK=BLOCK)
+    flags = graph.positions.new_empty(programs, dtype=torch.int32)
+    limit, count = distance_limit(graph.positions), len(graph.positions)
+    of_tensors = Tensors(*sizes)  # type: ignore[arg-type]
+    fill_flags[(programs,)](graph, of_tensors, flags, count, LIMIT=limit, BLOCK=BLOCK)
     return flags
 
 
 @triton.jit
-def fill_flags(
-    positions, values, edge_mask, edge_bias, edge_index, flags, position_size, value_size, mask_size, bias_size, index_size,
-    count, BLOCK: tl.constexpr,
-):  # fmt: skip
+def fill_flags(graph, sizes, flags, count, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
     """Looks at a share of every tensor, and writes one flag for each program."""
-    bad = _any_infinite(positions, position_size, BLOCK) + _any_infinite(values, value_size, BLOCK)
-    if edge_mask is not None:
-        bad += _any_infinite(edge_mask, mask_size, BLOCK)
-    if edge_bias is not None:
-        bad += _any_infinite(edge_bias, bias_size, BLOCK)
+    bad = _any_above(graph.positions, sizes.positions, LIMIT, BLOCK)
+    bad += _any_above(graph.features, sizes.features, INFINITY, BLOCK)
+    if graph.edge_mask is not None:
+        bad += _any_above(graph.edge_mask, sizes.edge_mask, INFINITY, BLOCK)
+    if graph.edge_bias is not None:
+        bad += _any_above(graph.edge_bias, sizes.edge_bias, INFINITY, BLOCK)
     outside = tl.zeros((BLOCK,), tl.int32)
-    for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, index_size, tl.num_programs(0) * BLOCK):
+    size, step = sizes.edge_index, tl.num_programs(0) * BLOCK
+    for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, size, step):
         at = lead + tl.arange(0, BLOCK)
-        node = tl.load(edge_index + at, mask=at < index_size, other=0)
-        outside += ((node < 0) | ((node >= count) & (at < index_size))).to(tl.int32)
+        node = tl.load(graph.edge_index + at, mask=at < size, other=0)
+        outside += ((node < 0) | ((node >= count) & (at < size))).to(tl.int32)
     tl.store(flags + tl.program_id(0), bad + tl.max(outside, axis=0))
 
 
 @triton.jit
-def _any_infinite(numbers, size, BLOCK: tl.constexpr):
-    """Returns 0 if all of a program's share of numbers are finite."""
-    infinite = tl.zeros((BLOCK,), tl.int32)
+def _any_above(numbers, size, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
+    """Returns 0 if all of a program's share of numbers are below a limit."""
+    above = tl.zeros((BLOCK,), tl.int32)
     for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, size, tl.num_programs(0) * BLOCK):
         at = lead + tl.arange(0, BLOCK)
         number = tl.load(numbers + at, mask=at < size, other=0.0)
         if numbers.dtype.element_ty.primitive_bitwidth == 16:
             number = number.to(tl.float32)
-        infinite += (tl.abs(number) < float("inf")).to(tl.int32) == 0  # a comparison with NaN is false
-    return tl.max(infinite, axis=0)
+        above += (tl.abs(number) < LIMIT).to(tl.int32) == 0  # a comparison with NaN is false
+    return tl.max(above, axis=0)

@@ -13,34 +13,30 @@ BLOCK = 1024
 
 
 def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
-    r"""Sorts edges by the node at one end.
-
-    A node at the other end that does not exist becomes node 0, so that no kernel reads outside before the edge is refused.
-
-    Args:
-        node (torch.Tensor): The node at that end, :math:`(E,)`.
-        other (torch.Tensor): The node at the other end, :math:`(E,)`.
-        count (int): The number of nodes.
-    """
+    """Sorts edges, given by their nodes at both ends, (E,), by the first.  One at the other end that
+    does not exist becomes node 0, so that no kernel reads outside before the edge is refused."""
     edges = len(node)
     key, order = torch.sort(node.int(), stable=True)
     start, sorted_other, edge = (key.new_empty(size) for size in (count + 1, edges, edges))
     blocks = cdiv(max(edges, count + 1), BLOCK)
-    fill_edges[(blocks,)](key, order, other, start, sorted_other, edge, edges, count, edges.bit_length(), BLOCK=BLOCK)
+    fill_edges[(blocks,)](
+        key, order, other, start, sorted_other, edge, edges, count, edges.bit_length(), BLOCK=BLOCK
+    )
     return SortedEdges(start, sorted_other, edge)
 
 
 @triton.jit
-def fill_edges(key, order, other, start, sorted_other, edge, edges, count, steps, BLOCK: tl.constexpr):
-    """Fills in :class:`SortedEdges` from the sorted nodes ``key`` and the ``order`` that sorts them.
-
-    ``start`` is found by bisection in ``steps`` steps.
-    """
+def fill_edges(
+    key, order, other, start, sorted_other, edge, edges, count, steps, BLOCK: tl.constexpr
+):
+    """Fills in :class:`SortedEdges` from the sorted nodes ``key`` and the ``order`` that sorts
+    them; finds ``start`` by bisection in ``steps`` steps."""
     a = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_edge = a < edges
     e = tl.load(order + a, mask=is_edge, other=0)
     node = tl.load(other + e, mask=is_edge, other=0)
-    tl.store(sorted_other + a, tl.where((node >= 0) & (node < count), node, 0).to(tl.int32), mask=is_edge)
+    node = tl.where((node >= 0) & (node < count), node, 0)
+    tl.store(sorted_other + a, node.to(tl.int32), mask=is_edge)
     tl.store(edge + a, e.to(tl.int32), mask=is_edge)
     if tl.program_id(0).to(tl.int64) * BLOCK <= count:  # most programs have edges only
         low = tl.zeros((BLOCK,), tl.int32)

@@ -1,4 +1,6 @@
-r"""Sums over neighbours in Triton: a program takes one node and some channels, and the node's sources a tile at a time."""
+r"""Sums over neighbours in Triton: a program takes one node and some channels, and the node's
+sources a tile at a time.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,7 @@ MAX_CHANNELS = 256
 
 
 def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
-    r"""Sums the values of each node's sources, those of a half type in float32.
-
-    Shapes:
-        - **values:** :math:`(N, C)`, **start:** :math:`(M + 1,)`, **source:** :math:`(E,)`
-        - **output:** :math:`(M, C)`
-    """
+    """Sums the values (N, C) of each node's sources, those of a half type in float32."""
     values = values.contiguous()
     count, channels = len(start) - 1, values.size(1)
     out = values.new_empty(count, channels)
@@ -27,15 +24,28 @@ def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
     grid = count, cdiv(channels, tile_channels)
     with device_of(values):
         add_sources[grid](
-            values, start, source, out, CHANNELS=channels, TILE_EDGES=tile_edges, TILE_CHANNELS=tile_channels, num_warps=1
+            values,
+            start,
+            source,
+            out,
+            CHANNELS=channels,
+            TILE_EDGES=tile_edges,
+            TILE_CHANNELS=tile_channels,
+            num_warps=1,
         )
     return out
 
 
 @triton.jit
 def add_sources(
-    values, start, source, out, CHANNELS: tl.constexpr, TILE_EDGES: tl.constexpr, TILE_CHANNELS: tl.constexpr
-):  # fmt: skip
+    values,
+    start,
+    source,
+    out,
+    CHANNELS: tl.constexpr,
+    TILE_EDGES: tl.constexpr,
+    TILE_CHANNELS: tl.constexpr,
+):
     """Sums some channels of one node's sources, and the sums of tiles in float64."""
     i = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * TILE_CHANNELS + tl.arange(0, TILE_CHANNELS)

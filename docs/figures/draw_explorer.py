@@ -1,0 +1,89 @@
+r"""Photographs the explorer's page of the songs of docs/tutorial.md, trained as there.
+
+    python docs/figures/draw_explorer.py
+
+Writes ``explorer.png``, ``explorer-two.png`` and ``explorer-phone.png`` beside this script. Needs
+phgcn[explore], playwright and chromium."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+HERE = Path(__file__).parent
+CHROMIUM = which("chromium") or which("chromium-browser") or which("google-chrome")
+COVER = "cover-17"
+
+
+def phgcn(folder: Path, command: str) -> None:
+    subprocess.run([sys.executable, "-m", "phgcn", *command.split()], cwd=folder, check=True)
+
+
+def write_pages(folder: Path) -> None:
+    """Makes the songs, trains two networks on them, and writes the pages of one and of both."""
+    program = re.search(r"```python\n(.*?)```", (HERE.parent / "tutorial.md").read_text(), re.S)
+    assert program is not None
+    subprocess.run([sys.executable, "-c", program[1]], cwd=folder, check=True)
+    phgcn(folder, "train songs --out runs/songs")
+    phgcn(folder, "train songs --model gat-eda --config settings.toml --splits 1 --out runs/local")
+    phgcn(folder, "explore runs/songs -o one.html")
+    phgcn(folder, "explore runs/songs runs/local -o two.html")
+
+
+@contextmanager
+def opened(browser: Any, page: Path, width: int, height: int, **options: Any) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    shown = context.new_page()
+    shown.goto(page.as_uri())
+    shown.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+    yield shown
+    context.close()
+
+
+def focus(page: Any, node: str) -> None:
+    page.evaluate("node => explorer.focusOn(explorer.ids.indexOf(node))", node)
+
+
+def photograph(page: Any, name: str) -> None:
+    page.mouse.move(0, 0)
+    page.evaluate("scrollTo(0, 0)")
+    page.wait_for_timeout(1000)
+    page.screenshot(path=HERE / name)
+
+
+def draw(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "one.html", 1200, 860) as page:
+        focus(page, COVER)
+        photograph(page, "explorer.png")
+    with opened(browser, folder / "two.html", 1200, 980) as page:
+        confusion = page.locator(".side").nth(1).locator(".confusion")
+        confusion.locator(".set").select_option("all")
+        wrong = confusion.locator("tbody button.wrong").all()
+        max(wrong, key=lambda cell: int(cell.inner_text())).click()
+        page.evaluate("explorer.focusOn(explorer.selection.nodes[0])")
+        photograph(page, "explorer-two.png")
+    with opened(
+        browser, folder / "one.html", 390, 844, has_touch=True, color_scheme="dark"
+    ) as page:
+        photograph(page, "explorer-phone.png")
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        write_pages(Path(folder))
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        draw(browser, Path(folder))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+r"""The results of :mod:`phgcn_lab.rivals`: which rival is the fastest at an error, tables as
+Markdown, and figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phgcn.report.style import headline, panels
+
+from ..markdown import table
+from ..results import Row, Style, chosen, names, write_results
+from .adapters import RIVALS, named, shown
+from .clouds import CHANNELS, GRAPHS, HOSTILE, SPREADS
+from .measure import SAMPLES
+from .packages import TREE_QUERIES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BOUNDS = (0.03, 0.01)
+"""Errors that the table of choices asks for."""
+TRAINING_BOUND = 0.1
+"""Error that it asks for in training."""
+COSINE = 0.9
+"""Least cosine of the gradient that the table of choices takes for training."""
+MAIN_DIM = 4
+"""Dimension of the figure with few panels."""
+LOWEST = 1e-4
+"""Errors below count as this: nobody needs less."""
+OURS = {"separable": "#56b4e9", "lattice": "#0072b2", "lattice-fine": "#003f6b", "exact": "#000000"}
+OTHERS = {
+    "pykeops": "#7f7f7f",
+    "FlexAttention": "#404040",
+    "KD-tree": "#8c6d31",
+    "ball tree": "#bd9e39",
+    "NFFT, 2-D": "#009e73",
+    "NFFT, 3-D": "#009e73",
+    "slicing": "#e69f00",
+    "LSH": "#cc79a7",
+    "random features": "#d55e00",
+    "Nyström": "#7f3c8d",
+    "pydensecrf2": "#b22222",
+}
+COLOURS = OURS | OTHERS
+MARKS = dict(zip((rival.name for rival in RIVALS), "^osD*8<>PPvXhdp", strict=True))
+
+
+def write(folder: Path, name: str, content: Row) -> list[str]:
+    lines = [*choice_block(content), "", *detail_block(content)]
+    return write_results(folder, name, content, "Ways to sum a kernel", lines, figures(content))
+
+
+# Numbers
+
+
+def select(content: Row, cloud: str, dim: int, count: int | None = None) -> list[Row]:
+    """Returns the rows of one cloud; without a number of points, of the largest that was measured."""
+    rows = chosen(content["rows"], cloud=cloud, dim=dim)
+    most = max((row["count"] for row in rows), default=0) if count is None else count
+    return [row for row in rows if row["count"] == most]
+
+
+def error(row: Row) -> float:
+    """Returns the median error of random values, or the least that counts."""
+    return max(float(row["errors"]["random"]["median"]), LOWEST)
+
+
+def front(rows: Sequence[Row]) -> list[Row]:
+    """Selects the rows that no other beats in both time and error, by time."""
+    best, least = [], float("inf")
+    done = [row for row in rows if "forward" in row]
+    for row in sorted(done, key=lambda row: row["forward"]["seconds"]):
+        if error(row) < least:
+            best.append(row)
+            least = error(row)
+    return best
+
+
+def fastest(rows: Sequence[Row], bound: float, kind: str = "forward") -> Row | None:
+    """Returns the fastest row whose median error is at most a bound; for a step, whose gradient has
+    a cosine of 0.9 too.
+    """
+    good = [row for row in rows if kind in row and error(row) <= bound]
+    if kind == "step":
+        good = [row for row in good if row["cosine"] >= COSINE]
+    return min(good, key=lambda row: row[kind]["seconds"], default=None)
+
+
+# Tables
+
+
+def places(content: Row) -> list[tuple[str, int, int]]:
+    """Returns all clouds that were measured: generated ones by dimension and size, then hostile
+    ones, then networks.
+    """
+    order = [*SPREADS, *HOSTILE, *GRAPHS]
+
+    def position(place: tuple[str, int, int]) -> tuple[bool, int, int, int]:
+        cloud, dim, count = place
+        return cloud not in SPREADS, dim, count, order.index(cloud)
+
+    return sorted(names(content["rows"], "cloud", "dim", "count"), key=position)
+
+
+def milliseconds(seconds: float) -> str:
+    scaled = 1000 * seconds
+    return f"{scaled:,.0f}" if scaled >= 100 else f"{scaled:.3g}"
+
+
+def label(row: Row) -> str:
+    name = f"`{row['rival']}`" if named(row["rival"]).ours else row["rival"]
+    return f"{name} ({shown(row['setting'])})" if row["setting"] else name
+
+
+def choice_table(content: Row) -> list[str]:
+    asked = [*((bound, "forward") for bound in BOUNDS), (TRAINING_BOUND, "step")]
+    cells = []
+    for cloud, dim, count in places(content):
+        rows = select(content, cloud, dim, count)
+        texts = []
+        for bound, kind in asked:
+            row = fastest(rows, bound, kind)
+            taken = row and milliseconds(row[kind]["seconds"])
+            texts.append(f"{label(row)}, {taken} ms" if row else "none")
+        cells.append((str(dim), cloud, f"{count:,}", *texts))
+    errors = [f"error ≤ {bound:g}" for bound in BOUNDS]
+    training = f"training: error ≤ {TRAINING_BOUND:g}, cosine ≥ {COSINE:g}"
+    return table(["D", "cloud", "N", *errors, training], cells)
+
+
+def detail_table(rows: Sequence[Row]) -> list[str]:
+    cells = []
+    for row in rows:
+        texts = [label({**row, "setting": {}}), shown(row["setting"])]
+        for values in ("random", "structured"):
+            found = row["errors"][values] if "errors" in row else None
+            texts.append(f"{found['median']:.3g} / {found['p99']:.3g}" if found else "")
+        texts.append(f"{row['cosine']:.3f}" if "cosine" in row else "")
+        cells.append([*texts, _time(row, "forward"), _time(row, "step"), _megabytes(row)])
+    errors = ["error: median / 99 %", "structured", "cosine"]
+    costs = ["forward, ms", "with gradients, ms", "memory, MB"]
+    return table(["rival", "setting", *errors, *costs], cells)
+
+
+def _time(row: Row, kind: str) -> str:
+    if kind in row:
+        mark = " (a sample)" if named(row["rival"]).sampled else ""
+        return milliseconds(row[kind]["seconds"]) + mark
+    if f"stopped_{kind}" in row:
+        return f"over {1000 * row[f'stopped_{kind}']:,.0f}"
+    return "failed" if "failed" in row else ""
+
+
+def _megabytes(row: Row) -> str:
+    measured = row["step"] if "step" in row else row.get("forward", {})
+    return f"{measured['bytes'] / 1e6:,.0f}" if measured.get("bytes") else ""
+
+
+def choice_block(content: Row) -> list[str]:
+    """Makes the table of choices for a document: where it was measured, and the table."""
+    return [*about_lines(content), "", *choice_table(content), "", _when(content)]
+
+
+LATTICES = ("separable", "lattice", "lattice-fine")
+MEASURES = {"median": "median", "rms": "root mean square", "p99": "99th percentile"}
+
+
+def leader_block(content: Row) -> list[str]:
+    """Counts on how many clouds of two to four dimensions each kind of way is the fastest at a
+    middle error, by three measures of the error over points.
+    """
+    kinds = ("a lattice", "`exact`", "another way", "none")
+    lines = []
+    for measure, title in MEASURES.items():
+        counts = dict.fromkeys(kinds, 0)
+        for place in places(content):
+            if place[1] <= MAIN_DIM:
+                counts[_leader(select(content, *place), measure)] += 1
+        lines.append([title, *map(str, counts.values())])
+    return table([f"error ≤ {BOUNDS[0]:g} by its", *kinds], lines)
+
+
+def _leader(rows: Sequence[Row], measure: str) -> str:
+    good = [row for row in rows if "forward" in row]
+    good = [row for row in good if row["errors"]["random"][measure] <= BOUNDS[0]]
+    if not good:
+        return "none"
+    rival = min(good, key=lambda row: float(row["forward"]["seconds"]))["rival"]
+    return {**dict.fromkeys(LATTICES, "a lattice"), "exact": "`exact`"}.get(rival, "another way")
+
+
+def best_block(content: Row) -> list[str]:
+    """Makes a line per rival: the setting with the smallest median error on each of the largest
+    clouds in four dimensions, and its time.
+    """
+    cells: dict[str, dict[str, str]] = {}
+    for cloud in SPREADS:
+        for rival, of_rival in _by_rival(select(content, cloud, MAIN_DIM)).items():
+            best = min((row for row in of_rival if "forward" in row), key=error, default=None)
+            cells.setdefault(rival, {})[cloud] = "over the limit" if best is None else _best(best)
+    lines = [[label({"rival": r, "setting": {}}), *texts.values()] for r, texts in cells.items()]
+    return table(["way", *SPREADS], lines)
+
+
+def _by_rival(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    return {name: chosen(rows, rival=name) for name in names(rows, "rival")}
+
+
+def _best(row: Row) -> str:
+    random, setting = row["errors"]["random"], shown(row["setting"])
+    taken, _, sample = _time(row, "forward").partition(" ")
+    text = (
+        f"{random['median']:.2g} / {random['p99']:.2g}, {' '.join([taken, 'ms', sample]).strip()}"
+    )
+    return f"{text}, {setting}" if setting else text
+
+
+def detail_block(content: Row) -> list[str]:
+    """Makes the tables of all settings on the largest clouds in four dimensions for a document."""
+    lines: list[str] = []
+    for cloud in SPREADS:
+        rows = select(content, cloud, MAIN_DIM)
+        if rows:
+            heading = f"{cloud}, D = {MAIN_DIM}, N = {rows[0]['count']:,}:"
+            lines += [heading, "", *detail_table(rows), ""]
+    return lines[:-1]
+
+
+def _when(content: Row) -> str:
+    if not content["origins"]:
+        return "Nothing has been measured yet."
+    commits = dict.fromkeys(str(origin["commit"])[:7] for origin in content["origins"])
+    dates = sorted({origin["date"][:10] for origin in content["origins"]})
+    return f"Commit {', '.join(commits)}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+
+
+def about_lines(content: Row) -> list[str]:
+    """Says where and how it was measured, and what could not run."""
+    about, effort = content["provenance"], content["effort"]
+    lines = [
+        f"{2 * CHANNELS} channels, float32, on {about['device']} ({about['machine']}, {about['threads']} threads). Errors are "
+        f"of random values (and of structured ones), on {SAMPLES} points against the exact sum, over the deviation of its "
+        f"outputs from their mean. Medians of up to {effort['rounds']} interleaved rounds; a call of more than "
+        f"{effort['limit']:g} s is stopped. Memory is that of a forward, with gradients where there are some. "
+        f"*A sample*: the time of a tree is that of {TREE_QUERIES} queries times N / {TREE_QUERIES}."
+    ]
+    lines += ["", content["note"]] if content["note"] else []
+    missing = [f"- {name} did not run: {why}" for name, why in content["missing"].items()]
+    return [*lines, "", *missing] if missing else lines
+
+
+# Figures
+
+
+def figures(content: Row) -> dict[str, Figure]:
+    """Draws error against time on generated clouds: in four dimensions, or the first that was
+    measured, and in all. Returns the figures by what is added to the name of the file.
+    """
+    dims = sorted({dim for cloud, dim, _ in places(content) if cloud in SPREADS})
+    if not dims:
+        return {}
+    main = [MAIN_DIM if MAIN_DIM in dims else dims[0]]
+    return {
+        "": _draw(content, main, width=4.8, height=4.4),
+        "-all": _draw(content, dims, width=3.6, height=3.3),
+    }
+
+
+def _draw(content: Row, dims: Sequence[int], width: float, height: float) -> Figure:
+    shown = [(cloud, dim) for dim in dims for cloud in SPREADS]
+    figure, axes = panels(len(shown), columns=len(SPREADS), width=width, height=height)
+    drawn: list[str] = []
+    for axis, (cloud, dim) in zip(axes, shown, strict=True):
+        drawn += _draw_panel(axis, select(content, cloud, dim), f"{cloud}, D = {dim}")
+    _legend(figure, [rival.name for rival in RIVALS if rival.name in drawn])
+    device = content["provenance"]["device"]
+    headline(figure, f"Error against time on {device}: lower left is better; grey: the front")
+    return figure
+
+
+def _draw_panel(axis: Axes, rows: Sequence[Row], title: str) -> list[str]:
+    """Draws every rival as a line through its settings, and the front; returns the names that are
+    drawn.
+    """
+    done = [row for row in rows if "forward" in row]
+    if not done:
+        axis.set(title=f"{title}: not measured", xticks=[], yticks=[])
+        return []
+    axis.step(*_line(front(done)), where="post", color="#bbbbbb", linewidth=6, zorder=1)
+    drawn = names(done, "rival")
+    for name in drawn:
+        times, values = _line(chosen(done, rival=name))
+        ours = name in OURS
+        style: Style = {"marker": MARKS[name], "color": COLOURS[name], "linewidth": 1.2}
+        axis.plot(times, values, markersize=11 if ours else 6, zorder=3 if ours else 2, **style)
+        if ours:
+            style = {"textcoords": "offset points", "fontsize": 8, "fontweight": "bold"}
+            axis.annotate(name, (times[0], values[0]), (8, 5), zorder=4, **style)
+    stopped = names([row for row in rows if "stopped_forward" in row], "rival")
+    if late := [name for name in stopped if name not in drawn]:
+        style = {"transform": axis.transAxes, "ha": "right", "va": "top", "wrap": True}
+        text = "too slow: " + ", ".join(late)
+        axis.text(0.99, 0.99, text, fontsize=7, color="#666666", **style)
+    labels = {"xlabel": "seconds, forward", "ylabel": "median error / deviation"}
+    axis.set(xscale="log", yscale="log", title=f"{title}, N = {rows[0]['count']:,}", **labels)
+    return drawn
+
+
+def _line(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
+    return [row["forward"]["seconds"] for row in rows], [error(row) for row in rows]
+
+
+def _legend(figure: Figure, drawn: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for name in drawn:
+        style: Style = {"marker": MARKS[name], "color": COLOURS[name]}
+        ours, size = (" (ours)", 9) if name in OURS else ("", 6)
+        handles.append(Line2D([], [], label=f"{name}{ours}", markersize=size, **style))
+    figure.legend(handles=handles, loc="outside lower center", ncols=7, frameon=False, fontsize=8)

@@ -1,0 +1,320 @@
+r"""The results of :mod:`phgcn_lab.table`: rows as JSON, tables as Markdown, and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phgcn.files import read_json, write_json
+from phgcn.provenance import provenance
+from phgcn.registry import find_model
+from phgcn.report.style import COLOURS, panels
+
+from .markdown import bold, spread, table
+from .published import BEST, published
+from .results import Row, Style, chosen, label_rows, names, write_results
+from .significance import LEVEL, TEST_OVER_TRAIN, paired
+from .table_jobs import SEED, Job, is_done, job_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OURS = ("phgcn", "phgcn-residual")
+CELL = ("graph", "model", "protocol", "method")
+"""The keys that name a row."""
+PROVENANCE = (
+    *("command", "settings_from", "commit", "dirty", "begun_at_commit", "seed", "date"),
+    *("machine", "cores", "threads", "device"),
+)
+TITLE = "The paper's Table 2"
+QUICK = "**A quick version: few splits and epochs. It shows the form, not the results.**"
+
+
+def write(out: Path, jobs: Sequence[Job], order: Sequence[str], quick: bool) -> dict[str, Any]:
+    """Writes the table of the runs that are there; those that are not are named in it.
+
+    Rows of ``table.json`` that are not among these jobs stay.
+
+    Args:
+        out (Path): The folder.
+        jobs (list of Job): What is asked for.
+        order (list of str): The names of all jobs of the whole table, in the order of its rows.
+        quick (bool): Whether this is the quick version.
+
+    Returns:
+        ``rows``, ``differences``, ``methods``, ``missing`` (names of runs, and why they are
+        missing) and ``files``.
+    """
+    kept = read_rows(out, quick)
+    rows_by_name, missing = gather(out, jobs, kept)
+    asked = {job.name for job in jobs}
+    rows_by_name |= {name: row for name, row in kept.items() if name not in asked}
+
+    def position(name: str) -> tuple[int, str]:
+        """Rows that the whole table does not have come last, by name."""
+        return order.index(name) if name in order else len(order), name
+
+    rows = [rows_by_name[name] for name in sorted(rows_by_name, key=position)]
+    derived = {"differences": differences(rows), "methods": methods(rows), "missing": missing}
+    content = {"rows": rows, **derived}
+    figures = {"": draw(rows)} if main_rows(rows) else {}
+    files = write_results(out, "table", rows, TITLE, markdown(content, quick), figures)
+    others = {
+        "table-differences": {"provenance": provenance(SEED), **derived},
+        "tuning": studies(out),
+    }
+    for name, found in others.items():
+        write_json(out / f"{name}.json", found)
+        files.append(str(out / f"{name}.json"))
+    return {**content, "files": files}
+
+
+def studies(out: Path) -> list[Row]:
+    """Reads all trials of the searches for settings: those in the folder, and those that
+    ``tuning.json`` has beside them.
+    """
+    path = out / "tuning.json"
+    found = read_json(path) if path.is_file() else []
+    found += [read_json(file) for file in sorted((out / "tune").glob("*/tune.json"))]
+    by_cell = {
+        f"{study['graph']}-{study['model']}": {
+            key: value for key, value in study.items() if key not in ("study", "config")
+        }
+        for study in found
+    }
+    return [by_cell[cell] for cell in sorted(by_cell)]
+
+
+# Rows
+
+
+def read_rows(out: Path, quick: bool) -> dict[str, Row]:
+    """Reads the rows of the table so far, by the names of their jobs."""
+    path = out / "table.json"
+    rows = read_json(path) if path.is_file() else []
+    return {job_name(*map(row.get, CELL)): row for row in chosen(rows, quick=quick)}
+
+
+def gather(
+    out: Path, jobs: Sequence[Job], kept: Mapping[str, Row]
+) -> tuple[dict[str, Row], dict[str, str]]:
+    """Collects the rows of jobs that are done, by name, and why others are missing."""
+    rows, missing = {}, {}
+    for job in jobs:
+        folder = out / "runs" / job.name
+        begun = (folder / "run.json").is_file()
+        try:
+            if is_done(job, out, kept):
+                rows[job.name] = make_row(job, folder) if begun else kept[job.name]
+                continue
+            trained = len(list(folder.glob("split-*.csv")))
+            why = f"{trained} of {job.splits} splits are trained" if begun else "not begun"
+        except ValueError as error:
+            why = str(error)
+        missing[job.name] = why
+    return rows, missing
+
+
+def make_row(job: Job, folder: Path) -> Row:
+    """Makes a row of the table from a run; accuracies in percent."""
+    result, origin = read_json(folder / "result.json"), read_json(folder / "provenance.json")
+    known, best = published(job.graph, job.model, job.protocol), BEST[job.protocol].get(job.graph)
+    return {
+        **{key: getattr(job, key) for key in CELL},
+        "mean": 100 * result["test"]["mean"],
+        "std": 100 * result["test"]["std"],
+        "per_split": [100 * split["test"] for split in result["splits"]],
+        "published": known and known.mean,
+        "published_std": known and known.std,
+        "published_source": known and known.source,
+        "best_published": best and best.mean,
+        "best_published_model": best and best.source,
+        "val_loss": result["val_loss"]["mean"],
+        "val_accuracy": 100 * result["val_metric"]["mean"],
+        **{key: result[key] for key in ("config", "epochs", "seconds_per_epoch", "seeds")},
+        "quick": job.quick,
+        **{key: origin.get(key) for key in PROVENANCE},
+        "versions": result["versions"],
+    }
+
+
+def main_rows(rows: Sequence[Row]) -> list[Row]:
+    """Selects the rows of the paper's table: attention through the lattice, Geom-GCN with its
+    published neighbourhoods.
+    """
+    return [row for row in rows if row["method"] in (None, "lattice", "published")]
+
+
+# What is computed from them
+
+
+def differences(rows: Sequence[Row]) -> list[Row]:
+    """Compares PH-GCN, with and without the node's own channel, with every other model on the same
+    splits.
+    """
+    compared, table_rows = [], main_rows(rows)
+    for first in (row for row in table_rows if row["model"] in OURS):
+        for second in chosen(table_rows, graph=first["graph"], protocol=first["protocol"]):
+            ours, against = first["model"], second["model"]
+            if against == ours or (ours == "phgcn" and against in OURS):
+                continue
+            compared.append(_difference(first, second) | {"model": ours, "against": against})
+    return compared
+
+
+def methods(rows: Sequence[Row]) -> list[Row]:
+    """Compares every method of global attention with the exact sum: same settings, splits and
+    seeds.
+    """
+    compared = []
+    for row in rows:
+        same = {key: row[key] for key in ("graph", "model", "protocol")}
+        exact = chosen(rows, **same, method="exact")
+        if row["method"] is None or not exact:
+            continue
+        tested = {} if row["method"] == "exact" else _difference(row, exact[0])
+        keys = (*CELL, "mean", "std", "seconds_per_epoch", "device")
+        to_exact = {
+            f"to_exact_{key}": tested.get(key) for key in ("difference", "low", "high", "p")
+        }
+        compared.append({key: row[key] for key in keys} | to_exact)
+    return compared
+
+
+def _difference(first: Row, second: Row) -> Row:
+    ratio = TEST_OVER_TRAIN[first["protocol"]]
+    tested = paired(first["per_split"], second["per_split"], ratio).row()
+    return {"graph": first["graph"], "protocol": first["protocol"], **tested}
+
+
+# Markdown
+
+_TEST = (
+    "Differences in percentage points with p of the corrected resampled t-test (Nadeau and Bengio, 2003), paired by split and "
+    "two-sided: splits of one graph overlap, which the ordinary paired t-test would take for independence. Bold: p < .05, not "
+    "corrected for the number of comparisons."
+)
+_METHODS = "PH-GCN with the same settings, splits and seeds; the difference is that to the exact sum, tested as above."
+
+
+def markdown(content: Row, quick: bool) -> list[str]:
+    rows, parts = content["rows"], [QUICK] if quick else []
+    for protocol in names(rows, "protocol"):
+        of_protocol = chosen(rows, protocol=protocol)
+        parts += [f"## Protocol {protocol}", *_accuracies(of_protocol, protocol)]
+        parts += _significance(chosen(content["differences"], protocol=protocol))
+        parts += _methods(chosen(content["methods"], protocol=protocol))
+    if content["missing"]:
+        lines = [f"- {name}: {why}" for name, why in content["missing"].items()]
+        parts += [f"## Missing: {len(lines)} runs", "\n".join(lines)]
+    return "\n\n".join(parts).split("\n")
+
+
+def accuracy_lines(rows: Sequence[Row], protocol: str) -> list[str]:
+    """Makes the table of a protocol: models by graphs, the best published below."""
+    main = chosen(main_rows(rows), protocol=protocol)
+    graphs, lines = names(main, "graph"), []
+    highest = {graph: max(row["mean"] for row in chosen(main, graph=graph)) for graph in graphs}
+    for model in names(main, "model"):
+        of_model = {row["graph"]: row for row in chosen(main, model=model)}
+        cells = [_cell(of_model.get(graph), highest[graph]) for graph in graphs]
+        lines.append([find_model(model).title, *cells])
+    if BEST[protocol]:
+        known = [BEST[protocol][graph] for graph in graphs]
+        lines.append(["best published", *(f"{best.mean:.1f} ({best.source})" for best in known)])
+    return table(["model", *graphs], lines)
+
+
+def _accuracies(rows: Sequence[Row], protocol: str) -> list[str]:
+    if not (main := main_rows(rows)):
+        return []
+    splits = sorted({len(row["per_split"]) for row in main})
+    text = (
+        f"Test accuracy in percent, mean ± standard deviation over {' or '.join(map(str, splits))} splits; the best of ours in "
+        "bold; published in brackets. PH-GCN attends through the lattice."
+    )
+    return [text, "\n".join(accuracy_lines(rows, protocol))]
+
+
+def _cell(row: Row | None, best: float) -> str:
+    if row is None:
+        return "missing"
+    ours = bold(spread(row), row["mean"] == best)
+    if row["published"] is None:
+        return ours
+    deviation = "" if row["published_std"] is None else f" ± {row['published_std']:.1f}"
+    return f"{ours} ({row['published']:.1f}{deviation})"
+
+
+def _significance(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    graphs, lines = names(rows, "graph"), []
+    for model, against in names(rows, "model", "against"):
+        tested = {row["graph"]: row for row in chosen(rows, model=model, against=against)}
+        cells = [_tested(tested[g]) if g in tested else "missing" for g in graphs]
+        lines.append([f"{find_model(model).title} − {find_model(against).title}", *cells])
+    return ["### Against each baseline", _TEST, "\n".join(table(["", *graphs], lines))]
+
+
+def _tested(row: Row, prefix: str = "") -> str:
+    difference, p = row[f"{prefix}difference"], row[f"{prefix}p"]
+    return "" if p is None else bold(f"{difference:+.1f} (p = {p:.3f})", p < LEVEL)
+
+
+def _methods(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    lines = []
+    for row in rows:
+        cells = [row["graph"], find_model(row["model"]).title, row["method"], spread(row)]
+        time = f"{1000 * row['seconds_per_epoch']:.1f}"
+        lines.append([*cells, _tested(row, "to_exact_"), time, row["device"]])
+    heading = ["graph", "model", "method", "accuracy %", "to exact", "ms per epoch", "device"]
+    return ["### Does the approximation cost accuracy?", _METHODS, "\n".join(table(heading, lines))]
+
+
+# Figure
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Draws a panel per graph: the mean of every model with its standard deviation, by protocol,
+    and what was published.
+    """
+    main = main_rows(rows)
+    graphs, models, protocols = (names(main, key) for key in ("graph", "model", "protocol"))
+    figure, axes = panels(len(graphs), columns=4, width=3.6, height=0.33 * len(models) + 1.2)
+    titles = [find_model(model).title for model in models]
+    for axis, graph in zip(axes, graphs, strict=True):
+        for number, protocol in enumerate(protocols):
+            of_panel = chosen(main, graph=graph, protocol=protocol)
+            shift = 0.16 * (number - (len(protocols) - 1) / 2)
+            lines = [models.index(row["model"]) + shift for row in of_panel]
+            _draw_protocol(axis, of_panel, lines, COLOURS[number], protocol)
+        label_rows(axis, titles, graph, "test accuracy %")
+    marks = {
+        label: mark
+        for axis in axes
+        for mark, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    style: Style = {"loc": "outside lower center", "ncols": 4, "frameon": False, "fontsize": 8}
+    figure.legend(marks.values(), marks.keys(), **style)
+    return figure
+
+
+def _draw_protocol(
+    axis: Axes, rows: Sequence[Row], lines: Sequence[float], colour: str, protocol: str
+) -> None:
+    means, deviations = ([row[key] for row in rows] for key in ("mean", "std"))
+    style: Style = {"fmt": "o", "markersize": 4, "linewidth": 1.2, "color": colour}
+    axis.errorbar(means, lines, xerr=deviations, label=f"protocol {protocol}", **style)
+    known = [
+        (row["published"], line)
+        for row, line in zip(rows, lines, strict=True)
+        if row["published"] is not None
+    ]
+    if known:
+        style = {"marker": "d", "s": 26, "facecolors": "none", "edgecolors": colour, "zorder": 3}
+        axis.scatter(*zip(*known, strict=True), label=f"published, {protocol}", **style)

@@ -1,0 +1,159 @@
+r"""Joins trainings into a JSON, a table and a figure: means over splits, and differences from one
+model.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phgcn.files import read_json
+from phgcn.report.style import COLOURS, panels
+
+from .markdown import mark_table, table
+from .results import Row, Style, chosen, label_rows, names, write_results
+from .significance import paired_by_split
+
+LARGER_IS_BETTER = ("accuracy", "ROC AUC")
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .trainings import Comparison
+
+
+def write(out: Path, comparison: Comparison) -> Row:
+    """Writes the results of the trainings that are there; returns the content of the JSON."""
+    name = comparison.name
+    trainings = [row for file in sorted((out / name).glob("*.json")) for row in read_json(file)]
+    rows = [
+        _row(chosen(trainings, data=data, model=model))
+        for data, model in sorted(names(trainings, "data", "model"))
+    ]
+    for row in rows:
+        row.update(difference(row, rows, comparison))
+    content: Row = {"rows": rows, **comparison.summary(rows)}
+    content |= {"published": comparison.published, "trainings": trainings}
+    figures = {"": draw(content)} if rows else {}
+    files = write_results(out, name, content, name, markdown(content), figures)
+    return {**content, "files": files}
+
+
+def draw(content: Row) -> Figure:
+    """Draws the test results of all models, a panel for each data set: means, deviations over
+    splits, the reference in red."""
+    panels_of = {name: _shown(content, name) for name in sorted(names(content["rows"], "data"))}
+    tallest = max(map(len, panels_of.values()))
+    figure, axes = panels(len(panels_of), columns=3, width=4.2, height=0.24 * tallest + 0.9)
+    for axis, (name, rows) in zip(axes, panels_of.items(), strict=True):
+        for line, row in enumerate(rows):
+            colour = COLOURS[1] if row["model"] == row["reference"] else COLOURS[0]
+            style: Style = {"fmt": "o", "color": colour, "markersize": 5}
+            axis.errorbar(row["test"], line, xerr=row["std"] or 0, **style)
+        label_rows(axis, names(rows, "model"), name, f"{rows[0]['metric']}, test")
+    return figure
+
+
+def _shown(content: Row, name: str) -> list[Row]:
+    """Returns the rows of a data set, the best first, without the mean, beside which all others
+    look the same.
+    """
+    rows = _best_first(chosen(content["rows"], data=name))
+    return [row for row in rows if row["model"] != "mean"] or rows
+
+
+def _best_first(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: -_sign(row) * row["test"])
+
+
+def _sign(row: Row) -> int:
+    return 1 if row["metric"] in LARGER_IS_BETTER else -1
+
+
+def best(rows: list[Row]) -> Row:
+    """Returns the row that is best on the validation nodes."""
+    return max(rows, key=lambda row: _sign(row) * row["val"])
+
+
+def mark(what: str, value: float, limit: float, *, at_least: bool = False) -> Row:
+    """Holds a figure against what was aimed at."""
+    reached = value >= limit if at_least else value <= limit
+    about = {"what": what, "value": value, "unit": "", "mark": limit, "decimals": 3}
+    return {**about, "at_least": at_least, "reached": reached}
+
+
+def _row(trainings: list[Row]) -> Row:
+    """Joins the splits of one model on one data set."""
+    splits = sorted(names(trainings, "split"))
+    own = [best(chosen(trainings, split=split)) for split in splits]
+    tests = [job["test"] for job in own]
+    return {
+        "data": own[0]["data"],
+        "model": own[0]["model"],
+        "metric": own[0]["metric"],
+        "trials": len(trainings) - len(own) + 1,
+        "settings": own[-1].get("settings"),
+        "splits": splits,
+        "tests": tests,
+        "test": statistics.mean(tests),
+        "std": statistics.stdev(tests) if len(tests) > 1 else None,
+        "val": statistics.mean(job["val"] for job in own),
+        "seconds": statistics.median(job["seconds"] for job in own),
+    }
+
+
+def difference(row: Row, rows: list[Row], comparison: Comparison) -> Row:
+    """Compares the test results with those of the reference, on the splits that both have.
+
+    Returns:
+        The ``reference``, which is the best of several on the validation nodes, and the
+        ``difference``; :obj:`None` for what there is not.
+    """
+    of_data = chosen(rows, data=row["data"])
+    references = [other for other in of_data if other["model"] in comparison.references]
+    if not references:
+        return {"reference": None, "difference": None}
+    reference, found = best(references), None
+    if reference["model"] != row["model"]:
+        both = [dict(zip(r["splits"], r["tests"], strict=True)) for r in (row, reference)]
+        found = paired_by_split(both[0], both[1], comparison.test_over_train)
+    return {"reference": reference["model"], "difference": found and asdict(found)}
+
+
+def markdown(content: Row) -> list[str]:
+    """Returns the tables: the models of each data set by their test results, what others
+    published, ratios, and marks."""
+    lines = []
+    for name in sorted(names(content["rows"], "data")):
+        for row in _best_first(chosen(content["rows"], data=name)):
+            spread = "" if row["std"] is None else f" ± {row['std']:.2g}"
+            found, text = row["difference"], ""
+            if found is not None:
+                text = f"{found['mean']:+.3g} ({found['low']:+.3g} to {found['high']:+.3g})"
+            elif row["model"] == row["reference"]:
+                text = "the reference"
+            cells = (f"{name}, {row['metric']}", row["model"], f"{row['test']:.4g}{spread}")
+            counts = (str(len(row["splits"])), str(row["trials"]))
+            lines.append([*cells, *counts, f"{row['val']:.4g}", text, f"{row['seconds']:.0f}"])
+    columns = ("test", "splits", "settings", "validation", "against the reference", "seconds")
+    made = table(("data", "model", *columns), lines)
+    published = [
+        [name, row["model"], f"{row['test']:g}", row["source"]]
+        for name in names(content["rows"], "data")
+        for row in content["published"].get(name, ())
+    ]
+    ratios = [
+        [row["data"], row["model"], f"{row['hist-boosting']:.3f}", f"{row['trees']:.3f}"]
+        for row in content.get("ratios", ())
+    ]
+    if published:
+        made += ["", "Published by others:", ""]
+        made += table(("data", "model", "test", "source"), published)
+    if ratios:
+        made += ["", "Errors of attention, divided by those of boosted trees:", ""]
+        made += table(("data", "model", "hist-boosting", "the best of boosted trees"), ratios)
+    if content.get("marks"):
+        made += ["", "What was aimed at:", "", *mark_table(content["marks"])]
+    return made

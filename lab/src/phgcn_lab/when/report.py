@@ -1,0 +1,151 @@
+r"""The results of :mod:`phgcn_lab.when`: one JSON, a table and a figure of head on less head off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phgcn.files import read_json
+from phgcn.provenance import provenance
+from phgcn.report.style import headline, panels
+from phgcn.train.metrics import mean_and_deviation
+
+from ..markdown import bold, interval, spread, table
+from ..results import Row, chosen, label_rows, write_results
+from ..significance import LEVEL, holm, paired
+from .conditions import EDGES, HEADS, LABELS, Condition
+from .generated import TASKS, TITLES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PARTS = {
+    "edges": "Fewer edges",
+    "labels": "Fewer labels",
+    "isolated": "Isolated nodes alone",
+    "tasks": "Tasks that need far nodes",
+}
+HELPS, HURTS, NEITHER = "#0072b2", "#d55e00", "#888888"
+HEADLINE = (
+    "What global attention adds. Blue: it helps, orange: it hurts, grey: no significant difference"
+)
+
+
+def write(out: Path) -> Row:
+    """Joins what is in the folder into ``when.json``, ``when.md`` and the figure ``when``.
+
+    Rows of an earlier ``when.json`` stay where the folder has no results of their condition.
+    """
+    earlier = read_json(out / "when.json")["rows"] if (out / "when.json").is_file() else []
+    rows = make_rows([read_json(path) for path in sorted((out / "when").glob("*.json"))], earlier)
+    content = {"provenance": provenance(0), "rows": rows}
+    title, figures = "When does global attention help?", {"": draw(rows)} if rows else {}
+    files = write_results(out, "when", content, title, table_lines(content), figures)
+    return {**content, "files": files}
+
+
+def make_rows(contents: Sequence[Row], earlier: Sequence[Row] = ()) -> list[Row]:
+    """Makes one row of each condition that has two splits or networks, with p-values corrected over
+    all of a part; keeps ``earlier`` rows of other conditions."""
+    by_condition: dict[tuple[str, str, Any], list[Row]] = {}
+    quick: dict[tuple[str, str, Any], bool] = {}
+    for content in contents:
+        key = content["part"], content["subject"], content["level"]
+        by_condition.setdefault(key, []).extend(content["results"])
+        quick[key] = content["epochs"] is not None
+    made: list[Row | None] = []
+    for key, unordered in by_condition.items():
+        part, subject, level = key
+        results = sorted(unordered, key=lambda result: int(result["number"]))
+        about = {"part": "tasks" if part in TASKS else part, "subject": subject, "level": level}
+        about |= {"text": _text(part, subject, level), "quick": quick[key]}
+        made.append(_row(about, results, "test"))
+        if part == "edges":
+            made.append(_row({**about, "part": "isolated"}, results, "isolated_test"))
+    rows = {_position(row): row for row in [*earlier, *made] if row is not None}
+    ordered = [rows[position] for position in sorted(rows)]
+    for part in PARTS:
+        of_part = chosen(ordered, part=part)
+        for row, p in zip(of_part, holm([row["p"] for row in of_part]), strict=True):
+            row["p_holm"] = p
+    return ordered
+
+
+def _position(row: Row) -> tuple[int, int, str, int]:
+    part, subject, level = row["part"], row["subject"], row["level"]
+    levels: tuple[Any, ...] = LABELS if part == "labels" else EDGES
+    task = 0
+    if part == "tasks":
+        levels, task = TASKS[subject].levels, list(TASKS).index(subject)
+    return list(PARTS).index(part), task, subject, levels.index(level)
+
+
+def _text(part: str, subject: str, level: Any) -> str:
+    if part in TASKS:
+        return TASKS[part].text.format(level)
+    return Condition(part, subject, level).text  # type: ignore[arg-type]
+
+
+def _row(about: Row, results: Sequence[Row], key: str) -> Row | None:
+    """Makes a row of a measure; :obj:`None` if fewer than two splits have it."""
+    have = [r for r in results if all(r[head].get(key) is not None for head in HEADS)]
+    if len(have) < 2:
+        return None
+    values = {head: [100 * result[head][key] for result in have] for head in HEADS}
+    tested = paired(values["on"], values["off"], have[0]["test_over_train"]).row()
+    row = {**about, "count": tested.pop("splits"), **tested}
+    for head in HEADS:
+        row[head] = values[head]
+        row[f"{head}_mean"], row[f"{head}_std"] = mean_and_deviation(values[head])
+    if key == "isolated_test":
+        row["nodes"] = sum(result["on"]["isolated_nodes"] for result in have) / len(have)
+    for origin in ("commit", "device"):
+        row[f"{origin}s"] = sorted({str(result[origin]) for result in have})
+    return {**row, "dirty": any(result["dirty"] for result in have)}
+
+
+def table_lines(content: Row) -> list[str]:
+    """Returns one table: every condition with both means, the difference, its interval and p."""
+    rows = content["rows"]
+    if not rows:
+        return ["Not measured yet."]
+    cells = []
+    for part, heading in PARTS.items():
+        for row in chosen(rows, part=part):
+            condition = f"{heading.lower()}: {label(row)}"
+            condition += f" ({row['nodes']:.0f} nodes)" if part == "isolated" else ""
+            means = [spread(row, f"{head}_mean", f"{head}_std") for head in HEADS]
+            difference = bold(interval(row), row["p_holm"] < LEVEL)
+            cells.append([condition, *means, difference, f"{row['p_holm']:.2f}"])
+    lines = table(["condition", "head on", "head off", "difference (95 % interval)", "p"], cells)
+    if any(row["quick"] for row in rows):
+        lines += ["", bold("A quick version: few epochs. It shows the form, not the results.")]
+    return lines
+
+
+def label(row: Row) -> str:
+    return f"{TITLES.get(row['subject'], row['subject'])}, {row['text']}"
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Draws head on less head off with 95 % intervals: a panel per part, a line per condition, 0 in
+    the middle.
+    """
+    by_part = {part: chosen(rows, part=part) for part in PARTS}
+    shown = {part: of_part for part, of_part in by_part.items() if of_part}
+    tallest = max(map(len, shown.values()))
+    figure, axes = panels(len(shown), columns=2, width=5.6, height=0.22 * tallest + 1.0)
+    for axis, (part, of_part) in zip(axes, shown.items(), strict=True):
+        for line, row in enumerate(of_part):
+            significant = row["p_holm"] < LEVEL
+            colour = NEITHER if not significant else HELPS if row["difference"] > 0 else HURTS
+            axis.plot([row["low"], row["high"]], [line, line], color=colour, linewidth=2)
+            axis.plot([row["difference"]], [line], "o", color=colour, markersize=5)
+        axis.axvline(0, color="black", linewidth=0.8)
+        reach = 1.05 * max(max(abs(row["low"]), abs(row["high"])) for row in of_part) or 1.0
+        axis.set_xlim(-reach, reach)
+        xlabel = "global attention on less off, points"
+        label_rows(axis, list(map(label, of_part)), PARTS[part], xlabel)
+    headline(figure, HEADLINE)
+    return figure

@@ -1,0 +1,39 @@
+r"""The settings of an exact sum, and the protocol of a backend."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from ..kernels import EXPONENTIAL, Kernel
+from ..runtime.graphs import ALL_PAIRS
+from ..runtime.points import Gradients, OutputGradients, Points, Sums
+
+
+class ExactCall(NamedTuple):
+    """The settings of an exact sum.
+
+    Args:
+        normalise (bool): Whether to divide by the sum of the weights.
+        at_most (int): Only graphs of up to so many pairs are summed; the others' output is 0.
+        kernel (Kernel): The kernel function.
+    """
+
+    normalise: bool
+    at_most: int = ALL_PAIRS
+    kernel: Kernel = EXPONENTIAL
+
+
+class ExactBackend(Protocol):
+    """A backend: ``phgcn.exact.<name>``."""
+
+    def forward(self, points: Points, call: ExactCall) -> Sums:
+        """Returns output, normaliser and shifts, which are empty where sums are not shifted."""
+        ...
+
+    def backward(
+        self, upstream: OutputGradients, shift: Tensor, points: Points, call: ExactCall
+    ) -> Gradients:
+        """Returns the gradients; ``shift`` is what the forward pass returned."""
+        ...

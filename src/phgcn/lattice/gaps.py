@@ -1,0 +1,48 @@
+r"""Closes wide gaps in a cloud, so that one point far outside does not cost the ladder its
+resolution.
+
+The key of a vertex has 63 bits: a lattice over a very wide cloud cannot be fine.  Most such clouds
+are empty but for a few places.  Coordinates are cut into bins of width :data:`GAP`; where more than
+one bin in a row is empty, the points beyond move nearer, so that one is left.  The weight of a pair
+across it is next to 0 before and after, all others keep their distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+GAP = 64.0
+"""The width of a bin in units of 1/λ: a weight of less than 1e-27."""
+
+FIRST, BITS = 1 << 38, 40
+"""Offset that makes bin indices positive, and the first bit of the coordinate in a key."""
+
+
+def has_gaps(width: float, dim: int) -> bool:
+    """Returns whether a cloud is so wide that its gaps must be closed.  ``width`` is the extent of
+    its widest coordinate."""
+    return width > max(4 * GAP, 2.0 ** (63 // dim - 3))
+
+
+def close_gaps(points: Tensor, union: Callable[[Tensor], Tensor] = lambda key: key) -> Tensor:
+    """Moves the points of a cloud (P, D) by multiples of :data:`GAP`, towards the bin that is
+    nearest to 0.
+
+    Args:
+        points (torch.Tensor): The points.  The derivative of the result by them is 1.
+        union (callable, optional): Returns the sorted distinct bins of all processes. (default: one
+            process)
+    """
+    place = (points.detach().double() / GAP).floor().long() + FIRST
+    key = place + (torch.arange(points.size(1), device=points.device) << BITS)
+    occupied = union(key.unique())
+    coordinate, number = occupied >> BITS, (occupied & ((1 << BITS) - 1)) - FIRST
+    same = coordinate[1:] == coordinate[:-1]
+    empty = torch.where(same, number.diff() - 2, 0).clamp(min=0)
+    moved = torch.cat([empty.new_zeros(1), empty.cumsum(0)])
+    least = torch.stack([number[coordinate == j].abs().argmin() for j in range(points.size(1))])
+    start = torch.searchsorted(coordinate, torch.arange(points.size(1), device=points.device))
+    shift = GAP * (moved - moved[start + least][coordinate])
+    return points - shift[torch.searchsorted(occupied, key)].to(points.dtype)

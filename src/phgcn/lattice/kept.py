@@ -1,0 +1,54 @@
+r"""Keeps the lattices of a forward pass for its backward pass.
+
+An op returns tensors whose shapes follow from its inputs.  The number of a cloud's vertices depends
+on the data, so lattices are kept here as long as a *ticket* lives: a small tensor on the CPU that
+the op returns.  A copy of a ticket has another address: the backward pass then builds the lattices
+again by the same steps."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LIMIT, GPU_LIMIT = 2**28, 2**32
+"""Upper bounds of the bytes that are kept.  The first counts tables and moves on the CPU, where the
+simplices of points are always kept.  The second counts everything on a GPU.
+"""
+
+
+class Kept(list[Any]):
+    """The kept lattices of a call, one per cloud.
+
+    Attributes:
+        size (int): The bytes of their tables and moves.
+    """
+
+    size = 0
+
+    def has_room(self, size: int, limit: int) -> bool:
+        """Adds ``size`` bytes if all tickets then hold at most ``limit``.  Returns whether they do."""
+        if size + sum(kept.size for kept in list(_kept.values())) > limit:
+            return False
+        self.size += size
+        return True
+
+
+_kept: dict[int, Kept] = {}
+"""By the address of the ticket."""
+
+
+def new_ticket() -> tuple[Tensor, Kept]:
+    """Returns a ticket, int64, (1,), and its lattices.  They are kept until the ticket is freed."""
+    memory, kept = np.zeros(1, np.int64), Kept()
+    _kept[memory.ctypes.data] = kept
+    weakref.finalize(memory, _kept.pop, memory.ctypes.data, None).atexit = False
+    return torch.from_numpy(memory), kept
+
+
+def find(ticket: Tensor) -> Kept | None:
+    """Returns the lattices of a ticket, or :obj:`None` if it is empty or a copy."""
+    return _kept.get(ticket.data_ptr()) if len(ticket) > 0 else None

@@ -1,0 +1,18 @@
+r"""Numbers of the near field that all backends share."""
+
+from __future__ import annotations
+
+import math
+
+CELL_DIMENSIONS = 4
+"""Most coordinates that cells of the near field divide, the widest ones.  Each further one would
+triple the rows of cells around a point."""
+
+
+def mean_pairs_cell(dim: int, radius: float) -> float:
+    """Computes the side of the cube with the volume of a ball of this radius.
+
+    The points of a grid cell then stand for those within the radius, which makes counting pairs
+    linear."""
+    side: float = radius * math.pi**0.5 / math.gamma(dim / 2 + 1) ** (1 / dim)
+    return side
