@@ -1,4 +1,4 @@
-r"""Layers, whole networks, exact attention and training on a GPU, side by side with PyG's layers.
+r"""Layers, whole networks and exact attention on a GPU, side by side with PyG's layers.
 
 Times are medians between CUDA events, jobs in turn, round after round.
 """
@@ -13,17 +13,14 @@ from functools import partial
 import common
 import torch
 import torch.nn.functional as F
-from epochs import time_epochs
 from gpu_common import DEVICE, milliseconds, peak, timed
 from registry import measurement
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
 import phgcn
-from phgcn.data import load_graph
 from phgcn.exact.reference import exact_sum
 from phgcn.nn import GCN, PHGCN, EDAConv, PHGCNConv
-from phgcn.train import Plan, Settings
 from phgcn_lab.markdown import origin, table
 
 HEADS, CHANNELS, WIDTH = 8, 8, 64
@@ -182,44 +179,3 @@ def gpu_exact(options: argparse.Namespace) -> dict:
     error = float((forward()[:500].double() - want).norm() / want.norm())
     times = timed({"forward": forward, "forward and backward": both}, 20)
     return {"count": count, "times": times, "error": error, "mark_ms": 15.0}
-
-
-# Training
-
-
-def training_table(measured: dict) -> list[str]:
-    whole = {name: t["median"] for name, t in measured["times"].items()}
-    rows = []
-    for name, seconds in whole.items():
-        graph, model = name.split(", ", 1)
-        share = f"{100 * measured['checkpoint_share'][name]:.0f} %"
-        ratio = f"{seconds / whole[f'{graph}, gat']:.2f}x"
-        rows.append([graph, model, f"{1000 * seconds:.2f}", share, ratio])
-    heading = ["graph", "model", "epoch with checkpoints, ms", "checkpoints", "/ gat"]
-    return [f"{origin(measured)}:", "", *table(heading, rows)]
-
-
-@measurement(tables=training_table, quick="one graph; runs on the CPU too", needs_gpu=True)
-def gpu_training(options: argparse.Namespace) -> Iterator[dict]:
-    """Epochs of phgcn train on a GPU."""
-    times, shares = {}, {}
-    seconds, rounds = (0.2, 1) if options.quick else (1.5, 3)
-    for graph in ("texas",) if options.quick else ("texas", "cora"):
-        data = load_graph(graph, sparse=True)
-        for name in ("phgcn", "phgcn lattice", "gat-eda", "gat", "gcn", "mlp"):
-            plan, label = training_plan(graph, name), f"{graph}, {name}"
-            runs = [time_epochs(plan, data, seconds) for _ in range(rounds)]
-            taken = [run.seconds for run in runs]
-            times[label] = {"median": statistics.median(taken), "all": taken}
-            shares[label] = statistics.median(r.checkpoint_seconds / r.seconds for r in runs)
-            yield {"times": times, "checkpoint_share": shares}
-
-
-def training_plan(graph: str, model: str) -> Plan:
-    """Returns the plan of an endless training of a model, named with its method if that is not the
-    default.
-    """
-    name, *method = model.split()
-    options = {"method": method[0]} if method else {}
-    settings = Settings(epochs=10**6, patience=10**6, **options)
-    return Plan(graph, model=name, splits=1, device=str(DEVICE), settings=settings)

@@ -139,8 +139,6 @@ STEPS = (
     bench("group", 60, "distributed_gpu"),
     bench("exact", 60, "gpu_exact", marks=of_exact),
     bench("crossing", 90, "gpu_crossing"),
-    bench("training", 120, "gpu_training"),
-    bench("global-gnn", 90, "global_gnn", "--device", "cuda", file="global_gnn_gpu.json"),
 )
 """In the order of their importance. All limits together are more than 25 minutes, what they take
 should be less.

@@ -12,24 +12,85 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import common
 import torch
-from epochs import time_epochs
 from registry import measurement
+from torch_geometric.data import Data
 
 from phgcn.cli.progress import TrainingDisplay
 from phgcn.registry import model_names
-from phgcn.train import Plan, Settings, Training, find
+from phgcn.train import EpochProgress, Plan, Run, Settings, Training, find
 from phgcn.train.checkpoints import SHARE
 from phgcn_lab.markdown import origin, table
 
 MARK, HELP_MARK = 1.10, 1.0
 HELP_RUNS = 5
+WARM_UP = 3
+"""Epochs before the clock starts, in which kernels are compiled."""
+
+
+@dataclass(frozen=True)
+class EpochTimes:
+    """What the epochs of one run took."""
+
+    seconds: float  # wall time per epoch, everything that the run does included
+    checkpoint_seconds: float  # per epoch
+    epochs: int  # that were timed
+
+
+class _TimeIsUp(Exception):
+    """Ends a run from within."""
+
+
+def time_epochs(
+    plan: Plan,
+    data: Data,
+    seconds: float,
+    on_epoch: Callable[[EpochProgress], None] = lambda progress: None,
+) -> EpochTimes:
+    """Trains the first trial of a plan through :meth:`phgcn.train.Run.train` for so many seconds
+    after the warm-up.
+
+    The plan must ask for more epochs than fit in.  The time of ``on_epoch``, a progress display as
+    the command line has one, counts.
+    """
+    # after each epoch: wall time, and seconds in checkpoints so far
+    events: list[tuple[float, float]] = []
+    trained: list[Training] = []
+    epoch = Training.epoch
+
+    def watched(self: Training) -> tuple[float, ...]:
+        trained[:] = [self]
+        return epoch(self)
+
+    def note(progress: EpochProgress) -> None:
+        on_epoch(progress)
+        events.append((time.perf_counter(), trained[0].state.checkpoint_seconds))
+        if len(events) > WARM_UP and events[-1][0] - events[WARM_UP - 1][0] >= seconds:
+            raise _TimeIsUp
+
+    Training.epoch = watched  # type: ignore[method-assign]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            Run.create(Path(folder) / "run", plan, data).train(data, note)
+    except _TimeIsUp:
+        pass
+    finally:
+        Training.epoch = epoch  # type: ignore[method-assign]
+    if len(events) <= WARM_UP:
+        raise ValueError(f"the run had {len(events)} epochs; allowed: more than {WARM_UP}")
+    count = len(events) - WARM_UP
+    wall, checkpoints = (
+        (last - first) / count for first, last in zip(events[WARM_UP - 1], events[-1], strict=True)
+    )
+    return EpochTimes(wall, checkpoints, count)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from phgcn.train.checkpoints import CheckpointSchedule
 
 def test_timed_epochs_hold_their_checkpoints(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "lab" / "bench"))
-    from epochs import WARM_UP, time_epochs
+    from training import WARM_UP, time_epochs
 
     save_graph(small_graph(), tmp_path / "small.npz")
     source, data = find(str(tmp_path / "small.npz"))
