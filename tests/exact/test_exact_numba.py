@@ -2,13 +2,11 @@ import pytest
 import torch
 from clouds import dense_exact, normal, relative
 from exact_case import ExactCase
-from kernel_case import KernelCase
-from weight_case import WeightCase
 
 from phgcn import global_attention, permutohedral_filter
 
 
-class TestNumba(KernelCase, WeightCase, ExactCase):
+class TestNumba(ExactCase):
     backend = "numba"
     count = 70
 

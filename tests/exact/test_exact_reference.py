@@ -2,14 +2,12 @@ import pytest
 import torch
 from clouds import dense_exact, normal, relative
 from exact_case import ExactCase
-from kernel_case import KernelCase
-from weight_case import WeightCase
 
 from phgcn.exact import reference
 from phgcn.exact.reference import distances, exact_sum
 
 
-class TestReference(KernelCase, WeightCase, ExactCase):
+class TestReference(ExactCase):
     backend = "reference"
 
     @pytest.fixture(autouse=True)

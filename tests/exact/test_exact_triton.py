@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 import torch
 from clouds import normal, relative
-from exact_case import ExactCase, leaves
-from kernel_case import KernelCase
-from weight_case import WeightCase
+from exact_case import ExactCase, leaves, make_points
 
 from phgcn import global_attention
 from phgcn.runtime.points import Gradients, OutputGradients, Points, Sums
@@ -38,29 +36,25 @@ def small_tiles(monkeypatch):
         monkeypatch.setitem(exact.TILES, key, Tile(16, 16, 4, 1))
 
 
-class TestTriton(KernelCase, WeightCase, ExactCase):
+class TestTriton(ExactCase):
     backend = "triton"
     device = DEVICE
-    count = 40 if INTERPRETED else COUNT
+    count, every = (40, 3) if INTERPRETED else (COUNT, 1)
 
     def test_many_channels_are_taken_in_blocks(self, monkeypatch):
         monkeypatch.setattr(exact, "MAX_CHANNELS", {"forward": 32, "backward": 16})
-        self.compare_with_matrices(Points(*leaves((20, 2, 2), (20, 2, 37))), True)
-        batch = torch.arange(20) % 2
-        self.compare_with_matrices(
-            Points(*leaves((20, 1, 2), (20, 1, 37), (20, 1, 2)), batch, 1 - batch), True
-        )
+        self.compare_with_matrices(make_points(20, (2, 37, 2)))
+        self.compare_with_matrices(make_points(20, (2, 37, 1), across=True, batched=True))
 
     @pytest.mark.parametrize("across", [False, True])
     def test_many_coordinates_are_not_held(self, across):
-        shapes = [(20, 1, 19), (20, 1, 3), (9, 1, 19)][: 2 + across]
-        self.compare_with_matrices(Points(*leaves(*shapes)), True)
+        self.compare_with_matrices(make_points(20, (19, 3, 1), across))
 
     def test_the_largest_numbers_stay_finite(self):
         """Rounded to bfloat16, they would not."""
         values = torch.full((1, 1, 2), 3.397e38, dtype=torch.float32).requires_grad_()
         points = Points(torch.ones(1, 1, 2).requires_grad_(), values)
-        out, *grads = self.output_and_gradients(points, cotangent=torch.zeros(1, 1, 2))
+        out, _, *grads = self.found(points, cotangents=[torch.zeros(1, 1, 2)])
         torch.testing.assert_close(out, values.detach(), rtol=1e-4, atol=0)
         assert not any(grad.any() for grad in grads)
 
