@@ -1,6 +1,5 @@
-r"""Ranks agree before they exchange anything large: an error on one rank becomes an error on all of
-them, never a hang.
-"""
+"""Ranks agree before they exchange anything large: an error on one rank is an error on all, never a
+hang."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ import torch
 
 from .collectives import Ranks
 
-TEXT = 300
-"""Bytes of an error's text that the other ranks are told."""
+TEXT = 300  # bytes of an error's text that the other ranks are told
 
 
 class RanksDisagree(ValueError):
@@ -21,17 +19,9 @@ class RanksDisagree(ValueError):
 def agree(
     ranks: Ranks, check: Callable[[], Sequence[int]], names: Sequence[str]
 ) -> list[list[int]]:
-    """Runs a check on every rank; returns the numbers that it returned on each, after all ranks
-    know that none has failed.
-
-    Where the check of a rank raises a :class:`ValueError`, that rank raises it, and all others a
-    :class:`RanksDisagree` that quotes it.
-
-    Args:
-        ranks (Ranks): The processes.
-        check (Callable): Checks the arguments of this rank; returns ``len(names)`` numbers.
-        names (sequence of str): What the numbers are.
-    """
+    """Runs a check on every rank and returns the numbers of each, ``len(names)``, once all ranks
+    know that none has failed. A rank whose check raises a :class:`ValueError` raises it, all others
+    a :class:`RanksDisagree` that quotes it."""
     error: ValueError | None = None
     numbers: Sequence[int] = [0] * len(names)
     try:
@@ -59,8 +49,8 @@ def require_equal(
     """Refuses numbers that differ between ranks, on all of them with the same words.
 
     Args:
-        rows (list): The numbers of each rank, of which the first ``len(names)`` are compared.
-        names (sequence of str): What they are.
+        rows (list): The numbers of each rank; the first ``len(names)`` are compared.
+        names (sequence of str): Their names.
         show (Callable): Turns a name and a number into text.
     """
     for place, name in enumerate(names):
@@ -73,7 +63,7 @@ def require_equal(
 
 
 def _device(ranks: Ranks) -> torch.device:
-    """Returns where small numbers are exchanged: on the CPU where the group can."""
+    """Returns the device on which small numbers are exchanged: the CPU where the group can."""
     if "cpu" in ranks.devices:
         return torch.device("cpu")
     return torch.device(ranks.devices[0], torch.cuda.current_device())

@@ -70,7 +70,7 @@ OWN = ("keys", "queries", "far")
 
 
 class _Checked(NamedTuple):
-    """What the check of this rank's arguments leaves."""
+    """This rank's arguments after the check."""
 
     call: AttentionCall
     inputs: OpInputs
@@ -80,7 +80,7 @@ class _Checked(NamedTuple):
 def attend_over_ranks(
     call: AttentionCall, tolerance: float | Tolerance | None, with_mass: bool, group: ProcessGroup
 ) -> tuple[Tensor, Tensor | None]:
-    """Computes :func:`phgcn.global_attention` with a group; returns output and mass."""
+    """Computes :func:`phgcn.global_attention` with a group."""
     ranks = Ranks(group)
     checked: list[_Checked] = []
 
@@ -126,7 +126,7 @@ def attend_over_ranks(
 def _filter(
     points: Points, graphs: RankGraphs, call: FilterCall, far: bool, ranks: Ranks, backend: str
 ) -> list[Sums]:
-    """Filters graphs that have enough pairs, and sums the others exactly."""
+    """Filters graphs of enough pairs, and sums the others exactly."""
     bound = position_limit(points.positions.size(2), call.scheme)
     filtered = graphs.pairs > call.more_than
     near, shift = points, None
@@ -148,7 +148,7 @@ def _filter(
 
 
 def balls_over_ranks(points: Points, ranks: Ranks) -> Tensor:
-    """As :func:`phgcn.lattice.far.query_balls`, around the keys of all ranks."""
+    """Computes :func:`phgcn.lattice.far.query_balls` around the keys of all ranks."""
     positions, batch, count = points.positions.detach(), points.batch, len(points.targets)
     graphs = (
         positions.new_zeros(1, dtype=torch.int64)
@@ -160,16 +160,14 @@ def balls_over_ranks(points: Points, ranks: Ranks) -> Tensor:
 
 
 def _put_rows(rows: Tensor, places: Tensor, count: int) -> Tensor:
-    """Returns ``count`` rows of 0 with the given ones at their places."""
+    """Returns ``count`` rows of 0 with ``rows`` at their indices."""
     return rows.new_zeros(count, *rows.shape[1:]).index_copy(0, places, rows)
 
 
 def _attend_gathered(
     call: AttentionCall, counts: list[tuple[int, int]], with_mass: bool, ranks: Ranks
 ) -> tuple[Tensor, Tensor | None]:
-    """Attends with the points of all ranks, on each of them, and returns the rows of this rank's
-    queries.
-    """
+    """Attends with the points of all ranks, and returns the rows of this rank's queries."""
     key_counts, query_counts = (
         [int(number) for number in numbers] for numbers in zip(*counts, strict=True)
     )
@@ -205,7 +203,7 @@ def _largest_error(tolerance: float | Tolerance) -> float:
 
 
 def _check(call: AttentionCall, tolerance: float | Tolerance | None, ranks: Ranks) -> _Checked:
-    """Checks this rank's arguments, as a single process does, and that the group can exchange them."""
+    """Checks this rank's arguments as a single process does, and that the group can exchange them."""
     check_call(call)
     if tolerance is not None:
         check_tolerance_method(call.method)
@@ -225,7 +223,8 @@ def _check(call: AttentionCall, tolerance: float | Tolerance | None, ranks: Rank
 def _numbers(
     tolerance: float | Tolerance | None, call: AttentionCall, inputs: OpInputs, points: Points
 ) -> list[int]:
-    """Returns what must be the same on all ranks, :data:`SAME`, then what may differ, :data:`OWN`."""
+    """Returns the numbers that must be equal on all ranks, :data:`SAME`, then the others,
+    :data:`OWN`."""
     dim, far = points.positions.size(2), False
     method = encode(call.lattice if call.method == "auto" else call.method)
     if method != "exact" and dim <= MAX_DIMENSION:
@@ -258,7 +257,6 @@ def _numbers(
 
 
 def _show(name: str, number: int) -> str:
-    """Turns a number of the agreement into text."""
     if name == "method":
         return f"another one (checksum {number:08x})"
     if name == "tolerance":

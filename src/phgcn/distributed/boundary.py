@@ -1,6 +1,4 @@
-r"""The edges of one rank's nodes, and the features of nodes on other ranks that these edges come
-from.
-"""
+"""The edges of one rank's nodes, and the features of their sources on other ranks."""
 
 from __future__ import annotations
 
@@ -55,9 +53,8 @@ class PartEdges:
         )
 
     def extend_all(self, *tensors: Tensor) -> list[Tensor]:
-        r"""Extends tensors, :math:`(N_r, *)`, whose shapes differ in the last dimension only, in one
-        exchange.
-        """
+        """Extends tensors, :math:`(N_r, *)`, whose shapes differ in the last dimension only, in one
+        exchange."""
         joined = self.extend(torch.cat(tensors, dim=-1))
         return list(joined.split([t.size(-1) for t in tensors], dim=-1))
 

@@ -25,7 +25,7 @@ class RankError(RuntimeError):
 
 
 class OneRank:
-    """A process that has everything, by the methods of :class:`Ranks`."""
+    """A process that has everything, with the methods of :class:`Ranks`."""
 
     rank, size = 0, 1
 
@@ -65,14 +65,14 @@ class Ranks:
         )
 
     def gather_equal(self, tensor: Tensor) -> Tensor:
-        """Gathers a small tensor that has the same shape on all ranks: ``(ranks, *shape)``."""
+        """Gathers a small tensor of one shape on all ranks, ``(ranks, *shape)``."""
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
         with self._waiting():
             dist.all_gather(parts, tensor.contiguous(), group=self.group)
         return torch.stack(parts)
 
     def gather(self, tensor: Tensor, counts: Sequence[int] | None = None) -> list[Tensor]:
-        """Gathers the rows of all ranks, which may have any number of them.
+        """Gathers the rows of all ranks.
 
         Args:
             tensor (torch.Tensor): The rows of this rank, :math:`(N_r, *)`.
@@ -91,7 +91,7 @@ class Ranks:
         return parts
 
     def fill(self, parts: Sequence[Tensor | Sequence[Tensor]]) -> None:
-        """Overwrites ``parts[r]``, a contiguous tensor or a list of such, by what rank r has there."""
+        """Overwrites ``parts[r]``, a contiguous tensor or a list of them, by rank r's."""
         with self._waiting():
             # One broadcast per rank: rows need no padding, and gloo's own all-gather takes five
             # times as long.
@@ -105,7 +105,7 @@ class Ranks:
                 work.wait()
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Returns the sum over ranks of tensors of the same shape."""
+        """Returns the sum over ranks of a tensor of one shape."""
         return self.sum_in_place(tensor.clone(memory_format=torch.contiguous_format))
 
     def sum_in_place(self, tensor: Tensor) -> Tensor:
@@ -115,15 +115,15 @@ class Ranks:
         return tensor
 
     def max(self, tensor: Tensor) -> Tensor:
-        """Returns the maximum over ranks of tensors of the same shape."""
+        """Returns the maximum over ranks of a tensor of one shape."""
         greatest = tensor.clone(memory_format=torch.contiguous_format)
         with self._waiting():
             dist.all_reduce(greatest, dist.ReduceOp.MAX, group=self.group)
         return greatest
 
     def exchange(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-        """Sends the first ``send[0]`` rows to rank 0, the next ``send[1]`` to rank 1 and so on;
-        returns what arrives, in the order of the ranks, ``receive[r]`` rows from rank r."""
+        """Sends the first ``send[0]`` rows to rank 0, the next ``send[1]`` to rank 1 and so on.
+        Returns ``receive[r]`` rows from each rank r, in order."""
         arrived = rows.new_empty(sum(receive), *rows.shape[1:])
         with self._waiting():
             dist.all_to_all_single(
@@ -132,8 +132,8 @@ class Ranks:
         return arrived
 
     def sum_to_owners(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        """Returns, of rows of all ranks as :meth:`gather` puts them one after the other, this
-        rank's, summed over ranks in the order of the ranks."""
+        """Sums rows, laid out as :meth:`gather` returns them, over ranks in order, and returns this
+        rank's."""
         mine = counts[self.rank]
         arrived = self.exchange(rows, counts, [mine] * self.size)
         total = arrived[:mine].clone()
@@ -142,16 +142,14 @@ class Ranks:
         return total
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
-        """Overwrites a tensor by that of another rank, and returns it."""
+        """Overwrites a tensor by the one of rank ``source``, and returns it."""
         with self._waiting():
             dist.broadcast(tensor, group=self.group, group_src=source)
         return tensor
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Says in one line what happened where a collective fails: another process is gone, or
-        silent for too long.
-        """
+        """Turns a failed collective into one line: another process is gone, or silent for too long."""
         try:
             yield
         except RuntimeError as error:
@@ -219,11 +217,11 @@ class _GatherShared(torch.autograd.Function):
 
 
 def gather_for_shared_loss(tensor: Tensor, ranks: Ranks, counts: list[int]) -> Tensor:
-    r"""As :func:`gather_rows`, for outputs from which every rank computes the *same* scalar, which
-    is the loss, once.
+    """Gathers rows as :func:`gather_rows` does, for outputs from which every rank computes the
+    *same* scalar loss once.
 
-    Gradient: a row gets what its copy on its own rank gets; the copies on other ranks get the same
-    and are not counted again."""
+    Gradient: a row gets the gradient of its copy on its own rank, as the copies on other ranks get
+    the same."""
     out: Tensor = _GatherShared.apply(tensor, ranks, counts)  # type: ignore[no-untyped-call]
     return out
 

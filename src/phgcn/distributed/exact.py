@@ -23,19 +23,18 @@ from ..runtime.graphs import ALL_PAIRS
 from ..runtime.points import Points, Sums, output_gradients
 from .collectives import Ranks
 
-CHUNK = 2**16
-"""Upper bound of the keys, of all ranks and heads, that are held at a time."""
+CHUNK = 2**16  # upper bound of the keys, of all ranks and heads, that are held at a time
 
 
 def exact_over_ranks(
     points: Points, counts: list[int], ranks: Ranks, backend: str, kernel: str = EXPONENTIAL.name
 ) -> Sums:
-    """Attends to the keys of all ranks; returns normalised sums with their normalisers and shifts,
+    """Attends to the keys of all ranks; returns normalised sums with normalisers and shifts,
     differentiable.
 
     Args:
-        points (Points): The keys and queries of this rank; queries are always given.
-        counts (list of int): How many keys each rank has.
+        points (Points): The keys and queries of this rank. Queries must not be :obj:`None`.
+        counts (list of int): The number of keys of each rank.
         ranks (Ranks): The processes.
         backend (str): Of the op.
         kernel (str, optional): The name of the kernel. (default: :obj:`"exponential"`)
@@ -45,8 +44,8 @@ def exact_over_ranks(
 
 
 def chunks(counts: list[int], size: int) -> Iterator[list[range]]:
-    """Yields, for each chunk, the range of rows that each rank sends: at most ``size`` of a rank,
-    in chunks of about equal size."""
+    """Yields, for each chunk, the range of rows that each rank sends: at most ``size`` per rank, in
+    chunks of about equal size."""
     most = max(counts, default=0)
     times = -(-most // size)
     for turn in range(times):
@@ -57,9 +56,8 @@ def chunks(counts: list[int], size: int) -> Iterator[list[range]]:
 def _key_chunks(
     points: Points, counts: list[int], ranks: Ranks
 ) -> Iterator[tuple[Points, list[int]]]:
-    """Yields the keys of all ranks, chunk by chunk, as points for this rank's queries, and how many
-    of them each rank gave.
-    """
+    """Yields the keys of all ranks, chunk by chunk, as points for this rank's queries, with each
+    rank's count."""
     assert points.queries is not None
     heads, dim, channels = *points.positions.shape[1:], points.values.size(2)
     columns = [points.positions, points.values.to(points.positions.dtype)]
@@ -153,5 +151,5 @@ class _Exact(torch.autograd.Function):
 
 
 def _rescale(least: Tensor, shift: Tensor) -> Tensor:
-    """Returns what a normaliser of another shift is multiplied by; 0 where there were no keys yet."""
+    """Returns the factor of a normaliser of another shift, or 0 where there were no keys yet."""
     return torch.where(shift.isinf(), 0, torch.exp(torch.where(shift.isinf(), 0, least - shift)))

@@ -1,6 +1,4 @@
-r"""Graphs whose points lie on several ranks: numbered alike on all of them, with the points that
-each rank has of each.
-"""
+"""Graphs whose points lie on several ranks, numbered alike on all of them."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RankGraphs:
-    r"""The graphs of a call on all ranks.
+    """The graphs of a call on all ranks.
 
     Args:
         groups (GraphGroups): The points of this rank by graph; a graph may have none here.
-        keys, queries (np.ndarray): How many keys and queries each rank has of each graph, int64,
+        keys, queries (np.ndarray): Each rank's number of keys and queries of each graph, int64,
             :math:`(P, G)`.
     """
 
@@ -34,19 +32,14 @@ class RankGraphs:
 
     @property
     def pairs(self) -> Ints:
-        """How many pairs of keys and queries each graph has, :math:`(G,)`."""
+        """Number of pairs of keys and queries of each graph, :math:`(G,)`."""
         pairs: Ints = self.keys.sum(axis=0) * self.queries.sum(axis=0)
         return pairs
 
 
 def find_rank_graphs(points: Points, counts: list[tuple[int, int]], ranks: Ranks) -> RankGraphs:
-    """Numbers the graphs of all ranks in the order of their ids.
-
-    Args:
-        points (Points): The points of this rank, on the CPU or a GPU.
-        counts (list): How many keys and queries each rank has.
-        ranks (Ranks): The processes.
-    """
+    """Numbers the graphs of all ranks in the order of their ids. ``counts`` holds each rank's
+    number of keys and queries."""
     to_itself = points.queries is None
     if points.batch is None:
         keys, queries = (
@@ -82,16 +75,15 @@ def find_rank_graphs(points: Points, counts: list[tuple[int, int]], ranks: Ranks
 
 
 def _count(ids: Ints, numbers: Ints) -> Ints:
-    """Counts how often each of the sorted ids occurs."""
+    """Counts the occurrences of each of the sorted ids."""
     return np.bincount(np.searchsorted(ids, numbers), minlength=len(ids)).astype(np.int64)
 
 
 def points_of_graphs(
     points: Points, wanted: NDArray[np.bool_], graphs: RankGraphs
 ) -> tuple[Points, Tensor, Tensor]:
-    """Selects the points of some graphs; returns them, their queries always given, and the numbers
-    of keys and queries.
-    """
+    """Selects the points of some graphs, and returns them with the numbers of their keys and
+    queries. Queries are never :obj:`None`."""
     groups, device = graphs.groups, points.positions.device
 
     def numbers(order: Ints, start: Ints) -> Tensor:

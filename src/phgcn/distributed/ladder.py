@@ -1,10 +1,9 @@
-r"""The ladder and the paper's filter over ranks, on every backend that runs all clouds together.
+"""The ladder and the paper's filter over ranks, on every backend that runs all clouds together.
 
-Each rank takes its own points up its own ladder, without any word from others.  Then, in one
-exchange, the tables of all weighted steps are summed over ranks at the vertices that these share,
-and each rank takes the sums down to its own points. Before that the ranks agree on the box and the
-ladder of every cloud; the far field and sums of clouds are summed over ranks, and the near field
-looks at the points of all, which arrive in chunks of bounded size."""
+The ranks agree on the box and ladder of every cloud. Each rank takes its points up its own ladder;
+one exchange sums the tables of all weighted steps at shared vertices, and each rank takes the sums
+down to its points. Far field and sums of clouds are summed over ranks. The near field reads the
+points of all ranks in chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -25,9 +24,9 @@ from .collectives import Ranks
 from .exact import chunks
 from .graphs import RankGraphs
 
+# upper bound of the points of all ranks that the near field holds at a time: each chunk is compared
+# with all points of this rank, so that few large ones are faster
 CHUNK = 2**18
-"""Upper bound of the points of all ranks that the near field holds at a time: each chunk is
-compared with all points of this rank, so that few large ones are faster."""
 
 
 class RankPeers:
@@ -43,9 +42,7 @@ class RankPeers:
         return self.ranks.sum(tensor)
 
     def sum_by_key(self, group: Tensor, key: Tensor, rows: Tensor) -> Tensor:
-        """Sums rows where groups and keys are the same: each has an owner, which sums in the order
-        of the ranks.
-        """
+        """Sums rows of equal group and key at one owner rank, in the order of the ranks."""
         ranks = self.ranks
         owner = _owner(group, key, ranks.size)
         order = torch.sort(owner, stable=True)[1]
@@ -67,7 +64,7 @@ class RankPeers:
         return every
 
     def select(self, side: Side, index: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """Digit by digit from the first: numbers are counted by their next digit."""
+        """Selects digit by digit from the first: numbers are counted by their next digit."""
         position, cloud = side
         bits = position.contiguous().view(torch.int64)
         bits = torch.where(bits < 0, bits ^ (2**63 - 1), bits)  # whole numbers in the same order
@@ -115,16 +112,14 @@ class RankPeers:
 
 
 def _owner(group: Tensor, key: Tensor, size: int) -> Tensor:
-    """Returns the rank that sums what has a group and key: by bits that all of the key's bits
-    change.
-    """
+    """Returns the rank that sums a group and key, from bits that all of the key's bits change."""
     mixed = (key + group * 0x632BE59BD9B4E019) * -0x61C8864680B583EB
     mixed = (mixed ^ ((mixed >> 32) & 0xFFFFFFFF)) * -0x61C8864680B583EB
     return ((mixed >> 33) & 0x7FFFFFFF) % size
 
 
 def _number(names: Tensor) -> tuple[Tensor, int]:
-    """Numbers rows (V, 2), equal ones alike; returns the numbers and how many there are."""
+    """Numbers rows (V, 2), equal ones alike; returns the numbers and their count."""
     order = torch.sort(names[:, 1], stable=True)[1]
     order = order[torch.sort(names[order, 0], stable=True)[1]]
     ordered = names[order]
@@ -140,16 +135,7 @@ def _number(names: Tensor) -> tuple[Tensor, int]:
 def filter_together(
     points: Points, graphs: RankGraphs, call: FilterCall, ranks: Ranks, backend: str
 ) -> Sums:
-    """Attends to the keys of all ranks; returns normalised sums and their normalisers,
-    differentiable.
-
-    Args:
-        points (Points): The keys and queries of this rank.
-        graphs (RankGraphs): Their graphs.
-        call (FilterCall): What is asked.
-        ranks (Ranks): The processes.
-        backend (str): Whose kernels run.
-    """
+    """Attends to the keys of all ranks; returns normalised sums and normalisers, differentiable."""
     kernels = cast(Kernels, find_backend(backend).load("lattice", "joint"))
     return Sums(*_Filter.apply(*points, graphs, call, RankPeers(ranks), kernels))  # type: ignore[no-untyped-call]
 
@@ -183,7 +169,7 @@ class _Filter(torch.autograd.Function):
 
 
 def _count(points: Points, graphs: RankGraphs, call: FilterCall) -> CloudCounts:
-    """Numbers the clouds that are filtered, alike on all ranks."""
+    """Numbers the filtered clouds, alike on all ranks."""
     groups, device = graphs.groups, points.positions.device
 
     def graph(order: np.ndarray, start: np.ndarray) -> Tensor | None:

@@ -14,26 +14,19 @@ from .collectives import Ranks
 
 
 def launched() -> bool:
-    """Tells whether ``torchrun``, or another launcher that sets the same variables, started this
-    process.
-    """
+    """Returns whether ``torchrun``, or a launcher that sets its variables, started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
 
 
 def place_among_processes() -> tuple[int, int]:
-    """Returns the number of this process, and how many there are."""
+    """Returns this process's number and the number of processes."""
     return (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if launched() else (0, 1)
 
 
 @contextmanager
 def joined_group(device: str, timeout: float) -> Iterator[Ranks]:
-    """Joins the group of all processes: by gloo for CPUs, by nccl for GPUs, of which each process
-    takes one.
-
-    Args:
-        device (str): Where it is computed, ``"cpu"`` or ``"cuda"``.
-        timeout (float): After so many seconds without an answer of the others, a collective fails.
-    """
+    """Joins the group of all processes: gloo for CPUs, nccl for GPUs, one per process. A collective
+    fails after ``timeout`` seconds without an answer."""
     if not timeout > 0:
         raise ValueError(f"timeout is {timeout}; allowed: a positive number of seconds")
     backend = "gloo"

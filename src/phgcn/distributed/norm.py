@@ -10,14 +10,13 @@ from .collectives import Ranks, sum_over_ranks
 
 
 class RankBatchNorm(torch.nn.BatchNorm1d):
-    r"""Batch norm whose mean and variance are those of the rows of all ranks, as if they were on
-    one.
+    """Batch norm whose mean and variance are of the rows of all ranks.
 
-    Torch's own :class:`~torch.nn.SyncBatchNorm` is for GPUs alone.  Parameters and buffers are
-    those of :class:`~torch.nn.BatchNorm1d`, and so are the files they are saved in.
+    Torch's :class:`~torch.nn.SyncBatchNorm` is for GPUs only. Parameters, buffers and files are
+    those of :class:`~torch.nn.BatchNorm1d`.
 
     Args:
-        like (BatchNorm1d): The norm whose place it takes; its parameters are shared.
+        like (BatchNorm1d): The norm that it replaces; its parameters are shared.
         group (ProcessGroup): The processes.
     """
 
@@ -32,11 +31,6 @@ class RankBatchNorm(torch.nn.BatchNorm1d):
         self.group = group
 
     def forward(self, input: Tensor) -> Tensor:
-        r"""Normalises the rows of this rank.
-
-        Shapes:
-            - **input**, **output:** :math:`(N_r, C)`
-        """
         if not self.training and self.track_running_stats:
             return super().forward(input)
         ranks = Ranks(self.group)
@@ -52,7 +46,7 @@ class RankBatchNorm(torch.nn.BatchNorm1d):
 
     @torch.no_grad()
     def _follow(self, mean: Tensor, variance: Tensor) -> None:
-        """Updates the running statistics, as torch does: with the unbiased variance."""
+        """Updates the running statistics with the unbiased variance, as torch does."""
         assert (
             self.running_mean is not None
             and self.running_var is not None
@@ -65,9 +59,7 @@ class RankBatchNorm(torch.nn.BatchNorm1d):
 
 
 def synchronise_norms(module: torch.nn.Module, group: ProcessGroup) -> None:
-    """Replaces the batch norms in a module by those over the rows of all ranks; norms of single
-    rows stay as they are.
-    """
+    """Replaces the batch norms in a module by norms over the rows of all ranks."""
     for name, child in module.named_children():
         if isinstance(child, torch.nn.BatchNorm1d) and not isinstance(child, RankBatchNorm):
             setattr(module, name, RankBatchNorm(child, group))

@@ -31,6 +31,8 @@ FORMAT = 2
 MASKS = ("train_mask", "val_mask", "test_mask")
 PART = ("nodes", "boundary", "receive", "edge_index", "edges")
 EDGE_VALUES = ("edge_attr", "edge_weight")
+# attributes of a graph that have a place of their own; others, which are no tensors, are part of
+# the manifest
 OWN = (
     "x",
     "y",
@@ -43,30 +45,27 @@ OWN = (
     *MASKS,
     *EDGE_VALUES,
 )
-"""Attributes of a graph that have a place of their own; others, which are no tensors, are part of
-the manifest.
-"""
 
 READ_AT_ONCE = 2**22
 
 
 def is_partition(path: str | Path) -> bool:
-    """Tells whether a folder holds the parts of a graph."""
+    """Returns whether a folder holds the parts of a graph."""
     return (Path(path) / "manifest.json").is_file()
 
 
 def write_parts(
     folder: str | Path, data: Data, description: dict[str, Any], division: Division, parts: int
 ) -> dict[str, Any]:
-    """Writes the parts of a graph into a new folder; returns the manifest.
+    """Writes the parts of a graph into a new folder, and returns the manifest.
 
     Args:
-        folder (str or Path): The folder; one that holds something already is refused.
+        folder (str or Path): The folder; a folder that is not empty is refused.
         data (torch_geometric.data.Data): The graph.
-        description (dict): What a run keeps of it, :func:`phgcn.train.graph.describe`, and
+        description (dict): The record of a run, :func:`phgcn.train.graph.describe`, with
             ``directed``, ``filled`` and ``uneven``.
-        division (Division): Which part each node belongs to.
-        parts (int): How many there are.
+        division (Division): The part of each node.
+        parts (int): The number of parts.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -110,7 +109,6 @@ def write_parts(
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """Reads what a folder of parts says of itself."""
     path = Path(folder) / "manifest.json"
     manifest = read_json(path)
     if (
@@ -123,9 +121,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 
 
 def read_for_process(folder: str | Path, rank: int, processes: int) -> Data:
-    """Reads what one of several processes needs: its part, as ``data.part`` says; one process gets
-    the whole graph.
-    """
+    """Reads this process's part, described in ``data.part``; a single process gets the whole graph."""
     if processes == 1:
         return join_parts(folder)
     manifest = read_manifest(folder)
@@ -140,11 +136,8 @@ def read_for_process(folder: str | Path, rank: int, processes: int) -> Data:
 
 
 def read_part(folder: str | Path, rank: int) -> tuple[Data, Part]:
-    """Reads one part: a graph with the features and edges of its nodes alone, but the labels and
-    splits of all; and which nodes and edges these are.
-
-    The graph's ``description`` is that of the whole.
-    """
+    """Reads one part: a graph with features and edges of its own nodes, but labels and splits of
+    all, and the node and edge numbers. ``description`` is the whole graph's."""
     manifest, place = read_manifest(folder), _place(rank)
     arrays = {name: _read(folder, f"{place}/{name}.npy", manifest) for name in PART}
     receive = arrays.pop("receive").tolist()
@@ -164,7 +157,6 @@ def read_part(folder: str | Path, rank: int) -> tuple[Data, Part]:
 
 
 def join_parts(folder: str | Path) -> Data:
-    """Reads the whole graph from its parts."""
     manifest = read_manifest(folder)
     read = [read_part(folder, rank) for rank in range(manifest["parts"])]
     nodes = torch.cat([part.nodes for _, part in read])
@@ -230,7 +222,7 @@ def _features(arrays: dict[str, Any], width: int) -> Tensor:
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """Returns some rows of features, dense or CSR."""
+    """Selects rows of features, dense or CSR."""
     if x.layout == torch.strided:
         return x[rows]
     start, counts = x.crow_indices()[rows], x.crow_indices().diff()[rows]
@@ -248,7 +240,7 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
 
 
 def _join_features(parts: list[Tensor], nodes: Tensor) -> Tensor:
-    """Puts the rows of all parts, of the given nodes, one after the other."""
+    """Puts the rows of all parts one after the other."""
     order = torch.argsort(nodes)
     if parts[0].layout == torch.strided:
         return torch.cat(parts)[order]
@@ -275,9 +267,7 @@ def _join_features(parts: list[Tensor], nodes: Tensor) -> Tensor:
 
 
 def _read(folder: str | Path, name: str, manifest: dict[str, Any]) -> Any:
-    """Memory-maps an array after a look at its checksum; what is written to it stays in this
-    process.
-    """
+    """Checks an array's checksum and memory-maps it. Writes stay in this process."""
     path = Path(folder) / name
     if name not in manifest["files"] or not path.is_file():
         raise ValueError(f"{path}: is missing; allowed: all files of the manifest")

@@ -20,7 +20,7 @@ class Division(NamedTuple):
 
     Args:
         owner (torch.Tensor): The rank of each node, int64, (N,).
-        method (str): How it was found: ``"contiguous"`` or ``"metis"``.
+        method (str): ``"contiguous"`` or ``"metis"``.
         cut (float): The share of edges between nodes of different ranks.
     """
 
@@ -30,12 +30,12 @@ class Division(NamedTuple):
 
 
 class Part(NamedTuple):
-    r"""The nodes of one rank, and all edges that end in them.
+    """The nodes of one rank, and all edges that end in them.
 
     Shapes:
         - **nodes:** numbers of the nodes in the whole graph, ascending, :math:`(N_r,)`
-        - **boundary:** those of sources on other ranks, by rank, then ascending, :math:`(B_r,)`;
-          **receive:** how many of them each rank has
+        - **boundary:** numbers of sources on other ranks, by rank, then ascending, :math:`(B_r,)`;
+          **receive:** their count on each rank
         - **edge_index:** as in :class:`phgcn.distributed.PartEdges`, in the order of the whole
           graph's edges, :math:`(2, E_r)`; **edges:** their numbers there, :math:`(E_r,)`
     """
@@ -52,11 +52,11 @@ def divide_graph(edge_index: Tensor, nodes: int, parts: int, method: str = "auto
 
     Args:
         edge_index (torch.Tensor): The edges, (2, E).
-        nodes (int): How many nodes there are.
-        parts (int): How many parts to make.
-        method (str, optional): ``"contiguous"``: as the nodes are numbered. ``"metis"``: so that
-            few edges are cut, by the package pymetis. ``"auto"``: METIS where that is installed.
-            (default: :obj:`"auto"`)
+        nodes (int): The number of nodes.
+        parts (int): The number of parts.
+        method (str, optional): ``"contiguous"``: as the nodes are numbered. ``"metis"``: with few
+            edges cut, by the package pymetis. ``"auto"``: METIS if installed. (default:
+            :obj:`"auto"`)
     """
     if method not in DIVISIONS:
         raise ValueError(f"division is {method!r}; allowed: {', '.join(DIVISIONS)}")
@@ -90,7 +90,6 @@ def _metis(edge_index: Tensor, nodes: int, parts: int) -> Tensor:
 
 
 def make_part(edge_index: Tensor, owner: Tensor, rank: int, parts: int) -> Part:
-    """Cuts out the part of one rank."""
     nodes = (owner == rank).nonzero().flatten()
     edges = (owner[edge_index[1]] == rank).nonzero().flatten()
     source, target = edge_index[:, edges]
@@ -105,9 +104,8 @@ def make_part(edge_index: Tensor, owner: Tensor, rank: int, parts: int) -> Part:
 
 
 def connect(part: Part, ranks: Ranks) -> PartEdges:
-    """Tells each rank which of its nodes the others need, on the CPU: all ranks must call it, each
-    with its part.
-    """
+    """Exchanges the numbers of the nodes that ranks need of each other. All ranks must call it, on
+    the CPU."""
     wanted = ranks.gather_equal(torch.tensor(part.receive))  # (ranks, ranks): from row to column
     send = wanted[:, ranks.rank].tolist()
     asked = ranks.exchange(part.boundary, part.receive, send)

@@ -1,6 +1,4 @@
-r"""The choice of a method by its error, where the points lie on several ranks: all ranks choose the
-same.
-"""
+"""The choice of a method by its error over several ranks; all ranks choose the same."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ class RankPoints(CallPoints):
 
     Args:
         call (AttentionCall): The call of this rank.
-        counts (list): How many keys and queries each rank has.
+        counts (list): Each rank's number of keys and queries.
         ranks (Ranks): The processes.
         attend (Callable): Computes the output of a call over them.
     """
@@ -49,7 +47,6 @@ class RankPoints(CallPoints):
         return self._in_order(here[0], keys, 0), self._in_order(here[1], queries, 1)
 
     def errors(self, samples: int, seed: int) -> Iterator[Tensor]:
-        """As in one process, with the same points: each rank compares the outputs of all of them."""
         generator = torch.Generator().manual_seed(seed)
         drawn = torch.randperm(self.counts[1], generator=generator)[:samples].sort().values
         with torch.inference_mode(False), torch.enable_grad():
@@ -74,19 +71,17 @@ class RankPoints(CallPoints):
         return self.ranks.broadcast(numbers.contiguous())
 
     def _bounds(self, which: int) -> tuple[int, int]:
-        """Returns the number of this rank's first key (0) or query (1), and of that behind its
-        last.
-        """
+        """Returns first and end of this rank's keys (0) or queries (1)."""
         before = sum(row[which] for row in self.all_counts[: self.ranks.rank])
         return before, before + self.all_counts[self.ranks.rank][which]
 
     def _mine(self, numbers: Tensor, which: int) -> Tensor:
-        """Returns which rows of this rank are among the points of these numbers, in their order."""
+        """Returns this rank's rows among the points of these numbers, in their order."""
         begin, end = self._bounds(which)
         return numbers[(numbers >= begin) & (numbers < end)] - begin
 
     def _in_order(self, here: Tensor, numbers: Tensor, which: int) -> Tensor:
-        """Gathers the rows that :meth:`_mine` told of, in the order of the numbers."""
+        """Gathers the rows of :meth:`_mine` from all ranks, in the order of the numbers."""
         ends = torch.tensor([row[which] for row in self.all_counts], device=numbers.device).cumsum(
             0
         )

@@ -12,13 +12,7 @@ from ..runtime.points import Gradients, OutputGradients, Points, Sums
 
 
 class ExactCall(NamedTuple):
-    """The settings of an exact sum.
-
-    Args:
-        normalise (bool): Whether to divide by the sum of the weights.
-        at_most (int): Only graphs of up to so many pairs are summed; the others' output is 0.
-        kernel (Kernel): The kernel function.
-    """
+    """The settings of an exact sum. Graphs of more than ``at_most`` pairs get an output of 0."""
 
     normalise: bool
     at_most: int = ALL_PAIRS
@@ -29,11 +23,11 @@ class ExactBackend(Protocol):
     """A backend: ``phgcn.exact.<name>``."""
 
     def forward(self, points: Points, call: ExactCall) -> Sums:
-        """Returns output, normaliser and shifts, which are empty where sums are not shifted."""
+        """Returns output, normaliser and shifts."""
         ...
 
     def backward(
         self, upstream: OutputGradients, shift: Tensor, points: Points, call: ExactCall
     ) -> Gradients:
-        """Returns the gradients; ``shift`` is what the forward pass returned."""
+        """Returns the gradients. ``shift`` is the forward pass's."""
         ...

@@ -1,9 +1,8 @@
-r"""The custom ops of exact attention: the sum over all pairs of keys and queries of each graph,
-with its gradient, and the gradient of that.
+"""The custom ops of exact attention: the sum over all pairs of each graph, its gradient and second
+gradient.
 
-There are two, with the same inputs: ``phgcn::exact`` for one graph launches what follows from
-shapes alone, so that it can be part of a CUDA graph; ``phgcn::exact_batch`` must look at the sizes
-of the graphs."""
+``phgcn::exact`` takes one graph, launches by shapes only, and can be part of a CUDA graph.
+``phgcn::exact_batch`` reads the sizes of the graphs from the device."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ def attend(
     at_most: int = ALL_PAIRS,
     kernel: str = EXPONENTIAL.name,
 ) -> Sums:
-    r"""Sums :math:`k(\lVert p_i - p_j \rVert) f_j` over all keys of a query's graph.  Returns output
-    and normaliser, both with a gradient, and the shifts; options as of :class:`ExactCall`."""
+    r"""Sums :math:`k(\lVert p_i - p_j \rVert) f_j` over all keys of a query's graph. Output and
+    normaliser have gradients, shifts have none. Options are the fields of :class:`ExactCall`."""
     op = torch.ops.phgcn.exact if points.batch is None else torch.ops.phgcn.exact_batch
     out, norm, shift = op(*points, normalise, at_most, kernel, backend)
     return Sums(out, norm, shift if normalise and points.shifted else None)
@@ -52,14 +51,12 @@ _UPSTREAM = "Tensor grad, Tensor? grad_norm, Tensor out, Tensor norm, Tensor shi
 
 
 def _read(inputs: Sequence[Any]) -> tuple[ExactBackend, Points, ExactCall]:
-    """Reads the inputs of an op."""
     *tensors, normalise, at_most, kernel, backend = inputs
     loaded = cast(ExactBackend, find_backend(backend).load("exact"))
     return loaded, Points(*tensors), ExactCall(normalise, at_most, KERNELS[kernel])
 
 
 def _forward(*inputs: Any) -> tuple[Tensor, ...]:
-    """Returns the output, (M, H, C), the normaliser and the shifts, both (M, H) or empty."""
     backend, points, call = _read(inputs)
     return tuple(backend.forward(points, call))  # type: ignore[arg-type]
 
@@ -70,7 +67,7 @@ def _forward_fake(*inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _gradient(*inputs: Any) -> tuple[Tensor, ...]:
-    """Returns the gradients of positions, values, queries and weights (empty without them)."""
+    """Returns the gradients of positions, values, queries and weights, empty without weights."""
     backend, points, call = _read(inputs[5:])
     return backend.backward(OutputGradients(*inputs[:4]), inputs[4], points, call).as_outputs()
 
@@ -95,7 +92,6 @@ def _setup_second(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _second_backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Differentiates the gradient: by autograd, twice, of the reference."""
     grad, grad_norm, *points = ctx.saved_tensors
     groups = group_points(Points(*points))
 
@@ -113,7 +109,7 @@ def _second_backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None,
 
 
 def _define(name: str, tags: list[torch.Tag]) -> None:
-    """Registers an op, its gradient, and their fake kernels."""
+    """Registers an op with its gradient and fake kernels."""
     gradient = f"{name}_backward"
     outputs = "(Tensor, Tensor, Tensor)", "(Tensor, Tensor, Tensor, Tensor)"
     torch.library.define(name, f"({_INPUTS}) -> {outputs[0]}", tags=tags)

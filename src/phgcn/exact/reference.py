@@ -18,7 +18,6 @@ TILE = 1024
 
 
 def forward(points: Points, call: ExactCall) -> Sums:
-    """Returns output, normaliser and shifts."""
     groups = checked_groups(points)
     with torch.no_grad():
         out, norm = sum_pairs(points, groups, call)
@@ -31,15 +30,12 @@ def forward(points: Points, call: ExactCall) -> Sums:
 def backward(
     upstream: OutputGradients, shift: Tensor, points: Points, call: ExactCall
 ) -> Gradients:
-    """Returns the gradients, by autograd."""
     groups = checked_groups(points)
     return differentiate(lambda p: sum_pairs(p, groups, call), points, upstream)
 
 
 def sum_pairs(points: Points, groups: GraphGroups, call: ExactCall) -> tuple[Tensor, Tensor]:
-    """Sums all pairs; returns output (M, H, C) and normaliser (M, H).  Derivatives of any order
-    exist.
-    """
+    """Sums all pairs to output (M, H, C) and normaliser (M, H), differentiable any number of times."""
 
     def cloud_sum(keys: Tensor, rows: Tensor, queries: Tensor | None) -> Tensor:
         shifted = call.normalise and points.shifted
@@ -49,7 +45,7 @@ def sum_pairs(points: Points, groups: GraphGroups, call: ExactCall) -> tuple[Ten
 
 
 def _shifts(points: Points, groups: GraphGroups, call: ExactCall) -> Tensor:
-    """Returns the exponent between each query and its nearest key of a positive weight, (M, H)."""
+    """Returns each query's exponent at its nearest key of positive weight, (M, H)."""
 
     def cloud_shift(keys: Tensor, rows: Tensor, queries: Tensor | None) -> Tensor:
         return nearest(keys if queries is None else queries, keys[rows[:, 0] > 0], call.kernel)
@@ -62,12 +58,8 @@ def _shifts(points: Points, groups: GraphGroups, call: ExactCall) -> Tensor:
 
 
 def distances(queries: Tensor, keys: Tensor) -> Tensor:
-    r"""Computes all distances.  Their derivative is 0 where two points coincide.
-
-    Shapes:
-        - **queries:** :math:`(M, D)`, **keys:** :math:`(N, D)`
-        - **output:** :math:`(M, N)`
-    """
+    """Computes all distances of queries (M, D) to keys (N, D), with derivative 0 where two points
+    coincide."""
     return root(_squares(queries, keys))
 
 
@@ -76,15 +68,15 @@ def _squares(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def exponents(queries: Tensor, keys: Tensor, kernel: Kernel) -> Tensor:
-    """Computes the exponents :math:`s` of all pairs, (M, N); see :class:`phgcn.kernels.Kernel`."""
+    """Computes the exponents :math:`s` of all pairs, (M, N)."""
     square = _squares(queries, keys)
     return kernel.rate**2 * square if kernel.power == 2 else kernel.rate * root(square)
 
 
 @torch.no_grad()
 def nearest(queries: Tensor, keys: Tensor, kernel: Kernel) -> Tensor:
-    """Returns the exponent between each query (M, D) and its nearest key (N, D), (M, 1), or 0 if no
-    key is at a finite distance."""
+    """Returns the exponent of each query (M, D) at its nearest key (N, D), (M, 1). Without a key at
+    a finite distance it is 0."""
     if len(keys) == 0:
         return queries.new_zeros(len(queries), 1)
     tiles = [exponents(queries, key, kernel).amin(dim=1, keepdim=True) for key in keys.split(TILE)]
@@ -100,12 +92,11 @@ def exact_sum(
     kernel: Kernel = EXPONENTIAL,
 ) -> Tensor:
     r"""Computes :math:`\sum_j e^{s_i} k(\lVert q_i - k_j \rVert) f_j` for positions in units of
-    :math:`1/\lambda`.  Each tile is computed anew in the backward pass, so that neither pass holds
-    more than one.
+    :math:`1/\lambda`. The backward pass computes each tile anew, so that memory stays linear.
 
-    If ``shifted``, the last column of the rows is the weights of the keys, and :math:`s_i` is the
-    exponent of the nearest key of a positive weight instead of 0: a normalised sum stays the same,
-    and a query far from all keys does not sum zeros.
+    If ``shifted``, the last column of the rows holds the weights of the keys. Then :math:`s_i` is
+    the exponent at the nearest key of positive weight, else 0. The shift changes no normalised sum
+    and keeps far queries from sums of zeros.
 
     Shapes:
         - **queries:** :math:`(M, D)`, **keys:** :math:`(N, D)`, **rows:** :math:`(N, C)`

@@ -25,8 +25,7 @@ from torch import Tensor
 from ..backends import DEVICES
 from ..runtime.points import HOST_READS, Points
 
-STEP = 1 / 16
-"""Grid size of centres and radii of balls, in units of 1/λ."""
+STEP = 1 / 16  # grid size of centres and radii of balls, in units of 1/λ
 
 
 def draw_near(queries: Tensor, balls: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,9 +121,8 @@ def find_balls(
     keys = positions.double()
 
     def greatest(rows: Tensor) -> Tensor:
-        """The greatest row of each graph, (B, H, W), of rows (N, H, W); :math:`-\\infty` for a
-        graph without keys.
-        """
+        r"""The greatest row of each graph, (B, H, W), of rows (N, H, W); :math:`-\infty` for a
+        graph without keys."""
         if batch is None and len(rows) > 0:  # quicker than a scatter
             return rows.amax(dim=0, keepdim=True)
         none = rows.new_full((len(graphs), *rows.shape[1:]), -torch.inf)

@@ -11,9 +11,9 @@ from ..kernels import EXPONENTIAL, Kernel
 from ..runtime.points import Gradients, OutputGradients, Points
 from .scheme import Scheme
 
+# lower bound of the softmax denominator in cross-attention, times the mean of all values in the
+# numerator: a query far from all keys gets their mean instead of 0 / 0
 FLOOR = 1e-8
-"""Lower bound of the softmax denominator in cross-attention, times the mean of all values in the
-numerator: a query far from all keys gets their mean instead of 0 / 0."""
 
 
 class FilterCall(NamedTuple):

@@ -13,11 +13,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-GAP = 64.0
-"""The width of a bin in units of 1/λ: a weight of less than 1e-27."""
+GAP = 64.0  # the width of a bin in units of 1/λ: a weight of less than 1e-27
 
+# offset that makes bin indices positive, and the first bit of the coordinate in a key
 FIRST, BITS = 1 << 38, 40
-"""Offset that makes bin indices positive, and the first bit of the coordinate in a key."""
 
 
 def has_gaps(width: float, dim: int) -> bool:

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+# Upper bounds of the bytes that are kept.  The first counts tables and moves on the CPU, where the
+# simplices of points are always kept.  The second counts everything on a GPU.
 LIMIT, GPU_LIMIT = 2**28, 2**32
-"""Upper bounds of the bytes that are kept.  The first counts tables and moves on the CPU, where the
-simplices of points are always kept.  The second counts everything on a GPU.
-"""
 
 
 class Kept(list[Any]):
@@ -37,8 +36,7 @@ class Kept(list[Any]):
         return True
 
 
-_kept: dict[int, Kept] = {}
-"""By the address of the ticket."""
+_kept: dict[int, Kept] = {}  # by the address of the ticket
 
 
 def new_ticket() -> tuple[Tensor, Kept]:

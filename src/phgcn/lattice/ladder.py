@@ -34,34 +34,28 @@ from .scheme import Ladder
 
 Floats = NDArray[np.float64]
 
-RADIUS = 7.0
-"""Distance, in spacings of the step's level, at which every bump is 0."""
+RADIUS = 7.0  # distance, in spacings of the step's level, at which every bump is 0
+LIMIT = 12  # steps from here on have the bump of this one, or of the next, scaled
 
-LIMIT = 12
-"""Steps from here on have the bump of this one, or of the next, scaled."""
-
+# Standard deviation of a step's weight between two points over shifts and directions, as a share of
+# its bump.  Later even and odd steps repeat the last two.  ``python lab/bench ladder_scatter``
+# measures about these numbers in two to five dimensions.
 SCATTER = (0.0, 0.06, 0.035, 0.009, 0.012, 0.004)
-"""Standard deviation of a step's weight between two points over shifts and directions, as a share
-of its bump.  Later even and odd steps repeat the last two.  ``python lab/bench ladder_scatter``
-measures about these numbers in two to five dimensions."""
 
+# levels that are made: up to spacings of at most this power of 2 less one, times the diameter
 WINDOW = 3
-"""Levels that are made: up to spacings of at most this power of 2 less one, times the diameter."""
 
+# from this radius of the near field on, in spacings of level 0, the first weighted step is 2: pairs
+# that step 1 would serve are near ones, and step 2 scatters half as much
 WIDE_REACH = 2.0
-"""From this radius of the near field on, in spacings of level 0, the first weighted step is 2: pairs
-that step 1 would serve are near ones, and step 2 scatters half as much."""
 
-QUARTILES = 1.349
-"""Distance of the quartiles of a normal distribution, in standard deviations."""
+QUARTILES = 1.349  # distance of the quartiles of a normal distribution, in standard deviations
 
+# clouds narrower than this, in units of the kernel, count as this wide: no weight differs from 1 in
+# double precision
 LEAST = 1e-15
-"""Clouds narrower than this, in units of the kernel, count as this wide: no weight differs from 1
-in double precision.
-"""
 
-TOP = 24.0
-"""Spacing of the coarsest step, in units of the kernel: coarser ones would get no weight."""
+TOP = 24.0  # spacing of the coarsest step, in units of the kernel: coarser ones would get no weight
 
 
 def level(step: Any) -> Any:
@@ -260,14 +254,12 @@ class Numbers(NamedTuple):
 
 
 NEAR_DEGREE = 7
-FADE_START = 0.8
-"""The near field fades out from this share of its radius to the radius."""
+FADE_START = 0.8  # the near field fades out from this share of its radius to the radius
 
 
 def fade(r: Floats, radius: float) -> Floats:
     """The factor of the near field, from 1 below ``FADE_START`` times the radius to 0 at the
-    radius.
-    """
+    radius."""
     if radius == 0:
         return np.zeros_like(r)
     t = np.clip((radius**2 - r**2) / (radius**2 * (1 - FADE_START**2)), 0, 1)
@@ -277,8 +269,7 @@ def fade(r: Floats, radius: float) -> Floats:
 @lru_cache(maxsize=1024)
 def ladder_numbers(kernel: Kernel, dim: int, rung: Rung) -> Numbers:
     """Computes the numbers of a ladder for a kernel, in milliseconds; the same arguments are looked
-    up.
-    """
+    up."""
     h, radius = rung.h, rung.reach * rung.h
     steps = 2 * max(3, math.ceil(math.log2(TOP / h)) + 1)
     used = 2 * min(steps // 2, max(2, rung.extent - math.floor(rung.spacing / 4) + WINDOW))
@@ -346,19 +337,17 @@ def fit_weights(kernel: Kernel, dim: int, rung: Rung, own_most: Floats) -> Float
     return np.concatenate([np.zeros(first), weight])
 
 
+# lower bound of the gain of a cloud (:class:`CloudErrors`) as a share of the largest gain, if the
+# kernel is flat at 0
 CORE = 0.3
-"""Lower bound of the gain of a cloud (:class:`CloudErrors`) as a share of the largest gain, if the
-kernel is flat at 0."""
 
-HEAVY = 1e4
-"""Weight of an equation that must hold, relative to the equations of errors."""
+HEAVY = 1e4  # weight of an equation that must hold, relative to the equations of errors
 
+# distances from the middle of a cloud, over its root mean square, and the share of points there
 SHARES = ((0.0, 0.15), (0.7, 0.35), (1.0, 0.25), (1.3, 0.15), (1.7, 0.1))
-"""Distances from the middle of a cloud, over its root mean square, and the share of points there.
-"""
 
+# assumed number of points within the radius of the near field: it sets the density of a cloud
 NEAR_POINTS = 60.0
-"""Assumed number of points within the radius of the near field: it sets the density of a cloud."""
 
 
 class CloudErrors(NamedTuple):
@@ -436,9 +425,8 @@ def _density(dim: int, r: Floats, width: float, away: float | None) -> Floats:
 
 
 def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
-    """Minimises :math:`|A x - y|` over :math:`x \\ge 0` by the active sets of Lawson and Hanson
-    (1974).
-    """
+    r"""Minimises :math:`|A x - y|` over :math:`x \ge 0` by the active sets of Lawson and Hanson
+    (1974)."""
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     orthogonal, triangle = np.linalg.qr(matrix / scale)

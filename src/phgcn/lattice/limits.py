@@ -10,16 +10,14 @@ from .filter_call import FilterCall
 from .scheme import MAX_DIMENSION, Ladder, Scheme
 from .separable import separable_weights
 
+# upper bound of a lattice coordinate: keys hold it exactly, and float64 has 24 bits left for the
+# fraction
 KEY_LIMIT = 2.0**28
-"""Upper bound of a lattice coordinate: keys hold it exactly, and float64 has 24 bits left for the
-fraction.
-"""
 
 
+# upper bound of a position's coordinates for a ladder, whose vertices count from the points:
+# float64 has bits left
 LADDER_LIMIT = 2.0**40
-"""Upper bound of a position's coordinates for a ladder, whose vertices count from the points:
-float64 has bits left.
-"""
 
 
 def position_limit(dim: int, scheme: Scheme) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+# Most coordinates that cells of the near field divide, the widest ones.  Each further one would
+# triple the rows of cells around a point.
 CELL_DIMENSIONS = 4
-"""Most coordinates that cells of the near field divide, the widest ones.  Each further one would
-triple the rows of cells around a point."""
 
 
 def mean_pairs_cell(dim: int, radius: float) -> float:

@@ -108,8 +108,7 @@ def _no_second_backward(ctx: Any, *grads: Any) -> None:
 
 def _filter_vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
     """Filters the clouds of a vmapped dimension one after the other; nothing is kept for the
-    backward pass.
-    """
+    backward pass."""
     outputs = []
     for i in range(info.batch_size):
         one = [

@@ -12,16 +12,14 @@ from functools import lru_cache
 
 from ..kernels import EXPONENTIAL, KERNELS, Kernel
 
-MAX_DIMENSION = 8
-"""Upper bound for a lattice: in more dimensions points share almost no vertices."""
+MAX_DIMENSION = 8  # upper bound for a lattice: in more dimensions points share almost no vertices
 
 
+# Smallest spacing by dimension, in units of the kernel's or the cloud's width, whichever is
+# smaller: the fewer dimensions, the fewer vertices a small one has.  In more it is 0.5.
 FINENESS = {1: 0.01, 2: 0.2, 3: 0.42}
-"""Smallest spacing by dimension, in units of the kernel's or the cloud's width, whichever is
-smaller: the fewer dimensions, the fewer vertices a small one has.  In more it is 0.5."""
 
-KEY_BITS = 63
-"""Bits of the key of a vertex."""
+KEY_BITS = 63  # bits of the key of a vertex
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,7 @@ class Ladder:
 
     def coarsest_spacing(self, extent: int) -> int:
         """The spacing, in quarter octaves, at which the near field holds all pairs of a cloud of a
-        diameter in octaves.
-        """
+        diameter in octaves."""
         return 4 * extent - math.floor(4 * math.log2(0.8 * self.reach))
 
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from .scheme import Separable
 
+# spacing, scale and weights by dimension, fitted to exact attention over five clouds; the script is
+# gone
 FITTED = {
     1: (0.7, 0.93763, (1.0, 0.2269, 0.0677, 0.0731)),
     2: (1.0, 1.06435, (1.0, 0.2774, 0.0886, 0.0735)),
@@ -20,8 +22,6 @@ FITTED = {
     7: (2.0, 1.18312, (1.0, 0.3059, 0.1036, 0.4317)),
     8: (2.0, 1.14790, (1.0, 0.3632, 0.1583, 0.5875)),
 }
-"""Spacing, scale and weights by dimension, fitted to exact attention over five clouds; the
-script is gone."""
 
 
 class SeparableWeights(NamedTuple):

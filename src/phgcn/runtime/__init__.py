@@ -1,3 +1,1 @@
-r"""What all kernels share: how they are compiled and run on a CPU and on a GPU, and how points are
-grouped by graph.
-"""
+"""How all kernels are compiled and run on a CPU and on a GPU, and how points are grouped by graph."""

@@ -1,9 +1,8 @@
-r"""The exponential of the CPU kernels: unlike a call of the C library, plain arithmetic, which LLVM
-puts into vector registers.
+r"""The exponential of the CPU kernels in plain arithmetic, which LLVM vectorises.
 
-:math:`e^x = 2^n 2^f` with a whole number :math:`n` and a fraction :math:`f`.  In float32
-:math:`-1 < f \le 0`, and the polynomial of :math:`2^f` is fitted; in float64 :math:`\lvert f \rvert
-\le 1/2`, and it is Taylor's."""
+:math:`e^x = 2^n 2^f` with a whole number :math:`n` and a fraction :math:`f`. In float32 :math:`-1 <
+f \le 0` and the polynomial of :math:`2^f` is fitted; in float64 :math:`\lvert f \rvert \le 1/2` and
+it is Taylor's."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ _B0, _B1, _B2, _B3, _B4, _B5, _B6, _B7, _B8, _B9, _B10, _B11, _B12, _B13 = (
 
 
 def exp_negative(x):
-    r"""Computes :math:`e^x` for :math:`x \le 0` in a kernel; 0 below the least normal number of the
-    type.  The relative error is at most :math:`2 + \lvert x \rvert` roundings."""
+    r"""Computes :math:`e^x` for :math:`x \le 0`, or 0 below the least normal number. The relative
+    error is at most :math:`2 + \lvert x \rvert` roundings."""
     return math.exp(x)
 
 
@@ -54,5 +53,5 @@ def _exp_float64(x):
 
 @overload(exp_negative, jit_options=cast(Any, OPTIONS))
 def _choose(x):
-    """Picks the float type's version when a kernel is compiled."""
+    """Picks the float type's version at compile time."""
     return _exp_float32 if x == types.float32 else _exp_float64

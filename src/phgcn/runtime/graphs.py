@@ -1,7 +1,4 @@
-r"""Groups points by graph: the keys and the queries of each graph of a batch.
-
-*Keys* are the points that are attended to, *queries* those that attend; without separate queries
-they are the same points."""
+"""Groups points by graph: the *keys* that are attended to and the *queries* that attend."""
 
 from __future__ import annotations
 
@@ -18,20 +15,19 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ..checks import check_coordinates, check_graph_numbers, check_values, refuse_graph_number
 from .points import Points
 
-ALL_PAIRS = 2**62
-"""A limit on the pairs of a graph that leaves no graph out."""
+ALL_PAIRS = 2**62  # a limit on the pairs of a graph that leaves no graph out
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class GraphGroups:
-    r"""Points sorted by graph, on the host.
+    """Points sorted by graph, on the host.
 
     Args:
-        key_order (np.ndarray): The keys, stably sorted by graph, int64 of shape :math:`(N,)`.
-        key_start (np.ndarray): Index of the first key of each graph in ``key_order``, and :math:`N`
-            at the end, int64 of shape :math:`(G + 1,)`.
+        key_order (np.ndarray): The keys, stably sorted by graph, int64, :math:`(N,)`.
+        key_start (np.ndarray): Index in ``key_order`` of each graph's first key, and :math:`N` at
+            the end, int64, :math:`(G + 1,)`.
         query_order, query_start (np.ndarray): The same for queries.
     """
 
@@ -43,9 +39,8 @@ class GraphGroups:
     def slices(
         self, more_than: int = -1, at_most: int = ALL_PAIRS
     ) -> Iterator[tuple[slice, slice]]:
-        """Yields, for each graph with ``more_than < pairs <= at_most``, its slices of ``key_order``
-        and ``query_order``.
-        """
+        """Yields the slices of ``key_order`` and ``query_order`` of each graph with ``more_than <
+        pairs <= at_most``."""
         keys, queries = pairwise(self.key_start.tolist()), pairwise(self.query_start.tolist())
         for (key, key_end), (query, query_end) in zip(keys, queries, strict=True):
             if more_than < (key_end - key) * (query_end - query) <= at_most:
@@ -53,9 +48,8 @@ class GraphGroups:
 
 
 def checked_groups(points: Points, limit: float | None = None, more_than: int = -1) -> GraphGroups:
-    """Checks all values, and groups points by graph.  Graphs of ``more_than`` pairs may have no
-    coordinate above the ``limit``.
-    """
+    """Checks all values and groups points by graph. The ``limit`` of coordinates is for graphs of
+    ``more_than`` pairs."""
     check_values(*points[:3])
     check_graph_numbers(batch=points.batch, query_batch=points.query_batch)
     groups = group_points(points)
@@ -73,7 +67,6 @@ def checked_groups(points: Points, limit: float | None = None, more_than: int = 
 
 
 def group_points(points: Points) -> GraphGroups:
-    """Groups points by graph on the host."""
     graphs = 1
     index, query_index = (
         None if b is None else b.cpu().numpy() for b in (points.batch, points.query_batch)
@@ -94,7 +87,7 @@ def group_points(points: Points) -> GraphGroups:
 
 
 def sort_by_graph(count: int, batch: Ints | None, graphs: int) -> tuple[Ints, Ints]:
-    """Returns order and starts of :class:`GraphGroups`; without a batch, graph 0 has all points."""
+    """Returns order and starts of :class:`GraphGroups`. Without a batch, graph 0 has all points."""
     if batch is None:
         return np.arange(count), np.array([0] + [count] * graphs)
     start = np.cumsum(np.bincount(batch, minlength=graphs))
@@ -106,13 +99,8 @@ def sort_by_graph(count: int, batch: Ints | None, graphs: int) -> tuple[Ints, In
 
 @dataclass
 class DeviceGraphs:
-    r"""The graph of each point on the device, and how many points each graph has on the host.
-
-    Args:
-        of_keys, of_queries (torch.Tensor, optional): The graph of each point, int64; :obj:`None` if
-            there is one graph.
-        keys, queries (list): How many keys and queries each graph has.
-    """
+    """The graph of each point on the device, int64 or :obj:`None` for one graph, and each graph's
+    number of keys and queries on the host."""
 
     of_keys: Tensor | None
     of_queries: Tensor | None
@@ -120,12 +108,12 @@ class DeviceGraphs:
     queries: list[int]
 
     def within(self, more_than: int = -1, at_most: int = ALL_PAIRS) -> list[bool]:
-        """Tells for each graph whether ``more_than < pairs <= at_most``."""
+        """Returns for each graph whether ``more_than < pairs <= at_most``."""
         return [more_than < k * q <= at_most for k, q in zip(self.keys, self.queries, strict=True)]
 
 
 def find_graphs(points: Points) -> DeviceGraphs:
-    """Finds the graph of each point.  Reads the device only for a batch that it has not seen before."""
+    """Finds the graph of each point. Reads the device only for a batch that it has not seen before."""
     named = ("batch", points.batch), ("query_batch", points.query_batch)
     batches = {name: index for name, index in named if index is not None}
     if not any(index.numel() > 0 for index in batches.values()):
@@ -143,19 +131,17 @@ def find_graphs(points: Points) -> DeviceGraphs:
     return DeviceGraphs(indices[0], indices[-1], keys, queries[0] if queries else keys)
 
 
+# the sizes of so many graphs are read together with their number; more take a second read
 FEW_GRAPHS = 1024
-"""The sizes of so many graphs are read together with their number; more take a second read."""
 
+# Index tensor -> (its version, sizes of its graphs).  Training passes the same index to every layer
+# and step.
 _SIZES: MutableMapping[Tensor, tuple[int, list[int]]] = WeakIdKeyDictionary()
-"""Index tensor -> (its version, sizes of its graphs).  Training passes the same index to every
-layer and step.
-"""
 
 
 def count_points(name: str, index: Tensor) -> list[int] | None:
-    """Counts the points of each graph of an ``index`` (N,); :obj:`None` if most graph numbers have
-    none.  Refuses negative numbers of the argument ``name``.
-    """
+    """Counts the points of each graph of an ``index`` (N,), or returns :obj:`None` if most graph
+    numbers are empty. Refuses negative numbers."""
     if index.numel() == 0:
         return []
     version = None if index.is_inference() else index._version

@@ -1,13 +1,12 @@
-r"""How the CPU kernels are compiled, and where their machine code is kept.
+"""Compiles the CPU kernels, and keeps their machine code.
 
-A kernel states the types of its arguments, so that it is compiled once for float32 and once for
-float64, each when it is first called, and never again for another memory layout.  Kernels are
-single-threaded and release the interpreter's lock; :func:`phgcn.runtime.threads.run_rows` runs them
-on several cores.
+A kernel states the types of its arguments, so that float32 and float64 are each compiled once, for
+any memory layout. Kernels are single-threaded and release the interpreter's lock;
+:func:`phgcn.runtime.threads.run_rows` runs them on several cores.
 
-The machine code lies in ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``,
-or, where that cannot be written, in the system's temporary folder.  Inside is one folder for each
-hash of all kernel files: after a change of one file everything that inlines it is compiled anew."""
+Machine code lies in ``$PHGCN_CACHE``, else ``$XDG_CACHE_HOME/phgcn``, else ``~/.cache/phgcn``, else
+in the system's temporary folder, under a hash of all kernel files: a change of one file compiles
+everything that inlines it anew."""
 
 from __future__ import annotations
 
@@ -33,10 +32,8 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class _Compiler(compiler.Compiler):
-    """Numba's compiler with the flag ``noalias``: the arrays of a call share no memory.
-
-    Loops are then vectorised without a check for overlap at every start.  Numba itself assumes this
-    in parallel loops."""
+    """Numba's compiler with the flag ``noalias``: the arrays of a call share no memory, so that
+    loops are vectorised without checks for overlap."""
 
     def __init__(self, *given: Any) -> None:
         *_, flags, _ = given
@@ -75,9 +72,8 @@ if hasattr(os, "register_at_fork"):
 
 
 class Kernel:
-    """A function that Numba compiles on its first call with float32 or float64 arguments.
-
-    An array that it writes must share no memory with its other arguments.
+    """A function that Numba compiles on its first call with float32 or float64 arguments. An array
+    that it writes must share no memory with its other arguments.
 
     Args:
         function (Callable): Plain loops over arrays.
@@ -101,7 +97,7 @@ class Kernel:
         return (compiled or self.compile(real))(*arguments)
 
     def is_kept(self, real: str = "float32") -> bool:
-        """Tells whether the kernel is in memory, or in the cache folder for any float type."""
+        """Returns whether the kernel is in memory, or in the cache folder for any float type."""
         code = self.function.__code__
         name = f"{Path(code.co_filename).stem}.{self.function.__qualname__}"
         index = f"{name}-{code.co_firstlineno}.*.nbi"  # as Numba calls it
@@ -122,17 +118,16 @@ class Kernel:
 
 
 def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
-    """Makes a function a :class:`Kernel`."""
     return lambda function: Kernel(function, signature)
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Makes a function callable from kernels, not from Python (``py_func`` is); LLVM inlines it."""
+    """Makes a function callable from kernels, where LLVM inlines it. Python calls its ``py_func``."""
     return numba.njit(**_HELPER_OPTIONS)(function)
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """Returns the memory of a tensor as a contiguous array."""
+    """Returns a tensor's memory as a contiguous array."""
     array: np.ndarray = tensor.detach().contiguous().numpy()
     return array
 
@@ -142,7 +137,7 @@ def as_array(tensor: Tensor) -> np.ndarray:
 
 @lru_cache
 def cache_folder() -> Path:
-    """Returns the folder that compiled kernels are kept in; creates it if need be."""
+    """Returns the folder of compiled kernels, and creates it if need be."""
     if "PHGCN_CACHE" in os.environ:
         wanted = Path(os.environ["PHGCN_CACHE"])
     else:
@@ -166,7 +161,7 @@ def cache_folder() -> Path:
 
 @lru_cache
 def source_digest() -> str:
-    """Hashes all files with kernels, which inline each other, and this one."""
+    """Hashes all files with kernels, which inline each other, and this file."""
     digest = hashlib.sha256(numba.__version__.encode())
     for file in sorted(PACKAGE.rglob("*.py")):
         content = file.read_bytes()
@@ -177,7 +172,8 @@ def source_digest() -> str:
 
 @contextmanager
 def _cache_in_own_folder() -> Iterator[None]:
-    """Lets Numba make a cache in our folder: it reads its configuration when it decorates."""
+    """Points Numba's cache at our folder while it decorates, the only time that it reads its
+    configuration."""
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(cache_folder() / source_digest())

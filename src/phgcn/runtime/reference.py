@@ -11,8 +11,8 @@ from torch import Tensor
 from .graphs import GraphGroups
 from .points import Gradients, OutputGradients, Points, inverse
 
+# keys (N, D), rows (N, C) and queries (M, D) or None, of one graph and head -> sums (M, C)
 CloudSum = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""Keys (N, D), rows (N, C) and queries (M, D) or None, of one graph and head -> sums (M, C)."""
 
 
 def sum_clouds(
@@ -22,13 +22,10 @@ def sum_clouds(
     normalise: bool,
     cloud_sum: CloudSum,
 ) -> tuple[Tensor, Tensor]:
-    r"""Sums the clouds, that is graphs and heads, one by one; differentiable.  Graphs with more
-    pairs than the first of the ``limits`` and at most the second are summed, the others' output is
-    0.  With ``normalise``, a last column of the rows holds the weights of the keys.
-
-    Returns:
-        The output, :math:`(M, H, C)`, and the normaliser, :math:`(M, H)` or empty.
-    """
+    """Sums the clouds, that is graphs and heads, one by one; differentiable. Graphs with more pairs
+    than ``limits[0]`` and at most ``limits[1]`` are summed, others get 0. With ``normalise``, the
+    last column of the rows holds the keys' weights. Returns output (M, H, C) and normaliser, (M, H)
+    or empty."""
     positions, values, queries = points[:3]
     rows = values
     if normalise:
@@ -58,7 +55,7 @@ def differentiate(
     """Computes the gradients of output and normaliser by autograd, on the CPU.
 
     Inside an op autograd is switched off for the thread, so another thread records and runs the
-    graph.  On a GPU it would wait for autograd's own, in which the op runs and waits for it."""
+    graph. On a GPU this thread would wait for autograd's own, which waits for the op."""
     of_points = points.positions, points.values, points.queries, points.weights
     leaves = [None if t is None else t.detach().cpu().requires_grad_() for t in of_points]
     inputs = [t for t in leaves if t is not None]

@@ -1,13 +1,9 @@
-r"""Rows: points, values and gradients of all heads, laid out for the CPU kernels, head by head and
-graph by graph.
+"""Rows of all heads, laid out for the CPU kernels, head by head and graph by graph.
 
-A row holds the channels of a point; then, where the sum is normalised, a 1, whose sum becomes the
-normaliser; then zeros up to a multiple of 4, so that rows are added in vector registers.
-
-Where the sum is normalised, the mean of the values is subtracted before the sum and added again at
-the end: in float32, sums of numbers that are all near 1,000 would lose their differences, on which
-alone the gradients of positions depend.  The values are also scaled down by a power of two, which
-changes no bit, so that sums of the largest numbers do not overflow."""
+A row holds a point's channels, a 1 where the sum is normalised, and zeros up to a multiple of 4 for
+vector registers. Normalised sums subtract the mean of the values first and add it at the end: in
+float32, sums of numbers near 1,000 would lose the differences that positions' gradients depend on.
+Values are scaled by a power of two, so that sums of the largest numbers do not overflow."""
 
 from __future__ import annotations
 
@@ -22,30 +18,20 @@ from .numba import as_array, kernel
 from .points import Gradients, OutputGradients, Points
 from .threads import run_rows
 
-GRAIN = 8192
-"""Least number of points that a thread packs."""
+GRAIN = 8192  # least number of points that a thread packs
+BLOCK = 1024  # points whose values are summed at a time, in float64, for the mean of a graph
 
-BLOCK = 1024
-"""Points whose values are summed at a time, in float64, for the mean of a graph."""
-
+# values of up to this many times the mean absolute value of a graph are exact less its mean
 HEADROOM = 8
-"""Values of up to this many times the mean absolute value of a graph are exact less its mean."""
 
+# factor of the values where the sum is normalised: sums of 16 million of the largest numbers do not
+# overflow
 SCALE = 2.0**-24
-"""Factor of the values where the sum is normalised: sums of 16 million of the largest numbers do
-not overflow.
-"""
 
 
 class Centres(NamedTuple):
-    r"""The mean of the values of each graph and head; all arrays are empty where values are not
-    centred.
-
-    Shapes:
-        - **mean:** :math:`(G, H, C)`
-        - **key_graph, query_graph:** the graph of each packed point, int32, :math:`(N,)` and
-          :math:`(M,)`
-    """
+    """The mean of the values of each graph and head, (G, H, C), and the graph of each packed key
+    and query, int32. All arrays are empty where values are not centred."""
 
     mean: np.ndarray
     key_graph: np.ndarray
@@ -53,14 +39,13 @@ class Centres(NamedTuple):
 
 
 class Packed(NamedTuple):
-    r"""All points, those of a graph side by side.
+    """All points, those of a graph side by side.
 
     Shapes:
         - **keys:** :math:`(H, N, D)`, **rows:** :math:`(H, N, W)`, values padded to :math:`W`
           columns
-        - **queries:** :math:`(H, M, D)`; the very same array as **keys** where they attend to
-          themselves
-        - **centres:** what was subtracted from the values
+        - **queries:** :math:`(H, M, D)`, the same array as **keys** where they attend to themselves
+        - **centres:** subtracted from the values
     """
 
     keys: np.ndarray
@@ -72,8 +57,8 @@ class Packed(NamedTuple):
 def pack_points(
     points: Points, groups: GraphGroups, normalise: bool, centres: Centres | None = None
 ) -> Packed:
-    """Packs positions, values and queries; centres the values, around ``centres`` if given, and
-    scales them if ``normalise``."""
+    """Packs positions, values and queries. ``normalise`` centres values, around ``centres`` if
+    given, and scales them."""
     queries = keys = _pack_positions(points.positions, groups.key_order)
     if points.queries is not None:
         queries = _pack_positions(points.queries, groups.query_order)
@@ -89,7 +74,7 @@ def pack_points(
 
 
 def pack_weights(points: Points, groups: GraphGroups) -> np.ndarray | None:
-    """Packs the weights of the keys, (H, N, 1); :obj:`None` where there are none."""
+    """Packs the weights of the keys, (H, N, 1)."""
     if points.weights is None:
         return None
     return np.ascontiguousarray(as_array(points.weights)[groups.key_order].T)[..., None]
@@ -98,9 +83,8 @@ def pack_weights(points: Points, groups: GraphGroups) -> np.ndarray | None:
 def weight_gradients(
     packed: Packed, of_rows: np.ndarray, weights: np.ndarray | None, groups: GraphGroups
 ) -> Tensor | None:
-    """Computes the gradient of the weights, (N, H), from that of the rows times the weights, which
-    becomes that of the rows.
-    """
+    """Computes the gradient of the weights, (N, H), from ``of_rows``, the gradient of rows times
+    weights, which becomes the gradient of the rows."""
     if weights is None:
         return None
     of_weights = np.empty((packed.rows.shape[1], len(packed.rows)), packed.rows.dtype)
@@ -118,14 +102,13 @@ def _pack_positions(positions: Tensor, order: np.ndarray) -> np.ndarray:
 
 
 def row_width(channels: int) -> int:
-    """Returns the width of rows of this many channels."""
     return (channels + 3) // 4 * 4
 
 
 def find_centres(values: np.ndarray, groups: GraphGroups, to_itself: bool) -> Centres:
-    """Computes the mean of the values (N, H, C) of each graph, in blocks whose bounds follow from
-    the graph's size only.  It is rounded to the last digit of large values, which less the mean are
-    exact: else all values of about one size would be off by the same number."""
+    """Computes the mean of the values (N, H, C) of each graph in blocks that depend on the graph's
+    size only. The mean is rounded to the last digit of large values, so that their difference is
+    exact."""
     sizes = np.diff(groups.key_start)
     counts = -(-sizes // BLOCK)
     before = np.cumsum(counts) - counts
@@ -153,9 +136,8 @@ def _no_centres(values: np.ndarray) -> Centres:
 def unpack_output(
     summed: np.ndarray, packed: Packed, points: Points, groups: GraphGroups, normalise: bool
 ) -> tuple[Tensor, Tensor]:
-    """Turns summed rows (H, M, W) into output (M, H, C) and normaliser (M, H); divides by it if
-    ``normalise``.
-    """
+    """Turns summed rows (H, M, W) into output (M, H, C) and normaliser (M, H), and divides if
+    ``normalise``."""
     out, norm = points.new_output(normalise)
     if normalise:
         mean, _, query_graph = packed.centres
@@ -170,9 +152,8 @@ def unpack_output(
 def pack_gradients(
     upstream: OutputGradients, packed: Packed, groups: GraphGroups, normalise: bool
 ) -> np.ndarray:
-    """Turns the gradients of output (M, H, C) and normaliser (M, H) into that of the summed rows,
-    (H, M, W).
-    """
+    """Turns the gradients of output (M, H, C) and normaliser (M, H) into the gradient of the rows,
+    (H, M, W)."""
     grad, out, norm = as_array(upstream.grad), as_array(upstream.out), as_array(upstream.norm)
     count, heads, channels = grad.shape
     grad_norm = norm[:0] if upstream.grad_norm is None else as_array(upstream.grad_norm)
@@ -186,7 +167,7 @@ def pack_gradients(
 def unpack_gradients(
     of_keys, of_rows, of_queries, points: Points, groups: GraphGroups, normalise: bool
 ) -> Gradients:
-    """Turns gradients of packed keys, rows and queries into those of points."""
+    """Turns gradients of packed keys, rows and queries into gradients of points."""
     # positions have gradients of scaled values
     scale = of_rows.dtype.type(1 / SCALE if normalise else 1)
 
@@ -205,7 +186,7 @@ def unpack_gradients(
 
 @kernel("int64, int64, real[:, :, ::1], int64[::1], int64[::1], int64[::1], float64[:, :, :, ::1]")
 def sum_blocks(begin, end, values, order, first, last, sums):
-    """Sums the values (N, H, C) of blocks of points, and their absolute values, (B, 2, H, C)."""
+    """Sums the values (N, H, C) of blocks of points, and their absolute values, to (B, 2, H, C)."""
     for block in range(begin, end):
         sums[block] = 0
         for a in range(first[block], last[block]):
@@ -218,9 +199,8 @@ def sum_blocks(begin, end, values, order, first, last, sums):
 
 @kernel("int64, int64, real[:, :, ::1], int64[::1], real[:, :, ::1], int32[::1], real[:, :, ::1]")
 def pack(begin, end, source, order, mean, graph, out):
-    """Copies rows of all heads in the given order, ``out[h, a] = source[order[a], h]``, and pads
-    them; if ``mean`` is not empty, subtracts it, scales the rows, and sets the column behind the
-    channels to 1."""
+    """Copies rows, ``out[h, a] = source[order[a], h]``, and pads them. If ``mean`` is not empty,
+    rows are centred and scaled, and the column behind the channels is 1."""
     heads, channels, scale = source.shape[1], source.shape[2], source.dtype.type(SCALE)
     for a in range(begin, end):
         i = order[a]
@@ -250,8 +230,8 @@ def unpack(begin, end, rows, order, factor, out):
     "real[:, ::1]"
 )
 def divide(begin, end, rows, order, mean, graph, out, norm):
-    """Copies rows back, divided by the column behind the channels, which ``norm`` gets, and adds
-    the mean again; 0 where that column is 0."""
+    """Copies rows back, divided by the column behind the channels, which ``norm`` receives, and
+    adds the mean; 0 where the column is 0."""
     heads, channels, one = out.shape[1], out.shape[2], out.dtype.type(1)
     scale, inverse = out.dtype.type(SCALE), out.dtype.type(1 / SCALE)
     for a in range(begin, end):
@@ -273,9 +253,9 @@ def divide(begin, end, rows, order, mean, graph, out, norm):
     "real[:, :, ::1], int32[::1], real[:, :, ::1]"
 )
 def divide_gradients(begin, end, grad, grad_norm, out, norm, order, mean, graph, rows):
-    r"""Computes the gradients of rows: with :math:`y = z / n`, :math:`\bar z = \bar y / n` and
-    :math:`\bar n = -\langle \bar y, y \rangle / n`, plus ``grad_norm`` if not empty; without a
-    normaliser :math:`\bar z = \bar y`.  :math:`y` is less the mean, and scaled, as the rows are."""
+    r"""Computes the gradients of rows. With :math:`y = z / n`, :math:`\bar z = \bar y / n` and
+    :math:`\bar n = -\langle \bar y, y \rangle / n` plus ``grad_norm``; without a normaliser
+    :math:`\bar z = \bar y`. :math:`y` is centred and scaled like the rows."""
     heads, channels = grad.shape[1], grad.shape[2]
     one, scale = grad.dtype.type(1), grad.dtype.type(SCALE)
     for a in range(begin, end):

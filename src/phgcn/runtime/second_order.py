@@ -1,6 +1,4 @@
-r"""The gradient of a gradient, by autograd, for ops whose reference autograd can differentiate any
-number of times.
-"""
+"""The gradient of a gradient, by autograd of an op's reference."""
 
 from __future__ import annotations
 
@@ -10,25 +8,22 @@ import torch
 from torch import Tensor
 
 MaybeTensors = Sequence[Tensor | None]
+# the inputs of an op, some :obj:`None` -> its outputs, computed in plain torch
 Forward = Callable[..., MaybeTensors]
-"""The inputs of an op, some :obj:`None` -> its outputs, computed in plain torch."""
 
 
 def differentiate_twice(
     forward: Forward, inputs: MaybeTensors, grads: MaybeTensors, upstream: MaybeTensors
 ) -> tuple[MaybeTensors, MaybeTensors]:
     r"""Computes, for :math:`\bar x = J(x)^\top \bar y` and a gradient :math:`u` of :math:`\bar x`,
-    the gradients of :math:`\bar y` and of :math:`x`.  Inputs are taken with the graph that they came
-    from, so that the result can be differentiated again.
+    the gradients of :math:`\bar y` and of :math:`x`. Inputs keep their graph, so that the result
+    can be differentiated again.
 
     Args:
         forward (Callable): Computes :math:`y(x)`.
         inputs: The :math:`x`.
         grads: The :math:`\bar y`, one for each output.
         upstream: The :math:`u`, one for each input.
-
-    Returns:
-        The gradients of ``grads`` and of ``inputs``, :obj:`None` where there is none.
     """
     again = torch.is_grad_enabled()  # true where the caller wants derivatives of the result
     none: list[Tensor | None] = [None] * (len(grads) + len(inputs))
@@ -57,7 +52,7 @@ def differentiate_twice(
 
 
 def _pair(tensors: MaybeTensors, others: MaybeTensors) -> tuple[list[Tensor], list[Tensor]]:
-    """Returns the tensors that have a gradient, and what belongs to each, where there are both."""
+    """Returns the tensors that have a gradient, each with its partner, where both exist."""
     pairs = [
         (t, other)
         for t, other in zip(tensors, others, strict=True)

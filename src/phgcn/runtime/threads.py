@@ -1,9 +1,8 @@
-r"""A small thread pool that runs compiled kernels over ranges of rows.
+"""A small thread pool that runs compiled kernels over ranges of rows.
 
-Kernels release the interpreter's lock, so plain Python threads run them side by side.  Every output
-element is written by one row alone, in a fixed order: the number of threads never changes a bit.
-Unlike the thread pools of OpenMP, this one survives a fork (a child process starts its own) and can
-be entered from several threads at a time."""
+Kernels release the interpreter's lock, so that plain Python threads run side by side. One row
+writes each output element, in a fixed order: the number of threads never changes a bit. Unlike
+OpenMP's pools, this one survives a fork and can be entered from several threads."""
 
 from __future__ import annotations
 
@@ -17,24 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
+# ranges that each thread gets on average: a thread that is done early takes another
 RANGES_PER_THREAD = 4
-"""Ranges that each thread gets on average: a thread that is done early takes another."""
 
-ZEROS = 2**18
-"""Least size of the part of an array that a thread sets to 0."""
+ZEROS = 2**18  # least size of the part of an array that a thread sets to 0
 
 
 def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any) -> None:
-    """Calls ``kernel(begin, end, *arguments)`` for ranges that together are 0 to ``rows``, on as
-    many threads as torch has.
-
-    Args:
-        kernel (Callable): A compiled kernel that works on rows ``begin`` to ``end``.
-        rows (int): The number of rows.
-        grain (int): Least number of rows of a range: about a tenth of a millisecond of work, to
-            outweigh the start of a task.
-        arguments: Passed on to the kernel.
-    """
+    """Calls ``kernel(begin, end, *arguments)`` for ranges that cover 0 to ``rows``, on as many
+    threads as torch has. A range has at least ``grain`` rows, about a tenth of a millisecond of
+    work."""
     threads = min(torch.get_num_threads(), rows // grain) if rows >= 2 * grain else 1
     if threads <= 1:
         if rows > 0:
@@ -46,7 +37,6 @@ def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any
     count = len(ranges)
 
     def work() -> None:
-        """Runs ranges until none is left, and reports each."""
         while True:
             try:
                 begin, end = ranges.popleft()
@@ -69,13 +59,12 @@ def run_rows(kernel: Callable[..., None], rows: int, grain: int, *arguments: Any
 
 
 def rows_of_work(rows: int, work: int, least: int) -> int:
-    """Returns the ``grain`` at which a range has at least ``least`` of the ``work`` that all rows
-    have together, evenly spread."""
+    """Returns the ``grain`` at which a range has at least ``least`` of the ``work`` of all rows."""
     return max(1, least * rows // max(work, 1))
 
 
 def parallel_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Returns an array of zeros, filled by all threads: NumPy clears reused memory on one thread."""
+    """Returns zeros, filled by all threads: NumPy clears reused memory on one thread."""
     out = np.empty(shape, dtype)
     run_rows(_fill_zeros, out.size, ZEROS, out.reshape(-1))
     return out
@@ -86,15 +75,13 @@ def _fill_zeros(begin: int, end: int, flat: np.ndarray) -> None:
 
 
 class _Pool:
-    """Threads that wait for work; started when they are first needed."""
-
     def __init__(self) -> None:
         self.work: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.threads = 0
         self.lock = Lock()
 
     def submit(self, work: Callable[[], None], helpers: int) -> None:
-        """Lets so many threads do the same work."""
+        """Queues the work for ``helpers`` threads."""
         with self.lock:
             while self.threads < helpers:
                 Thread(target=self._serve, args=(self.work,), name="phgcn", daemon=True).start()

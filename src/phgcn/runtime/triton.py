@@ -1,7 +1,5 @@
-r"""What all Triton kernels share: Triton itself, whether it interprets, and sizes of blocks.
-
-Imported only where the backend ``"triton"`` is used: Triton comes with torch for CUDA, and is not
-needed without."""
+"""Triton itself, whether it interprets, and sizes of blocks. Only the backend ``"triton"`` imports
+this file, as Triton comes with torch for CUDA."""
 
 from __future__ import annotations
 
@@ -26,47 +24,44 @@ if not hasattr(triton, "knobs"):
         'comes with torch 2.8, or the backend "reference"'
     )
 
+# True where kernels run in Triton's interpreter, on CPU tensors (``TRITON_INTERPRET=1`` before the
+# first import): each operation is then a call of NumPy's.  For tests on machines without a GPU.
 INTERPRETED: bool = triton.knobs.runtime.interpret
-"""True where kernels run in Triton's interpreter, on CPU tensors (``TRITON_INTERPRET=1`` before the
-first import): each operation is then a call of NumPy's.  For tests on machines without a GPU."""
 
 
 def kernel(*, do_not_specialize: Sequence[str] = ()) -> Any:
-    """Decorates a function that the host launches; ``triton.jit`` alone decorates those that
-    kernels call.
-
-    Name in ``do_not_specialize`` the sizes that change from call to call: Triton compiles a kernel
-    again for a size that is 1 and for one that is a multiple of 16."""
+    """Decorates a function that the host launches. Name in ``do_not_specialize`` the sizes that
+    change from call to call: Triton compiles again for a size of 1 and for a multiple of 16."""
     return triton.jit(do_not_specialize=do_not_specialize)
 
 
 def cdiv(count: int, size: int) -> int:
-    """Returns how many blocks of a size cover a count."""
     return -(-count // size)
 
 
 def power_of_2(count: int) -> int:
-    """Returns the least power of two that is not less."""
+    """Returns the next power of two."""
     return 1 << max(0, count - 1).bit_length()
 
 
 def block_size(size: int, count: int) -> int:
-    """Returns how many items one program takes; all in the interpreter, where each costs time."""
+    """Returns the number of items per program: all in the interpreter, where each program costs
+    time."""
     return min(power_of_2(count), 1 << 12) if INTERPRETED else size
 
 
 def search_steps(count: int) -> int:
-    """Returns how many halvings a search takes among ``count`` sorted keys, the end included."""
+    """Returns the number of halvings of a search among ``count`` sorted keys, the end included."""
     return max(1, count.bit_length())
 
 
 def device_of(tensor: Tensor) -> torch.cuda.device_of:
-    """Returns a context in which kernels run on the GPU that holds a tensor, if one does."""
+    """Returns a context in which kernels run on the tensor's GPU, if it has one."""
     return torch.cuda.device_of(tensor)
 
 
 def capturing(tensor: Tensor) -> bool:
-    """True while a CUDA graph is captured: no host reads allowed."""
+    """Whether a CUDA graph is captured: no host reads allowed."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 

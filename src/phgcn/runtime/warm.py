@@ -1,4 +1,4 @@
-r"""Compiles the CPU kernels ahead of their first use, and tells beforehand how long that takes."""
+"""Compiles the CPU kernels ahead of their first use, with an estimate of the time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 from . import numba as compiled
 
+# packages with kernels, those that each needs before it
 ROOMS = ("runtime", "exact.numba", "structural.numba", "lattice.numba")
-"""Packages with kernels, those that each needs before it."""
 
+# what a kernel takes to compile, on average over all of them, on two cores: ``phgcn doctor --warm``
+# measures it
 SECONDS = 1.0
-"""What a kernel takes to compile, on average over all of them, on two cores: ``phgcn doctor
---warm`` measures it.
-"""
 
 
 class Compilation(NamedTuple):
@@ -26,11 +25,12 @@ class Compilation(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """An estimate of the time that compiling takes; kernels that are kept take none."""
+        """Estimates the time to compile; kernels that are kept take none."""
         return SECONDS * sum(not kernel.is_kept(self.real) for kernel in self.kernels)
 
     def run(self, report: Callable[[int], None] = lambda done: None) -> None:
-        """Compiles or loads the kernels; calls ``report`` with how many are ready after each."""
+        """Compiles or loads the kernels, and calls ``report`` with the number of those ready after
+        each."""
         for done, kernel in enumerate(self.kernels, start=1):
             kernel.compile(self.real)
             report(done)
@@ -42,7 +42,7 @@ def find_missing(rooms: Sequence[str] = ROOMS) -> Compilation:
 
 
 def kernels_in(rooms: Sequence[str]) -> list[compiled.Kernel]:
-    """Lists the kernels that are defined in packages of :mod:`phgcn`, such as ``"exact.numba"``."""
+    """Lists the kernels of packages such as ``"exact.numba"``."""
     package = __name__.split(".")[0]
     return [
         kernel
@@ -53,14 +53,14 @@ def kernels_in(rooms: Sequence[str]) -> list[compiled.Kernel]:
 
 
 def _modules(package: str) -> Iterator[str]:
-    """Yields the names of a package's modules; Triton's are left out, which need not be installed."""
+    """Yields the names of a package's modules without Triton's, which need not be installed."""
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         if "triton" not in module.name and not module.ispkg:
             yield module.name
 
 
 def _kernels_of(module: str) -> Iterator[compiled.Kernel]:
-    """Yields the kernels that a module defines, not those that it imports."""
+    """Yields the kernels that a module defines, without imported ones."""
     for entry in vars(importlib.import_module(module)).values():
         if isinstance(entry, compiled.Kernel) and entry.function.__module__ == module:
             yield entry

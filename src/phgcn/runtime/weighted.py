@@ -14,9 +14,8 @@ from .points import Gradients, OutputGradients, Points, inverse
 
 
 def weighted_rows(points: Points) -> Points:
-    """Returns points whose values are their weights times their values, and behind them their
-    weights.
-    """
+    """Returns points whose values are the weights times the values, with the weights as last
+    channel."""
     assert points.weights is not None
     weights = points.weights.unsqueeze(-1)
     values = torch.cat([points.values.to(weights.dtype) * weights, weights], dim=2).contiguous()
@@ -24,9 +23,7 @@ def weighted_rows(points: Points) -> Points:
 
 
 def divide_rows(sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Returns the output, (M, H, C), and the normaliser, (M, H), of sums of weighted rows, (M, H, C
-    + 1).
-    """
+    """Returns output (M, H, C) and normaliser (M, H) of sums of weighted rows, (M, H, C + 1)."""
     norm = sums[..., -1]
     return (sums[..., :-1] * inverse(norm).unsqueeze(-1)).to(dtype), norm.contiguous()
 
@@ -43,7 +40,7 @@ def row_gradients(upstream: OutputGradients) -> OutputGradients:
 
 
 def point_gradients(grads: Gradients, points: Points) -> Gradients:
-    """Returns the gradients of points from those of their weighted rows."""
+    """Returns the gradients of points from the gradients of their weighted rows."""
     assert points.weights is not None
     of_rows, values = grads.values, points.values.to(grads.values.dtype)
     of_weights = (of_rows[..., :-1] * values).sum(dim=2) + of_rows[..., -1]

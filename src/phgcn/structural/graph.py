@@ -1,6 +1,4 @@
-r"""Inputs and outputs of attention to neighbours: small named structures, the same for every
-backend.
-"""
+"""Inputs and outputs of attention to neighbours as named tuples that all backends share."""
 
 from __future__ import annotations
 
@@ -29,12 +27,11 @@ class Graph(NamedTuple):
 
 
 class SortedEdges(NamedTuple):
-    r"""Edges sorted by the node at one end; those of one node stay in the order of ``edge_index``.
-    All are int32.
+    """Edges sorted stably by the node at one end, int32.
 
     Shapes:
-        - **start:** :math:`(N + 1,)`; the edges of node :math:`i` are ``start[i]`` to ``start[i +
-          1] - 1`` of the following
+        - **start:** :math:`(N + 1,)`; edges of node :math:`i` are ``start[i]`` to ``start[i + 1] -
+          1``
         - **other:** :math:`(E,)`, the nodes at the other end
         - **edge:** :math:`(E,)`, the edges' columns of ``edge_index``
     """
@@ -45,13 +42,12 @@ class SortedEdges(NamedTuple):
 
 
 class Attention(NamedTuple):
-    r"""What a forward pass returns: the output, and what the backward pass needs.
+    """The result of a forward pass. A node without edges has a distance of infinity and a sum of 0.
 
     Shapes:
         - **out:** :math:`(N, H, C)`
-        - **norm:** :math:`(2, N, H)`: the distance of the nearest source, less its bias, infinite
-          for a node without edges; then one over the sum of the weights relative to the nearest's,
-          0 for a node without edges
+        - **norm:** :math:`(2, N, H)`: the nearest source's distance less its bias, and one over the
+          sum of the weights relative to the nearest's
         - **by_target:** the edges sorted by target
     """
 
@@ -61,7 +57,6 @@ class Attention(NamedTuple):
 
 
 def empty_attention(graph: Graph) -> Attention:
-    """Allocates what a forward pass returns."""
     (count, heads, _), edges = graph.values.shape, graph.edge_index.size(1)
     sizes = count + 1, edges, edges
     by_target = (graph.edge_index.new_empty(size, dtype=torch.int32) for size in sizes)
@@ -70,19 +65,18 @@ def empty_attention(graph: Graph) -> Attention:
 
 
 class Gradients(NamedTuple):
-    """The gradients of :class:`Graph`; of the bias :obj:`None` where there is none."""
+    """The gradients of :class:`Graph`. ``bias`` is :obj:`None` without a bias."""
 
     positions: Tensor
     values: Tensor
     edge_bias: Tensor | None
 
     def as_outputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns them as an op must: three tensors, the last empty without a bias."""
+        """Returns three tensors, as an op must; the last is empty without a bias."""
         bias = self.positions.new_empty(0) if self.edge_bias is None else self.edge_bias
         return self.positions, self.values, bias
 
 
 def empty_gradients(graph: Graph) -> Gradients:
-    """Allocates the gradients."""
     of = graph.positions, graph.values, graph.edge_bias
     return Gradients(*(None if t is None else t.new_empty(t.shape) for t in of))  # type: ignore[arg-type]

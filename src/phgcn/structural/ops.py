@@ -1,7 +1,7 @@
-r"""The custom op of attention to neighbours, with its gradient, and the gradient of that.
+"""The custom op of attention to neighbours, with its gradient and second gradient.
 
-A backend is a module ``phgcn.structural.<name>``; it checks the values it is given, as looking at
-them outside of the op would break a compiled graph."""
+A backend is a module ``phgcn.structural.<name>``. It checks values inside the op, as a look from
+outside would break a compiled graph."""
 
 from __future__ import annotations
 
@@ -19,19 +19,13 @@ from .graph import Attention, Gradients, Graph, SortedEdges, empty_attention, em
 class StructuralBackend(Protocol):
     """A backend: ``phgcn.structural.<name>``."""
 
-    def forward(self, graph: Graph) -> Attention:
-        """Returns the output, and what the backward pass needs."""
-        ...
+    def forward(self, graph: Graph) -> Attention: ...
 
-    def backward(self, grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
-        """Returns the gradients of positions, values and bias."""
-        ...
+    def backward(self, grad: Tensor, attention: Attention, graph: Graph) -> Gradients: ...
 
 
 def attend(graph: Graph, backend: str) -> Tensor:
-    """Sums the values of each node's neighbours, weighted by a softmax of their distances.  Returns
-    (N, H, C).
-    """
+    """Sums the values of each node's neighbours by a softmax of their distances, (N, H, C)."""
     out: Tensor = torch.ops.phgcn.structural(*graph, backend)[0]
     return out
 
@@ -52,7 +46,6 @@ torch.library.define(
 
 @torch.library.impl("phgcn::structural", DEVICES)
 def structural(*inputs: Any) -> tuple[Tensor, ...]:
-    """Returns the tensors of :class:`Attention`."""
     *tensors, backend = inputs
     return _as_outputs(_backend(backend).forward(Graph(*tensors)))
 
@@ -63,7 +56,6 @@ def _structural_fake(*inputs: Any) -> tuple[Tensor, ...]:
 
 @torch.library.impl("phgcn::structural_backward", DEVICES)
 def structural_backward(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of positions, values and bias (empty without a bias)."""
     out, norm, *edges = rest[:5]
     attention, graph = Attention(out, norm, SortedEdges(*edges)), Graph(*rest[5:10])
     return _backend(rest[10]).backward(grad, attention, graph).as_outputs()
@@ -102,7 +94,6 @@ def _setup_second(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _second_backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Differentiates the gradient: by autograd, twice, of the reference."""
     grad, positions, values, edge_index, edge_mask, edge_bias = ctx.saved_tensors
 
     def forward(positions: Tensor, values: Tensor, edge_bias: Tensor | None) -> tuple[Tensor, ...]:

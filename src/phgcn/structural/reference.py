@@ -30,7 +30,6 @@ from .graph import Attention, Gradients, Graph, SortedEdges
 
 
 def forward(graph: Graph) -> Attention:
-    """Returns the output, and what the backward pass needs."""
     check_edge_values(*graph)
     source, target = graph.edge_index
     by_target = sort_edges(target, source, len(graph.positions))
@@ -38,7 +37,6 @@ def forward(graph: Graph) -> Attention:
 
 
 def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
-    """Returns the gradients of positions, values and bias."""
     slope, weight, at_target, grad_bias = target_gradients(grad, attention, graph)
     at_source, grad_values = source_gradients(grad, slope, weight, graph)
     return Gradients(
@@ -49,20 +47,14 @@ def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
 def attention_weights(
     positions: Tensor, edge_index: Tensor, edge_bias: Tensor | None = None
 ) -> Tensor:
-    r"""Computes the softmax over the edges of each target of :math:`b_{ij} - \lVert p_i - p_j
-    \rVert`; differentiable.
-
-    Shapes:
-        - **positions:** :math:`(N, H, D)`, in units of :math:`1/\lambda`; **edge_index:**
-          :math:`(2, E)`
-        - **edge_bias**, **output:** :math:`(E, H)`, in the order of ``edge_index``
-    """
+    r"""Computes the softmax of :math:`b_{ij} - \lVert p_i - p_j \rVert` over the edges of each
+    target, (E, H), for positions (N, H, D) in units of :math:`1/\lambda`."""
     return _softmax(positions, edge_index, edge_bias)[0]
 
 
 def attend(graph: Graph) -> tuple[Tensor, Tensor]:
-    r"""Sums the values of each target's sources; returns the output, :math:`(N, H, C)`, and the
-    norm, :math:`(2, N, H)`. Differentiable any number of times."""
+    """Sums the values of each target's sources to the output (N, H, C) and the norm (2, N, H),
+    differentiable any number of times."""
     weight, norm = _softmax(graph.positions, graph.edge_index, graph.edge_bias)
     if graph.edge_mask is not None:
         weight = weight * graph.edge_mask
@@ -74,8 +66,8 @@ def attend(graph: Graph) -> tuple[Tensor, Tensor]:
 def target_gradients(
     grad: Tensor, attention: Attention, graph: Graph
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Computes the edges' slopes and masked weights, both :math:`(E, H)`, the targets' share of
-    the gradient of positions, :math:`(N, H, D)`, and the gradient of the bias, :math:`(E, H)`."""
+    """Computes slopes and masked weights (E, H), the targets' share of the gradient of positions
+    (N, H, D), and the gradient of the bias (E, H)."""
     source, target = graph.edge_index.long()
     difference = graph.positions[target] - graph.positions[source]
     distance = root(difference.square().sum(dim=-1))
@@ -101,8 +93,8 @@ def target_gradients(
 def source_gradients(
     grad: Tensor, slope: Tensor, weight: Tensor, graph: Graph
 ) -> tuple[Tensor, Tensor]:
-    r"""Computes what the sources' positions take off their gradient, :math:`(N, H, D)`, and the
-    gradient of values, :math:`(N, H, C)`."""
+    """Computes the sources' share of the gradient of positions (N, H, D), to be subtracted, and the
+    gradient of values (N, H, C)."""
     source, target = graph.edge_index.long()
     zeros = [
         torch.zeros_like(t, memory_format=torch.contiguous_format)
@@ -114,14 +106,12 @@ def source_gradients(
 
 
 def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
-    """Sorts edges, given by their nodes at both ends, (E,), by the first."""
     key, edge = torch.sort(node, stable=True)
     start = torch.searchsorted(key, torch.arange(count + 1, device=node.device, dtype=key.dtype))
     return SortedEdges(start.int(), other[edge].int(), edge.int())
 
 
 def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
-    """Sums the values (N, C) of each node's sources; as :meth:`.sums.SumBackend.sum_rows`."""
     node = torch.repeat_interleave(start.diff())
     out = values.new_zeros(len(start) - 1, values.size(1))
     return out.index_add(0, node, values[source[: len(node)].long()])

@@ -1,10 +1,8 @@
-r"""The sum over neighbours, :math:`y_i = \sum_{j \to i} x_j`, as a custom op: the product with the
-adjacency matrix.
+r"""The sum over neighbours, :math:`y_i = \sum_{j \to i} x_j`, as a custom op.
 
-Edges are sorted once (:func:`sort_neighbours`), by target and by source; every sum and every
-gradient then reads them in that order.  So no output is written twice and the bits are the same
-every run, on a GPU too, where a sum by atomics rounds differently each time; and all sizes follow
-from shapes, so that a CUDA graph can capture both ops."""
+:func:`sort_neighbours` sorts edges once by target and by source; every sum and gradient reads them
+in this order. No output is written twice, so that a GPU gives the same bits every run. All sizes
+follow from shapes, so that a CUDA graph can capture both ops."""
 
 from __future__ import annotations
 
@@ -19,12 +17,12 @@ from .graph import SortedEdges
 
 
 class Neighbours(NamedTuple):
-    r"""Edges sorted by target, then the same edges sorted by source.  All are int32.
+    """Edges sorted by target, then the same edges sorted by source, int32.
 
     Shapes:
-        - **start:** :math:`(N + 1,)`; ``source[start[i]]`` to ``source[start[i + 1] - 1]`` are the
-          sources of node :math:`i`
-        - **source:** :math:`(E,)`; what follows ``start[N]`` belongs to no node
+        - **start:** :math:`(N + 1,)`; sources of node :math:`i` are ``source[start[i]]`` to
+          ``source[start[i + 1] - 1]``
+        - **source:** :math:`(E,)`; entries behind ``start[N]`` belong to no node
         - **source_start**, **target:** the same with the ends of each edge exchanged
     """
 
@@ -37,24 +35,22 @@ class Neighbours(NamedTuple):
 class SumBackend(Protocol):
     """A backend: ``phgcn.structural.<name>``."""
 
-    def sort_edges(self, node: Tensor, other: Tensor, count: int) -> SortedEdges:
-        """Sorts edges by the node at one end."""
-        ...
+    def sort_edges(self, node: Tensor, other: Tensor, count: int) -> SortedEdges: ...
 
     def sum_rows(self, values: Tensor, start: Tensor, source: Tensor) -> Tensor:
-        """Sums the values (N, C) of the sources (E,) of nodes whose edges begin at ``start``
-        (M + 1,).  Returns (M, C)."""
+        """Sums the values (N, C) of each node's sources (E,), which begin at ``start`` (M + 1,), to
+        (M, C)."""
         ...
 
 
 def sort_neighbours(edge_index: Tensor, count: int, self_loops: bool, backend: str) -> Neighbours:
-    """Sorts edges (2, E) between ``count`` nodes by both ends, with or without self-loops, after a
-    check of the node numbers, which a CUDA graph leaves out."""
+    """Sorts edges (2, E) between ``count`` nodes by both ends. Checks node numbers, except in a
+    CUDA graph."""
     return Neighbours(*torch.ops.phgcn.sort_neighbours(edge_index, count, self_loops, backend))
 
 
 def sum_neighbours(values: Tensor, neighbours: Neighbours, backend: str) -> Tensor:
-    """Sums the values (N, C) of each node's sources; 0 for a node without any."""
+    """Sums the values (N, C) of each node's sources."""
     out: Tensor = torch.ops.phgcn.sum_neighbours(values, *neighbours, backend)
     return out
 
@@ -105,7 +101,6 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The transposed matrix: sources and targets exchanged."""
     start, source, source_start, target = ctx.saved_tensors
     transposed = Neighbours(source_start, target, start, source)
     return sum_neighbours(grad, transposed, ctx.backend), *(None,) * 5

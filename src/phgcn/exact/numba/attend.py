@@ -1,6 +1,4 @@
-r"""Exact attention of all graphs and heads: every pair of a query and a key, in blocks of a few
-queries.
-"""
+"""Exact attention on the CPU: all pairs of a query and a key, in blocks of a few queries."""
 
 from __future__ import annotations
 
@@ -28,18 +26,12 @@ from ...runtime.threads import rows_of_work, run_rows
 from ..call import ExactCall
 from .pairs import add_slopes, add_weighted_rows, coordinate_lines, squared_distances
 
-TARGETS = 16
-"""Targets of a block."""
-
-TILE = 512
-"""Sources whose distances to a target are held at a time, in the first-level cache."""
-
-GRAIN = 2**16
-"""Least number of pairs that a thread sums."""
+TARGETS = 16  # targets of a block
+TILE = 512  # sources whose distances to a target are held at a time, in the first-level cache
+GRAIN = 2**16  # least number of pairs that a thread sums
 
 
 def forward(points: Points, call: ExactCall) -> Sums:
-    """Returns output, normaliser and shifts."""
     groups = checked_groups(points)
     points = points if points.weights is None else points.with_queries()
     packed, weights = pack_points(points, groups, call.normalise), pack_weights(points, groups)
@@ -60,7 +52,6 @@ def forward(points: Points, call: ExactCall) -> Sums:
 def backward(
     upstream: OutputGradients, shift: Tensor, points: Points, call: ExactCall
 ) -> Gradients:
-    """Returns the gradients."""
     if points.weights is not None and points.queries is None:
         return backward(upstream, shift, points.with_queries(), call).without_queries()
     groups = checked_groups(points)
@@ -84,15 +75,14 @@ def backward(
 
 
 class Side(NamedTuple):
-    r"""The keys, or the queries, of all graphs and heads, numbered through all heads.
+    """The keys, or the queries, of all graphs and heads, numbered through all heads.
 
     Shapes:
         - **position:** coordinate by coordinate, :math:`(D', P)`, :math:`D'` the next multiple of
           four
-        - **shift:** what is added to the exponents of a point's weights, :math:`(P,)`
-        - **blocks:** a few points of one graph, from the first number to the second, that attend
-          to, or are attended to by, the points of the other side from the third number to the
-          fourth, :math:`(B, 4)`
+        - **shift:** added to the exponents of a point's weights, :math:`(P,)`
+        - **blocks:** first and end of a few points of one graph, first and end of their partners,
+          :math:`(B, 4)`
     """
 
     position: np.ndarray
@@ -103,8 +93,8 @@ class Side(NamedTuple):
 def _sides(
     packed: Packed, groups: GraphGroups, at_most: int, weights: np.ndarray | None
 ) -> tuple[Side, Side]:
-    """Lays out keys and queries, which may be the same, with shifts of 0.  Keys of weight 0 get the
-    shift minus infinity: relative to the nearest other key, their exponentials might overflow."""
+    """Lays out keys and queries with shifts of 0. Keys of weight 0 get the shift minus infinity, as
+    their exponentials might overflow."""
     spans = [(k.start, k.stop, q.start, q.stop) for k, q in groups.slices(at_most=at_most)]
     keys = _side(packed.keys, spans, packed.queries.shape[1])
     if packed.queries is packed.keys:
@@ -115,9 +105,7 @@ def _sides(
 
 
 def _side(points: np.ndarray, spans: list[tuple[int, int, int, int]], others: int) -> Side:
-    """Lays out points (H, P, D), and cuts them, for each span of theirs and of ``others``, into
-    blocks of ``TARGETS``.
-    """
+    """Lays out points (H, P, D) and cuts each span into blocks of ``TARGETS``."""
     heads, count, _ = points.shape
     lines = coordinate_lines(_flat(points))
     cut = [
@@ -133,7 +121,7 @@ def _side(points: np.ndarray, spans: list[tuple[int, int, int, int]], others: in
 def _sum_pairs(
     call: ExactCall, target: Side, source: Side, rows=None, out=None, a=None, b=None, grad=None
 ) -> None:
-    """Runs :func:`sum_pairs` over all blocks.  Omitted arrays leave out the sums or the gradients."""
+    """Runs :func:`sum_pairs` over all blocks. An omitted array leaves out its sums or gradients."""
     none = np.empty((0, 0), target.position.dtype)
     given = [none if array is None else array for array in (rows, out, a, b, grad)]
     _run_blocks(sum_pairs, call, target, source, target.shift, *given)
@@ -156,9 +144,8 @@ def _flat(table: np.ndarray) -> np.ndarray:
 
 @helper
 def weigh(square, count, numbers, shift, other_shift, weight):
-    """Computes the weights of ``count`` pairs with their shifts.  Overwrites the squared distances
-    in ``square`` with the exponents :math:`s`, which :func:`differentiate` reads.
-    """
+    """Computes the weights of ``count`` pairs. ``square`` becomes the exponents :math:`s` that
+    :func:`differentiate` reads."""
     real = numbers.dtype.type
     rate, c0, c1, c2 = numbers[0], numbers[1], numbers[2], numbers[3]
     zero, largest = real(0), real(LARGEST)
@@ -180,9 +167,7 @@ def weigh(square, count, numbers, shift, other_shift, weight):
 
 @helper
 def differentiate(s, count, numbers, weight):
-    """Overwrites each ``weight`` :math:`w(r)` with :math:`w'(r) / r`, or 0 at distance 0.  Its
-    product with the difference of the two points is the gradient.
-    """
+    """Overwrites each ``weight`` :math:`w(r)` by :math:`w'(r) / r`, or 0 at distance 0."""
     real = numbers.dtype.type
     c0, c1, c2, zero, largest = numbers[1], numbers[2], numbers[3], real(0), real(LARGEST)
     square_rate = numbers[0] * numbers[0]
@@ -205,9 +190,9 @@ def differentiate(s, count, numbers, weight):
 def sum_pairs(
     begin, end, blocks, target, source, numbers, source_shift, shift, rows, out, a, b, grad
 ):
-    r"""Adds to each target's row :math:`\sum_j e^{s_i + s_j} k(r_{ij}) f_j` over its sources, and
-    to its gradient the derivatives of these weights times :math:`\langle a_i, b_j \rangle`. Either
-    part is left out where ``out`` or ``grad`` is empty.
+    r"""Adds :math:`\sum_j e^{s_i + s_j} k(r_{ij}) f_j` to each target's row. ``grad`` gets the
+    derivatives of the weights times :math:`\langle a_i, b_j \rangle`. An empty ``out`` or ``grad``
+    is left out.
 
     Shapes:
         - **blocks, target, source, source_shift, shift:** see :class:`Side`
@@ -251,7 +236,7 @@ def sum_pairs(
 
 @kernel("int64, int64, int64[:, ::1], real[:, ::1], real[:, ::1], real[::1], real[::1], real[::1]")
 def nearest_source(begin, end, blocks, target, source, numbers, source_shift, exponent):
-    """Finds the exponent of each target at the nearest source of its graph, less that one's shift."""
+    """Writes each target's exponent at the nearest source of its graph, less the source's shift."""
     square, square_rate = np.empty(TILE, exponent.dtype), numbers[0] * numbers[0]
     for block in range(begin, end):
         for t in range(blocks[block, 0], blocks[block, 1]):

@@ -1,6 +1,5 @@
-r"""What sums over pairs of points share, exact attention and the near field: distances, and sums of
-rows.
-"""
+"""Distances and sums of rows for the kernels that go over pairs: exact attention and the near
+field."""
 
 from __future__ import annotations
 
@@ -10,9 +9,8 @@ from ...runtime.numba import helper
 
 
 def coordinate_lines(points: np.ndarray) -> np.ndarray:
-    """Lays positions (N, D) out coordinate by coordinate, (D, N), with coordinates of 0 up to a
-    multiple of four.
-    """
+    """Transposes positions (N, D) to (D', N). :math:`D'` is the next multiple of four; new
+    coordinates are 0."""
     count, dim = points.shape
     lines = np.zeros(((dim + 3) // 4 * 4, count), points.dtype)
     lines[:dim] = points.T
@@ -21,11 +19,8 @@ def coordinate_lines(points: np.ndarray) -> np.ndarray:
 
 @helper
 def squared_distances(target, t, position, begin, count, square):
-    """Computes the squared distances of the t-th target to ``count`` points from ``begin`` on, four
-    coordinates at a time.
-
-    Both are laid out coordinate by coordinate (:func:`coordinate_lines`).
-    """
+    """Computes the squared distances of target ``t`` to ``count`` points from ``begin`` on, four
+    coordinates at a time. Both tables come from :func:`coordinate_lines`."""
     for e in range(count):
         square[e] = 0
     # Unsigned places, which Numba does not check for a sign, so that loops run in vector registers.
@@ -40,11 +35,11 @@ def squared_distances(target, t, position, begin, count, square):
 
 @helper
 def add_weighted_rows(out, o, rows, place, weight, count, total):
-    """Adds to out[o] the sum of weight[e] * rows[place[e]], four rows at a time to spare trips to
+    """Adds the sum of weight[e] * rows[place[e]] to out[o], four rows at a time to spare trips to
     memory.
 
-    They are summed into ``total`` first, apart from what came before, which may be in float64: the
-    fewer terms a sum has, the less its order matters."""
+    ``total`` collects the sum first, apart from ``out``, which may be float64: a sum of fewer terms
+    rounds less."""
     width = rows.shape[1]
     for c in range(width):
         total[c] = 0
@@ -64,11 +59,8 @@ def add_weighted_rows(out, o, rows, place, weight, count, total):
 
 @helper
 def add_slopes(grad, o, t, target, position, place, slope, count, target_rows, source_rows):
-    """Adds to grad[o] the gradient of the t-th target by its pairs: slope times product of rows
-    times difference of positions.
-
-    ``slope`` is overwritten.
-    """
+    """Adds to grad[o] the sum over pairs of slope * <rows> * (difference of positions). Overwrites
+    ``slope``."""
     zero = slope.dtype.type(0)
     for e in range(count):
         p = place[e]

@@ -1,15 +1,12 @@
-r"""Exact attention in Triton: sums over all pairs of a graph's points, and their gradient.
+"""Exact attention in Triton: sums over all pairs of a graph's points, and their gradient.
 
-A program takes one tile of targets of one graph, one head and some channels, and goes through the
-tiles of the graph's sources (:mod:`.sums`, :mod:`.gradients`).  Every output is written by one
-program, and sources are added in an order that does not depend on the other graphs of a batch: no
-atomics, the same bits every run.
+A program takes one tile of targets of one graph and head, and goes through the graph's sources
+(:mod:`.sums`, :mod:`.gradients`). One program writes each output and adds sources in a fixed order:
+no atomics, the same bits every run.
 
-Float32 accuracy: a product of float32 rows is the sum of three bfloat16 products, as a number is
-packed in two bfloat16 parts (:mod:`.packing`); each tile's sum is added in float32, and distances
-never go through a product.  The error is 8e-6, norm over norm, and no more for the gradients
-(``python lab/bench gpu_exact``).  Values of half types are packed as they are (bfloat16) or in
-two parts (float16), which holds them exactly; sums and positions are float32."""
+A product of float32 rows is the sum of three bfloat16 products (:mod:`.packing`); distances never
+go through a product. The error is 8e-6, norm over norm, for sums and gradients (``python lab/bench
+gpu_exact``). Values of half types are held exactly. Sums and positions are float32."""
 
 from __future__ import annotations
 
@@ -30,14 +27,12 @@ from .pairs import Pairs, cut_tiles, find_pairs
 from .sums import attend, nearest
 from .tiles import TileSizes
 
+# of one program: the backward holds the rows of its targets in registers
 MAX_CHANNELS = {"forward": 128, "backward": 64}
-"""Of one program: the backward holds the rows of its targets in registers."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Targets and sources of a tile, and warps and stages of a program."""
-
     targets: int
     sources: int
     num_warps: int
@@ -46,7 +41,7 @@ class Tile:
     def options(
         self, kernel: Kernel, dim: int, channels: int = 0, parts: int = 0
     ) -> dict[str, TileSizes | int]:
-        """Returns what a kernel over pairs is compiled for."""
+        """Returns the constants that a kernel over pairs is compiled for."""
         sizes = TileSizes(dim, self.targets, self.sources, channels, parts, *kernel.numbers)
         return {"SIZES": sizes, "num_warps": self.num_warps, "num_stages": self.num_stages}
 
@@ -62,8 +57,8 @@ TILES = {
 def forward(points: Points, call: ExactCall) -> Sums:
     """Returns output, normaliser and shifts.
 
-    The host waits once, after everything has been launched, to learn whether all numbers are
-    finite; not while a CUDA graph is captured: numbers that are not finite are not found then."""
+    The host waits once, after all launches, to learn whether all numbers are finite. Nothing is
+    checked while a CUDA graph is captured."""
     rows, asked = points, call
     if points.weights is not None:
         rows, asked = weighted_rows(points.with_queries()), call._replace(normalise=False)
@@ -82,7 +77,6 @@ def forward(points: Points, call: ExactCall) -> Sums:
 def backward(
     upstream: OutputGradients, shift: Tensor, points: Points, call: ExactCall
 ) -> Gradients:
-    """Returns the gradients."""
     if points.weights is not None:
         rows, asked = weighted_rows(points.with_queries()), call._replace(normalise=False)
         grads = point_gradients(backward(row_gradients(upstream), shift, rows, asked), points)
@@ -100,9 +94,9 @@ def backward(
 def sum_pairs(
     points: Points, pairs: Pairs, call: ExactCall, sums: Sums, weights: Tensor | None = None
 ) -> list[Tensor]:
-    """Writes the rows of ``sums``, contiguous, of the queries in ``pairs``.  Weights are shifted if
-    its shifts are not empty; keys whose ``weights`` (N, H) are 0 are not near.  Returns flags, of
-    which one is not 0 where a position, value or query is not finite."""
+    """Writes the rows of ``sums``, contiguous, of the queries in ``pairs``. Shifted sums ignore
+    keys of weight 0 (N, H) as nearest. Returns flags, one of which is not 0 if a number is not
+    finite."""
     positions, values, queries = points[:3]
     tile, dim = TILES["forward", positions.dtype], positions.size(2)
     count, tiles = cut_tiles(pairs, tile.targets, positions.device)
@@ -144,8 +138,8 @@ def sum_pairs_backward(
     call: ExactCall,
     grads: Gradients,
 ) -> None:
-    """Computes the gradients of :func:`sum_pairs`, whose shifts are ``shift``, or empty: writes the
-    rows of ``grads`` of the points in ``pairs``; contiguous."""
+    """Writes the rows of ``grads``, contiguous, of the points in ``pairs``. ``shift`` is the
+    forward pass's, or empty."""
     positions, values, queries = points[:3]
     channels, blocks = _share_channels(values, "backward")
     norm, shifts = upstream.norm if call.normalise else None, shift if len(shift) > 0 else None
@@ -171,8 +165,8 @@ def _launch_gradients(
     grad_positions: Tensor,
     grad_values: Tensor | None,
 ) -> None:
-    """Launches :func:`.gradients.gradients` for queries, keys, or points that are both, as targets.
-    Each block of channels gives a part of the positions' gradient; the parts are added."""
+    """Launches :func:`.gradients.gradients` for queries, keys or both as targets. Each block of
+    channels gives one term of the positions' gradient."""
     tile = TILES["backward", targets.points.dtype]
     tile_count, tiles = cut_tiles(pairs, tile.targets, targets.points.device)
     rows = targets.grads if targets.rows is None else targets.rows
@@ -198,6 +192,6 @@ def _launch_gradients(
 
 
 def _share_channels(values: Tensor, direction: str) -> tuple[int, int]:
-    """Returns how many channels each program has, and how many programs share them."""
+    """Returns the number of channels per program and the number of programs that share them."""
     channels = min(MAX_CHANNELS[direction], max(PACKED_CHANNELS, power_of_2(values.size(2))))
     return channels, max(1, cdiv(values.size(2), channels))

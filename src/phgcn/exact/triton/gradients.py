@@ -36,8 +36,8 @@ from .tiles import (
 
 @triton.jit
 def _keep_in_registers(rows):
-    """Returns the same rows in the layout that tensor cores read from registers: whatever is loaded
-    goes through shared memory, and products that read it there would wait."""
+    """Returns the rows in the register layout of tensor cores: products that read from shared
+    memory would wait."""
     if len(rows) == 2:
         zeros = zero_tile(rows[0].shape[0], rows[0].shape[1], tl.float32)
         high, low = zeros + rows[0].to(tl.float32), zeros + rows[1].to(tl.float32)
@@ -48,7 +48,6 @@ def _keep_in_registers(rows):
 
 @triton.jit
 def _transpose(rows):
-    """Transposes each part."""
     if len(rows) == 2:
         return tl.trans(rows[0]), tl.trans(rows[1])
     else:
@@ -59,11 +58,10 @@ def _transpose(rows):
 def _add_tile(
     targets, sources, lead, last, summed, slopes, MASKED: tl.constexpr, SIZES: tl.constexpr
 ):
-    """Adds the sources from ``lead`` on to the gradients; only those before ``last`` if ``MASKED``.
+    """Adds the sources from ``lead`` on to the gradients, up to ``last`` if ``MASKED``.
 
-    The products come first: while one program waits for the tensor cores, which take these one
-    after the other, another on the same processor computes weights.  ``slopes`` has a sum for each
-    coordinate, or, if they are many, one for all."""
+    Products come first: while one program waits for the tensor cores, another on the same processor
+    computes weights."""
     D: tl.constexpr = SIZES.dim
     source = lead + tl.arange(0, SIZES.sources)
     product = None
@@ -104,9 +102,8 @@ def _add_tile(
 
 @triton.jit
 def _zero_slopes(BM: tl.constexpr, dtype: tl.constexpr, D: tl.constexpr):
-    """The sums that :func:`_subtract_slopes` starts with: one of (BM,) for each coordinate, or one
-    of (BM, power of 2).
-    """
+    """Returns zeros for :func:`_subtract_slopes`: one (BM,) per coordinate, or one (BM, power of
+    2)."""
     if D <= MAX_HELD:
         slopes = ()
         for _ in tl.static_range(D):
@@ -118,9 +115,7 @@ def _zero_slopes(BM: tl.constexpr, dtype: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def _subtract_slopes(slopes, slope, targets, point, y, source_length, D: tl.constexpr):
-    """Subtracts from ``slopes``, for each coordinate, the sum over a tile's sources of ``slope``
-    times the difference.
-    """
+    """Subtracts per coordinate the sum over a tile's sources of ``slope`` times the difference."""
     if D <= MAX_HELD:
         result = ()
         for k in tl.static_range(D):
@@ -140,13 +135,11 @@ def _subtract_slopes(slopes, slope, targets, point, y, source_length, D: tl.cons
 def gradients(
     packed, source_packed, order, tiles, grad_positions, grad_values, channels, SIZES: tl.constexpr
 ):
-    r"""Computes the gradient of the positions of a tile of targets, and, if they are keys, of their
-    values.
+    """Computes the gradient of the positions of a tile of targets and, for keys, of their values.
 
-    Args: ``packed`` are the targets and ``source_packed`` the sources, :class:`.packing.Packed`:
-    keys have ``rows``, queries ``grads``; ``grad_values`` (N, H, channels) or None;
-    ``grad_positions`` (N, H, blocks of channels, D), a part for each block.  Grid: tiles, heads,
-    blocks of channels."""
+    ``packed`` holds the targets and ``source_packed`` the sources: keys have ``rows``, queries
+    ``grads``. ``grad_values`` is (N, H, channels) or None, ``grad_positions`` (N, H, blocks of
+    channels, D). Grid: tiles, heads, blocks of channels."""
     D: tl.constexpr = SIZES.dim
     BM: tl.constexpr = SIZES.targets
     BN: tl.constexpr = SIZES.sources
@@ -194,7 +187,7 @@ def gradients(
 def _store(
     summed, slopes, place, end, order, grad_positions, grad_values, channels, D: tl.constexpr
 ):
-    """Writes the gradients of a tile of targets; those of values only if there is room for them."""
+    """Writes the gradients of a tile of targets. ``grad_values`` may be None."""
     head, heads, block = tl.program_id(1), tl.num_programs(1), tl.program_id(2)
     inside = place < end
     row = points_at(order, place, end) * heads + head

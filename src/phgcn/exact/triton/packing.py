@@ -1,8 +1,8 @@
-r"""Packs points and rows for the kernels over pairs.
+"""Packs points and rows for the kernels over pairs.
 
-Points of a graph lie side by side, coordinate by coordinate, and the last are followed by a tile of
-zeros: loops over sources read whole tiles without looking at orders or ends.  A row of float32
-numbers is packed in two bfloat16 parts, *high* and *low*, which tensor cores multiply."""
+Points of a graph lie side by side, coordinate by coordinate, followed by a tile of zeros, so that
+loops read whole tiles. A float32 row becomes two bfloat16 parts, *high* and *low*, which tensor
+cores multiply."""
 
 from __future__ import annotations
 
@@ -14,23 +14,15 @@ from torch import Tensor
 from ...runtime.triton import cdiv, kernel, tl, triton
 from .tiles import split
 
+# points that a program packs, and channels at a time: the smallest block of the kernels that sum
 PACKED_POINTS, PACKED_CHANNELS = 64, 16
-"""Points that a program packs, and channels at a time: the smallest block of the kernels that sum."""
 
-LARGEST_TILE = 128
-"""Packed points are followed by so many zeros: no tile is larger."""
+LARGEST_TILE = 128  # packed points are followed by so many zeros: no tile is larger
 
 
 class QueryGradients(NamedTuple):
-    r"""What the gradients of the queries' sums are computed from.
-
-    Args:
-        grad, out (torch.Tensor): The gradient of the output, and the output, :math:`(M, H, C)`.
-        grad_norm (torch.Tensor, optional): The gradient of the normaliser, :math:`(M, H)`.
-        norm (torch.Tensor, optional): The normaliser, :math:`(M, H)`; :obj:`None` where sums were
-            not divided.
-        shift (torch.Tensor, optional): The shifts, :math:`(M, H)`.
-    """
+    """The gradients of output (M, H, C) and normaliser (M, H), and the forward pass's results.
+    ``norm`` is None where sums were not divided."""
 
     grad: Tensor
     grad_norm: Tensor | None
@@ -40,17 +32,17 @@ class QueryGradients(NamedTuple):
 
 
 class Packed(NamedTuple):
-    r"""Points as the kernels read them.
+    r"""Points as the kernels read them. :math:`L` is the ``length``: points with the zeros behind
+    them.
 
-    Args:
-        points (torch.Tensor): Positions, :math:`(H, D, L)`.
-        flags (torch.Tensor): Not all 0 if a position or a row is not finite.
-        length (int): :math:`L`, points with the zeros behind them.
-        rows, grads (torch.Tensor, optional): Rows of :math:`W` channels in one or two parts,
-            :math:`(2, H, L, W)`: values, and gradients of the queries' sums.
-        bias (torch.Tensor, optional): The gradients of the queries' normalisers, those through the
-            output included, where sums were divided, :math:`(H, L)`.
-        shift (torch.Tensor, optional): The shifts, if any, :math:`(H, L)`.
+    Shapes:
+        - **points:** positions, :math:`(H, D, L)`
+        - **flags:** not all 0 if a position or a row is not finite
+        - **rows, grads:** values, and gradients of the queries' sums, :math:`(1\text{ or }2, H, L,
+          W)`
+        - **bias:** the gradients of the queries' normalisers, with their share of the output's,
+          :math:`(H, L)`
+        - **shift:** :math:`(H, L)`
     """
 
     points: Tensor
@@ -63,13 +55,8 @@ class Packed(NamedTuple):
 
 
 class PackSizes(NamedTuple):
-    """What packing is compiled for.
-
-    Args:
-        dim, width (int): Coordinates, and channels of packed rows.
-        row_parts, grad_parts (int): Parts of packed rows and gradients; 0 where there are none.
-        points, channels (int): Of a program, and of these at a time.
-    """
+    """Constants that packing is compiled for. ``row_parts`` and ``grad_parts`` are 0 where there
+    are no rows or gradients."""
 
     dim: int
     width: int
@@ -88,9 +75,8 @@ def pack_points(
     exact_in_one: bool = False,
     gradients: QueryGradients | None = None,
 ) -> Packed:
-    r"""Packs positions (N, H, D) and, if any, rows (N, H, C) in the given order (N,), and the
-    gradients of the queries' sums.  Channels behind the last, up to ``width``, are 0.  With
-    ``exact_in_one``, bfloat16 rows are packed in one part, which holds them."""
+    """Packs positions (N, H, D), rows (N, H, C) and gradients of the sums in an order (N,).
+    Channels up to ``width`` are 0. ``exact_in_one`` packs bfloat16 rows in one part."""
     count, heads, dim = points.shape
     length = cdiv(count + LARGEST_TILE, PACKED_POINTS) * PACKED_POINTS
     blocks = length // PACKED_POINTS
@@ -129,7 +115,7 @@ def pack_points(
 
 @triton.jit
 def points_at(order, place, count):
-    """The points at some places of an order, int64."""
+    """Returns the points at some positions of an order, int64."""
     if order is not None:
         place = tl.load(order + place, mask=place < count, other=0)
     return place.to(tl.int64)
@@ -137,9 +123,8 @@ def points_at(order, place, count):
 
 @triton.jit
 def _store_rows(rows, at, part_stride, number, PARTS: tl.constexpr):
-    """Stores numbers in two parts, or as they are.  Both parts are rounded, which halves the error
-    of products with weights; the largest numbers, which rounding would make infinite, are cut
-    off."""
+    """Stores numbers as they are, or in two rounded parts. Rounding halves the error of products
+    with weights; the largest numbers are cut off, as rounding would make them infinite."""
     if PARTS == 2:
         number = number.to(tl.float32)
         cut, _ = split(number)
@@ -153,7 +138,6 @@ def _store_rows(rows, at, part_stride, number, PARTS: tl.constexpr):
 
 @triton.jit
 def _not_finite(number):
-    """1 where a number is not finite."""
     if number.dtype.primitive_bitwidth == 16:
         number = number.to(tl.float32)
     return 1 - (tl.abs(number) < float("inf")).to(tl.int32)
@@ -161,11 +145,11 @@ def _not_finite(number):
 
 @kernel(do_not_specialize=["count"])
 def _pack(points, rows, gradients, order, packed, count, channels, SIZES: tl.constexpr):
-    r"""Packs ``points``, and ``rows`` and ``gradients``, if any, into ``packed``; 0 behind the last.
+    r"""Packs ``points``, ``rows`` and ``gradients`` into ``packed``, with 0 behind the last.
 
-    The gradients of sums :math:`z` follow from those of quotients :math:`y = z / n`: rows
-    :math:`\bar z = \bar y / n`, and ``bias`` :math:`\bar n = -\langle \bar y, y \rangle / n`, plus
-    ``grad_norm`` if any.  Each program has one of the flags.  Grid: blocks of points, heads."""
+    The gradients of sums :math:`z` follow from the quotients :math:`y = z / n`: rows :math:`\bar z
+    = \bar y / n`, and ``bias`` :math:`\bar n = -\langle \bar y, y \rangle / n` plus ``grad_norm``.
+    Each program writes one flag. Grid: blocks of points, heads."""
     length = packed.length
     D: tl.constexpr = SIZES.dim
     WIDTH: tl.constexpr = SIZES.width

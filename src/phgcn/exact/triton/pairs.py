@@ -1,4 +1,4 @@
-r"""Which queries are summed over which keys, and how they are cut into tiles; on the host."""
+"""Cuts queries and keys of each graph into tiles, on the host."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from ...runtime.triton import cdiv
 
 
 class Pairs(NamedTuple):
-    r"""The points that are summed over each other, graph by graph.
+    """The points that are summed over each other, graph by graph.
 
     Args:
-        ranges (np.ndarray): For each graph its first query, the end of its queries, its first key
-            and the end of its keys: places in the orders below, int64 of shape :math:`(G, 4)`.
-            Points in no range are left alone.
-        query_order, key_order (torch.Tensor, optional): The points in orders that bring those of a
-            graph together, on the device, :math:`(M,)` and :math:`(N,)`. (default: :obj:`None`, as
-            they are)
+        ranges (np.ndarray): For each graph, first and end of its queries, first and end of its keys
+            in the orders, int64, :math:`(G, 4)`. Other points are ignored.
+        query_order, key_order (torch.Tensor, optional): Orders that bring the points of a graph
+            together, :math:`(M,)` and :math:`(N,)`. (default: :obj:`None`, as they are)
     """
 
     ranges: np.ndarray
@@ -30,21 +28,20 @@ class Pairs(NamedTuple):
     key_order: Tensor | None = None
 
     def swapped(self) -> Pairs:
-        """Returns the same pairs with keys as targets and queries as sources."""
+        """Exchanges queries and keys."""
         return Pairs(self.ranges[:, [2, 3, 0, 1]], self.key_order, self.query_order)
 
 
 class Tiles(NamedTuple):
-    r"""The tiles of targets that programs take, as kernels read them.
+    """The tiles of targets that programs take.
 
     Args:
-        table (torch.Tensor, optional): For each its first target, the end of its graph's targets,
-            its first source and their end, int32 of shape :math:`(count, 4)`; :obj:`None` for one
-            graph of all points, which needs no copy to the device and can so be captured in a CUDA
-            graph.
-        targets, sources (int): How many points that graph has.
-        first_source (int): Always 0, passed as an argument: if the compiler knew it, it would
-            unroll the loop of the sums further and spill registers. (default: :obj:`0`)
+        table (torch.Tensor, optional): For each tile, first target, end of its graph's targets,
+            first source and end, int32, :math:`(count, 4)`; :obj:`None` for one graph of all
+            points, which needs no copy to the device.
+        targets, sources (int): The sizes of this one graph.
+        first_source (int): Always 0. A constant would make the compiler unroll the sums and spill
+            registers. (default: :obj:`0`)
     """
 
     table: Tensor | None
@@ -54,9 +51,7 @@ class Tiles(NamedTuple):
 
 
 def find_pairs(points: Points, at_most: int) -> Pairs | None:
-    """Finds the graphs of up to ``at_most`` pairs that have queries; returns :obj:`None` if there
-    are none.
-    """
+    """Finds the graphs of up to ``at_most`` pairs that have queries."""
     if points.empty:
         return None
     graphs = find_graphs(points)
@@ -77,9 +72,7 @@ def find_pairs(points: Points, at_most: int) -> Pairs | None:
 
 
 def cut_tiles(pairs: Pairs, size: int, device: torch.device) -> tuple[int, Tiles]:
-    """Cuts the targets of each graph into tiles of ``size``; returns how many there are, and where
-    they are.
-    """
+    """Cuts the targets of each graph into tiles of ``size``; returns their count and the tiles."""
     ranges = pairs.ranges
     if len(ranges) == 1 and ranges[0, 0] == ranges[0, 2] == 0:
         _, targets, _, sources = ranges[0].tolist()

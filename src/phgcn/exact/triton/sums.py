@@ -1,6 +1,4 @@
-r"""The kernels of the forward pass: weighted sums over all sources of a tile of queries, and the
-nearest key of each query.
-"""
+"""Kernels of the forward pass: weighted sums for a tile of queries, and each query's nearest key."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ def _add_tile(
     MASKED: tl.constexpr,
     SIZES: tl.constexpr,
 ):
-    """Adds the keys from ``lead`` on to sums and, if ``NORMALISE``, to normalisers; only those
-    before ``last`` if ``MASKED``."""
+    """Adds the keys from ``lead`` on to sums and normalisers, up to ``last`` if ``MASKED``."""
     D: tl.constexpr = SIZES.dim
     source = lead + tl.arange(0, SIZES.sources)
     f = load_rows(keys.rows, source, keys.width, summed.shape[1])
@@ -72,9 +69,9 @@ def attend(
     r"""Computes :math:`\sum_j e^{s_i} k(\lVert q_i - k_j \rVert) f_j` for a tile of queries,
     divided by the sum of the weights if ``NORMALISE``.
 
-    Args: ``queries`` and ``keys`` are :class:`.packing.Packed`; ``shifts`` (H, length of the
-    queries) or None; ``sums`` takes the output (M, H, channels), the normaliser (M, H) and, if there
-    are any, the shifts (M, H).  Grid: tiles, heads, blocks of channels."""
+    ``queries`` and ``keys`` are :class:`.packing.Packed`, ``shifts`` is (H, length of the queries)
+    or None. ``sums`` receives output (M, H, channels), normaliser (M, H) and shifts (M, H). Grid:
+    tiles, heads, blocks of channels."""
     D: tl.constexpr = SIZES.dim
     BM: tl.constexpr = SIZES.targets
     BN: tl.constexpr = SIZES.sources
@@ -114,8 +111,8 @@ def attend(
 
 @kernel()
 def nearest(queries, keys, tiles, shifts, SIZES: tl.constexpr):
-    """Writes to ``shifts`` (H, length of the queries) the exponent of each query of a tile at the
-    nearest key of its graph; 0 without keys.  Grid: tiles, heads."""
+    """Writes to ``shifts`` (H, length of the queries) the exponent of each query at the nearest key
+    of its graph, or 0 without keys. Grid: tiles, heads."""
     D: tl.constexpr = SIZES.dim
     BM: tl.constexpr = SIZES.targets
     BN: tl.constexpr = SIZES.sources

@@ -1,13 +1,10 @@
-r"""What the kernels over tiles of pairs share: which tile a program has, distances, and products in
-two parts.
+"""Shared parts of the kernels over tiles of pairs: location of a tile, distances, products in two
+parts.
 
 A program has one tile of ``BM`` targets of one graph and head, and goes through the graph's sources
-in tiles of ``BN``. Points and rows are packed (:mod:`.packing`), so whole tiles can be read without
-masks.  Arguments in capitals are known when a kernel is compiled; so is :obj:`None`, for optional
-ones.
-
-Rows in *parts* are a tuple: two bfloat16 parts that add up to float32, high and low, or one part.
-"""
+in tiles of ``BN``. Packed points and rows (:mod:`.packing`) need no masks. Arguments in capitals
+are compile-time constants, as is :obj:`None`. Rows are a tuple of one part, or of a high and a low
+bfloat16 part that add up to float32."""
 
 from __future__ import annotations
 
@@ -19,21 +16,14 @@ from ...runtime.triton import tl, triton
 
 LARGEST_EXPONENT: tl.constexpr = tl.constexpr(LARGEST)
 LOG2E: tl.constexpr = tl.constexpr(math.log2(math.e))
+# up to so many coordinates of a point are held in registers; more are loaded again for every tile
 MAX_HELD: tl.constexpr = tl.constexpr(16)
-"""Up to so many coordinates of a point are held in registers; more are loaded again for every tile.
-"""
 
 
 class TileSizes(NamedTuple):
-    """What kernels over tiles of pairs are compiled for.
-
-    Args:
-        dim (int): Coordinates.
-        targets, sources, channels (int): Of a tile; ``BM``, ``BN`` and ``BC`` in the kernels.
-        parts (int): Parts that packed rows have; 0 where there are none.
-        rate, c0, c1, c2, power (float): The numbers of the kernel function,
-            :class:`phgcn.kernels.Numbers`.
-    """
+    """Constants of kernels over tiles: ``targets``, ``sources`` and ``channels`` of a tile are
+    ``BM``, ``BN`` and ``BC``. ``parts`` is 0 without packed rows; the rest are
+    :class:`phgcn.kernels.Numbers`."""
 
     dim: int
     targets: int
@@ -48,11 +38,9 @@ class TileSizes(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """A program's targets, loaded; what they do not have is None.
-
-    ``point`` are pointers to the first coordinate, ``length`` the distance to the next, ``x`` the
-    coordinates, if held.  As queries they have gradients of sums ``grads``, of normalisers
-    ``bias``, and a ``shift``; as keys, ``rows`` of values."""
+    """A program's targets, loaded. ``point`` are pointers to the first coordinate, ``length`` is
+    the distance to the next, ``x`` the coordinates if held. Queries have ``grads``, ``bias`` and
+    ``shift``, keys ``rows``; missing fields are None."""
 
     point: Any
     length: Any
@@ -64,9 +52,8 @@ class Targets(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Pointers to all sources, to be read tile by tile; fields as of :class:`Targets`, for the
-    opposite role.
-    """
+    """Pointers to all sources, read tile by tile. Fields are those of :class:`Targets` for the
+    opposite role."""
 
     points: Any
     length: Any
@@ -79,8 +66,7 @@ class Sources(NamedTuple):
 
 @triton.jit
 def locate_tile(tiles, BM: tl.constexpr):
-    """Returns the first target of this program's tile, the end of its graph's targets, its first
-    source and their end; see :class:`.pairs.Tiles`."""
+    """Returns this program's first target, end of targets, first source and end of sources."""
     tile = tl.program_id(0)
     begin, end, first, last = tile * BM, tiles.targets, tiles.first_source, tiles.sources
     if tiles.table is not None:
@@ -91,8 +77,8 @@ def locate_tile(tiles, BM: tl.constexpr):
 
 @triton.jit
 def locate_rows(rows, length, BC: tl.constexpr, PARTS: tl.constexpr):
-    """Returns pointers to the parts of this program's head and channels, in packed rows of (PARTS,
-    H, length, width), and the width: BC channels for each program of the grid's last axis."""
+    """Returns pointers to this program's head and channels in packed rows (PARTS, H, length,
+    width), and the width: BC channels for each program of the grid's last axis."""
     width = tl.num_programs(2) * BC
     high = rows + tl.program_id(1).to(tl.int64) * length * width + tl.program_id(2) * BC
     if PARTS == 2:
@@ -103,7 +89,6 @@ def locate_rows(rows, length, BC: tl.constexpr, PARTS: tl.constexpr):
 
 @triton.jit
 def load_rows(rows, place, width, BC: tl.constexpr):
-    """Loads a tile of rows, in as many parts as there are."""
     at = place[:, None] * width + tl.arange(0, BC)[None, :]
     if len(rows) == 2:
         return tl.load(rows[0] + at), tl.load(rows[1] + at)
@@ -113,7 +98,7 @@ def load_rows(rows, place, width, BC: tl.constexpr):
 
 @triton.jit
 def load_coordinates(point, length, D: tl.constexpr):
-    """Loads all coordinates of some points, if they are few enough to be held."""
+    """Loads all coordinates of some points if they fit in registers."""
     coordinates = ()
     if D <= MAX_HELD:
         for k in tl.static_range(D):
@@ -123,9 +108,8 @@ def load_coordinates(point, length, D: tl.constexpr):
 
 @triton.jit
 def zero_tile(BM: tl.constexpr, BN: tl.constexpr, dtype: tl.constexpr):
-    """Returns a tile of zeros, as a matrix product: that costs little, and makes the compiler keep
-    what is added to it in the tensor cores' layout, which takes half the registers and no detour
-    through shared memory."""
+    """Returns zeros made by a matrix product. The compiler then keeps sums in the tensor cores'
+    layout, which takes half the registers and no shared memory."""
     if dtype == tl.float32:
         return tl.dot(tl.zeros((BM, 16), tl.bfloat16), tl.zeros((16, BN), tl.bfloat16))
     else:
@@ -134,11 +118,11 @@ def zero_tile(BM: tl.constexpr, BN: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def squared_distances(target, x, length, source, y, source_length, D: tl.constexpr):
-    """The squared distances of all pairs of a tile, (BM, BN); ``x`` and ``y`` are the coordinates,
-    if held.
+    """Computes the squared distances of a tile, (BM, BN). ``x`` and ``y`` are the coordinates, if
+    held.
 
-    Coordinates must not be multiplied before they are subtracted: the compiler would fuse product
-    and difference, round the two points differently, and give coincident points a distance."""
+    Coordinates must not be multiplied before the subtraction: a fused product and difference would
+    give coincident points a distance."""
     square = zero_tile(target.shape[0], source.shape[0], target.dtype.element_ty)
     if D <= MAX_HELD:
         for k in tl.static_range(D):
@@ -154,8 +138,7 @@ def squared_distances(target, x, length, source, y, source_length, D: tl.constex
 
 @triton.jit
 def exponents(r, square, SIZES: tl.constexpr):
-    """The exponents s of pairs at distances ``r``, from their squares where that is more exact; see
-    :class:`phgcn.kernels.Kernel`."""
+    """Computes the exponents s of pairs at distances ``r``, from squares where that is more exact."""
     if SIZES.power == 2:
         return SIZES.rate * SIZES.rate * square
     else:
@@ -164,7 +147,7 @@ def exponents(r, square, SIZES: tl.constexpr):
 
 @triton.jit
 def multiply_polynomial(w, s, SIZES: tl.constexpr):
-    """Returns exponentials times the kernel's polynomial: the weights."""
+    """Multiplies exponentials by the kernel's polynomial."""
     if SIZES.c1 == 0 and SIZES.c2 == 0:
         return w
     else:
@@ -174,9 +157,8 @@ def multiply_polynomial(w, s, SIZES: tl.constexpr):
 
 @triton.jit
 def multiply_slope(w, s, inverse, SIZES: tl.constexpr):
-    """Returns exponentials times minus the derivative of the weights over the distance; ``inverse``
-    is that of the distance.
-    """
+    """Multiplies exponentials by minus the derivative of the weights over the distance. ``inverse``
+    is one over the distance."""
     if SIZES.c1 != 0 or SIZES.c2 != 0:
         t = tl.minimum(s, LARGEST_EXPONENT)
         w = w * (SIZES.c0 - SIZES.c1 + t * (SIZES.c1 - 2 * SIZES.c2 + t * SIZES.c2))
@@ -188,8 +170,8 @@ def multiply_slope(w, s, inverse, SIZES: tl.constexpr):
 
 @triton.jit
 def split(number):
-    """Splits a float32 number into two bfloat16 ones: its first 8 bits, and what they leave,
-    rounded.  For weights: cutting the first part off takes less time than rounding it."""
+    """Splits float32 weights into two bfloat16 parts: the first 8 bits, and the rounded rest.
+    Cutting takes less time than rounding."""
     bits = number.to(tl.uint32, bitcast=True)
     high = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
     return (bits >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True), (number - high).to(tl.bfloat16)
@@ -197,8 +179,8 @@ def split(number):
 
 @triton.jit
 def multiply(left, right, to):
-    """Returns ``to``, if any, plus the product of two matrices in parts.  The product of both low
-    parts is left out: it would be lost in rounding."""
+    """Adds the product of two matrices in parts to ``to``. The product of both low parts is below
+    rounding and left out."""
     if left[0].dtype == tl.float64:
         product = tl.dot(left[0], right[0], input_precision="ieee", out_dtype=tl.float64)
         if to is not None:
@@ -214,7 +196,7 @@ def multiply(left, right, to):
 
 @triton.jit
 def weigh(w, rows):
-    """The product of weights, (BM, BN), and the sources' rows in parts, (BN, BC)."""
+    """Multiplies weights (BM, BN) by the sources' rows in parts, (BN, BC)."""
     if rows[0].dtype == tl.float64:
         return multiply((w,), rows, None)
     else:

@@ -177,8 +177,7 @@ def _padded(*columns: Tensor) -> Tensor:
 
 def unpack_sums(sums: Tensor, rows: Rows, points: Points, clouds: Clouds) -> tuple[Tensor, Tensor]:
     """Turns the sums of the queries (M, W) into output (M, H, C) and normaliser (M, H) or empty;
-    divides by it.
-    """
+    divides by it."""
     out, norm = points.new_output(rows.mean is not None)
     out.zero_()
     channels, queries = out.size(2), clouds.queries

@@ -128,9 +128,8 @@ def filter_rows(
     peers: Peers,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Filters all clouds; returns output and normaliser.  Keeps the lattices for the backward pass,
-    if asked to.
-    """
+    """Filters all clouds; returns output and normaliser. Keeps the lattices for the backward pass,
+    if asked to."""
     clouds = prepared.clouds
     rows = pack_values(points, clouds, call.normalise, kernels, peers)
     data = rows.data

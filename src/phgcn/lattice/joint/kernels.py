@@ -73,14 +73,12 @@ class Kernels(Protocol):
         """
 
     def average_rows(self, table: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        r"""Averages the rows of a table (V, W) at two indices, int32, (M,).  Returns (M, W).  The
-        row of index V is 0.
-        """
+        """Averages the rows of a table (V, W) at two indices, int32, (M,). Returns (M, W). The row
+        of index V is 0."""
 
     def slice_rows(self, table: Tensor, corner: Tensor, weight: Tensor) -> Tensor:
         r"""Computes :math:`\sum_r w_{ir} y_{\text{corner}_{ir}}` from a table (V, W), corners and
-        weights (P, R): (P, W).
-        """
+        weights (P, R): (P, W)."""
 
     def multiply_rows(self, table: Tensor, corner: Tensor, rows: Tensor) -> Tensor:
         r"""Computes :math:`\langle x_i, y_{\text{corner}_{ir}} \rangle` from a table (V, W),
@@ -131,8 +129,7 @@ class Peers(Protocol):
 
     def select(self, side: Side, index: Ints, count: Ints) -> Floats:
         """Finds, for every cloud and coordinate, the values at some indices (Q, B) of the sorted
-        values of all processes, which are ``count`` (B,): (Q, B, D), float64.
-        """
+        values of all processes, which are ``count`` (B,): (Q, B, D), float64."""
 
     def sweep(self, side: Side, *tables: Tensor) -> Iterator[tuple[Side, tuple[Tensor, ...]]]:
         """Yields the points of all processes with their rows, some at a time."""

@@ -11,8 +11,7 @@ from torch import Tensor
 
 Ints = NDArray[np.int64]
 
-MOST_KEYS = 2**63
-"""Keys that there are."""
+MOST_KEYS = 2**63  # keys that there are
 
 
 def bit_widths(size: Ints) -> Ints:
@@ -22,8 +21,7 @@ def bit_widths(size: Ints) -> Ints:
 
 def take_together(bits: Sequence[int]) -> Iterator[range]:
     """Yields clouds, whose keys have these numbers of bits, that go together: as many as have keys
-    of their own.
-    """
+    of their own."""
     begin, total = 0, 0
     for cloud, width in enumerate(bits):
         if total + (1 << width) > MOST_KEYS and cloud > begin:

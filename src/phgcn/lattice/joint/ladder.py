@@ -125,8 +125,7 @@ class Ladders:
 
     def features(self, side: Side) -> Tensor:
         """Computes the far field's features of points: 1, square and coordinates relative to the
-        middle of the box, float64, (P, D+2).
-        """
+        middle of the box, float64, (P, D+2)."""
         middle = torch.from_numpy((self.low + self.high) / 2).to(self.device)
         position = side.position.double() - of_cloud(middle, side.cloud)
         square = sum(position[:, k] ** 2 for k in range(self.dim))
@@ -144,9 +143,8 @@ class Ladders:
         return Corners(vertex, feature.to(side.position.dtype), none, none)
 
     def far_table(self, side: Side, rows: Tensor) -> Tensor:
-        """Computes the far field's coefficients of each feature and cloud, ((D+2) B, W).  They are
-        weighted sums of the rows (P, W) times the features of their points.
-        """
+        """Computes the far field's coefficients of each feature and cloud, ((D+2) B, W). They are
+        weighted sums of the rows (P, W) times the features of their points."""
         start = torch.searchsorted(
             side.cloud, torch.arange(len(self.rungs) + 1, device=self.device)
         )
@@ -164,7 +162,7 @@ class Ladders:
         return torch.cat([one.unsqueeze(0), square.unsqueeze(0), 2 * b * moments[2:]]).flatten(0, 1)
 
     def own_weights(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Computes the filter's weight between each point and itself, float64, (P,).  Also returns
+        """Computes the filter's weight between each point and itself, float64, (P,). Also returns
         its derivatives by the barycentric weights, (P, D+1), and by the square, (P,)."""
         table, cloud, weight = own_table(self.dim), self.keys.cloud, self.located[0].weight
         numbers = self._table(
@@ -240,7 +238,7 @@ class Ladders:
 
     def gradients(self, rows: Tensor, grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Computes the gradients of :meth:`sum`: of rows, and of the positions of keys and of
-        queries, float64.  The filter is symmetric: gradients go through it as values do."""
+        queries, float64. The filter is symmetric: gradients go through it as values do."""
         (keys, queries), (of_keys, of_queries), width = self.located, self.corners, rows.size(1)
         table = self.filter(
             torch.cat(
@@ -303,9 +301,8 @@ def _with_near(side: Side, near: Near) -> tuple[Side, Tensor]:
 def _sum_tables(
     tables: list[Tensor], steps: list[Step], weight: Tensor, peers: Peers
 ) -> list[Tensor]:
-    """Sums the tables (V, W) over processes in one exchange.  Rows of steps without weight keep the
-    sums of this process and must not be read.
-    """
+    """Sums the tables (V, W) over processes in one exchange. Rows of steps without weight keep the
+    sums of this process and must not be read."""
     some = [
         (weight[:, number + 1][step.cloud] != 0).nonzero().squeeze(1)
         for number, step in enumerate(steps)
@@ -322,7 +319,6 @@ def _sum_tables(
 
 def key_bits(rung: Rung, count: int, diagonal: float, dim: int) -> int:
     """Upper bound of the bits of a vertex's key on all of ``count`` steps, for a cloud in a box
-    with this diagonal.
-    """
+    with this diagonal."""
     sizes = np.ceil(2**0.5 * diagonal / rung.h * 0.5 ** np.arange(count // 2 + 1)) + 2 * MARGIN + 4
     return int(dim * bit_widths(sizes).max())

@@ -56,9 +56,8 @@ class Located(NamedTuple):
     raised: Tensor
 
     def slopes(self, products: Tensor, cloud: Tensor, spacing: Tensor) -> Tensor:
-        r"""Turns derivatives by the barycentric weights, (P, D+1), into those by positions,
-        float64, (P, D).
-        """
+        """Turns derivatives by the barycentric weights, (P, D+1), into those by positions, float64,
+        (P, D)."""
         by_fraction = products[:, 1:] - products[:, :-1]
         by_coordinate = torch.zeros_like(by_fraction).scatter_(1, self.raised, by_fraction)
         by_position = _multiply(by_coordinate, kuhn_matrix(self.raised.size(1)))
@@ -135,8 +134,7 @@ class Corners(NamedTuple):
 
     def products(self, table: Tensor, rows: Tensor, kernels: Kernels) -> Tensor:
         """Computes the dot products of each point's row (P, W) with the rows of its simplex's
-        vertices, float64, (P, D+1).
-        """
+        vertices, float64, (P, D+1)."""
         return kernels.multiply_rows(table, self.vertex, rows).double()
 
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from .kernels import Kernels
 from .keys import Grid, of_cloud
 
-MARGIN = 8
-"""Free vertices below and above all points on every level: smoothing reaches at most six."""
+MARGIN = 8  # free vertices below and above all points on every level: smoothing reaches at most six
 
 
 class Smoothing(NamedTuple):
@@ -147,8 +146,7 @@ def find_halving(key: Tensor, finer: Grid, coarser: Grid) -> tuple[Halving, Tens
 
 def segments(index: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Sorts entries by their index, 0 to ``count``; returns their order, and where each index
-    begins, (count + 1,).
-    """
+    begins, (count + 1,)."""
     ordered, order = torch.sort(index, stable=True)
     return order, torch.searchsorted(ordered, torch.arange(count + 1, device=index.device))
 
@@ -194,8 +192,7 @@ def blur_passes(
     table: Tensor, key: Tensor, grid: Grid, weights: np.ndarray, backwards: bool, kernels: Kernels
 ) -> Tensor:
     """Takes the passes of the paper's filter, over vertices that are there only, one direction
-    after the other.
-    """
+    after the other."""
     dim, count, reach = grid.shift.size(1), len(key), len(weights) - 1
     directions = [*np.eye(dim, dtype=np.int64).tolist(), [1] * dim]
     hops = torch.arange(-reach, reach + 1, device=key.device)

@@ -18,8 +18,7 @@ from .keys import wrap_keys
 from .locate import Coordinates, cube_keys
 from .sorting import run_starts, sort_keys
 
-ROWS = 8192
-"""Least number of rows that a thread takes."""
+ROWS = 8192  # least number of rows that a thread takes
 
 
 class Cells(NamedTuple):
@@ -79,8 +78,8 @@ def lay_cells(
     function: Kernel,
     polynomial: Sequence[float],
 ) -> NearField:
-    """Sorts points into cells as wide as ``radius``.  The targets are the queries, which are the
-    points from ``first_query`` on.  Without queries all points are sources and targets."""
+    """Sorts points into cells as wide as ``radius``. The targets are the queries, which are the
+    points from ``first_query`` on. Without queries all points are sources and targets."""
     points, square = positions.w, radius**2
     constants = np.array([square, 1 / (square * (1 - FADE_START**2))], points.dtype)
     numbers = (function.rate, *function.coefficients, function.power, *polynomial)

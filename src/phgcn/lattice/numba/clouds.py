@@ -43,8 +43,7 @@ class Cloud:
 
     def close_gaps(self) -> None:
         """Moves its points where the cloud is too wide for a fine lattice; see
-        :mod:`phgcn.lattice.gaps`.
-        """
+        :mod:`phgcn.lattice.gaps`."""
         if has_gaps(float((self.positions.high - self.positions.low).max()), self.points.shape[1]):
             self.points = close_gaps(torch.from_numpy(self.points)).numpy()
             del self.positions

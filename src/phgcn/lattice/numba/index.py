@@ -14,8 +14,7 @@ from ...runtime.threads import rows_of_work, run_rows
 from .locate import Frame, Simplices, locate
 from .sorting import run_starts, sort_keys
 
-GRAIN = 8192
-"""Least number of points or vertices that a thread takes."""
+GRAIN = 8192  # least number of points or vertices that a thread takes
 
 
 class Corners(NamedTuple):

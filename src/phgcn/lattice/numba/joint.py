@@ -18,8 +18,7 @@ from .near import near_field
 
 __all__ = ["average_rows", "merge_keys", "multiply_rows", "slice_rows", "sum_near", "sum_rows"]
 
-GRAIN = 1024
-"""Least number of rows that a thread takes."""
+GRAIN = 1024  # least number of rows that a thread takes
 
 
 def sum_rows(rows: Tensor, index: Tensor | None, weight: Tensor | None, start: Tensor) -> Tensor:

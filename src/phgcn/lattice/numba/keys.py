@@ -11,9 +11,7 @@ import numpy as np
 
 KEY_BITS = 63
 WRAPPED_BITS = 11
-MARGIN = 2
-"""Free cells around all points, so that no key borrows from another coordinate's bits.
-"""
+MARGIN = 2  # free cells around all points, so that no key borrows from another coordinate's bits
 
 
 class Keys(NamedTuple):

@@ -40,10 +40,8 @@ from .slice import (
 )
 from .splat import splat
 
+# free vertices below and above all points on every level, an even number: moves reach at most three
 MARGIN = 8
-"""Free vertices below and above all points on every level, an even number: moves reach at most
-three.
-"""
 
 
 class Filtered(NamedTuple):
@@ -75,9 +73,8 @@ class Filtered(NamedTuple):
 def ladder_sum(
     cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Ladder, function: Kernel
 ) -> Filtered:
-    """Filters the ``rows`` of a cloud's keys (N, W) and adds the sums at its queries to ``out``
-    (M, W).  Returns the lattice for :func:`ladder_gradients`.
-    """
+    """Filters the ``rows`` of a cloud's keys (N, W) and adds the sums at its queries to ``out`` (M,
+    W). Returns the lattice for :func:`ladder_gradients`."""
     cloud.close_gaps()
     filtered = filter_rows(cloud, rows, function, lay_ladder(cloud, scheme, function))
     numbers, located, _, near, table = filtered
@@ -99,9 +96,8 @@ def ladder_gradients(
     function: Kernel,
     found: Filtered | None,
 ) -> None:
-    """Adds the gradients of :func:`ladder_sum` to ``into``.  The filter is symmetric, so ``grads``
-    (M, W) are filtered like values.  Without ``found`` the lattice is built again.
-    """
+    """Adds the gradients of :func:`ladder_sum` to ``into``. The filter is symmetric, so ``grads``
+    (M, W) are filtered like values. Without ``found`` the lattice is built again."""
     cloud.close_gaps()
     found = found or lay_ladder(cloud, scheme, function)
     if found.table is None:
@@ -216,8 +212,7 @@ def own_weights(cloud: Cloud, located: Located, numbers: Numbers) -> np.ndarray:
 
 
 def far_features(cloud: Cloud) -> np.ndarray:
-    """Computes 1, the square, and the coordinates of points from the middle of the box, (P, D +
-    2)."""
+    """Computes 1, the square, and the coordinates of points from the middle of the box, (P, D + 2)."""
     points = cloud.points.astype(np.float64)
     points -= (cloud.positions.low + cloud.positions.high) / 2
     square = (points**2).sum(axis=1, keepdims=True)

@@ -11,18 +11,12 @@ from ...runtime.threads import run_rows
 from .keys import MARGIN, Keys, choose_keys
 from .sorting import run_starts, sort_keys
 
-CHUNK = 1024
-"""Points whose extent is found at a time."""
-
-BLOCK = 64
-"""Points whose coordinates are added up side by side."""
-
-TILE = 256
-"""Points that are located at once, coordinate by coordinate, in the first-level cache."""
+CHUNK = 1024  # points whose extent is found at a time
+BLOCK = 64  # points whose coordinates are added up side by side
+TILE = 256  # points that are located at once, coordinate by coordinate, in the first-level cache
 
 GRAIN = 16384
-TILES = 16
-"""Least number of points that a thread maps, and of tiles that it locates."""
+TILES = 16  # least number of points that a thread maps, and of tiles that it locates
 
 
 class Coordinates(NamedTuple):
@@ -117,8 +111,7 @@ def lay_frame(mapped: Coordinates, matrix: np.ndarray, reach: int, dtype: np.dty
 
 def cube_keys(w: np.ndarray, base: np.ndarray, scale: float, keys: Keys) -> np.ndarray:
     r"""Computes the key of the cube that each point lies in: :math:`\sum_j \lfloor (w_j - b_j)\, s
-    \rfloor\, m_j`.
-    """
+    \rfloor\, m_j`."""
     key = np.empty(len(w), np.uint64)
     run_rows(add_cube_keys, len(w), GRAIN, w, base, scale, keys.multiplier, key)
     return key
@@ -163,8 +156,7 @@ def map_chunks(begin, end, points, matrix, shift, w, low, high):
 @kernel("int64, int64, real[:, ::1], float64[::1], float64, uint64[::1], uint64[::1]")
 def add_cube_keys(begin, end, w, base, scale, multiplier, key):
     """Sums floored coordinates, in double precision, times multipliers, of as many coordinates as
-    there are multipliers.
-    """
+    there are multipliers."""
     for i in range(begin, end):
         total = np.uint64(0)
         for j in range(multiplier.shape[0]):
@@ -188,8 +180,7 @@ def tile_fractions(w, index, first, count, base, fraction):
 @helper
 def tile_ranks(fraction, count, rank):
     """Finds the place of each fraction in descending order, by comparing every pair: no branch,
-    many points at a time.
-    """
+    many points at a time."""
     for j in range(fraction.shape[0]):
         for i in range(count):
             rank[j, i] = 0
@@ -222,8 +213,7 @@ def locate_tiles(begin, end, w, point, base, weight, order):
 @helper
 def sort_lines(fraction, count):
     """Sorts the fractions of each point in descending order, by exchanging neighbours, many points
-    at a time.
-    """
+    at a time."""
     dim = fraction.shape[0]
     for turn in range(dim):
         for j in range(turn % 2, dim - 1, 2):
@@ -236,8 +226,7 @@ def sort_lines(fraction, count):
 @helper
 def tile_weights(fraction, count, weight):
     r"""Computes the barycentric weights :math:`1 - f_1,\; f_1 - f_2, \dots, f_D` from fractions,
-    which it sorts.
-    """
+    which it sorts."""
     dim = fraction.shape[0]
     sort_lines(fraction, count)
     for i in range(count):

@@ -22,11 +22,8 @@ from ...runtime.threads import run_rows
 from ..ladder import Numbers
 from .keys import KEY_BITS, Keys
 
-GRAIN = 4096
-"""Least number of vertices that a thread takes."""
-
-LAST = 2**63 - 1
-"""Upper bound of a key."""
+GRAIN = 4096  # least number of vertices that a thread takes
+LAST = 2**63 - 1  # upper bound of a key
 
 
 class Move(NamedTuple):
@@ -104,7 +101,7 @@ def _find_pass(
     key: np.ndarray, offsets: list[int], weights: list[float]
 ) -> tuple[Move, np.ndarray]:
     """Finds the move that gives each vertex's row to the vertices at ``offsets`` from its key, and
-    the keys of these vertices.  ``weights`` are normalised to the sum 1."""
+    the keys of these vertices. ``weights`` are normalised to the sum 1."""
     order, weight = np.arange(len(key), dtype=np.int32), np.array(weights) / sum(weights)
     source, target, key = _unite(
         key, order, [(0, len(key))] * len(offsets), offsets, list(range(len(offsets)))
@@ -180,9 +177,8 @@ def _unite(
 
 
 def reduce(table: np.ndarray, octaves: Sequence[Octave]) -> list[np.ndarray]:
-    """Moves the table of step 0 (V, C) up the ladder.  Returns the tables of all steps, empty for
-    a step without weight.
-    """
+    """Moves the table of step 0 (V, C) up the ladder. Returns the tables of all steps, empty for a
+    step without weight."""
     tables, table = [], np.concatenate([table, np.zeros_like(table[:1])])
     for octave in octaves:
         tables += [table[:-1], _hand_up(table, octave.smooth)[:-1] if octave.smooth else table[:0]]
@@ -191,9 +187,8 @@ def reduce(table: np.ndarray, octaves: Sequence[Octave]) -> list[np.ndarray]:
 
 
 def expand(tables: list[np.ndarray], octaves: Sequence[Octave], numbers: Numbers) -> np.ndarray:
-    """Multiplies the tables of all steps by their weights and moves them down the ladder.  Returns
-    their sum as a table of step 0 (V, C).
-    """
+    """Multiplies the tables of all steps by their weights and moves them down the ladder. Returns
+    their sum as a table of step 0 (V, C)."""
     weight = [*numbers.weight.tolist(), 0.0]
     total = tables[0][:0]
     for level in range(len(octaves) - 1, -1, -1):
@@ -226,9 +221,8 @@ def _hand_up(table: np.ndarray, moves: list[Move]) -> np.ndarray:
 def _hand_down(
     table: np.ndarray, moves: list[Move], factor: float, added: np.ndarray, added_factor: float
 ) -> np.ndarray:
-    """Applies transposed moves to ``factor * table``.  Adds ``added_factor * added`` unless
-    ``added`` is empty.
-    """
+    """Applies transposed moves to ``factor * table``. Adds ``added_factor * added`` unless
+    ``added`` is empty."""
     for number in range(len(moves) - 1, -1, -1):
         move, of_move = moves[number], (factor, added) if number == 0 else (1.0, added[:0])
         out = np.empty((len(move.target), table.shape[1]), table.dtype)
@@ -261,9 +255,8 @@ def count_even(begin, end, key, shift, count):
 
 @kernel("int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int32[::1]")
 def part_by_parity(begin, end, key, shift, mask, first, halved, order):
-    """Halves the coordinate at bit ``shift`` of the keys of each part.  Writes even ones from index
-    ``first[part]`` on, and odd ones behind all even ones.
-    """
+    """Halves the coordinate at bit ``shift`` of the keys of each part. Writes even ones from index
+    ``first[part]`` on, and odd ones behind all even ones."""
     for part in range(begin, end):
         even = first[part]
         odd = first[first.shape[0] - 1] + part * GRAIN - even
@@ -315,9 +308,8 @@ def count_union(begin, end, key, offset, bounds, count):
     "int32[:, ::1]"
 )
 def write_union(begin, end, key, order, offset, bounds, slot, first, merged, source, target):
-    """Writes the union of each part of four lists to ``merged``.  Writes the two directions of the
-    move as row indices to ``source`` and ``target``.
-    """
+    """Writes the union of each part of four lists to ``merged``. Writes the two directions of the
+    move as row indices to ``source`` and ``target``."""
     lists, none = source.shape[1], key.shape[0]
     f0, f1, f2, f3 = offset[0], offset[1], offset[2], offset[3]
     for part in range(begin, end):

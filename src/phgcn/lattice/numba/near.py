@@ -21,11 +21,8 @@ from ...runtime.threads import run_rows
 from .cells import ROWS, NearField
 from .sorting import lower_bound
 
-CANDIDATES = 4096
-"""Sources near a cell that are held at a time."""
-
-GRAIN = 16
-"""Least number of cells that a thread takes."""
+CANDIDATES = 4096  # sources near a cell that are held at a time
+GRAIN = 16  # least number of cells that a thread takes
 
 
 def near_field(
@@ -154,8 +151,8 @@ def find_box(position, first, last, box):
 @helper
 def keep_near(box, source, first, last, reach, square, place, kept):
     """Writes the indices of the sources ``first`` to ``last`` near a box into ``place``, from index
-    ``kept`` on.  A source is near if its squared distance to the box is below ``reach``.  Returns
-    the new ``kept`` and overwrites ``square``."""
+    ``kept`` on. A source is near if its squared distance to the box is below ``reach``. Returns the
+    new ``kept`` and overwrites ``square``."""
     zero, begin, count = box.dtype.type(0), np.uint64(first), np.uint64(last - first)
     for e in range(count):
         square[e] = 0

@@ -19,8 +19,7 @@ from .slice import add_position_gradients, slice_gradients, slice_rows
 from .sorting import lower_bound
 from .splat import splat
 
-GRAIN = 4096
-"""Least number of vertices that a thread takes."""
+GRAIN = 4096  # least number of vertices that a thread takes
 
 
 def separable_sum(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Separable) -> Located:
@@ -36,7 +35,7 @@ def separable_sum(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Separ
 def separable_gradients(
     cloud: Cloud, rows, grads, into: CloudGradients, scheme: Separable, found: Located | None
 ) -> None:
-    """Adds the gradients of :func:`separable_sum`.  Over touched vertices only, the passes do not
+    """Adds the gradients of :func:`separable_sum`. Over touched vertices only, the passes do not
     commute: gradients take them in reverse."""
     weights = separable_weights(scheme, cloud.points.shape[1])
     located = found or lay_lattice(cloud, weights)
@@ -60,8 +59,7 @@ def lay_lattice(cloud: Cloud, weights: SeparableWeights) -> Located:
 
 def find_neighbours(located: Located, weights: SeparableWeights) -> list[np.ndarray]:
     """Finds for each direction the indices of the vertices 1, 2, ... hops ahead of each vertex and
-    then behind it: int32, (V, 2 * hops), -1 for none.
-    """
+    then behind it: int32, (V, 2 * hops), -1 for none."""
     key, keys = located.vertices.key, located.frame.keys()
     hops, found = len(weights.weights) - 1, []
     for direction in directions(len(keys.multiplier)):
@@ -74,9 +72,8 @@ def find_neighbours(located: Located, weights: SeparableWeights) -> list[np.ndar
 
 
 def blur(table: np.ndarray, neighbours: list[np.ndarray], weights: SeparableWeights) -> np.ndarray:
-    """Blurs a table (V, C) along one direction after the other and scales it.  ``table`` is
-    overwritten.
-    """
+    """Blurs a table (V, C) along one direction after the other and scales it. ``table`` is
+    overwritten."""
     spare, weight = np.empty_like(table), weights.weights.astype(table.dtype)
     for number, places in enumerate(neighbours):
         factor = weights.scale if number == 0 else 1.0
@@ -90,8 +87,7 @@ def blur(table: np.ndarray, neighbours: list[np.ndarray], weights: SeparableWeig
 @kernel("int64, int64, uint64[::1], uint64, int32[:, ::1]")
 def find_ahead(begin, end, key, step, neighbours):
     """Writes the indices of the vertices 1, 2, ... times ``step`` ahead of each vertex into
-    ``neighbours``.  Keys ascend, so a position in ``key`` moves forward only.
-    """
+    ``neighbours``. Keys ascend, so a position in ``key`` moves forward only."""
     hops = neighbours.shape[1] // 2
     for hop in range(hops):
         away = np.uint64(hop + 1) * step

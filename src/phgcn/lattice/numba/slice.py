@@ -8,18 +8,15 @@ from ...runtime.numba import helper, kernel
 from ...runtime.threads import run_rows
 from .index import Located
 
+# points whose gradients are fetched or written together: they lie anywhere in memory, and fetches
+# overlap
 CHUNK = 128
-"""Points whose gradients are fetched or written together: they lie anywhere in memory, and fetches
-overlap.
-"""
 
-GRAIN = 4096
-"""Least number of points that a thread takes."""
+GRAIN = 4096  # least number of points that a thread takes
 
+# rows that are weighted and added in one loop, to spare trips to memory: the corners of a simplex
+# in four dimensions
 TERMS = 5
-"""Rows that are weighted and added in one loop, to spare trips to memory: the corners of a simplex
-in four dimensions.
-"""
 
 
 def slice_rows(
@@ -98,8 +95,8 @@ def self_weights(located: Located, table: np.ndarray) -> np.ndarray:
 
 
 def add_self_gradients(located: Located, table: np.ndarray, rows, grads, slope: np.ndarray) -> None:
-    r"""Adds :math:`-\langle f_i, g_i \rangle\, \partial a_i / \partial w_i` of :func:`self_weights` to
-    ``slope``, :math:`(P, D)`."""
+    r"""Adds :math:`-\langle f_i, g_i \rangle\, \partial a_i / \partial w_i` of :func:`self_weights`
+    to ``slope``, :math:`(P, D)`."""
     point, order, weight, _ = located.simplices
     product = np.empty(len(point))  # apart from the rest, in the order of the points in memory
     run_rows(multiply_rows, len(point), GRAIN, rows, grads, product)
@@ -156,8 +153,7 @@ def five_corners(number, vertex_of, weight, a, r):
 )
 def slice_points(begin, end, table, point, number, vertex_of, weight, first_query, is_first, out):
     """Adds to each query the rows of its simplex's vertices, times its weights, or sets it to their
-    sum.
-    """
+    sum."""
     for a in range(begin, end):
         query = point[a] - first_query
         if 0 <= query < out.shape[0]:

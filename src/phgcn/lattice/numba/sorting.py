@@ -8,16 +8,15 @@ import torch
 from ...runtime.numba import helper, kernel
 from ...runtime.threads import run_rows
 
+# upper bound of the bits sorted per pass: keys of 23 to 33 bits, as most lattices have, take three
+# passes, and the places that a pass writes to fit into the second-level cache
 DIGIT = 11
-"""Upper bound of the bits sorted per pass: keys of 23 to 33 bits, as most lattices have, take three
-passes, and the places that a pass writes to fit into the second-level cache."""
 
+# fewer keys than this are sorted by NumPy, if they have no bits above those sorted by: there would
+# be more counters of digits than keys
 FEW = 2048
-"""Fewer keys than this are sorted by NumPy, if they have no bits above those sorted by: there would
-be more counters of digits than keys."""
 
-PART = 16384
-"""Least number of keys that a thread sorts."""
+PART = 16384  # least number of keys that a thread sorts
 
 
 def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +78,7 @@ def count_digits(begin, end, keys, size, shift, counts):
 )
 def move_by_digit(begin, end, keys, index, size, shift, first, moved_keys, moved_index):
     """Moves the keys of each part and their indices to the places of their digit, which ``first``
-    counts and which is overwritten.  An empty ``index`` stands for 0, 1, 2, ..."""
+    counts and which is overwritten. An empty ``index`` stands for 0, 1, 2, ..."""
     by, mask = np.uint64(shift), np.uint64(first.shape[1] - 1)
     for part in range(begin, end):
         for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
@@ -102,8 +101,8 @@ def count_runs(begin, end, keys, size, count):
 
 @kernel("int64, int64, uint64[::1], int64, int64[::1], int32[::1]")
 def list_runs(begin, end, keys, size, first, start):
-    """Lists where the runs of each part start, from ``first[part]`` to ``first[part + 1]``.
-    Without a branch, which the processor would often predict wrongly: a place that is no start is
+    """Lists where the runs of each part start, from ``first[part]`` to ``first[part + 1]``. Without
+    a branch, which the processor would often predict wrongly: a place that is no start is
     overwritten by the next one."""
     for part in range(begin, end):
         run, a = first[part], part * size

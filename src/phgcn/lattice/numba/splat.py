@@ -11,11 +11,10 @@ from ...runtime.numba import helper, kernel
 from ...runtime.threads import rows_of_work, run_rows
 from .index import Located
 
+# points whose rows are fetched together: they lie anywhere in memory, and fetches overlap
 CHUNK = 128
-"""Points whose rows are fetched together: they lie anywhere in memory, and fetches overlap."""
 
-GRAIN = 4096
-"""Least number of points, or of sources of vertices, that a thread adds up."""
+GRAIN = 4096  # least number of points, or of sources of vertices, that a thread adds up
 
 
 def splat(rows, others, first_other: int, located: Located) -> np.ndarray:

@@ -134,9 +134,8 @@ def build(points: Tensor, rung: Rung, steps: int) -> Vertices:
 
 
 def spread(vertices: Tensor, first: Tensor, second: Tensor) -> tuple[Move, Tensor]:
-    """Builds the move from each vertex to its ``first`` and ``second`` target (V, D).  Returns the
-    move and the targets' coordinates (V', D).
-    """
+    """Builds the move from each vertex to its ``first`` and ``second`` target (V, D). Returns the
+    move and the targets' coordinates (V', D)."""
     targets, index = torch.unique(torch.cat([first, second]), dim=0, return_inverse=True)
     return Move(index[: len(vertices)], index[len(vertices) :], len(targets)), targets
 
@@ -146,8 +145,7 @@ def spread(vertices: Tensor, first: Tensor, second: Tensor) -> tuple[Move, Tenso
 
 def splat(rows: Tensor, ladder: Vertices) -> Tensor:
     """Adds each key's row, times its barycentric weights, to the vertices of its simplex: the table
-    of step 0, (V, C).
-    """
+    of step 0, (V, C)."""
     count = len(rows)
     spread_rows = (ladder.weight[:count].unsqueeze(-1) * rows.unsqueeze(1)).flatten(0, 1)
     return rows.new_zeros(ladder.vertices, rows.size(1)).index_add(
@@ -171,9 +169,8 @@ def reduce(table: Tensor, steps: list[list[Move]]) -> list[Tensor]:
 
 
 def expand(tables: list[Tensor], steps: list[list[Move]], numbers: Numbers) -> Tensor:
-    """Multiplies the tables of all steps by their weights and moves them down the ladder.  Returns
-    their sum as a table of step 0 (V, C).
-    """
+    """Multiplies the tables of all steps by their weights and moves them down the ladder. Returns
+    their sum as a table of step 0 (V, C)."""
     weight = numbers.weight.tolist()
     total: Tensor = weight[-1] * tables[-1]
     for step in range(len(steps) - 1, -1, -1):
@@ -224,8 +221,7 @@ def near_field(
     targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers, kernel: Kernel
 ) -> Tensor:
     r"""Sums the rows of pairs within the radius, (M, C), with the weights :math:`k(r) - \sum_s c_s
-    \beta_s(r)`, faded out.
-    """
+    \beta_s(r)`, faded out."""
     if numbers.radius == 0:
         return rows.new_zeros(len(targets), rows.size(1))
     c0, c1, c2 = kernel.coefficients

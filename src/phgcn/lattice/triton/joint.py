@@ -21,16 +21,14 @@ from ...runtime.triton import (
 )
 from .pairs import sum_near
 
+# of a program: numbers (rows times channels), the most rows, and warps
 NUMBERS, MAX_ROWS, WARPS = 512, 128, 2
-"""Of a program: numbers (rows times channels), the most rows, and warps."""
 
-KEYS = 256
-"""Keys that a program merges."""
+KEYS = 256  # keys that a program merges
 
+# longer segments are summed in pieces of this many entries, so that no program has much more to do
+# than others
 PIECE = 64
-"""Longer segments are summed in pieces of this many entries, so that no program has much more to do
-than others.
-"""
 
 
 def sum_rows(rows: Tensor, index: Tensor | None, weight: Tensor | None, start: Tensor) -> Tensor:
@@ -156,8 +154,7 @@ def _merge(
     BLOCK: tl.constexpr,
 ):
     """Puts keys and moved keys into their union; before each come the keys and the new moved keys
-    that are less.
-    """
+    that are less."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     here = tl.load(key + i, mask=inside, other=0)

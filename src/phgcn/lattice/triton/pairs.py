@@ -20,15 +20,13 @@ from ..joint.kernels import Near, Side
 from ..joint.keys import Grid, of_cloud
 from ..ladder import FADE_START, NEAR_DEGREE
 
-FINER = 8
-"""How many times narrower cells are along the last coordinate."""
+FINER = 8  # how many times narrower cells are along the last coordinate
 
+# sizes of a program: its targets; per target, the sources that are summed at a time, the sources
+# that are compared at a time, and the room of its list of near ones; warps
 TARGETS, CANDIDATES, LOOK, LIST, WARPS = 4, 8, 16, 64, 1
-"""Sizes of a program: its targets; per target, the sources that are summed at a time, the sources
-that are compared at a time, and the room of its list of near ones; warps."""
 
-SLAB = 1 << 23
-"""Runs, of all targets together, that are in memory at a time."""
+SLAB = 1 << 23  # runs, of all targets together, that are in memory at a time
 
 
 class PairSizes(NamedTuple):
@@ -65,9 +63,8 @@ class Targets(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """The weight functions of the near field.  ``table`` holds for each cloud radius², 1 / radius²,
-    the steepness of the fade and the polynomial, ``kernel`` the numbers of the kernel function.
-    """
+    """The weight functions of the near field. ``table`` holds for each cloud radius², 1 / radius²,
+    the steepness of the fade and the polynomial, ``kernel`` the numbers of the kernel function."""
 
     table: Tensor
     kernel: Tensor
@@ -175,8 +172,7 @@ def _sort(side: Side, lookup: Lookup) -> Cells:
 
 def _find_runs(target: Cells, source: Cells, lookup: Lookup, offsets: Tensor) -> Runs:
     """Finds the sources in each row of cells around each target, by the offsets (R, D-1) of the
-    rows.
-    """
+    rows."""
     cloud, rows = target.cloud, len(offsets)
     per_unit, radius = of_cloud(lookup.per_unit, cloud), of_cloud(lookup.radius, cloud)
     place = target.position.double() * per_unit
@@ -277,8 +273,7 @@ def _square(target_position, source_position, t, s, present, live, D: tl.constex
 @triton.jit
 def _weigh(square, here, present, function, hit, SIZES: tl.constexpr):
     """Computes the weight of a pair, the kernel less the polynomial, and its derivative over the
-    distance.
-    """
+    distance."""
     dtype = square.dtype
     TERMS: tl.constexpr = SIZES.terms
     outer, scale = (
@@ -336,8 +331,7 @@ def _pairs(
     SIZES: tl.constexpr,
 ):
     """Looks through the runs of each target and lists the sources that are near; sums the lists
-    when one is full.
-    """
+    when one is full."""
     D: tl.constexpr = SIZES.dim
     DIM_BLOCK: tl.constexpr = SIZES.dim_block
     TERMS: tl.constexpr = SIZES.terms

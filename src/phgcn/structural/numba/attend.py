@@ -1,8 +1,8 @@
-r"""Attention to neighbours in Numba: how tensors are laid out for the kernels, and which run.
+"""Attention to neighbours in Numba: layout of the tensors, and the kernels that run.
 
-Nodes are shared out to threads by the number of their edges.  Every node is written by one thread,
-its edges in the order of ``edge_index``: no atomics, the same bits for any number of threads, and
-the other graphs of a batch change no sum."""
+Threads share nodes by the number of edges. One thread writes a node, edge after edge as in
+``edge_index``: no atomics, and the same bits for any number of threads and any other graphs of a
+batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from .kernels import attend, source_gradients, target_gradients
 
 
 def forward(graph: Graph) -> Attention:
-    """Returns the output, and what the backward pass needs."""
     check_edge_values(*graph)
     source, target = graph.edge_index
     by_target = sort_edges(target, source, len(graph.positions))
@@ -31,7 +30,6 @@ def forward(graph: Graph) -> Attention:
 
 
 def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
-    """Returns the gradients of positions, values and bias."""
     source, target = graph.edge_index
     by_source = sort_edges(source, target, len(graph.positions))
     positions = _heads_last(graph.positions)
@@ -52,10 +50,10 @@ def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
 
 
 def _heads_last(positions: Tensor) -> np.ndarray:
-    """Lays out positions (N, H, D) with heads innermost, (N, D, H)."""
+    """Transposes positions (N, H, D) to (N, D, H)."""
     return as_array(positions.transpose(1, 2))
 
 
 def _edge_rows(rows: Tensor | None, graph: Graph) -> np.ndarray:
-    """Returns a mask or bias of the edges, (E, H); without one, an array without rows."""
+    """Returns a mask or bias (E, H), or an array without rows."""
     return as_array(graph.positions.new_empty(0, graph.positions.size(1)) if rows is None else rows)

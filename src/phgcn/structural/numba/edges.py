@@ -13,16 +13,13 @@ from ...runtime.numba import as_array, kernel
 from ...runtime.threads import run_rows
 from ..graph import SortedEdges
 
-PART = 1 << 16
-"""Least number of edges that a thread sorts."""
-
-WORK = 1024
-"""Edges and nodes, together, that one range should have."""
+PART = 1 << 16  # least number of edges that a thread sorts
+WORK = 1024  # edges and nodes, together, that one range should have
 
 
 def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
-    """Sorts edges, given by their nodes at both ends, (E,), by the first: a counting sort.  Every
-    thread counts and moves a part of the edges; the order is that of a stable sort."""
+    """Sorts edges by their ``node`` (E,) in a counting sort. The order is stable for any number of
+    threads."""
     parts = max(1, min(torch.get_num_threads(), len(node) // PART))
     nodes, others = as_array(node.long()), as_array(other.long())
     places = np.zeros((parts, count), np.int32)
@@ -36,7 +33,7 @@ def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
 
 @kernel("int64, int64, int64[::1], int32[:, ::1]")
 def count_edges(begin, end, node, places):
-    """Counts the edges of each node, in parts ``begin`` to ``end`` of all edges."""
+    """Counts the edges of each node in chunks ``begin`` to ``end`` of all edges."""
     edges, parts = node.shape[0], places.shape[0]
     for p in range(begin, end):
         for e in range(p * edges // parts, (p + 1) * edges // parts):
@@ -45,7 +42,8 @@ def count_edges(begin, end, node, places):
 
 @kernel("int32[:, ::1], int32[::1]")
 def sum_counts(places, start):
-    """Replaces counts by the places of the first edge of each node and part; fills in starts."""
+    """Replaces counts by the position of the first edge of each node and chunk, and fills
+    ``start``."""
     total = 0
     for i in range(places.shape[1]):
         start[i] = total
@@ -58,7 +56,7 @@ def sum_counts(places, start):
 
 @kernel("int64, int64, int64[::1], int64[::1], int32[:, ::1], int32[::1], int32[::1]")
 def move_edges(begin, end, node, other, places, sorted_other, edge):
-    """Writes the edges of parts ``begin`` to ``end`` to their places."""
+    """Writes the edges of chunks ``begin`` to ``end`` to their positions."""
     edges, parts = node.shape[0], places.shape[0]
     for p in range(begin, end):
         for e in range(p * edges // parts, (p + 1) * edges // parts):
@@ -70,8 +68,8 @@ def move_edges(begin, end, node, other, places, sorted_other, edge):
 
 
 def run_nodes(kernel: Callable[..., None], start: np.ndarray, *arguments: Any) -> None:
-    """Calls ``kernel(begin, end, *arguments)`` for ranges of nodes, whose edges begin at ``start``,
-    with about equally many edges, on all cores."""
+    """Calls ``kernel(begin, end, *arguments)`` on all cores for ranges of nodes with about equally
+    many edges."""
     bounds = share_out(start)
 
     def run(first: int, last: int) -> None:
@@ -81,7 +79,7 @@ def run_nodes(kernel: Callable[..., None], start: np.ndarray, *arguments: Any) -
 
 
 def share_out(start: np.ndarray) -> np.ndarray:
-    """Returns bounds of ranges of nodes, with about ``WORK`` edges and nodes, or one large node."""
+    """Returns bounds of ranges of nodes with about ``WORK`` edges and nodes, or one large node."""
     count = len(start) - 1
     work_before = start[:count] + np.arange(count)
     ranges = -(-(int(start[count]) + count) // WORK)

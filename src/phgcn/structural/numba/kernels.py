@@ -1,11 +1,9 @@
-r"""The kernels of attention to neighbours, each for a range of nodes.
+"""The kernels of attention to neighbours, each for a range of nodes.
 
-Positions have their heads innermost, (N, D, H), so that one loop works on a coordinate of all
-heads; values, outputs and their gradients lie as everywhere, (N, H, C).  The innermost loops run
-over rows whose length is an array's, so that LLVM puts them into vector registers and nothing is
-compiled again for another number of heads or channels.  The edges of a node are summed in blocks,
-and the blocks' sums are added up in float64: added up in float32, those of a hub's million edges
-are off by 2e-4. Where heads do not matter, ``flat_`` views join the last two axes: one long loop
+Positions are (N, D, H), so that one loop works on a coordinate of all heads; values and outputs are
+(N, H, C). The innermost loops run over rows of an array, so that LLVM vectorises them for any
+number of heads and channels. Edges are summed in blocks and blocks in float64: in float32, the sum
+of a hub's million edges is off by 2e-4. ``flat_`` views join the last two axes, as one long loop
 costs less than a few short ones."""
 
 from __future__ import annotations
@@ -17,13 +15,11 @@ import numpy as np
 from ...runtime.exp import exp_negative
 from ...runtime.numba import helper, kernel
 
-BLOCK = 64
-"""Edges of one node that are summed at a time."""
+BLOCK = 64  # edges of one node that are summed at a time
 
+# factor of weights in a block's sum, so that sums of the largest values do not overflow; a power of
+# two, it changes no bit
 SCALE = 1 / BLOCK
-"""Factor of weights in a block's sum, so that sums of the largest values do not overflow; a power
-of two, it changes no bit.
-"""
 
 
 @kernel(
@@ -33,16 +29,9 @@ of two, it changes no bit.
 def attend(
     begin, end, positions, values, start, source, edge, mask, bias, out, nearest, inverse_sum
 ):
-    r"""Sums the values of each target's sources.
-
-    Args:
-        begin, end: The range of targets.
-        positions, values: Rows of all nodes, :math:`(N, D, H)` and :math:`(N, H, C)`.
-        start, source, edge: The edges sorted by target.
-        mask, bias: Factors of the weights and terms of the exponents, :math:`(E, H)`, or no rows.
-        out: Receives the sums over the normaliser, :math:`(N, H, C)`.
-        nearest, inverse_sum: Receive the norm, both :math:`(N, H)`.
-    """
+    """Sums the values of each target's sources into ``out`` (N, H, C), divided by the normaliser.
+    ``nearest`` and ``inverse_sum`` (N, H) receive the norm. ``mask`` and ``bias`` are (E, H) or
+    have no rows."""
     heads, channels, real = values.shape[1], values.shape[2], values.dtype.type
     scale = real(SCALE)
     flat = np.empty((BLOCK + 1) * heads, values.dtype)
@@ -119,12 +108,11 @@ def target_gradients(
     grad_positions,
     grad_bias,
 ):
-    r"""Computes slopes and masked weights of the edges, the targets' share of the gradient of
+    """Computes slopes and masked weights of the edges, the targets' share of the gradient of
     positions, and the gradient of the bias.
 
-    Rows :math:`2e` and :math:`2e + 1` of ``edge_rows``, :math:`(2E, H)`, are those of column ``e``
-    of ``edge_index``: side by side, as they are written and read together, in any order.  Formulas
-    are in :mod:`phgcn.structural.reference`."""
+    Rows :math:`2e` and :math:`2e + 1` of ``edge_rows`` (2E, H) are slope and weight of column ``e``
+    of ``edge_index``. Formulas are in :mod:`phgcn.structural.reference`."""
     heads, dim, real = values.shape[1], positions.shape[1], values.dtype.type
     flat_weight = np.empty(BLOCK * heads, values.dtype)
     flat_distance = np.empty(BLOCK * heads, values.dtype)
@@ -180,10 +168,7 @@ def source_gradients(
     begin, end, positions, grad, start, target, edge, edge_rows, grad_positions, grad_values
 ):
     """Computes the gradient of the sources' values, and adds the sources' share to the gradient of
-    positions.
-
-    Edges are sorted by source; ``edge_rows`` are those of :func:`target_gradients`.
-    """
+    positions. Edges are sorted by source, ``edge_rows`` comes from :func:`target_gradients`."""
     dim, heads, channels = positions.shape[1], grad.shape[1], grad.shape[2]
     sums = np.empty((1, heads, channels), grad.dtype)
     position_sums = np.empty((1, dim, heads), grad.dtype)
@@ -215,7 +200,7 @@ def source_gradients(
 
 @helper
 def square_distances(square, e, positions, i, j):
-    """square[e] = |positions[i] - positions[j]|^2, in each head"""
+    """square[e] = |positions[i] - positions[j]|^2, per head"""
     for h in range(square.shape[1]):
         difference = positions[i, 0, h] - positions[j, 0, h]
         square[e, h] = difference * difference
@@ -227,7 +212,7 @@ def square_distances(square, e, positions, i, j):
 
 @helper
 def add_differences(sums, slopes, e, positions, i, j):
-    """sums[0] += slopes[e] * (positions[i] - positions[j]), in each head"""
+    """sums[0] += slopes[e] * (positions[i] - positions[j]), per head"""
     for k in range(sums.shape[1]):
         for h in range(sums.shape[2]):
             sums[0, k, h] += slopes[e, h] * (positions[i, k, h] - positions[j, k, h])
@@ -235,7 +220,7 @@ def add_differences(sums, slopes, e, positions, i, j):
 
 @helper
 def add_products(sums, weights, e, values, j):
-    """sums[0] += weights[e] * values[j], in each head"""
+    """sums[0] += weights[e] * values[j], per head"""
     for h in range(sums.shape[1]):
         weight = weights[e, h]
         for c in range(sums.shape[2]):
@@ -244,8 +229,8 @@ def add_products(sums, weights, e, values, j):
 
 @helper
 def multiply_differences(products, e, grad, out, i, factors, values, j):
-    """products[e] = <grad[i], out[i] - factors[e] * values[j]>, in each head; the difference comes
-    first, as values may have a large mean"""
+    """products[e] = <grad[i], out[i] - factors[e] * values[j]>, per head. The difference comes
+    first, as values may have a large mean."""
     for h in range(products.shape[1]):
         product, factor = products.dtype.type(0), factors[e, h]
         for c in range(grad.shape[2]):
@@ -255,20 +240,17 @@ def multiply_differences(products, e, grad, out, i, factors, values, j):
 
 @helper
 def add(rows, i, sums):
-    """rows[i] += sums[0]"""
     for q in range(rows.shape[1]):
         rows[i, q] += sums[0, q]
 
 
 @helper
 def assign(rows, i, sums):
-    """rows[i] = sums[0]"""
     for q in range(rows.shape[1]):
         rows[i, q] = sums[0, q]
 
 
 @helper
 def clear(sums):
-    """sums[0] = 0"""
     for q in range(sums.shape[1]):
         sums[0, q] = 0

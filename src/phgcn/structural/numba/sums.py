@@ -36,6 +36,5 @@ def add_sources(begin, end, values, start, source, out):
 
 @helper
 def add_row(sums, values, j):
-    """sums[0] += values[j]"""
     for q in range(sums.shape[1]):
         sums[0, q] += values[j, q]

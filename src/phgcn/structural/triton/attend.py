@@ -1,9 +1,8 @@
-r"""Attention to neighbours in Triton: which kernels are launched.
+"""Attention to neighbours in Triton: the kernels that are launched.
 
-A program takes one node and some heads and goes through the node's edges in the order of
-``edge_index``, a tile at a time; how large a tile is depends on heads and channels alone.  So no
-output is written twice, the bits are the same every run, and the other graphs of a batch change no
-sum."""
+A program takes one node and some heads and goes through the node's edges as in ``edge_index``, a
+tile at a time. The size of a tile depends on heads and channels only: no output is written twice,
+and the bits are the same every run."""
 
 from __future__ import annotations
 
@@ -21,10 +20,8 @@ from .kernels import Sizes, Sums, Tensors, Width, attend, source_gradients, targ
 
 
 def forward(graph: Graph) -> Attention:
-    """Returns the output, and what the backward pass needs.
-
-    The host reads from the device once, after everything has been launched: whether a value is bad.
-    While a CUDA graph is captured it cannot, and bad values are not found."""
+    """Returns the output, and tensors for the backward pass. The host reads once, after all
+    launches, whether a value is bad; not while a CUDA graph is captured."""
     if len(graph.positions) == 0 or graph.edge_index.size(1) > MAX_EDGES:
         check_edge_values(*graph)
     given = _contiguous(graph)
@@ -43,7 +40,6 @@ def forward(graph: Graph) -> Attention:
 
 
 def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
-    """Returns the gradients of positions, values and bias."""
     given = _contiguous(graph)
     positions, values = given.positions, given.features
     count, heads, _ = values.shape
@@ -63,8 +59,8 @@ def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
 
 
 def choose_sizes(positions: Tensor, values: Tensor) -> tuple[tuple[int, int], dict[str, Any]]:
-    """Returns the grid and the sizes of a tile: rows of up to 256 numbers, and as many edges as make
-    1,024 of them for a warp, at least 4."""
+    """Returns the grid and a tile's sizes: rows of up to 256 numbers, and at least 4 edges, or
+    1,024 numbers for a warp."""
     (count, heads, channels), coordinates = values.shape, positions.size(2)
     channel, coordinate = (Width(row, power_of_2(max(1, row))) for row in (channels, coordinates))
     row = max(channel.tile, coordinate.tile)

@@ -1,6 +1,4 @@
-r"""Flags of bad values, found on the GPU: the host reads them once, after the other kernels have
-been launched.
-"""
+"""Flags bad values on the GPU. The host reads the flags once, after all launches."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ INFINITY: tl.constexpr = tl.constexpr(math.inf)
 
 
 def flag_bad_values(graph: Tensors) -> Tensor:
-    """Returns some flags, not all 0 if a number is not finite, a position is too far away, or an
-    edge leads to no node."""
+    """Returns flags, not all 0 if a number is not finite, a position is too far away, or an edge
+    leads to no node."""
     sizes = [0 if t is None else t.numel() for t in graph]
     programs = max(1, min(MAX_PROGRAMS, cdiv(max(sizes), BLOCK)))
     flags = graph.positions.new_empty(programs, dtype=torch.int32)
@@ -32,7 +30,7 @@ def flag_bad_values(graph: Tensors) -> Tensor:
 
 @triton.jit
 def fill_flags(graph, sizes, flags, count, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
-    """Looks at a share of every tensor, and writes one flag for each program."""
+    """Checks a share of every tensor and writes one flag per program."""
     bad = _any_above(graph.positions, sizes.positions, LIMIT, BLOCK)
     bad += _any_above(graph.features, sizes.features, INFINITY, BLOCK)
     if graph.edge_mask is not None:
@@ -50,7 +48,7 @@ def fill_flags(graph, sizes, flags, count, LIMIT: tl.constexpr, BLOCK: tl.conste
 
 @triton.jit
 def _any_above(numbers, size, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
-    """Returns 0 if all of a program's share of numbers are below a limit."""
+    """Returns 0 if this program's share of the numbers is below the limit."""
     above = tl.zeros((BLOCK,), tl.int32)
     for lead in range(tl.program_id(0).to(tl.int64) * BLOCK, size, tl.num_programs(0) * BLOCK):
         at = lead + tl.arange(0, BLOCK)

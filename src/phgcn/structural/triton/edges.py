@@ -8,13 +8,12 @@ from torch import Tensor
 from ...runtime.triton import cdiv, tl, triton
 from ..graph import SortedEdges
 
-BLOCK = 1024
-"""Edges and nodes that a program takes."""
+BLOCK = 1024  # edges and nodes that a program takes
 
 
 def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
-    """Sorts edges, given by their nodes at both ends, (E,), by the first.  One at the other end that
-    does not exist becomes node 0, so that no kernel reads outside before the edge is refused."""
+    """Sorts edges by their ``node`` (E,). An ``other`` node that does not exist becomes node 0, so
+    that no kernel reads outside before the edge is refused."""
     edges = len(node)
     key, order = torch.sort(node.int(), stable=True)
     start, sorted_other, edge = (key.new_empty(size) for size in (count + 1, edges, edges))
@@ -29,8 +28,8 @@ def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
 def fill_edges(
     key, order, other, start, sorted_other, edge, edges, count, steps, BLOCK: tl.constexpr
 ):
-    """Fills in :class:`SortedEdges` from the sorted nodes ``key`` and the ``order`` that sorts
-    them; finds ``start`` by bisection in ``steps`` steps."""
+    """Fills :class:`SortedEdges` from sorted nodes ``key`` and the ``order`` that sorts them;
+    bisects ``start`` in ``steps`` steps."""
     a = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_edge = a < edges
     e = tl.load(order + a, mask=is_edge, other=0)

@@ -1,10 +1,9 @@
-r"""The kernels of attention to neighbours, each for one node and some heads.
+"""The kernels of attention to neighbours, each for one node and some heads.
 
-A program goes through its node's edges, a tile of (edges, heads, numbers) at a time.  All sizes are
-known when a kernel is compiled: only then are rows read 16 bytes at a time.  ``edge_mask`` and
-``edge_bias`` may be :obj:`None`.  Values, outputs and their gradients may be of a half type;
-everything is computed in the type of positions, but sums of tiles are added up in float64: in
-float32, those of a hub's million edges are off in the fourth digit."""
+A program goes through its node's edges, a tile of (edges, heads, numbers) at a time. Sizes are
+compile-time constants, so that rows are read 16 bytes at a time. ``edge_mask`` and ``edge_bias``
+may be :obj:`None`. Half types are computed in the type of positions, and tiles are added in
+float64: in float32, the sum of a hub's million edges is off in the fourth digit."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from ...runtime.triton import tl, triton
 
 
 class Tensors(NamedTuple):
-    """The tensors of a graph, or their gradients, as kernels take them: Triton's tuples have
-    ``values`` of their own, so that those of nodes are called features."""
+    """The tensors of a graph, or their gradients. Values are called features, as Triton's tuples
+    have ``values`` of their own."""
 
     positions: Tensor
     features: Tensor
@@ -27,8 +26,8 @@ class Tensors(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What the forward pass found, and, for the backward pass, the products of the outputs and
-    their gradients."""
+    """Results of the forward pass and, for the backward pass, products of outputs and their
+    gradients."""
 
     out: Tensor
     nearest: Tensor
@@ -37,20 +36,15 @@ class Sums(NamedTuple):
 
 
 class Width(NamedTuple):
-    """The numbers of a row, and of the tile that a program takes: a power of two, not less."""
+    """The length of a row, and of a program's tile: the next power of two."""
 
     row: int
     tile: int
 
 
 class Sizes(NamedTuple):
-    """What the kernels are compiled for, beside the widths of values, ``C``, and positions, ``X``.
-
-    Args:
-        heads, tile_heads, tile_edges (int): Heads, and heads and edges that a program takes at a
-            time.
-        tiny (float): The least normal number: a squared distance below it is 0.
-    """
+    """Compile-time constants beside the widths ``C`` of values and ``X`` of positions. A squared
+    distance below ``tiny`` is 0."""
 
     heads: int
     tile_heads: int
@@ -60,10 +54,9 @@ class Sizes(NamedTuple):
 
 @triton.jit
 def attend(graph, edges, found, C: tl.constexpr, X: tl.constexpr, SIZES: tl.constexpr):
-    """Sums the values of one target's sources.
-
-    Where a tile has a nearer source than those before, their sums are scaled down.  The nearest
-    distance and the inverse normaliser, (N, H) both, are kept for the gradient."""
+    """Sums the values of one target's sources. A nearer source in a later tile scales the sums
+    down. ``found`` keeps the nearest distance and the inverse normaliser, (N, H), for the gradient.
+    """
     i = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * SIZES.tile_heads
     h = first + tl.arange(0, SIZES.tile_heads)
@@ -105,8 +98,8 @@ def attend(graph, edges, found, C: tl.constexpr, X: tl.constexpr, SIZES: tl.cons
 def target_gradients(
     graph, edges, grad, found, gradients, C: tl.constexpr, X: tl.constexpr, SIZES: tl.constexpr
 ):
-    r"""Computes one target's share of the gradient of its position, the gradient of the bias of its
-    edges, and :math:`\langle \bar y_i, y_i \rangle` into ``mean``; formulas are in
+    r"""Computes one target's share of the gradient of its position, the gradient of its edges'
+    bias, and ``mean`` :math:`\langle \bar y_i, y_i \rangle`. Formulas are in
     :mod:`phgcn.structural.reference`."""
     i = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * SIZES.tile_heads
@@ -150,11 +143,9 @@ def target_gradients(
 def source_gradients(
     graph, edges, grad, found, gradients, C: tl.constexpr, X: tl.constexpr, SIZES: tl.constexpr
 ):
-    """Computes the gradient of one source's values, and adds the source's share to the gradient of
-    its position.
-
-    Edges are sorted by source.  Slopes and weights are computed again, so that none is kept for
-    every edge."""
+    """Computes the gradient of one source's values, and adds its share to the gradient of its
+    position. Edges are sorted by source. Slopes and weights are computed again, so that none is
+    kept for every edge."""
     j = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * SIZES.tile_heads
     h = first + tl.arange(0, SIZES.tile_heads)
@@ -194,7 +185,7 @@ def source_gradients(
 
 @triton.jit
 def _invert_distance(square, SIZES: tl.constexpr):
-    """Returns one over a distance, 0 where that is 0."""
+    """Returns one over a distance, or 0."""
     apart = square >= SIZES.tiny
     return tl.where(apart, tl.rsqrt(tl.where(apart, square, 1.0)), 0.0)
 
@@ -218,7 +209,7 @@ def _store_row(rows, node, h, row, WIDTH: tl.constexpr, SIZES: tl.constexpr):
 
 @triton.jit
 def _inside(h, x, WIDTH: tl.constexpr, SIZES: tl.constexpr):
-    """Masks heads and numbers that do not exist; the compiler sees where all exist."""
+    """Masks heads and numbers that do not exist."""
     inside = tl.full((SIZES.tile_heads, WIDTH.tile), 1, tl.int1)
     if SIZES.heads % SIZES.tile_heads != 0:
         inside = inside & (h < SIZES.heads)[:, None]
@@ -232,10 +223,10 @@ def _inside(h, x, WIDTH: tl.constexpr, SIZES: tl.constexpr):
 
 @triton.jit
 def _gather_rows(rows, node, valid, first, WIDTH: tl.constexpr, SIZES: tl.constexpr):
-    """Loads the rows of some nodes and of the heads from ``first`` on, 0 where there are none.
+    """Loads the rows of some nodes and of the heads from ``first`` on, or 0.
 
-    All heads of a node are read as one row, so that the lanes of a warp share a row: sums over
-    edges then stay in registers."""
+    All heads of a node are read as one row, which the lanes of a warp share: sums over edges stay
+    in registers."""
     x = tl.arange(0, SIZES.tile_heads * WIDTH.tile)
     at = first * WIDTH.row + x
     if WIDTH.row != WIDTH.tile:
@@ -252,18 +243,18 @@ def _gather_rows(rows, node, valid, first, WIDTH: tl.constexpr, SIZES: tl.conste
 
 @triton.jit
 def _load_edges(edges, a, valid):
-    """Loads the columns of ``edge_index`` that sorted edges came from."""
+    """Loads the columns of ``edge_index`` of sorted edges."""
     return tl.load(edges.edge + a, mask=valid, other=0).to(tl.int64)
 
 
 @triton.jit
 def _gather_of_edges(table, edges, a, valid, h, SIZES: tl.constexpr):
-    """Loads what a table has for some sorted edges and heads: (edges, heads)."""
+    """Loads the rows of a table of edges for some sorted edges and heads, (edges, heads)."""
     return _gather_scalars(table, _load_edges(edges, a, valid), valid, h, SIZES)
 
 
 @triton.jit
 def _gather_scalars(table, node, valid, h, SIZES: tl.constexpr):
-    """Loads what a table has for some nodes or edges and heads: (edges, heads)."""
+    """Loads the rows of a table for some nodes or edges and heads, (edges, heads)."""
     at = (node * SIZES.heads)[:, None] + h[None, :]
     return tl.load(table + at, mask=valid[:, None] & (h < SIZES.heads)[None, :], other=0.0)

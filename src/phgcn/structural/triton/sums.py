@@ -1,6 +1,5 @@
-r"""Sums over neighbours in Triton: a program takes one node and some channels, and the node's
-sources a tile at a time.
-"""
+"""Sums over neighbours in Triton: a program takes one node and some channels, a tile of sources at
+a time."""
 
 from __future__ import annotations
 
@@ -8,12 +7,11 @@ from torch import Tensor
 
 from ...runtime.triton import cdiv, device_of, power_of_2, tl, triton
 
-MAX_CHANNELS = 256
-"""Channels that a program takes at most."""
+MAX_CHANNELS = 256  # channels that a program takes at most
 
 
 def sum_rows(values: Tensor, start: Tensor, source: Tensor) -> Tensor:
-    """Sums the values (N, C) of each node's sources, those of a half type in float32."""
+    """Sums the values (N, C) of each node's sources, half types in float32."""
     values = values.contiguous()
     count, channels = len(start) - 1, values.size(1)
     out = values.new_empty(count, channels)
