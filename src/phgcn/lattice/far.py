@@ -1,19 +1,17 @@
-r"""Far queries: seen from nearer by, along the same line.
+r"""Moves far queries nearer, along the same line.
 
 The weights of a lattice for a query far from all keys are wrong by factors, and 0 beyond its reach.
-But attention hardly changes on the way out: the weights of all keys fall alike, and only the
-direction of the query matters.  So with a ball of centre :math:`c` and radius :math:`R` around the
-keys, a query at distance :math:`d > R` from :math:`c` is moved to
+But attention hardly changes on the way out, as the weights of all keys fall alike. So with a ball
+of centre :math:`c` and radius :math:`R` around the keys, a query at distance :math:`d > R` from
+:math:`c` moves to
 
 .. math::
     q' = q - \frac{s}{d} (q - c), \qquad s = x - (1 - e^{-x}), \qquad x = d - R
 
-which is less than 1 outside of the ball, where the lattice is accurate.  The output at :math:`q'`
-is used for :math:`q`.  The weights of :math:`q` are smaller by :math:`e^{-s}`, which only the mass
-depends on.
-
-Centre and radius are rounded to :data:`STEP`, so that the ball stays the same while keys move a
-little: its derivative is 0."""
+less than 1 outside of the ball, where the lattice is accurate. The output at :math:`q'` is used for
+:math:`q`. Only the mass needs the weights of :math:`q`, which are smaller by :math:`e^{-s}`. Centre
+and radius are rounded to :data:`STEP`, so that small moves of keys keep the ball: its derivative is
+0."""
 
 from __future__ import annotations
 
@@ -29,20 +27,9 @@ STEP = 1 / 16  # grid size of centres and radii of balls, in units of 1/λ
 
 
 def draw_near(queries: Tensor, balls: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Moves queries outside of their ball close to it; those inside keep their bits.
-    Differentiable by the queries.
-
-    Args:
-        queries (torch.Tensor): The queries :math:`q`.
-        balls (torch.Tensor): Centre and radius of the ball of each, from :func:`query_balls`.
-
-    Returns:
-        The moved queries :math:`q'`, and by how much :math:`s` each is nearer.
-
-    Shapes:
-        - **queries:** :math:`(M, H, D)`, **balls:** :math:`(M, H, D + 1)`, float64
-        - **output:** :math:`(M, H, D)` and :math:`(M, H)`
-    """
+    """Moves queries :math:`q` (M, H, D) outside of their ball (M, H, D + 1) close to it,
+    differentiably. Returns the moved queries and the shifts :math:`s` (M, H). Queries inside keep
+    their bits."""
     centre, radius = balls[..., :-1], balls[..., -1]
     step = queries.double() - centre
     square = step.square().sum(dim=-1)
@@ -56,12 +43,8 @@ def draw_near(queries: Tensor, balls: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def query_balls(points: Points) -> Tensor:
-    r"""Finds the ball around the keys of each query's graph, in each head.
-
-    Shapes:
-        - **output:** centres and radii, :math:`(M, H, D + 1)`, float64; a graph without keys has an
-          infinite ball
-    """
+    """Finds the ball around the keys of each query's graph and head: centres and radii, (M, H, D +
+    1), float64. A graph without keys has an infinite ball."""
     assert points.queries is not None
     return torch.ops.phgcn.query_balls(  # type: ignore[no-any-return]
         points.positions.detach(), points.batch, points.query_batch, points.queries.size(0)
@@ -99,18 +82,16 @@ def find_balls(
     graphs: Tensor,
     most: Callable[[Tensor], Tensor] = lambda tensor: tensor,
 ) -> Tensor:
-    r"""Finds a ball around the keys of each graph and head: around the middle of their bounding
-    box, as large as they need.
+    """Finds a ball around the middle of the bounding box of the keys of each graph and head.
 
     Args:
-        positions (torch.Tensor): The keys.
-        batch (torch.Tensor): The graph of each key; :obj:`None` for one graph.
-        graphs (torch.Tensor): The graphs that there are, sorted.
-        most (callable, optional): Takes the greatest of a tensor over all processes. (default: of
+        positions (torch.Tensor): The keys, :math:`(N, H, D)`.
+        batch (torch.Tensor): The graph of each key, :math:`(N,)`; :obj:`None` for one graph.
+        graphs (torch.Tensor): The sorted graphs, :math:`(B,)`.
+        most (callable, optional): Takes the maximum of a tensor over all processes. (default: of
             this one)
 
     Shapes:
-        - **positions:** :math:`(N, H, D)`, **batch:** :math:`(N,)`, **graphs:** :math:`(B,)`
         - **output:** :math:`(B, H, D + 1)`, float64
     """
     place = (
@@ -121,8 +102,8 @@ def find_balls(
     keys = positions.double()
 
     def greatest(rows: Tensor) -> Tensor:
-        r"""The greatest row of each graph, (B, H, W), of rows (N, H, W); :math:`-\infty` for a
-        graph without keys."""
+        r"""Returns the greatest row of each graph, (B, H, W), of rows (N, H, W); :math:`-\infty`
+        without keys."""
         if batch is None and len(rows) > 0:  # quicker than a scatter
             return rows.amax(dim=0, keepdim=True)
         none = rows.new_full((len(graphs), *rows.shape[1:]), -torch.inf)
@@ -138,7 +119,7 @@ def find_balls(
 def balls_of_queries(
     balls: Tensor, graphs: Tensor, query_batch: Tensor | None, count: int
 ) -> Tensor:
-    """Looks up the ball of each query, (M, H, D + 1), among those of all graphs, (B, H, D + 1)."""
+    """Looks up the ball of each query, (M, H, D + 1), among the graphs' balls, (B, H, D + 1)."""
     if query_batch is None:
         return balls.expand(count, -1, -1).contiguous()
     nowhere = balls.new_zeros(1, *balls.shape[1:])

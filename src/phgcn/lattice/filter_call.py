@@ -17,14 +17,8 @@ FLOOR = 1e-8
 
 
 class FilterCall(NamedTuple):
-    """The settings of a filter call.
-
-    Args:
-        scheme (Scheme): The lattices and their weights.
-        normalise (bool): Whether to divide by the sum of the weights.
-        more_than (int): The number of pairs up to which a graph is not filtered: its output is 0.
-        kernel (Kernel): The kernel function, which only a ladder reads.
-    """
+    """The settings of a filter call. Graphs of up to ``more_than`` pairs get an output of 0. Only a
+    ladder reads the kernel."""
 
     scheme: Scheme
     normalise: bool
@@ -33,7 +27,7 @@ class FilterCall(NamedTuple):
 
 
 def no_ticket() -> Tensor:
-    """Returns the ticket of a forward pass that keeps nothing."""
+    """Returns the empty ticket of a forward pass that keeps nothing."""
     return torch.empty(0, dtype=torch.int64)
 
 
@@ -43,12 +37,12 @@ class FilterBackend(Protocol):
     def forward(
         self, points: Points, call: FilterCall, keep: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns output (M, H, C), normaliser (M, H) and a ticket.  With ``keep``, the ticket
-        finds the lattices again (:mod:`phgcn.lattice.kept`), else it is empty."""
+        """Returns output (M, H, C), normaliser (M, H) and a ticket. With ``keep``, the ticket finds
+        the lattices again, else it is empty."""
         ...
 
     def backward(
         self, upstream: OutputGradients, ticket: Tensor, points: Points, call: FilterCall
     ) -> Gradients:
-        """Returns the gradients.  Builds the lattices again if the ticket is empty."""
+        """Returns the gradients. Builds the lattices again if the ticket is empty."""
         ...

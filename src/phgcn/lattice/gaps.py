@@ -1,10 +1,9 @@
-r"""Closes wide gaps in a cloud, so that one point far outside does not cost the ladder its
-resolution.
+"""Closes wide gaps in a cloud, so that one far point does not cost the ladder its resolution.
 
-The key of a vertex has 63 bits: a lattice over a very wide cloud cannot be fine.  Most such clouds
-are empty but for a few places.  Coordinates are cut into bins of width :data:`GAP`; where more than
-one bin in a row is empty, the points beyond move nearer, so that one is left.  The weight of a pair
-across it is next to 0 before and after, all others keep their distance."""
+The key of a vertex has 63 bits: a lattice over a very wide cloud cannot be fine. Most wide clouds
+are mostly empty. Coordinates are cut into bins of width :data:`GAP`; points beyond several empty
+bins in a row move nearer, so that one is left. The weight of a pair across a gap is next to 0
+before and after. All other pairs keep their distance."""
 
 from __future__ import annotations
 
@@ -20,17 +19,15 @@ FIRST, BITS = 1 << 38, 40
 
 
 def has_gaps(width: float, dim: int) -> bool:
-    """Returns whether a cloud is so wide that its gaps must be closed.  ``width`` is the extent of
-    its widest coordinate."""
+    """Returns whether the widest coordinate's extent ``width`` requires that gaps are closed."""
     return width > max(4 * GAP, 2.0 ** (63 // dim - 3))
 
 
 def close_gaps(points: Tensor, union: Callable[[Tensor], Tensor] = lambda key: key) -> Tensor:
-    """Moves the points of a cloud (P, D) by multiples of :data:`GAP`, towards the bin that is
-    nearest to 0.
+    """Moves the points of a cloud (P, D) by multiples of :data:`GAP` towards the bin nearest to 0.
 
     Args:
-        points (torch.Tensor): The points.  The derivative of the result by them is 1.
+        points (torch.Tensor): The points. The result has derivative 1.
         union (callable, optional): Returns the sorted distinct bins of all processes. (default: one
             process)
     """

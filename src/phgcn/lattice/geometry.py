@@ -1,12 +1,9 @@
 r"""Locates points in the permutohedral lattice, in plain torch.
 
-The lattice :math:`A^*_D` is used in *Kuhn coordinates*: the linear map ``kuhn_matrix`` sends it to
-the integer grid :math:`\mathbb{Z}^D`, and its simplices to those that cut every unit cube along the
-orderings of its coordinates.  Finding the simplex of a point is then a floor and a sort, with no
-repair step.
-
-All lengths are in units of :math:`1/\lambda`: positions arrive multiplied by the decay.
-"""
+In *Kuhn coordinates*, the linear map ``kuhn_matrix`` sends the lattice :math:`A^*_D` to the integer
+grid :math:`\mathbb{Z}^D`. Its simplices cut every unit cube along the orderings of the coordinates:
+a floor and a sort find the simplex of a point. All lengths are in units of :math:`1/\lambda`:
+positions arrive multiplied by the decay."""
 
 from __future__ import annotations
 
@@ -19,16 +16,12 @@ from torch import Tensor
 
 @lru_cache
 def kuhn_matrix(dim: int) -> Tensor:
-    r"""Builds the matrix :math:`T` that sends the lattice of shortest vector 1 to
+    r"""Builds the matrix :math:`T`, (D, D), float64, that sends the lattice of shortest vector 1 to
     :math:`\mathbb{Z}^D`.
 
-    Built from the elevation matrix :math:`E` of Adams et al. (2010): column :math:`i` of :math:`E`
-    is 1 repeated :math:`i+1` times, then :math:`-(i+1)`, then zeros, over
-    :math:`\sqrt{(i+1)(i+2)}`.
-
-    Shapes:
-        - **output:** :math:`(D, D)`, float64
-    """
+    Its source is the elevation matrix :math:`E` of Adams et al. (2010): column :math:`i` of
+    :math:`E` is 1 repeated :math:`i+1` times, then :math:`-(i+1)`, then zeros, over
+    :math:`\sqrt{(i+1)(i+2)}`."""
     elevation = torch.zeros(dim + 1, dim, dtype=torch.float64)
     for i in range(dim):
         elevation[: i + 1, i] = 1.0
@@ -39,24 +32,16 @@ def kuhn_matrix(dim: int) -> Tensor:
 
 @lru_cache
 def origin(dim: int) -> Tensor:
-    r"""Returns the fixed shift of the lattice, in Kuhn coordinates of the coarsest level.
+    """Returns the fixed shift of the lattice, (D,), in Kuhn coordinates of the coarsest level.
 
     Embeddings that start at zero would sit exactly on a vertex, where the derivative is one-sided,
-    so no lattice has a vertex at the origin.
-
-    Args:
-        dim (int): The dimension :math:`D`.
-
-    Shapes:
-        - **output:** :math:`(D,)`, float64
-    """
+    so no lattice has a vertex at the origin."""
     golden = (math.sqrt(5) - 1) / 2
     return torch.arange(1, dim + 1, dtype=torch.float64).mul(golden).frac() / 2
 
 
 def locate(w: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Finds the enclosing simplex of points in Kuhn coordinates, and the barycentric weights in
-    it.
+    r"""Finds the enclosing simplex of points in Kuhn coordinates, and their barycentric weights.
 
     With :math:`n = \lfloor w \rfloor` and the fractions sorted in descending order, :math:`f_1 \ge
     \dots \ge f_D`, the vertices are :math:`n,\; n + e_{\sigma_1},\; n + e_{\sigma_1} +

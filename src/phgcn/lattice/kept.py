@@ -1,9 +1,8 @@
-r"""Keeps the lattices of a forward pass for its backward pass.
+"""Keeps the lattices of a forward pass for its backward pass.
 
-An op returns tensors whose shapes follow from its inputs.  The number of a cloud's vertices depends
-on the data, so lattices are kept here as long as a *ticket* lives: a small tensor on the CPU that
-the op returns.  A copy of a ticket has another address: the backward pass then builds the lattices
-again by the same steps."""
+The number of a cloud's vertices depends on the data, but the shapes of an op's outputs must not. So
+lattices are kept here as long as a *ticket* lives, a small tensor on the CPU that the op returns. A
+copy of a ticket has another address: the backward pass then builds the lattices again."""
 
 from __future__ import annotations
 
@@ -20,16 +19,12 @@ LIMIT, GPU_LIMIT = 2**28, 2**32
 
 
 class Kept(list[Any]):
-    """The kept lattices of a call, one per cloud.
-
-    Attributes:
-        size (int): The bytes of their tables and moves.
-    """
+    """The kept lattices of a call, one per cloud, and their ``size`` in bytes."""
 
     size = 0
 
     def has_room(self, size: int, limit: int) -> bool:
-        """Adds ``size`` bytes if all tickets then hold at most ``limit``.  Returns whether they do."""
+        """Adds ``size`` bytes and returns True if all tickets then hold at most ``limit``."""
         if size + sum(kept.size for kept in list(_kept.values())) > limit:
             return False
         self.size += size
@@ -40,7 +35,7 @@ _kept: dict[int, Kept] = {}  # by the address of the ticket
 
 
 def new_ticket() -> tuple[Tensor, Kept]:
-    """Returns a ticket, int64, (1,), and its lattices.  They are kept until the ticket is freed."""
+    """Returns a ticket, int64, (1,), and its lattices, kept until the ticket is freed."""
     memory, kept = np.zeros(1, np.int64), Kept()
     _kept[memory.ctypes.data] = kept
     weakref.finalize(memory, _kept.pop, memory.ctypes.data, None).atexit = False

@@ -68,15 +68,11 @@ def level(step: Any) -> Any:
 
 @lru_cache
 def bump(dim: int, step: int) -> tuple[Floats, Floats]:
-    r"""Tabulates the bump of a step over distances in spacings of its level.
+    r"""Tabulates the bump of a step: distances in spacings of its level, and values, (R,) each.
 
     :math:`P_s` sums translates of a box spline, a product over the lattice directions :math:`d` of
-    functions of :math:`\omega \cdot d` in Fourier space.  The bump is the autocorrelation of that
-    spline, averaged over directions.
-
-    Returns:
-        Distances and values, :math:`(R,)` each.
-    """
+    functions of :math:`\omega \cdot d` in Fourier space. The bump is the autocorrelation of this
+    spline, averaged over directions."""
     if step > LIMIT + 1:
         return bump(dim, LIMIT + step % 2)
     frequency, distance, wave = _waves(dim)
@@ -106,23 +102,22 @@ def bump(dim: int, step: int) -> tuple[Floats, Floats]:
 
 
 def _bend(dim: int, step: int) -> float:
-    """How much a bump falls over the square of the distance, at 0, in spacings of its level."""
+    """Returns the fall of a bump at 0 over the square of the distance in spacings of its level."""
     distance, value = bump(dim, step)
     return float((value[0] - value[2]) / distance[2] ** 2)
 
 
 def bump_at(dim: int, step: int, distance: Floats) -> Floats:
-    """Evaluates the bump of a step at distances in spacings of its level.
-
-    Between the table's distances it is linear in the square: wide bumps have no cusp at 0.
-    """
+    """Evaluates the bump of a step at distances in spacings of its level. Interpolation is linear
+    in the square, as wide bumps have no cusp at 0."""
     grid, value = bump(dim, step)
     return np.interp(distance**2, grid**2, value, right=0.0)
 
 
 @lru_cache
 def _waves(dim: int) -> tuple[Any, Any, Any]:
-    """Frequencies (K,), distances (R,), and the mean of plane waves over all directions, (R, K)."""
+    """Returns frequencies (K,), distances (R,), and the mean of plane waves over all directions,
+    (R, K)."""
     frequency, distance = (np.arange(240) + 0.5) * 0.05, RADIUS / 140 * np.arange(141)
     if dim == 1:
         return frequency, np.asarray(distance), np.cos(np.outer(distance, frequency))
@@ -137,14 +132,14 @@ def _waves(dim: int) -> tuple[Any, Any, Any]:
 
 
 def _lattice_directions(dim: int) -> Floats:
-    """The D + 1 shortest lattice vectors that sum to 0, (D + 1, D)."""
+    """Returns the D + 1 shortest lattice vectors that sum to 0, (D + 1, D)."""
     vectors = np.linalg.inv(kuhn_matrix(dim).numpy()).T
     return np.concatenate([vectors, -vectors.sum(axis=0, keepdims=True)])
 
 
 @lru_cache
 def _sphere(dim: int) -> Floats:
-    """Unit vectors spread evenly over all directions, (512, D)."""
+    """Returns unit vectors spread evenly over all directions, (512, D)."""
     if dim == 1:
         return np.ones((1, 1))
     # 0 and the middle have no direction
@@ -157,11 +152,10 @@ def _sphere(dim: int) -> Floats:
 
 
 class Rung(NamedTuple):
-    """The spacing and extent of a cloud's ladder, which follows from them, kernel and dimension.
+    """The ladder of a cloud.
 
     Args:
-        spacing: Quarter octaves of the spacing of level 0: it is ``2 ** (spacing / 4)`` in units of
-            1/λ.
+        spacing: Quarter octaves of the spacing of level 0: ``2 ** (spacing / 4)`` in units of 1/λ.
         extent: Octaves of its diameter: at most ``2 ** extent``.
         reach: Radius of the near field in spacings of level 0; 0 for none.
     """
@@ -172,7 +166,6 @@ class Rung(NamedTuple):
 
     @property
     def h(self) -> float:
-        """The spacing of level 0."""
         return float(2.0 ** (self.spacing / 4))
 
 
@@ -181,9 +174,8 @@ def choose_rung(
 ) -> Rung:
     """Chooses the ladder of a cloud from its points only.
 
-    The spacing is the largest with at most ``scheme.pairs`` keys within the near field of a query,
-    on average.  Where that is no larger than the kernel and the width of the cloud need, there is
-    no near field.
+    The spacing is the largest with on average at most ``scheme.pairs`` keys within the near field
+    of a query. If kernel and width need no larger spacing, there is no near field.
 
     Args:
         scheme (Ladder), dim (int): The filter, and the dimension.
@@ -206,9 +198,7 @@ def choose_rung(
 
 
 def log_rung(points: int, rung: Rung, pairs: Callable[[float], float]) -> None:
-    """Logs the ladder of a cloud of ``points`` points.
-
-    ``pairs`` counts the keys of a query within a radius, on average."""
+    """Logs the ladder of a cloud of ``points`` points."""
     if not is_logged():
         return
     octaves, near = max(0, rung.extent - math.floor(rung.spacing / 4)), "no near pairs"
@@ -224,12 +214,12 @@ class Numbers(NamedTuple):
 
     Args:
         weight: :math:`c_s` of the steps that are used, float64, :math:`(S,)`.
-        far: :math:`(a, b, q)` of the steps that are wider than the cloud: a pair gets
-            :math:`a - b (|p_i|^2 + |p_j|^2) + q |p_i|^2 |p_j|^2 + 2 b \langle p_i, p_j \rangle`.
+        far: :math:`(a, b, q)` of the steps that are wider than the cloud: a pair gets :math:`a - b
+            (|p_i|^2 + |p_j|^2) + q |p_i|^2 |p_j|^2 + 2 b \langle p_i, p_j \rangle`.
         own: Mean weight of steps from 2 on between a point and itself.
         radius: Radius of the near field, 0 without one.
-        near: Mean weight of all steps within the radius, as coefficients of a polynomial of
-            :math:`(r / \text{radius})^2`, :math:`(n,)`.
+        near: Mean weight of all steps within the radius: coefficients of a polynomial of :math:`(r
+            / \text{radius})^2`, :math:`(n,)`.
     """
 
     weight: Floats
@@ -239,9 +229,8 @@ class Numbers(NamedTuple):
     near: Floats
 
     def far_matrix(self, dim: int) -> Floats:
-        """Builds the bilinear form of the far field on the features of two points, (D + 2, D + 2).
-
-        The features of a point are 1, its square, and its coordinates."""
+        """Builds the far field's bilinear form on the features 1, square and coordinates of two
+        points, (D + 2, D + 2)."""
         a, b, q = self.far
         matrix = np.diag([a, q, *[2 * b] * dim])
         matrix[0, 1] = matrix[1, 0] = -b
@@ -249,7 +238,6 @@ class Numbers(NamedTuple):
 
     @property
     def at_zero(self) -> float:
-        """The near field at distance 0."""
         return 1.0 - float(self.near[0]) if self.radius > 0 else 0.0
 
 
@@ -258,8 +246,8 @@ FADE_START = 0.8  # the near field fades out from this share of its radius to th
 
 
 def fade(r: Floats, radius: float) -> Floats:
-    """The factor of the near field, from 1 below ``FADE_START`` times the radius to 0 at the
-    radius."""
+    """Returns the factor of the near field, from 1 below ``FADE_START`` times the radius to 0 at
+    the radius."""
     if radius == 0:
         return np.zeros_like(r)
     t = np.clip((radius**2 - r**2) / (radius**2 * (1 - FADE_START**2)), 0, 1)
@@ -268,7 +256,7 @@ def fade(r: Floats, radius: float) -> Floats:
 
 @lru_cache(maxsize=1024)
 def ladder_numbers(kernel: Kernel, dim: int, rung: Rung) -> Numbers:
-    """Computes the numbers of a ladder for a kernel, in milliseconds; the same arguments are looked
+    """Computes the numbers of a ladder for a kernel, in milliseconds. Equal arguments are looked
     up."""
     h, radius = rung.h, rung.reach * rung.h
     steps = 2 * max(3, math.ceil(math.log2(TOP / h)) + 1)
@@ -299,19 +287,17 @@ def ladder_numbers(kernel: Kernel, dim: int, rung: Rung) -> Numbers:
 
 
 def fit_weights(kernel: Kernel, dim: int, rung: Rung, own_most: Floats) -> Floats:
-    r"""Fits :math:`c_s \ge 0`, (S,), so that attention in a Gaussian cloud is as exact as it can
-    be.
+    r"""Fits :math:`c_s \ge 0`, (S,), to the least error of attention in a Gaussian cloud.
 
     A point at distance :math:`R` from the middle of the cloud sees :math:`n(r)\,dr` others at
-    distance :math:`r`.  With :math:`\delta(r)` the error of the weights, its output is off by
-    :math:`\sum_j \delta_j (f_j - h_i) / Z_i`.  The mean square of this error, for values that are
-    independent of the positions, is a sum of squares that are linear in :math:`c`: over pairs, over
-    sums of weights, and over the scatter of each step.  Points of several distances and clouds of
-    several widths below the cloud's own are summed up, each divided by its ``gain``
-    (:class:`CloudErrors`).
+    distance :math:`r`. With :math:`\delta(r)` the error of the weights, its output is off by
+    :math:`\sum_j \delta_j (f_j - h_i) / Z_i`. For values independent of positions, the mean square
+    of this error is a sum of squares linear in :math:`c`: over pairs, over sums of weights, and
+    over the scatter of each step. The fit sums points of several distances and clouds of several
+    widths, each divided by its ``gain`` (:class:`CloudErrors`).
 
-    Without a near field no point gets more than 1 of itself, the most being :math:`\sum_s c_s` times
-    ``own_most``, (S,): the self term then is not negative, and the filter is a positive operator."""
+    Without a near field, :math:`\sum_s c_s` times ``own_most`` (S,) is at most 1: the self term
+    then is not negative, and the filter is a positive operator."""
     h, radius, steps = rung.h, rung.reach * rung.h, len(own_most)
     # a Gaussian's standard deviation is about an eighth of its diameter
     widest = 2.0 ** (rung.extent - 3)
@@ -374,7 +360,6 @@ def errors_of_cloud(
     left: Floats,
     h: float,
 ) -> CloudErrors:
-    """Computes the least squares of a Gaussian cloud of a width."""
     everywhere = _density(dim, r, width, None)
     mean, mean_bumps = everywhere @ (left * value), everywhere @ (left[:, None] * bumps)
     kernel_mean = everywhere @ value
@@ -406,8 +391,8 @@ def errors_of_cloud(
 
 
 def _density(dim: int, r: Floats, width: float, away: float | None) -> Floats:
-    """The share of a Gaussian cloud at each distance of a grid from a point ``away`` from its
-    middle, (R,); of all pairs where that is None."""
+    """Returns the share of a Gaussian cloud at each distance of a grid from a point ``away`` from
+    its middle, (R,), or of all pairs for None."""
     dr = np.gradient(r)
     if away is None:
         n = r ** (dim - 1) * np.exp(-((r / width) ** 2) / 4)
@@ -455,10 +440,10 @@ def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
 
 
 def own_table(dim: int) -> Floats:
-    r"""Tabulates the autocorrelation :math:`t_m` of :math:`A` between two vertices of a simplex
-    that are :math:`m` steps along it apart, :math:`(D + 1,)`.
+    """Tabulates the autocorrelation :math:`t_m` of :math:`A` between two vertices of a simplex that
+    are :math:`m` steps apart, :math:`(D + 1,)`.
 
-    :math:`A` gives :math:`2^{-D-1}` for every subset of the directions, and the sum of all
-    directions is 0."""
+    :math:`A` gives :math:`2^{-D-1}` for every subset of the directions, and all directions sum to
+    0."""
     m = np.arange(dim + 1)
     return np.asarray((2.0 ** (dim + 1 - m) + 2.0**m + (m == 0)) / 4.0 ** (dim + 1))

@@ -21,7 +21,7 @@ LADDER_LIMIT = 2.0**40
 
 
 def position_limit(dim: int, scheme: Scheme) -> float:
-    """Returns the upper bound of a position's coordinates; refuses too many dimensions."""
+    """Returns the upper bound of coordinates. Refuses too many dimensions."""
     if dim > MAX_DIMENSION:
         raise ValueError(
             f'positions has {dim} dimensions; allowed for a lattice: up to {MAX_DIMENSION}, else method="exact"'
@@ -34,7 +34,6 @@ def position_limit(dim: int, scheme: Scheme) -> float:
 
 
 def filtered_groups(points: Points, call: FilterCall) -> GraphGroups:
-    """Checks all values, and the coordinates of the graphs that are filtered; groups points by
-    graph."""
+    """Groups points by graph. Checks all values, and the coordinates of filtered graphs."""
     limit = position_limit(points.positions.size(2), call.scheme)
     return checked_groups(points, limit, call.more_than)

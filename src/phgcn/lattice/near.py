@@ -10,9 +10,7 @@ CELL_DIMENSIONS = 4
 
 
 def mean_pairs_cell(dim: int, radius: float) -> float:
-    """Computes the side of the cube with the volume of a ball of this radius.
-
-    The points of a grid cell then stand for those within the radius, which makes counting pairs
-    linear."""
+    """Returns the side of the cube with a ball's volume. Points of such a grid cell stand for
+    points within the radius, so that counting pairs is linear."""
     side: float = radius * math.pi**0.5 / math.gamma(dim / 2 + 1) ** (1 / dim)
     return side

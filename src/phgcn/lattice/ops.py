@@ -1,9 +1,8 @@
-r"""The custom ops of the lattice filter: the whole filter as one op, points in, points out, with
-its gradient.
+"""The custom ops of the lattice filter: the whole filter as one op, with its gradient.
 
-The number of a lattice's vertices depends on the data.  It stays inside the op, so that a compiled
-graph never sees a shape it cannot know.  The backend keeps the lattices for the backward pass under
-a *ticket* that the op returns (:mod:`phgcn.lattice.kept`)."""
+The number of a lattice's vertices depends on the data and stays inside the op. The backend keeps
+the lattices for the backward pass under a *ticket* that the op returns (:mod:`phgcn.lattice.kept`).
+"""
 
 from __future__ import annotations
 
@@ -44,10 +43,7 @@ torch.library.define(
 @torch.library.impl("phgcn::filter", DEVICES)
 def _filter(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     r"""Computes :math:`\sum_j w_{ij} f_j`, divided by :math:`\sum_j w_{ij}` if ``normalise``.
-
-    Returns:
-        The output, :math:`(M, H, C)`, the normaliser, :math:`(M, H)` or empty, and the ticket.
-    """
+    Returns output (M, H, C), normaliser, (M, H) or empty, and ticket."""
     *rest, keep = inputs
     points, call, backend = _parse(rest)
     return _backend(backend).forward(points, call, keep)
@@ -63,7 +59,7 @@ def _filter_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.impl("phgcn::filter_backward", DEVICES)
 def _filter_backward(*inputs: Any) -> tuple[Tensor, ...]:
-    """Computes the gradients of positions, values, queries and weights (empty without them)."""
+    """Computes the gradients of positions, values, queries and weights, empty without weights."""
     upstream, ticket = OutputGradients(*inputs[:4]), inputs[4]
     points, call, backend = _parse(inputs[5:])
     return _backend(backend).backward(upstream, ticket, points, call).as_outputs()
@@ -107,8 +103,8 @@ def _no_second_backward(ctx: Any, *grads: Any) -> None:
 
 
 def _filter_vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-    """Filters the clouds of a vmapped dimension one after the other; nothing is kept for the
-    backward pass."""
+    """Filters the clouds of a vmapped dimension one by one, and keeps nothing for the backward
+    pass."""
     outputs = []
     for i in range(info.batch_size):
         one = [

@@ -1,7 +1,5 @@
-r"""Describes the filters that approximate the exact sum.
-
-A scheme is a small immutable value.  It is passed to the custom ops as text (:func:`encode`,
-:func:`decode`)."""
+"""The filters that approximate the exact sum, as small immutable values. The custom ops take them
+as text (:func:`encode`, :func:`decode`)."""
 
 from __future__ import annotations
 
@@ -62,17 +60,14 @@ class Ladder:
         object.__setattr__(self, "text", _to_text(self))
 
     def finest_spacing(self, width: float, extent: int, dim: int) -> int:
-        """The smallest spacing of level 0, in quarter octaves, for a cloud of a width, and a
-        diameter in octaves.
-
-        A vertex has a key of 63 bits, so that its coordinates are limited.
-        """
+        """Returns the smallest spacing of level 0 in quarter octaves. The 63 bits of a vertex's key
+        limit its coordinates."""
         resolved = round(4 * math.log2(self.fineness * FINENESS.get(dim, 0.5) * min(1.0, width)))
         return max(resolved, 4 * (extent + 2 - KEY_BITS // dim))
 
     def coarsest_spacing(self, extent: int) -> int:
-        """The spacing, in quarter octaves, at which the near field holds all pairs of a cloud of a
-        diameter in octaves."""
+        """Returns the spacing in quarter octaves at which the near field holds all pairs of a
+        cloud."""
         return 4 * extent - math.floor(4 * math.log2(0.8 * self.reach))
 
 
@@ -113,7 +108,6 @@ METHODS = ("auto", "exact", *LATTICE_METHODS)
 
 
 def named_scheme(method: str) -> Scheme:
-    """Returns the lattice filter of a name."""
     if method == "separable":
         return Separable()
     if method == "lattice":
@@ -126,10 +120,8 @@ def named_scheme(method: str) -> Scheme:
 
 
 def encode(method: str | Scheme, kernel: str = EXPONENTIAL.name) -> str:
-    """Writes a method and the name of a kernel as text, for the custom ops.
-
-    A scheme has its text ready, since a compiled graph calls this.
-    """
+    """Writes a method and a kernel's name as text for the custom ops. A scheme has its text ready,
+    since a compiled graph calls this."""
     text = method if isinstance(method, str) else method.text
     return text if kernel == EXPONENTIAL.name else f"{kernel} {text}"
 
@@ -141,13 +133,13 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def decode_kernel(text: str) -> Kernel:
-    """Reads the kernel that :func:`encode` wrote."""
+    """Reads the kernel of :func:`encode`."""
     return KERNELS[_split(text)[0]]
 
 
 @lru_cache(maxsize=256)
 def decode(text: str) -> Scheme:
-    """Reads the scheme that :func:`encode` wrote."""
+    """Reads the scheme of :func:`encode`."""
     text = _split(text)[1]
     if text in METHODS:
         return named_scheme(text)

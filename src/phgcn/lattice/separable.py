@@ -25,13 +25,8 @@ FITTED = {
 
 
 class SeparableWeights(NamedTuple):
-    """The weights of a separable scheme in one dimension.
-
-    Args:
-        spacing: The shortest lattice vector, in units of 1/λ.
-        weights: The weight of the centre and of each further hop, float64 of shape (hops + 1,).
-        scale: The factor of a sum that is not normalised.
-    """
+    """The weights of a separable scheme in one dimension. ``weights`` of the centre and of each hop
+    are float64, (hops + 1,); ``scale`` is the factor of plain sums."""
 
     spacing: float
     weights: NDArray[np.float64]
@@ -40,7 +35,6 @@ class SeparableWeights(NamedTuple):
 
 @lru_cache
 def separable_weights(scheme: Separable, dim: int) -> SeparableWeights:
-    """Returns the weights of a separable scheme in a dimension."""
     spacing, scale, weights = FITTED[dim]
     if scheme.weights is None:
         return SeparableWeights(scheme.spacing or spacing, np.array(weights), scale)
@@ -49,6 +43,5 @@ def separable_weights(scheme: Separable, dim: int) -> SeparableWeights:
 
 def directions(dim: int) -> NDArray[np.int64]:
     """Returns the directions of the passes in Kuhn coordinates: the unit vectors and all ones, (D +
-    1, D).
-    """
+    1, D)."""
     return np.concatenate([np.eye(dim, dtype=np.int64), np.ones((1, dim), np.int64)])

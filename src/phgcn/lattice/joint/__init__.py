@@ -1,7 +1,6 @@
-"""The ladder and the paper's filter for all clouds of a call together, in plain torch but for a few
-kernels of the backend.
+"""The ladder and the paper's filter for all clouds of a call together, in plain torch and few
+kernels.
 
-GPUs and several processes (:mod:`phgcn.distributed`) run this code.  The points and vertices of all
-graphs and heads are in one list, sorted by cloud.  A backend gives four kernels
-(:class:`phgcn.lattice.joint.kernels.Kernels`), the processes five ways to share
-(:class:`phgcn.lattice.joint.kernels.Peers`)."""
+GPUs and several processes (:mod:`phgcn.distributed`) run this code. Points and vertices of all
+graphs and heads are one list, sorted by cloud. A backend has the methods of
+:class:`.kernels.Kernels`, the processes have :class:`.kernels.Peers`."""

@@ -19,7 +19,7 @@ from .kernels import Alone, Kernels
 def forward(
     points: Points, call: FilterCall, kernels: Kernels, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns output, normaliser and ticket; see :class:`phgcn.lattice.filter_call.FilterBackend`."""
+    """Returns output, normaliser and ticket."""
     check_values(*points[:3])
     ticket, kept = new_ticket() if keep else (no_ticket(), None)
     counts = _counts(points, call)
@@ -37,7 +37,6 @@ def forward(
 def backward(
     upstream: OutputGradients, ticket: Tensor, points: Points, call: FilterCall, kernels: Kernels
 ) -> Gradients:
-    """Returns the gradients of positions, values and, in cross-attention, queries."""
     if kept := find(ticket):
         return filter_gradients(upstream, points, kept[0], call, kernels, Alone())
     counts = _counts(points, call)

@@ -1,6 +1,4 @@
-r"""Which points belong together: a *cloud* is the points of one graph and head.  All points are
-sorted by cloud.
-"""
+"""Sorts points by cloud: a *cloud* is the points of one graph and head."""
 
 from __future__ import annotations
 
@@ -24,9 +22,9 @@ class CloudCounts(NamedTuple):
     """The clouds that are filtered and not empty.
 
     Args:
-        of_keys, of_queries (torch.Tensor): The cloud of each row ``point * heads + head``, -1 for
-            none, int64.
-        keys, queries (np.ndarray): How many each cloud has on all processes, int64, (B,).
+        of_keys, of_queries (torch.Tensor): The cloud of each row ``point * heads + head``, or -1,
+            int64.
+        keys, queries (np.ndarray): Each cloud's number of points on all processes, int64, (B,).
     """
 
     of_keys: Tensor
@@ -47,7 +45,7 @@ def number_clouds(
     Args:
         points (Points): Keys and queries.
         graphs (tuple): The graphs of keys and of queries, int64; :obj:`None` for one graph.
-        keys, queries (np.ndarray): How many of them each graph has, (G,).
+        keys, queries (np.ndarray): Each graph's number of points, (G,).
         filtered (np.ndarray): Whether a graph is filtered, bool, (G,).
     """
     heads, device = points.positions.size(1), points.positions.device
@@ -69,13 +67,8 @@ def number_clouds(
 
 
 class Sorted(NamedTuple):
-    """Keys or queries, sorted by cloud.
-
-    Args:
-        side (Side): Positions and clouds.
-        row (torch.Tensor): The row, ``point * heads + head``, of each, int64, (P,).
-        start (torch.Tensor): Where each cloud begins, int64, (B+1,).
-    """
+    """Keys or queries, sorted by cloud. ``row`` is each point's row ``point * heads + head``,
+    int64, (P,); ``start`` is each cloud's first point, int64, (B+1,)."""
 
     side: Side
     row: Tensor
@@ -88,13 +81,8 @@ class Sorted(NamedTuple):
 
 @dataclass
 class Clouds:
-    """The points of all clouds.
-
-    Args:
-        keys, queries (Sorted): The points, the very same object where the keys attend to
-            themselves.
-        key_count (torch.Tensor): How many keys each cloud has on all processes, (B,).
-    """
+    """The points of all clouds. ``queries`` is the same object as ``keys`` where the keys attend to
+    themselves; ``key_count`` (B,) is over all processes."""
 
     keys: Sorted
     queries: Sorted
@@ -106,7 +94,7 @@ class Clouds:
 
 
 def sort_by_cloud(points: Points, counts: CloudCounts, order: Ints) -> Clouds:
-    """Sorts points by cloud; clouds get new numbers in the ``order`` of their old ones."""
+    """Sorts points by cloud, and numbers clouds in the ``order`` of their old numbers."""
     device, dim = points.positions.device, points.positions.size(2)
     number = np.empty(len(order) + 1, np.int64)
     number[order], number[-1] = np.arange(len(order)), len(order)  # the last for points of no cloud
@@ -129,16 +117,15 @@ def sort_by_cloud(points: Points, counts: CloudCounts, order: Ints) -> Clouds:
 
 @dataclass
 class Rows:
-    """The values of the keys: the channels, less the mean of the cloud, then a 1, if sums are
-    normalised, then zeros up to a multiple of 4.
+    """The values of the keys. Normalised sums have channels less the cloud's mean, then a 1, then
+    zeros up to a multiple of 4.
 
-    In float32, sums of numbers that are all near 1,000 would lose their differences, which
-    gradients of positions depend on.
+    In float32, sums of numbers near 1,000 would lose the differences that gradients of positions
+    need.
 
     Args:
         plain (torch.Tensor): (N, W).
-        mean (torch.Tensor, optional): The subtracted means, (B, C), or :obj:`None` if sums are not
-            normalised.
+        mean (torch.Tensor, optional): The subtracted means, (B, C), or :obj:`None` in plain sums.
         weight (torch.Tensor, optional): The weights of the keys, (N, 1); :obj:`None` for all 1.
     """
 
@@ -148,14 +135,12 @@ class Rows:
 
     @property
     def data(self) -> Tensor:
-        """The rows times the weights."""
         return self.plain if self.weight is None else self.plain * self.weight
 
 
 def pack_values(
     points: Points, clouds: Clouds, normalise: bool, kernels: Kernels, peers: Peers
 ) -> Rows:
-    """Packs the values and the weights of the keys."""
     keys, channels = clouds.keys, points.values.size(2)
     rows = points.values.reshape(-1, channels)[keys.row].to(keys.side.position.dtype)
     if not normalise:
@@ -176,8 +161,8 @@ def _padded(*columns: Tensor) -> Tensor:
 
 
 def unpack_sums(sums: Tensor, rows: Rows, points: Points, clouds: Clouds) -> tuple[Tensor, Tensor]:
-    """Turns the sums of the queries (M, W) into output (M, H, C) and normaliser (M, H) or empty;
-    divides by it."""
+    """Turns the sums of the queries (M, W) into output (M, H, C) and normaliser, (M, H) or empty,
+    and divides."""
     out, norm = points.new_output(rows.mean is not None)
     out.zero_()
     channels, queries = out.size(2), clouds.queries
@@ -193,9 +178,9 @@ def unpack_sums(sums: Tensor, rows: Rows, points: Points, clouds: Clouds) -> tup
 
 
 def pack_gradients(upstream: OutputGradients, rows: Rows, clouds: Clouds) -> Tensor:
-    r"""Turns the gradients of output and normaliser into those of the sums, (M, W): with :math:`y =
-    z / n`, :math:`\bar z = \bar y / n` and :math:`\bar n = -\langle \bar y, y \rangle / n`, plus
-    the normaliser's own."""
+    r"""Turns the gradients of output and normaliser into gradients of the sums, (M, W): with
+    :math:`y = z / n`, :math:`\bar z = \bar y / n` and :math:`\bar n = -\langle \bar y, y \rangle /
+    n` plus the normaliser's own."""
     queries, channels = clouds.queries, upstream.grad.size(2)
     grad, out = (
         t.reshape(-1, channels)[queries.row].to(rows.plain.dtype)

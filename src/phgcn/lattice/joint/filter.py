@@ -1,6 +1,5 @@
-r"""The whole filter of all clouds: sorts points by cloud, filters, and puts rows back in the order
-of the points.
-"""
+"""The whole filter of all clouds: sorts points by cloud, filters, and restores the order of the
+points."""
 
 from __future__ import annotations
 
@@ -37,14 +36,13 @@ from .separable import Passes
 
 
 class Prepared(NamedTuple):
-    """The sorted clouds of a call, their boxes and ladders.  Values do not change them.
+    """The sorted clouds of a call, their boxes and ladders, which do not depend on values.
 
     Args:
-        clouds (Clouds): The points.  Clouds that go through a lattice come first, clouds of
-            coinciding points last.
+        clouds (Clouds): The points. Clouds of coinciding points come last, without a lattice.
         lattices (int): The number of clouds that go through a lattice.
         rungs (list): Their ladders, by descending number of steps; empty for the paper's filter.
-        box (tuple): The lowest and the highest coordinates of each, float64, (B, D).
+        box (tuple): Lowest and highest coordinates of each, float64, (B, D).
         kept (list): The lattices with their vertices, if the forward pass has kept them.
     """
 
@@ -56,7 +54,7 @@ class Prepared(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the lattices that are kept."""
+        """Bytes of the kept lattices."""
         return sum(lattice.size for lattice in self.kept)
 
 
@@ -105,10 +103,8 @@ def prepare(points: Points, counts: CloudCounts, call: FilterCall, peers: Peers)
 
 
 def close_all_gaps(listed: PointList, found: Survey, peers: Peers) -> bool:
-    """Moves the points of clouds that are too wide for a fine lattice (:mod:`phgcn.lattice.gaps`);
-    returns whether there are any.
-
-    Where points coincide, they still do."""
+    """Closes the gaps of wide clouds (:mod:`phgcn.lattice.gaps`), and returns whether there are
+    any. Coinciding points still coincide."""
     position, cloud = listed.side
     width = (found.high - found.low).max(axis=1)
     wide = [
@@ -128,8 +124,8 @@ def filter_rows(
     peers: Peers,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Filters all clouds; returns output and normaliser. Keeps the lattices for the backward pass,
-    if asked to."""
+    """Filters all clouds to output and normaliser. ``keep`` stores the lattices for the backward
+    pass."""
     clouds = prepared.clouds
     rows = pack_values(points, clouds, call.normalise, kernels, peers)
     data = rows.data
@@ -200,7 +196,7 @@ def _add_cloud_sums(
     peers: Peers,
 ) -> None:
     """Adds the sum of all rows of a cloud to each of its targets: 1 times where its points
-    coincide, and :data:`FLOOR` times their mean as the floor of the normaliser."""
+    coincide, else :data:`FLOOR` times the mean as the floor of the normaliser."""
     clouds, lattices, _, _, _ = prepared
     coincide = clouds.to_itself and lattices < len(clouds.key_count)
     if not (coincide or with_floor):

@@ -17,24 +17,20 @@ Floats = NDArray[np.float64]
 
 
 class Side(NamedTuple):
-    r"""The keys or the queries of all clouds, sorted by cloud.
-
-    Args:
-        position (torch.Tensor): :math:`(P, D)`.
-        cloud (torch.Tensor): The cloud of each, int64, :math:`(P,)`.
-    """
+    """The keys or the queries of all clouds, sorted by cloud: positions (P, D) and clouds, int64,
+    (P,)."""
 
     position: Tensor
     cloud: Tensor
 
 
 class Near(NamedTuple):
-    r"""The near field.
+    """The near field.
 
     Args:
         kernel (Kernel): The kernel function.
-        table (torch.Tensor): Of each cloud: the radius, 0 for no near field, and the polynomial's
-            coefficients (:class:`phgcn.lattice.ladder.Numbers`), float64, :math:`(B, 1+n)`.
+        table (torch.Tensor): Each cloud's radius, 0 for no near field, and polynomial
+            (:class:`phgcn.lattice.ladder.Numbers`), float64, :math:`(B, 1+n)`.
         low, high (torch.Tensor): The box around the points of each cloud, float64, :math:`(B, D)`.
     """
 
@@ -45,44 +41,38 @@ class Near(NamedTuple):
 
 
 class Kernels(Protocol):
-    """The kernels of a backend.  Sums are taken in a fixed order, which other clouds do not change."""
+    """The kernels of a backend. Sums have a fixed order, which other clouds do not change."""
 
     def sum_rows(
         self, rows: Tensor, index: Tensor | None, weight: Tensor | None, start: Tensor
     ) -> Tensor:
-        r"""Sums segments of weighted rows, :math:`y_s = \sum_e w_e x_{\text{index}_e}` over entries
-        :math:`\text{start}_s \le e < \text{start}_{s+1}`.
-
-        Shapes:
-            - **rows:** :math:`(N, W)`, **index**, int64, and **weight:** :math:`(E,)`, all rows in
-              order and all 1 if :obj:`None`; **start:** int64, :math:`(S+1,)`
-            - **output:** :math:`(S, W)`
-        """
+        r"""Sums segments of weighted rows (N, W), :math:`y_s = \sum_e w_e x_{\text{index}_e}` over
+        entries :math:`\text{start}_s \le e < \text{start}_{s+1}`, to (S, W). An ``index`` of
+        :obj:`None` is all rows in order, a ``weight`` of :obj:`None` all 1."""
 
     def merge_keys(
         self, key: Tensor, offset: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        r"""Merges sorted keys with the same keys moved by offsets that keep their order.
+        """Merges sorted keys with the same keys moved by offsets that keep their order.
 
         Shapes:
             - **key**, **offset:** int64, :math:`(V,)`
             - **output:** for each key of the union the index of the equal key and of the equal
-              moved key, :math:`V` for none, int32, :math:`(V',)` both; for each key and each moved
-              key its index in the union, int32, :math:`(V,)` both; the union, sorted, int64,
+              moved key, :math:`V` for none, int32, :math:`(V',)` both; the index in the union of
+              each key and each moved key, int32, :math:`(V,)` both; the union, sorted, int64,
               :math:`(V',)`
         """
 
     def average_rows(self, table: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """Averages the rows of a table (V, W) at two indices, int32, (M,). Returns (M, W). The row
-        of index V is 0."""
+        """Averages the rows of a table (V, W) at two indices, int32, (M,), to (M, W). Row V is 0."""
 
     def slice_rows(self, table: Tensor, corner: Tensor, weight: Tensor) -> Tensor:
-        r"""Computes :math:`\sum_r w_{ir} y_{\text{corner}_{ir}}` from a table (V, W), corners and
-        weights (P, R): (P, W)."""
+        r"""Computes :math:`\sum_r w_{ir} y_{\text{corner}_{ir}}`, (P, W), from a table (V, W),
+        corners and weights (P, R)."""
 
     def multiply_rows(self, table: Tensor, corner: Tensor, rows: Tensor) -> Tensor:
-        r"""Computes :math:`\langle x_i, y_{\text{corner}_{ir}} \rangle` from a table (V, W),
-        corners (P, R) and rows (P, W): (P, R)."""
+        r"""Computes :math:`\langle x_i, y_{\text{corner}_{ir}} \rangle`, (P, R), from a table (V,
+        W), corners (P, R) and rows (P, W)."""
 
     def sum_near(
         self,
@@ -96,40 +86,33 @@ class Kernels(Protocol):
 
         Args:
             near (Near): The near field.
-            targets, sources (Side): The points; the very same object where they are the same
-                points.
+            targets, sources (Side): The points, one object where they are the same points.
             rows (torch.Tensor, optional): :math:`f`, :math:`(N, W)`.
             products (tuple, optional): :math:`a`, :math:`(M, B)`, and :math:`b`, :math:`(N, B)`.
 
         Returns:
             :math:`\sum_j w_{ij} f_j`, (M, W), and :math:`\sum_j \langle a_i, b_j \rangle
-            \nabla_{p_i} w_{ij}`, (M, D).  Each is :obj:`None` without its argument.
+            \nabla_{p_i} w_{ij}`, (M, D). Each is :obj:`None` without its argument.
         """
 
 
 class Peers(Protocol):
     """The other processes that have points of the same clouds."""
 
-    def max(self, tensor: Tensor) -> Tensor:
-        """Returns the maximum over processes."""
+    def max(self, tensor: Tensor) -> Tensor: ...
 
-    def sum(self, tensor: Tensor) -> Tensor:
-        """Returns the sum over processes."""
+    def sum(self, tensor: Tensor) -> Tensor: ...
 
     def sum_by_key(self, group: Tensor, key: Tensor, rows: Tensor) -> Tensor:
-        """Adds to each row the rows of other processes with the same group and key.  Each pair of
-        group and key occurs once per process.
-
-        Shapes:
-            - **group**, **key:** int64, :math:`(V,)`, **rows:** :math:`(V, W)`
-        """
+        """Adds to each row (V, W) the other processes' rows of the same group and key, int64, (V,).
+        A pair of group and key occurs once per process."""
 
     def union(self, key: Tensor) -> Tensor:
         """Returns the keys of all processes, sorted, each once."""
 
     def select(self, side: Side, index: Ints, count: Ints) -> Floats:
-        """Finds, for every cloud and coordinate, the values at some indices (Q, B) of the sorted
-        values of all processes, which are ``count`` (B,): (Q, B, D), float64."""
+        """Finds for every cloud and coordinate the values at indices (Q, B) of the sorted values of
+        all processes, (Q, B, D), float64. ``count`` (B,) is the number of values."""
 
     def sweep(self, side: Side, *tables: Tensor) -> Iterator[tuple[Side, tuple[Tensor, ...]]]:
         """Yields the points of all processes with their rows, some at a time."""

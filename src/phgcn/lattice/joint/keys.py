@@ -1,4 +1,4 @@
-r"""Keys: the vertices, or cells, of all clouds as integers that sort by cloud and coordinates."""
+"""Integer keys of vertices or cells of all clouds, which sort by cloud and coordinates."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ MOST_KEYS = 2**63  # keys that there are
 
 
 def bit_widths(size: Ints) -> Ints:
-    """The bits that coordinates 0 to ``size`` take."""
+    """Returns the bits of coordinates 0 to ``size``."""
     return np.ceil(np.log2(size.astype(np.float64) + 1)).astype(np.int64)
 
 
 def take_together(bits: Sequence[int]) -> Iterator[range]:
-    """Yields clouds, whose keys have these numbers of bits, that go together: as many as have keys
-    of their own."""
+    """Yields ranges of clouds whose keys fit into one table."""
     begin, total = 0, 0
     for cloud, width in enumerate(bits):
         if total + (1 << width) > MOST_KEYS and cloud > begin:
@@ -33,25 +32,23 @@ def take_together(bits: Sequence[int]) -> Iterator[range]:
 
 
 def of_cloud(table: Tensor, cloud: Tensor) -> Tensor:
-    """Returns the row of a table (B,) or (B, D) for each point or vertex of a cloud, (P,) or (P, D).
-
-    A GPU gathers short rows slowly: one row is repeated, others are gathered column by column.
-    """
+    """Returns a table's row (B,) or (B, D) for each point's or vertex's cloud, (P,) or (P, D). One
+    row is repeated, others are gathered column by column, as a GPU gathers short rows slowly."""
     if len(table) == 1:
         return table.expand(len(cloud), *table.shape[1:])
     return table[cloud] if table.dim() == 1 else table.T[:, cloud].T
 
 
 class Grid:
-    """A window of an integer grid for each cloud, of which no two share a key.
+    """A window of an integer grid for each cloud, without shared keys.
 
-    A key is the first key of the cloud plus the coordinates, counted from the window's base, each
-    in bits of its own.
+    A key is the first key of the cloud plus the coordinates from the window's base, each in bits of
+    its own.
 
     Args:
         base (np.ndarray): The lowest coordinates, int64, (B, D).
         size (np.ndarray): The number of coordinates, int64, (B, D).
-        device (torch.device): Where keys are.
+        device (torch.device): The device of keys.
     """
 
     def __init__(self, base: Ints, size: Ints, device: torch.device) -> None:
@@ -85,7 +82,6 @@ class Grid:
         return (unit * (1 << self.shift)).sum(dim=2)
 
     def cloud(self, key: Tensor) -> Tensor:
-        """Returns the clouds of keys."""
         if len(self.first) == 1:
             return torch.zeros_like(key)
         return torch.searchsorted(self.first, key, right=True) - 1

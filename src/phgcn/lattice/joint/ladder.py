@@ -19,14 +19,13 @@ from .moves import MARGIN, Step, expand, find_steps, reduce, window
 
 
 class Ladders:
-    """The ladders of the clouds ``begin`` to ``end``, which have descending numbers of steps.
+    """The ladders of a range of clouds, ordered by descending number of steps.
 
     Args:
         clouds (Clouds): The points.
-        part (range): Which clouds.
+        part (range): The numbers of the clouds.
         rungs (list): Their ladders.
-        box (tuple): The lowest and the highest coordinates of each, on all processes, float64, (B,
-            D).
+        box (tuple): Lowest and highest coordinates of each, on all processes, float64, (B, D).
         kernel (Kernel): The kernel function.
         kernels (Kernels), peers (Peers): The backend, and the other processes.
     """
@@ -77,14 +76,12 @@ class Ladders:
 
     @cached_property
     def located(self):  # type: ignore[no-untyped-def]
-        """Where the keys and the queries lie."""
         grid = window(self.frame.low, self.frame.high, self.device)
         keys = locate(self.keys, self.frame, grid)
         return keys, keys if self.to_itself else locate(self.queries, self.frame, grid)
 
     @cached_property
     def corners(self) -> tuple[Corners, Corners]:
-        """The corners of keys and of queries."""
         keys, queries = self.located
         dtype = self.keys.position.dtype
         of_keys = find_corners(keys, self.vertices, dtype)
@@ -92,7 +89,7 @@ class Ladders:
 
     @cached_property
     def vertices(self) -> Tensor:
-        """The keys of the vertices that points touch, sorted."""
+        """The sorted keys of touched vertices."""
         keys, queries = self.located
         key = keys.key.flatten()
         every = key if self.to_itself else torch.cat([key, queries.key.flatten()])
@@ -124,17 +121,16 @@ class Ladders:
         return any(numbers.far[0] > 0 for numbers in self.numbers)
 
     def features(self, side: Side) -> Tensor:
-        """Computes the far field's features of points: 1, square and coordinates relative to the
-        middle of the box, float64, (P, D+2)."""
+        """Computes the far field's features: 1, square and coordinates from the middle of the box,
+        float64, (P, D+2)."""
         middle = torch.from_numpy((self.low + self.high) / 2).to(self.device)
         position = side.position.double() - of_cloud(middle, side.cloud)
         square = sum(position[:, k] ** 2 for k in range(self.dim))
         return torch.cat([torch.ones_like(position[:, :1]), square.unsqueeze(1), position], dim=1)  # type: ignore[union-attr]
 
     def far_corners(self, side: Side) -> Corners:
-        """Returns the features of points as the weights of corners.  The table of these corners has
-        a row for each feature and cloud.
-        """
+        """Returns the features of points as weights of corners, in a table of one row per feature
+        and cloud."""
         feature, clouds = self.features(side), len(self.rungs)
         vertex = side.cloud.unsqueeze(1) + clouds * torch.arange(
             feature.size(1), device=self.device
@@ -143,8 +139,8 @@ class Ladders:
         return Corners(vertex, feature.to(side.position.dtype), none, none)
 
     def far_table(self, side: Side, rows: Tensor) -> Tensor:
-        """Computes the far field's coefficients of each feature and cloud, ((D+2) B, W). They are
-        weighted sums of the rows (P, W) times the features of their points."""
+        """Sums the rows (P, W) times the features of their points, per feature and cloud, ((D+2) B,
+        W)."""
         start = torch.searchsorted(
             side.cloud, torch.arange(len(self.rungs) + 1, device=self.device)
         )
@@ -162,8 +158,8 @@ class Ladders:
         return torch.cat([one.unsqueeze(0), square.unsqueeze(0), 2 * b * moments[2:]]).flatten(0, 1)
 
     def own_weights(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Computes the filter's weight between each point and itself, float64, (P,). Also returns
-        its derivatives by the barycentric weights, (P, D+1), and by the square, (P,)."""
+        """Computes the filter's weight between each point and itself, float64, (P,), and its
+        derivatives by the barycentric weights, (P, D+1), and by the square, (P,)."""
         table, cloud, weight = own_table(self.dim), self.keys.cloud, self.located[0].weight
         numbers = self._table(
             [[n.weight[1], n.own + n.at_zero, n.far[0], n.far[2]] for n in self.numbers]
@@ -202,8 +198,7 @@ class Ladders:
         rows: Tensor | None,
         products: tuple[Tensor, Tensor] | None,
     ) -> None:
-        """Adds the near field of targets to sums over the rows of sources, and its gradients to
-        slopes; see :meth:`phgcn.lattice.joint.kernels.Kernels.sum_near`."""
+        """Adds the near field of targets to sums over sources, and its gradients to slopes."""
         near = self.near
         if near is None:
             return
@@ -237,8 +232,8 @@ class Ladders:
         return out
 
     def gradients(self, rows: Tensor, grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Computes the gradients of :meth:`sum`: of rows, and of the positions of keys and of
-        queries, float64. The filter is symmetric: gradients go through it as values do."""
+        """Computes the gradients of :meth:`sum` by rows and by positions of keys and queries,
+        float64. The filter is symmetric: gradients go through it as values do."""
         (keys, queries), (of_keys, of_queries), width = self.located, self.corners, rows.size(1)
         table = self.filter(
             torch.cat(
@@ -301,8 +296,8 @@ def _with_near(side: Side, near: Near) -> tuple[Side, Tensor]:
 def _sum_tables(
     tables: list[Tensor], steps: list[Step], weight: Tensor, peers: Peers
 ) -> list[Tensor]:
-    """Sums the tables (V, W) over processes in one exchange. Rows of steps without weight keep the
-    sums of this process and must not be read."""
+    """Sums the tables (V, W) over processes in one exchange. Rows of steps without weight are not
+    summed and must not be read."""
     some = [
         (weight[:, number + 1][step.cloud] != 0).nonzero().squeeze(1)
         for number, step in enumerate(steps)
@@ -318,7 +313,6 @@ def _sum_tables(
 
 
 def key_bits(rung: Rung, count: int, diagonal: float, dim: int) -> int:
-    """Upper bound of the bits of a vertex's key on all of ``count`` steps, for a cloud in a box
-    with this diagonal."""
+    """Returns an upper bound of the bits of a vertex's key over ``count`` steps of a cloud."""
     sizes = np.ceil(2**0.5 * diagonal / rung.h * 0.5 ** np.arange(count // 2 + 1)) + 2 * MARGIN + 4
     return int(dim * bit_widths(sizes).max())

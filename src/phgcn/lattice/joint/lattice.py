@@ -42,13 +42,12 @@ def lay_frame(low: Floats, high: Floats, spacing: Floats, shift: Floats) -> Fram
 
 
 class Located(NamedTuple):
-    """Where points lie.
+    """Location of points.
 
     Args:
         key (torch.Tensor): The keys of the corners of each point's simplex, int64, (P, D+1).
         weight (torch.Tensor): Barycentric weights, float64, (P, D+1).
-        raised (torch.Tensor): The coordinate along which each corner but the first lies behind the
-            one before, int64, (P, D).
+        raised (torch.Tensor): The coordinate between each corner and the one before, int64, (P, D).
     """
 
     key: Tensor
@@ -56,8 +55,8 @@ class Located(NamedTuple):
     raised: Tensor
 
     def slopes(self, products: Tensor, cloud: Tensor, spacing: Tensor) -> Tensor:
-        """Turns derivatives by the barycentric weights, (P, D+1), into those by positions, float64,
-        (P, D)."""
+        """Turns derivatives by the barycentric weights, (P, D+1), into derivatives by positions,
+        float64, (P, D)."""
         by_fraction = products[:, 1:] - products[:, :-1]
         by_coordinate = torch.zeros_like(by_fraction).scatter_(1, self.raised, by_fraction)
         by_position = _multiply(by_coordinate, kuhn_matrix(self.raised.size(1)))
@@ -65,7 +64,6 @@ class Located(NamedTuple):
 
 
 def locate(side: Side, frame: Frame, grid: Grid) -> Located:
-    """Finds the simplices of points; see :func:`phgcn.lattice.geometry.locate`."""
     position, cloud = side.position.double(), side.cloud
     spacing, shift = (
         torch.from_numpy(table).to(position.device) for table in (frame.spacing, frame.shift)
@@ -84,10 +82,8 @@ def locate(side: Side, frame: Frame, grid: Grid) -> Located:
 
 
 def _sort_columns(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorts the few numbers of each row, (P, D), the largest first, equal ones in their order;
-    returns them and their columns.
-
-    A GPU sorts millions of short rows slowly: each number counts those before it."""
+    """Sorts each row's few numbers (P, D) in descending order, stably; returns them and their
+    columns. A GPU sorts short rows slowly, so that each number counts those before it."""
     columns, rank = rows.unbind(1), torch.zeros_like(rows, dtype=torch.int64)
     for i, j in itertools.combinations(range(len(columns)), 2):
         later = columns[j] > columns[i]
@@ -99,7 +95,7 @@ def _sort_columns(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _multiply(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Multiplies rows (P, D) by a matrix, each in the same order of sums whatever their number."""
+    """Multiplies rows (P, D) by a matrix in an order of sums that does not depend on their number."""
     columns = [
         sum(rows[:, k] * float(matrix[k, j]) for k in range(len(matrix)))
         for j in range(matrix.size(1))
@@ -114,7 +110,7 @@ class Corners(NamedTuple):
         vertex (torch.Tensor): The row index of each corner's vertex, int64, (P, D+1).
         weight (torch.Tensor): The barycentric weights, (P, D+1).
         order (torch.Tensor): The indices of all corners, sorted by vertex, (P (D+1),).
-        start (torch.Tensor): The begin of each vertex's corners in ``order``, (V+1,).
+        start (torch.Tensor): The first of each vertex's corners in ``order``, (V+1,).
     """
 
     vertex: Tensor
@@ -133,13 +129,12 @@ class Corners(NamedTuple):
         return kernels.slice_rows(table, self.vertex, self.weight)
 
     def products(self, table: Tensor, rows: Tensor, kernels: Kernels) -> Tensor:
-        """Computes the dot products of each point's row (P, W) with the rows of its simplex's
-        vertices, float64, (P, D+1)."""
+        """Computes the dot products of each point's row (P, W) with its corners' rows, float64, (P,
+        D+1)."""
         return kernels.multiply_rows(table, self.vertex, rows).double()
 
 
 def find_corners(located: Located, key: Tensor, dtype: torch.dtype) -> Corners:
-    """Finds the corners among sorted ``key``."""
     vertex = torch.searchsorted(key, located.key)
     return Corners(vertex, located.weight.to(dtype), *segments(vertex.flatten(), len(key)))
 

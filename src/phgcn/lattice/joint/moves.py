@@ -1,9 +1,9 @@
-r"""The moves of the ladder for all clouds together: from the vertices of one step to those of the
-next, and back.
+"""The moves of the ladder for all clouds together: from the vertices of one step to the next, and
+back.
 
-Vertices are in the order of their keys, so that the neighbours along a direction are found by one
-search of sorted keys, and every move is a gather.  Clouds with more steps come first: those that go
-on are the first rows of every table."""
+Vertices are sorted by key, so that one search of sorted keys finds the neighbours along a
+direction, and every move is a gather. Clouds with more steps come first: clouds that go on are the
+first rows of every table."""
 
 from __future__ import annotations
 
@@ -95,10 +95,9 @@ def find_steps(
     """Finds the vertices and moves of all steps.
 
     Args:
-        key (torch.Tensor): The keys of the vertices that points touch, sorted, in ``window(low,
-            high)``.
+        key (torch.Tensor): The sorted keys of touched vertices, in ``window(low, high)``.
         low, high (np.ndarray): The boxes of all clouds in Kuhn coordinates of level 0, (B, D).
-        counts (list): How many steps each cloud has, descending.
+        counts (list): Each cloud's number of steps, descending.
     """
     grid, steps = window(low, high, key.device), []
     dim = low.shape[1]
@@ -125,7 +124,6 @@ def find_steps(
 
 
 def merge_keys(key: Tensor, offset: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Merges keys and moved keys; see :meth:`phgcn.lattice.joint.kernels.Kernels.merge_keys`."""
     union = torch.unique(torch.cat([key, key + offset]))
     first, second = (torch.searchsorted(union, some) for some in (key, key + offset))
     numbers = torch.arange(len(key), dtype=torch.int32, device=key.device)
@@ -135,7 +133,7 @@ def merge_keys(key: Tensor, offset: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
 
 
 def find_halving(key: Tensor, finer: Grid, coarser: Grid) -> tuple[Halving, Tensor]:
-    """Finds the parents of vertices; returns the move and the parents' keys, sorted."""
+    """Finds the parents of vertices; returns the move and the parents' sorted keys."""
     cloud = finer.cloud(key)
     x = finer.unpack(key, cloud)
     parents = torch.cat([coarser.pack(x >> 1, cloud), coarser.pack((x + 1) >> 1, cloud)])
@@ -145,8 +143,8 @@ def find_halving(key: Tensor, finer: Grid, coarser: Grid) -> tuple[Halving, Tens
 
 
 def segments(index: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Sorts entries by their index, 0 to ``count``; returns their order, and where each index
-    begins, (count + 1,)."""
+    """Sorts entries by their index, 0 to ``count``; returns their order and each index's first,
+    (count + 1,)."""
     ordered, order = torch.sort(index, stable=True)
     return order, torch.searchsorted(ordered, torch.arange(count + 1, device=index.device))
 
@@ -168,12 +166,8 @@ def reduce(table: Tensor, steps: list[Step], kernels: Kernels) -> list[Tensor]:
 def expand(
     tables: list[Tensor], steps: list[Step], weight: Tensor, rows: int, kernels: Kernels
 ) -> Tensor:
-    """Weighs the tables of the steps from 1 on, and hands them down the ladder; returns a table of
-    step 0 with ``rows`` rows.
-
-    Args:
-        weight (torch.Tensor): The weight of each cloud and step, 0 behind its last, (B, S).
-    """
+    """Weighs the tables of the steps from 1 on by ``weight`` (B, S), and moves them down to a table
+    of step 0 with ``rows`` rows."""
     total = tables[-1][:0]
     for number in range(len(steps) - 1, -1, -1):
         step = steps[number]
@@ -191,8 +185,7 @@ def expand(
 def blur_passes(
     table: Tensor, key: Tensor, grid: Grid, weights: np.ndarray, backwards: bool, kernels: Kernels
 ) -> Tensor:
-    """Takes the passes of the paper's filter, over vertices that are there only, one direction
-    after the other."""
+    """Takes the passes of the paper's filter over touched vertices, one direction after the other."""
     dim, count, reach = grid.shift.size(1), len(key), len(weights) - 1
     directions = [*np.eye(dim, dtype=np.int64).tolist(), [1] * dim]
     hops = torch.arange(-reach, reach + 1, device=key.device)

@@ -1,7 +1,7 @@
-r"""Chooses the ladders of all clouds as :func:`phgcn.lattice.ladder.choose_rung` does for one.
+"""Chooses the ladders of all clouds as :func:`phgcn.lattice.ladder.choose_rung` does for one.
 
-The choice depends on the points of all processes and on nothing else.  Sums over points are whole
-numbers, so that neither the order of points nor their division among processes changes a bit."""
+The choice depends only on the points of all processes. Sums over points are whole numbers, so that
+neither the order of points nor their division among processes changes a bit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,8 @@ Floats = NDArray[np.float64]
 
 
 class Points(NamedTuple):
-    """All points, keys before queries, sorted or not.
-
-    Args:
-        side (Side): Positions, float64, and clouds.
-        keys (int): How many of them are keys.
-        to_itself (bool): Whether the keys attend to themselves.
-    """
+    """All points, keys before queries: the first ``keys`` of ``side``, float64. ``to_itself`` is
+    True where keys attend to themselves."""
 
     side: Side
     keys: int
@@ -36,12 +31,8 @@ class Points(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The boxes and sizes of all clouds, over all processes.
-
-    Args:
-        low, high (np.ndarray): Their boxes, float64, (B, D).
-        keys, queries (np.ndarray): Their numbers of keys and queries, int64, (B,).
-    """
+    """The boxes of all clouds over all processes, float64, (B, D), and their numbers of keys and
+    queries, int64, (B,)."""
 
     low: Floats
     high: Floats
@@ -63,7 +54,6 @@ def survey(points: Points, keys: Ints, queries: Ints, peers: Peers) -> Survey:
 
 
 def choose_rungs(points: Points, found: Survey, scheme: Ladder, peers: Peers) -> list[Rung]:
-    """Chooses the ladder of every cloud; see the reference."""
     dim, count = found.low.shape[1], len(found.keys)
     diameter = np.maximum(np.linalg.norm(found.high - found.low, axis=1), LEAST)
     extent = np.ceil(np.log2(diameter)).astype(int).tolist()
@@ -96,7 +86,6 @@ def choose_rungs(points: Points, found: Survey, scheme: Ladder, peers: Peers) ->
 
 
 def middle_width(points: Points, found: Survey, peers: Peers) -> Floats:
-    """The width of the middle half of each cloud; see the reference."""
     total = found.keys if points.to_itself else found.keys + found.queries
     low, high = peers.select(points.side, np.stack([total // 4, 3 * total // 4]), total)
     width: Floats = np.sort((high - low) / QUARTILES, axis=1)[:, (low.shape[1] - 1) // 2]
@@ -107,7 +96,7 @@ def middle_width(points: Points, found: Survey, peers: Peers) -> Floats:
 
 
 def mean_position(points: Points, found: Survey, peers: Peers) -> Floats:
-    """The mean position of each cloud, (B, D), from sums of whole numbers."""
+    """Computes the mean position of each cloud, (B, D), from sums of whole numbers."""
     (position, cloud), device = points.side, points.side.position.device
     total = found.keys if points.to_itself else found.keys + found.queries
     extent = np.where(found.high > found.low, found.high - found.low, 1.0)
@@ -128,11 +117,8 @@ def mean_pairs(
     enough: int,
     peers: Peers,
 ) -> list[float]:
-    """Estimates how many keys a query of some clouds has within a radius, on average; see the
-    reference.
-
-    Clouds with no more than ``enough`` keys beside a query are not counted: they have no more
-    wherever these lie."""
+    """Estimates the mean number of a query's keys within a radius, for some clouds. Clouds with at
+    most ``enough`` keys beside a query are not counted."""
     most = found.keys - points.to_itself
     pairs = dict(zip(clouds, most[clouds].astype(float).tolist(), strict=True))
     counted = [number for number, cloud in enumerate(clouds) if pairs[cloud] > enough]
@@ -161,7 +147,7 @@ def count_pairs(
     """Counts the pairs of a key and a query in the same cell, for some of ``count`` clouds.
 
     Args:
-        clouds (np.ndarray): Which clouds, (B,).
+        clouds (np.ndarray): Their numbers, (B,).
         mean, side (np.ndarray): A corner of the cells is half a side below the mean, (B, D) and
             (B,).
         cells (tuple): The first and the last cell of each cloud, (B, D).

@@ -19,10 +19,8 @@ from .moves import blur_passes, window
 
 
 class Passes:
-    """The lattices of the clouds ``part``.
-
-    Passes are over vertices that points of any process touch: each process takes the passes for all
-    of them."""
+    """The lattices of the clouds ``part``. Each process takes the passes for the touched vertices
+    of all processes."""
 
     def __init__(
         self,
@@ -65,7 +63,7 @@ class Passes:
 
     @staticmethod
     def key_bits(box: tuple[Floats, Floats], scheme: Separable) -> list[int]:
-        """The bits of the keys of each cloud."""
+        """Returns the bits of each cloud's keys."""
         weights = separable_weights(scheme, box[0].shape[1])
         frame = _frame(box, weights.spacing)
         bits: list[int] = (
@@ -89,11 +87,8 @@ class Passes:
         )
 
     def gradients(self, rows: Tensor, grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Computes the gradients of :meth:`sum`: of rows, and of the positions of keys and of
-        queries, float64.
-
-        Over touched vertices only, the passes do not commute: gradients take them in reverse.
-        """
+        """Computes the gradients of :meth:`sum` by rows and by positions of keys and queries,
+        float64. Passes over touched vertices do not commute: gradients take them in reverse."""
         of_keys, of_queries = self.corners[0], self.corners[-1]
         values = self.blur(of_keys.splat(rows, self.kernels), False)
         table = self.blur(of_queries.splat(grads, self.kernels), True)

@@ -1,4 +1,4 @@
-r"""Cells of the near field: points sorted by the cell, as wide as the radius, that they lie in."""
+"""Points sorted by cells of the near field, which are as wide as the radius."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 8192  # least number of rows that a thread takes
 
 
 class Cells(NamedTuple):
-    r"""Points sorted by cell.  Cells are as wide as the near field's radius.
+    """Points sorted by cell.
 
     Shapes:
         - **key:** the key of each cell, ascending, uint64, :math:`(B,)`
@@ -44,13 +44,12 @@ class Cells(NamedTuple):
         return self.key, self.start, self.position
 
     def take(self, *tables: np.ndarray) -> np.ndarray:
-        """Copies tables of all points, (N, C) each, side by side, in the order of the cells."""
+        """Copies tables (N, C) of all points side by side, in the order of the cells."""
         return take(self.point, *tables)
 
 
 class NearField(NamedTuple):
-    """The near field between targets and sources, the very same cells where points attend to
-    themselves.
+    """The near field between targets and sources, one object where points attend to themselves.
 
     Args:
         target, source (Cells): The points.
@@ -67,7 +66,7 @@ class NearField(NamedTuple):
     table: np.ndarray
 
     def swapped(self) -> NearField:
-        """Returns the same pairs with targets and sources exchanged."""
+        """Exchanges targets and sources."""
         return self._replace(target=self.source, source=self.target)
 
 
@@ -78,8 +77,8 @@ def lay_cells(
     function: Kernel,
     polynomial: Sequence[float],
 ) -> NearField:
-    """Sorts points into cells as wide as ``radius``. The targets are the queries, which are the
-    points from ``first_query`` on. Without queries all points are sources and targets."""
+    """Sorts points into cells as wide as ``radius``. Targets are the points from ``first_query``
+    on, or all points without queries."""
     points, square = positions.w, radius**2
     constants = np.array([square, 1 / (square * (1 - FADE_START**2))], points.dtype)
     numbers = (function.rate, *function.coefficients, function.power, *polynomial)
@@ -120,7 +119,7 @@ def widest(positions: Coordinates) -> Coordinates:
 
 
 def take(index: np.ndarray, *tables: np.ndarray) -> np.ndarray:
-    """Copies the rows of tables at the given places, side by side."""
+    """Copies rows of tables at some indices, side by side."""
     width, column = sum(table.shape[1] for table in tables), 0
     out = np.empty((len(index), width), tables[0].dtype)
     for table in tables:

@@ -1,4 +1,4 @@
-r"""Which points belong together: a *cloud* is the points of one graph and head."""
+"""A *cloud*: the points of one graph and head."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from .locate import Coordinates, with_extent
 
 
 class Cloud:
-    r"""The points of one graph and head.
+    """The points of one graph and head.
 
     Args:
-        head (int), key_slice, query_slice (slice): Where its keys and queries lie among all packed
-            points.
-        points (np.ndarray): Its keys, then its queries if these are not the keys themselves,
-            :math:`(P, D)`.
-        first_query (int): The number of the first query among its points; 0 where the keys attend
-            to themselves.
+        head (int), key_slice, query_slice (slice): Its keys and queries among all packed points.
+        points (np.ndarray): Its keys, then its queries if these are not the keys, :math:`(P, D)`.
+        first_query (int): The first query among its points; 0 where the keys attend to themselves.
     """
 
     def __init__(
@@ -37,13 +34,12 @@ class Cloud:
 
     @cached_property
     def is_one_point(self) -> bool:
-        """Whether all points coincide and attend to themselves."""
+        """Returns whether all points coincide and attend to themselves."""
         first, last = self.points[0], self.points[-1]
         return self.to_itself and np.array_equal(first, last) and bool((self.points == first).all())
 
     def close_gaps(self) -> None:
-        """Moves its points where the cloud is too wide for a fine lattice; see
-        :mod:`phgcn.lattice.gaps`."""
+        """Moves the points of a cloud that is too wide (:mod:`phgcn.lattice.gaps`)."""
         if has_gaps(float((self.positions.high - self.positions.low).max()), self.points.shape[1]):
             self.points = close_gaps(torch.from_numpy(self.points)).numpy()
             del self.positions
@@ -54,12 +50,12 @@ class Cloud:
 
     @cached_property
     def positions(self) -> Coordinates:
-        """Its points, and their extent."""
+        """Returns its points with their extent."""
         return with_extent(self.points)
 
 
 class CloudGradients(NamedTuple):
-    """Where the gradients of a cloud's keys (N, D), rows (N, C) and queries (M, D) are added."""
+    """Receives the gradients of a cloud's keys (N, D), rows (N, C) and queries (M, D)."""
 
     keys: np.ndarray
     rows: np.ndarray

@@ -1,7 +1,5 @@
-r"""The filter of all graphs and heads on the cores of the CPU.
-
-Graphs and heads go through their lattices one by one.  Other graphs in the call do not change a bit
-of a graph's output."""
+"""The filter of all graphs and heads on the cores of the CPU, cloud by cloud. Other graphs of a
+call do not change a bit of a graph's output."""
 
 from __future__ import annotations
 
@@ -29,7 +27,6 @@ from .separable import separable_gradients, separable_sum
 
 
 def forward(points: Points, call: FilterCall, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns output, normaliser and ticket; see :class:`phgcn.lattice.filter_call.FilterBackend`."""
     groups = filtered_groups(points, call)
     packed, weights = pack_points(points, groups, call.normalise), pack_weights(points, groups)
     all_rows = packed.rows if weights is None else packed.rows * weights
@@ -52,7 +49,6 @@ def forward(points: Points, call: FilterCall, keep: bool) -> tuple[Tensor, Tenso
 
 
 def keep_cloud(kept: Kept, found: Filtered | Located | None) -> None:
-    """Keeps the lattice of a cloud for the backward pass."""
     if isinstance(found, Filtered):
         found.keep(kept)
     else:
@@ -62,7 +58,6 @@ def keep_cloud(kept: Kept, found: Filtered | Located | None) -> None:
 def backward(
     upstream: OutputGradients, ticket: Tensor, points: Points, call: FilterCall
 ) -> Gradients:
-    """Returns the gradients of positions, values and, in cross-attention, queries."""
     groups = filtered_groups(points, call)
     packed, weights = pack_points(points, groups, call.normalise), pack_weights(points, groups)
     all_rows = packed.rows if weights is None else packed.rows * weights

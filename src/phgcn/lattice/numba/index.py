@@ -1,7 +1,7 @@
-r"""Index: the vertices that the points' simplices touch, in the order of their keys.
+"""Index: the vertices that the points' simplices touch, in the order of their keys.
 
-Each cube lists the *corners* that its points touch; sorting these lists and dropping repeats gives
-the vertices."""
+Each cube lists the *corners* that its points touch. Sorted lists without repeats are the vertices.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Vertices(NamedTuple):
 
 
 class Located(NamedTuple):
-    """Where the points of a cloud lie on level 0."""
+    """The lattice of a cloud's points on level 0."""
 
     frame: Frame
     simplices: Simplices
@@ -99,11 +99,10 @@ def count_corners(begin, end, cube_start, order, count):
     "uint64[::1], int32[:, ::1]"
 )
 def list_corners(begin, end, w, base, point, order, cube_start, multiplier, first, key, number):
-    """Lists the keys of the corners that each cube touches, from ``first[cube]`` on.  Writes the
-    index of each corner of a point's simplex to ``number``.
+    """Lists the keys of each cube's touched corners from ``first[cube]`` on, and writes the index
+    of each corner of a point's simplex to ``number``.
 
-    A corner is a bit mask of the coordinates in which it lies above the cube's lowest corner.
-    """
+    A corner is a bit mask of the coordinates in which it lies above the cube's lowest corner."""
     dim = order.shape[1]
     slot = np.full(1 << dim, -1)
     for cube in range(begin, end):
@@ -133,7 +132,7 @@ def list_corners(begin, end, w, base, point, order, cube_start, multiplier, firs
 
 @kernel("int64, int64, int32[::1], int32[::1], int32[::1]")
 def number_sources(begin, end, source, start, vertex_of):
-    """Writes, for every source of a vertex, the vertex."""
+    """Writes the vertex of every source."""
     for v in range(begin, end):
         for a in range(start[v], start[v + 1]):
             vertex_of[source[a]] = v

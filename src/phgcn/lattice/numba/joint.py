@@ -40,7 +40,7 @@ def multiply_rows(table: Tensor, corner: Tensor, rows: Tensor) -> Tensor:
 
 
 def _run(compiled: Callable[..., None], count: int, width: int, *given: Tensor) -> Tensor:
-    """Makes a table (count, width), of the type of the first tensor, by a kernel."""
+    """Fills a table (count, width) by a kernel, in the type of the first tensor."""
     out = given[0].new_empty(count, width)
     run_rows(compiled, count, GRAIN, *map(as_array, given), out.numpy())
     return out
@@ -98,7 +98,7 @@ def sum_segments(begin, end, rows, index, weight, start, out):
 
 @kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], real[:, ::1]")
 def average_places(begin, end, table, first, second, out):
-    """Averages the rows at two places; behind the table they are 0."""
+    """Averages the rows at two indices; behind the table they are 0."""
     half, count = out.dtype.type(0.5), table.shape[0]
     for i in range(begin, end):
         p, q = first[i], second[i]

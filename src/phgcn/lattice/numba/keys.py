@@ -1,7 +1,5 @@
-r"""Keys: one number for each vertex of a lattice, or cell of a grid, linear in its coordinates.
-
-The key of v + d is the sum of both keys, and a step of the last coordinate adds 1.
-"""
+"""Keys: one number per vertex of a lattice or cell of a grid, linear in its coordinates. A step of
+the last coordinate adds 1."""
 
 from __future__ import annotations
 
@@ -15,23 +13,19 @@ MARGIN = 2  # free cells around all points, so that no key borrows from another 
 
 
 class Keys(NamedTuple):
-    r"""A linear map from integer coordinates to keys.
-
-    Args:
-        multiplier (np.ndarray): The factor of each coordinate, uint64, :math:`(D,)`.
-        bits (int): The number of bits of a key, for sorting.
-    """
+    """A linear map from integer coordinates to keys: ``multiplier``, uint64, (D,), and ``bits`` of
+    a key for sorting."""
 
     multiplier: np.ndarray
     bits: int
 
     @property
     def shift(self) -> np.ndarray:
-        """The bit at which each coordinate begins, uint64 (D,)."""
+        """The first bit of each coordinate, uint64, (D,)."""
         return np.array([int(m).bit_length() - 1 for m in self.multiplier], np.uint64)
 
     def of_prefix(self, prefix: np.ndarray) -> np.ndarray:
-        """Computes the keys of offsets whose last coordinate is 0, from the others, (R, D-1)."""
+        """Computes the keys of offsets (R, D-1) whose last coordinate is 0."""
         return (prefix.astype(np.uint64) * self.multiplier[:-1]).sum(axis=1, dtype=np.uint64)
 
 
@@ -48,12 +42,10 @@ def choose_keys(highest: np.ndarray) -> Keys:
 
 
 def wrap_keys(highest: np.ndarray) -> Keys:
-    """Packs coordinates from 0 to ``highest``, (D,); cells that are very far apart may get the same
-    key.
+    """Packs coordinates from 0 to ``highest``, (D,), of which far cells may share a key.
 
-    Where not all bits fit, all coordinates but the last keep their lowest :data:`WRAPPED_BITS`.
-    Two cells with the same key are then either equal or so far apart that the distance of their
-    points rules the pair out."""
+    If not all bits fit, all coordinates but the last keep their lowest :data:`WRAPPED_BITS`. The
+    distance of their points rules out pairs of far cells."""
     bits = [int(t).bit_length() for t in highest]
     if sum(bits) <= KEY_BITS:
         return choose_keys(highest)

@@ -1,7 +1,6 @@
-r"""The ladder filter of one cloud on the cores of the CPU: locate, index, splat, reduce, expand,
-slice, and the near field.
-
-The same functions in the same order as :mod:`phgcn.lattice.reference.ladder`, which specifies them."""
+"""The ladder filter of one cloud on the CPU: locate, index, splat, reduce, expand, slice, near
+field. Functions and their order are those of the specification,
+:mod:`phgcn.lattice.reference.ladder`."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ class Filtered(NamedTuple):
         numbers (Numbers): The numbers of its ladder.
         located (Located): The simplices of its points on level 0.
         octaves (sequence of Octave): The moves of its steps.
-        near (NearField or None): The cells of its near field, if it has one.
+        near (NearField or None): The cells of its near field.
         table (np.ndarray or None): The filtered rows at the vertices of step 0.
     """
 
@@ -62,7 +61,7 @@ class Filtered(NamedTuple):
     table: np.ndarray | None = None
 
     def keep(self, kept: Kept) -> None:
-        """Keeps moves and table if there is room, else only where the points lie."""
+        """Keeps moves and table if there is room, else only the points' location."""
         moves = [move for octave in self.octaves for move in (*octave.smooth, *octave.coarsen)]
         size = sum(move.source.nbytes + move.target.nbytes for move in moves)
         assert self.table is not None
@@ -156,7 +155,6 @@ def filter_rows(cloud: Cloud, rows: np.ndarray, function: Kernel, found: Filtere
 
 
 def add_near_gradients(cloud: Cloud, near: NearField, rows, grads, into: CloudGradients) -> None:
-    """Adds the gradients of the near field."""
     if cloud.to_itself:
         products = near.target.take(grads, rows), near.source.take(rows, grads)
         near_field(near, near.source.take(grads), into.rows, *products, into.keys)
@@ -167,7 +165,6 @@ def add_near_gradients(cloud: Cloud, near: NearField, rows, grads, into: CloudGr
 
 
 def middle_width(points: np.ndarray) -> float:
-    """The width of the middle half of a cloud; see the reference."""
     quarters = [len(points) // 4, 3 * len(points) // 4]
     ordered = [np.partition(np.ascontiguousarray(line), quarters)[quarters] for line in points.T]
     width = sorted((float(high) - float(low)) / QUARTILES for low, high in ordered)
@@ -202,7 +199,7 @@ def _even_base(lowest: np.ndarray) -> np.ndarray:
 
 
 def own_weights(cloud: Cloud, located: Located, numbers: Numbers) -> np.ndarray:
-    """Computes the filter's weight between each point and itself, float64, (N,); see the reference."""
+    """Computes the filter's weight between each point and itself, float64, (N,)."""
     a, _, q = numbers.far
     own = self_weights(located, numbers.weight[1] * own_table(cloud.points.shape[1]))
     own += numbers.own + numbers.at_zero + a
@@ -220,7 +217,7 @@ def far_features(cloud: Cloud) -> np.ndarray:
 
 
 def add_far_field(cloud: Cloud, rows: np.ndarray, out: np.ndarray, numbers: Numbers) -> None:
-    """Adds the steps that are wider than the cloud; see the reference."""
+    """Adds the steps that are wider than the cloud."""
     if numbers.far[0] == 0:
         return
     features = far_features(cloud)
@@ -249,7 +246,7 @@ def add_far_gradients(cloud: Cloud, rows, grads, into: CloudGradients, numbers: 
 
 
 def _moments(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Sums the products of the features and rows of points in float64, (D + 2, C)."""
+    """Sums the products of the points' features and rows in float64, (D + 2, C)."""
     sums = np.zeros((features.shape[1], rows.shape[1]))
     add_moments(0, len(rows), features, rows, sums)
     return sums

@@ -1,4 +1,4 @@
-r"""Locate: the simplex that each point lies in, and its barycentric weights."""
+"""Locate: the simplex of each point, and its barycentric weights."""
 
 from __future__ import annotations
 
@@ -20,13 +20,8 @@ TILES = 16  # least number of points that a thread maps, and of tiles that it lo
 
 
 class Coordinates(NamedTuple):
-    r"""Coordinates of points, and their extent.
-
-    Shapes:
-        - **w:** :math:`(P, D)`; Kuhn coordinates in double precision, so that a far offset of all
-          points costs no accuracy
-        - **low**, **high:** the lowest and the highest of each, float64, :math:`(D,)`
-    """
+    """Kuhn coordinates (P, D), and their extent ``low`` to ``high``, float64, (D,). Double
+    precision keeps the accuracy of points far from 0."""
 
     w: np.ndarray
     low: np.ndarray
@@ -34,15 +29,15 @@ class Coordinates(NamedTuple):
 
 
 class Frame(NamedTuple):
-    r"""A lattice laid over a cloud: from where, and how far, the coordinates of its vertices count.
+    """A lattice laid over a cloud.
 
     Args:
         w (np.ndarray): Kuhn coordinates of level 0, :math:`(P, D)`.
-        base (np.ndarray): Where vertices are counted from, a vertex of every level below all points,
+        base (np.ndarray): A vertex of every level below all points, where coordinates are 0,
             :math:`(D,)`.
         extent (np.ndarray): The highest coordinate of a point, counted from the base, :math:`(D,)`.
         matrix (np.ndarray): From positions to Kuhn coordinates, :math:`(D, D)`.
-        reach (int): How many hops beyond the points' vertices are counted.
+        reach (int): Counted hops beyond the points' vertices.
         dtype (np.dtype): The type of weights.
     """
 
@@ -54,12 +49,11 @@ class Frame(NamedTuple):
     dtype: np.dtype
 
     def keys(self) -> Keys:
-        """Chooses the keys of the vertices."""
         return choose_keys(self.extent + self.reach + MARGIN)
 
 
 class Simplices(NamedTuple):
-    r"""Where points lie on the finest level, in the order of the unit cubes that they lie in.
+    """Location of points on the finest level, in the order of their unit cubes.
 
     Shapes:
         - **point:** the number of each point, int32, :math:`(P,)`
@@ -86,13 +80,13 @@ def map_points(points: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> Coo
 
 
 def with_extent(points: np.ndarray) -> Coordinates:
-    """Returns positions as they are, with their extent."""
+    """Returns positions with their extent."""
     return Coordinates(points, reduce_points(np.minimum, points), reduce_points(np.maximum, points))
 
 
 def reduce_points(reduce: np.ufunc, points: np.ndarray) -> np.ndarray:
-    """Adds up all points (P, D), or finds their lowest or highest coordinates, in float64: of
-    :data:`BLOCK` points side by side first, as NumPy is slow along short rows."""
+    """Sums all points (P, D), or finds their lowest or highest coordinates, in float64,
+    :data:`BLOCK` points side by side, as NumPy is slow along short rows."""
     whole, dtype = len(points) // BLOCK * BLOCK, np.float64 if reduce is np.add else points.dtype
     if whole > 0:
         blocks = reduce.reduce(
@@ -110,15 +104,13 @@ def lay_frame(mapped: Coordinates, matrix: np.ndarray, reach: int, dtype: np.dty
 
 
 def cube_keys(w: np.ndarray, base: np.ndarray, scale: float, keys: Keys) -> np.ndarray:
-    r"""Computes the key of the cube that each point lies in: :math:`\sum_j \lfloor (w_j - b_j)\, s
-    \rfloor\, m_j`."""
+    r"""Computes the key of each point's cube: :math:`\sum_j \lfloor (w_j - b_j)\, s \rfloor\, m_j`."""
     key = np.empty(len(w), np.uint64)
     run_rows(add_cube_keys, len(w), GRAIN, w, base, scale, keys.multiplier, key)
     return key
 
 
 def locate(frame: Frame) -> Simplices:
-    """Finds the simplices of all points."""
     keys, (count, dim) = frame.keys(), frame.w.shape
     key, point = sort_keys(cube_keys(frame.w, frame.base, 1.0, keys), keys.bits)
     order, weight = np.empty((count, dim), np.uint8), np.empty((count, dim + 1), frame.dtype)
@@ -134,7 +126,7 @@ def locate(frame: Frame) -> Simplices:
     "int64, int64, real[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1], float64[:, ::1], float64[:, ::1]"
 )
 def map_chunks(begin, end, points, matrix, shift, w, low, high):
-    """Maps the points of chunks, and finds the lowest and the highest coordinates of each chunk."""
+    """Maps the points of chunks, and finds each chunk's lowest and highest coordinates."""
     dim = points.shape[1]
     for chunk in range(begin, end):
         first, last = chunk * CHUNK, min(points.shape[0], (chunk + 1) * CHUNK)
@@ -155,8 +147,7 @@ def map_chunks(begin, end, points, matrix, shift, w, low, high):
 
 @kernel("int64, int64, real[:, ::1], float64[::1], float64, uint64[::1], uint64[::1]")
 def add_cube_keys(begin, end, w, base, scale, multiplier, key):
-    """Sums floored coordinates, in double precision, times multipliers, of as many coordinates as
-    there are multipliers."""
+    """Sums the first floored coordinates, in double precision, times their multipliers."""
     for i in range(begin, end):
         total = np.uint64(0)
         for j in range(multiplier.shape[0]):
@@ -179,8 +170,8 @@ def tile_fractions(w, index, first, count, base, fraction):
 
 @helper
 def tile_ranks(fraction, count, rank):
-    """Finds the place of each fraction in descending order, by comparing every pair: no branch,
-    many points at a time."""
+    """Ranks each fraction in descending order by comparing every pair: no branch, many points at a
+    time."""
     for j in range(fraction.shape[0]):
         for i in range(count):
             rank[j, i] = 0
@@ -193,7 +184,7 @@ def tile_ranks(fraction, count, rank):
 
 @kernel("int64, int64, float64[:, ::1], int32[::1], float64[::1], real[:, ::1], uint8[:, ::1]")
 def locate_tiles(begin, end, w, point, base, weight, order):
-    """Finds order and barycentric weights of tiles of points, taken in the order of ``point``."""
+    """Finds order and barycentric weights of tiles of points, in the order of ``point``."""
     (count_all, dim), dtype = w.shape, weight.dtype
     fraction, rank = np.empty((dim, TILE), dtype), np.empty((dim, TILE), np.int32)
     tile_weight = np.empty((dim + 1, TILE), dtype)
@@ -212,7 +203,7 @@ def locate_tiles(begin, end, w, point, base, weight, order):
 
 @helper
 def sort_lines(fraction, count):
-    """Sorts the fractions of each point in descending order, by exchanging neighbours, many points
+    """Sorts the fractions of each point in descending order by exchanges of neighbours, many points
     at a time."""
     dim = fraction.shape[0]
     for turn in range(dim):

@@ -1,14 +1,13 @@
-r"""The moves of the ladder: from the vertices of one step to those of the next, and back.
+"""The moves of the ladder: from the vertices of one step to the next, and back.
 
-Vertices are in the order of their keys, and each move keeps that order within a few lists, so that
-the vertices behind it are found by merging sorted lists.
+Vertices are sorted by key, and each move keeps the order within a few lists, so that merging sorted
+lists finds the vertices behind it. :math:`A` is a pass along every direction, two at a time: a
+vertex gives a quarter to each of four.
 
-:math:`A` is a pass along every direction, two at a time: a vertex gives a quarter to each of four.
 :math:`R A^2` leads from :math:`T_k` to :math:`T_{k+1}` through many more vertices than either has.
-It is the same as :math:`2^D A^3` read at the even vertices only.  So the last direction is taken
-first, by one pass with the weights 1, 3, 3, 1 over 8.  Along each coordinate, a vertex then gives
-3/4 and 1/4 to the two nearest vertices that are even in it, which halves the number of vertices.
-"""
+It is the same as :math:`2^D A^3` read at the even vertices only. So the last direction is taken
+first, by one pass with the weights 1, 3, 3, 1 over 8. Along each coordinate, a vertex then gives
+3/4 and 1/4 to the two nearest vertices that are even in it, which halves the number of vertices."""
 
 from __future__ import annotations
 
@@ -30,11 +29,11 @@ class Move(NamedTuple):
     """A map between two tables of vertices.
 
     Shapes:
-        - **source:** row indices of each target's sources, :math:`V` for none, int32,
-          :math:`(V', K)`
+        - **source:** row indices of each target's sources, :math:`V` for none, int32, :math:`(V',
+          K)`
         - **target:** row indices of each source's targets, int32, :math:`(V, L)`
-        - **source_weight**, **target_weight:** the weight of each column of ``source`` and of
-          ``target``, float64, :math:`(K,)` and :math:`(L,)`
+        - **source_weight**, **target_weight:** the weight of each column, float64, :math:`(K,)`,
+          :math:`(L,)`
     """
 
     source: np.ndarray
@@ -100,8 +99,8 @@ def find_coarsening(key: np.ndarray, keys: Keys) -> tuple[list[Move], np.ndarray
 def _find_pass(
     key: np.ndarray, offsets: list[int], weights: list[float]
 ) -> tuple[Move, np.ndarray]:
-    """Finds the move that gives each vertex's row to the vertices at ``offsets`` from its key, and
-    the keys of these vertices. ``weights`` are normalised to the sum 1."""
+    """Finds the move of each vertex's row to the vertices at ``offsets`` from its key, and their
+    keys. ``weights`` are normalised to the sum 1."""
     order, weight = np.arange(len(key), dtype=np.int32), np.array(weights) / sum(weights)
     source, target, key = _unite(
         key, order, [(0, len(key))] * len(offsets), offsets, list(range(len(offsets)))
@@ -110,11 +109,8 @@ def _find_pass(
 
 
 def _halve(key: np.ndarray, shift: int, bits: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Halves one coordinate of ascending keys, rounded up.  Keys where it was even come first.
-
-    Returns:
-        The halved keys, ascending within both parts; the former index of each, int32; and the
-        number of even ones.
+    """Halves one coordinate of ascending keys, rounded up, formerly even ones first. Returns the
+    keys, ascending within both parts; the former index of each, int32; and the number of even ones.
     """
     parts = -(-len(key) // GRAIN)
     first = np.zeros(parts + 1, np.int64)
@@ -132,16 +128,14 @@ def _unite(
     offsets: list[int],
     slots: list[int],
 ):
-    """Merges up to four ascending lists of keys.  Equal keys become one vertex.
+    """Merges up to four ascending lists of keys. Equal keys become one vertex. Returns sources and
+    targets of a :class:`Move`, and the merged keys.
 
     Args:
         key, order (np.ndarray): Keys, and the row index of each in the source table, (V,).
         lists (list): Begin and end of each list within ``key``.
         offsets (list): The number added to the keys of each list.
         slots (list): The column of ``target`` that each list fills.
-
-    Returns:
-        Sources and targets of a :class:`Move`, and the merged keys.
     """
     count, offset = len(key), np.array([*offsets, 0, 0][:4], np.int64)
     splits = np.sort(key[GRAIN::GRAIN])
@@ -187,8 +181,8 @@ def reduce(table: np.ndarray, octaves: Sequence[Octave]) -> list[np.ndarray]:
 
 
 def expand(tables: list[np.ndarray], octaves: Sequence[Octave], numbers: Numbers) -> np.ndarray:
-    """Multiplies the tables of all steps by their weights and moves them down the ladder. Returns
-    their sum as a table of step 0 (V, C)."""
+    """Multiplies the tables of all steps by their weights and moves them down to a table of step 0
+    (V, C)."""
     weight = [*numbers.weight.tolist(), 0.0]
     total = tables[0][:0]
     for level in range(len(octaves) - 1, -1, -1):
@@ -206,10 +200,8 @@ def expand(tables: list[np.ndarray], octaves: Sequence[Octave], numbers: Numbers
 
 
 def _hand_up(table: np.ndarray, moves: list[Move]) -> np.ndarray:
-    """Applies moves to a table (V+1, C): each target gets the weighted sum of its sources.
-
-    The last row of ``table`` and of the result is 0 and stands for missing sources.
-    """
+    """Applies moves to a table (V+1, C): each target gets the weighted sum of its sources. The last
+    row is 0 and stands for missing sources."""
     for move in moves:
         out = np.empty((len(move.source) + 1, table.shape[1]), table.dtype)
         out[-1] = 0
@@ -245,7 +237,7 @@ def _gather(
 
 @kernel("int64, int64, int64[::1], int64, int64[::1]")
 def count_even(begin, end, key, shift, count):
-    """Counts in each part of ``GRAIN`` keys how many have bit ``shift`` 0."""
+    """Counts the keys with bit ``shift`` 0 in each chunk of ``GRAIN`` keys."""
     for part in range(begin, end):
         total = 0
         for a in range(part * GRAIN, min(key.shape[0], (part + 1) * GRAIN)):
@@ -255,8 +247,8 @@ def count_even(begin, end, key, shift, count):
 
 @kernel("int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int32[::1]")
 def part_by_parity(begin, end, key, shift, mask, first, halved, order):
-    """Halves the coordinate at bit ``shift`` of the keys of each part. Writes even ones from index
-    ``first[part]`` on, and odd ones behind all even ones."""
+    """Halves the coordinate at bit ``shift`` of the keys of each chunk. Even keys go to index
+    ``first[part]`` and on, odd ones behind all even ones."""
     for part in range(begin, end):
         even = first[part]
         odd = first[first.shape[0] - 1] + part * GRAIN - even
@@ -270,7 +262,7 @@ def part_by_parity(begin, end, key, shift, mask, first, halved, order):
 
 @helper
 def head(key, a, last, offset):
-    """Returns the key at the head of a list, ``LAST`` if the list is empty."""
+    """Returns the key at the head of a list, or ``LAST`` if the list is empty."""
     return key[a] + offset if a < last else np.int64(LAST)
 
 
@@ -308,8 +300,8 @@ def count_union(begin, end, key, offset, bounds, count):
     "int32[:, ::1]"
 )
 def write_union(begin, end, key, order, offset, bounds, slot, first, merged, source, target):
-    """Writes the union of each part of four lists to ``merged``. Writes the two directions of the
-    move as row indices to ``source`` and ``target``."""
+    """Writes the union of each chunk of four lists to ``merged``, and the move as row indices to
+    ``source`` and ``target``."""
     lists, none = source.shape[1], key.shape[0]
     f0, f1, f2, f3 = offset[0], offset[1], offset[2], offset[3]
     for part in range(begin, end):
@@ -351,8 +343,8 @@ def write_union(begin, end, key, order, offset, bounds, slot, first, merged, sou
 
 @kernel("int64, int64, real[:, ::1], int32[:, ::1], real[::1], real[:, ::1], real, real[:, ::1]")
 def gather_rows(begin, end, table, place, weight, added, factor, out):
-    """Sums the rows at two or four places, times their weights, and adds the row of ``added``,
-    times ``factor``, unless that is empty."""
+    """Sums the weighted rows at two or four indices, and adds ``factor`` times the row of ``added``
+    unless it is empty."""
     width, is_two = np.uint64(table.shape[1]), place.shape[1] == 2
     a, b = weight[0], weight[1]
     d, e = weight[0] if is_two else weight[2], weight[1] if is_two else weight[3]

@@ -29,11 +29,8 @@ def near_field(
     near: NearField, rows=None, out=None, target_rows=None, source_rows=None, grad=None
 ) -> None:
     r"""Adds :math:`\sum_{r < \rho} R(r) f_j` to the rows of the targets, and the derivatives of the
-    weights times :math:`\langle a_i, b_j \rangle` to the gradients of their positions; either part
-    may be left out.
-
-    Inputs are sorted by cell (:meth:`phgcn.lattice.numba.cells.Cells.take`), outputs are in the
-    order of the targets.
+    weights times :math:`\langle a_i, b_j \rangle` to ``grad``; either may be left out. Inputs are
+    sorted by cell, outputs are in the order of the targets.
 
     Shapes:
         - **rows:** :math:`f`, :math:`(N, C)`, **out:** :math:`(M, C)`
@@ -61,7 +58,6 @@ def near_field(
 
 @kernel("int64, int64, int32[::1], real[:, ::1], real[:, ::1]")
 def add_rows_at(begin, end, index, rows, out):
-    """Adds rows at distinct indices, ``out[index[a]] += rows[a]``."""
     for a in range(begin, end):
         p = index[a]
         for c in range(rows.shape[1]):
@@ -70,9 +66,8 @@ def add_rows_at(begin, end, index, rows, out):
 
 @helper
 def weigh_pairs(square, count, constants, table, weight, slope, slopes):
-    """Computes the weights :math:`R(r)` of ``count`` pairs from squared distances: the kernel minus
-    a polynomial.  If ``slopes``, also computes :math:`R'(r) / r`.  Its product with the difference
-    of the two points is the gradient.
+    """Computes the weights :math:`R(r)` of ``count`` pairs from squared distances, and :math:`R'(r)
+    / r` if ``slopes``.
 
     ``table`` holds the rate, the three coefficients and the power of the kernel, then the
     coefficients of the polynomial."""
@@ -117,11 +112,9 @@ def weigh_pairs(square, count, constants, table, weight, slope, slopes):
 
 @helper
 def find_runs(key, source_key, source_start, row_key, pointer, run):
-    """Finds the sources in the cells around the cell of ``key``.  Writes one ``run`` (first and end
-    of a range of sources) per row of cells.
-
-    ``pointer`` holds one position per row of cells, which moves forward only as keys ascend.
-    """
+    """Finds the sources in the cells around the cell of ``key``, one ``run`` (first and end of a
+    range of sources) per row of cells. ``pointer`` holds one position per row of cells, which moves
+    forward only as keys ascend."""
     cells = source_key.shape[0]
     for r in range(row_key.shape[0]):
         lowest = key + row_key[r] - np.uint64(1)
@@ -139,7 +132,6 @@ def find_runs(key, source_key, source_start, row_key, pointer, run):
 
 @helper
 def find_box(position, first, last, box):
-    """Finds the lowest and the highest coordinates of some points."""
     for k in range(position.shape[0]):
         low = high = position[k, first]
         for t in range(first + 1, last):
@@ -150,9 +142,8 @@ def find_box(position, first, last, box):
 
 @helper
 def keep_near(box, source, first, last, reach, square, place, kept):
-    """Writes the indices of the sources ``first`` to ``last`` near a box into ``place``, from index
-    ``kept`` on. A source is near if its squared distance to the box is below ``reach``. Returns the
-    new ``kept`` and overwrites ``square``."""
+    """Writes the indices of the sources ``first`` to ``last`` whose squared distance to the box is
+    below ``reach`` to ``place[kept:]``. Returns the new ``kept`` and overwrites ``square``."""
     zero, begin, count = box.dtype.type(0), np.uint64(first), np.uint64(last - first)
     for e in range(count):
         square[e] = 0
@@ -190,11 +181,8 @@ def sum_near_pairs(
     source_rows,
     grad,
 ):
-    """Sums over the pairs within the radius; rows are in the order of the cells' points.  See
-    :func:`near_field`.
-
-    The sources near a cell of targets are gathered first, as many as fit at a time, then compared
-    with each target."""
+    """Sums over the pairs within the radius; rows are in the order of the cells' points. The
+    sources near a cell of targets are gathered first, then compared with each target."""
     dim, reach, dtype = source.shape[0], constants[0], constants.dtype
     pointer, run = np.empty(row_key.shape[0], np.int64), np.empty((row_key.shape[0], 2), np.int64)
     box, position, total = (

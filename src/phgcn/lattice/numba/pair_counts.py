@@ -1,6 +1,4 @@
-r"""How many pairs a near field would have: estimated from the points that share a cell, in linear
-time.
-"""
+"""Estimates the number of pairs in a near field from the points that share a cell, in linear time."""
 
 from __future__ import annotations
 
@@ -13,9 +11,8 @@ from .sorting import run_starts, sort_keys
 
 
 def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: int) -> float:
-    """Estimates how many keys a query has within a radius, on average; see the reference.
-
-    Where the pairs are surely more than ``enough``, or surely not, they are not counted."""
+    """Estimates the mean number of a query's keys within a radius. Nothing is counted where they
+    are surely more, or surely not more, than ``enough``."""
     (count, dim), to_itself = points.w.shape, first_query == 0
     side = mean_pairs_cell(dim, radius)
     corner = reduce_points(np.add, points.w) / count - side / 2

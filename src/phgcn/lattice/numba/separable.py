@@ -1,7 +1,5 @@
-r"""The paper's filter of one cloud on the cores of the CPU: locate, index, splat, blur, slice.
-
-The blur is one pass along each of the lattice's directions, over touched vertices only.
-"""
+"""The paper's filter of one cloud on the CPU: locate, index, splat, blur, slice. The blur is one
+pass per lattice direction over touched vertices."""
 
 from __future__ import annotations
 
@@ -35,8 +33,8 @@ def separable_sum(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Separ
 def separable_gradients(
     cloud: Cloud, rows, grads, into: CloudGradients, scheme: Separable, found: Located | None
 ) -> None:
-    """Adds the gradients of :func:`separable_sum`. Over touched vertices only, the passes do not
-    commute: gradients take them in reverse."""
+    """Adds the gradients of :func:`separable_sum`. Passes over touched vertices do not commute:
+    gradients take them in reverse."""
     weights = separable_weights(scheme, cloud.points.shape[1])
     located = found or lay_lattice(cloud, weights)
     neighbours, matrix = find_neighbours(located, weights), located.frame.matrix
@@ -50,7 +48,6 @@ def separable_gradients(
 
 
 def lay_lattice(cloud: Cloud, weights: SeparableWeights) -> Located:
-    """Locates the points of a cloud."""
     dim, hops = cloud.points.shape[1], len(weights.weights) - 1
     matrix = kuhn_matrix(dim).numpy() / weights.spacing
     mapped = map_points(cloud.points, matrix, origin(dim).numpy())
@@ -58,7 +55,7 @@ def lay_lattice(cloud: Cloud, weights: SeparableWeights) -> Located:
 
 
 def find_neighbours(located: Located, weights: SeparableWeights) -> list[np.ndarray]:
-    """Finds for each direction the indices of the vertices 1, 2, ... hops ahead of each vertex and
+    """Finds for each direction the indices of the vertices 1, 2, ... hops ahead of each vertex,
     then behind it: int32, (V, 2 * hops), -1 for none."""
     key, keys = located.vertices.key, located.frame.keys()
     hops, found = len(weights.weights) - 1, []
@@ -72,8 +69,7 @@ def find_neighbours(located: Located, weights: SeparableWeights) -> list[np.ndar
 
 
 def blur(table: np.ndarray, neighbours: list[np.ndarray], weights: SeparableWeights) -> np.ndarray:
-    """Blurs a table (V, C) along one direction after the other and scales it. ``table`` is
-    overwritten."""
+    """Blurs a table (V, C) along one direction after the other and scales it. Overwrites ``table``."""
     spare, weight = np.empty_like(table), weights.weights.astype(table.dtype)
     for number, places in enumerate(neighbours):
         factor = weights.scale if number == 0 else 1.0
@@ -87,7 +83,7 @@ def blur(table: np.ndarray, neighbours: list[np.ndarray], weights: SeparableWeig
 @kernel("int64, int64, uint64[::1], uint64, int32[:, ::1]")
 def find_ahead(begin, end, key, step, neighbours):
     """Writes the indices of the vertices 1, 2, ... times ``step`` ahead of each vertex into
-    ``neighbours``. Keys ascend, so a position in ``key`` moves forward only."""
+    ``neighbours``. Keys ascend, so that a position in ``key`` moves forward only."""
     hops = neighbours.shape[1] // 2
     for hop in range(hops):
         away = np.uint64(hop + 1) * step

@@ -22,15 +22,9 @@ TERMS = 5
 def slice_rows(
     table, located: Located, first_query: int, out: np.ndarray, is_first: bool = False
 ) -> None:
-    r"""Interpolates ``table`` at each query by its barycentric weights and adds the result to
-    ``out``.
-
-    The queries are the points from ``first_query`` on, as many as ``out`` has rows.  If
-    ``is_first``, their rows are set to it, which is faster.
-
-    Shapes:
-        - **table:** rows of all vertices, :math:`(V, C)`, **out:** :math:`(M, C)`
-    """
+    """Interpolates ``table`` (V, C) at each query by its barycentric weights and adds the result to
+    ``out`` (M, C). Queries are the points from ``first_query`` on. ``is_first`` overwrites ``out``,
+    which is faster."""
     _, simplices, corners, vertices = located
     lie = simplices.point, corners.number, vertices.vertex_of, simplices.weight
     run_rows(slice_points, len(simplices.point), GRAIN, table, *lie, first_query, is_first, out)
@@ -39,24 +33,21 @@ def slice_rows(
 def slice_gradients(
     values, grads, located: Located, rows, row_grads, first_query: int, out
 ) -> np.ndarray:
-    r"""Slices blurred gradients to the keys' rows, and computes the derivatives by the Kuhn
-    coordinates of all points.
+    r"""Slices blurred gradients to the keys' rows, and returns the derivatives by the Kuhn
+    coordinates of all points on the finest level, float64, (P, D).
 
     Let :math:`t_r` be :math:`\langle f_i, g_v \rangle + \langle g_i, f_v \rangle` of a point
     :math:`i` and the r-th vertex :math:`v` of its simplex, with rows :math:`f` and gradients
-    :math:`g`.  The Kuhn coordinate from vertex r - 1 to r has the derivative :math:`t_r - t_{r-1}`.
+    :math:`g`. The Kuhn coordinate from vertex r - 1 to r has the derivative :math:`t_r - t_{r-1}`.
 
     Args:
-        values, grads (np.ndarray): Blurred rows and blurred gradients of all vertices,
-            :math:`(V, C)`.
+        values, grads (np.ndarray): Blurred rows and blurred gradients of all vertices, :math:`(V,
+            C)`.
         located (Located): The simplices of the points.
         rows (np.ndarray): The rows of the keys, which are the first points, :math:`(N, C)`.
-        row_grads (np.ndarray): The gradients of the queries, which are the points from
-            ``first_query`` on, :math:`(M, C)`.
+        row_grads (np.ndarray): The gradients of the queries, the points from ``first_query`` on,
+            :math:`(M, C)`.
         out (np.ndarray): The gradients of the keys' rows, added to, :math:`(N, C)`.
-
-    Returns:
-        The derivatives by Kuhn coordinates of the finest level, float64, :math:`(P, D)`.
     """
     _, simplices, corners, vertices = located
     point, order, weight, _ = simplices
@@ -68,7 +59,8 @@ def slice_gradients(
 
 
 def add_position_gradients(slope: np.ndarray, matrix: np.ndarray, out: np.ndarray) -> None:
-    """Adds to gradients of positions (P, D) those by Kuhn coordinates, ``slope @ matrix``."""
+    """Adds ``slope @ matrix``, from derivatives by Kuhn coordinates, to gradients of positions (P,
+    D)."""
     run_rows(add_products, len(out), GRAIN, slope, matrix, out)
 
 
@@ -79,14 +71,7 @@ def add_self_term(self_term: np.ndarray, rows: np.ndarray, out: np.ndarray) -> N
 
 def self_weights(located: Located, table: np.ndarray) -> np.ndarray:
     r"""Computes a filter's weight between each point and itself, :math:`a_i = \sum_{l,m} b_l b_m
-    t_{|l-m|}`.
-
-    Args:
-        located (Located): The simplices of the points, with barycentric weights :math:`b`.
-        table (np.ndarray): The weights :math:`t`, :math:`(D+1,)`.
-
-    Returns:
-        float64, :math:`(P,)`.
+    t_{|l-m|}`, float64, (P,), with barycentric weights :math:`b` and ``table`` :math:`t`, (D+1,).
     """
     point, _, weight, _ = located.simplices
     own = np.empty(len(point))
@@ -96,7 +81,7 @@ def self_weights(located: Located, table: np.ndarray) -> np.ndarray:
 
 def add_self_gradients(located: Located, table: np.ndarray, rows, grads, slope: np.ndarray) -> None:
     r"""Adds :math:`-\langle f_i, g_i \rangle\, \partial a_i / \partial w_i` of :func:`self_weights`
-    to ``slope``, :math:`(P, D)`."""
+    to ``slope``, (P, D)."""
     point, order, weight, _ = located.simplices
     product = np.empty(len(point))  # apart from the rest, in the order of the points in memory
     run_rows(multiply_rows, len(point), GRAIN, rows, grads, product)
@@ -106,7 +91,7 @@ def add_self_gradients(located: Located, table: np.ndarray, rows, grads, slope: 
 
 @helper
 def add_five(out, o, rows, p0, p1, p2, p3, p4, w0, w1, w2, w3, w4, is_set):
-    """Adds five rows times their weights to out[o], or sets it to their sum."""
+    """Adds five weighted rows to out[o], or sets it to their sum."""
     if is_set:
         for c in range(np.uint64(rows.shape[1])):
             out[o, c] = (
@@ -129,9 +114,8 @@ def add_five(out, o, rows, p0, p1, p2, p3, p4, w0, w1, w2, w3, w4, is_set):
 
 @helper
 def five_corners(number, vertex_of, weight, a, r):
-    """Returns the vertices and the weights of a point's corners r to r + 4; beyond the last corner,
-    that one with weight 0.
-    """
+    """Returns vertices and weights of a point's corners r to r + 4; beyond the last corner, the
+    last with weight 0."""
     last, zero = number.shape[1] - 1, weight.dtype.type(0)
     r1, r2, r3, r4 = min(r + 1, last), min(r + 2, last), min(r + 3, last), min(r + 4, last)
     return (
@@ -152,8 +136,7 @@ def five_corners(number, vertex_of, weight, a, r):
     "int64, int64, real[:, ::1], int32[::1], int32[:, ::1], int32[::1], real[:, ::1], int64, boolean, real[:, ::1]"
 )
 def slice_points(begin, end, table, point, number, vertex_of, weight, first_query, is_first, out):
-    """Adds to each query the rows of its simplex's vertices, times its weights, or sets it to their
-    sum."""
+    """Adds to each query the weighted rows of its simplex's vertices, or sets it to their sum."""
     for a in range(begin, end):
         query = point[a] - first_query
         if 0 <= query < out.shape[0]:
@@ -186,7 +169,7 @@ def slice_gradient_chunks(
     out,
     slope,
 ):
-    """Slices the gradients of chunks of points; see :func:`slice_gradients`."""
+    """Computes :func:`slice_gradients` for chunks of points."""
     width, zero = np.uint64(rows.shape[1]), rows.dtype.type(0)
     row, asked = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, width), rows.dtype)
     total, steps = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, slope.shape[1]))

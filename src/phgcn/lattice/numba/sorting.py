@@ -1,4 +1,4 @@
-r"""Sorting keys: a stable radix sort on all cores, and where the runs of equal keys begin."""
+"""A stable radix sort of keys on all cores, and the runs of equal keys."""
 
 from __future__ import annotations
 
@@ -20,12 +20,8 @@ PART = 16384  # least number of keys that a thread sorts
 
 
 def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sorts unsigned 64-bit keys by their lowest bits, stably: the same order for any number of
-    threads.
-
-    Returns:
-        The sorted keys, and the index that each had before, int32.
-    """
+    """Sorts unsigned 64-bit keys by their lowest bits, stably for any number of threads. Returns
+    the sorted keys, and the index that each had before, int32."""
     count = len(keys)
     if count < FEW:
         index = np.argsort(keys, kind="stable").astype(np.int32)
@@ -51,7 +47,7 @@ def sort_keys(keys: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_starts(sorted_keys: np.ndarray) -> np.ndarray:
-    """Finds where each run of equal keys starts and, last, where the keys end; int32."""
+    """Returns the first index of each run of equal keys and, last, the end of the keys; int32."""
     parts = -(-len(sorted_keys) // PART)
     first = np.zeros(parts + 1, np.int64)  # the number of the first run that starts in each part
     run_rows(count_runs, parts, 1, sorted_keys, PART, first[1:])
@@ -64,7 +60,7 @@ def run_starts(sorted_keys: np.ndarray) -> np.ndarray:
 
 @kernel("int64, int64, uint64[::1], int64, int64, int64[:, ::1]")
 def count_digits(begin, end, keys, size, shift, counts):
-    """Counts the keys of each part, of ``size`` keys, by their digit from bit ``shift`` on."""
+    """Counts the keys of each chunk of ``size`` keys by their digit from bit ``shift`` on."""
     by, mask = np.uint64(shift), np.uint64(counts.shape[1] - 1)
     for part in range(begin, end):
         for digit in range(counts.shape[1]):
@@ -77,8 +73,8 @@ def count_digits(begin, end, keys, size, shift, counts):
     "int64, int64, uint64[::1], int32[::1], int64, int64, int64[:, ::1], uint64[::1], int32[::1]"
 )
 def move_by_digit(begin, end, keys, index, size, shift, first, moved_keys, moved_index):
-    """Moves the keys of each part and their indices to the places of their digit, which ``first``
-    counts and which is overwritten. An empty ``index`` stands for 0, 1, 2, ..."""
+    """Moves the keys of each chunk and their indices to ``first``, the position of their digit,
+    which is counted up. An empty ``index`` stands for 0, 1, 2, ..."""
     by, mask = np.uint64(shift), np.uint64(first.shape[1] - 1)
     for part in range(begin, end):
         for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
@@ -91,7 +87,7 @@ def move_by_digit(begin, end, keys, index, size, shift, first, moved_keys, moved
 
 @kernel("int64, int64, uint64[::1], int64, int64[::1]")
 def count_runs(begin, end, keys, size, count):
-    """Counts the runs of equal keys that start in each part, of ``size`` keys."""
+    """Counts the runs of equal keys that start in each chunk of ``size`` keys."""
     for part in range(begin, end):
         total = 0
         for a in range(part * size, min(keys.shape[0], (part + 1) * size)):
@@ -101,9 +97,9 @@ def count_runs(begin, end, keys, size, count):
 
 @kernel("int64, int64, uint64[::1], int64, int64[::1], int32[::1]")
 def list_runs(begin, end, keys, size, first, start):
-    """Lists where the runs of each part start, from ``first[part]`` to ``first[part + 1]``. Without
-    a branch, which the processor would often predict wrongly: a place that is no start is
-    overwritten by the next one."""
+    """Lists the starts of each chunk's runs, from ``first[part]`` to ``first[part + 1]``. No
+    branch, which the processor would often predict wrongly: the next start overwrites an index that
+    is none."""
     for part in range(begin, end):
         run, a = first[part], part * size
         while run < first[part + 1]:
@@ -114,7 +110,6 @@ def list_runs(begin, end, keys, size, first, start):
 
 @helper
 def lower_bound(sorted_keys, key):
-    """Finds the first of the sorted keys that is not less."""
     low, high = 0, sorted_keys.shape[0]
     while low < high:
         middle = (low + high) >> 1

@@ -1,7 +1,5 @@
-r"""Splat: rows of values from points to vertices.
-
-Every vertex is written by one row of one loop, in a fixed order: no atomics, the same bits every
-run."""
+"""Splat: rows of values from points to vertices. One row of one loop writes every vertex, in a
+fixed order: the same bits every run."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ GRAIN = 4096  # least number of points, or of sources of vertices, that a thread
 
 
 def splat(rows, others, first_other: int, located: Located) -> np.ndarray:
-    r"""Adds each point's row, times its barycentric weights, to the vertices of its simplex.
+    """Adds each point's row, times its barycentric weights, to the vertices of its simplex.
 
-    A point's row has two parts, side by side.  ``rows`` holds the first part of points 0 to N - 1,
-    ``others`` the second part of points from ``first_other`` on.  Missing parts are 0.
+    A point's row has two parts, side by side. ``rows`` holds the first part of points 0 to N - 1,
+    ``others`` the second part of points from ``first_other`` on. Missing parts are 0.
 
     Shapes:
         - **rows:** :math:`(N, C)`, **others:** :math:`(M, B)`
@@ -106,8 +104,8 @@ def splat_cubes(
 
 @helper
 def move_sums(out, begin, end, total, is_done):
-    """Adds rows ``begin`` to ``end`` to ``total`` and clears them; at the last chunk of a cube,
-    sets them to the total instead and clears that."""
+    """Adds rows ``begin`` to ``end`` to ``total`` and clears them; the last chunk of a cube sets
+    them to the total and clears it."""
     for e in range(begin, end):
         for c in range(out.shape[1]):
             total[e - begin, c] += out[e, c]

@@ -1,3 +1,2 @@
-r"""Splat, blur, slice in plain torch: the specification of every backend, stage by stage.  Read it
-first.
-"""
+"""Splat, blur, slice in plain torch: the specification of every backend, stage by stage. Read it
+first."""

@@ -17,7 +17,7 @@ from . import ladder, separable
 
 
 def forward(points: Points, call: FilterCall, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns output, normaliser and no ticket; see :class:`phgcn.lattice.filter_call.FilterBackend`."""
+    """Returns output, normaliser and an empty ticket."""
     groups = filtered_groups(points, call)
     with torch.no_grad():
         out, norm = filter_clouds(points, groups, call)
@@ -27,7 +27,6 @@ def forward(points: Points, call: FilterCall, keep: bool) -> tuple[Tensor, Tenso
 def backward(
     upstream: OutputGradients, ticket: Tensor, points: Points, call: FilterCall
 ) -> Gradients:
-    """Returns the gradients of positions, values and queries, by autograd."""
     groups = filtered_groups(points, call)
     return differentiate(lambda p: filter_clouds(p, groups, call), points, upstream)
 
@@ -47,13 +46,7 @@ def filter_clouds(points: Points, groups: GraphGroups, call: FilterCall) -> tupl
 
 
 def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, call: FilterCall) -> Tensor:
-    r"""Filters one graph and head.
-
-    Shapes:
-        - **keys:** :math:`(N, D)`, **rows:** :math:`(N, C)`, **queries:** :math:`(M, D)` or
-          :obj:`None`
-        - **output:** :math:`(M, C)`
-    """
+    """Filters keys (N, D), rows (N, C) and queries (M, D) of one graph and head to (M, C)."""
     targets = keys if queries is None else queries
     if len(keys) == 0 or len(targets) == 0:
         return rows.new_zeros(len(targets), rows.size(1))

@@ -1,9 +1,8 @@
-r"""The ladder filter of one cloud in plain torch: locate, index, splat, reduce, expand, slice, and
-the near field.
+"""The ladder filter of one cloud in plain torch: the specification of every backend, read first.
 
-The specification of every backend, read first.  :mod:`phgcn.lattice.ladder` derives its formulas.
-Vertices are found by sorting all coordinates, the near field looks at all pairs, and gradients are
-autograd's."""
+The stages are locate, index, splat, reduce, expand, slice and near field;
+:mod:`phgcn.lattice.ladder` derives the formulas. Vertices come from a sort of all coordinates, the
+near field looks at all pairs, and gradients are autograd's."""
 
 from __future__ import annotations
 
@@ -31,13 +30,8 @@ from .pair_counts import mean_pairs
 
 
 class Move(NamedTuple):
-    """A map between two tables of vertices: every vertex gives half of its row to each of two
-    others.
-
-    Shapes:
-        - **first**, **second:** the targets of each vertex, int64, :math:`(V,)`; **targets:** their
-          number
-    """
+    """A map between two tables: each vertex gives half of its row to target ``first`` and half to
+    ``second``, int64, (V,). ``targets`` is their number."""
 
     first: Tensor
     second: Tensor
@@ -45,11 +39,11 @@ class Move(NamedTuple):
 
 
 class Vertices(NamedTuple):
-    """Where points lie on level 0, and the moves from step to step.
+    """Location of points on level 0, and the moves from step to step.
 
     Shapes:
-        - **corner:** the vertices of each point's simplex, int64, **weight:** its barycentric
-          weights, :math:`(P, D+1)`
+        - **corner**, **weight:** each point's simplex, int64, and barycentric weights, :math:`(P,
+          D+1)`
         - **steps:** for each step after the first, the moves that lead to it
     """
 
@@ -62,13 +56,8 @@ class Vertices(NamedTuple):
 def filter_cloud(
     keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Ladder, kernel: Kernel
 ) -> Tensor:
-    r"""Sums :math:`\sum_j k(|p_i - p_j|) f_j` over one graph and head.
-
-    Shapes:
-        - **keys:** :math:`(N, D)`, **rows:** :math:`(N, C)`, **queries:** :math:`(M, D)` or
-          :obj:`None`
-        - **output:** :math:`(M, C)`
-    """
+    r"""Sums :math:`\sum_j k(|p_i - p_j|) f_j` over keys (N, D) and rows (N, C) of one graph and
+    head, (M, C)."""
     points = (keys if queries is None else torch.cat([keys, queries])).double()
     if has_gaps(float((points.amax(dim=0) - points.amin(dim=0)).max().detach()), points.size(1)):
         points = close_gaps(points)
@@ -91,7 +80,6 @@ def filter_cloud(
 
 
 def find_rung(keys: Tensor, queries: Tensor | None, scheme: Ladder) -> Rung:
-    """Chooses the ladder of a cloud."""
     points = (keys if queries is None else torch.cat([keys, queries])).detach().double()
     diameter = float((points.amax(dim=0) - points.amin(dim=0)).norm())
     width = middle_width(points)
@@ -102,9 +90,8 @@ def find_rung(keys: Tensor, queries: Tensor | None, scheme: Ladder) -> Rung:
 
 def middle_width(points: Tensor) -> float:
     """Returns the width of the middle half of a cloud as a standard deviation, in the coordinate of
-    lower median width.
-
-    Quartiles see a dense core beside far points, and the median ignores single wide coordinates."""
+    lower median width. Quartiles see a dense core beside far points, the median ignores single wide
+    coordinates."""
     ordered, count = points.sort(dim=0)[0], len(points)
     width = (ordered[3 * count // 4] - ordered[count // 4]) / QUARTILES
     return float(width.sort()[0][(points.size(1) - 1) // 2])
@@ -144,8 +131,8 @@ def spread(vertices: Tensor, first: Tensor, second: Tensor) -> tuple[Move, Tenso
 
 
 def splat(rows: Tensor, ladder: Vertices) -> Tensor:
-    """Adds each key's row, times its barycentric weights, to the vertices of its simplex: the table
-    of step 0, (V, C)."""
+    """Adds each key's row, times its barycentric weights, to its simplex: the table of step 0, (V,
+    C)."""
     count = len(rows)
     spread_rows = (ladder.weight[:count].unsqueeze(-1) * rows.unsqueeze(1)).flatten(0, 1)
     return rows.new_zeros(ladder.vertices, rows.size(1)).index_add(
@@ -154,7 +141,7 @@ def splat(rows: Tensor, ladder: Vertices) -> Tensor:
 
 
 def reduce(table: Tensor, steps: list[list[Move]]) -> list[Tensor]:
-    """Moves the table of step 0 (V, C) up the ladder.  Returns the tables of all steps."""
+    """Moves the table of step 0 (V, C) up the ladder. Returns the tables of all steps."""
     tables = [table]
     for moves in steps:
         for move in moves:
@@ -169,8 +156,8 @@ def reduce(table: Tensor, steps: list[list[Move]]) -> list[Tensor]:
 
 
 def expand(tables: list[Tensor], steps: list[list[Move]], numbers: Numbers) -> Tensor:
-    """Multiplies the tables of all steps by their weights and moves them down the ladder. Returns
-    their sum as a table of step 0 (V, C)."""
+    """Multiplies the tables of all steps by their weights and moves them down to a table of step 0
+    (V, C)."""
     weight = numbers.weight.tolist()
     total: Tensor = weight[-1] * tables[-1]
     for step in range(len(steps) - 1, -1, -1):
@@ -220,7 +207,7 @@ def far_features(points: Tensor) -> Tensor:
 def near_field(
     targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers, kernel: Kernel
 ) -> Tensor:
-    r"""Sums the rows of pairs within the radius, (M, C), with the weights :math:`k(r) - \sum_s c_s
+    r"""Sums the rows of pairs within the radius, (M, C), with weights :math:`k(r) - \sum_s c_s
     \beta_s(r)`, faded out."""
     if numbers.radius == 0:
         return rows.new_zeros(len(targets), rows.size(1))

@@ -1,4 +1,4 @@
-r"""How many pairs a near field would have: estimated from the points that share a cell."""
+"""Estimates the number of pairs in a near field from the points that share a cell."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from ..near import mean_pairs_cell
 
 
 def mean_pairs(keys: Tensor, queries: Tensor | None, radius: float) -> float:
-    """Estimates how many keys a query has within a radius, on average: those that share a cell with
-    the volume of the ball.
-
-    The mean of all points is in the middle of a cell: a small cloud lies in one, and is not cut
-    into :math:`2^D` parts."""
+    """Estimates the mean number of a query's keys within a radius: the keys in a cell of the ball's
+    volume. The mean of all points is in the middle of a cell, so that a small cloud lies in one."""
     points = (keys if queries is None else torch.cat([keys, queries])).detach().double()
     cells = torch.floor((points - points.mean(dim=0)) / mean_pairs_cell(keys.size(1), radius) + 0.5)
     _, cell = torch.unique(cells, dim=0, return_inverse=True)

@@ -1,7 +1,5 @@
-r"""The paper's filter of one cloud in plain torch: locate, index, splat, blur, slice.
-
-Vertices are found by sorting all coordinates, and gradients are autograd's.
-"""
+"""The paper's filter of one cloud in plain torch: locate, index, splat, blur, slice. Gradients are
+autograd's."""
 
 from __future__ import annotations
 
@@ -14,13 +12,8 @@ from ..separable import directions, separable_weights
 
 
 def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Separable) -> Tensor:
-    r"""Sums rows over one graph and head, by one pass along each of the lattice's directions.
-
-    Shapes:
-        - **keys:** :math:`(N, D)`, **rows:** :math:`(N, C)`, **queries:** :math:`(M, D)` or
-          :obj:`None`
-        - **output:** :math:`(M, C)`
-    """
+    """Sums rows over one graph and head, by one pass per lattice direction. Shapes are those of
+    :func:`.ladder.filter_cloud`."""
     dim, count = keys.size(1), len(keys)
     points, first_query = (keys, 0) if queries is None else (torch.cat([keys, queries]), count)
     spacing, weights, scale = separable_weights(scheme, dim)
@@ -35,15 +28,14 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Sep
 
 
 def splat(rows: Tensor, corner: Tensor, weight: Tensor, vertices: int) -> Tensor:
-    """Adds each key's row (N, C), times its barycentric weights (N, D + 1), to the vertices of its
-    simplex, (V, C)."""
+    """Adds each key's row (N, C), times its barycentric weights (N, D + 1), to its simplex, (V, C)."""
     spread = (weight.unsqueeze(-1) * rows.unsqueeze(1)).flatten(0, 1)
     return rows.new_zeros(vertices, rows.size(1)).index_add(0, corner.flatten(), spread)
 
 
 def blur(table: Tensor, vertices: Tensor, direction: Tensor, weights: list[float]) -> Tensor:
-    """Sums, for every vertex, the rows of the touched vertices up to some hops away, in both senses
-    of a direction."""
+    """Sums for every vertex the rows of touched vertices up to some hops away, in both senses of a
+    direction."""
     out = weights[0] * table
     for hops, weight in enumerate(weights[1:], start=1):
         here, there = find_pairs(vertices, hops * direction)
@@ -54,7 +46,7 @@ def blur(table: Tensor, vertices: Tensor, direction: Tensor, weights: list[float
 
 
 def find_pairs(vertices: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the numbers of vertices (V, D) that a step leads from and to, where both are touched."""
+    """Returns the numbers of the touched vertices (V, D) at both ends of a step."""
     count = len(vertices)
     found, place = torch.unique(torch.cat([vertices, vertices + step]), dim=0, return_inverse=True)
     number = place.new_full((len(found),), -1)

@@ -1,6 +1,5 @@
-r"""The kernels of :mod:`phgcn.lattice.joint` on a GPU.  Every number is written by one program, in
-a fixed order.
-"""
+"""The kernels of :mod:`phgcn.lattice.joint` on a GPU. One program writes each number, in a fixed
+order."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ def multiply_rows(table: Tensor, corner: Tensor, rows: Tensor) -> Tensor:
 def _launch(
     function: Any, out: Tensor, table: Tensor, *given: Tensor | None, **sizes: int
 ) -> Tensor:
-    """Runs a kernel that fills the rows of ``out`` from a table.  Returns ``out``."""
+    """Runs a kernel that fills the rows of ``out`` from a table. Returns ``out``."""
     count, channels = len(out), table.size(1)
     if out.numel() > 0:
         size, width = _blocks(channels, count)
@@ -104,14 +103,14 @@ def _launch(
 
 
 def _blocks(channels: int, count: int) -> tuple[int, int]:
-    """Returns how many rows and channels a program takes."""
+    """Returns the rows and channels per program."""
     width = min(128, power_of_2(channels))
     return block_size(max(1, min(MAX_ROWS, NUMBERS // width)), count), width
 
 
 @triton.jit
 def _lower_bound(key, offset, wanted, inside, count, rounds):
-    """Finds where keys, moved if there are offsets, are not less than the wanted ones."""
+    """Finds the first key, moved by its offset, that is not less than the wanted one."""
     low = tl.zeros(wanted.shape, dtype=tl.int32)
     high = low + count
     for _ in range(rounds):
@@ -127,7 +126,7 @@ def _lower_bound(key, offset, wanted, inside, count, rounds):
 
 @kernel(do_not_specialize=["count", "rounds"])
 def _find_new(key, offset, count, rounds, place, is_new, BLOCK: tl.constexpr):
-    """Finds where each moved key lies among the keys, and whether it is none of them."""
+    """Finds the index of each moved key among the keys, and whether it is new."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     moved = tl.load(key + i, mask=inside, other=0) + tl.load(offset + i, mask=inside, other=0)
@@ -153,8 +152,8 @@ def _merge(
     union,
     BLOCK: tl.constexpr,
 ):
-    """Puts keys and moved keys into their union; before each come the keys and the new moved keys
-    that are less."""
+    """Writes the union of keys and moved keys. Each key's index is the number of keys and new moved
+    keys that are less."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     here = tl.load(key + i, mask=inside, other=0)

@@ -1,9 +1,9 @@
-r"""Near field: the part of the kernel that the ladder misses, summed over pairs within a radius.
+"""Near field: the short range that the ladder misses, summed over pairs within a radius.
 
-Points are sorted by cell.  Cells are as wide as the radius, and along the last coordinate an eighth
-of it: the sources near a target lie in one run of the sorted points for each row of cells around
-it, which is cut to the chord of the ball there.  A program looks through the runs of its targets,
-lists the sources within the radius, and sums the lists."""
+Points are sorted by cell. Cells are as wide as the radius, and along the last coordinate an eighth
+of it: the sources near a target lie in one run per row of cells around it, cut to the chord of the
+ball. A program goes through the runs of its targets, lists the sources within the radius, and sums
+the lists."""
 
 from __future__ import annotations
 
@@ -33,13 +33,11 @@ class PairSizes(NamedTuple):
     """The compile-time sizes of the sum over pairs.
 
     Args:
-        dim, dim_block (int): Coordinates, and the least power of 2 that is not less.
-        gaussian (bool): Whether the kernel function is a Gaussian, whose exponent goes by the
-            squared distance.
+        dim, dim_block (int): Coordinates, and the next power of 2.
+        gaussian (bool): Whether the exponent of the kernel goes by the squared distance.
         terms (int): Coefficients of the polynomial.
         targets, block, look, list (int): See :data:`TARGETS`.
-        width, product_width (int): Channels of the rows that are summed, and of those that are
-            multiplied, powers of 2.
+        width, product_width (int): Channels of summed and of multiplied rows, powers of 2.
     """
 
     dim: int
@@ -55,7 +53,7 @@ class PairSizes(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """The targets of a launch: their positions and clouds, and which points they are."""
+    """The targets of a launch: positions, clouds and indices."""
 
     position: Tensor
     cloud: Tensor
@@ -63,8 +61,8 @@ class Targets(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """The weight functions of the near field. ``table`` holds for each cloud radius², 1 / radius²,
-    the steepness of the fade and the polynomial, ``kernel`` the numbers of the kernel function."""
+    """The weight functions of the near field. ``table`` holds each cloud's radius², 1 / radius²,
+    steepness of the fade and polynomial; ``kernel`` the numbers of the kernel function."""
 
     table: Tensor
     kernel: Tensor
@@ -76,8 +74,7 @@ class Cells(NamedTuple):
     Args:
         order (torch.Tensor): The index of each sorted point before sorting, int64, (P,).
         position (torch.Tensor): (P, D), **cloud** (torch.Tensor): int64, (P,).
-        key, cell (torch.Tensor): The keys and the coordinates of their cells, int64, (P,) and
-            (P, D).
+        key, cell (torch.Tensor): Keys and coordinates of their cells, int64, (P,) and (P, D).
     """
 
     order: Tensor
@@ -95,13 +92,8 @@ class Runs(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """The grid of cells of each cloud.
-
-    Args:
-        per_unit (torch.Tensor): Cells per unit of length, float64, (B, D).
-        radius (torch.Tensor): float64, (B,).
-        grid (Grid): The keys of cells.
-    """
+    """The grid of cells of each cloud: cells per unit of length (B, D) and radius (B,), float64,
+    and keys."""
 
     per_unit: Tensor
     radius: Tensor
@@ -272,8 +264,7 @@ def _square(target_position, source_position, t, s, present, live, D: tl.constex
 
 @triton.jit
 def _weigh(square, here, present, function, hit, SIZES: tl.constexpr):
-    """Computes the weight of a pair, the kernel less the polynomial, and its derivative over the
-    distance."""
+    """Computes a pair's weight, kernel less polynomial, and its derivative over the distance."""
     dtype = square.dtype
     TERMS: tl.constexpr = SIZES.terms
     outer, scale = (
@@ -330,8 +321,7 @@ def _pairs(
     products,
     SIZES: tl.constexpr,
 ):
-    """Looks through the runs of each target and lists the sources that are near; sums the lists
-    when one is full."""
+    """Lists the near sources of each target from its runs, and sums full lists."""
     D: tl.constexpr = SIZES.dim
     DIM_BLOCK: tl.constexpr = SIZES.dim_block
     TERMS: tl.constexpr = SIZES.terms
