@@ -21,11 +21,14 @@ from torch import Tensor
 import phgcn
 from phgcn.files import write_json  # noqa: F401, for the benchmarks
 from phgcn.provenance import provenance as package_provenance
+from phgcn_lab.peak import begin_peak, peak_bytes
 
 SEED = 0
 CLUSTERS = 6
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "lab" / "bench" / "results"
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+"""Of the measurements on a GPU; their quick versions run without one."""
 
 # Clouds and features
 
@@ -141,6 +144,46 @@ def interleaved(
     return {
         name: {"median": statistics.median(t), "min": min(t), "all": t} for name, t in times.items()
     }
+
+
+Jobs = dict[str, Callable[[], object]]
+
+
+def that_run(jobs: Jobs) -> tuple[Jobs, dict[str, str]]:
+    """Calls every job once; returns those that run, and why others do not."""
+    able, missing = {}, {}
+    for name, job in jobs.items():
+        try:
+            job()
+            able[name] = job
+        # a package that is missing, a kernel that does not compile, too little memory
+        except Exception as error:
+            missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return able, missing
+
+
+def device_seconds(call: Callable[[], object]) -> float:
+    """Seconds of a call on :data:`DEVICE`, on a GPU between events."""
+    if DEVICE.type == "cpu":
+        return seconds(call)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1000
+
+
+def milliseconds(call: Callable[[], object], rounds: int = 15) -> list[float]:
+    """The times of a call on :data:`DEVICE`, after two to warm up."""
+    return [1000 * device_seconds(call) for _ in range(rounds + 2)][2:]
+
+
+def peak(call: Callable[[], object], device: str = "cpu") -> int:
+    """The most bytes that a call holds beyond what was there before."""
+    before = begin_peak(device)
+    call()
+    return peak_bytes(device) - before
 
 
 # Results

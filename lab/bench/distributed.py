@@ -6,7 +6,7 @@ the fastest counts.  *Apart*: two processes with half of the points each that kn
 other, which is what the machine can give.  On a machine that does other things too, the processor
 time of a rank says more; it leaves out waiting for messages.  Bytes are those that the loopback
 device sends in a round, headers and all; memory is the most that a pass adds to what a process has
-before.
+before.  On one GPU a group of one rank is compared with none: what meeting at the vertices costs.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ import torch
 from registry import measurement
 
 from phgcn_lab.markdown import machine, origin, table
-from phgcn_lab.peak import begin_peak, peak_bytes
 
 COUNT, QUICK_COUNT = 200_000, 10_000
 DIM, CHANNELS = 4, 17
 CLOUDS = ("spread 1", "spread 10")
 MARKS = {"spread 1": 1.6, "spread 10": 1.3}
 MEMORY_MARK = 0.65
+GPU_COUNTS = (1_000_000, 4_000_000, 16_000_000)
 
 
 # One process
 
 
-def work(cloud: str, rank: int, size: int, port: int, count: int, rounds: int) -> dict[str, Any]:
+def work(
+    cloud: str, device: str, rank: int, size: int, port: int, count: int, rounds: int
+) -> dict[str, Any]:
     """Measures one rank's share of a cloud; without a port it is on its own."""
     import torch.distributed as dist
 
@@ -50,24 +52,25 @@ def work(cloud: str, rank: int, size: int, port: int, count: int, rounds: int) -
     group = None
     if port > 0:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        dist.init_process_group("gloo", rank=rank, world_size=size, timeout=timedelta(seconds=300))
+        backend, limit = "nccl" if device == "cuda" else "gloo", timedelta(seconds=300)
+        dist.init_process_group(backend, rank=rank, world_size=size, timeout=limit)
         group = dist.group.WORLD
 
     def inputs(share: int) -> list[torch.Tensor]:
         mine, total = slice(rank * share, (rank + 1) * share), share * size
         given = common.cloud(cloud, total, DIM), common.random_features(total, CHANNELS)
-        return [tensor[mine].clone().requires_grad_() for tensor in given]
+        return [tensor[mine].clone().to(device).requires_grad_() for tensor in given]
 
     def run(points: torch.Tensor, values: torch.Tensor) -> None:
         out = phgcn.global_attention(points, values, decay=1.0, method="lattice", group=group)
         out.sum().backward()
+        if device == "cuda":
+            torch.cuda.synchronize()
 
     for _ in range(2):
         run(*inputs(2000))  # compiles, and starts connections
     given = inputs(count // size)
-    before = begin_peak("cpu")
-    run(*given)
-    peak, found = peak_bytes("cpu") - before, []
+    peak, found = common.peak(lambda: run(*given), device), []
     for _ in range(rounds):
         if group is not None:
             dist.barrier()
@@ -89,10 +92,12 @@ def _loopback_bytes() -> int:
 # All processes
 
 
-def measure(cloud: str, size: int, count: int, rounds: int, apart: bool = False) -> dict[str, Any]:
+def measure(
+    cloud: str, size: int, count: int, rounds: int, *, group: bool, device: str = "cpu"
+) -> dict[str, Any]:
     """Starts the processes for one cloud, and puts together what they find."""
     port = 0
-    if size > 1 and not apart:
+    if group:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -101,7 +106,7 @@ def measure(cloud: str, size: int, count: int, rounds: int, apart: bool = False)
         outs = [Path(folder) / f"{rank}.json" for rank in range(size)]
         started = []
         for rank, out in enumerate(outs):
-            given = map(str, (cloud, rank, size, port, count, rounds, out))
+            given = map(str, (cloud, device, rank, size, port, count, rounds, out))
             started.append(subprocess.Popen([sys.executable, __file__, *given], env=environment))
         if any([process.wait() for process in started]):
             raise RuntimeError(f"{cloud} on {size} processes failed")
@@ -137,20 +142,39 @@ def speed_table(measured: dict[str, Any]) -> list[str]:
 
 
 @measurement(
-    tables=speed_table,
+    tables=lambda content: speed_table(content) if "clouds" in content else [],
     quick="a small cloud",
     rounds={"type": int, "default": 5, "help": "rounds to take the fastest of (default: 5)"},
+    device={"choices": ("cpu", "cuda"), "default": "cpu"},
 )
 def distributed(options: argparse.Namespace) -> dict:
     """Global attention over two processes against one: time, bytes and memory."""
+    about = {"dim": DIM, "channels": CHANNELS}
+    if options.device == "cuda":
+        return {**about, **with_and_without_group(CLOUDS[0], GPU_COUNTS, options.rounds)}
     count, rounds = (QUICK_COUNT, 2) if options.quick else (COUNT, options.rounds)
     rows = {}
     for cloud in CLOUDS:
-        rows[cloud] = {str(size): measure(cloud, size, count, rounds) for size in (1, 2)}
-        rows[cloud]["apart"] = measure(cloud, 2, count, rounds, apart=True)
-    return {"count": count, "dim": DIM, "channels": CHANNELS, "clouds": rows}
+        rows[cloud] = {
+            "1": measure(cloud, 1, count, rounds, group=False),
+            "2": measure(cloud, 2, count, rounds, group=True),
+            "apart": measure(cloud, 2, count, rounds, group=False),
+        }
+    return {"count": count, **about, "clouds": rows}
+
+
+def with_and_without_group(cloud: str, counts: tuple[int, ...], rounds: int) -> dict:
+    """One rank on a GPU, without and with a group, by the number of points."""
+    rows = {}
+    for count in counts:
+        ways = {"alone": False, "group": True}
+        rows[str(count)] = {
+            name: measure(cloud, 1, count, rounds, group=group, device="cuda")
+            for name, group in ways.items()
+        }
+    return {"cloud": cloud, "counts": rows}
 
 
 if __name__ == "__main__":
-    cloud, *numbers, out = sys.argv[1:]
-    Path(out).write_text(json.dumps(work(cloud, *map(int, numbers))))
+    cloud, device, *numbers, out = sys.argv[1:]
+    Path(out).write_text(json.dumps(work(cloud, device, *map(int, numbers))))

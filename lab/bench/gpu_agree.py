@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 
 import torch
-from gpu_common import DEVICE, cloud, features
+from common import DEVICE, cloud, random_features
 from registry import measurement
 from torch import Tensor
 
@@ -32,7 +32,7 @@ def outputs(
     leaves = [tensor.to(device).requires_grad_() for tensor in inputs]
     here = None if batch is None else batch.to(device)
     out = global_attention(*leaves, batch=here, decay=1.0, method=method)
-    grad = features(out.numel(), 1, 9).reshape(out.shape).to(out)
+    grad = random_features(out.numel(), 1, 9).reshape(out.shape).to(out)
     return [out.detach(), *torch.autograd.grad(out, leaves, grad)]
 
 
@@ -54,7 +54,7 @@ def gpu_agree(options: argparse.Namespace) -> Iterator[dict]:
             for method in METHODS:
                 count = 2000 if options.quick or method == "exact" else 20_000
                 rows.append({"method": method, "dim": dim, "cloud": name, "count": count})
-                inputs = cloud(name, count, dim), features(count, 8)
+                inputs = cloud(name, count, dim), random_features(count, 8)
                 double = inputs[0].double(), inputs[1].double()
                 try:
                     pairs = zip(

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
+import common
 import torch
-from gpu_common import DEVICE, cloud, features, milliseconds, peak, step
+from common import DEVICE, milliseconds
+from lattice import forward
 from registry import measurement
 
 from phgcn.functional import global_attention
@@ -35,11 +37,14 @@ MARKS = {
 
 
 def inputs(name: str, count: int, dim: int = 4, channels: int = 64) -> tuple:
-    return cloud(name, count, dim).to(DEVICE), features(count, channels).to(DEVICE)
+    tensors = common.cloud(name, count, dim), common.random_features(count, channels)
+    return tuple(tensor.to(DEVICE) for tensor in tensors)
 
 
-def forward(points: torch.Tensor, values: torch.Tensor, method: str) -> None:
-    global_attention(points, values, decay=1.0, method=method)
+def step(points: torch.Tensor, values: torch.Tensor, method: str) -> None:
+    leaves = [points.detach().requires_grad_(), values.detach().requires_grad_()]
+    out = global_attention(*leaves, decay=1.0, method=method)
+    torch.autograd.grad(out, leaves, torch.ones_like(out))
 
 
 def median(times: list[float], digits: int = 2) -> str:
@@ -203,7 +208,7 @@ def gpu_large(options: argparse.Namespace) -> Iterator[dict]:
         for name in ("spread 1", "spread 10"):
             for count in sizes:
                 given = inputs(name, count)
-                most = peak(partial(step, *given, method)) / 1e9
+                most = common.peak(partial(step, *given, method), str(DEVICE)) / 1e9
                 rows.append(
                     {
                         "method": method,

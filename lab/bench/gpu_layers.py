@@ -13,44 +13,28 @@ from functools import partial
 import common
 import torch
 import torch.nn.functional as F
-from gpu_common import DEVICE, milliseconds, peak, timed
+from common import DEVICE, milliseconds
+from layers import LAYERS, Sizes, clustered, make, random_graph, step
 from registry import measurement
 from torch import Tensor
-from torch_geometric.nn import GATConv
 
 import phgcn
 from phgcn.exact.reference import exact_sum
-from phgcn.nn import GCN, PHGCN, EDAConv, PHGCNConv
+from phgcn.nn import GCN, PHGCN
 from phgcn_lab.markdown import origin, table
-
-HEADS, CHANNELS, WIDTH = 8, 8, 64
-CLUSTER_WIDTH = 0.1
-"""Of clustered features, in spreads of their centres, as in ``lab/bench layers``."""
-LAYERS: dict[str, Callable[..., torch.nn.Module]] = {
-    "GATConv": GATConv,
-    "EDAConv": EDAConv,
-    "PHGCNConv": PHGCNConv,
-    "PHGCNConv, clusters": PHGCNConv,
-}
 
 
 def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
-def clustered(nodes: int) -> Tensor:
-    random = torch.Generator().manual_seed(2)
-    label = torch.randint(common.CLUSTERS, (nodes,), generator=random).to(DEVICE)
-    centres = normal(common.CLUSTERS, WIDTH, seed=3)
-    return centres[label] + CLUSTER_WIDTH * normal(nodes, WIDTH, seed=4)
+def timed(jobs: dict[str, Callable[[], object]]) -> dict[str, Callable[[], float]]:
+    return {name: partial(common.device_seconds, job) for name, job in jobs.items()}
 
 
 # Layers
 
-
-def step(conv: torch.nn.Module, x: Tensor, edge_index: Tensor) -> None:
-    conv.zero_grad()
-    conv(x, edge_index).square().mean().backward()
+CLUSTERS = "PHGCNConv, clusters"
 
 
 def layer_table(measured: dict) -> list[str]:
@@ -76,17 +60,17 @@ def layer_table(measured: dict) -> list[str]:
 def gpu_layers(options: argparse.Namespace) -> dict:
     """A training step of each layer beside GATConv, on a million nodes and ten million edges."""
     nodes, edges = (2_000, 20_000) if options.quick else (1_000_000, 10_000_000)
-    random = torch.Generator().manual_seed(common.SEED)
-    edge_index = torch.randint(0, nodes, (2, edges), generator=random).to(DEVICE)
-    features = {"": normal(nodes, WIDTH, seed=1), "clusters": clustered(nodes)}
-    jobs = {}
-    for name, layer in LAYERS.items():
-        torch.manual_seed(common.SEED)
-        conv = layer(WIDTH, CHANNELS, heads=HEADS).to(DEVICE)
-        jobs[name] = partial(step, conv, features[name.partition(", ")[2]], edge_index)
-    times = timed(jobs, 2 if options.quick else 10)
-    memory = {name: peak(jobs[name]) for name in times}
-    return {"nodes": nodes, "edges": edges, "times": times, "memory": memory}
+    x, edge_index = (tensor.to(DEVICE) for tensor in random_graph(Sizes(nodes, edges)))
+    features = dict.fromkeys(LAYERS, x) | {CLUSTERS: clustered(x.cpu()).to(DEVICE)}
+    steps = {}
+    for name, given in features.items():
+        conv = make(name.split(",")[0], x).to(DEVICE)
+        steps[name] = partial(step, conv, given, edge_index)
+    jobs, missing = common.that_run(timed(steps))
+    times = common.interleaved(jobs, 2 if options.quick else 10)
+    memory = {name: common.peak(steps[name], str(DEVICE)) for name in jobs}
+    about = {"nodes": nodes, "edges": edges, "missing": missing}
+    return {**about, "times": times, "memory": memory}
 
 
 # Networks of the size of ogbn-products
@@ -113,7 +97,7 @@ def network_row(name: str, graph: tuple[Tensor, Tensor, Tensor], rounds: int) ->
         F.cross_entropy(model(x, edge_index), labels).backward()
 
     try:
-        most = peak(train)
+        most = common.peak(train, str(DEVICE))
         seconds = [ms / 1000 for ms in milliseconds(train, rounds)]
     except torch.OutOfMemoryError as error:
         return {"model": name, "error": str(error).splitlines()[0]}
@@ -177,5 +161,5 @@ def gpu_exact(options: argparse.Namespace) -> dict:
     want = exact_sum(points[:500].double(), points.double(), rows)
     want = want[:, :-1] / want[:, -1:]
     error = float((forward()[:500].double() - want).norm() / want.norm())
-    times = timed({"forward": forward, "forward and backward": both}, 20)
+    times = common.interleaved(timed({"forward": forward, "forward and backward": both}), 20)
     return {"count": count, "times": times, "error": error, "mark_ms": 15.0}

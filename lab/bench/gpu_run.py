@@ -136,7 +136,7 @@ STEPS = (
     bench("large", 120, "gpu_large", marks=of_large),
     bench("products", 120, "products", marks=of_products),
     tests("nccl", 90, "tests/distributed/test_nccl.py"),
-    bench("group", 60, "distributed_gpu"),
+    bench("group", 90, "distributed", "--device", "cuda", file="distributed_gpu.json"),
     bench("exact", 60, "gpu_exact", marks=of_exact),
     bench("crossing", 90, "gpu_crossing"),
 )

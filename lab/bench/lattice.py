@@ -20,7 +20,6 @@ from registry import measurement
 
 import phgcn
 from phgcn_lab.markdown import machine, mark_table, origin, table
-from phgcn_lab.peak import begin_peak, peak_bytes
 
 DIM = 4
 CHANNELS = 17
@@ -98,17 +97,9 @@ def keops(points, values) -> None:
 
 def peers(sizes: Sizes) -> tuple[dict[str, Callable], dict[str, str]]:
     """The jobs of other packages, and why others cannot run."""
-    jobs, missing = {}, {}
     tried = {f"pydensecrf2, spread {s}": partial(densecrf, *inputs(sizes.main, s)) for s in SPREADS}
     tried["pykeops, exact"] = partial(keops, *inputs(sizes.exact, 1))
-    for name, job in tried.items():
-        try:
-            job()
-            jobs[name] = job
-        # a compiler or a package that is missing, or anything it trips over
-        except Exception as error:
-            missing[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-    return jobs, missing
+    return common.that_run(tried)
 
 
 def own_jobs(sizes: Sizes) -> dict[str, Callable]:
@@ -144,9 +135,8 @@ def extra_memory(count: int) -> float:
     for spread in LARGE_SPREADS:
         forward(*inputs(5000, spread, MEMORY_CHANNELS), "lattice")  # loads the kernels
     points, values = inputs(count, 1, MEMORY_CHANNELS)
-    before = begin_peak("cpu")
-    forward(points, values, "lattice")
-    return (peak_bytes("cpu") - before) / (values.numel() * values.element_size())
+    size = values.numel() * values.element_size()
+    return common.peak(partial(forward, points, values, "lattice")) / size
 
 
 def marks(times: dict[str, dict], sizes: Sizes, memory: float) -> list[dict]:
@@ -193,7 +183,11 @@ def speed_table(speed: dict) -> list[str]:
         "",
         *table(
             ["", *(f"spread {s}" for s in SPREADS)],
-            [[j, *(f"{ms[f'{j}, spread {s}']:.0f}" for s in SPREADS)] for j in jobs],
+            [
+                [j, *(f"{ms[f'{j}, spread {s}']:.0f}" for s in SPREADS)]
+                for j in jobs
+                if f"{j}, spread {SPREADS[0]}" in ms
+            ],
         ),
         "",
         f"Memory beyond the input in the dense cloud, N = 1,000,000, C = 65: {memory['value']:.1f} times the values.",
