@@ -1,4 +1,4 @@
-r"""``python -m phgcn``: the command ``phgcn``, which ``torchrun`` starts so."""
+"""``python -m phgcn``: the command ``phgcn``, for launchers such as ``torchrun``."""
 
 from phgcn.cli import main
 

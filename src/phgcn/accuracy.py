@@ -1,6 +1,5 @@
-r"""The error of a method of global attention on a given cloud, measured on some of its points
-against the exact sum.
-"""
+"""Measures the error of a method of global attention on some points of a cloud, against the exact
+sum."""
 
 from __future__ import annotations
 
@@ -14,32 +13,28 @@ from .backends import BackendName
 from .calls import AttentionCall, Method, add_heads, check_call, count_heads, run_call
 from .kernels import Kernel, kernel_name
 
-WORST = 5
-"""Points named in :class:`AttentionError`."""
+WORST = 5  # points named in :class:`AttentionError`
+RESAMPLES = 200  # samples drawn from the sample, for the interval
 
-RESAMPLES = 200
-"""Samples drawn from the sample, for the interval."""
-
+# deviations below this share of the output count as that: float32 shows no smaller ones
 LEAST_DEVIATION = 1e-6
-"""Deviations below this share of the output count as that: float32 shows no smaller ones."""
 
 
 class AttentionError(NamedTuple):
-    r"""The error of a method on a cloud; one number for each head where positions or values have
-    heads.
+    """The error of a method on a cloud, per head where positions or values have heads.
 
     Args:
-        deviation (torch.Tensor): The error of the output, relative to how far the exact outputs of
-            different points are from their mean, which is what attention adds to a plain average,
-            or, of sums that are not normalised, to the exact outputs themselves; root mean squares
-            over the sampled points, :math:`()` or :math:`(H,)`.
-        interval (torch.Tensor): Where the deviation over all points lies in 95 of 100 cases, as the
-            sample tells (bootstrap); the deviation itself, twice, where all points were looked at,
-            :math:`(2,)` or :math:`(2, H)`.
+        deviation (torch.Tensor): The error of the output, a root mean square over the sampled
+            points, :math:`()` or :math:`(H,)`. Its unit is the deviation of the exact outputs from
+            their mean, which a plain average would miss. The unit of sums without normaliser is the
+            exact output.
+        interval (torch.Tensor): The bootstrap interval that holds the deviation over all points in
+            95 of 100 cases, :math:`(2,)` or :math:`(2, H)`; twice the deviation if the sample is
+            all points.
         gradient_cosine (torch.Tensor): The cosine between the gradient of the positions and the
             exact one, for a random gradient of the sampled outputs, :math:`()` or :math:`(H,)`.
-        worst (torch.Tensor): Which of the points that were looked at are off most, worst first,
-            int64, :math:`(K,)` or :math:`(K, H)`.
+        worst (torch.Tensor): The sampled points of the largest error, worst first, int64,
+            :math:`(K,)` or :math:`(K, H)`.
         worst_error (torch.Tensor): Their errors, in the unit of ``deviation``, :math:`(K,)` or
             :math:`(K, H)`.
     """
@@ -67,23 +62,22 @@ def attention_error(
     samples: int = 512,
     seed: int = 0,
 ) -> AttentionError:
-    r"""Measures how far a method of :func:`global_attention` is from the exact sum on these very
-    points.
+    """Measures how far a method of :func:`global_attention` is from the exact sum on these points.
 
-    Takes one forward and backward pass of the method, and the exact sums of ``samples`` points in
-    float64, in time and memory linear in the number of points.  Beside the random points, an eighth
-    as many that are farthest from the middle of the cloud are looked at, where a lattice errs most:
-    they count only for ``worst``.
+    The measurement takes a forward and backward pass of the method, and the exact sums of
+    ``samples`` points in float64, in time and memory linear in the number of points. An eighth as
+    many points far from the middle of the cloud, where a lattice errs most, count only for
+    ``worst``.
 
     Args:
         positions, values, decay, batch, queries, query_batch, weights, kernel, backend: As in
             :func:`global_attention`.
         method (str or scheme, optional): The method to measure. (default: :obj:`"auto"`)
-        normalise (bool, optional): If set to :obj:`False`, measures
-            :func:`permutohedral_filter`, the sums without a denominator. (default: :obj:`True`)
-        samples (int, optional): How many points are looked at; all, if there are no more. (default:
-            :obj:`512`)
-        seed (int, optional): Which points, and which gradient of theirs. (default: :obj:`0`)
+        normalise (bool, optional): If set to :obj:`False`, measures :func:`permutohedral_filter`,
+            the sums without a denominator. (default: :obj:`True`)
+        samples (int, optional): The number of sampled points; smaller clouds are measured whole.
+            (default: :obj:`512`)
+        seed (int, optional): The seed of points and gradient. (default: :obj:`0`)
 
     Example:
         >>> p, f = torch.randn(5000, 4), torch.randn(5000, 8)
@@ -106,9 +100,8 @@ def attention_error(
 def measure_errors(
     call: AttentionCall, lattices: Sequence[Any], samples: int, seed: int, normalise: bool = True
 ) -> Iterator[AttentionError]:
-    """Measures the method of a call with each of several lattices for ``"auto"``; numbers are those
-    of heads, also of one.
-    """
+    """Measures the method of a call with each of several lattices for ``"auto"``. All numbers have
+    a dimension of heads."""
     check_call(call)
     if not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples is {samples!r}; allowed: a positive integer")
@@ -140,9 +133,8 @@ def measure_errors(
 
 
 def detach_call(call: AttentionCall) -> AttentionCall:
-    """Copies the tensors of a call, which may be of inference mode, and gives them a dimension of
-    heads.
-    """
+    """Copies the tensors of a call and adds a dimension of heads. The copies may have gradients,
+    also of inference tensors."""
     heads = count_heads(call.positions, call.values)
     positions, values, queries = (
         None if t is None else add_heads(t.detach().clone(), heads)
@@ -157,14 +149,8 @@ def detach_call(call: AttentionCall) -> AttentionCall:
 
 
 class _Sample(NamedTuple):
-    """Points to look at.
-
-    Args:
-        points (torch.Tensor): Numbers of points, :math:`(S,)`.
-        at_random (int): How many of them, the first, were drawn at random.
-        is_whole (bool): Whether these are all points.
-        generator (torch.Generator): For what else is random.
-    """
+    """Sampled points: their numbers (S,), of which the first ``at_random`` were drawn at random.
+    ``generator`` draws further random numbers."""
 
     points: Tensor
     at_random: int
@@ -173,7 +159,7 @@ class _Sample(NamedTuple):
 
     @classmethod
     def draw(cls, targets: Tensor, samples: int, seed: int) -> _Sample:
-        """Draws points at random, and adds those that are farthest from the middle in some head."""
+        """Draws random points, and adds the farthest from the middle in some head."""
         count, heads = targets.shape[:2]
         generator = torch.Generator().manual_seed(seed)
         drawn = torch.randperm(count, generator=generator)[:samples].to(targets.device)
@@ -184,7 +170,7 @@ class _Sample(NamedTuple):
 
 
 def _compare(out: Tensor, exact: Tensor, sample: _Sample, normalise: bool) -> AttentionError:
-    """Compares outputs (S, H, C) of a method and of the exact sum; the cosine is left out."""
+    """Compares outputs (S, H, C) of a method and of the exact sum, without the cosine."""
     square = (out.double() - exact).square().sum(dim=2)  # (S, H)
     drawn, drawn_square = exact[: sample.at_random], square[: sample.at_random]
     away, least = _spread(drawn) if normalise else _sizes(drawn)
@@ -204,17 +190,16 @@ def _compare(out: Tensor, exact: Tensor, sample: _Sample, normalise: bool) -> At
 
 
 def deviations(out: Tensor, exact: Tensor) -> Tensor:
-    """Returns the ``deviation`` of :class:`AttentionError` of the outputs (S, H, C) of points drawn
-    at random, (H,).
-    """
+    """Returns the ``deviation`` of :class:`AttentionError` of random points' outputs (S, H, C),
+    (H,)."""
     away, least = _spread(exact)
     square = (out.double() - exact).square().sum(dim=2)
     return (square.mean(dim=0) / away.mean(dim=0).maximum(least)).sqrt()
 
 
 def _spread(exact: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the squared distances of outputs (S, H, C) from their mean, (S, H), and the least
-    mean of them that counts, (H,)."""
+    """Returns the squared distances of outputs (S, H, C) from their mean, (S, H), and a lower bound
+    of the mean, (H,)."""
     least = (LEAST_DEVIATION**2 * exact.square().sum(dim=2).mean(dim=0)).clamp(
         min=torch.finfo(torch.float64).tiny
     )
@@ -222,15 +207,12 @@ def _spread(exact: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sizes(exact: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the squares of outputs (S, H, C), (S, H), and the least mean of them that counts,
-    (H,).
-    """
+    """Returns the squares of outputs (S, H, C), (S, H), and a lower bound of their mean, (H,)."""
     square = exact.square().sum(dim=2)
     return square, square.new_full(square.shape[1:], torch.finfo(torch.float64).tiny)
 
 
-Attend = Callable[[AttentionCall], Tensor]
-"""Computes the output of a call."""
+Attend = Callable[[AttentionCall], Tensor]  # computes the output of a call
 
 
 def _attend(call: AttentionCall) -> Tensor:
@@ -244,7 +226,7 @@ def _sum(call: AttentionCall) -> Tensor:
 def exact_outputs(
     cloud: AttentionCall, points: Tensor, grad: Tensor, attend: Attend = _attend
 ) -> tuple[Tensor, Tensor]:
-    """Computes exact attention at some points in float64 and its gradient.
+    """Computes exact attention at some points in float64, and its gradient.
 
     Args:
         cloud (AttentionCall): A call of :func:`detach_call`.
@@ -253,7 +235,7 @@ def exact_outputs(
         attend (callable, optional): Computes outputs. (default: in one process)
 
     Returns:
-        The outputs (S, H, C), and the gradient of the loss by all positions (N, H, D).  In
+        The outputs (S, H, C), and the gradient of the loss by all positions (N, H, D). In
         cross-attention the gradient by the queries follows, (N+M, H, D).
     """
     keys = cloud.positions.detach().double().requires_grad_()  # a leaf of its own
@@ -279,9 +261,7 @@ def exact_outputs(
 def method_outputs(
     cloud: AttentionCall, points: Tensor, grad: Tensor, attend: Attend = _attend
 ) -> tuple[Tensor, Tensor]:
-    """Computes the same as :func:`exact_outputs` by the method of the call, in the type of its
-    points.
-    """
+    """Computes :func:`exact_outputs` by the method of the call, in the type of its points."""
     given = [t.detach().requires_grad_() for t in (cloud.positions, cloud.queries) if t is not None]
     out = attend(cloud._replace(positions=given[0], queries=None if len(given) == 1 else given[1]))
     slope = torch.autograd.grad(out[points], given, grad.to(out.dtype))
@@ -289,10 +269,8 @@ def method_outputs(
 
 
 def slope_products(slope: Tensor, exact: Tensor) -> Tensor:
-    """Computes per head the dot products ``<a,a>``, ``<b,b>``, ``<a,b>`` of two gradients
-    (N, H, D).  Returns (3, H), input of :func:`cosines`.  Results of disjoint sets of points can be
-    added.
-    """
+    """Computes per head the dot products ``<a,a>``, ``<b,b>``, ``<a,b>`` of two gradients (N, H,
+    D), (3, H). Results of disjoint sets of points can be added."""
     return torch.stack(
         [
             (one * other).sum(dim=(0, 2))
@@ -302,7 +280,7 @@ def slope_products(slope: Tensor, exact: Tensor) -> Tensor:
 
 
 def cosines(products: Tensor) -> Tensor:
-    """Returns the cosine of two gradients for each head, (H,): 1 if both are 0, 0 if one is."""
+    """Returns the cosine of two gradients per head, (H,): 1 if both are 0, 0 if one is."""
     of_slope, of_exact, of_both = products
     norms = of_slope.sqrt() * of_exact.sqrt()
     cosine = of_both / torch.where(norms > 0, norms, 1.0)

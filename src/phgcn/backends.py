@@ -1,6 +1,5 @@
-r"""The backends: whose kernels run a call, on which devices, and what these kernels take.
-
-Each backend has a package of its name in the rooms ``exact``, ``lattice`` and ``structural``."""
+"""The backends: kernels that run a call, their devices, and the types they take. Each backend has a
+package of its name in the rooms ``exact``, ``lattice`` and ``structural``."""
 
 from __future__ import annotations
 
@@ -13,13 +12,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+# the name of a backend; ``"auto"``: the fastest that can run on the device
 BackendName = Literal["auto", "reference", "numba", "triton"]
-"""The name of a backend; ``"auto"``: the fastest that can run on the device."""
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
 
-DEVICES = ("cpu", "cuda")
-"""The types of device for which the custom ops have kernels."""
+DEVICES = ("cpu", "cuda")  # the types of device for which the custom ops have kernels
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,10 @@ class Backend:
             :obj:`None`, any)
         is_interpreted (callable, optional): Returns whether its kernels run anywhere, slowly, for
             tests. (default: never)
-        takes_half_types (bool, optional): Whether its kernels take values of a half type beside
-            positions in float32. (default: :obj:`False`)
-        keeps_lattice (bool, optional): Whether its lattice keeps what the forward pass found for the
-            backward pass. (default: :obj:`False`)
+        takes_half_types (bool, optional): Whether its kernels take half values beside float32
+            positions. (default: :obj:`False`)
+        keeps_lattice (bool, optional): Whether the backward pass reuses the forward pass's lattice.
+            (default: :obj:`False`)
         shares_lattice (bool, optional): Whether several processes can share its lattice; else each
             gathers all points. (default: :obj:`True`)
     """
@@ -48,7 +46,6 @@ class Backend:
     shares_lattice: bool = True
 
     def can_run(self, device: torch.device) -> bool:
-        """Returns whether the kernels run on a device."""
         return self.device_type in (None, device.type) or self.is_interpreted()
 
     def why_not(self, device: torch.device) -> str:
@@ -64,7 +61,7 @@ class Backend:
         )
 
     def load(self, room: str, file: str = "") -> Any:
-        """Imports the package of the backend in a room, or a file of it."""
+        """Imports the backend's package in a room, or a file of it."""
         name = f"{__package__}.{room}.{self.name}"
         return importlib.import_module(f"{name}.{file}" if file else name)
 
@@ -73,6 +70,7 @@ def _triton_is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
 
 
+# all backends, the fastest first
 BACKENDS = (
     Backend("numba", device_type="cpu", keeps_lattice=True),
     Backend(
@@ -84,7 +82,6 @@ BACKENDS = (
     ),
     Backend("reference", shares_lattice=False),
 )
-"""All backends, the fastest first."""
 
 BY_NAME = {backend.name: backend for backend in BACKENDS}
 NAMES = ("auto", *BY_NAME)
@@ -96,7 +93,7 @@ def find_backend(name: str) -> Backend:
 
 
 def choose_backend(name: str, device: torch.device) -> Backend:
-    """Returns the backend asked for, or for ``"auto"`` the fastest one made for the device."""
+    """Returns the backend of a name, or for ``"auto"`` the fastest for the device."""
     if name == "auto":
         made_for = [b for b in BACKENDS if b.device_type in (None, device.type)]
         return made_for[0]

@@ -1,7 +1,5 @@
-r"""A call of global attention: its arguments, how ``"auto"`` is resolved, and the ops that it runs.
-
-``method="auto"`` is resolved here and nowhere else (:func:`choose_method`): every op below does
-what its name says."""
+"""A call of global attention: its arguments, the choice of ``"auto"``, and the ops that it runs.
+Only :func:`choose_method` resolves ``method="auto"``."""
 
 from __future__ import annotations
 
@@ -34,9 +32,8 @@ Method = Literal["auto", "exact", "lattice", "lattice-fine", "separable"] | Sche
 
 
 class AttentionCall(NamedTuple):
-    """The arguments of a call of :func:`global_attention`, and which ``lattice`` method ``"auto"``
-    takes for large graphs.
-    """
+    """The arguments of a call of :func:`global_attention`, and the ``lattice`` method that
+    ``"auto"`` takes for large graphs."""
 
     positions: Tensor
     values: Tensor
@@ -54,8 +51,8 @@ class AttentionCall(NamedTuple):
 def choose_method(
     method: Method, pairs: int, dim: int, device_type: str, lattice: Method = "lattice"
 ) -> Method:
-    """Resolves ``"auto"`` for one graph with ``pairs`` pairs of keys and queries, to exact or this
-    ``lattice``; returns other methods as they are."""
+    """Resolves ``"auto"`` for one graph with ``pairs`` pairs of keys and queries; returns other
+    methods as they are."""
     if method != "auto":
         return method
     return "exact" if pairs <= exact_limit(dim, device_type) else lattice
@@ -65,9 +62,8 @@ def choose_method(
 
 
 class OpInputs(NamedTuple):
-    """Tensors as the ops take them, positions in units of 1/λ: (N, H, D), (N, H, C) and, in
-    cross-attention, (M, H, D).
-    """
+    """Tensors for the ops, positions in units of 1/λ: (N, H, D), (N, H, C) and, in cross-attention,
+    (M, H, D)."""
 
     positions: Tensor
     values: Tensor
@@ -78,9 +74,7 @@ class OpInputs(NamedTuple):
 
 
 def run_call(call: AttentionCall, normalise: bool, with_mass: bool) -> tuple[Tensor, Tensor | None]:
-    """Checks the arguments, resolves ``"auto"`` and calls the exact op, the lattice op, or both;
-    returns output and mass.
-    """
+    """Checks the arguments, resolves ``"auto"`` and calls the exact op, the lattice op, or both."""
     check_call(call)
     inputs = op_inputs(call.positions, call.values, call.queries, call.decay, call.backend)
     dim, device = call.positions.size(-1), call.positions.device.type
@@ -116,7 +110,7 @@ def run_call(call: AttentionCall, normalise: bool, with_mass: bool) -> tuple[Ten
 
 
 def log_call(call: AttentionCall, inputs: OpInputs, pairs: int, chosen: Method) -> None:
-    """Logs the size of a call, its method and backend, and why they were chosen."""
+    """Logs the size of a call, its method and backend, and the reasons."""
     if not is_logged():
         return
     positions, (_, heads, channels) = inputs.positions, inputs.values.shape
@@ -144,7 +138,7 @@ def log_call(call: AttentionCall, inputs: OpInputs, pairs: int, chosen: Method) 
 
 
 def weigh_keys(call: AttentionCall, inputs: OpInputs, normalise: bool) -> Points:
-    """Returns the points of a call.  Sums that are not normalised have their weights in the values."""
+    """Returns the points of a call. Sums without normaliser have their weights in the values."""
     points = Points(inputs.positions, inputs.values, inputs.queries, call.batch, call.query_batch)
     if call.weights is None:
         return points
@@ -159,7 +153,7 @@ def weigh_keys(call: AttentionCall, inputs: OpInputs, normalise: bool) -> Points
 
 
 def spread_over_heads(rows: Tensor, inputs: OpInputs) -> Tensor:
-    """Returns numbers of keys or edges, (N,), (N, 1) or (N, H), as (N, H) in the type of the
+    """Expands numbers of keys or edges, (N,), (N, 1) or (N, H), to (N, H) in the type of the
     positions."""
     rows = rows.to(inputs.positions.dtype)
     rows = rows.unsqueeze(1) if rows.dim() == 1 else rows
@@ -167,7 +161,7 @@ def spread_over_heads(rows: Tensor, inputs: OpInputs) -> Tensor:
 
 
 def check_call(call: AttentionCall) -> None:
-    """Checks shapes, types, devices and names; tensors' values are checked inside the ops."""
+    """Checks shapes, types, devices and names. The ops check the values of tensors."""
     check_points(call.positions, call.values, call.batch, call.queries, call.query_batch)
     check_choices(call.method, call.backend)
     check_kernel(call.kernel, call.method)
@@ -177,7 +171,7 @@ def check_call(call: AttentionCall) -> None:
 def user_sums(
     sums: list[Sums], call: AttentionCall, inputs: OpInputs, with_mass: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Adds up what the ops returned; returns output and mass in the types and shapes of the user's."""
+    """Adds up the results of the ops; returns output and mass in the user's types and shapes."""
     out = sums[0].out if len(sums) == 1 else sums[0].out + sums[1].out
     mass = (
         user_output(_log_mass(sums), call.positions.dtype, inputs.with_heads) if with_mass else None
@@ -186,19 +180,17 @@ def user_sums(
 
 
 def _is_exporting() -> bool:
-    """Tells whether torch.export traces the call: the program is for graphs of any size, and must
-    choose when it runs.
-    """
+    """Returns whether torch.export traces the call: its program is for graphs of any size, and must
+    choose when it runs."""
     # torch has it since 2.7
     return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()
 
 
 def _log_mass(sums: list[Sums]) -> Tensor:
-    r"""Computes the log of the softmax denominator, :math:`\log n_i - s_i`, (M, H); the row of each
-    query is 0 in all but one of ``sums``, and in that too if its graph has no keys.
+    r"""Computes the log of the softmax denominator, :math:`\log n_i - s_i`, (M, H). Each query's
+    row is 0 in all ``sums`` but one, and in that too if its graph has no keys.
 
-    Errors of the lattice can make a small sum negative: less than its lower bound counts as that.
-    """
+    Lattices can make a small sum negative. A sum below its lower bound counts as the bound."""
     norm = sums[0].norm if len(sums) == 1 else sums[0].norm + sums[1].norm
     without_keys = norm == 0
     mass = torch.where(without_keys, 1.0, norm).clamp(min=FLOOR).log()
@@ -215,9 +207,8 @@ def op_inputs(
     decay: float | Tensor,
     backend: BackendName,
 ) -> OpInputs:
-    """Adds a dimension of heads, multiplies positions by the decay, and widens half types that a
-    backend does not take.
-    """
+    """Adds a dimension of heads, multiplies positions by the decay, and widens half types for the
+    backend."""
     with_heads = positions.dim() == 3 or values.dim() == 3
     heads = count_heads(positions, values)
     check_decay(decay, heads, positions.device)
@@ -234,25 +225,23 @@ def op_inputs(
 
 
 def count_heads(positions: Tensor, values: Tensor) -> int:
-    """Returns the number of heads, 1 where neither has a dimension of heads."""
     return max(t.size(1) if t.dim() == 3 else 1 for t in (positions, values))
 
 
 def user_output(out: Tensor, dtype: torch.dtype, with_heads: bool) -> Tensor:
-    """Returns rows of an op in the type of the user's, without heads where there were none."""
+    """Returns rows of an op in the user's type, without heads where there were none."""
     out = out.to(dtype)
     return out if with_heads else out.squeeze(1)
 
 
 def _scale(points: Tensor, decay: float | Tensor) -> Tensor:
-    """Multiplies positions (N, H, D) by the decay of each head."""
     if isinstance(decay, Tensor):
         return points * decay.to(points.dtype).reshape(-1, 1)
     return points if decay == 1 else points * float(decay)
 
 
 def add_heads(tensor: Tensor, heads: int) -> Tensor:
-    """Returns the tensor as (N, heads, width)."""
+    """Expands a tensor to (N, heads, width)."""
     if tensor.dim() == 3:
         return tensor
     return tensor.unsqueeze(1) if heads == 1 else tensor.unsqueeze(1).expand(-1, heads, -1)

@@ -1,7 +1,7 @@
-r"""Checks arguments.  Every error text is here: the argument, its value, and what is allowed.
+"""Checks arguments. Every error text is here: the argument, its value, and what is allowed.
 
-Shapes and types are checked before an op is called.  Values are checked inside the ops: reading
-them outside would break a compiled graph."""
+Shapes and types are checked before an op is called. The ops check values: reading them outside
+would break a compiled graph."""
 
 from __future__ import annotations
 
@@ -20,27 +20,23 @@ from .lattice.scheme import METHODS, Ladder, Separable
 
 FLOAT_TYPES = (*HALF_TYPES, torch.float32, torch.float64)
 
-MAX_EDGES = 2**31 - 1
-"""Edges are counted in 32 bits."""
+MAX_EDGES = 2**31 - 1  # edges are counted in 32 bits
 
 
 def host_may_look(tensor: Tensor) -> bool:
-    """Tells whether the host may read values: not while a graph is compiled or a CUDA graph is
-    captured.
-    """
+    """Returns whether the host may read values: not while a graph is compiled or a CUDA graph is
+    captured."""
     return not torch.compiler.is_compiling() and not (
         tensor.is_cuda and torch.cuda.is_current_stream_capturing()
     )
 
 
 class refuse_transforms:
-    """A context for calls of the ops, which have derivatives by backward passes and no others, and
-    no counterpart in ONNX. Without it, torch takes the derivative of forward mode as 0, and refuses
-    ``torch.func.grad`` in words that do not help.
+    """A context for calls of the ops, which have only backward derivatives and no counterpart in
+    ONNX.
 
-    Args:
-        *tensors: What the ops are called with.
-    """
+    Without it, torch takes the forward-mode derivative as 0, and refuses ``torch.func.grad`` in
+    words that do not help."""
 
     def __init__(self, *tensors: Tensor | None) -> None:
         self.tensors = tensors
@@ -71,7 +67,6 @@ class refuse_transforms:
 
 
 def refusal(problem: str, allowed: object) -> ValueError:
-    """Makes the error of an argument from what is wrong with it and what is allowed."""
     return ValueError(f"{problem}; allowed: {allowed}")
 
 
@@ -79,7 +74,6 @@ def refusal(problem: str, allowed: object) -> ValueError:
 
 
 def check_choices(method: object, backend: object) -> None:
-    """Checks the names of a method and of a backend."""
     if not isinstance(method, (Ladder, Separable)) and method not in METHODS:
         raise ValueError(
             f"method is {method!r}; allowed: {', '.join(map(repr, METHODS))}, or a scheme of phgcn.lattice"
@@ -89,7 +83,6 @@ def check_choices(method: object, backend: object) -> None:
 
 
 def check_kernel(kernel: str, method: object) -> None:
-    """Checks that a method has the kernel function of a name."""
     if kernel != EXPONENTIAL.name and (method == "separable" or isinstance(method, Separable)):
         raise ValueError(
             f'method is {method!r}; allowed with the kernel {kernel!r}: "auto", "exact", "lattice", "lattice-fine", or a '
@@ -98,9 +91,6 @@ def check_kernel(kernel: str, method: object) -> None:
 
 
 def check_weights(weights: Any, positions: Tensor, heads: int) -> None:
-    """Checks weights of keys: shape, type and device, and where the host may look that none is
-    negative.
-    """
     if weights is None:
         return
     if not isinstance(weights, Tensor):
@@ -123,7 +113,6 @@ def check_weights(weights: Any, positions: Tensor, heads: int) -> None:
 
 
 def check_decay(decay: object, heads: int, device: torch.device) -> None:
-    """Checks a coefficient λ: a positive number, or a tensor of one or of one per head."""
     if not isinstance(decay, Tensor):
         if not isinstance(decay, Real) or not 0 < cast(float, decay) < math.inf:
             raise ValueError(
@@ -155,7 +144,6 @@ def check_points(
     queries: Tensor | None = None,
     query_batch: Tensor | None = None,
 ) -> None:
-    """Checks shapes, types and devices of points and their values."""
     for name, tensor in {"positions": positions, "values": values, "queries": queries}.items():
         if tensor is not None or name != "queries":
             _check_tensor(name, tensor, positions)
@@ -209,7 +197,6 @@ def _check_tensor(name: str, tensor: object, positions: Tensor) -> None:
 
 
 def check_index(name: str, index: Tensor | None, points: Tensor, points_name: str) -> None:
-    """Checks the graph numbers of points, except their values."""
     if index is None:
         return
     if not isinstance(index, Tensor):
@@ -228,16 +215,13 @@ def check_index(name: str, index: Tensor | None, points: Tensor, points_name: st
 
 
 def check_values(positions: Tensor, values: Tensor, queries: Tensor | None) -> None:
-    """Checks that all numbers are finite."""
     for name, tensor in (("positions", positions), ("values", values), ("queries", queries)):
         if tensor is not None:
             check_finite(name, tensor)
 
 
 def check_coordinates(name: str, points: Tensor, limit: float, rows: Tensor) -> None:
-    """Checks that no coordinate of the points with these numbers exceeds the ``limit`` of a
-    lattice.
-    """
+    """Checks the coordinates of the points ``rows`` against the ``limit`` of a lattice."""
     bad = (points[rows].abs() > limit).nonzero()
     if len(bad) > 0:
         place = torch.cat([rows[bad[0, :1]], bad[0, 1:]])
@@ -250,7 +234,6 @@ def check_coordinates(name: str, points: Tensor, limit: float, rows: Tensor) -> 
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Checks that all numbers of a tensor are finite, and names the first that is not."""
     # A finite sum has finite terms only, and costs one pass.  A sum that overflows costs a second
     # pass, no more.
     if not math.isfinite(float(tensor.detach().sum())):
@@ -260,20 +243,18 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def check_graph_numbers(**batches: Tensor | None) -> None:
-    """Checks that no graph number is negative."""
     for name, index in batches.items():
         if index is not None and index.numel() > 0 and int(index.min()) < 0:
             refuse_graph_number(name, index)
 
 
 def refuse_graph_number(name: str, index: Tensor) -> NoReturn:
-    """Raises an error that names the first negative graph number."""
     first = int((index < 0).nonzero()[0])
     raise ValueError(f"{name}[{first}] is {int(index[first])}; allowed: non-negative graph numbers")
 
 
 def _refuse(name: str, tensor: Tensor, index: Tensor, allowed: str) -> NoReturn:
-    """Raises for the entry at an ``index`` of shape (tensor.dim(),)."""
+    """Refuses the entry at an ``index`` of shape (tensor.dim(),)."""
     entry = index.tolist()
     raise ValueError(f"{name}{entry} is {float(tensor[tuple(entry)])}; allowed: {allowed}")
 
@@ -284,7 +265,6 @@ def _refuse(name: str, tensor: Tensor, index: Tensor, allowed: str) -> NoReturn:
 def check_edges(
     edge_index: Any, positions: Tensor, heads: int = 1, edge_mask: Any = None, edge_bias: Any = None
 ) -> None:
-    """Checks shapes, types and devices of edges, and of a mask and a bias of their weights."""
     if not isinstance(edge_index, Tensor):
         raise ValueError(f"edge_index is a {type(edge_index).__name__}; allowed: a tensor")
     if edge_index.layout != torch.strided or edge_index.dim() != 2 or edge_index.size(0) != 2:
@@ -329,7 +309,6 @@ def check_edge_values(
     edge_mask: Tensor | None,
     edge_bias: Tensor | None,
 ) -> None:
-    """Checks that all numbers and distances are finite and all edges lead from node to node."""
     tensors = {
         "positions": positions,
         "values": values,
@@ -347,18 +326,13 @@ def check_edge_values(
 
 
 def distance_limit(positions: Tensor) -> float:
-    """Returns up to which coordinates the squared distances of points (N, H, D) are finite numbers
-    of their type.
-    """
+    """Returns the largest coordinate of points (N, H, D) whose squared distances are finite."""
     return math.sqrt(torch.finfo(positions.dtype).max / max(1, positions.size(-1))) / 2.01
 
 
 def check_node_numbers(edge_index: Tensor, count: int, only_row: int | None = None) -> None:
-    """Checks that edges lead from node to node, and names the first that does not; skipped during
-    CUDA graph capture.
-
-    With ``only_row``, checks the sources (0) or the targets (1) alone, where these are nodes of
-    different kinds."""
+    """Checks that edges lead from node to node, except during CUDA graph capture. ``only_row``
+    checks only sources (0) or targets (1), where these are nodes of different kinds."""
     if edge_index.is_cuda and torch.cuda.is_current_stream_capturing():
         return
     if edge_index.size(1) > MAX_EDGES:
@@ -387,27 +361,23 @@ def check_node_numbers(edge_index: Tensor, count: int, only_row: int | None = No
 
 
 def check_sizes(in_channels: int, **sizes: int) -> None:
-    """Checks the sizes that a layer is made with."""
     check_input_size("in_channels", in_channels)
     check_positive(**sizes)
 
 
 def check_input_size(name: str, size: int) -> None:
-    """Checks the size of an input, which may be -1."""
     if not isinstance(size, int) or size == 0 or size < -1:
         allowed = "a positive integer, or -1 to take it from the first input"
         raise refusal(f"{name} is {size!r}", allowed)
 
 
 def check_positive(**sizes: int) -> None:
-    """Checks that sizes are positive integers."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"{name} is {size!r}; allowed: a positive integer")
 
 
 def check_choice(name: str, value: object, choices: Sequence[object], others: str = "") -> None:
-    """Checks that a value is one of some choices; ``others`` says what else is allowed."""
     if value not in choices:
         raise ValueError(
             f"{name} is {value!r}; allowed: {', '.join(map(repr, choices))}{others and ', ' + others}"
@@ -415,7 +385,6 @@ def check_choice(name: str, value: object, choices: Sequence[object], others: st
 
 
 def check_multiple(name: str, size: int, factor_name: str, factor: int) -> None:
-    """Checks that a size can be shared out, among heads for example."""
     if size % factor != 0:
         raise ValueError(
             f"{name} is {size}; allowed: a multiple of {factor_name}, which is {factor}"
@@ -423,14 +392,13 @@ def check_multiple(name: str, size: int, factor_name: str, factor: int) -> None:
 
 
 def check_dropout(**dropouts: float) -> None:
-    """Checks dropout probabilities."""
     for name, dropout in dropouts.items():
         if not 0 <= dropout <= 1:
             raise ValueError(f"{name} is {dropout!r}; allowed: 0 to 1")
 
 
 def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") -> None:
-    """Checks shape, layout, type and device of node features against a layer's ``weight``."""
+    """Checks node features against a layer's ``weight``."""
     if not isinstance(x, Tensor):
         raise ValueError(f"{name} is a {type(x).__name__}; allowed: a tensor")
     if x.dim() != 2 or (in_channels != -1 and x.size(1) != in_channels):
@@ -454,7 +422,7 @@ def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") ->
 
 
 def check_edge_features(name: str, rows: Any, edge_index: Any, weight: Tensor) -> None:
-    """Checks shape, type and device of features or weights of edges against a layer's ``weight``."""
+    """Checks features or weights of edges against a layer's ``weight``."""
     if not isinstance(rows, Tensor):
         raise ValueError(f"{name} is a {type(rows).__name__}; allowed: a tensor")
     if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
@@ -482,7 +450,7 @@ def check_edge_features(name: str, rows: Any, edge_index: Any, weight: Tensor) -
 
 
 def check_node_ids(n_id: Any, rows: Tensor, count: int) -> None:
-    """Checks the numbers that the nodes of a batch have in a graph of ``count`` nodes."""
+    """Checks a batch's node numbers in a graph of ``count`` nodes."""
     if n_id is None:
         raise ValueError(
             "n_id is None; allowed beside a memory: the number of each node in the whole graph"
@@ -499,13 +467,8 @@ def check_node_ids(n_id: Any, rows: Tensor, count: int) -> None:
 
 
 class blame_inputs:
-    """A context for what a layer computes.  Where an op in it refuses a value, and the layer's own
-    input is the cause, the error names that input.
-
-    Args:
-        edge_index (optional): The edges of the layer. (default: :obj:`None`)
-        **features: Its other inputs, by name; the first has one row per node.
-    """
+    """A context for a layer's computation. An error of an op names the layer's own input that
+    caused it. The first of ``features`` has one row per node."""
 
     def __init__(self, edge_index: Any = None, **features: Any) -> None:
         self.edge_index = edge_index

@@ -1,10 +1,9 @@
-r"""From how many points on a lattice is worth it: what ``method="auto"`` goes by.
+"""The number of points from which on ``method="auto"`` takes a lattice.
 
-Measured by ``lab/bench crossing``, which writes ``crossings.json``: on each kind of device and
-in each dimension, the number of points up to which the exact sum is as fast.  Training and
-evaluation take the same method, so that a network is evaluated as it was trained: the larger of
-both crossings counts, and ``"auto"`` is slower in neither.  A lattice in more than four dimensions
-must be three times as fast.  Heads and channels change both times alike."""
+``lab/bench crossing`` measures ``crossings.json``: per kind of device and dimension, the number of
+points up to which the exact sum is as fast. Training and evaluation must take the same method, so
+the larger crossing of both counts. A lattice in more than four dimensions must be three times as
+fast. Heads and channels change both times alike."""
 
 from __future__ import annotations
 
@@ -18,18 +17,19 @@ FILE = Path(__file__).with_name("crossings.json")
 
 
 class Crossing(NamedTuple):
-    """What was measured in one dimension on one kind of device, by the exponential kernel.
+    """The measurement in one dimension on one kind of device, by the exponential kernel. Numbers
+    are :obj:`None` where nothing was measured.
 
     Args:
         gradients (int, optional): Points up to which the exact sum is as fast, forward and
             backward; :obj:`None` for any number.
         forward (int, optional): The same of the forward pass only; 0 where it was not measured.
-        exact_ns (float, optional): Nanoseconds of the exact sum for each pair and head, forward and
-            backward; like what follows, :obj:`None` where it was not measured.
-        lattice_us (float, optional): Microseconds of the lattice for each point and head.
-        error (float, optional): The lattice's error, against the deviation of the exact output from
-            its mean.
-        measured (bool): Whether the crossings were measured in this very dimension.
+        exact_ns (float, optional): Nanoseconds of the exact sum per pair and head, forward and
+            backward.
+        lattice_us (float, optional): Microseconds of the lattice per point and head.
+        error (float, optional): The lattice's error in deviations of the exact output from its
+            mean.
+        measured (bool): Whether this very dimension was measured.
     """
 
     gradients: int | None
@@ -41,30 +41,29 @@ class Crossing(NamedTuple):
 
     @property
     def points(self) -> int | None:
-        """The largest graph for which the exact sum is taken; :obj:`None` if it always is."""
+        """The size of the largest graph with an exact sum; :obj:`None` for any size."""
         if self.gradients is None or self.forward is None:
             return None
         return max(self.gradients, self.forward)
 
     def seconds(self, n: int) -> tuple[float | None, float | None]:
-        """Returns about how long the exact sum and the lattice of ``n`` points take."""
+        """Estimates the times of the exact sum and the lattice of ``n`` points."""
         if self.exact_ns is None or self.lattice_us is None:
             return None, None
         return self.exact_ns * n * n * 1e-9, self.lattice_us * n * 1e-6
 
 
+# by type of device and dimension
 CROSSINGS: dict[str, dict[int, Crossing]] = {
     device: {int(dim): Crossing(**measured) for dim, measured in by_dim.items()}
     for device, by_dim in json.loads(FILE.read_text(encoding="utf-8")).items()
 }
-"""By type of device and dimension."""
 
+# up to how many pairs of a graph ``"auto"`` takes the exact sum, by type of device and dimension
 EXACT_PAIRS: dict[str, dict[int, int]] = {
     device: {dim: ALL_PAIRS if c.points is None else c.points**2 for dim, c in by_dim.items()}
     for device, by_dim in CROSSINGS.items()
 }
-"""Up to how many pairs of a graph ``"auto"`` takes the exact sum, by type of device and dimension.
-"""
 
 
 def exact_limit(dim: int, device_type: str) -> int:

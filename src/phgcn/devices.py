@@ -1,4 +1,4 @@
-r"""Torch devices: whether there is such a device, and what it is called."""
+"""Torch devices: their existence and names."""
 
 from __future__ import annotations
 

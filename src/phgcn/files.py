@@ -1,7 +1,5 @@
-r"""Files that are there whole or not at all: written under a temporary name, then renamed.
-
-What is no file (a pipe, a device, standard output) is written to, never replaced.
-"""
+"""Writes whole files or none: under a temporary name, then renamed. Pipes, devices and standard
+output are written to, never replaced."""
 
 from __future__ import annotations
 
@@ -21,21 +19,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-STANDARD_OUTPUT = "-"
-"""The name of standard output in commands."""
+STANDARD_OUTPUT = "-"  # the name of standard output in commands
 
+# paths of files that are open already, which must not be replaced, whatever they are
 OPEN_FILES = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/")
-"""Paths of files that are open already, which must not be replaced, whatever they are."""
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name; what was written there takes the place of ``path`` at the end, and is
-    removed on failure.
+    """Yields a temporary name, whose content replaces ``path`` at the end. A failure removes it.
 
-    A symbolic link is followed: the file that it leads to is replaced.  A file that was there
-    passes on its mode.  What is no regular file, and standard output (``-``), gets the bytes when
-    all are there.  A process that is killed leaves the file before, and perhaps a ``.*.tmp`` that
+    The target of a symbolic link is replaced, and an old file passes on its mode. Streams get the
+    bytes when all are there. A killed process leaves the old file, and perhaps a ``.*.tmp`` that
     :func:`remove_leftovers` clears."""
     fill = _filling if is_stream(path) else _renaming
     try:
@@ -49,7 +44,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def _renaming(path: Path) -> Iterator[Path]:
-    """Writes a regular file: under a name beside it, which is then renamed."""
+    """Writes a regular file under a name beside it, which is then renamed."""
     path = Path(os.path.realpath(path))  # behind symbolic links
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -64,9 +59,7 @@ def _renaming(path: Path) -> Iterator[Path]:
 
 
 def _create_like(path: Path, status: os.stat_result) -> None:
-    """Creates an empty file of the same mode as another and, where root writes the file of a user,
-    of the same owner.
-    """
+    """Creates an empty file of another file's mode and, where root writes a user's file, owner."""
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         os.chown(path, status.st_uid, status.st_gid)
@@ -75,7 +68,7 @@ def _create_like(path: Path, status: os.stat_result) -> None:
 
 @contextmanager
 def _filling(path: Path) -> Iterator[Path]:
-    """Writes to what is no regular file: copies a temporary file there at the end."""
+    """Copies a temporary file to a stream at the end."""
     with tempfile.TemporaryDirectory(prefix="phgcn-") as folder:
         temporary = Path(folder) / "content"
         yield temporary
@@ -90,9 +83,7 @@ def _filling(path: Path) -> Iterator[Path]:
 
 
 def _open_stream(path: str) -> int:
-    """Opens what is no regular file for writing; of a file that is open already, at the place where
-    it is.
-    """
+    """Opens a stream for writing. A file that is open already continues at its position."""
     number = {"/dev/stdout": "1", "/dev/stderr": "2"}.get(path) or path.removeprefix(
         "/proc/self/fd/"
     ).removeprefix("/dev/fd/")
@@ -100,14 +91,13 @@ def _open_stream(path: str) -> int:
 
 
 def is_standard_output(path: str | Path) -> bool:
-    """Tells whether a path is a name of standard output."""
+    """Returns whether a path is a name of standard output."""
     return str(path) in (STANDARD_OUTPUT, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def is_stream(path: str | Path) -> bool:
-    """Tells whether a path is standard output, a pipe, a device, or an open file of a process, as
-    ``/dev/stdout`` may be.
-    """
+    """Returns whether a path is standard output, a pipe, a device, or an open file such as
+    ``/dev/stdout``."""
     if str(path) == STANDARD_OUTPUT or str(path).startswith(OPEN_FILES):
         return True
     try:
@@ -119,7 +109,7 @@ def is_stream(path: str | Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Waits until no other process holds the lock; it ends with the process, however that ends."""
+    """Waits until no other process holds the lock, which ends with its process."""
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +118,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes what processes that were killed left behind."""
+    """Removes temporary files of killed processes."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
 
@@ -150,9 +140,7 @@ def write_csv(path: str | Path, heading: Sequence[str], rows: Iterable[Sequence[
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Writes tensors and what is said about them, as JSON, into one safetensors file with a
-    checksum of both.
-    """
+    """Writes tensors and their JSON description into one safetensors file with a checksum of both."""
     from safetensors.torch import save
 
     text = json.dumps(about)
@@ -173,9 +161,7 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a safetensors file and its JSON; refused if they do not have the checksum that
-    they were written with.
-    """
+    """Reads a safetensors file's tensors and JSON. Refuses a wrong checksum."""
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():

@@ -194,9 +194,8 @@ _observers: list[list[AttentionCall]] = []
 
 @contextmanager
 def observe_attention() -> Iterator[list[AttentionCall]]:
-    """Collects all calls of :func:`global_attention`, whatever layer makes them: what a trained
-    network attends with.
-    """
+    """Collects all calls of :func:`global_attention` by whatever layer, for a look at a trained
+    network's attention."""
     _observers.append([])
     try:
         yield _observers[-1]
@@ -292,9 +291,8 @@ def structural_attention(
 def attend_neighbours(
     graph: Graph, decay: float | Tensor, return_weights: bool, backend: BackendName
 ) -> tuple[Tensor, Tensor | None]:
-    """:func:`structural_attention` without its checks, for layers, which check edges before they
-    add self-loops.
-    """
+    """Computes :func:`structural_attention` without its checks, for layers, which check edges
+    before they add self-loops."""
     positions, values, edge_index, edge_mask, edge_bias = graph
     inputs = op_inputs(positions, values, None, decay, backend)
 
@@ -318,17 +316,16 @@ def attend_neighbours(
 
 
 class MethodChoice(NamedTuple):
-    """What ``"auto"`` picks, and why.
+    """The choice of ``"auto"``, and its reason. Numbers are :obj:`None` where nothing was measured.
 
     Args:
         method (str): ``"exact"`` or ``"lattice"``.
         reason (str): A sentence, with times and errors where they were measured.
-        exact_seconds, lattice_seconds (float): About what a forward and backward pass of one head
-            takes, as measured on the machine that the table was made on, by the exponential kernel;
-            :obj:`None` where nothing was measured.
-        lattice_error (float): About how far the lattice is off, against the deviation of the exact
-            output from its mean, by the exponential kernel; :obj:`None` where nothing was measured.
-        exact_error (float): The same of the exact sum, 0.
+        exact_seconds, lattice_seconds (float): Estimated times of a forward and backward pass of
+            one head by the exponential kernel, on the machine of the measurement.
+        lattice_error (float): Estimated error of the lattice in deviations of the exact output from
+            its mean, by the exponential kernel.
+        exact_error (float): The error of the exact sum, 0.
     """
 
     method: str
@@ -345,13 +342,13 @@ class MethodChoice(NamedTuple):
 def explain_method(
     n: int, dim: int = 4, device: str | torch.device = "cpu", kernel: str | Kernel = "exponential"
 ) -> MethodChoice:
-    r"""Tells which method ``"auto"`` picks for a graph, and why: times and errors of both methods,
-    as they were measured by the exponential kernel.
+    """Returns the method that ``"auto"`` picks for a graph, with times and errors of both methods
+    as measured by the exponential kernel.
 
     Args:
-        n (int): How many points the graph has.
+        n (int): The number of points of the graph.
         dim (int, optional): The dimension :math:`D` of their positions. (default: :obj:`4`)
-        device (str or torch.device, optional): Where the points are, a CPU or a CUDA device.
+        device (str or torch.device, optional): The device of the points, a CPU or a CUDA device.
             (default: :obj:`"cpu"`)
         kernel (str or phgcn.kernels.Kernel, optional): The kernel, as in :func:`global_attention`.
             (default: :obj:`"exponential"`)
@@ -388,7 +385,6 @@ def explain_method(
 
 
 def _describe(crossing: Crossing) -> str:
-    """Says from how many points on the lattice is worth it."""
     if crossing.points is None:
         return (
             "the lattice was not worth it at any size that was measured"

@@ -1,10 +1,10 @@
-r"""Kernel functions of a distance: what a point gives another.
+r"""Kernel functions of a distance: the weight of one point for another.
 
 A kernel is a polynomial times an exponential, :math:`k(r) = (c_0 + c_1 s + c_2 s^2)\, e^{-s}` with
-:math:`s = (a r)^p`.  Exact sums and the near field of the ladder take these five numbers: adding a
-kernel touches this file and its test only.  The weights of the ladder's steps are not here but in
-:mod:`phgcn.lattice.ladder`: they follow from :meth:`Kernel.value` by one fit for all kernels, which
-also depends on the dimension and the cloud."""
+:math:`s = (a r)^p`. Exact sums and the ladder's near field take these five numbers: adding a kernel
+touches this file and its test only. The weights of the ladder's steps, in
+:mod:`phgcn.lattice.ladder`, follow from :meth:`Kernel.value` by a fit that also depends on the
+dimension and the cloud."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ __all__ = ["KERNELS", "Exponential", "Gaussian", "Kernel", "Matern32", "Matern52
 
 Floats = NDArray[np.float64]
 
+# larger :math:`s` count as this in the polynomial, which so stays finite; the exponential is 0
+# there
 LARGEST = 1e15
-"""Larger :math:`s` count as this in the polynomial, which so stays finite; the exponential is 0
-there.
-"""
 
 
 class Numbers(NamedTuple):
-    """The five numbers of a kernel, as compiled code takes them; see :class:`Kernel`."""
+    """The five numbers of a kernel for compiled code; see :class:`Kernel`."""
 
     rate: float
     c0: float
@@ -38,21 +37,16 @@ class Kernel:
     r"""A kernel function, :math:`k(r) = (c_0 + c_1 s + c_2 s^2)\, e^{-s}` with :math:`s = (a r)^p`
     and :math:`k(0) = 1`.
 
-    The polynomial is positive, and falls with :math:`r` times the exponential.  Distances are in
-    units of :math:`1/\lambda`: the decay multiplies them before.  A kernel of one's own is a
-    subclass with these numbers, and an entry in :data:`KERNELS`."""
+    The polynomial is positive, and its product with the exponential falls with :math:`r`. Distances
+    are in units of :math:`1/\lambda`: the decay multiplies them before. A new kernel is a subclass
+    with these numbers, and an entry in :data:`KERNELS`."""
 
-    name: ClassVar[str]
-    """The name in calls, error texts and results."""
+    name: ClassVar[str]  # the name in calls, error texts and results
 
-    coefficients: ClassVar[tuple[float, float, float]]
-    r""":math:`(c_0, c_1, c_2)`."""
+    coefficients: ClassVar[tuple[float, float, float]]  # :math:`(c_0, c_1, c_2)`
 
-    rate: ClassVar[float] = 1.0
-    """:math:`a`."""
-
-    power: ClassVar[int] = 1
-    """:math:`p`, 1 or 2."""
+    rate: ClassVar[float] = 1.0  # :math:`a`
+    power: ClassVar[int] = 1  # :math:`p`, 1 or 2
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)
@@ -76,8 +70,7 @@ class Kernel:
 
     def derivative(self, r: Floats | float) -> Floats:
         r"""Computes :math:`k'(r) = \frac{ds}{dr} \left(c_1 - c_0 + (2 c_2 - c_1) s - c_2 s^2\right)
-        e^{-s}`.
-        """
+        e^{-s}`."""
         r = np.asarray(r, np.float64)
         s = (self.rate * r) ** self.power
         c0, c1, c2 = self.coefficients
@@ -92,25 +85,22 @@ class Exponential(Kernel):
 
 
 class Gaussian(Kernel):
-    r"""The Gaussian of standard deviation 1, :math:`k(r) = e^{-r^2/2}` with :math:`k'(r) = -r
-    e^{-r^2/2}`.
-    """
+    """The Gaussian of standard deviation 1, :math:`k(r) = e^{-r^2/2}` with :math:`k'(r) = -r
+    e^{-r^2/2}`."""
 
     name, coefficients, rate, power = "gaussian", (1.0, 0.0, 0.0), math.sqrt(0.5), 2
 
 
 class Matern32(Kernel):
     r"""The Matérn kernel of smoothness 3/2, :math:`k(r) = (1 + \sqrt3 r)\, e^{-\sqrt3 r}` with
-    :math:`k'(r) = -3 r\, e^{-\sqrt3 r}`.
-    """
+    :math:`k'(r) = -3 r\, e^{-\sqrt3 r}`."""
 
     name, coefficients, rate = "matern32", (1.0, 1.0, 0.0), math.sqrt(3)
 
 
 class Matern52(Kernel):
-    r"""The Matérn kernel of smoothness 5/2, :math:`k(r) = (1 + \sqrt5 r + \tfrac53 r^2)\, e^{-\sqrt5
-    r}` with :math:`k'(r) = -\tfrac53 r (1 + \sqrt5 r)\, e^{-\sqrt5 r}`.
-    """
+    r"""The Matérn kernel of smoothness 5/2, :math:`k(r) = (1 + \sqrt5 r + \tfrac53 r^2)\,
+    e^{-\sqrt5 r}` with :math:`k'(r) = -\tfrac53 r (1 + \sqrt5 r)\, e^{-\sqrt5 r}`."""
 
     name, coefficients, rate = "matern52", (1.0, 1.0, 1 / 3), math.sqrt(5)
 
@@ -124,7 +114,7 @@ EXPONENTIAL = KERNELS["exponential"]
 
 
 def kernel_name(kernel: object) -> str:
-    """Checks a kernel, or the name of one, and returns its name."""
+    """Checks a kernel or its name, and returns the name."""
     name = kernel.name if isinstance(kernel, Kernel) else kernel
     known = KERNELS.get(name) if isinstance(name, str) else None
     if known is None or (isinstance(kernel, Kernel) and known != kernel):

@@ -1,6 +1,6 @@
-r"""The debug log: per call which method and backend ran, and why.
+"""The debug log: the method and backend of each call, and the reason.
 
-``PHGCN_LOG=debug`` prints it; a program that sets up :mod:`logging` itself reads the logger
+``PHGCN_LOG=debug`` prints it. A program that sets up :mod:`logging` itself reads the logger
 ``phgcn``."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def print_log(level: str) -> None:
-    """Prints what is logged at this level or above on standard error; an unknown one is a warning."""
+    """Prints messages of this level or above on standard error; an unknown level is a warning."""
     if level.lower() not in LEVELS:
         warnings.warn(f"PHGCN_LOG is {level!r}; allowed: {', '.join(LEVELS)}", stacklevel=2)
         return
@@ -27,7 +27,7 @@ def print_log(level: str) -> None:
 
 
 def is_logged() -> bool:
-    """Returns whether debug messages are read; not in a compiled graph, which they would break."""
+    """Returns whether debug messages are read; never in a compiled graph, which they would break."""
     return not torch.compiler.is_compiling() and LOGGER.isEnabledFor(logging.DEBUG)
 
 

@@ -1,6 +1,5 @@
-r"""Where results come from: machine, versions, commit, seed, date and command, for every JSON of
-results.
-"""
+"""The origin of results: machine, versions, commit, seed, date and command, for every JSON of
+results."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from . import __version__
 PACKAGES = ("torch", "torch_geometric", "numba", "numpy")
 _PACKAGE = Path(__file__).resolve().parent
 _ROOT = _PACKAGE.parents[1]
+# what results depend on; results that are not committed yet do not make the tree dirty
 _CODE = ("src", "lab", "pyproject.toml", ":(exclude)lab/bench/results")
-"""What results depend on; results that are not committed yet do not make the tree dirty."""
 
 
 def provenance(
@@ -29,15 +28,15 @@ def provenance(
     """Describes the origin of results that are computed now.
 
     Args:
-        seed (int, optional): The seed that random numbers follow from. (default: :obj:`None`)
+        seed (int, optional): The seed of random numbers. (default: :obj:`None`)
         device (str, optional): The torch device that computes. (default: :obj:`None`, CUDA where
             there is one)
         packages (list of str, optional): Packages whose versions are recorded too. (default: none)
 
     Returns:
-        Among others ``commit`` and ``dirty``, which is true if the source differs from that commit;
-        both are :obj:`None` where they are unknown.  A copy of the tree without its history takes
-        them from the environment variables ``PHGCN_COMMIT`` and ``PHGCN_DIRTY`` (``0`` or ``1``).
+        Among others ``commit`` and ``dirty``, true if the source differs from the commit; both are
+        :obj:`None` if unknown. A copy of the tree without history takes them from the environment
+        variables ``PHGCN_COMMIT`` and ``PHGCN_DIRTY`` (``0`` or ``1``).
     """
     import torch  # here, as `phgcn --version` asks for the commit alone
 
@@ -64,14 +63,13 @@ def provenance(
 
 
 def versions(about: dict[str, Any]) -> dict[str, str | None]:
-    """Returns the versions that numbers depend on, out of a provenance."""
+    """Returns the versions that numbers depend on, from a provenance."""
     return {name: about[name] for name in ("python", "phgcn", *PACKAGES)}
 
 
 def source_commit() -> tuple[str | None, bool | None]:
-    """Returns the commit of the source tree, and whether the source differs from it; :obj:`None`
-    where that is unknown.
-    """
+    """Returns the commit of the source tree, and whether the source differs; both :obj:`None` if
+    unknown."""
     if commit := os.environ.get("PHGCN_COMMIT"):
         return commit, {"0": False, "1": True}.get(os.environ.get("PHGCN_DIRTY", ""))
     top = _git("rev-parse", "--show-toplevel")
@@ -93,7 +91,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def _command() -> str:
-    """Returns the command line; of an absolute path, which means nothing elsewhere, only the name."""
+    """Returns the command line with the program's name only, as its path means nothing elsewhere."""
     script = Path(sys.argv[0]).resolve()
     inside = script.relative_to(_ROOT) if script.is_relative_to(_ROOT) else Path(script.name)
     is_python = script.suffix == ".py" or script.is_dir()
@@ -104,7 +102,7 @@ def _command() -> str:
 
 
 def _processor() -> str:
-    """Returns the processor's name, where the system tells it."""
+    """Returns the processor's name, if the system has one."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
-DEFAULT_MODEL = "global-gnn"
-"""The default model of ``phgcn train`` and ``phgcn tune``."""
+DEFAULT_MODEL = "global-gnn"  # the default model of ``phgcn train`` and ``phgcn tune``
+TABLE_MODEL = "table"  # the default model of graphs without edges
 
-TABLE_MODEL = "table"
-"""The default model of graphs without edges."""
-
+# computes the model's arguments after ``x`` from the graph and the seed, ``edge_index`` first
 PrepareEdges = Callable[["Data", int], "tuple[Tensor, ...]"]
-"""Computes the model's arguments after ``x`` from the graph and the seed, ``edge_index`` first."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +44,13 @@ class ModelEntry:
         training_settings (tuple of str, optional): The fields of :class:`phgcn.train.Settings` that
             only the training of this model takes.
         edge_values (tuple of str or callable, optional): The arguments of its forward pass among
-            ``"edge_attr"`` and ``"edge_weight"``, or a function of the settings that returns them;
-            with ``edge_attr`` the class takes ``edge_dim``.
+            ``"edge_attr"`` and ``"edge_weight"``, or a function of the settings that returns them.
+            A class with ``edge_attr`` takes ``edge_dim``.
         over_ranks (bool, optional): Whether the class takes a :class:`phgcn.distributed.PartEdges`
-            in place of ``edge_index``: several processes can train it on one graph.
+            as ``edge_index``, so that several processes can train it on one graph.
         defaults (dict, optional): Defaults that differ from :class:`phgcn.train.Settings`.
         columns (tuple of str, optional): The kinds of columns whose indices the class takes, of
-            ``"numeric"`` and ``"coordinates"``. With any, it takes ``task`` too.
+            ``"numeric"`` and ``"coordinates"``. A class with columns takes ``task`` too.
         takes_num_nodes (bool, optional): Whether the class takes ``num_nodes``, as a model of one
             graph only does.
     """
@@ -76,7 +73,7 @@ class ModelEntry:
         return _load(self.model)
 
     def edge_values_of(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
-        """Names the edge values that the model takes with these settings."""
+        """Returns the edge values that the model takes with these settings."""
         return self.edge_values(settings) if callable(self.edge_values) else self.edge_values
 
     def inputs(self, data: Data, seed: int) -> tuple[Tensor, ...]:
@@ -99,14 +96,13 @@ _ENTRIES: dict[str, ModelEntry] = {}
 
 
 def register(entry: ModelEntry) -> None:
-    """Adds a model under a new name; an equal entry can be added again."""
+    """Adds a model under a new name. An equal entry can be added again."""
     if _ENTRIES.setdefault(entry.name, entry) != entry:
         allowed = f"a name that is not registered yet ({', '.join(_ENTRIES)} are)"
         raise ValueError(f"model is {entry.name!r}; allowed: {allowed}")
 
 
 def find_model(name: str) -> ModelEntry:
-    """Returns the entry of a model."""
     if name not in _ENTRIES:
         problem = f"model is {name!r}{did_you_mean([name], _ENTRIES)}"
         raise ValueError(f"{problem}; allowed: {', '.join(_ENTRIES)}")
@@ -114,7 +110,7 @@ def find_model(name: str) -> ModelEntry:
 
 
 def model_names() -> tuple[str, ...]:
-    """Returns the names of all models, in the order they were registered."""
+    """Returns the names of all models in the order of registration."""
     return tuple(_ENTRIES)
 
 
@@ -158,14 +154,15 @@ _OF_LOCAL = {"gcn": ("edge_weight",), "sgc": ("edge_weight",), "gat": ("edge_att
 
 
 def _values_of_local(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names the edge values of GlobalGNN's local layers."""
+    """Returns the edge values of GlobalGNN's local layers."""
     return _OF_LOCAL.get(settings["local"], ())
 
 
 def _register_stack(
     name: str, title: str, settings: tuple[str, ...], edge_values: tuple[str, ...], variant: bool
 ) -> None:
-    """Registers a model of the paper's tables and, if asked for, its variant with an own channel."""
+    """Registers a model of the paper's tables and, with ``variant``, its variant with an own
+    channel."""
     model = f"phgcn.nn.models:{title.replace('-', '')}"
     entry = ModelEntry(name, title, model, settings, edge_values=edge_values, over_ranks=True)
     register(entry)

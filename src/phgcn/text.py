@@ -1,25 +1,23 @@
-r"""Text that came from a file, made safe to print, and to open in a spreadsheet."""
+"""Makes text from files safe to print, and to open in a spreadsheet."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
+# a cell that begins with one of these is a formula to a spreadsheet
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
-"""A cell that begins with one of these is a formula to a spreadsheet."""
 
 
 def printable(text: object) -> str:
-    """Returns a text on one line, with a ``?`` for each letter that a terminal would obey instead
-    of print.
-    """
+    """Returns a text on one line, with ``?`` for each control character of a terminal."""
     return "".join(
         letter if letter.isprintable() else "?" for letter in " ".join(str(text).split())
     )
 
 
 def amount(value: float) -> str:
-    """Formats a number of any size for a sentence: ``27,501``, ``3.142``."""
+    """Formats a number for a sentence: ``27,501``, ``3.142``."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -29,9 +27,8 @@ def without_formula(cell: str) -> str:
 
 
 def did_you_mean(words: Iterable[str], known: Iterable[str], most: int = 1) -> str:
-    """Returns `` (did you mean 'heads'?)`` for words that are spelled nearly like known ones, in any
-    case, else an empty text.
-    """
+    """Returns `` (did you mean 'heads'?)`` for words spelled nearly like known ones in any case,
+    else an empty text."""
     written, similar = {name.lower(): name for name in known}, []
     for word in words:
         close = difflib.get_close_matches(word.lower(), written, n=most, cutoff=0.6)

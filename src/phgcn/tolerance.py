@@ -1,4 +1,4 @@
-r"""The choice of a method by its error on the points at hand: the cheapest that is accurate enough."""
+"""Chooses the cheapest method that is accurate enough on the points at hand."""
 
 from __future__ import annotations
 
@@ -18,19 +18,15 @@ from .lattice.scheme import MAX_DIMENSION
 
 Choice = Literal["separable", "lattice", "lattice-fine", "exact"]
 LATTICES: tuple[Choice, ...] = ("separable", "lattice", "lattice-fine")
-CHOICES: tuple[Choice, ...] = (*LATTICES, "exact")
-"""Methods to choose from, cheapest first."""
-
-PAIRS = 1024
-"""Pairs of points whose distances tell whether a cloud has changed."""
+CHOICES: tuple[Choice, ...] = (*LATTICES, "exact")  # methods to choose from, cheapest first
+PAIRS = 1024  # pairs of points whose distances tell whether a cloud has changed
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
+# a quantile of the distances, relative to before, that changes by more makes the choice anew
 DRIFT = 0.2
-"""A quantile of the distances, relative to before, that changes by more makes the choice anew."""
 
-GROWTH = 1.5
-"""And so does a number of points that grows or shrinks by this factor."""
+GROWTH = 1.5  # and so does a number of points that grows or shrinks by this factor
 
 
 NO_LOOK = "the error cannot be measured in a compiled or captured graph; call the layer or function once before"
@@ -58,8 +54,7 @@ class Tolerance(torch.nn.Module):
     def __init__(self, error: float, heads: int = 1, samples: int = 512, seed: int = 0) -> None:
         super().__init__()
         self.error, self.samples, self.seed = check_tolerance(error), samples, seed
-        self.chosen: Choice | None = None
-        """The method of the last call."""
+        self.chosen: Choice | None = None  # the method of the last call
         # For evaluation and for training: the number of the choice from 1 on, 0 for none; the
         # number of points; the quantiles.
         self.register_buffer("kept", torch.zeros(2, 2 + heads * len(QUANTILES)))
@@ -98,7 +93,6 @@ class Tolerance(torch.nn.Module):
 
 
 def make_tolerance(error: float | None, method: object, heads: int) -> Tolerance | None:
-    """Makes the tolerance of a layer, or none."""
     if error is None:
         return None
     check_tolerance_method(method)
@@ -106,7 +100,7 @@ def make_tolerance(error: float | None, method: object, heads: int) -> Tolerance
 
 
 def describe_tolerance(tolerance: Tolerance | None) -> str:
-    """Returns the part of a layer's ``repr`` that names the tolerance and what was chosen."""
+    """Returns the part of a layer's ``repr`` that names the tolerance and the choice."""
     return "" if tolerance is None else f", tolerance={tolerance.extra_repr()}"
 
 
@@ -119,27 +113,20 @@ def check_tolerance_method(method: object) -> None:
 
 
 def check_tolerance(error: object) -> float:
-    """Checks a tolerance and returns it."""
     if not isinstance(error, (int, float)) or not 0 < error < math.inf:
         raise ValueError(f"tolerance is {error!r}; allowed: a positive number")
     return float(error)
 
 
 class CallPoints:
-    """The points of a call, by which its method is chosen: all in this process.
-
-    Args:
-        call (AttentionCall): The call.
-        normalise (bool, optional): Whether its sums are divided by those of the weights. (default:
-            :obj:`True`)
-    """
+    """The points of a call in this process. ``normalise`` says whether its sums are divided by the
+    sums of the weights."""
 
     def __init__(self, call: AttentionCall, normalise: bool = True) -> None:
         self.call, self.normalise = call, normalise
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The numbers of keys and of queries."""
         keys = self.call.positions.size(0)
         return keys, keys if self.call.queries is None else self.call.queries.size(0)
 
@@ -156,27 +143,22 @@ class CallPoints:
     @property
     def lattices(self) -> tuple[Choice, ...]:
         """The lattices to choose from, cheapest first: the paper's filter has only the exponential
-        kernel.
-        """
+        kernel."""
         return LATTICES if self.call.kernel == EXPONENTIAL.name else LATTICES[1:]
 
     def take(self, keys: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the positions of some keys and of some queries, given by their numbers, (K, H, D)
-        and (Q, H, D).
-        """
+        """Returns the positions of numbered keys (K, H, D) and queries (Q, H, D)."""
         heads = count_heads(self.call.positions, self.call.values)
         targets = self.call.positions if self.call.queries is None else self.call.queries
         return add_heads(self.call.positions, heads)[keys], add_heads(targets, heads)[queries]
 
     def errors(self, samples: int, seed: int) -> Iterator[Tensor]:
-        """Yields, for each of the lattices, the deviation of the worst head and its gradient's
-        cosine, (2,).
-        """
+        """Yields for each lattice the deviation of the worst head and its gradient's cosine, (2,)."""
         for error in measure_errors(self.call, self.lattices, samples, seed, self.normalise):
             yield torch.stack([error.deviation.max(), error.gradient_cosine.min()])
 
     def agreed(self, numbers: Tensor) -> Tensor:
-        """Returns the numbers that a choice is made by, the same in all processes that make it."""
+        """Returns the numbers that decide a choice, equal in all processes that make it."""
         return numbers
 
 
@@ -197,7 +179,7 @@ def choose_within(points: CallPoints, tolerance: float | Tolerance) -> Attention
 
 
 def method_within(points: CallPoints, tolerance: float, samples: int, seed: int) -> Choice:
-    """Returns the cheapest method whose measured error is at most the tolerance, in every head."""
+    """Returns the cheapest method whose measured error is at most the tolerance in every head."""
     for choice, error in zip(points.lattices, points.errors(samples, seed), strict=True):
         deviation, cosine = points.agreed(error).tolist()
         if deviation <= tolerance and cosine >= 1 - tolerance:
@@ -208,8 +190,7 @@ def method_within(points: CallPoints, tolerance: float, samples: int, seed: int)
 @torch.no_grad()
 def _distance_quantiles(points: CallPoints, seed: int) -> Tensor:
     """Returns quantiles of the distances between random pairs of points, in units of 1/λ, (heads *
-    quantiles,).
-    """
+    quantiles,)."""
     generator, device = torch.Generator().manual_seed(seed), points.call.positions.device
     keys, targets = points.take(
         *(torch.randint(n, (PAIRS,), generator=generator).to(device) for n in points.counts)
@@ -224,7 +205,7 @@ def _distance_quantiles(points: CallPoints, seed: int) -> Tensor:
 
 
 def _has_drifted(before: list[float], now: list[float]) -> bool:
-    """Tells whether the number of points, or one of the quantiles behind it, has changed much."""
+    """Returns whether the number of points, or a quantile behind it, has changed much."""
     if not before[0] / GROWTH <= now[0] <= before[0] * GROWTH:
         return True
     return any(abs(b - a) > DRIFT * max(a, 1e-6) for a, b in zip(before[1:], now[1:], strict=True))

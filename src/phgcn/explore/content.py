@@ -1,4 +1,4 @@
-r"""What a page shows, before it is packed: the graph, and one or two trained models on it."""
+"""The content of a page before it is packed: the graph, and one or two trained models on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Gathers what a page shows from a graph and a model."""
+"""Gathers a page's content from a graph and a model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from .content import Array, Column, EdgeAttention, View
 
 STRONGEST = 10  # labelled nodes that are shown of each head of attention to labels
 
+# columns of the nodes' table that nodes can be coloured by; of a wider table, so many from the left
 MAX_COLUMNS = 64
-"""Columns of the nodes' table that nodes can be coloured by; of a wider table, so many from the
-left."""
 
 
 class GraphParts(NamedTuple):
-    """The parts of :class:`phgcn.explore.Content` that follow from the graph alone."""
+    """The parts of :class:`phgcn.explore.Content` that follow from the graph only."""
 
     ids: list[str]
     starts: Array
@@ -46,13 +45,13 @@ def gather_graph(data: Data) -> GraphParts:
 
 
 def _starts(targets: Array, nodes: int) -> Array:
-    """Returns where the edges of each node begin, (N + 1,), among edges sorted by target."""
+    """Returns each node's first edge, (N + 1,), among edges sorted by target."""
     counts = np.bincount(targets, minlength=nodes)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
 def _label_columns(data: Data) -> list[Column]:
-    """Returns the classes, the numbers, or of several labels per node which of them it has."""
+    """Returns the column of classes or numbers, or one column per label."""
     labels, names = data.y.cpu(), [str(name) for name in data.classes]
     if labels.dim() == 2:
         return _answer_columns("label", names, labels)
@@ -62,8 +61,7 @@ def _label_columns(data: Data) -> list[Column]:
 
 
 def _answer_columns(kind: str, names: Sequence[str], answers: Tensor) -> list[Column]:
-    """Returns a yes/no column for each of the first columns of ``answers`` (N, C), which holds 0, 1
-    and NaN."""
+    """Returns a yes/no column for each of the first columns of ``answers`` (N, C), of 0, 1 and NaN."""
     values = answers.float().nan_to_num(nan=-1).numpy().astype(np.int32)
     pairs = zip(names[:MAX_COLUMNS], values.T, strict=False)
     return [Column(f"{kind} {name}", column, ["no", "yes"]) for name, column in pairs]
@@ -158,7 +156,7 @@ def _strongest_keys(shown: LayerView) -> EdgeAttention:
 
 
 def _by_distance(shown: LayerView, decay: Sequence[float]) -> bool:
-    """Tells whether attention to neighbours follows from distances alone."""
+    """Returns whether attention to neighbours follows from distances only."""
     assert shown.edges is not None and shown.weights is not None and shown.positions is not None
     source, target = shown.edges
     distances = (shown.positions[source] - shown.positions[target]).double().norm(dim=-1)
@@ -168,8 +166,7 @@ def _by_distance(shown: LayerView, decay: Sequence[float]) -> bool:
 
 
 def _edge_attention(shown: LayerView, nodes: int) -> EdgeAttention:
-    """Sorts the edges of a layer by target; weights are rounded to 2⁻¹⁶, which compresses
-    better."""
+    """Sorts the edges of a layer by target. Weights are rounded to 2⁻¹⁶ to compress better."""
     assert shown.edges is not None and shown.weights is not None
     sources, targets = shown.edges.numpy()
     order = np.argsort(targets, kind="stable")
@@ -190,8 +187,9 @@ def _array(positions: Tensor) -> Array:
 def prediction_columns(
     predicted: Tensor, probabilities: Tensor | None, y: Tensor, classes: Sequence[str]
 ) -> list[Column]:
-    """Returns what a model predicts as columns, and how it differs from the labels ``y``.  Classes
-    or numbers are (N,), with ``probabilities`` (N, C) of classes; which labels hold is (N, C)."""
+    """Returns predictions as columns, and their difference from the labels ``y``. Classes or
+    numbers are (N,), with ``probabilities`` (N, C) of classes; several labels per node are (N, C).
+    """
     if predicted.dim() == 2:
         return _answer_columns("predicted", classes, predicted)
     if probabilities is None:
@@ -206,7 +204,7 @@ def prediction_columns(
 
 
 def split_column(split: Split) -> Column:
-    """Returns which set each node is in."""
+    """Returns the set of each node."""
     role = np.full(len(split.train), -1, np.int32)
     for number, members in enumerate((split.train, split.val, split.test)):
         role[members.cpu().numpy()] = number

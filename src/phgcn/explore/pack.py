@@ -1,4 +1,4 @@
-r"""Packs arrays and text for a page: compressed, then written in letters that HTML leaves alone."""
+"""Packs arrays and text for a page: compressed, then encoded in letters that HTML leaves alone."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ def pack_bytes(content: bytes) -> str:
 
 
 def pack_array(values: Array) -> tuple[str, str]:
-    """Packs an array; returns its type and the packed text.
-
-    The first bytes of all numbers are stored first, then the second ones, and so on: they are
-    alike, and compress better."""
+    """Packs an array; returns its type and the packed text. The first bytes of all numbers come
+    first, then the second: they are alike, and compress better."""
     kind = "f4" if values.dtype.kind == "f" else "i4"
     flat = np.ascontiguousarray(values, TYPES[kind]).ravel().astype(f"<{kind}", copy=False)
     planes = flat.view(np.uint8).reshape(-1, 4).T
@@ -32,7 +30,7 @@ def pack_array(values: Array) -> tuple[str, str]:
 
 
 class Packed:
-    """The parts of a page that are data: ``header`` for JSON, and packed ``parts`` by name."""
+    """The data of a page: ``header`` for JSON, and packed ``parts`` by name."""
 
     def __init__(self, content: Content) -> None:
         self.parts: dict[str, str] = {}

@@ -1,8 +1,7 @@
-r"""Writes the page: template, style, scripts, the drawing library and the data in one HTML file.
+"""Writes the page: template, style, scripts, the drawing library and the data in one HTML file.
 
-The page has a Content-Security-Policy that lets nothing be loaded, and runs only the scripts whose
-hashes it names.  Names of nodes, classes and columns travel inside packed data and are shown as
-text."""
+The page's Content-Security-Policy lets nothing be loaded, and runs only scripts whose hashes it
+names. Names of nodes, classes and columns travel inside packed data and are shown as text."""
 
 from __future__ import annotations
 
@@ -18,6 +17,7 @@ from ..files import replacing
 from .content import Content
 from .pack import Packed, pack_bytes
 
+# the page's own scripts, in the order that they are run
 SCRIPTS = (
     "unpack.js",
     "attention.js",
@@ -32,7 +32,6 @@ SCRIPTS = (
     "pointer.js",
     "main.js",
 )
-"""The page's own scripts, in the order that they are run."""
 
 
 def write_page(content: Content, out: str | Path) -> int:
@@ -67,7 +66,7 @@ def page_bytes(content: Content) -> bytes:
 
 
 def library_text() -> str:
-    """Returns the drawing library, as the installed package plotly brings it."""
+    """Returns the drawing library of the installed package plotly."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -83,10 +82,8 @@ def _resource(name: str) -> str:
 
 
 def _policy(scripts: list[str], styles: list[str]) -> str:
-    """Returns the Content-Security-Policy.
-
-    Among the styles is the empty one: the library makes such an element, and then adds rules to it,
-    which is allowed."""
+    """Returns the Content-Security-Policy. The library makes an empty style element and adds rules
+    to it, so that the empty style is allowed."""
     allowed = {
         "script-src": map(_hash, scripts),
         "style-src": map(_hash, styles),

@@ -1,4 +1,4 @@
-r"""From the folders of runs to a page."""
+"""Makes a page from the folders of runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def explore_runs(
 
 
 def _choose(runs: Sequence[Run], splits: Sequence[int]) -> list[tuple[Run, Trial]]:
-    """Pairs each run with the trial that is shown; one run with two splits is shown twice."""
+    """Pairs each run with the trial to show; one run with two splits is shown twice."""
     if not 1 <= len(runs) <= 2:
         raise ValueError(f"{len(runs)} runs are given; allowed: one or two")
     if runs[0].about["graph"]["digest"] != runs[-1].about["graph"]["digest"]:
@@ -72,7 +72,6 @@ def _choose(runs: Sequence[Run], splits: Sequence[int]) -> list[tuple[Run, Trial
 
 @torch.no_grad()
 def gather_side(run: Run, trial: Trial, data: Data) -> Side:
-    """Gathers what one trained model shows."""
     result, kind, split = run.trial_result(trial), run.kind(trial), split_of(run.plan, trial, data)
     trained = trial_model(run, trial, data)
     model, output = trained.model, trained.logits()
@@ -98,7 +97,7 @@ def gather_side(run: Run, trial: Trial, data: Data) -> Side:
 
 
 def _summary(run: Run, result: dict[str, Any], views: Sequence[View]) -> str:
-    """Says in one sentence what is seen, and how the model scored."""
+    """Returns one sentence on the picture and the model's score."""
     found, tested = find_metric(run.plan.metric), not math.isnan(result["test"])
     score = found.scale * (result["test"] if tested else result["val_metric"])
     count = result.get("nodes", {}).get("test" if tested else "val")
@@ -115,7 +114,7 @@ def _summary(run: Run, result: dict[str, Any], views: Sequence[View]) -> str:
 
 
 def _yardsticks(run: Run, result: dict[str, Any]) -> str:
-    """Returns what stands beside the score of a trial: simple answers on the same nodes."""
+    """Returns the scores of simple answers on the same nodes, for the score's sentence."""
     about = {"metric": run.plan.metric, "commonest": run.about["commonest"], "splits": [result]}
     described = describe_yardsticks(about | {"yardsticks": summarise_yardsticks([result])})
     shown = [line for line in described if not line.startswith("warning")]

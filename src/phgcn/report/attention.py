@@ -1,4 +1,4 @@
-r"""Draws what one node attends to."""
+"""Draws the nodes that one node attends to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Strongest(NamedTuple):
 
 
 def strongest_neighbours(view: LayerView, node: int) -> Strongest:
-    """Finds the neighbours that a node attends to most; the node itself may be one of them."""
+    """Finds the neighbours that a node attends to most, perhaps itself among them."""
     assert view.edges is not None and view.weights is not None
     incoming = view.edges[1] == node
     weights = view.weights[incoming].T
@@ -39,14 +39,14 @@ def strongest_neighbours(view: LayerView, node: int) -> Strongest:
 
 
 def strongest_anywhere(view: LayerView, node: int) -> Strongest:
-    """Finds the nodes that a node attends to most among all nodes."""
+    """Finds the nodes of the graph that a node attends to most."""
     targets, weights = view.strongest(STRONGEST + 1, torch.tensor([node]))
     return Strongest(targets[0], weights[0])
 
 
 def draw_attention(found: Strongest, node: int, data: Data, title: str) -> Figure:
     """Draws the weights of the strongest targets as bars, one panel per head, coloured by label;
-    neighbours in bold.  The node's own weight, often most of all, is a number in the title."""
+    neighbours in bold. The title has the node's own weight, often the largest."""
     if not bool(((found.targets >= 0) & (found.targets != node)).any()):
         return say_instead(f"no edges: node {data.node_id[node]} attends to itself only", title)
     figure, axes = panels(len(found.targets), height=2.6)
@@ -93,7 +93,7 @@ def _percent(share: float) -> str:
 
 
 def label_of(data: Data, node: int) -> str:
-    """Returns what a node is labelled with, in words."""
+    """Returns a node's label in words."""
     if not bool(labelled(data.y)[node]):
         return "unlabelled"
     if task_of(data.y) == "regression":

@@ -1,5 +1,4 @@
-r"""Compares finished runs on one graph: scores side by side and, where they share their splits,
-split by split."""
+"""Compares finished runs on one graph: their scores, and shared splits one by one."""
 
 from __future__ import annotations
 
@@ -82,7 +81,8 @@ def _row(run: Run) -> dict[str, Any]:
 def _against(
     row: dict[str, Any], best: dict[str, Any], metric: str, paired: bool
 ) -> dict[str, Any]:
-    """Returns the difference of a run from the best one, and in how many trainings it is better."""
+    """Returns a run's difference from the best one, and the number of trainings in which it is
+    better."""
     if not paired:
         mean = row["test"]["mean"] - best["test"]["mean"]
         return {"difference": {"mean": mean, "std": None}, "wins": None}
@@ -94,7 +94,7 @@ def _against(
 
 def draw_comparison(compared: dict[str, Any]) -> Figure:
     """Draws the test metric of every training as a dot, runs one below the other, their means as
-    bars; lines join trainings on the same split."""
+    bars. Lines join trainings on the same split."""
     rows = compared["runs"]
     figure, (axis,) = panels(1, width=6.0, height=0.5 * len(rows) + 1.2)
     for place, row in enumerate(rows):
@@ -113,5 +113,5 @@ def draw_comparison(compared: dict[str, Any]) -> Figure:
 
 
 def plot_comparison(compared: dict[str, Any], path: Path) -> Path:
-    """Writes the figure of a comparison; the end of the name tells the format."""
+    """Writes the figure of a comparison in the format of the file's name."""
     return save(draw_comparison(compared), path)

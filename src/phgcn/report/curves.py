@@ -46,8 +46,8 @@ def _columns(path: Path, columns: Sequence[str]) -> Table:
 
 
 def draw_curves(run: Run) -> Figure:
-    """Draws losses and validation metric, a dot at the epoch that counts; of a global path also its
-    gates, and how many nodes its heads attend to."""
+    """Draws losses and validation metric, with a dot at the epoch that counts; of a global path
+    also gates, and the number of nodes its heads attend to."""
     curves, attention = read_curves(run), _read(run, "attention-{}.csv", ATTENTION)
     if not curves:
         raise ValueError(
@@ -96,8 +96,7 @@ def _best_row(metrics: list[float], losses: list[float], run: Run) -> int:
 
 
 def _draw_attention(left: Axes, right: Axes, attention: dict[str, Table], nodes: int) -> None:
-    """Draws one line per trial and layer (gates), or per trial, layer and head (nodes attended
-    to)."""
+    """Draws one line per trial and layer (gates), or per trial, layer and head (nodes attended to)."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     keys = ("layer", "head", "epoch", "gate", "effective_nodes")

@@ -1,5 +1,4 @@
-r"""Draws the embeddings that a layer learned: the nodes of each class, and distances against those
-in the graph."""
+"""Draws the embeddings of a layer: nodes by class, and embedding distances against graph distances."""
 
 from __future__ import annotations
 
@@ -28,9 +27,8 @@ Floats = NDArray[np.float64]
 
 
 def plane(points: Floats) -> tuple[Floats, float]:
-    """Projects points (N, D) on their two principal axes, (N, 2); returns the share of their
-    variance too.  Points of one dimension get random heights, so that dots do not hide each
-    other."""
+    """Projects points (N, D) on their two principal axes, (N, 2), and returns their share of the
+    variance. Points of one dimension get random heights, so that dots do not hide each other."""
     if points.shape[1] == 1:
         return np.c_[points, np.random.default_rng(0).random(len(points))], 1.0
     if points.shape[1] == 2:
@@ -54,7 +52,7 @@ def draw_embeddings(positions: Tensor, y: Tensor, names: list[str], title: str) 
 
 
 def draw_positions(axis: Axes, points: Tensor, colours: list[str], title: str) -> None:
-    """Draws nodes at their positions (N, D), as a density where they are many."""
+    """Draws nodes at their positions (N, D), many as a density."""
     flat, share = plane(points.double().numpy())
     if len(flat) > MAX_DOTS:
         draw_density(axis, flat, colours, square=points.size(1) > 1)
@@ -81,15 +79,15 @@ def draw_positions(axis: Axes, points: Tensor, colours: list[str], title: str) -
 
 
 def axis_names(dim: int) -> tuple[str, str]:
-    """Returns what the axes of :func:`plane` are called, for points of so many dimensions."""
+    """Returns the axis titles of :func:`plane` for points of ``dim`` dimensions."""
     if dim == 1:
         return "dimension 1", "at random"
     return ("dimension 1", "dimension 2") if dim == 2 else ("principal axis 1", "principal axis 2")
 
 
 def draw_density(axis: Axes, points: Floats, colours: list[str], square: bool = True) -> None:
-    """Draws points (N, 2) as cells, each in the mean colour of its nodes, the denser (by logarithm)
-    the less transparent.  Cells are ``square`` where both axes have one unit."""
+    """Draws points (N, 2) as cells in the mean colour of their nodes, the denser (by logarithm) the
+    less transparent. Cells are ``square`` where both axes have one unit."""
     from matplotlib.colors import to_rgb
 
     low, high = points.min(axis=0), points.max(axis=0)
@@ -121,8 +119,8 @@ def hops(edge_index: Tensor, nodes: int, sources: NDArray[np.int64]) -> Floats:
 
 
 def draw_distances(positions: Tensor, edge_index: Tensor, title: str) -> Figure:
-    """Draws distances in the embedding (N, H, D) against those in the graph: mean and deviation
-    over pairs of nodes, one panel per head."""
+    """Draws distances in the embedding (N, H, D) against graph distances: mean and deviation over
+    pairs of nodes, one panel per head."""
     if not bool((edge_index[0] != edge_index[1]).any()):
         return say_instead("no edges: there are no distances in the graph", title)
     count = positions.size(0)

@@ -1,8 +1,7 @@
-r"""Writes what a trained model knows of every node: embeddings, attention and predictions, for
-other programs.
+"""Writes embeddings, attention and predictions of a trained model for other programs.
 
-As tables (CSV, Parquet) or as arrays (npz).  Tables are long: one row for each node, layer and head
-(embeddings), or for each pair of nodes, layer and head (attention)."""
+Tables (CSV, Parquet) are long: one row per node, layer and head (embeddings), or per pair of nodes,
+layer and head (attention). The other format is arrays (npz)."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ Array = NDArray[Any]
 
 
 class Export:
-    """What can be exported of one trained model, by default that of the best split: of ``nodes``,
-    given by their ids, or of all, the attention, globally to the ``top`` strongest targets."""
+    """The exports of one trained model, by default of the best split: attention of ``nodes``, given
+    by id, or of all, and globally to the ``top`` strongest targets."""
 
     def __init__(
         self,
@@ -62,8 +61,8 @@ class Export:
         return found
 
     def attention_arrays(self) -> Arrays:
-        """Returns, of each layer, edges (2, E) with their weights (E, H), and the strongest targets
-        of nodes with theirs, (M, H, k); -1 where there is none."""
+        """Returns per layer the edges (2, E) with weights (E, H), and the strongest targets with
+        weights (M, H, k), -1 for none."""
         arrays: Arrays = {"nodes": self.nodes.numpy()}
         asked = torch.zeros(len(self.ids), dtype=torch.bool).index_fill(0, self.nodes, True)
         for view in self.views:
@@ -110,8 +109,8 @@ class Export:
 
     def attention(self) -> Columns:
         """Returns a row per pair of nodes, layer and head: ``path`` (``local`` to a neighbour,
-        ``global`` to any node), ``layer``, ``head``, ``node``, the ``target`` that it attends to,
-        and the ``weight``, the strongest first."""
+        ``global`` to any node), ``layer``, ``head``, ``node``, ``target`` and ``weight``, the
+        strongest first."""
         arrays, local, anywhere = self.attention_arrays(), [], []
         for view in self.views:
             if view.edges is not None:
@@ -155,8 +154,8 @@ def find_nodes(names: Sequence[str], data: Data) -> Tensor:
 
 
 def _stack(parts: list[Columns]) -> Columns:
-    """Concatenates tables of the same columns, of which the last is an array; a text or number
-    stands for a column of it."""
+    """Concatenates tables of the same columns. A text or number stands for a whole column; the last
+    column is an array."""
     rows = [len([*part.values()][-1]) for part in parts]
     return {
         name: np.concatenate(
@@ -170,10 +169,9 @@ def _stack(parts: list[Columns]) -> Columns:
 
 
 def export(made: Export, parts: Sequence[str], path: str | Path) -> list[Path]:
-    """Writes parts of an export into a file: as ``.npz`` all of them, as ``.csv`` or ``.parquet``
-    each in a file of its own if there are several, ``NAME-embeddings.csv`` and so on; returns the
-    files. Standard output (``-``), a pipe or a device gets one part, as CSV if its name says
-    nothing."""
+    """Writes parts of an export, and returns the files: ``.npz`` takes all parts, several parts as
+    ``.csv`` or ``.parquet`` become ``NAME-embeddings.csv`` and so on. A stream (``-``, a pipe, a
+    device) gets one part, as CSV by default."""
     path = Path(path)
     if not parts or not set(parts) <= set(PARTS):
         raise ValueError(f"parts is {list(parts)}; allowed: one or more of {', '.join(PARTS)}")

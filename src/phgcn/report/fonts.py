@@ -1,4 +1,4 @@
-r"""Fonts that have the characters of a text: ids and classes of users are in any script."""
+"""Fonts for ids and classes of users in any script."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ..text import printable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# a font that has a box for every character, which comes with Matplotlib
 LAST_RESORT = "Last Resort"
-"""A font that has a box for every character, which comes with Matplotlib."""
 
 
 def label(text: object) -> str:
-    """Returns a text as it can be drawn: on one line, without formulas, with a question mark for a
-    character that no installed font has."""
+    """Returns a drawable text: on one line, without formulas, with a question mark for a character
+    that no installed font has."""
     clean = printable(text)
     letters = (letter if _families(letter) else "?" for letter in clean)
     return "".join(letters).replace("$", r"\$")  # between two $ Matplotlib reads a formula
 
 
 def use_fonts(figure: Figure) -> None:
-    """Lets texts of a figure that the default font cannot draw fall back on fonts that can."""
+    """Gives texts of a figure fallback fonts for characters that the default font lacks."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):

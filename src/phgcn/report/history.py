@@ -1,5 +1,5 @@
-r"""Draws the history of a search for settings: the validation loss of every trial, and against each
-setting that varies."""
+"""Draws a search for settings: the validation loss of every trial, and against each setting that
+varies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# settings that a search varies by factors
 LOGARITHMIC = ("learning_rate", "weight_decay", "decay_local", "decay_global")
-"""Settings that a search varies by factors."""
 
 
 def is_study(folder: Path) -> bool:
-    """Tells whether a folder holds a search of ``phgcn tune``."""
+    """Returns whether a folder holds a search of ``phgcn tune``."""
     return (folder / "tune.json").is_file()
 
 

@@ -1,5 +1,4 @@
-r"""What the layers of a model show on a graph: embeddings, and attention to neighbours and to all
-nodes."""
+"""Views of a model's layers on a graph: embeddings, attention to neighbours and to all nodes."""
 
 from __future__ import annotations
 
@@ -18,19 +17,15 @@ from ..nn.top_attention import top_attention
 
 
 class LayerView(NamedTuple):
-    r"""A layer seen on one graph.
-
-    Args:
-        name (str): ``"layer-0"``; of ``global-gnn`` ``"local-0"`` or ``"global-0"``.
+    """A layer seen on one graph, named ``"layer-0"``, or of ``global-gnn`` ``"local-0"`` or
+    ``"global-0"``. Missing fields are :obj:`None`.
 
     Shapes:
-        - **positions:** :math:`(N, H, D)`, or :obj:`None` where no distances are taken
-        - **edges**, **weights:** :math:`(2, E)` and :math:`(E, H)`, attention to neighbours, or
-          :obj:`None` without
-        - **decay:** that of attention to all nodes, a number or :math:`(H,)`, or :obj:`None`
-          without
-        - **keys:** the nodes that are attended to, never by themselves, :math:`(K,)`; :obj:`None`
-          for all nodes, by themselves too
+        - **positions:** :math:`(N, H, D)`, if the layer takes distances
+        - **edges**, **weights:** attention to neighbours, :math:`(2, E)` and :math:`(E, H)`
+        - **decay:** coefficient of attention to all nodes, a number or :math:`(H,)`
+        - **keys:** the nodes that others attend to, never themselves, :math:`(K,)`; :obj:`None` for
+          all nodes, themselves included
     """
 
     name: str
@@ -41,13 +36,12 @@ class LayerView(NamedTuple):
     keys: Tensor | None = None
 
     def to_cpu(self) -> LayerView:
-        """Returns the same with all tensors on the CPU."""
         parts: list[Any] = [part.cpu() if isinstance(part, Tensor) else part for part in self]
         return LayerView(*parts)
 
     def strongest(self, count: int, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Returns the targets of nodes (default: all) on the global path, and their weights, both
-        (M, H, count)."""
+        """Returns the strongest targets of nodes (default: all) on the global path and their
+        weights, (M, H, count)."""
         assert self.decay is not None and self.positions is not None
         return top_attention(self.positions, self.decay, count, nodes, keys=self.keys)
 
@@ -56,8 +50,8 @@ class LayerView(NamedTuple):
 def view_layers(
     model: Any, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor] | None = None
 ) -> list[LayerView]:
-    """Runs a model once; returns what its layers with attention show, in their order, on the CPU.
-    A layer that is switched off, as global attention may be, is left out."""
+    """Runs a model once and returns views of its layers with attention, on the CPU. A layer that is
+    switched off, as global attention may be, is left out."""
     layers = [(name, layer, _hooked(layer)) for name, layer in attention_layers(model)]
     calls = record_calls([module for _, _, module in layers], model, inputs, edge_values)
     labelled = (edge_values or {}).get("labelled")
@@ -66,7 +60,7 @@ def view_layers(
 
 
 def attention_layers(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the layers with attention and their names, as :func:`view_layers` calls them."""
+    """Yields the layers with attention and their names in :func:`view_layers`."""
     parts = (
         ("layer", getattr(model, "convs", ())),
         ("local", [block.conv for block in getattr(model, "local_blocks", ())]),
@@ -91,8 +85,8 @@ def _view(
     options: dict[str, Any],
     labelled: Tensor | None,
 ) -> LayerView:
-    """Calls a layer again as the model did, for its embedding and its attention. The labelled nodes
-    of another graph are not known."""
+    """Calls a layer again as the model did, for its embedding and attention. The labelled nodes of
+    another graph are unknown."""
     if isinstance(layer, (GlobalBlock, LabelAttention)):
         positions = layer.lin_position(*arguments, **options)
         positions = positions.view(-1, layer.heads, layer.embedding_dim)

@@ -1,4 +1,4 @@
-r"""The colours of nodes by what they are labelled with, and what the legend says about them."""
+"""The colours of nodes by their labels, and the legend."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .style import UNLABELLED_COLOUR, colours
 
 UNLABELLED = "unlabelled"
 SEVERAL, SEVERAL_COLOUR = "several labels", "#000000"
+# shares of nodes below the numbers that the legend of a regression shows
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Shares of nodes below the numbers that the legend of a regression shows."""
 
 
 class NodeColours(NamedTuple):
@@ -26,8 +26,7 @@ class NodeColours(NamedTuple):
 
 
 def colour_nodes(y: Tensor, names: list[str]) -> NodeColours:
-    """Colours nodes by class (N,), number (N,), or only label (N, C); grey without a label.
-    ``names`` are those of classes or labels."""
+    """Colours nodes by class (N,), number (N,), or only label (N, C); grey without a label."""
     paint = {"classification": _by_class, "regression": _by_number, "multilabel": _by_label}
     known = labelled(y)
     nodes, legend = paint[task_of(y)](y, known, names)

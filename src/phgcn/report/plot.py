@@ -34,9 +34,9 @@ def plot(
     layer: int | None = None,
     kind: str = "png",
 ) -> list[Path]:
-    """Draws a run: learning curves, predictions for test nodes beside the truth and, for models
-    with an embedding, the embedding of a layer by label, its distances against those in the graph,
-    and what one node attends to.
+    """Draws a run: learning curves and predictions beside the truth; with an embedding, also a
+    layer's embedding by label, its distances against graph distances, and one node's attention.
+    Returns the files.
 
     Args:
         run (Run): A run with at least one trained split.
@@ -46,12 +46,9 @@ def plot(
             validation nodes)
         node (str, optional): The id of the node whose attention is drawn. (default: :obj:`None`, a
             test node)
-        layer (int, optional): Which layer's embedding; of ``global-gnn``, which of its global
-            blocks. (default: :obj:`None`, the first, and attention to labels)
+        layer (int, optional): The layer of the embedding; of ``global-gnn`` the global block.
+            (default: :obj:`None`, the first, and attention to labels)
         kind (str, optional): ``"png"``, ``"svg"`` or ``"pdf"``. (default: :obj:`"png"`)
-
-    Returns:
-        The files.
     """
     if kind not in FORMATS:
         raise ValueError(f"format is {kind!r}; allowed: {', '.join(FORMATS)}")
@@ -105,8 +102,7 @@ def _draw_layer(view: LayerView, data: Data, about: str, predicted: Tensor) -> d
 
 
 def _draw_attention(view: LayerView, node: int, data: Data, about: str) -> dict[str, Figure]:
-    """Draws what a node attends to: of its neighbours, and of all nodes, where the layer does
-    so."""
+    """Draws a node's attention to its neighbours and to all nodes, where the layer has it."""
     of = f"of node {data.node_id[node]} ({label_of(data, node)}): {about}"
     figures = {}
     if view.edges is not None:

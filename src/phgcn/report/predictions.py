@@ -1,5 +1,5 @@
-r"""Draws how good predictions are: a confusion matrix, predicted against true numbers, or the
-scores of each label."""
+"""Draws the quality of predictions: a confusion matrix, predicted against true numbers, or scores
+per label."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .style import COLOURS, headline, panels
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# classes up to which a confusion matrix has its counts written in it, and every class its name
 MOST_COUNTS = 20
-"""Classes up to which a confusion matrix has its counts written in it, and every class its name."""
 
 
 def draw_predictions(
     task: str, predicted: Tensor, y: Tensor, names: list[str], title: str
 ) -> tuple[str, Figure]:
     """Draws predictions for some nodes beside the truth, (N,) or (N, C), as the task decides;
-    returns the name of the file, and the figure."""
+    returns the file's name and the figure."""
     name, draw = DRAWN[task]
     figure = draw(predicted, y, names)
     headline(figure, title)
@@ -33,7 +33,7 @@ def draw_predictions(
 
 
 def draw_confusion(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
-    """Draws how many nodes of each class (row) were given each class (column)."""
+    """Draws the number of nodes per class (row) and predicted class (column)."""
     counts = confusion(predicted, y, len(names)).numpy()
     size = min(12.0, max(3.6, 0.45 * len(names) + 2.0))
     figure, (axis,) = panels(1, width=size + 1, height=size)
@@ -51,7 +51,7 @@ def draw_confusion(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
 
 
 def draw_numbers(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
-    """Draws predicted against true numbers, and the line on which they are equal."""
+    """Draws predicted against true numbers, and the line of equality."""
     figure, (axis,) = panels(1, width=4.4, height=4.4)
     points = np.c_[y.double().numpy(), predicted.double().numpy()]
     if len(points) > MAX_DOTS:
@@ -82,9 +82,9 @@ def draw_labels(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
     return figure
 
 
+# by task: the name of the file, and what is drawn
 DRAWN: dict[str, tuple[str, Callable[[Tensor, Tensor, list[str]], Figure]]] = {
     "classification": ("confusion", draw_confusion),
     "regression": ("predicted", draw_numbers),
     "multilabel": ("labels", draw_labels),
 }
-"""By task: the name of the file, and what is drawn."""

@@ -22,7 +22,7 @@ UNLABELLED_COLOUR = "#cccccc"
 
 
 def colours(count: int) -> list[str]:
-    """Returns one colour per class; up to eight, colour-blind readers can tell them apart too."""
+    """Returns one colour per class; up to eight, colour-blind readers can tell them apart."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
     from matplotlib import colormaps
@@ -52,13 +52,13 @@ def panels(
 
 
 def few_ticks(axis: Axes) -> None:
-    """Draws so few numbers along the axes of a small panel that they do not overlap."""
+    """Draws few enough numbers along the axes of a small panel that they do not overlap."""
     axis.locator_params(nbins=4)
     axis.tick_params(labelsize=7)
 
 
 def say_instead(text: str, title: str) -> Figure:
-    """Makes a figure that says in one line why there is nothing to draw."""
+    """Makes a figure with one line that says why there is nothing to draw."""
     figure, (axis,) = panels(1, width=5.0, height=1.4)
     axis.set_axis_off()
     axis.text(0.5, 0.5, label(text), ha="center", va="center", fontsize=10)
@@ -67,7 +67,7 @@ def say_instead(text: str, title: str) -> Figure:
 
 
 def legend(figure: Figure, entries: list[tuple[str, str]]) -> None:
-    """Adds one legend below the panels, of names and their colours."""
+    """Adds one legend of names and colours below the panels."""
     from matplotlib.lines import Line2D
 
     dot: dict[str, Any] = {"marker": "o", "linestyle": ""}
@@ -82,7 +82,7 @@ def headline(figure: Figure, text: str) -> None:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Writes a figure to a temporary file and renames that; returns the path."""
+    """Writes a figure under a temporary name and renames it; returns the path."""
     file_format = path.suffix[1:] or ("png" if is_stream(path) else "")
     if file_format not in FORMATS:
         raise ValueError(f"format is {file_format!r}; allowed: {', '.join(FORMATS)}")
