@@ -13,8 +13,7 @@ from ..distributed.collectives import OneRank, Ranks
 from ..functional import observe_attention
 from .top_attention import exponents, row_slices
 
-Statistics = dict[str, Any]
-"""Numbers by name, those of heads as lists, ready for JSON."""
+Statistics = dict[str, Any]  # numbers by name, those of heads as lists, ready for JSON
 
 
 @torch.no_grad()
@@ -86,9 +85,9 @@ def _describe(
     seed: int,
     ranks: OneRank | Ranks,
 ) -> Tensor:
-    """Computes for a sample of the nodes of all ranks their squared distance to the mean of their
-    graph, the exponential of the entropy of their attention, and their attention to themselves,
-    (H, M, 3). Each rank sums over its own nodes, whose numbers follow those of earlier ranks."""
+    """Computes for a sample of the nodes of all ranks the squared distance to the mean of their
+    graph, the exponential of the entropy of their attention, and their attention to themselves, (H,
+    M, 3). Each rank sums over its own nodes."""
     heads, dim = positions.shape[1:]
     counts = [len(rows) for rows in ranks.gather(positions[:, 0, :0])]
     order = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(seed))
@@ -117,8 +116,8 @@ def _describe(
 
 
 def _without_itself(described: Tensor) -> Tensor:
-    """Turns effective nodes and the share on the node itself, the last two of (H, M, 3), into these
-    of attention to the other nodes only."""
+    """Replaces effective nodes and own share, the last two of (H, M, 3), by those of attention to
+    other nodes only."""
     square, effective, share = described.unbind(dim=-1)
     others = (1 - share).clamp(min=1e-12)
     entropy = (effective.log() - torch.special.entr(share)) / others + others.log()
@@ -129,7 +128,7 @@ class GlobalStatistics:
     """Gives a model with layers of global attention the method :meth:`global_statistics`."""
 
     def _global_layers(self) -> list[Any]:
-        """Returns the layers whose calls of global attention come first, in their order."""
+        """Returns the layers of global attention in the order of their calls."""
         raise NotImplementedError
 
     @torch.no_grad()

@@ -20,14 +20,8 @@ from ..tolerance import make_tolerance
 
 
 class Decay(torch.nn.Module):
-    r"""The coefficient :math:`\lambda`: a number, or a learned :math:`\exp(\theta)` for each head.
-
-    Args:
-        name (str): The layer's argument, for errors.
-        value (float): The number, or the start of learning.
-        heads (int): Number of heads.
-        learn (bool): Whether it is learned.
-    """
+    r"""The coefficient :math:`\lambda`: the number ``value``, or a learned :math:`\exp(\theta)` per
+    head that starts there. Errors name it ``name``."""
 
     def __init__(self, name: str, value: float, heads: int, learn: bool) -> None:
         super().__init__()
@@ -38,7 +32,6 @@ class Decay(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets a learned coefficient to its first value."""
         if self.log is not None:
             torch.nn.init.constant_(self.log, math.log(self.value))
 
@@ -98,17 +91,12 @@ class DistanceAttention(torch.nn.Module):
 
 
 def linear_map(in_channels: int, out_channels: int) -> Any:
-    """Makes a linear map without bias."""
     return Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
 
 
 def embed(flat: Tensor, embedding: Tensor) -> Tensor:
-    r"""Computes the positions :math:`\mathbf{\Phi} \mathbf{f}` of each head.
-
-    Shapes:
-        - **flat:** :math:`(N, H C)`, **embedding:** :math:`(H, D, C)`
-        - **output:** :math:`(N, H, D)`
-    """
+    r"""Computes the positions :math:`\mathbf{\Phi} \mathbf{f}` (N, H, D) of rows (N, H C) by
+    embeddings (H, D, C)."""
     # One product with the block-diagonal matrix of all heads: on a CPU twice as fast as a product
     # per head (einsum), which reads and writes rows with strides.
     heads, dim, _ = embedding.shape

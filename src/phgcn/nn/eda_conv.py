@@ -38,28 +38,21 @@ from .edges import (
 )
 from .graph_input import GraphInput, read_graph
 
-FLOWS = ("source_to_target", "target_to_source")
-"""Directions of messages along edges, as in PyG."""
+FLOWS = ("source_to_target", "target_to_source")  # directions of messages along edges, as in PyG
 
+# the hooks of PyG that read messages
 HOOKS = tuple(
     f"_{stage}_forward{kind}"
     for stage in ("propagate", "message", "aggregate")
     for kind in ("_pre_hooks", "_hooks")
 )
-"""The hooks of PyG that read messages."""
 
-EdgeWeights = tuple[Tensor, Tensor]
-"""Edges (2, E) and the attention weights (E, heads) along them."""
+EdgeWeights = tuple[Tensor, Tensor]  # edges (2, E) and the attention weights (E, heads) along them
 
 
 class Nodes(NamedTuple):
-    r"""Projected nodes: sources, and targets if these are nodes of another kind.
-
-    Shapes:
-        - **x:** the features of the targets
-        - **positions:** :math:`(N, H, D)`, **values:** :math:`(N, H, C)`
-        - **target_positions**, **target_values:** the same for targets of another kind
-    """
+    """Projected nodes: positions (N, H, D) and values (N, H, C) of sources, and of targets if these
+    are nodes of another kind. ``x`` holds the features of the targets."""
 
     x: Tensor
     positions: Tensor
@@ -69,7 +62,6 @@ class Nodes(NamedTuple):
 
     @property
     def targets(self) -> tuple[Tensor, Tensor]:
-        """Positions and values of the targets."""
         if self.target_positions is None or self.target_values is None:
             return self.positions, self.values
         return self.target_positions, self.target_values
@@ -106,8 +98,7 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
           ((2, E), (E, H)))`
     """
 
-    paths = 1
-    """The number of concatenated outputs: 1, or 2 with a global path."""
+    paths = 1  # the number of concatenated outputs: 1, or 2 with a global path
 
     def __init__(
         self,
@@ -200,7 +191,6 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
 
     @property
     def _reverse(self) -> bool:
-        """Whether the first row of the edges holds the targets."""
         return bool(self.flow == FLOWS[1])
 
     @property
@@ -281,7 +271,6 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         return out, (edges, weights) if return_weights and weights is not None else None
 
     def message(self, x_j: Tensor, alpha: Tensor) -> Tensor:
-        """Weighs the values of the sources."""
         return alpha.unsqueeze(-1) * x_j
 
     def _local_graph(
@@ -333,7 +322,7 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         return bias, loops
 
     def _loop_bias(self, features: Tensor, bias: Tensor, edges: Tensor, count: int) -> Any:
-        """Computes the terms (count, heads) of self-loops, whose features ``fill_value`` tells."""
+        """Computes the terms (count, heads) of self-loops, with features by ``fill_value``."""
         fill = self.fill_value
         if not isinstance(fill, str):
             weight = self.lin_edge.weight
@@ -368,8 +357,8 @@ def as_pair(x: Any) -> tuple[Any, Any]:
 
 
 def _gate(path: Tensor, gate: Tensor) -> Tensor:
-    """Multiplies a path by its learned weight, expanded to all channels: its gradient is summed over
-    nodes first. torch's sum over a whole tensor depends on the number of threads."""
+    """Multiplies a path by its learned weight, expanded to all channels: its gradient is summed
+    over nodes first. torch's sum over a whole tensor depends on the number of threads."""
     return path * gate.to(path.dtype).expand(path.size(-1))
 
 

@@ -1,5 +1,4 @@
-r"""Edges as the layers use them: any of PyG's formats as sources and targets, and one self-loop for
-each node."""
+"""Converts edges of any of PyG's formats to sources and targets, with one self-loop per node."""
 
 from __future__ import annotations
 
@@ -84,11 +83,9 @@ class WholeEdges(NamedTuple):
         return list(tensors)
 
     def select(self, edges: Tensor) -> Any:
-        """Returns a subset of the edges."""
         return self.edge_index[:, edges]
 
     def reverse(self) -> Any:
-        """Returns the edges in the other direction."""
         edges = self.edge_index
         if is_adjacency(edges):
             return edges.t().to_sparse(layout=edges.layout)
@@ -100,8 +97,8 @@ def as_edges(edge_index: Any) -> WholeEdges | PartEdges:
     return edge_index if isinstance(edge_index, PartEdges) else WholeEdges(edge_index)
 
 
+# PyG's reductions of edge features to features of a self-loop
 FILLS = ("mean", "add", "min", "max", "mul")
-"""PyG's reductions of edge features to features of a self-loop."""
 
 
 def reduce_to_nodes(edges: Tensor, rows: Tensor, count: int, reduce: str) -> Tensor:
@@ -138,7 +135,7 @@ torch.library.define("phgcn::redirect_self_loops", "(Tensor edge_index, SymInt c
 
 @torch.library.impl("phgcn::redirect_self_loops", DEVICES)
 def redirect_self_loops(edge_index: Tensor, count: int) -> Tensor:
-    r"""Redirects the self-loops of edges (2, E) to a spare node, number ``count``, then appends one
+    """Redirects the self-loops of edges (2, E) to a spare node, number ``count``, then appends one
     self-loop for each node: (2, E + N)."""
     check_node_numbers(edge_index, count)  # before the spare node's number becomes a valid one
     redirected = torch.where(edge_index[0] == edge_index[1], count, edge_index)

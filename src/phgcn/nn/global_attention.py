@@ -164,7 +164,7 @@ class GlobalAttention(DistanceAttention):
         return out.view(*query.shape[:-1], out.size(1))
 
     def _attend(self, points: _Points, memory: GlobalMemory | None, n_id: Tensor | None) -> Tensor:
-        """Projects and attends; returns (M, heads, out_channels)."""
+        """Projects and attends, (M, heads, out_channels)."""
         query, key, value, batch, query_batch = points
         projected = self._project("query", query) if key is None else self._project("key", key)
         values = projected if value is None else self._project("value", value)

@@ -20,8 +20,8 @@ from .distance_attention import DistanceAttention, drop_targets, linear_map
 from .global_memory import GlobalMemory, gather_keys
 from .graph_input import GraphInput, read_graph
 
+# the weight of other nodes below which they count for less, where a node's own is left out
 ALONE = 1e-3
-"""The weight of other nodes below which they count for less, where a node's own is left out."""
 
 
 class GlobalBlock(DistanceAttention):
@@ -168,12 +168,8 @@ class GlobalBlock(DistanceAttention):
 
 
 def leave_out_own(means: Tensor, mass: Tensor, own: Tensor) -> Tensor:
-    """Takes a node's own value, whose weight is 1 in :math:`e^{mass}`, out of a mean over all nodes.
-    A node to which no other is near gets nearly 0.
-
-    Shapes:
-        - **means**, **own**, **output:** :math:`(N, H, C)`, **mass:** :math:`(N, H)`
-    """
+    """Takes a node's own value (N, H, C), whose weight is 1 in :math:`e^{mass}`, out of a mean over
+    all nodes (N, H, C). A node without others nearby gets nearly 0."""
     wide = torch.promote_types(means.dtype, torch.float32)
     share = torch.exp(-mass.to(wide)).clamp(max=1).unsqueeze(-1)
     return (means.to(wide) - share * own.to(wide)) / (1 - share + ALONE)

@@ -38,8 +38,7 @@ from .models import drop_features
 BODIES = ("residual", "polynomial")
 JUMPS = ("last", "sum", "cat")
 PLACES = ("top", "each", "input")
-LABEL_SCALE = 0.1
-"""The scale of label outputs at the start."""
+LABEL_SCALE = 0.1  # the scale of label outputs at the start
 
 
 class GlobalGNN(GlobalStatistics, torch.nn.Module):
@@ -119,8 +118,7 @@ class GlobalGNN(GlobalStatistics, torch.nn.Module):
         - **output:** node features :math:`(N, F_{out})`
     """
 
-    use_global: bool
-    """Whether global attention is computed; True at the start."""
+    use_global: bool  # whether global attention is computed; True at the start
 
     def __init__(
         self,

@@ -104,8 +104,8 @@ def gather_keys(
     memory: GlobalMemory | None,
     n_id: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Returns positions (N, H, D) and values (N, H, C) of the nodes as keys. With a memory these are
-    all nodes of its graph, and the positions of the queries (M, H, D) come third."""
+    """Returns positions (N, H, D) and values (N, H, C) of the keys. A memory's keys are all nodes
+    of its graph, and the queries' positions (M, H, D) come third."""
     if memory is None:
         return positions, values, None
     if batch is not None:

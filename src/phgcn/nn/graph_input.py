@@ -1,4 +1,4 @@
-r"""The arguments of layers and models: tensors, or a PyG object with them."""
+"""The arguments of layers and models: tensors, or a PyG object that holds them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from torch_geometric.data.data import BaseData
 from ..checks import blame_inputs, refusal
 
 EDGE_FEATURES = ("edge_attr", "edge_weight")
+# the optional arguments, and why a layer may refuse them
 UNUSED = {
     "edge_attr": "the layer was made without edge_dim, or has no use for edge features",
     "edge_weight": "the layer has no use for edge weights",
     "n_id": "there is no memory",
 }
-"""The optional arguments, and why a layer may refuse them."""
 
 
 class GraphInput(NamedTuple):
-    r"""The arguments of a layer's call.
+    """The arguments of a layer's call.
 
     Shapes:
         - **x:** :math:`(N, F)`, or a pair of sources and targets :math:`((N_s, F_s), (N_t, F_t))`
         - **edge_index:** the edges, in any of PyG's formats
-        - **edge_attr:** :math:`(E, D)` or :math:`(E,)`, **edge_weight:** :math:`(E,)`, **batch:**
-          :math:`(N,)`
-        - **n_id:** :math:`(N,)`, the numbers of nodes in a larger graph
+        - **edge_attr:** :math:`(E, D)` or :math:`(E,)`, **edge_weight:** :math:`(E,)`
+        - **batch:** :math:`(N,)`, **n_id:** numbers of nodes in a larger graph, :math:`(N,)`
     """
 
     x: Any
@@ -42,7 +41,7 @@ class GraphInput(NamedTuple):
     n_id: Tensor | None = None
 
     def blame(self) -> blame_inputs:
-        """Returns a context in which errors name the input that is the cause."""
+        """Returns a context in which an error names the input that caused it."""
         edge_features = {"edge_attr": self.edge_attr, "edge_weight": self.edge_weight}
         # join_kinds has checked the numbers of nodes of two kinds
         if isinstance(self.x, tuple):
@@ -89,8 +88,8 @@ def _read_object(given: GraphInput, takes: Collection[str]) -> GraphInput:
     return GraphInput(data.x, edges, **taken, batch=batch)
 
 
+# the ``batch`` that came with a tensor of edges in an earlier call
 _batches: Any = WeakTensorKeyDictionary()
-"""The ``batch`` that came with a tensor of edges in an earlier call."""
 
 
 def _notice_batch(edges: Any, batch: Tensor | None, crosses: str | None) -> None:

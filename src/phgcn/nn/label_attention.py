@@ -27,8 +27,7 @@ from ..tolerance import describe_tolerance
 from .distance_attention import DistanceAttention, linear_map
 from .global_memory import GlobalMemory
 
-LABEL_DECAY = 4.0
-"""The decay that attention to labels begins with."""
+LABEL_DECAY = 4.0  # the decay that attention to labels begins with
 
 
 class LabelAttention(DistanceAttention):
@@ -210,8 +209,8 @@ class LabelAttention(DistanceAttention):
 
 
 class _Pairs(NamedTuple):
-    """Positions (K, H, D) and labels (K, C) of keys, indices of queries (M,), and the clouds of keys
-    (K,) and queries (M,), if there are several."""
+    """Positions (K, H, D) and labels (K, C) of keys, indices of queries (M,), and the clouds of
+    keys (K,) and queries (M,), if there are several."""
 
     key_positions: Tensor
     values: Tensor

@@ -1,4 +1,4 @@
-r"""The part of a network that reads the labels of other nodes."""
+"""A network's path for the labels of other nodes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from ..checks import check_choice
 from .distance_attention import Decay
 from .label_attention import LabelAttention
 
+# the scales of coordinates in the heads that attend on the map, at the start
 MAP_SCALES = (1.0, 3.0, 9.0, 27.0)
-"""The scales of coordinates in the heads that attend on the map, at the start."""
 
 
 TASKS = ("classification", "regression", "multilabel")
-FLOOR = 0.01
-"""The least share of a class in its logit: no class is impossible."""
+FLOOR = 0.01  # the least share of a class in its logit: no class is impossible
 
 
 class LabelOutputs(torch.nn.Module):
@@ -63,9 +62,9 @@ class LabelOutputs(torch.nn.Module):
 
 
 class LabelPath(torch.nn.Module):
-    """Attends to labelled nodes by features and, on a map, by ``coordinates``, the columns with these.
-    Turns their mean labels into outputs of a ``task``. The heads on the map learn their scales;
-    ``settings`` are of :class:`LabelAttention`."""
+    """Attends to labelled nodes by features and, on a map, by ``coordinates``, the columns with
+    these. Turns their mean labels into outputs of a ``task``. The heads on the map learn their
+    scales; ``settings`` are of :class:`LabelAttention`."""
 
     def __init__(
         self,

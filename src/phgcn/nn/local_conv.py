@@ -1,8 +1,8 @@
-r"""The local layers of :class:`phgcn.nn.GlobalGNN`, by name.
+"""The local layers of :class:`phgcn.nn.GlobalGNN`, by name.
 
-PyG's GCN, SAGE and GIN layers sum over neighbours by atomics on a GPU, which round differently in
-each run. Here these layers sum by :func:`phgcn.structural.sums.sum_neighbours`, with the same bits
-in every run. Edges are sorted once for all layers."""
+PyG's GCN, SAGE and GIN layers sum by atomics on a GPU, which round differently in each run. These
+layers sum by :func:`phgcn.structural.sums.sum_neighbours`, with the same bits in every run. Edges
+are sorted once for all layers."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from .eda_conv import EDAConv, shows_messages
 from .edges import WholeEdges, as_edges, to_coo
 from .graph_input import EDGE_FEATURES, GraphInput
 
+# a name of :data:`LOCAL`, or a class of layers, called with the sizes of input and output
 Local = str | Callable[[int, int], Any]
-"""A name of :data:`LOCAL`, or a class of layers, called with the sizes of input and output."""
 
 LOCAL = ("gcn", "sgc", "sage", "gat", "gin", "eda", "none")
 
@@ -70,13 +70,13 @@ class Adjacency(NamedTuple):
         return scale * (self.sum(scaled) + scaled)
 
     def _degree(self, x: Tensor) -> Tensor:
-        """Counts the sources of each node, (N, 1), as float32 if ``x`` has a half type."""
+        """Counts the sources of each node, (N, 1), in float32 for half types."""
         degrees = self.neighbours.start.diff()[: x.size(0)].unsqueeze(1)
         return degrees.to(torch.float32 if x.dtype in HALF_TYPES else x.dtype)
 
 
 class PlainEdges(NamedTuple):
-    r"""Edges :math:`(2, E)` and weights :math:`(E,)` in PyG's format, for weighted sums and messages
+    """Edges :math:`(2, E)` and weights :math:`(E,)` in PyG's format, for weighted sums and messages
     one by one, which an :class:`Adjacency` cannot compute."""
 
     edge_index: Tensor
@@ -103,8 +103,8 @@ def sort_adjacency(
 def normalise_weights(
     edges: WholeEdges | PartEdges, index: Tensor, weight: Tensor | None, x: Tensor
 ) -> PlainEdges:
-    """Adds self-loops, and normalises weights like PyG's ``gcn_norm``; the degrees of boundary nodes
-    come from their ranks."""
+    """Adds self-loops, and normalises weights like PyG's ``gcn_norm``; the degrees of boundary
+    nodes come from their ranks."""
     nodes, count = x.size(0), edges.count(x.size(0))
     weight = x.new_ones(index.size(1)) if weight is None else weight.to(x.dtype)
     index, weight = add_remaining_self_loops(index, weight, 1.0, count)
@@ -115,8 +115,7 @@ def normalise_weights(
 
 
 def _propagate(self: Any, edge_index: Adjacency | PlainEdges, x: Any, **_: None) -> Tensor:
-    """The ``propagate`` of the layers below, each of which must have it: PyG compiles an inherited
-    one anew."""
+    """The layers' own ``propagate``: PyG compiles an inherited one anew."""
     return edge_index.propagate(self, x)
 
 
@@ -199,8 +198,8 @@ class LocalEdges(NamedTuple):
 
     index: Any
     features: dict[str, Any]
+    # adds boundary nodes for layers without :class:`phgcn.distributed.PartEdges`
     edges: WholeEdges | PartEdges = WholeEdges(None)
-    """Adds boundary nodes for layers without :class:`phgcn.distributed.PartEdges`."""
 
 
 def edge_features(conv: Any) -> tuple[str, ...]:
@@ -245,8 +244,8 @@ def apply_local(conv: Any, x: Tensor, edges: LocalEdges) -> Tensor:
     return out[: x.size(0)]
 
 
+# the share of the gated product in the output of a polynomial layer, as in PyG's Polynormer
 GATED_SHARE = 0.1
-"""The share of the gated product in the output of a polynomial layer, as in PyG's Polynormer."""
 
 NORMS = {"batch": torch.nn.BatchNorm1d, "layer": torch.nn.LayerNorm}
 

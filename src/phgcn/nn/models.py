@@ -58,8 +58,7 @@ class NodeModel(BasicGNN):  # type: ignore[misc]  # PyG ships no types
     supports_edge_attr = False
     activation = "elu"
     paths = 1
-    layer: Callable[..., Any]
-    """The class of the layers."""
+    layer: Callable[..., Any]  # the class of the layers
 
     def __init__(
         self,
@@ -239,7 +238,7 @@ class MLP(NodeModel):
 
 
 def _only_residual(settings: dict[str, Any]) -> bool:
-    """Returns the only setting of layers without attention; refuses unknown settings."""
+    """Returns the only setting of layers without attention; refuses others."""
     unknown = settings.keys() - {"heads", "attention_dropout", "residual", "edge_dim"}
     if unknown:
         raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
@@ -262,6 +261,5 @@ def drop_features(x: Tensor, dropout: float, training: bool) -> Tensor:
 
 
 def replace_values(x: Tensor, values: Tensor) -> Tensor:
-    """Returns a CSR matrix with other values at the same places."""
     rows, columns = x.crow_indices(), x.col_indices()
     return torch.sparse_csr_tensor(rows, columns, values, x.shape, check_invariants=False)

@@ -10,8 +10,7 @@ from torch.nn import Parameter
 
 from ..checks import check_features, check_positive
 
-ROWS = 2**16
-"""Most rows at a time without gradients: waves take many times the memory of features."""
+ROWS = 2**16  # most rows at a time without gradients: waves take many times the memory of features
 
 
 class PeriodicFeatures(torch.nn.Module):

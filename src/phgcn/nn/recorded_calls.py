@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn import Module
 
+# the positional arguments of a call, and its keyword arguments
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""The positional arguments of a call, and its keyword arguments."""
 
 
 @torch.no_grad()

@@ -19,8 +19,7 @@ from .label_path import LabelPath, check_columns
 from .periodic_features import PeriodicFeatures
 
 PARTS = ("network", "labels", "both")
-PERIODIC_COLUMNS = 64
-"""Up to so many numeric columns are given periodic features: each adds 16."""
+PERIODIC_COLUMNS = 64  # up to so many numeric columns are given periodic features: each adds 16
 
 
 class TableNetwork(torch.nn.Module):
@@ -57,8 +56,8 @@ class TableNetwork(torch.nn.Module):
         - **output:** :math:`(N, C)`
     """
 
+    # a row needs only labels of others: a training can compute some rows at a time
     rows_alone = True
-    """A row needs only labels of others: a training can compute some rows at a time."""
 
     def __init__(
         self,

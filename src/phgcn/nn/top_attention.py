@@ -1,5 +1,4 @@
-r"""The exact weights of global attention: rows of all exponents, and the targets with the largest
-weights."""
+"""The exact weights of global attention: rows of exponents, and the targets of largest weight."""
 
 from __future__ import annotations
 
@@ -10,25 +9,18 @@ from torch import Tensor
 
 from ..checks import check_index, check_positive, refusal
 
-PAIRS = 2**22
-"""Most pairs of points whose exponents are held at a time, which bounds the memory."""
+PAIRS = 2**22  # most pairs of points whose exponents are held at a time, which bounds the memory
 
 
 def row_slices(rows: int, width: int) -> Iterator[slice]:
-    """Yields slices of ``rows`` rows, such that a slice of a matrix (rows, width) fits in memory."""
+    """Yields slices of ``rows`` rows, so that a slice of a matrix (rows, width) fits in memory."""
     step = max(1, PAIRS // max(1, width))
     return (slice(start, start + step) for start in range(0, rows, step))
 
 
 def exponents(queries: Tensor, keys: Tensor, decay: float | Tensor) -> Tensor:
-    r"""Computes :math:`-\lambda_h \lVert \mathbf{q}_i - \mathbf{k}_j \rVert`, of half types in
-    float32.
-
-    Shapes:
-        - **queries:** :math:`(M, H, D)`, **keys:** :math:`(N, H, D)`, **decay:** a number or
-          :math:`(H,)`
-        - **output:** :math:`(H, M, N)`
-    """
+    r"""Computes :math:`-\lambda_h \lVert \mathbf{q}_i - \mathbf{k}_j \rVert`, (H, M, N), of queries
+    (M, H, D) and keys (N, H, D), half types in float32."""
     wide = torch.promote_types(queries.dtype, torch.float32)
     queries, keys = (side.to(wide).transpose(0, 1) for side in (queries, keys))
     distance = torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
