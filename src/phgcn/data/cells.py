@@ -1,8 +1,8 @@
-r"""Makes numbers or names of the cells of a column.
+"""Reads the cells of a column as numbers or names.
 
-A column is of numbers if all its cells are, of days if all are dates, of hours if all are times;
-else of names, unless most of it are numbers, which is a mistake.  ``1,200``, ``12 %`` and ``$ 5``
-are numbers too, and a note says so."""
+A column of dates is days, of times hours. A column that is neither these nor numbers is names,
+unless most cells are numbers, which is a mistake. ``1,200``, ``12 %`` and ``$ 5`` are numbers too,
+and a note says so."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .check import FINITE, bad, short
 from .faults import Faults
 from .readers import NAMES_BY_OPTION, Cells, OpenTable
 
+# cells, in small letters, that hold no value
 MISSING = ("", "na", "n/a", "#n/a", "nan", "nat", "null", "?", "-")
-"""Cells, in small letters, that hold no value."""
 
+# what is allowed, by the decimal sign, in the place of a number with the other sign
 DECIMALS = {
     ".": "numbers with a decimal point; `--decimal ,` (Python: decimal=',') reads commas as decimal "
     "signs, and points between thousands",
     ",": "numbers with a decimal comma; `--decimal .` (Python: decimal='.') reads points as decimal "
     "signs, and commas between thousands",
 }
-"""What is allowed, by the decimal sign, in the place of a number with the other sign."""
 
 CURRENCIES = r"(?:[A-Z]{0,2}\$|[€£¥₹₩₺₽]|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|kr|zł)"
 DAY = 24 * 3600.0
@@ -41,9 +41,8 @@ THOUSANDS = r"^-?\d{1,3}\.\d{3}$"
 
 @dataclass
 class FeatureTable:
-    """Columns of features: numbers (N, F) with NaN for a missing one, the names of these columns,
-    and columns of texts, an empty one where it is missing; all names in their order; and what is
-    worth saying about them."""
+    """Columns of features: numbers (N, F), NaN for a missing one, with the names of these columns;
+    columns of texts, empty for a missing one; all names in their order; and notes."""
 
     names: list[str]
     number_names: list[str]
@@ -56,7 +55,7 @@ class FeatureTable:
 
 
 def to_texts(cells: Cells) -> list[str]:
-    """Returns cells as texts, an empty one for a missing cell; whole floats as integers."""
+    """Returns cells as texts, empty for a missing cell; whole floats as integers."""
     import pyarrow
 
     if not pyarrow.types.is_floating(cells.type):
@@ -73,13 +72,9 @@ def _text_of(number: float) -> str:
 
 
 def parse_number(text: str, decimal: str = ".") -> float | None:
-    """Reads a number as people write it; :obj:`None` if a text is none.
-
-    Args:
-        text (str): For example ``1,200.50``, ``-12 %``, ``$ 5`` or ``1 200``.
-        decimal (str): The sign between whole numbers and decimals: ``"."``, ``","``, or
-            ``"either"``, where a sign that is there once is the decimal sign.
-    """
+    """Reads a number as people write it, such as ``1,200.50``, ``-12 %``, ``$ 5`` or ``1 200``;
+    :obj:`None` if it is none. ``decimal`` is ``"."``, ``","``, or ``"either"``, for which a sign
+    that occurs once is the decimal sign."""
     if decimal != ",":
         try:
             return float(text.replace(",", ".") if decimal == "either" else text)
@@ -97,7 +92,7 @@ def parse_number(text: str, decimal: str = ".") -> float | None:
 
 @cache
 def _pattern(decimal: str) -> re.Pattern[str]:
-    """Returns the pattern of a number, whose thousands are grouped by another sign."""
+    """Returns the pattern of a number, whose thousands another sign groups."""
     groups = r"[, '’\u00a0\u202f]" if decimal == "." else r"[. '’\u00a0\u202f]"
     lakhs = r"|\d{1,2}(?:,\d\d)+,\d{3}" if decimal == "." else ""
     return re.compile(
@@ -108,7 +103,7 @@ def _pattern(decimal: str) -> re.Pattern[str]:
 
 
 def reads_as_number(texts: Sequence[str]) -> bool:
-    """Tells whether most texts are dates, or numbers of which some have a sign: money, percents."""
+    """Returns whether most texts are dates, or numbers of which some have a sign such as ``$``."""
     numbers = [text for text in texts if parse_number(text) is not None]
     amounts = [text for text in numbers if not is_plain(text, ".")]
     dates = [text for text in texts if parse_date(text) is not None]
@@ -116,7 +111,7 @@ def reads_as_number(texts: Sequence[str]) -> bool:
 
 
 def has_other_sign(text: str, decimal: str) -> bool:
-    """Tells whether a text is a number with the other decimal sign only."""
+    """Returns whether a text is a number with the other decimal sign only."""
     other = {".": ",", ",": "."}.get(decimal)
     if other is None or parse_number(text, decimal) is not None:
         return False
@@ -124,7 +119,7 @@ def has_other_sign(text: str, decimal: str) -> bool:
 
 
 def is_plain(text: str, decimal: str) -> bool:
-    """Tells whether a text is a number without groups of digits, currency or percent."""
+    """Returns whether a text is a number without groups of digits, currency or percent."""
     if decimal == "," and "." in text:
         return False
     try:
@@ -137,8 +132,8 @@ def is_plain(text: str, decimal: str) -> bool:
 # Dates and times
 
 DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
+# dates that mean different days in different countries, or that leave out the century
 AMBIGUOUS = re.compile(r"[0-3]?\d([/.-])[0-3]?\d\1(?:\d{2}|\d{4})")
-"""Dates that mean different days in different countries, or that leave out the century."""
 
 WRITTEN = re.compile(r"(?:(\d{1,2})\.?[ -])?([A-Za-z]{3,9})\.?[ -](?:(\d{1,2}),? )?(\d{4})")
 YEAR_AND_MONTH = re.compile(r"((?:19|20)\d\d)-(\d\d)")
@@ -147,7 +142,7 @@ TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]
 
 
 def parse_date(text: str) -> float | None:
-    """Reads a date, with a time or without, as days since 1970; :obj:`None` if it is none."""
+    """Reads a date, with a time or without, as days since 1970; :obj:`None` if a text is none."""
     text = _as_iso(text)
     if len(text) < 8 or not text[:4].isdigit() or text[4] not in "-/":
         return None
@@ -176,7 +171,7 @@ def _as_iso(text: str) -> str:
 
 
 def parse_time(text: str) -> float | None:
-    """Reads a time of day, or a length of time, as hours; :obj:`None` if a text is none."""
+    """Reads a time of day or a duration as hours; :obj:`None` if a text is none."""
     found = TIME.fullmatch(text)
     if found is None:
         return None
@@ -196,8 +191,8 @@ def read_names(cells: Cells) -> list[str]:
 def read_features(
     table: OpenTable, positions: list[int], named: set[str], faults: Faults, advice: str = ""
 ) -> FeatureTable:
-    """Reads the columns of features at some positions; ``named`` are those that hold names,
-    whatever they look like.  Cells with faults are 0; ``advice`` ends the message of each fault."""
+    """Reads the columns of features at some positions; ``named`` columns hold names in any case.
+    Cells with faults are 0; ``advice`` ends the message of each fault."""
     numbers: dict[str, NDArray[np.float32]] = {}
     texts: dict[str, list[str]] = {}
     notes: list[str] = []
@@ -265,8 +260,8 @@ class _FeatureColumn:
         self.faults.add(f"{path} {self.name}: {allowed}", error, count)
 
     def _note_doubtful(self, cells: Cells) -> None:
-        """Notes numbers that may be codes (``08001``) and, where points may stand between
-        thousands, columns whose points all could (``1.234``)."""
+        """Notes numbers that may be codes (``08001``), and columns whose points may all group
+        thousands (``1.234``)."""
         from pyarrow import compute, types
 
         if not types.is_string(cells.type):
@@ -285,8 +280,8 @@ class _FeatureColumn:
         self.notes.append(f"{self.name}: cells like {short(text)} are read as {how}")
 
     def _find_wrong(self, counts: Counter[str]) -> tuple[Counter[str], str]:
-        """Returns the cells to refuse and what is allowed: where most cells are numbers, dates or
-        times, the others would silently make the column one of names."""
+        """Returns the cells to refuse and the allowed kind: a few other cells among numbers, dates
+        or times would silently make the column one of names."""
         decimal, total = self.table.decimal, counts.total()
 
         def choose(test: Callable[[str], bool], among: Counter[str] = counts) -> Counter[str]:
@@ -310,7 +305,7 @@ class _FeatureColumn:
 
 
 def _plain_numbers(cells: Cells, decimal: str) -> NDArray[np.float64] | None:
-    """Converts plain numbers, and times to days since 1970; :obj:`None` if a cell is else."""
+    """Converts plain numbers, and times to days since 1970; :obj:`None` if a cell is neither."""
     import pyarrow
     from pyarrow import compute, types
 

@@ -1,7 +1,7 @@
-r"""Checks a graph read from a file, whichever format it came in.
+"""Checks a graph from a file of any format.
 
-Every reader fills an :class:`ArrayGraph`; :func:`check_graph` raises a :class:`GraphFileError` of
-one line that names the file, the row, the column and what is allowed."""
+Every reader fills an :class:`ArrayGraph`. :func:`check_graph` raises a :class:`GraphFileError` of
+one line that names the file, the row, the column and the allowed values."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..text import printable
 
 Array = NDArray[Any]  # an array as a file holds it: of any type until it is checked
 
+# a :class:`numpy.ndarray` or a :class:`scipy.sparse.csr_matrix`, which has no type stubs
 Features = Any
-"""A :class:`numpy.ndarray` or a :class:`scipy.sparse.csr_matrix`, which has no type stubs."""
 
 UNLABELLED = -1
 
@@ -40,7 +40,7 @@ class GraphFileError(ValueError):
 
 @dataclass
 class ArrayGraph:
-    """A graph of N nodes and E edges as arrays, as a file holds it.  What is empty is not there."""
+    """A graph of N nodes and E edges as arrays, as in a file. Missing parts are empty."""
 
     path: Path
     features: Features  # (N, F)
@@ -64,7 +64,7 @@ class ArrayGraph:
     notes: list[str] = field(default_factory=list)  # what is worth telling about the file
 
     def name_of(self, part: str) -> str:
-        """Returns what the file calls a part of the graph."""
+        """Returns the file's name for a part of the graph."""
         return self.names.get(part, part)
 
     def error(
@@ -76,8 +76,8 @@ class ArrayGraph:
 
 MASKS = ("train_masks", "val_masks", "test_masks")
 
+# what is allowed in the place of NaN, of infinity, and of numbers beyond float32
 FINITE = "finite float32 numbers"
-"""What is allowed in the place of NaN, of infinity, and of numbers beyond float32."""
 
 
 def short(value: object) -> str:
@@ -94,7 +94,7 @@ def bad(
     row: int | None = None,
     column: int | str | None = None,
 ) -> GraphFileError:
-    """Makes the error to raise: ``file, row R, column C: what; allowed: ...``."""
+    """Makes the error ``file, row R, column C: what; allowed: ...``."""
     location = [str(path)]
     if row is not None:
         location.append(f"row {row}")
@@ -105,7 +105,7 @@ def bad(
 
 
 def check_graph(graph: ArrayGraph) -> ArrayGraph:
-    """Checks a graph, and converts it in place to the types that we compute with."""
+    """Checks a graph, and converts it in place to the types of training."""
     graph.features = _check_features(graph)
     nodes, features = graph.features.shape
     graph.labels = _check_labels(graph, nodes)
@@ -121,7 +121,7 @@ def check_graph(graph: ArrayGraph) -> ArrayGraph:
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
-    """Tells whether features can be of this type: bool, integers, or floats of at most 64 bits."""
+    """Returns whether features can have this type: bool, integers, or floats of at most 64 bits."""
     return dtype.kind in "biuf" and dtype.itemsize <= 8
 
 
@@ -159,7 +159,7 @@ def _check_features(graph: ArrayGraph) -> Features:
 
 
 def _check_labels(graph: ArrayGraph, nodes: int) -> Array:
-    """Returns the labels in the type of their task; type and shape choose it if not given."""
+    """Returns the labels in the type of their task, by default chosen from type and shape."""
     labels = graph.labels
     several = labels.ndim == 2 and labels.shape[1] > 1
     if labels.shape != (nodes,) and not (several and len(labels) == nodes):
@@ -214,7 +214,7 @@ def _check_sets(graph: ArrayGraph) -> NDArray[np.float32]:
 
 
 def _check_classes(graph: ArrayGraph) -> NDArray[np.int64]:
-    """Returns classes as int64; without class names, every number up to the largest must occur."""
+    """Returns classes as int64. Without class names, every number up to the largest must occur."""
     labels = graph.labels
     if labels.dtype.kind not in "iu":
         raise graph.error("labels", f"is {labels.dtype}", "integers")
@@ -329,8 +329,7 @@ def _check_count(graph: ArrayGraph, part: str, names: list[str], count: int, uni
 
 
 def _check_names(graph: ArrayGraph, part: str) -> None:
-    """Refuses a name that is there twice, and half a letter of UTF-16, which no file in UTF-8, such
-    as ``predictions.csv``, can hold."""
+    """Refuses a repeated name, and half a letter of UTF-16, which no file in UTF-8 can hold."""
     seen: set[str] = set()
     for row, name in enumerate(getattr(graph, part)):
         if any("\ud800" <= letter <= "\udfff" for letter in name):

@@ -11,8 +11,8 @@ ID = "id"  # the column of ids by default; where it is not there, nodes are numb
 DECIMALS = (".", ",")
 UNKNOWN_IDS = ("refuse", "drop")
 
+# fields that are lists of names
 LISTS = ("features", "categorical", "split", "edge_features", "coordinates")
-"""Fields that are lists of names."""
 
 NO_COLUMN = "none"  # the name, in commands, of no column at all
 

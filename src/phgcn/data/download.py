@@ -12,13 +12,13 @@ from .check import UNLABELLED, ArrayGraph, GraphFileError, bad, check_graph
 from .names import KnownGraph
 from .npz import write_npz
 
+# Class sizes of Cornell, ascending.  Until July 2022 the source gave the features and labels of
+# Texas under its name.
 CORNELL_CLASSES = [16, 17, 30, 38, 82]
-"""Class sizes of Cornell, ascending.  Until July 2022 the source gave the features and labels of
-Texas under its name."""
 
 
 def download(known: KnownGraph, root: Path, cache: Path) -> Path:
-    """Downloads a graph into the cache and returns its file there."""
+    """Downloads a graph into the cache, and returns its file."""
     wanted, file = root / known.file, cache / known.file
     elsewhere = "set PHGCN_DATA to its folder" if root == cache else f"in {cache}"
     here = f"there is no such file; put it there, or {elsewhere}"
@@ -57,7 +57,7 @@ def _fetch(known: KnownGraph, target: Path) -> ArrayGraph:
 
 
 def _check_counts(known: KnownGraph, graph: ArrayGraph) -> None:
-    """Refuses a download whose counts are not those published, and the uncorrected Cornell."""
+    """Refuses a download with other counts than the published ones, and the uncorrected Cornell."""
     nodes, features = graph.features.shape
     features -= known.name == "actor"  # published as 931, the highest index
     classes = int(graph.labels.max()) + 1

@@ -1,5 +1,5 @@
-r"""Converts columns of features to a matrix: a number is a column, a category is one of 0 and 1 for
-each of its names."""
+"""Encodes columns of features as a matrix: a number is a column, a category one column of 0 and 1
+per name."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from .cells import FeatureTable
 from .check import Features, bad, short
 
 MAX_CATEGORIES = 1000
+# a column of texts is refused if it has more than ``MAX_CATEGORIES`` different ones, or more than
+# ``MANY_CATEGORIES`` and hardly one twice: these are names or remarks, from which nothing is
+# learned
 MANY_CATEGORIES = 20
-"""A column of texts is refused if it has more than ``MAX_CATEGORIES`` different ones, or more than
-``MANY_CATEGORIES`` and hardly one twice: these are names or remarks, from which nothing is
-learned."""
 
 DENSE_COLUMNS = 64  # up to so many columns are a dense matrix
 
 
 class Encoded(NamedTuple):
-    """Features as a matrix (N, F), NaN where a number is missing, the names of its columns, the
-    categories of each column of texts, how many texts are missing in each of those, and what is
-    worth saying about them."""
+    """Features as a matrix (N, F), NaN for a missing number; the names of its columns; the
+    categories and the number of missing texts of each column of texts; and notes."""
 
     matrix: Features
     names: list[str]
@@ -36,8 +35,8 @@ class Encoded(NamedTuple):
 
 
 def encode(path: Path, table: FeatureTable, known: Mapping[str, Sequence[str]]) -> Encoded:
-    """Encodes features.  ``known`` are the categories of columns where they are given; other texts
-    count as none of them, and are noted."""
+    """Encodes features. Texts outside the ``known`` categories of a column count as none of them,
+    and are noted."""
     names, parts, notes = [], [], []
     levels: dict[str, list[str]] = {}
     for name in table.names:
@@ -63,15 +62,15 @@ def encode(path: Path, table: FeatureTable, known: Mapping[str, Sequence[str]]) 
 
 
 def indicator_names(name: str, levels: Sequence[str]) -> list[str]:
-    """Returns the names of the columns that a column of texts becomes, such as ``city=Rome``."""
+    """Returns the names of the columns of a column of texts, such as ``city=Rome``."""
     return [f"{name}={level}" for level in levels]
 
 
 def decode(
     matrix: NDArray[Any], names: Sequence[str], levels: Mapping[str, Sequence[str]]
 ) -> dict[str, NDArray[Any]]:
-    """Returns the columns (N,) of a dense matrix (N, F) by name and in order, a column of texts as
-    indices of its levels, -1 for a missing text."""
+    """Returns the columns (N,) of a dense matrix (N, F) by name and in order, texts as indices of
+    their levels, -1 for a missing text."""
     of = {part: name for name in levels for part in indicator_names(name, levels[name])}
     index, columns = {name: column for column, name in enumerate(names)}, {}
     for name in dict.fromkeys(of.get(name, name) for name in names):

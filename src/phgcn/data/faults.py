@@ -1,4 +1,4 @@
-r"""Collects the faults of files, so that one answer names all of them."""
+"""Collects the faults of files, so that one answer names all of them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ MOST = 20  # faults that one answer names
 
 
 class Faults:
-    """The faults that were found so far: of each kind the first, and how many there are."""
+    """The faults so far: the first of each kind, and the number of all."""
 
     def __init__(self) -> None:
         self.first: dict[str, GraphFileError] = {}
         self.counts: dict[str, int] = {}
 
     def add(self, kind: str, error: GraphFileError, count: int = 1) -> None:
-        """Adds faults of a kind: a text for what they have in common."""
+        """Adds faults of a ``kind``, a text for their common cause."""
         self.first.setdefault(kind, error)
         self.counts[kind] = self.counts.get(kind, 0) + count
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Adds an error that is raised in this context, instead of raising it."""
+        """Collects an error in this context instead of raising it."""
         try:
             yield
         except GraphFileError as error:
             self.add(str(error), error)
 
     def raise_if_any(self) -> None:
-        """Raises one error of all faults."""
         if not self.first:
             return
         lines = []

@@ -1,4 +1,4 @@
-r"""Finds the columns of the node and the edge table by the names in their headers."""
+"""Finds the columns of the node and the edge table by their headers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class NodeHeader(NamedTuple):
 
 
 class EdgeHeader(NamedTuple):
-    """Column positions in the edge table: the ends, and features.  The weight column, if any, is
-    one of the features."""
+    """Column positions in the edge table: the ends, and features. The weight column, if any, is one
+    of the features."""
 
     source: int
     target: int
@@ -33,14 +33,13 @@ class EdgeHeader(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The names of the columns of a table, and where they stand, for messages."""
+    """The names of a table's columns, and its file for messages."""
 
     path: Path
     names: list[str]
     row: int | None
 
     def node_columns(self, columns: Columns) -> NodeHeader:
-        """Finds the columns of the node table."""
         self._check_names(allow_unnamed=columns.features is not None)
         id = None if columns.id == NO_COLUMN else columns.id
         if id == ID and ID not in self.names:
@@ -79,7 +78,6 @@ class Header(NamedTuple):
         )
 
     def edge_columns(self, columns: Columns) -> EdgeHeader:
-        """Finds the columns of the edge table."""
         self._check_names(allow_unnamed=columns.edge_features is not None)
         ends = [columns.source, columns.target]
         self._refuse_missing(
@@ -105,7 +103,7 @@ class Header(NamedTuple):
         return bad(self.path, what, allowed, row=self.row, column=column or shown)
 
     def _check_names(self, allow_unnamed: bool) -> None:
-        """Refuses a name that is there twice, and a missing one unless columns are named."""
+        """Refuses a repeated name, and a missing one unless columns are named."""
         for index, name in enumerate(self.names):
             if not name and not allow_unnamed:
                 advice = "pandas writes one without by to_csv(), none by to_csv(index=False)"
@@ -125,7 +123,7 @@ class Header(NamedTuple):
 
 
 def weight_column(names: list[str], columns: Columns) -> str | None:
-    """Returns the name of the column of weights, :obj:`None` for none."""
+    """Returns the name of the column of weights, or :obj:`None`."""
     if columns.edge_weight is None:
         return WEIGHT if WEIGHT in names and WEIGHT not in (columns.edge_features or ()) else None
     return None if columns.edge_weight == NO_COLUMN else columns.edge_weight

@@ -1,9 +1,8 @@
-r"""Labels: what they say about the task, and how a column of text becomes numbers.
+"""Labels: the task that follows from them, and the numbers of a column of text.
 
-A graph's labels ``y`` are classes (int64, :math:`(N,)`, -1 for a node without one), numbers
-(float32, :math:`(N,)`, NaN for none), or any number of labels per node (float32 of 0 and 1,
-:math:`(N, C)`, a row of NaN for a node about which nothing is known).  The type and the shape tell
-the task, :func:`task_of`."""
+A graph's labels ``y`` are classes (int64, :math:`(N,)`, -1 for none), numbers (float32,
+:math:`(N,)`, NaN for none), or several labels per node (float32 of 0 and 1, :math:`(N, C)`, a row
+of NaN for an unknown node). :func:`task_of` reads the task from type and shape."""
 
 from __future__ import annotations
 
@@ -29,24 +28,24 @@ AS_CLASSES = "--task classification (Python: task='classification')"
 SEPARATORS = (";", "|")  # what stands between the labels of one node, `a;b`
 
 MANY_NUMBERS = 50
+# labels that are whole numbers are taken for amounts, not classes, if there are more than
+# ``MANY_NUMBERS`` different ones and fewer than ``NODES_PER_NUMBER`` nodes for each
 NODES_PER_NUMBER = 10
-"""Labels that are whole numbers are taken for amounts, not classes, if there are more than
-``MANY_NUMBERS`` different ones and fewer than ``NODES_PER_NUMBER`` nodes for each."""
 
+# labels, in small letters, that say that a label is not known, as in columns of features; a lone
+# minus is a class beside a plus
 UNKNOWN = ("na", "n/a", "#n/a", "nan", "nat", "null", "?")
-"""Labels, in small letters, that say that a label is not known, as in columns of features; a lone
-minus is a class beside a plus."""
 
 
 def task_of(y: Tensor) -> str:
-    """Returns the task that labels are for, by their type and shape."""
+    """Returns the task of labels by their type and shape."""
     if y.dim() == 2:
         return "multilabel"
     return "regression" if y.is_floating_point() else "classification"
 
 
 def labelled(y: Tensor) -> Tensor:
-    r"""Tells which nodes have a label.
+    """Returns a mask of the nodes that have a label.
 
     Shapes:
         - **y:** :math:`(N,)` or :math:`(N, C)`, **output:** :math:`(N,)`, bool
@@ -57,7 +56,7 @@ def labelled(y: Tensor) -> Tensor:
 
 
 def without_labels(y: Tensor, nodes: Tensor) -> Tensor:
-    """Returns a copy of the labels in which some nodes, given by their indices, have none."""
+    """Returns a copy of the labels, missing at the indices ``nodes``."""
     hidden = y.clone()
     hidden[nodes] = math.nan if y.is_floating_point() else UNLABELLED
     return hidden
@@ -67,7 +66,7 @@ def without_labels(y: Tensor, nodes: Tensor) -> Tensor:
 
 
 class Labels(NamedTuple):
-    """Labels that were read, and what made the choice of their task."""
+    """Labels from a file, and the reason for their task."""
 
     task: str
     y: Array
@@ -77,8 +76,8 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """A column of labels as written, an empty text for a node without one; where it is, for
-    messages; and the decimal sign, see :func:`phgcn.data.cells.parse_number`."""
+    """A column of labels as written, empty for a node without one; its file and column for
+    messages; and the decimal sign of :func:`phgcn.data.cells.parse_number`."""
 
     path: Path
     name: str
@@ -92,13 +91,13 @@ class LabelColumn:
         return bad(self.path, f"{self.name} is {short(text)}", allowed, row=row, column=self.name)
 
     def number(self, text: str) -> float | None:
-        """Returns the number that a text is; :obj:`None` if it is none, or not a finite one."""
+        """Returns the finite number of a text, or :obj:`None`."""
         value = parse_number(text, self.decimal)
         return value if value is not None and math.isfinite(value) else None
 
 
 def read_labels(column: LabelColumn, task: str | None = None) -> Labels:
-    """Reads a column of labels for a task; by default for the one that the labels look like."""
+    """Reads a column of labels for a task, by default the one that the labels look like."""
     if task not in (None, *TASKS):
         raise ValueError(f"task is {task!r}; allowed: {', '.join(TASKS)}")
     names = [name for name in dict.fromkeys(column.texts) if name]  # by their first node
@@ -132,7 +131,7 @@ def _choose_task(column: LabelColumn, names: list[str]) -> tuple[str, str]:
 
 
 def _separator(name: str) -> str:
-    """Returns the sign between several labels; an empty text if there is none."""
+    """Returns the sign between several labels, or an empty text."""
     return next((sign for sign in SEPARATORS if sign in name), "")
 
 
@@ -161,7 +160,7 @@ def _read_numbers(column: LabelColumn, names: list[str]) -> tuple[Array, list[st
 
 
 def _read_sets(column: LabelColumn, names: list[str]) -> tuple[Array, list[str]]:
-    """Reads any number of labels per node; a lone ``;`` is a node that has none of them."""
+    """Reads several labels per node. A lone ``;`` is a node that has none of them."""
     parts_of = {text: _split_names(text) for text in names}
     classes = sorted({part for parts in parts_of.values() for part in parts})
     class_number = {name: number for number, name in enumerate(classes)}

@@ -30,15 +30,14 @@ _TABLES = f"a folder or pair of tables ({', '.join(SUFFIXES)})"
 FORMATS = f"an .npz, {' or '.join(SAVED)} file, or {_TABLES}"  # all formats, for messages
 
 MAX_SPARSE_DENSITY = 0.12
+# features become a sparse tensor if there are at least ``MIN_SPARSE_FEATURES`` and at most the
+# share ``MAX_SPARSE_DENSITY`` of their entries is not zero: there sparse products are faster, see
+# ``python lab/bench sparse_features``
 MIN_SPARSE_FEATURES = 64
-"""Features become a sparse tensor if there are at least ``MIN_SPARSE_FEATURES`` and at most the
-share ``MAX_SPARSE_DENSITY`` of their entries is not zero: there sparse products are faster, see
-``python lab/bench sparse_features``."""
 
+# stands between the paths of a node and an edge table, ``people.csv::calls.csv``, wherever a graph
+# is asked for
 PAIR = "::"
-"""Stands between the paths of a node and an edge table, ``people.csv::calls.csv``, wherever a graph
-is asked for.
-"""
 
 MAX_DENSE_BYTES = 4e9  # features that take more memory as a dense tensor stay sparse
 
@@ -100,7 +99,7 @@ def load_graph(
 
 
 class ReadOptions(NamedTuple):
-    """How a graph is read, see :func:`load_graph`."""
+    """The options of :func:`load_graph` for readers."""
 
     max_gb: float | None = None
     task: str | None = None
@@ -108,7 +107,6 @@ class ReadOptions(NamedTuple):
 
     @property
     def labels(self) -> bool:
-        """Whether labels are read."""
         return self.columns.label is not None
 
 
@@ -141,12 +139,12 @@ def user_cache() -> Path:
 
 
 def graph_root(root: str | Path | None = None) -> Path:
-    """Returns the folder of the named graphs: the argument, else by the environment."""
+    """Returns the folder of the named graphs: the argument, else the environment's."""
     return Path(root or os.environ.get("PHGCN_DATA") or user_cache())
 
 
 def graph_file(known: KnownGraph, root: str | Path | None = None) -> Path | None:
-    """Finds the file of a known graph in its folder, or in the cache of the user."""
+    """Finds the file of a known graph in its folder, or in the user's cache."""
     for folder in (graph_root(root), user_cache()):
         if (folder / known.file).is_file():
             return folder / known.file
@@ -181,7 +179,7 @@ def _read(
 def read_known(
     known: KnownGraph, root: str | Path | None = None, options: ReadOptions | None = None
 ) -> ArrayGraph:
-    """Reads the arrays of a known graph, downloading it first if no file is here."""
+    """Reads the arrays of a known graph, after a download if there is no file."""
     from .download import download
 
     options = options or ReadOptions()
@@ -190,7 +188,7 @@ def read_known(
 
 
 def read_file(path: Path, options: ReadOptions) -> ArrayGraph:
-    """Reads the arrays of a graph file or folder; the end of its name tells the format."""
+    """Reads the arrays of a graph file or folder by the end of its name."""
     suffix = suffix_of(path)
     if path.is_dir() or suffix in SUFFIXES:
         return read_tables(*table_pair(path), options.columns, options.task)
@@ -204,7 +202,7 @@ def read_file(path: Path, options: ReadOptions) -> ArrayGraph:
 
 
 def _name_of(path: Path) -> str:
-    """Names a graph after its file; tables after what is common to them, else their folder."""
+    """Names a graph after its file; tables after the common part of their names, else their folder."""
     if path.is_dir():
         return path.resolve().name
     stem = stem_of(path)
@@ -218,7 +216,7 @@ def _name_of(path: Path) -> str:
 
 
 def to_data(graph: ArrayGraph, name: str, *, directed: bool = False, sparse: bool = False) -> Data:
-    """Converts arrays to a ``Data``; see :func:`load_graph` for its attributes."""
+    """Converts arrays to a ``Data`` with the attributes of :func:`load_graph`."""
     from torch_geometric.data import Data
 
     count = graph.features.shape[0]
@@ -253,7 +251,7 @@ def _count_classes(labels: Array) -> int:
 
 
 def _edge_tensors(graph: ArrayGraph, directed: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns edges (2, E), and weights and features: of undirected edges their means."""
+    """Returns edges (2, E), weights and features; undirected edges get the mean of both directions."""
     from torch_geometric.utils import to_undirected
 
     edge_index = torch.from_numpy(np.ascontiguousarray(graph.edges.T))
@@ -270,8 +268,8 @@ def _edge_tensors(graph: ArrayGraph, directed: bool) -> tuple[Tensor, dict[str, 
 
 
 def features_tensor(features: Features, wanted: bool = True) -> Tensor:
-    """Converts features (N, F) to a dense tensor; to a sparse CSR one if that is wanted or a dense
-    one would not fit, where that is faster to multiply and no number is missing."""
+    """Converts features (N, F) to a dense tensor, or to sparse CSR if ``wanted``, or if a dense one
+    would not fit. Sparse features must be faster to multiply, without missing numbers."""
     rows, columns = features.shape
     is_sparse = sparse.issparse(features)
     stored = features.nnz if is_sparse else int(np.count_nonzero(features))
@@ -284,7 +282,6 @@ def features_tensor(features: Features, wanted: bool = True) -> Tensor:
 
 
 def csr_tensor(features: Features) -> Tensor:
-    """Converts features (N, F) to a sparse CSR tensor."""
     matrix = sparse.csr_matrix(features)
     matrix.eliminate_zeros()
     parts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)

@@ -1,4 +1,4 @@
-r"""Lists the graphs known by name: published counts, metric, public masks, and the PyG class that
+"""The graphs known by name: published counts, metric, public masks, and the PyG class that
 downloads each."""
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownGraph:
-    r"""A graph known by name.
+    """A graph known by name.
 
     Args:
         name (str): Its name, with hyphens.
-        published (Counts): The published counts: those of the paper's Table 1 for its seven graphs,
-            else those of the work that made the graph.
-        edge_count (str): How the published edges were counted, see :func:`phgcn.data.table`.
-        masks (str, optional): The protocol that the public masks belong to, ``"geom"`` or
-            ``"official"``. (default: :obj:`None`, no public masks)
+        published (Counts): The published counts: of the paper's Table 1 for its seven graphs, else
+            of the graph's first publication.
+        edge_count (str): The way to count edges, see :func:`phgcn.data.table`.
+        masks (str, optional): The protocol of the public masks, ``"geom"`` or ``"official"``.
+            (default: :obj:`None`, no public masks)
         metric (str): ``"accuracy"`` or ``"roc_auc"``. (default: :obj:`"accuracy"`)
         dataset (str, optional): The class of :mod:`torch_geometric.datasets` that downloads it.
             (default: :obj:`None`, none)
         arguments (dict): Arguments of that class, other than ``root``.
-        source (str): Where to find the file if PyG has no class for it.
+        source (str): The place of the file if PyG has no class for it.
     """
 
     name: str
@@ -50,7 +50,7 @@ class KnownGraph:
 
     @property
     def file(self) -> str:
-        """Name of its file."""
+        """The name of its file."""
         return self.name.replace("-", "_") + ".npz"
 
 
@@ -113,7 +113,7 @@ GRAPHS: dict[str, KnownGraph] = {
 
 
 def known_graph(name: str) -> KnownGraph | None:
-    """Looks up a graph by name, in any case and with hyphens or underscores."""
+    """Finds a graph by name, in any case and with hyphens or underscores."""
     return GRAPHS.get(name.lower().replace("_", "-"))
 
 

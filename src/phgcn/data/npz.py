@@ -19,6 +19,7 @@ from .check import MASKS, UNLABELLED, Array, ArrayGraph, Features, GraphFileErro
 CSR = ("features_indptr", "features_indices", "features_shape")
 DENSE, VALUES = "node_features", "features_data"
 MISSING, MAY_MISS = "unlabelled_nodes", "features_may_miss"
+# the keys of parts of an :class:`phgcn.data.check.ArrayGraph`
 NAMES = {
     "labels": "node_labels",
     "ids": "node_ids",
@@ -27,23 +28,21 @@ NAMES = {
     "edge_weight": "edge_weights",
     "edge_attr": "edge_features",
 }
-"""The keys of parts of an :class:`phgcn.data.check.ArrayGraph`."""
 
 KEYS = (*CSR, VALUES, DENSE, "edges", *MASKS, MISSING, MAY_MISS, *NAMES.values())
 
+# how similar an unknown key is to a known one, from 0 to 1, that is taken for a slip of the pen
 CLOSE = 0.75
-"""How similar an unknown key is to a known one, from 0 to 1, that is taken for a slip of the pen."""
 
-MAX_GB = "PHGCN_MAX_GB"
-"""The environment variable that limits what a file may unpack to."""
+MAX_GB = "PHGCN_MAX_GB"  # the environment variable that limits what a file may unpack to
 MEMORY_SHARE = 0.5  # share of the machine's memory that a file may unpack to, unless told otherwise
 
 
 def read_npz(
     path: Path, max_gb: float | None = None, task: str | None = None, labels: bool = True
 ) -> ArrayGraph:
-    """Reads and checks the graph in an ``.npz`` file that unpacks to at most ``max_gb``, see
-    :func:`size_limit`; for a task, by default the one that the labels look like, or without
+    """Reads and checks the graph in an ``.npz`` file of at most ``max_gb`` unpacked
+    (:func:`size_limit`), with labels for a task, by default the one that they look like, or without
     labels."""
     arrays, notes = _read_arrays(path, size_limit(max_gb), labels)
     for note in notes:
@@ -75,7 +74,7 @@ def read_npz(
 
 
 def size_limit(max_gb: float | None = None) -> float:
-    """Returns how many bytes a file may unpack to: by argument, environment or memory."""
+    """Returns the number of bytes that a file may unpack to: by argument, environment or memory."""
     if max_gb is None and not os.environ.get(MAX_GB):
         if not hasattr(os, "sysconf"):
             return math.inf
@@ -91,7 +90,7 @@ def size_limit(max_gb: float | None = None) -> float:
 
 
 def _read_arrays(path: Path, limit: float, labels: bool) -> tuple[dict[str, Array], list[str]]:
-    """Reads the arrays that have a known key; says which keys are not read."""
+    """Reads the arrays that have a known key, and returns the other keys."""
     try:
         archive = np.load(path, allow_pickle=False)
     except Exception as error:  # numpy and zipfile raise errors of any type on a damaged file
@@ -156,7 +155,7 @@ def _check_header(path: Path, archive: Any, key: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the first line of an error's text, or its type if it has none."""
+    """Returns the first line of an error's text, or its type."""
     return (str(error).splitlines() or [type(error).__name__])[0].strip("'\"").rstrip(".")
 
 
@@ -176,7 +175,7 @@ def _find_features(path: Path, arrays: dict[str, Array]) -> tuple[Features, str]
 
 
 def _build_csr(path: Path, arrays: dict[str, Array]) -> sparse.csr_matrix:
-    """Builds the matrix of sparse features (N, F); refuses what scipy refuses."""
+    """Builds the matrix of sparse features (N, F); refuses whatever scipy refuses."""
     indptr, indices, shape = (arrays[key] for key in CSR)
     for key in CSR:
         if arrays[key].dtype.kind not in "iu":
@@ -201,8 +200,8 @@ def _build_csr(path: Path, arrays: dict[str, Array]) -> sparse.csr_matrix:
 
 
 def _mark_unlabelled(path: Path, labels: Array, unlabelled: Array | None) -> Array:
-    """Removes the labels of unlabelled nodes, where the file has any value.  Labels of a wrong type
-    are returned as they are, for :func:`phgcn.data.check.check_graph` to refuse."""
+    """Removes the labels of unlabelled nodes. Labels of a wrong type stay, for
+    :func:`phgcn.data.check.check_graph` to refuse."""
     whole = labels.ndim == 1 and labels.dtype.kind in "iu"
     if whole:
         out_of_range = (labels < 0) | (labels > np.iinfo(np.int64).max)
@@ -235,7 +234,7 @@ def _strings(path: Path, arrays: dict[str, Array], key: str) -> list[str]:
 
 
 def write_npz(path: Path, graph: ArrayGraph) -> None:
-    """Writes a graph, so that no half-written file remains."""
+    """Writes a graph as a whole file or none."""
     arrays: dict[str, Any] = {"edges": graph.edges, **graph.masks, **_label_arrays(graph.labels)}
     features = graph.features
     if sparse.issparse(features):
@@ -259,7 +258,7 @@ def write_npz(path: Path, graph: ArrayGraph) -> None:
 
 
 def _label_arrays(labels: Array) -> dict[str, Array]:
-    """Returns the labels as a file holds them, and the nodes without one."""
+    """Returns the labels as in a file, and the nodes without one."""
     missing = labels == UNLABELLED if labels.dtype.kind == "i" else np.isnan(labels)
     unlabelled = np.flatnonzero(missing if labels.ndim == 1 else missing.any(axis=1))
     kept = np.where(missing, 0, labels).astype(bool if labels.ndim == 2 else labels.dtype)

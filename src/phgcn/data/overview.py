@@ -1,4 +1,4 @@
-r"""Lists the known graphs: the columns of the paper's Table 1, as published and as counted in the
+"""Lists the known graphs: the columns of the paper's Table 1, as published and as counted in the
 files here."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _count(path: Path, edge_count: EdgeCount) -> Counts:
 
 
 def count_edges(edges: Array, nodes: int, edge_count: EdgeCount) -> int:
-    """Counts edges (E, 2) in one of the ways that :class:`Row` lists."""
+    """Counts edges (E, 2) in one of the ways of :class:`Row`."""
     if edge_count == "rows":
         return len(edges)
     if edge_count == "half the rows":

@@ -1,5 +1,4 @@
-r"""Opens tables of every format with pyarrow: CSV (also compressed), Parquet, Excel, and frames of
-pandas."""
+"""Opens tables with pyarrow: CSV (also compressed), Parquet, Excel, and frames of pandas."""
 
 from __future__ import annotations
 
@@ -25,14 +24,12 @@ SAMPLE = 1000  # texts of a frame's column that decide whether it holds names
 NAMES_BY_OPTION = "`--categorical` (Python: categorical=) makes the column one of names"
 NAMES_BY_DTYPE = "in pandas, the dtype category makes the column one of names"
 
+# a column as a :class:`pyarrow.Array` of text, integers, floats or times, null where a cell is
+# missing
 Cells = Any
-"""A column as a :class:`pyarrow.Array` of text, integers, floats or times, null where a cell is
-missing."""
 
 
 class OpenTable(NamedTuple):
-    """A table that was read."""
-
     path: Path  # the file, or what messages call it
     header: list[str]  # the names of the columns
     row: int | None  # of the header, for messages; None where rows are counted without it
@@ -44,18 +41,18 @@ class OpenTable(NamedTuple):
 
 
 def suffix_of(path: Path) -> str:
-    """Returns the ending of a file name, in small letters; it decides the format."""
+    """Returns the lower-case ending of a file name, which decides the format."""
     name = path.name.lower()
     return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), path.suffix.lower())
 
 
 def stem_of(path: Path) -> str:
-    """Returns the name of a file without its ending."""
+    """Returns a file's name without its ending."""
     return path.name[: len(path.name) - len(suffix_of(path))]
 
 
 def open_table(source: Any, columns: Columns, faults: Faults, frame_name: str = "") -> OpenTable:
-    """Reads a file by the ending of its name, or a frame, which messages call ``frame_name``."""
+    """Reads a file by its ending, or a frame, which messages call ``frame_name``."""
     if not isinstance(source, Path):
         return _open_frame(source, frame_name)
     if not source.is_file():
@@ -75,8 +72,8 @@ def open_table(source: Any, columns: Columns, faults: Faults, frame_name: str = 
 
 
 def _open_text(path: Path, columns: Columns, faults: Faults) -> OpenTable:
-    """Opens a CSV file.  The delimiter is the one that cuts the header into most cells, a comma if
-    several do.  Rows without any text are left out."""
+    """Opens a CSV file. The delimiter is the one that cuts the header into most cells, a comma if
+    several do. Rows without any text are left out."""
     import pyarrow
     from pyarrow import compute
 
@@ -122,8 +119,8 @@ def _cells_of(line: str, delimiter: str) -> list[str]:
 
 
 def _parse(content: str, delimiter: str, width: int, skip: Callable[[Any], str]) -> Any:
-    """Returns rows as text, an empty one in the place of the header; ``skip`` is called for rows of
-    another width."""
+    """Returns rows as text, an empty one for the header. ``skip`` is called for rows of another
+    width."""
     import pyarrow
     from pyarrow import csv
 
@@ -162,7 +159,7 @@ def _decode(path: Path, encoding: str) -> str:
 
 
 def _open_excel(path: Path, columns: Columns) -> OpenTable:
-    """Opens the first sheet of a workbook; formulas have the values that were computed last."""
+    """Opens the first sheet of a workbook; formulas have their last computed values."""
     try:
         import openpyxl
     except ImportError:
@@ -231,7 +228,8 @@ def _open_parquet(path: Path) -> OpenTable:
 
 
 def _open_frame(frame: Any, name: str) -> OpenTable:
-    """Opens a frame.  Columns of categories hold names, and of text other than dates and amounts."""
+    """Opens a frame. Columns of categories hold names, and columns of text other than dates and
+    amounts."""
     import pandas
 
     from .cells import read_names, reads_as_number
@@ -265,7 +263,7 @@ def _joined(column: Any) -> Any:
 
 
 def _plain(column: Any) -> Cells | None:
-    """Converts a column to text, integers, floats or times; returns :obj:`None` for other types."""
+    """Converts a column to text, integers, floats or times; :obj:`None` for other types."""
     import pyarrow
     from pyarrow import compute, types
 

@@ -1,5 +1,5 @@
-r"""Reads graphs saved with :func:`torch.save`: a PyG ``Data`` or a dict of tensors, without running
-code in the file."""
+"""Reads graphs of :func:`torch.save`: a PyG ``Data`` or a dict of tensors, without running code in
+the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONAL = ("edge_weight", "edge_attr", *MASK_NAMES.values())
 
 
 def read_saved(path: Path, task: str | None = None, labels: bool = True) -> ArrayGraph:
-    """Reads and checks the graph in a file of :func:`torch.save`, see :func:`read_npz`."""
+    """Reads and checks the graph in a file of :func:`torch.save`, as :func:`.npz.read_npz` does."""
     content = _load(path)
     if not labels:
         x = content.get("x")
@@ -33,7 +33,7 @@ def read_saved(path: Path, task: str | None = None, labels: bool = True) -> Arra
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Unpickles plain tensors and PyG's ``Data`` alone, and returns the attributes."""
+    """Unpickles only plain tensors and PyG's ``Data``, and returns the attributes."""
     from torch_geometric.data import Data
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
@@ -65,7 +65,7 @@ def _load_error(path: Path, error: Exception) -> GraphFileError:
 
 
 def from_mapping(path: Path, content: dict[str, Any]) -> ArrayGraph:
-    """Converts the attributes of a PyG ``Data`` to arrays, not checked yet."""
+    """Converts the attributes of a PyG ``Data`` to unchecked arrays."""
     tensors = {}
     for name in ("x", "y", "edge_index", *OPTIONAL):
         value = content.get(name)

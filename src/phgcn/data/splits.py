@@ -1,5 +1,5 @@
-r"""Splits nodes into training, validation and test nodes.  Results under different protocols cannot
-be compared."""
+"""Splits nodes into training, validation and test nodes. Results under different protocols are not
+comparable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MASKED = ("geom", "official")
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Masks of the training, validation and test nodes, bool of shape :math:`(N,)`.  Some nodes may
+    """Masks of the training, validation and test nodes, bool of shape :math:`(N,)`. Some nodes may
     be in none."""
 
     train: Tensor
@@ -104,9 +104,8 @@ Keys = NDArray[np.uint64]
 
 
 def _random_keys(seed: int, number: int, count: int) -> Keys:
-    """Draws two sort keys for each node, (2, N), for two random orders.
-
-    Raw numbers of a bit generator stay the same over versions of numpy; shuffles may not."""
+    """Draws two sort keys for each node, (2, N), for two random orders. Raw numbers of a bit
+    generator stay the same over versions of numpy; shuffles may not."""
     raw: Keys = np.random.PCG64(np.random.SeedSequence((seed, number))).random_raw(2 * count)
     return raw.reshape(2, count)
 
@@ -147,7 +146,7 @@ def _draw_balanced(labels: Ints, keys: Keys, rest_keys: Keys) -> Ints:
 
 
 def _to_split(role: Ints, y: Tensor, protocol: str) -> Split:
-    """Converts roles to masks; refuses an empty one, but for test nodes of ``"final"``."""
+    """Converts roles to masks. Refuses an empty one, except test nodes of ``"final"``."""
     parts = {name: torch.from_numpy(role == part).to(y.device) for name, part in ROLES.items()}
     for name, part in parts.items():
         if not part.any() and not (protocol == "final" and name == "test"):

@@ -1,4 +1,4 @@
-r"""What there is in a graph: counts, and what was left out when it was read."""
+"""A graph's contents: counts, and parts that were left out on reading."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ MANY_CLASSES = 10  # classes that are listed one by one; of more only the number
 
 
 def summarise_graph(graph: ArrayGraph, edge_index: Tensor, directed: bool) -> dict[str, Any]:
-    """Counts what is in a graph, of the arrays of its file and the edges that remained, (2, E).
-
-    An edge in both directions counts once in a graph that is not directed."""
+    """Counts the contents of a graph's file and the remaining edges (2, E). An edge in both
+    directions counts once in an undirected graph."""
     nodes, features = graph.features.shape
     loops = graph.edges[:, 0] == graph.edges[:, 1]
     kept = graph.edges[~loops]
@@ -44,7 +43,7 @@ def summarise_graph(graph: ArrayGraph, edge_index: Tensor, directed: bool) -> di
 
 
 def _missing(graph: ArrayGraph) -> Array:
-    """Counts what is missing in each feature, (F,), then in each column of names."""
+    """Counts the missing values of each feature, (F,), then of each column of names."""
     if not graph.may_miss:
         return np.zeros(graph.features.shape[1], np.int64)
     # NaN alone is not itself
@@ -110,8 +109,8 @@ def _describe_sizes(what: str, names: list[str], sizes: list[int]) -> str:
 
 
 def is_uneven(data: Data) -> bool:
-    """Tells whether columns of numbers differ in size (the larger of mean and deviation) from each
-    other or from 1 by more than :data:`UNEVEN`.  Sparse features are words, which are even."""
+    """Returns whether columns of numbers differ in size (the larger of mean and deviation) from
+    each other or from 1 by more than :data:`UNEVEN`. Sparse features are words, which are even."""
     if "description" in data:
         return bool(data.description["uneven"])
     if data.x.is_sparse_csr or len(data.x) < 2:

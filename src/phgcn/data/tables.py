@@ -1,8 +1,7 @@
-r"""Reads graphs from two tables: edges (``source``, ``target``) and nodes (``id``, ``label``,
-features), in any format that :mod:`phgcn.data.readers` opens.
+"""Reads graphs from two tables: edges (``source``, ``target``) and nodes (``id``, ``label``,
+features).
 
-Here ids become numbers, and features a matrix.  All faults of both tables are collected, and raised
-as one answer."""
+Ids become numbers, features a matrix. All faults of both tables are raised as one answer."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ from .readers import SUFFIXES, OpenTable, open_table, stem_of
 
 TRAIN, VAL = ("train", "training"), ("val", "valid", "validation", "dev")
 TEST, NONE = ("test", "testing"), ("", "none")
+# what a cell of a split column means: an index into :data:`phgcn.data.check.MASKS`, or 3
 ROLES = {word: role for role, words in enumerate((TRAIN, VAL, TEST, NONE)) for word in words}
-"""What a cell of a split column means: an index into :data:`phgcn.data.check.MASKS`, or 3."""
 
 
 @dataclass
 class Edges:
-    """The edge table: ids as written, (E,) each, features other than the ends, and the row number
-    of each edge in the file, for messages."""
+    """The edge table: ids as written, (E,) each, features, and each edge's row number in the file
+    for messages."""
 
     path: Path
     source: list[str]
@@ -52,9 +51,8 @@ class Edges:
 
 @dataclass
 class Nodes:
-    """The node table: ids and labels as written, (N,) each, an empty label for an unlabelled node;
-    features; the cells of split columns; columns left out; whether there is no column of ids; and
-    the node of each id."""
+    """The node table: ids and labels as written, (N,) each, an empty label for none; features;
+    cells of split columns; unused columns; and the node of each id."""
 
     table: OpenTable
     ids: list[str]
@@ -66,7 +64,6 @@ class Nodes:
     node_of: dict[str, int] = field(default_factory=dict)
 
     def error(self, node: int, what: str, allowed: str, column: str) -> GraphFileError:
-        """Makes the error about a node."""
         row = int(self.table.rows[node])
         return bad(self.table.path, what, allowed, row=row, column=column)
 
@@ -86,8 +83,8 @@ class Nodes:
 
 
 def table_pair(path: Path) -> tuple[Path | None, Path]:
-    """Finds the edge and the node table: in a folder with ``edges`` and ``nodes``, or from the path
-    of one of the two.  A file with another name is a table of rows without edges."""
+    """Finds the edge and the node table in a folder with ``edges`` and ``nodes``, or from the path
+    of one of them. A file with another name is a table of rows without edges."""
     if path.is_dir():
         return _in_folder(path, "edges"), _in_folder(path, "nodes")
     stem = stem_of(path)
@@ -113,8 +110,8 @@ def _in_folder(folder: Path, stem: str) -> Path:
 def read_tables(
     edges_from: Any, nodes_from: Any, columns: Columns, task: str | None = None
 ) -> ArrayGraph:
-    """Reads and checks the graph in a pair of tables, paths or frames; without the first there are
-    no edges.  ``task`` says what labels are read for, by default what they look like."""
+    """Reads and checks the graph in a pair of tables, paths or frames, without edges if the first
+    is :obj:`None`. ``task`` is the task of the labels, by default the one that they look like."""
     faults, nodes, edges = Faults(), None, None
     with faults.noted():
         nodes = _read_nodes(nodes_from, columns, faults)
@@ -215,7 +212,7 @@ def _refuse_control_characters(
 def _look_up_ends(
     edges: Edges, columns: Columns, nodes: Nodes, faults: Faults
 ) -> NDArray[np.int64]:
-    """Converts the ids of both ends of edges to node numbers, (E, 2).  An unknown one is -1, and a
+    """Converts the ids of both ends of edges to node numbers, (E, 2). An unknown id is -1, and a
     fault unless dropped."""
     ends = np.empty((len(edges.rows), 2), np.int64)
     name = nodes.table.path.name

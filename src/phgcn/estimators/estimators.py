@@ -33,8 +33,8 @@ from .targets import Target, class_names, encode_labels
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+# the file of a saved estimator that holds its parameters; the others are those of a run
 ABOUT = "estimator.json"
-"""The file of a saved estimator that holds its parameters; the others are those of a run."""
 
 GRAPH = "graph.npz"  # the file of a saved estimator that holds the graph it was fitted to
 AUTO = "auto"  # the model that a search chooses
@@ -130,7 +130,7 @@ class NodeEstimator(FittedRun):
         return self
 
     def _label(self, data: Data, y: Any) -> NDArray[Any]:
-        """Gives a graph the labels, if any; returns the classes in the type of the user."""
+        """Gives a graph the labels, if any; returns the classes in the user's type."""
         if y is None:
             task = task_of(data.y)
             if task not in self.tasks:
@@ -149,7 +149,7 @@ class NodeEstimator(FittedRun):
         return classes
 
     def _set_fitted(self, data: Data, classes: NDArray[Any]) -> None:
-        """Sets what scikit-learn marks by an underscore: what was found in the data."""
+        """Sets scikit-learn's attributes of fitted estimators, which end in an underscore."""
         self.graph_, self.classes_ = data, classes
         self.search_ = self.run_.about.get("search")
         self.n_features_in_ = int(data.x.size(1))
@@ -199,8 +199,8 @@ class NodeEstimator(FittedRun):
         return node_names(data) == node_names(own) and digest_rows(data) == digest_rows(own)
 
     def _not_trained_on(self, nodes: Tensor) -> Tensor:
-        """Selects the nodes of a mask (N,) that :meth:`fit` had no label of; if there are none,
-        those that chose the epoch."""
+        """Selects the nodes of a mask (N,) without a label in :meth:`fit`, else those that chose
+        the epoch."""
         new = nodes & ~labelled(self.graph_.y)
         if bool(new.any()):
             return new
@@ -286,7 +286,7 @@ class NodeEstimator(FittedRun):
     # Parts of the above
 
     def _graph(self, graph: GraphLike, labels: bool = False) -> Data:
-        """Returns the graph that it was fitted to if :obj:`None`, else reads another."""
+        """Reads a graph, or returns the fitted one for :obj:`None`."""
         run = self._fitted
         if graph is None:
             return self.graph_

@@ -1,4 +1,4 @@
-r"""What all estimators share: a run of one split in a temporary folder."""
+"""The base of all estimators: a run of one split in a temporary folder."""
 
 from __future__ import annotations
 
@@ -34,14 +34,11 @@ class Scratch:
 
 
 def split_of(plan: Plan, data: Data) -> Split:
-    """Returns the only split of a plan."""
     (split,) = splits(data.y, plan.protocol, plan.splits, plan.seed)
     return split
 
 
 class FittedRun:
-    """An estimator whose training is a run of one split."""
-
     device: str
     run_: Run
 
@@ -49,7 +46,7 @@ class FittedRun:
         self, data: Data, model: str, changes: Mapping[str, Any], columns: Columns, **options: Any
     ) -> Plan:
         """Makes the plan of a training on all labelled nodes, with the settings of ``phgcn train``
-        and changes. Warns of features that alone predict the labels; called in ``fit``."""
+        and changes. Warns of features that predict the labels by themselves; called in ``fit``."""
         begun = resolve(model, start=start_settings(data, model, self.device)).settings
         settings = change(begun, changes, model, type(self).__name__)
         coordinates = column_names(columns.coordinates, data)
@@ -76,7 +73,7 @@ class FittedRun:
         on_epoch: OnEpoch = lambda progress: None,
         search: dict[str, Any] | None = None,
     ) -> None:
-        """Trains a run in a temporary folder; ``search`` is what a search saw."""
+        """Trains a run in a temporary folder; ``search`` is the record of a search."""
         self._scratch = Scratch()
         run = Run.create(self._scratch.folder / "run", plan, data, search=search)
         run.train(data, on_epoch)

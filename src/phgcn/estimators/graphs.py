@@ -1,5 +1,5 @@
-r"""Graphs as users of notebooks have them: a name or path, PyG's ``Data``, or features and edges as
-arrays or pandas frames."""
+"""Graphs in the forms of notebooks: a name or path, PyG's ``Data``, or features and edges as arrays
+or pandas frames."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from ..data.columns import ID
 from ..data.load import to_data
 from ..data.saved import from_mapping
 
+# a name or path (see :func:`phgcn.data.load_graph`), a ``Data`` with ``x`` and ``edge_index``, or a
+# tuple of features and edges: arrays, tensors, or frames of pandas
 GraphLike = Any
-"""A name or path (see :func:`phgcn.data.load_graph`), a ``Data`` with ``x`` and ``edge_index``, or
-a tuple of features and edges: arrays, tensors, or frames of pandas."""
 
 FORMS = "a name, a path, a Data of PyG with x and edge_index, or a tuple (features, edges)"
 ALLOWED = f"{FORMS} of arrays or pandas frames"
 
+# reads a graph by its name or path, or from the frames of its edges and its nodes
 Read = Callable[[Any], Data]
-"""Reads a graph by its name or path, or from the frames of its edges and its nodes."""
 
 
 def to_graph(
     graph: GraphLike, read: Read, directed: bool = False, columns: Columns | None = None
 ) -> Data:
-    """Converts a graph in one of the forms of :data:`GraphLike`, read by ``read`` if it is a name,
-    a path or frames, to a ``Data`` with the attributes of :func:`phgcn.data.load_graph`."""
+    """Converts a graph in a form of :data:`GraphLike` to a ``Data`` with the attributes of
+    :func:`phgcn.data.load_graph`. ``read`` reads names, paths and frames."""
     columns = columns or Columns()
     if isinstance(graph, (str, Path)):
         return read(str(graph))
@@ -56,8 +56,7 @@ def to_graph(
 def graph_to_train(
     graph: GraphLike, y: Any, directed: bool, columns: Columns
 ) -> tuple[Data, list[str]]:
-    """Reads a graph to train on. Returns the columns too that are left out, as ``y`` has their name
-    or they are the labels that ``y`` replaces."""
+    """Reads a graph to train on, and returns the columns that are left out, which ``y`` replaces."""
 
     def read(columns: Columns) -> Data:
         load = partial(load_graph, directed=directed, sparse=True, columns=columns)
@@ -77,14 +76,13 @@ def graph_to_train(
 
 
 def column_names(columns: Sequence[str | int], data: Data) -> list[str]:
-    """Returns columns by name that are given by name or number; those of arrays are numbers."""
+    """Returns columns by name, of arrays by number."""
     names = data.feature_columns if "feature_columns" in data else range(data.x.size(1))
     numbered: dict[Any, Any] = dict(enumerate(names))
     return [str(numbered.get(column, column)) for column in columns]
 
 
 def is_frame(table: Any) -> bool:
-    """Whether a table is a frame of pandas."""
     return hasattr(table, "to_csv") and hasattr(table, "columns")
 
 
@@ -92,8 +90,8 @@ def is_frame(table: Any) -> bool:
 
 
 def from_tensors(parts: dict[str, Any], directed: bool = False, may_miss: bool = False) -> Data:
-    """Makes a graph of tensors by name; without ``y`` no node has a label. Features ``may_miss``
-    numbers, which are NaN."""
+    """Makes a graph of tensors by name; without ``y`` no node has a label. Missing features are NaN
+    if ``may_miss``."""
     for name in ("x", "edge_index"):
         if parts.get(name) is None:
             raise ValueError(f"graph has no {name}; allowed: {ALLOWED}")

@@ -45,8 +45,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+# how scikit-learn reads arrays of rows
 READ = {"dtype": np.float32, "ensure_all_finite": "allow-nan"}
-"""How scikit-learn reads arrays of rows."""
 
 FEWEST_ROWS = 5  # a fifth of the rows chooses the epoch, so that there must be one in a fifth
 
@@ -136,7 +136,7 @@ class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
         return self._on(_from_array(validate_data(self, X, reset=False, **READ)))
 
     def _outputs(self, X: Any) -> Tensor:
-        """Computes the outputs of rows: they attend to all rows of the training."""
+        """Computes the outputs of rows, which attend to all rows of the training."""
         trained = self._on_new(X)
         # In float64, so that the prediction of a row hardly depends on the rows beside it.
         x, *edges = trained.inputs

@@ -1,4 +1,4 @@
-r"""Labels as users have them, and what a node attends to as users read it."""
+"""Labels and attention in the forms of users."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class EncodedLabels(NamedTuple):
 
 
 def encode_labels(labels: Any, ids: list[str], task: str) -> EncodedLabels:
-    """Converts labels of nodes for a task: (N,) or (N, C), in their order, or as a series or frame
-    of pandas by ids.  Missing are :obj:`None`, NaN, an empty text and, of integers, -1."""
+    """Converts labels (N,) or (N, C), in the nodes' order or as pandas by ids, for a task. Missing
+    are :obj:`None`, NaN, an empty text and, of integers, -1."""
     values = _in_order(labels, ids)
     if len(values) != len(ids):
         raise ValueError(f"y has {len(values)} entries; allowed: {len(ids)}, one per node")
@@ -58,7 +58,7 @@ def class_names(classes: NDArray[Any]) -> list[str]:
 
 
 def _in_order(labels: Any, ids: list[str]) -> NDArray[Any]:
-    """Returns labels by the order of nodes; of a series or frame by its index."""
+    """Returns labels in the order of nodes, of a series or frame by its index."""
     if not (hasattr(labels, "reindex") and hasattr(labels, "index")):
         array = labels.numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         if array.ndim not in (1, 2):
@@ -89,7 +89,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _number_classes(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Returns the classes in order, and the number of each value.  Whole floats, as pandas makes of
+    """Returns the classes in order, and the number of each value. Whole floats, as pandas makes of
     integers with gaps, are integers."""
     plain = values.tolist()
     if all(isinstance(value, float) and value.is_integer() for value in plain):
