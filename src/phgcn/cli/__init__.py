@@ -4,7 +4,6 @@ import os
 
 
 def main() -> None:
-    """Runs the command ``phgcn``."""
     # Before torch is imported: threads that wait by spinning are slow beside other programs.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from .app import main as run

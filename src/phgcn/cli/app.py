@@ -1,4 +1,4 @@
-r"""The command ``phgcn``: its sub-commands, and how errors become one line and an exit code."""
+"""The command ``phgcn``: its sub-commands, and errors as one line and an exit code."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ app.command("graphs")(about.graphs)
 app.command("doctor")(about.doctor)
 
 
+# Commands of the package phgcn-lab. A source tree in PYTHONPATH has them too, but no metadata that
+# declares them.
 LAB_COMMANDS = {"reproduce": "phgcn_lab.cli.reproduce:app"}
-"""Commands of the package phgcn-lab. A source tree in PYTHONPATH has them too, but no metadata that
-declares them."""
 
 
 def _add_commands_of_packages() -> None:
@@ -94,7 +94,7 @@ def _add_commands_of_packages() -> None:
 
 
 def _add_missing(name: str) -> None:
-    """Adds a command that says how to get the lab, whatever its arguments are."""
+    """Adds a command that says how to get the lab, for any arguments."""
     get = "pip install ./lab in a clone of the repository"
     text = f"phgcn {name} needs the package phgcn-lab: {get}"
 
@@ -123,7 +123,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _ignore_warnings() -> None:
-    """Hides warnings that are for those who call torch and PyG."""
+    """Hides warnings for programs that call torch and PyG."""
     said = (".*: keys left out, as they are not known", ".*: batch is left out")  # by commands
     for message in ("Sparse CSR tensor support", "Sparse invariant checks", *said):
         warnings.filterwarnings("ignore", message=message)
@@ -132,7 +132,8 @@ def _ignore_warnings() -> None:
 
 
 def _failed(error: Exception) -> int:
-    """One line for what went wrong, and the exit code: 2 for wrong input, 1 for a failure."""
+    """Prints one line about an error, and returns the exit code: 2 for wrong input, 1 for a
+    failure."""
     if os.environ.get("PHGCN_TRACEBACK"):
         traceback.print_exception(error)
     if hasattr(error, "format_message"):  # a wrong option or argument

@@ -1,4 +1,4 @@
-r"""What commands print: progress on stderr, results on stdout, as tables or as JSON."""
+"""Output of commands: progress on stderr, results on stdout, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ def console(stderr: bool = False) -> Console:
 
 
 def print_json(content: Any) -> None:
-    """Prints JSON to stdout."""
     json.dump(content, sys.stdout, indent=1)
     sys.stdout.write("\n")
 
 
 def print_line(out: Console, text: str) -> None:
-    """Prints a line as it is, however wide the console is."""
+    """Prints a line as it is, at any width of the console."""
     out.print(escape(printable(text)), highlight=False, soft_wrap=True)
 
 
@@ -60,7 +59,7 @@ def table(
 
 
 def duration(seconds: float) -> str:
-    """Formats seconds for a person: ``42 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    """Formats seconds: ``42 s``, ``3 min 05 s``, ``2 h 10 min``."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -70,12 +69,12 @@ def duration(seconds: float) -> str:
 
 
 def say(text: str) -> None:
-    """Prints a line about what is going on to stderr."""
+    """Prints a line of progress to stderr."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def say_notes(notes: Sequence[str]) -> None:
-    """Prints what is worth telling about a graph to stderr."""
+    """Prints notes about a graph to stderr."""
     for note in notes:
         say(note)
 
@@ -104,7 +103,6 @@ class Display:
             self.bar.stop()
 
     def due(self) -> bool:
-        """Tells whether it is time for an update."""
         now = time.monotonic()
         if now - self.last < (REDRAW if self.bar else self.every):
             return False
@@ -112,7 +110,7 @@ class Display:
         return True
 
     def show(self, completed: float, text: str, rest: str) -> None:
-        """Updates the bar, or prints a line: what is done, and the time left."""
+        """Updates the bar, or prints a line: the share done, and the time left."""
         if self.bar and self.task is not None:
             text, rest = escape(text), escape(rest)
             self.bar.update(self.task, completed=completed, description=text, rest=rest)
@@ -120,7 +118,7 @@ class Display:
             self.say(f"{text}, {rest}" if rest else text)
 
     def compile(self, compilation: Compilation) -> None:
-        """Compiles kernels and shows how far that is; says nothing where all of them are kept."""
+        """Compiles kernels and shows the progress, or nothing if all are kept."""
         total, expected, begin = len(compilation.kernels), compilation.seconds, time.monotonic()
         kernels = "kernels" if compilation.real == "float32" else f"{compilation.real} kernels"
         if expected:
@@ -148,14 +146,14 @@ class Display:
 
 
 def number(value: float) -> str:
-    """Formats a number of any size for a person, large ones with fewer digits."""
+    """Formats a number, large ones with fewer digits."""
     if abs(value) >= 10_000:
         return f"{value:,.0f}"
     return f"{value:.5g}" if abs(value) >= 10 else f"{value:.4f}"
 
 
 class Score:
-    """Formats values of a metric: in its unit, ``-`` for none, as there are without test nodes."""
+    """Formats values of a metric in its unit; ``-`` for none."""
 
     def __init__(self, metric: str) -> None:
         from ..train.metrics import find_metric
@@ -170,7 +168,7 @@ class Score:
 
 
 def show_result(result: dict[str, Any], folder: Path, as_json: bool) -> None:
-    """Prints the scores of a run, per split and on average, and whether its global path is used."""
+    """Prints the scores of a run, per split and on average, and the use of its global path."""
     from ..train.global_path import describe_global_path
     from ..train.yardsticks import describe_yardsticks
 
@@ -237,7 +235,7 @@ def _trainings(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _search_table(seen: dict[str, Any]) -> Table:
-    """Makes a table of what a search saw, the best candidate first."""
+    """Makes a table of a search's candidates, the best first."""
     from ..train.metrics import goodness
     from ..train.verdict import format_score
 
@@ -258,8 +256,7 @@ def _search_table(seen: dict[str, Any]) -> Table:
 
 
 def _candidate_name(seen: dict[str, Any], row: dict[str, Any]) -> str:
-    """Names a candidate, of a search in each split with its split, and says whether it was
-    chosen."""
+    """Returns a candidate's name, with its split, and whether it was chosen."""
     split = row.get("split")
     of = seen if split is None else seen["splits"][split]
     where = "" if split is None else f", split {split}"
@@ -267,7 +264,7 @@ def _candidate_name(seen: dict[str, Any], row: dict[str, Any]) -> str:
 
 
 def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
-    """Prints predictions by class, what global attention attends to, and the metrics."""
+    """Prints predictions by class, statistics of global attention, and the metrics."""
     from ..train.global_path import describe_global_path
 
     if as_json:
@@ -348,7 +345,7 @@ def _share(value: float | None) -> str:
 
 
 def show_predictions(result: dict[str, Any], as_json: bool) -> None:
-    """Prints how many nodes each class was predicted for, or the range of numbers, and the file."""
+    """Prints the number of nodes per predicted class, or the range of numbers, and the file."""
     if as_json:
         print_json(result)
         return
@@ -412,14 +409,13 @@ def show_comparison(compared: dict[str, Any], as_json: bool) -> None:
 
 
 def _takes_output(file: str | Path) -> bool:
-    """Tells whether a file is standard output, which then has no room for a result."""
+    """Returns whether a file is standard output, which then has no room for a result."""
     from ..files import is_standard_output
 
     return is_standard_output(file)
 
 
 def show_files(files: Sequence[Path], as_json: bool) -> None:
-    """Prints the files that were written."""
     if as_json:
         print_json({"files": [str(file) for file in files]})
         return

@@ -1,4 +1,4 @@
-r"""Examines whether phgcn works on this machine."""
+"""Checks that phgcn works on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AUTO_SIZES = (1_000, 100_000)  # numbers of points for which the choice of `"aut
 
 
 def compile_all() -> None:
-    """Compiles all CPU kernels, for both float types, and shows how far that is."""
+    """Compiles all CPU kernels, for both float types, and shows the progress."""
     from ..runtime.warm import ROOMS, Compilation, kernels_in
     from .display import Display
 
@@ -29,8 +29,8 @@ def compile_all() -> None:
 
 
 def examine(gpus: bool = False) -> dict[str, Any]:
-    """Collects versions, devices, what ``"auto"`` picks on them, folders and kernels, and runs a
-    self-test, on all GPUs too if they are asked for, which compiles their kernels."""
+    """Collects versions, devices, the choices of ``"auto"``, folders and kernels, and runs a
+    self-test; with ``gpus`` on all GPUs too, whose kernels it compiles."""
     import platform
 
     from ..data import user_cache
@@ -79,7 +79,7 @@ def _gpus() -> list[str]:
 
 
 def _explain_auto() -> dict[str, str]:
-    """Explains what ``method="auto"`` picks on each device, for a small and a large graph."""
+    """Returns the choice of ``method="auto"`` on each device, for a small and a large graph."""
     from .. import explain_method
 
     pairs = [(n, device) for device in ("cpu", *_gpus()) for n in AUTO_SIZES]

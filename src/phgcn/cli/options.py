@@ -12,7 +12,6 @@ from ..registry import DEFAULT_MODEL
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Completes the name of a model in a shell."""
     from ..registry import model_names
 
     return [name for name in model_names() if name.startswith(incomplete)]
@@ -78,7 +77,7 @@ def check_output(out: Path | None, as_json: bool) -> None:
 
 
 def check_folder(out: Path | None) -> Path | None:
-    """Refuses standard output, pipes and devices in the place of a folder; returns the folder."""
+    """Returns the folder. Refuses standard output, pipes and devices."""
     from ..files import is_stream
 
     if out is not None and is_stream(out):

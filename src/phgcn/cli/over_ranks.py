@@ -1,4 +1,4 @@
-r"""``phgcn train`` in several processes: rank 0 makes the run, and says what all of them do."""
+"""``phgcn train`` in several processes: rank 0 makes the run and prints for all."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def train_on_ranks(
     tensorboard: bool,
     as_json: bool,
 ) -> None:
-    """Trains a run over several processes.  ``open_run`` opens it: with :obj:`True` makes it if
-    need be, with :obj:`False` takes what is there; it returns run, graph, and what is said
-    before."""
+    """Trains a run over several processes. ``open_run`` returns run, graph and text; with
+    :obj:`True` it makes the run if need be, with :obj:`False` it opens the one that is there."""
     opened: list[Opened] = []
 
     def by(lead: bool) -> list[int]:

@@ -1,5 +1,5 @@
-r"""What ``phgcn train`` and ``phgcn tune`` begin with: a plan from options, or the run that is
-continued, and what is said of it."""
+"""The plan of ``phgcn train`` and ``phgcn tune`` from options, or the run to continue, and their
+description."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ DEFAULTS = {"model": DEFAULT_MODEL, "protocol": "paper", "repeats": 1, "seed": 0
 
 
 class Request(NamedTuple):
-    """What the options of ``phgcn train`` or ``phgcn tune`` ask for; ``asked`` are those that are
-    given of model, protocol, splits, repeats, seed and metric."""
+    """The options of ``phgcn train`` or ``phgcn tune``. ``asked`` are the given ones of model,
+    protocol, splits, repeats, seed and metric."""
 
     graph: str
     asked: dict[str, Any]
@@ -40,9 +40,8 @@ class Request(NamedTuple):
 
 
 def make_plan(request: Request, searches: bool = False) -> tuple[Plan, Data, Resolved]:
-    """Makes the plan of a new run; returns its graph and its settings with their sources too.
-
-    If a search chooses the model, the changes of the request are checked and left to it."""
+    """Makes the plan of a new run; returns its graph and its settings with their sources too. If a
+    search chooses the model, the request's changes are checked and left to it."""
     from ..data import known_graph, public_masks, splits
     from ..train import Plan, resolve
     from ..train.candidates import SPLITS, candidates, start_settings, work_class
@@ -95,7 +94,7 @@ def make_plan(request: Request, searches: bool = False) -> tuple[Plan, Data, Res
 
 
 def refuse_columns(graph: str, data: Data, key: str) -> None:
-    """Refuses an option that names a column of a graph that is not in tables, or no longer."""
+    """Refuses an option for table columns of a graph that has none, or no longer."""
     from ..distributed.part_files import is_partition
 
     flag = flag_of(key)
@@ -111,7 +110,8 @@ EXTENDED = ("epochs", "patience")  # settings that a run may be given more of
 
 
 def continue_run(folder: Path, request: Request) -> tuple[Run, Data]:
-    """Opens a run and its graph; what is asked for must be as it was begun, or more epochs."""
+    """Opens a run and its graph. The request must agree with the run's beginning, or ask for more
+    epochs."""
     from ..train import Run, resolve
     from ..train.graph import find_source
     from ..train.settings import used
@@ -154,21 +154,21 @@ def default_folder(data: Data, asked: dict[str, Any]) -> Path:
 
 
 def default_model(data: Data) -> str:
-    """Returns the model that is trained where none is named."""
+    """Returns the model of a training that names none."""
     from ..train.graph import count_edges
 
     return DEFAULT_MODEL if count_edges(data) else TABLE_MODEL
 
 
 def describe_plan(plan: Plan, data: Data) -> str:
-    """Says what is in the graph, and what of it the model does not read."""
+    """Describes the graph, and its parts that the model does not read."""
     from ..data import describe_graph
 
     return "\n".join(map(printable, [*describe_graph(data), *describe_unread(plan, data)]))
 
 
 def describe_unread(plan: Plan, data: Data) -> list[str]:
-    """Says what of the graph the model does not read, or reads badly."""
+    """Describes parts of the graph that the model does not read, or reads badly."""
     from ..data import known_graph
     from ..data.summary import is_uneven
     from ..train.prepare import taken_edge_values
@@ -184,7 +184,7 @@ def describe_unread(plan: Plan, data: Data) -> list[str]:
 
 
 def describe_settings(plan: Plan, data: Data, resolved: Resolved) -> str:
-    """Says what is trained, the settings by their sources, and what ``"auto"`` picks."""
+    """Describes the training, the settings by their sources, and the choice of ``"auto"``."""
     from ..functional import explain_method
     from ..train.settings import describe_sources, used
 

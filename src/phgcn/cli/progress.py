@@ -1,5 +1,5 @@
-r"""The progress of ``phgcn train`` and ``phgcn tune``: what is done, what an epoch takes, and the
-time left."""
+"""The progress of ``phgcn train`` and ``phgcn tune``: the share done, the time per epoch, the time
+left."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
     from ..train.run import Run
     from ..train.tuning import TrialReport
 
+# epochs, or seconds of fewer, that are timed before it is said how long the whole may take
 MEASURED, ENOUGH = 3, 5.0
-"""Epochs, or seconds of fewer, that are timed before it is said how long the whole may take."""
 
 LONG = 3600.0  # seconds of a run above which a way to a shorter one is named
 
 
 class Pace:
-    """The time from the end of one epoch to the end of the next, the median of the latest.
-
-    The first epoch of a process is not counted: it compiles kernels and allocates memory."""
+    """The median time of the latest epochs. The first epoch of a process does not count: it
+    compiles kernels and allocates memory."""
 
     def __init__(self) -> None:
         self.intervals: deque[float] = deque(maxlen=50)
@@ -42,22 +41,21 @@ class Pace:
 
     @property
     def known(self) -> bool:
-        """Whether epochs have been timed at all."""
+        """Whether any epoch has been timed."""
         return bool(self.intervals)
 
     @property
     def measured(self) -> bool:
-        """Whether enough epochs have been timed to say how long the whole may take."""
+        """Whether enough epochs have been timed to estimate the whole."""
         return len(self.intervals) >= MEASURED or sum(self.intervals) >= ENOUGH
 
     @property
     def seconds(self) -> float:
-        """What an epoch takes."""
         return median(self.intervals)
 
 
 class TrainingDisplay(Display):
-    """Shows epoch, metric and time left of a run, and how long the whole may take."""
+    """Shows epoch, metric and time left of a run, and an estimate of the whole."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.trials = plan, [trial.name for trial in plan.trials()]
@@ -83,15 +81,14 @@ class TrainingDisplay(Display):
             self.show(done, text, self._time_left(progress))
 
     def _on_yardstick(self, progress: EpochProgress) -> None:
-        """Shows an epoch of the network without global attention, which the first split ends
-        with."""
+        """Shows an epoch of the network without global attention, at the end of the first split."""
         self.pace.last = None  # its epochs are not those of the model
         if self.due():
             what = f"without global attention for comparison, epoch {progress.epoch}"
             self.show(self._place(progress) + 1, f"{progress.trial.name}, {what}", "")
 
     def trial_ended(self) -> None:
-        """Says that the latest trial is done; called for the last one by whoever trains."""
+        """Reports the latest trial as done. The caller of the training calls it after the last one."""
         if self.latest is not None:
             self.lengths.append(self.latest.epoch)
             self.say(f"{self._text(self.latest)}: done")
@@ -101,7 +98,7 @@ class TrainingDisplay(Display):
         return self.trials.index(progress.trial.name)
 
     def _expected(self) -> float:
-        """Returns how many epochs a trial has: the mean of those that ended, else the most."""
+        """Returns the expected epochs of a trial: the mean of ended trials, else the most."""
         return sum(self.lengths) / len(self.lengths) if self.lengths else self.plan.settings.epochs
 
     def _epochs_left(self, progress: EpochProgress) -> float:
@@ -115,7 +112,7 @@ class TrainingDisplay(Display):
         return f"{about} {duration(self._epochs_left(progress) * self.pace.seconds)} left"
 
     def _announcement(self, progress: EpochProgress) -> str:
-        """Says what an epoch takes, how long the whole may take, and how to take less."""
+        """Returns the time per epoch, an estimate of the whole, and ways to take less."""
         settings, whole = self.plan.settings, self._epochs_left(progress) * self.pace.seconds
         trials = f"{len(self.trials)} trainings" if len(self.trials) > 1 else "1 training"
         advice = "; --splits 1 or --set epochs=... takes less" if whole > LONG else ""
@@ -151,7 +148,8 @@ def show_training(
     train: Callable[[OnEpoch], dict[str, Any]],
     as_json: bool,
 ) -> None:
-    """Trains a run by a function that takes what to do after each epoch; prints its result."""
+    """Trains a run by ``train``, which takes a function to call after each epoch, and prints its
+    result."""
     from ..train.compiling import missing_kernels
 
     with TrainingDisplay(run.plan) as display:
@@ -195,8 +193,6 @@ class SearchDisplay(Display):
 
 
 class TuningDisplay(Display):
-    """Shows the trials of a study."""
-
     def __init__(self, trials: int) -> None:
         super().__init__(total=trials)
 

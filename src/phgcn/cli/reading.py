@@ -1,4 +1,4 @@
-r"""Options that say how a graph is read, shared by the commands that begin with one."""
+"""Options for reading a graph, shared by the commands that begin with one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def flag_of(key: str) -> str:
-    """Returns the option that sets a field of :class:`phgcn.data.Columns`, or ``task``."""
+    """Returns the option of a field of :class:`phgcn.data.Columns`, or of ``task``."""
     special = {"split": "--split-column", "source": "--edge-source", "target": "--edge-target"}
     return special.get(key, f"--{key.replace('_', '-')}")
 
@@ -48,15 +48,15 @@ HELP_TABLES = {
     "edges": "The table of edges, a file with any name; needs --nodes.",
 }
 TABLES = {key: _option(key, text) for key, text in HELP_TABLES.items()}
+# names that said edges in no way, and are easily taken for the label: they go in 0.4
 DEPRECATED = {
     f"old_{key}": Annotated[str | None, typer.Option(f"--{key}", hidden=True)]
     for key in ("source", "target")
 }
-"""Names that said edges in no way, and are easily taken for the label: they go in 0.4."""
 
 
 class Reading(NamedTuple):
-    """How a graph is read: the options that were given, fields of ``Columns`` and ``task``."""
+    """The given options for reading a graph: fields of ``Columns`` and ``task``."""
 
     given: dict[str, str]
 
@@ -65,11 +65,10 @@ class Reading(NamedTuple):
         return self.given.get("task")
 
     def words(self) -> list[str]:
-        """Returns the options as they are written on the command line."""
+        """Returns the options as written on the command line."""
         return [word for key, value in self.given.items() for word in (flag_of(key), value)]
 
     def columns(self) -> Columns:
-        """Returns which columns are what."""
         from ..data.columns import LISTS, NO_COLUMN, Columns
 
         names: dict[str, Any] = {key: value for key, value in self.given.items() if key != "task"}
@@ -100,7 +99,7 @@ def takes_tables(command: Command) -> Command:
 
 
 def _named_graph(graph: str | None, nodes: str | None, edges: str | None) -> str | None:
-    """Returns the graph that is named in one of two ways, or in none."""
+    """Returns the graph named in one of two ways, or :obj:`None`."""
     from ..data.load import PAIR
 
     if nodes is None and edges is None:
@@ -114,7 +113,7 @@ def _named_graph(graph: str | None, nodes: str | None, edges: str | None) -> str
 
 
 def reads_graph(command: Command) -> Command:
-    """Gives a command the options above; it gets them as one argument, ``reading``."""
+    """Gives a command the options above, as one argument ``reading``."""
     # Not by get_type_hints: on Python 3.10 it hides the option of a parameter whose default is None
     # inside an Optional.
     signature = inspect.signature(command, eval_str=True)

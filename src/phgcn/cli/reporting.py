@@ -1,4 +1,4 @@
-r"""``phgcn export`` and ``phgcn compare``: what trained models know, and how good they are side by
+"""``phgcn export`` and ``phgcn compare``: contents of trained models, and their scores side by
 side."""
 
 from __future__ import annotations

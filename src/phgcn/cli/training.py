@@ -141,7 +141,7 @@ def train(
 
 
 def _open(request: Request, out: Path | None, resume: bool, effort: str) -> tuple[Run, Data, str]:
-    """Opens or makes the run; returns its graph, and what is said before training."""
+    """Opens or makes the run; returns its graph, and the text before training."""
     from ..data import describe_graph
     from ..distributed.launch import launched
     from ..train import Run
@@ -177,7 +177,7 @@ def _open(request: Request, out: Path | None, resume: bool, effort: str) -> tupl
 
 
 def _effort(search: str | None, model: str | None, config: Path | None) -> str:
-    """Returns how long to search: not at all where a model is named."""
+    """Returns the length of the search: none where a model is named."""
     if search not in (None, *EFFORTS):
         raise ValueError(f"--search is {search!r}; allowed: {', '.join(EFFORTS)}")
     named = "--model" if model is not None else "--config" if config is not None else None

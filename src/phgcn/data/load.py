@@ -268,8 +268,8 @@ def _edge_tensors(graph: ArrayGraph, directed: bool) -> tuple[Tensor, dict[str, 
 
 
 def features_tensor(features: Features, wanted: bool = True) -> Tensor:
-    """Converts features (N, F) to a dense tensor, or to sparse CSR if ``wanted``, or if a dense one
-    would not fit. Sparse features must be faster to multiply, without missing numbers."""
+    """Converts features (N, F) to a dense tensor, or to sparse CSR if ``wanted`` or too large. CSR
+    needs features of which few are not 0 and none is missing."""
     rows, columns = features.shape
     is_sparse = sparse.issparse(features)
     stored = features.nnz if is_sparse else int(np.count_nonzero(features))

@@ -1,6 +1,4 @@
-r"""What ``phgcn train`` tries when nobody names a model, and what it begins with when somebody
-does.
-"""
+"""The candidates of ``phgcn train`` without a model, and the first settings of a named model."""
 
 from __future__ import annotations
 
@@ -17,17 +15,15 @@ from .graph import count_edges, indicators
 from .settings import Settings, attends, change, keys, resolve
 
 FEW_FEATURES = 64
-WORD_SHARE = 0.1
-"""Features of which a smaller share is not 0 are taken for words."""
+WORD_SHARE = 0.1  # features of which a smaller share is not 0 are taken for words
 
+# nodes and edges from which on training on a CPU takes long, whatever the model
 LARGE, HUGE = 300_000, 800_000
-"""Nodes and edges from which on training on a CPU takes long, whatever the model."""
 
+# multiplications of an epoch (:func:`epoch_work`) from which on training on a CPU takes long
 LONG, VERY_LONG = 5e8, 1.1e9
-"""Multiplications of an epoch (:func:`epoch_work`) from which on training on a CPU takes long."""
 
-POINT = 6000
-"""Multiplications that take as long as one node and head of attention to all nodes."""
+POINT = 6000  # multiplications that take as long as one node and head of attention to all nodes
 
 _TRAINING: dict[str, Any] = {
     "epochs": 500,
@@ -85,14 +81,11 @@ _SIMILAR = {"global_layers": 1, "global_at": "input", "decay": 10.0, "heads": 4}
 _LABELS = {"labels": True, "decay": LABEL_DECAY}
 _PAPER = {**_TRAINING, "heads": 4, "learning_rate": 0.01}
 
+# settings by which ``global-gnn`` attends to all nodes, or to all labelled ones
 ATTENDING = ("global_layers", "labels")
-"""Settings by which ``global-gnn`` attends to all nodes, or to all labelled ones."""
 
-GLOBAL_GNN = {**_GCN, **_SIMILAR}
-"""Settings of ``global-gnn`` where it is asked for by name."""
-
-BATCH_ROWS = 2**12
-"""Rows of a table that are drawn for each step, if it has more."""
+GLOBAL_GNN = {**_GCN, **_SIMILAR}  # settings of ``global-gnn`` where it is asked for by name
+BATCH_ROWS = 2**12  # rows of a table that are drawn for each step, if it has more
 
 _BATCHES = {
     "batch_rows": BATCH_ROWS,
@@ -104,12 +97,11 @@ _BATCHES = {
 _LARGE_BATCHES = {"epochs": 1000, "patience": 1000, "warmup": 100, "evaluate_every": 500}
 
 SPLITS = {0: 3, 1: 3, 2: 1}
-EPOCHS = {0: 500, 1: 300, 2: 200}
-"""Splits and epochs at most by default, by :func:`work_class`."""
+EPOCHS = {0: 500, 1: 300, 2: 200}  # splits and epochs at most by default, by :func:`work_class`
 
 
 class Start(NamedTuple):
-    """Settings to start from, and why these."""
+    """Settings to start from, and the reason."""
 
     values: dict[str, Any]
     reason: str
@@ -137,10 +129,10 @@ def candidates(
     Args:
         data (torch_geometric.data.Data): The graph.
         device (str): The device of the training.
-        changes (dict, optional): Settings of all candidates. Models that lack one of them are left
-            out, and networks without attention remain without it.
-        on_map (bool, optional): Whether some features are coordinates on a map. Then labels are
-            read by them too, and models that cannot are left out. (default: :obj:`False`)
+        changes (dict, optional): Settings of all candidates. Models without one of them are left
+            out; networks without attention remain without it.
+        on_map (bool, optional): Whether some features are coordinates on a map. Candidates then
+            read labels by them too. (default: :obj:`False`)
     """
     changes = changes or {}
     filled = data.description["filled"] if "description" in data else share_filled(data.x)
@@ -188,9 +180,7 @@ def _plain(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def start_settings(data: Data, model: str, device: str) -> Start | None:
-    """Returns the settings that a training of a model starts from, where these are not its
-    defaults.
-    """
+    """Returns the settings that a training of a model starts from, where they are not its defaults."""
     values = dict(GLOBAL_GNN) if model == DEFAULT_MODEL else {}
     values |= _scaling(data)
     narrow = "scaling" in values and data.x.size(1) <= FEW_FEATURES
@@ -215,15 +205,14 @@ def _scaling(data: Data) -> dict[str, Any]:
 
 
 def limits(data: Data, model: str, settings: Settings, device: str) -> dict[str, Any]:
-    """Returns how many epochs a training has at most: fewer where one takes long."""
+    """Returns the most epochs of a training: fewer where one takes long."""
     epochs = EPOCHS[work_class(data, model, settings, device)]
     return {"epochs": epochs, "patience": min(100, epochs // 4)}
 
 
 def with_attention(best: Candidate, changes: Mapping[str, Any]) -> list[Candidate]:
-    """Returns a local network with attention to all nodes on top of it, by features and by labels;
-    none that the changes of all candidates make a local network again.
-    """
+    """Returns a local network with attention on top, by features and by labels; none that
+    ``changes`` make local again."""
     added: dict[str, dict[str, Any]] = {
         "attention": {"global_layers": 1, "global_at": "top"},
         "labels": _LABELS,
@@ -237,9 +226,8 @@ def with_attention(best: Candidate, changes: Mapping[str, Any]) -> list[Candidat
 
 
 def without_attention(best: Candidate, changes: Mapping[str, Any]) -> Candidate | None:
-    """Returns the same network without attention to all nodes; :obj:`None` for a model of which
-    there is none.
-    """
+    """Returns the same network without attention to all nodes; :obj:`None` for a model that has
+    none."""
     if best.model != DEFAULT_MODEL:
         return None
     plain = {key: getattr(Settings(), key) for key in (*_SIMILAR, *ATTENDING)}
@@ -270,7 +258,7 @@ def work_class(data: Data, model: str, settings: Settings, device: str) -> int:
 
 def epoch_work(data: Data, model: str, settings: Settings) -> float:
     """Estimates the multiplications of an epoch: linear maps of nodes, sums over edges, and
-    attention to all nodes."""
+    attention."""
     nodes, heads, layers = int(data.num_nodes), settings.heads, settings.num_layers
     attending = layers
     width = heads * settings.hidden_channels
@@ -284,6 +272,5 @@ def epoch_work(data: Data, model: str, settings: Settings) -> float:
 
 
 def share_filled(x: torch.Tensor) -> float:
-    """Returns the share of features that are not 0."""
     values = x if x.layout == torch.strided else x.values()
     return float(values.count_nonzero()) / max(1, x.size(0) * x.size(1))

@@ -1,9 +1,8 @@
-r"""Checkpoints of a trial, and interrupts that wait for them.
+"""Checkpoints of a trial, and interrupts that wait for them.
 
-All writes together, the next included, take at most :data:`SHARE` of the time since training began.
-A killed process loses its training since the last write: a second, or 20 times the duration of a
-write if that is more. An interrupt (Ctrl-C) loses nothing: it waits until the epoch is complete and
-a checkpoint is written."""
+All writes, with the next one, take at most :data:`SHARE` of the time since training began. A killed
+process loses its training since the last write: a second, or 20 times the duration of a longer
+write. An interrupt (Ctrl-C) waits until the epoch is complete and a checkpoint is written."""
 
 from __future__ import annotations
 
@@ -18,19 +17,12 @@ from typing import Any
 
 from .loop import Training
 
-SHARE = 0.05
-"""The most time of checkpoints, as a share of the training time."""
-
-SHORTEST_INTERVAL = 1.0
-"""Least seconds from the end of one write to the start of the next."""
+SHARE = 0.05  # the most time of checkpoints, as a share of the training time
+SHORTEST_INTERVAL = 1.0  # least seconds from the end of one write to the start of the next
 
 
 class CheckpointSchedule:
-    """Decides when the next checkpoint of a run is due.
-
-    Args:
-        clock (callable): Returns seconds. (default: :func:`time.monotonic`)
-    """
+    """Decides when the next checkpoint of a run is due. ``clock`` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -45,7 +37,6 @@ class CheckpointSchedule:
         return affordable and now - self.last_end >= SHORTEST_INTERVAL
 
     def timed(self, write: Callable[[], None]) -> float:
-        """Calls ``write``, and returns its seconds."""
         begin = self.clock()
         write()
         self.last_end = self.clock()
@@ -71,8 +62,8 @@ class Checkpoints:
         self.saved_epoch = training.state.epoch
 
     def restore(self) -> None:
-        """Continues from the latest whole checkpoint, or from the last state of a trial that was
-        finished and has more epochs now; removes damaged files with a warning."""
+        """Continues from the latest whole checkpoint, or from the last state of a finished trial
+        with more epochs; removes damaged files with a warning."""
         last = last_state(self.folder, self.name)
         files = [last] * last.is_file() + checkpoint_files(self.folder, self.name)
         while files:
@@ -94,9 +85,8 @@ class Checkpoints:
         return self.training.state.epoch != self.saved_epoch
 
     def save(self) -> None:
-        """Writes a checkpoint if the last one is outdated; keeps it and the one before.
-
-        Each file has a new name: some file systems wait for the disk when a file is replaced."""
+        """Writes a checkpoint if the last one is outdated; keeps it and the one before. Each file
+        has a new name: some file systems wait for the disk when a file is replaced."""
         if not self.outdated():
             return
         state = self.training.state
@@ -120,9 +110,9 @@ def last_state(folder: Path, name: str) -> Path:
 class DelayedInterrupt:
     """Delays Ctrl-C until a checkpoint can be written, after a complete epoch.
 
-    In this context the first interrupt is only noted while ``needed()``; the end of the context
-    raises it. A second interrupt is raised at once. SIGTERM is delayed too if the program handles
-    it, as the command line does.
+    The first interrupt is only noted while ``needed()``, and raised at the end of the context. A
+    second interrupt is raised at once. SIGTERM is delayed too if the program handles it, as the
+    command line does.
 
     Args:
         needed (callable): Returns whether an interrupt would lose something now.

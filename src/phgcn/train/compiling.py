@@ -1,4 +1,4 @@
-r"""The kernels of a training, to be compiled before its first epoch."""
+"""Finds the kernels to compile before the first epoch of a training."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from ..runtime.warm import Compilation, find_missing
 from . import settings as config
 from .plan import Plan
 
+# a model with one of these settings reads neighbours through kernels of its own
 NEIGHBOURS = ("local", "decay_local")
-"""A model with one of these settings reads neighbours through kernels of its own."""
 
 
 def missing_kernels(plan: Plan, nodes: int) -> Compilation:
-    """Finds the uncompiled CPU kernels of a training of the plan on a graph with ``nodes`` nodes."""
+    """Finds the uncompiled CPU kernels of a training on a graph with ``nodes`` nodes."""
     return find_missing(_rooms(plan, nodes))
 
 

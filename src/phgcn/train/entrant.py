@@ -20,10 +20,8 @@ from .state import random_states, set_random_states
 
 @dataclass(eq=False)
 class Entrant:
-    """A candidate in a search: its training on a split, and what it is worth so far.
-
-    A training that is run in several rungs has the bits of one that is run in one.
-    """
+    """A candidate in a search: its training on a split, and its score so far. Several rungs give
+    the bits of one training."""
 
     candidate: Candidate
     plan: Plan
@@ -36,7 +34,6 @@ class Entrant:
     before: float = math.nan  # its metric before the last run
 
     def run(self, epochs: int, on_epoch: Callable[[], None] = lambda: None) -> None:
-        """Trains until ``epochs`` are complete, or the training is done."""
         begin, self.before = time.perf_counter(), self.metric
         with seeded(self.seed, self.task):
             if self.random:
@@ -65,19 +62,18 @@ class Entrant:
 
     @property
     def loss(self) -> float:
-        """The smallest validation loss."""
         assert self.training is not None
         return self.training.best_by_loss.val_loss
 
     @property
     def metric(self) -> float:
-        """The best validation metric; NaN if no epoch came to an end."""
+        """The best validation metric; NaN before the first epoch ends."""
         known = self.training is not None and self.training.state.by_metric is not None
         return self.training.best_by_metric.val_metric if known and self.training else math.nan
 
     @property
     def order(self) -> tuple[float, float]:
-        """What orders entrants, the better ones larger: the metric, ties by the smaller loss."""
+        """The sort key of entrants, larger for better ones: the metric, ties by the smaller loss."""
         if math.isnan(self.metric) or self.training is None:
             return -math.inf, -math.inf
         return goodness(self.plan.metric, self.metric), -self.training.best_by_metric.val_loss
@@ -94,8 +90,8 @@ class Entrant:
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """A round of a search: its entrants, the one in training, and how many epochs each has at the
-    end of the round."""
+    """A round of a search: its entrants, the one in training, and the epochs of each at the end of
+    the round."""
 
     entrants: Sequence[Entrant]
     entrant: Entrant
@@ -103,12 +99,12 @@ class RoundProgress:
 
     @property
     def number(self) -> int:
-        """Which of the entrants is in training, from 1 on."""
+        """The number of the entrant in training, from 1 on."""
         return self.entrants.index(self.entrant) + 1
 
     @property
     def done(self) -> float:
-        """The share of the round that is complete."""
+        """The complete share of the round."""
         return (self.number - 1 + self.entrant.epochs / self.epochs) / len(self.entrants)
 
 
@@ -118,6 +114,5 @@ OnRound = Callable[[RoundProgress], None]
 def run_round(
     entrants: Sequence[Entrant], epochs: int, on_epoch: OnRound = lambda progress: None
 ) -> None:
-    """Trains each entrant until ``epochs`` are complete, or its training is done."""
     for entrant in entrants:
         entrant.run(epochs, partial(on_epoch, RoundProgress(entrants, entrant, epochs)))

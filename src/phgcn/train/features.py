@@ -1,7 +1,7 @@
-r"""Fills missing numbers and scales columns of features.
+"""Fills missing numbers and scales columns of features.
 
 A transform is fitted to the training nodes of a split, kept with the weights, and applied to other
-graphs. :mod:`phgcn.data.encode` made columns of 0 and 1 from categories before."""
+graphs. Categories are columns of 0 and 1 already (:mod:`phgcn.data.encode`)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from ..nn.models import replace_values
 
 @dataclass(frozen=True, eq=False)
 class FeatureTransform:
-    r"""Computes :math:`(x - c) \cdot s` of every column, and appends a column that marks what was
-    missing.
+    r"""Computes :math:`(x - c) \cdot s` of every column, and appends columns that mark missing
+    numbers.
 
     Args:
-        fill (torch.Tensor): What stands in for a missing number: the mean of the training nodes,
+        fill (torch.Tensor): The mean of the training nodes, in place of a missing number,
             :math:`(F,)`.
-        marked (torch.Tensor): The columns with a mark column, which is 1 where the number was
-            missing: those that miss a number anywhere in the graph, :math:`(M,)`, int64.
+        marked (torch.Tensor): The columns with a mark column, 1 where the number was missing: all
+            that miss a number in the graph, :math:`(M,)`, int64.
         centre (torch.Tensor): :math:`c`, :math:`(F,)`; 0 of sparse features, which stay sparse.
-        factor (torch.Tensor): :math:`s`, :math:`(F,)`; 0 of a category that no training node has,
-            since nothing is learned about it.
+        factor (torch.Tensor): :math:`s`, :math:`(F,)`; 0 of a category without training nodes.
 
     Shapes:
         - **x:** :math:`(N, F)`, dense with NaN for a missing number, or CSR without
@@ -89,19 +88,17 @@ def fit_features(
     indicators: Tensor,
     processes: OneRank | Ranks | None = None,
 ) -> FeatureTransform:
-    r"""Fits a transform to the training nodes.
+    """Fits a transform to the training nodes.
 
     Args:
-        x (torch.Tensor): The features of all nodes, or of those that this process has.
+        x (torch.Tensor): The features of all nodes of this process, :math:`(N, F)`.
         train (torch.Tensor): The indices of the training nodes among them.
         scaling (str): ``"none"``, ``"standard"`` (mean 0, deviation 1) or ``"range"`` (0 to 1).
-            Sparse features are only divided, by their deviation from 0 or the largest of them.
-        indicators (torch.Tensor): Mask of the columns of categories, which are not scaled.
+            Sparse features are only divided, by their deviation from 0 or their largest value.
+        indicators (torch.Tensor): Mask of the columns of categories, which are not scaled,
+            :math:`(F,)`.
         processes (optional): Processes that share the nodes; all get the same transform. (default:
             this process)
-
-    Shapes:
-        - **x:** :math:`(N, F)`, **train:** :math:`(N_{train},)`, **indicators:** :math:`(F,)`, bool
     """
     fit = _fit_dense if x.layout == torch.strided else _fit_sparse
     transform, seen = fit(x, train, scaling, OneRank() if processes is None else processes)

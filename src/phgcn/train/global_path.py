@@ -1,8 +1,8 @@
-r"""Statistics of a model's global path: rows for a file, a summary and a sentence.
+"""Statistics of a model's global path: rows for a file, a summary and a sentence.
 
-A model with global attention has a method ``global_statistics(x, edge_index)``. It returns one dict
-per layer: lists over heads of ``decay``, ``spread``, ``effective_nodes`` and ``self_share``, and the
-number ``gate`` if the layer has a gate."""
+A model's ``global_statistics(x, edge_index)`` returns one dict per layer: lists over heads of
+``decay``, ``spread``, ``effective_nodes`` and ``self_share``, and the number ``gate`` of a gated
+layer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+# the columns of samples taken during a training
 ATTENTION = ("epoch", "layer", "head", "decay", "spread", "effective_nodes", "self_share", "gate")
-"""The columns of samples taken during a training."""
 
-CLOSED_GATE = 0.01
-"""A global path with a smaller root mean square of gates changes nearly nothing."""
-
-MEAN_SHARE = 0.8
-"""Attention to a larger share of all nodes is nearly their mean."""
+CLOSED_GATE = 0.01  # a global path with a smaller root mean square of gates changes nearly nothing
+MEAN_SHARE = 0.8  # attention to a larger share of all nodes is nearly their mean
 
 
 def switch_global(model: Module, on: bool) -> None:
-    """Switches the global path of a model on or off, by its method ``set_global(on)``."""
     switch: Any = getattr(model, "set_global", None)
     if switch is None:
         allowed = f"allowed for {type(model).__name__}: 0, as it has no path to switch on"
@@ -37,8 +33,8 @@ def switch_global(model: Module, on: bool) -> None:
 def global_statistics(
     model: Module, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor] | None = None
 ) -> list[dict[str, Any]]:
-    """Returns the statistics of each layer's global path, with its index as ``layer``; switches
-    the global path on."""
+    """Switches the global path on, and returns the statistics of each layer with its index as
+    ``layer``."""
     measure = getattr(model, "global_statistics", None)
     if measure is None:
         return []
@@ -70,12 +66,8 @@ def head_medians(splits: list[list[dict[str, Any]]]) -> list[dict[str, float]]:
 
 
 def summarise(splits: list[list[dict[str, Any]]], nodes: int) -> dict[str, Any] | None:
-    """Returns medians over all splits, layers and heads; :obj:`None` if there is no global path.
-
-    Args:
-        splits (list): The statistics of each split, by :func:`global_statistics`.
-        nodes (int): The number of nodes of the graph.
-    """
+    """Returns medians over splits, layers and heads, on a graph of ``nodes`` nodes; :obj:`None`
+    without global path."""
     layers = [layer for split in splits for layer in split]
     if not layers:
         return None
@@ -89,12 +81,7 @@ def summarise(splits: list[list[dict[str, Any]]], nodes: int) -> dict[str, Any] 
 
 
 def describe_global_path(summary: dict[str, Any] | None, config: Mapping[str, Any]) -> str:
-    """Describes in one line the size of the gates and how many nodes the heads attend to.
-
-    Args:
-        summary (dict, optional): The statistics, by :func:`summarise`.
-        config (dict): The settings of the model.
-    """
+    """Describes in one line the size of the gates and the number of nodes the heads attend to."""
     if summary is None:
         labels = config.get("labels") or config.get("parts", "network") != "network"
         return f"global path: {'to the labels of training nodes' if labels else 'none'}"

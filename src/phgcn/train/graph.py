@@ -23,8 +23,7 @@ from ..text import did_you_mean
 from .settings import Settings
 from .tasks import find_task
 
-MAX_DENSE_BYTES = 2**32
-"""Features on a GPU are stored dense up to this size."""
+MAX_DENSE_BYTES = 2**32  # features on a GPU are stored dense up to this size
 
 
 def find(
@@ -47,7 +46,7 @@ def find_source(source: str) -> str:
 
 
 def check_parts(folder: str | Path, directed: bool, task: str | None) -> None:
-    """Refuses parts that were made of edges in another direction, or for another task."""
+    """Refuses parts of edges in another direction, or for another task."""
     manifest = read_manifest(folder)
     made = {"directed": manifest["graph"]["directed"], "task": manifest["attributes"]["task"]}
     requested = {"directed": directed, "task": task or made["task"]}
@@ -169,14 +168,8 @@ def match_features(data: Data, about: dict[str, Any]) -> None:
 
 
 def match_edges(data: Data, about: dict[str, Any], taken: tuple[str, ...]) -> None:
-    """Removes edge weights and features that a run was trained without; refuses a graph without
-    those that its model reads.
-
-    Args:
-        data (torch_geometric.data.Data): A graph, changed in place.
-        about (dict): The description of the run's graph, by :func:`describe`.
-        taken (tuple of str): Which of ``edge_attr`` and ``edge_weight`` the run's model reads.
-    """
+    """Removes edge weights and features that a run was trained without. Refuses a graph without
+    those in ``taken``, which the model reads."""
     features, weights = about.get("edge_features", 0), int(about.get("edge_weights", False))
     trained = {"edge_attr": (features, "features"), "edge_weight": (weights, "weights")}
     for name, (count, what) in trained.items():
@@ -211,7 +204,7 @@ def match_classes(data: Data, classes: list[str]) -> None:
 
 
 def scale_features(x: Tensor, normalise: bool) -> Tensor:
-    r"""Divides each row of ``x`` (N, F), dense or CSR, by the sum of its absolute values if
+    """Divides each row of ``x`` (N, F), dense or CSR, by the sum of its absolute values if
     ``normalise``."""
     if not normalise:
         return x
@@ -224,16 +217,14 @@ def scale_features(x: Tensor, normalise: bool) -> Tensor:
 
 
 def features_on_device(x: Tensor, normalise: bool, device: str | torch.device) -> Tensor:
-    """Scales the features (:func:`scale_features`) and moves them to a device.
-
-    On a GPU they are dense up to :data:`MAX_DENSE_BYTES`: a dense product takes less time there and
-    has the same bits in every run."""
+    """Scales the features (:func:`scale_features`) and moves them to a device. On a GPU they are
+    dense up to :data:`MAX_DENSE_BYTES`, as dense products are faster and repeat their bits."""
     x = scale_features(x, normalise).to(device)
     return x.to_dense() if x.is_cuda and x.numel() * x.element_size() <= MAX_DENSE_BYTES else x
 
 
 def describe(data: Data) -> dict[str, Any]:
-    """Returns the description of a graph that a run stores, of a part that of the whole graph."""
+    """Returns the description of a graph that a run stores; a part has the whole graph's."""
     if "description" in data:
         return dict(data.description)
     names = ("feature_names", "feature_columns", "feature_levels", "edge_table")
@@ -253,13 +244,13 @@ def describe(data: Data) -> dict[str, Any]:
     }
 
 
+# names in messages for numbers of a description
 COUNTS = {"edges": "edges, in both directions", "edge_features": "edge features"}
-"""Names in messages for numbers of a description."""
 
 
 def describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Says how two descriptions of a graph differ, such as ``120 nodes, before 119``; returns an
-    empty text if they do not."""
+    """Says how two descriptions of a graph differ, such as ``120 nodes, before 119``, or returns an
+    empty text."""
     digests, old_digests = now.get("digests", {}), before.get("digests", {})
     others = [name for name in old_digests if old_digests[name] != digests.get(name)]
     if now["digest"] == before["digest"] and not others:
@@ -281,7 +272,7 @@ def describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def digest(data: Data) -> str:
-    """Returns a hash of features, labels and edges, of a part that of the whole graph."""
+    """Returns a hash of features, labels and edges; a part has the whole graph's."""
     if "description" in data:
         return str(data.description["digest"])
     return _hash([part for parts in _parts(data).values() for part in parts])

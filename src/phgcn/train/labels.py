@@ -1,7 +1,7 @@
-r"""Labels of training nodes as inputs of a model with :class:`phgcn.nn.LabelAttention`.
+"""Labels of training nodes as inputs of a model with :class:`phgcn.nn.LabelAttention`.
 
-In a training step, random training nodes are keys and the other training nodes are predicted.
-After the training all training nodes are keys, which are kept for the nodes of other graphs."""
+In a training step, random training nodes are keys and the others are predicted. After the training
+all training nodes are keys, which are kept for the nodes of other graphs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,18 @@ from ..nn.top_attention import exponents, row_slices
 from .features import select_rows
 from .state import with_prefix
 
+# the arguments ``y`` and ``labelled`` of a model's forward pass, if it takes labels
 Labels = dict[str, Tensor]
-"""The arguments ``y`` and ``labelled`` of a model's forward pass, if it takes labels."""
 
 
 def label_attentions(model: Module) -> dict[str, LabelAttention]:
-    """Returns the layers of a model that attend to labels, by name."""
     layers = model.named_modules()
     return {name: layer for name, layer in layers if isinstance(layer, LabelAttention)}
 
 
 def label_inputs(model: Module, values: Tensor, train: Tensor) -> Labels:
-    """Returns the labels of training nodes as inputs of a model.
-
-    Args:
-        model (torch.nn.Module): The model.
-        values (torch.Tensor): The labels of all nodes, by
-            :meth:`phgcn.train.tasks.TaskKind.label_values`.
-        train (torch.Tensor): The indices of the training nodes.
-    """
+    """Returns the labels of training nodes as inputs of a model, from the ``values`` of all labels
+    (:meth:`phgcn.train.tasks.TaskKind.label_values`) and the indices ``train``."""
     if not label_attentions(model):
         return {}
     labelled = torch.zeros(len(values), dtype=torch.bool, device=values.device)
@@ -64,7 +57,6 @@ class KeptKeys(NamedTuple):
     ids: Tensor
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns all parts by name, to be kept with the weights."""
         positions = {f"positions.{name}": rows for name, rows in self.positions.items()}
         return {"nodes": self.nodes, "values": self.values, "ids": self.ids, **positions}
 
@@ -77,7 +69,7 @@ class KeptKeys(NamedTuple):
         return cls(tensors["nodes"], tensors["values"], positions, tensors["ids"])
 
     def set(self, model: Module) -> None:
-        """Makes these nodes the keys of a model's layers when they get no labels."""
+        """Makes these nodes the keys of a model's layers in calls without labels."""
         for name, layer in label_attentions(model).items():
             layer.set_keys(self.positions[name], self.values)
 
@@ -88,21 +80,14 @@ class KeptKeys(NamedTuple):
         return {"y": values.to(device), "labelled": labelled.to(device)}
 
     def names(self) -> list[str]:
-        """Returns the ids of the nodes."""
         return bytes(self.ids.tolist()).decode().split("\n")
 
 
 def keep_keys(
     model: Module, inputs: Sequence[Tensor], labels: Labels, ids: Sequence[str]
 ) -> KeptKeys:
-    """Runs a model once, and returns the training nodes as keys of its layers.
-
-    Args:
-        model (torch.nn.Module): The trained model.
-        inputs (sequence of torch.Tensor): Its arguments for the graph.
-        labels (dict): The labels as inputs, by :func:`label_inputs`.
-        ids (sequence of str): The ids of all nodes.
-    """
+    """Runs a trained model on its graph once, and returns the training nodes as keys of its layers.
+    ``ids`` are of all nodes."""
 
     nodes = labels["labelled"].nonzero().flatten()
     if getattr(model, "rows_alone", False):
@@ -126,16 +111,16 @@ def encode_ids(ids: Sequence[str], nodes: Tensor) -> Tensor:
 
 
 class Deciding(NamedTuple):
-    """Keys with the largest weights in the outputs of nodes: indices into the keys and weights,
-    both (M, k), in order of weight; -1 and 0 after the last key."""
+    """Keys with the largest weights in the outputs of nodes: indices into the keys and weights, (M,
+    k), in order of weight; -1 and 0 after the last key."""
 
     keys: Tensor
     weights: Tensor
 
 
 class LayerPositions(NamedTuple):
-    """A layer with kept keys, the positions :math:`(M, H, D)` of nodes in it, and its share of the
-    mean label."""
+    """A layer with kept keys, the positions (M, H, D) of nodes in it, and its share of the mean
+    label."""
 
     layer: LabelAttention
     positions: Tensor
@@ -159,14 +144,8 @@ def layer_positions(
 
 @torch.no_grad()
 def deciding_keys(parts: Sequence[LayerPositions], own: Tensor, count: int) -> Deciding:
-    """Finds the keys with the largest weights in the mean label of each node, over all layers and
-    heads.
-
-    Args:
-        parts (sequence of LayerPositions): The positions of the nodes, by :func:`layer_positions`.
-        own (torch.Tensor): The index of each node among the keys, -1 for none, :math:`(M,)`; a node
-            does not attend to itself.
-        count (int): The number of keys per node.
+    """Finds the ``count`` keys of largest weight in each node's mean label, over all layers and
+    heads. ``own`` (M,) is the node's index among the keys, or -1; a node does not attend to itself.
     """
     nodes, keys = len(own), len(parts[0].layer.kept_positions)
     found = Deciding(torch.full((nodes, count), -1, dtype=torch.int64), torch.zeros(nodes, count))

@@ -1,4 +1,4 @@
-r"""Finds features that give the label away: a copy of it, or a column that determines it."""
+"""Finds features that give the label away: a copy of it, or a column that determines it."""
 
 from __future__ import annotations
 
@@ -14,30 +14,23 @@ from torch_geometric.data import Data
 from ..data.encode import decode
 from ..data.labels import task_of
 
-MOST_NODES = 4000
-"""Most training nodes in the test, drawn at random."""
+MOST_NODES = 4000  # most training nodes in the test, drawn at random
+FEWEST_NODES = 20  # least training nodes in the test: any column can predict fewer
+MOST_COLUMNS = 2000  # most columns of a table in the test
+RIGHT = 0.98  # least share of nodes, or of the variance of ranks of numbers, that a leak predicts
 
-FEWEST_NODES = 20
-"""Least training nodes in the test: any column can predict fewer."""
-
-MOST_COLUMNS = 2000
-"""Most columns of a table in the test."""
-
-RIGHT = 0.98
-"""Least share of nodes, or of the variance of ranks of numbers, that a leak predicts."""
-
+# The same of a column with at most twice as many values as there are classes. In honest tables a
+# column of many values can reach this (the petal width of iris 97 %).
 RIGHT_CODE = 0.95
-"""The same of a column with at most twice as many values as there are classes. In honest tables a
-column of many values can reach this (the petal width of iris 97 %)."""
 
-LEFT_OVER = 0.2
-"""Most errors of a leak, as a share of the errors of the commonest class."""
+LEFT_OVER = 0.2  # most errors of a leak, as a share of the errors of the commonest class
 
 Array = NDArray[Any]
 
 
 def describe_leaks(data: Data, train: Tensor) -> list[str]:
-    """Returns a sentence for each column that alone predicts the label of nearly all training nodes.
+    """Returns a sentence for each column that predicts the label of nearly all training nodes by
+    itself.
 
     Half of the training nodes are predicted from the nearest values of the other half, numbers by
     interpolation between ranks: an id predicts nothing.
@@ -65,8 +58,8 @@ def describe_leaks(data: Data, train: Tensor) -> list[str]:
 
 
 def _labels(y: Tensor) -> tuple[Array, bool]:
-    """Returns indices of classes and :obj:`False`, or ranks of numbers and :obj:`True`: a few large
-    numbers do not decide what is predicted."""
+    """Returns indices of classes and :obj:`False`, or ranks of numbers and :obj:`True`. A few large
+    numbers then do not decide."""
     if task_of(y) == "regression":
         return rankdata(y.numpy()), True
     return np.unique(y.numpy(), axis=0, return_inverse=True)[1].reshape(-1), False
@@ -86,8 +79,8 @@ def _share_right(column: Array, labels: Array) -> float | None:
 
 
 def _share_of_variance(column: Array, labels: Array) -> float | None:
-    """Returns the share of the variance of ranks that the ranks of a column explain, :obj:`None` if
-    it is no leak."""
+    """Returns the share of the variance of ranks that a column's ranks explain, :obj:`None` if it
+    is no leak."""
     ranks = np.unique(column, return_inverse=True)[1].reshape(-1)
     values, groups = np.unique(_half(ranks, 0), return_inverse=True)
     means = np.bincount(groups.reshape(-1), _half(labels, 0)) / np.bincount(groups.reshape(-1))
@@ -102,7 +95,7 @@ def _half(values: Array, which: int) -> Array:
 
 
 def _nearest(values: Array, queries: Array) -> Array:
-    """Returns the index of the nearest of sorted values for each query; NaN is nearest to NaN."""
+    """Returns the index of the nearest sorted value for each query; NaN is nearest to NaN."""
     right = np.searchsorted(values, queries).clip(max=len(values) - 1)
     left = (right - 1).clip(min=0)
     with np.errstate(invalid="ignore"):

@@ -155,8 +155,8 @@ class Training:
         return self.state.by_metric
 
     def epoch(self) -> tuple[float, ...]:
-        """Trains for one epoch, evaluates, and returns the row of
-        :data:`phgcn.train.state.CURVES`; an epoch without evaluation repeats the last scores."""
+        """Trains for one epoch, evaluates, and returns the row of :data:`phgcn.train.state.CURVES`;
+        an epoch without evaluation repeats the last scores."""
         begin, state = time.perf_counter(), self.state
         if state.global_off and (
             state.epoch >= self.settings.local_epochs or self._out_of_patience
@@ -180,7 +180,7 @@ class Training:
         return row
 
     def _evaluates(self) -> bool:
-        """Whether the next epoch evaluates: the first, the last, and every so many between."""
+        """Whether the next epoch evaluates: the first, the last, and every few between."""
         epoch, every = self.state.epoch + 1, self.settings.evaluate_every
         return epoch in (1, self.settings.epochs) or epoch % every == 0
 
@@ -191,7 +191,7 @@ class Training:
         self.state.global_off, self.state.phase_start = False, self.state.epoch
 
     def _learning_rate(self) -> float:
-        """The learning rate of the next epoch; each phase has a schedule of its own."""
+        """The learning rate of the next epoch; each phase has its own schedule."""
         start, end = self.state.phase_start, self.settings.epochs
         if self.state.global_off:
             end = min(self.settings.local_epochs, end)
@@ -206,12 +206,8 @@ class Training:
             self.state.attention += sample_rows(epoch, self._statistics())
 
     def _step_and_evaluate(self) -> tuple[Tensor, Tensor]:
-        """Makes one optimiser step and one evaluation, without reading from the device.
-
-        Shapes:
-            - **output:** logits :math:`(N, C)`, and :math:`(3,)`: training loss, validation loss,
-              validation metric
-        """
+        """Makes one optimiser step and one evaluation, without reads from the device. Returns
+        logits (N, C) and (3,): training loss, validation loss, validation metric."""
         train_loss, logits, kind = self._step(), self._logits(), self.task.kind
         val_logits = logits[self.task.val]
         val_loss = kind.loss(val_logits, self.val_y)
@@ -255,15 +251,15 @@ class Training:
         return self.task.kind.loss(logits[nodes], y, self.settings.label_smoothing)
 
     def _dropped_inputs(self) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-        """Returns the inputs of a step without the nodes and edges that it drops."""
+        """Returns the inputs of a step without its dropped nodes and edges."""
         inputs, values = self.task.inputs, self.task.edge_values
         dropped = recipe.drop_inputs((*inputs, *values.values()), self.settings)
         return dropped[: len(inputs)], dict(zip(values, dropped[len(inputs) :], strict=True))
 
     @torch.no_grad()
     def _logits(self) -> Tensor:
-        """Computes the outputs of all nodes, (N, C). Rows of a table that are trained on are keys,
-        whose outputs nobody asks for."""
+        """Computes the outputs of all nodes, (N, C). In a table, training rows are keys without
+        outputs."""
         self.model.eval()
         task = self.task
         if not self.rows_alone:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    r"""Computes the fraction of nodes with the right class, of nodes with several labels the
-    fraction with all labels right; NaN without nodes.
+    """Computes the fraction of nodes with the right class, or with all of several labels right; NaN
+    without nodes.
 
     Shapes:
         - **logits:** :math:`(N, C)`, **y:** :math:`(N,)` classes or :math:`(N, C)` of 0 and 1,
@@ -74,7 +74,7 @@ def f1_micro(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def _hits_and_misses(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Counts true positives, and false positives and negatives, of each class, (C,) and (C,)."""
+    """Counts true positives, and false positives and negatives, of each class, (C,) each."""
     classes = logits.size(1)
     if y.dim() == 1:
         predicted, truth = _indicator(logits.argmax(dim=1), classes), _indicator(y, classes)
@@ -132,14 +132,13 @@ METRICS = {
 
 
 def find_metric(name: str) -> Metric:
-    """Returns the metric of that name."""
     if name not in METRICS:
         raise ValueError(f"metric is {name!r}; allowed: {', '.join(METRICS)}")
     return METRICS[name]
 
 
 def metric(name: str, outputs: Tensor, y: Tensor) -> Tensor:
-    """Computes the metric of that name; shapes as in :func:`accuracy` and :func:`mae`."""
+    """Computes the metric of a name; shapes as in :func:`accuracy` and :func:`mae`."""
     return find_metric(name).function(outputs, y)
 
 
@@ -151,13 +150,13 @@ def goodness(name: str, value: float) -> float:
 
 
 def confusion(predicted: Tensor, y: Tensor, classes: int) -> Tensor:
-    """Counts the nodes of each class (row) that were predicted as each class (column), (C, C)."""
+    """Counts the nodes of each class (row) with each predicted class (column), (C, C)."""
     counts = torch.bincount(y * classes + predicted, minlength=classes * classes)
     return counts.reshape(classes, classes)
 
 
 def mean_and_deviation(values: list[float]) -> tuple[float, float]:
-    """Returns the mean and the population standard deviation (divided by the number of values)."""
+    """Returns the mean and the population standard deviation."""
     mean = math.fsum(values) / len(values)
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 

@@ -1,9 +1,9 @@
-r"""Trains a run over several processes with a part of the graph each: epochs and folder are the
-same as of one process.
+"""Trains a run over several processes with a part of the graph each; epochs and folder are as of
+one process.
 
-Every rank has a copy of the model and computes the outputs of its own nodes. The outputs of a split
-are gathered: every rank computes the same loss and metrics, and gradients are added up. Rank 0
-writes the folder, which all ranks can read."""
+Every rank has a copy of the model and computes its own nodes' outputs. The outputs of a split are
+gathered: every rank computes the same loss and metrics, and gradients are added up. Rank 0 writes
+the folder, which all ranks can read."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ManyProcesses(OneProcess):
 
     @property
     def _own(self) -> slice:
-        """The nodes of this process among those of all processes that the split uses."""
+        """The nodes of this process among the split's nodes of all processes."""
         start = sum(self.counts[: self.ranks.rank])
         return slice(start, start + self.counts[self.ranks.rank])
 
@@ -135,7 +135,7 @@ class ManyProcesses(OneProcess):
         return found
 
     def restore_random(self, training: Training, tensors: dict[str, Tensor]) -> None:
-        """Restores the state of this rank, if there is one; other ranks than 0 begin anew else."""
+        """Restores the state of this rank if there is one. Ranks other than 0 begin anew else."""
         rank = self.ranks.rank
         if states := with_prefix(tensors, _prefix(rank)):
             set_random_states(states, training.task.x.device)
@@ -152,10 +152,8 @@ def _prefix(rank: int) -> str:
 def share_task(
     task: Task, part: Part, edges: PartEdges, trial: Trial
 ) -> tuple[Task, ManyProcesses]:
-    """Makes the task of this rank from the task of the whole graph, whose features and edge values
-    may be those of this rank's part only.
-
-    The order of split nodes and labels is that of :meth:`ManyProcesses.outputs`: rank by rank."""
+    """Makes the task of this rank from the task of the whole graph, whose features may be this
+    rank's only. The order of nodes is that of :meth:`ManyProcesses.outputs`: rank by rank."""
     used, device = torch.unique(torch.cat([task.train, task.val, task.test]).cpu()), task.x.device
     nodes = part.nodes[torch.isin(part.nodes, used)]
     gathered = edges.ranks.gather(nodes)
@@ -210,7 +208,7 @@ def train_over_ranks(
         data (torch_geometric.data.Data): The graph, or only this rank's rows of features and edges.
         part (Part): The part of this rank.
         ranks (Ranks): The processes.
-        on_epoch, tensorboard: As in :meth:`phgcn.train.Run.train`; rank 0 only uses them.
+        on_epoch, tensorboard: As in :meth:`phgcn.train.Run.train`, for rank 0 only.
     """
     lead = ranks.rank == 0
     with run.locked() if lead else nullcontext():

@@ -28,8 +28,7 @@ from .yardsticks import LOCAL, describe_yardsticks, local_trial, summarise_yards
 
 
 class TrialModel(NamedTuple):
-    """The model of a trial on the run's device, and its arguments for a graph by position and by
-    name."""
+    """A trial's model on the run's device, and its arguments for a graph by position and by name."""
 
     trial: Trial
     model: Any
@@ -45,7 +44,7 @@ class TrialModel(NamedTuple):
 
 
 def trial_model(run: Run, trial: Trial, data: Data) -> TrialModel:
-    """Builds the model of a trial for a graph, which must have as many features as the run's."""
+    """Builds a trial's model for a graph, which must have as many features as the run's."""
     plan = trial.plan
     graphs.match_features(data, run.about["graph"])
     graphs.match_edges(data, run.about["graph"], taken_edge_values(plan))
@@ -110,7 +109,7 @@ def evaluate_other(run: Run, data: Data) -> dict[str, Any]:
 
 
 def _score_yardsticks(run: Run, trained: TrialModel, data: Data, nodes: Tensor) -> dict[str, float]:
-    """Scores the yardsticks that a run has kept on a mask of nodes (N,)."""
+    """Scores the yardsticks of a run on a mask of nodes (N,)."""
     trial, x = trained.trial, trained.inputs[0]
     outputs = {name: model.outputs(x).cpu() for name, model in run.simple_models(trial).items()}
     local = local_trial(trial)
@@ -125,8 +124,8 @@ def _score_yardsticks(run: Run, trained: TrialModel, data: Data, nodes: Tensor) 
 def _score_trial(
     run: Run, trained: TrialModel, data: Data, parts: Mapping[str, Tensor]
 ) -> tuple[dict[str, Any], Tensor]:
-    """Scores the model of a trial on parts of the nodes, masks (N,) by name. Returns a row of the
-    result, and the predictions for ``test``."""
+    """Scores a trial's model on masks of nodes (N,) by name. Returns a row of the result, and the
+    predictions for ``test``."""
     trial, test = trained.trial, parts["test"]
     out, kind = trained.logits(), run.kind(trial)
     row: dict[str, Any] = {"split": trial.split, "repeat": trial.repeat}
@@ -139,8 +138,7 @@ def _score_trial(
 def _summary(
     run: Run, data: Data, rows: list[dict[str, Any]], predicted: Tensor, y: Tensor
 ) -> dict[str, Any]:
-    """Summarises an evaluation: means over trials, and details of all predictions for test
-    nodes."""
+    """Summarises an evaluation: means over trials, and details of all test predictions."""
     kind, names = find_task(run.plan.task), run.about["graph"]["classes"]
     return {
         "run": str(run.folder),
@@ -158,7 +156,6 @@ def _summary(
 
 
 def split_of(plan: Plan, trial: Trial, data: Data) -> Split:
-    """Returns the training, validation and test nodes of a trial."""
     masks = public_masks(data)
     return splits(data.y, plan.protocol, plan.splits, plan.seed, masks=masks)[trial.split]
 
@@ -181,15 +178,14 @@ def choose_trial(run: Run, split: int | None = None) -> Trial:
     return max(results, key=order)
 
 
-REASONS = 3
-"""How many rows of the training are written beside a prediction."""
+REASONS = 3  # how many rows of the training are written beside a prediction
 
+# most pairs of predicted and training rows with reasons: the sum over all pairs takes minutes
 MAX_REASON_PAIRS = 2**31
-"""Most pairs of predicted and training rows with reasons: the sum over all pairs takes minutes."""
 
 
 def _reasons(run: Run, trained: TrialModel, data: Data) -> dict[str, list[str]]:
-    """Returns columns: the training rows with the largest weights in each prediction, and the
+    """Returns columns of the training rows with the largest weights in each prediction, and the
     weights. A model without labels has none."""
     kept, count = run.kept_keys(trained.trial), int(data.num_nodes)
     if kept is None:

@@ -1,4 +1,4 @@
-r"""Prepares the tasks of the splits, the model, and a training from a plan and a graph."""
+"""Prepares tasks, model and training from a plan and a graph."""
 
 from __future__ import annotations
 
@@ -37,15 +37,8 @@ class HeldNodes(NamedTuple):
 def prepare(
     plan: Plan, data: Data, held: HeldNodes | None = None, only: int | None = None
 ) -> list[Task]:
-    """Prepares the task of every split, on the plan's device; splits share unfitted features.
-
-    Args:
-        plan (Plan): The training.
-        data (torch_geometric.data.Data): The graph.
-        held (HeldNodes, optional): The nodes whose features this process has; every process with
-            nodes must call this function. (default: :obj:`None`, all nodes)
-        only (int, optional): The only split to prepare. (default: :obj:`None`, all)
-    """
+    """Prepares the task of every split, or of split ``only``, on the plan's device. Splits share
+    unfitted features. Every process with ``held`` nodes must call it."""
     graphs.check_task(data, plan.task)
     coordinates = ", ".join(plan.columns.coordinates)
     if coordinates and "coordinates" not in find_model(plan.model).columns:
@@ -108,7 +101,7 @@ def _on_device(plan: Plan, x: Tensor) -> Tensor:
 
 
 def edges(plan: Plan, data: Data) -> tuple[Tensor, ...]:
-    """Computes the arguments of the plan's model after ``x``, of which the edges come first."""
+    """Computes the arguments of the plan's model after ``x``, the edges first."""
     inputs = find_model(plan.model).inputs(data, plan.seed)
     return tuple(tensor.to(plan.device) for tensor in inputs)
 
@@ -131,12 +124,12 @@ def check_edge_weights(plan: Plan, data: Data) -> None:
 
 
 def taken_edge_values(plan: Plan) -> tuple[str, ...]:
-    """Names the arguments of the plan's model among ``edge_attr`` and ``edge_weight``."""
+    """Returns the arguments of the plan's model among ``edge_attr`` and ``edge_weight``."""
     return find_model(plan.model).edge_values_of(config.used(plan.settings, plan.model))
 
 
 def build_for_task(plan: Plan, task: Task, **more: Any) -> NodeModel:
-    """Builds the plan's model for a task, on its device; ``more`` as in :func:`build_model`."""
+    """Builds the plan's model for a task, on its device."""
     outputs, attributes = task.kind.out_channels(task.classes), task.edge_values.get("edge_attr")
     edge_dim = 0 if attributes is None else attributes.size(1)
     sizes = (task.x.size(1), outputs, task.x.size(0), edge_dim)
@@ -182,7 +175,7 @@ def build_model(
 
 @contextmanager
 def seeded(seed: int, task: Task) -> Iterator[None]:
-    """Seeds torch's random number generators within the context, and restores them afterwards."""
+    """Seeds torch's random number generators in a context, and restores them at its end."""
     devices = [task.x.device] if task.x.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
@@ -192,10 +185,8 @@ def seeded(seed: int, task: Task) -> Iterator[None]:
 def start(
     plan: Plan, task: Task, sample_every: int = 0, processes: OneProcess | None = None
 ) -> Training:
-    """Returns a :class:`phgcn.train.loop.Training` of the plan's model before its first epoch.
-
-    Attention to input features begins at features by which nodes are similar
-    (:mod:`phgcn.train.similar`). Without such features its gates are closed."""
+    """Returns the training of the plan's model before its first epoch. Attention to input features
+    begins at similar ones (:mod:`phgcn.train.similar`), or with closed gates."""
     processes = processes or OneProcess()
     more = processes.model_arguments(find_model(plan.model).model_class())
     model: Any = build_for_task(plan, task, **more)
@@ -207,8 +198,7 @@ def start(
 
 def _begin_at_similar(model: Any, found: Similar | None) -> None:
     """Points attention to the input features at those by which nodes are similar, or closes its
-    gates if there are none.
-    """
+    gates if there are none."""
     if found is None:
         for block in model.global_blocks:
             torch.nn.init.zeros_(block.gate)

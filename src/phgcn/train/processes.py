@@ -21,35 +21,33 @@ if TYPE_CHECKING:
 class OneProcess:
     """A training in one process; :class:`phgcn.train.over_ranks.ManyProcesses` is its counterpart."""
 
-    leads = True
-    """Whether this process writes the folder and says what happens."""
+    leads = True  # whether this process writes the folder and says what happens
     alone = True
     ranks: Ranks | None = None
 
     def model_arguments(self, model_class: Callable[..., Any]) -> dict[str, Any]:
-        """Returns arguments of the class of a model that are no settings."""
+        """Returns arguments of a model's class that are no settings."""
         return {}
 
     def synchronise(self, model: Module) -> None:
         """Gives a new model the same weights in all processes."""
 
     def outputs(self, outputs: Tensor) -> Tensor:
-        """Returns the outputs of all nodes of the task from the outputs of this process."""
+        """Returns the outputs of all nodes of the task from this process's outputs."""
         return outputs
 
     def join_gradients(self, model: Module) -> None:
         """Adds up the gradients of all processes."""
 
     def label_inputs(self, model: Module, kind: TaskKind, task: Task) -> Labels:
-        """Returns the labels of training nodes as inputs of a model."""
         return label_inputs(model, kind.label_values(task.y), task.train)
 
     def own_rows(self, nodes: Tensor) -> Tensor:
-        """Returns the rows of the features of this process that belong to nodes of the task."""
+        """Returns this process's rows of features for nodes of the task."""
         return nodes
 
     def keys(self, keys: Tensor) -> Tensor:
-        """Returns the mask of keys of the task from the mask of this process."""
+        """Returns the mask of keys of the task from this process's mask."""
         return keys
 
     def kept_keys(self, training: Training) -> KeptKeys:
@@ -58,7 +56,7 @@ class OneProcess:
         return keep_keys(training.model, task.inputs, training.labels, task.ids)
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set in any process."""
+        """Returns whether the flag is set in any process."""
         return flag
 
     def decide(self, flag: bool) -> bool:
@@ -75,6 +73,6 @@ class OneProcess:
         return {f"random.{name}": value for name, value in states.items()}
 
     def restore_random(self, training: Training, tensors: dict[str, Tensor]) -> None:
-        """Restores the states that :meth:`random_tensors` returned, if any."""
+        """Restores the states of :meth:`random_tensors`, if any."""
         if states := with_prefix(tensors, "random."):
             set_random_states(states, training.task.x.device)

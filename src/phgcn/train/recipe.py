@@ -1,5 +1,5 @@
-r"""The training recipe: Adam over groups of parameters, the learning rate of an epoch, dropout of
-nodes and edges, bfloat16. Only the optimiser has a state."""
+"""The training recipe: Adam over groups of parameters, learning rate, dropout of nodes and edges,
+bfloat16. Only the optimiser has a state."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ from .settings import Settings
 
 
 def make_optimiser(model: Module, settings: Settings) -> torch.optim.Adam:
-    """Makes Adam with fresh moments."""
     groups = parameter_groups(model, settings.weight_decay)
     return torch.optim.Adam(groups, lr=settings.learning_rate, fused=True)
 
 
 def parameter_groups(model: Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Groups the parameters of a model by weight decay.
-
-    The parameters that its method ``undecayed_parameters()`` yields have no weight decay: a large
-    gate, decay or scale of a norm is as likely as a small one."""
+    """Groups the parameters of a model by weight decay. The parameters of its method
+    ``undecayed_parameters()`` have none: a large gate, decay or scale of a norm is as likely as a
+    small one."""
     undecayed = {id(parameter) for parameter in getattr(model, "undecayed_parameters", tuple)()}
     decayed = [parameter for parameter in model.parameters() if id(parameter) not in undecayed]
     rest = [parameter for parameter in model.parameters() if id(parameter) in undecayed]
@@ -42,16 +40,10 @@ def parameter_groups(model: Module, weight_decay: float) -> list[dict[str, Any]]
 
 
 def learning_rate(settings: Settings, epoch: int, epochs: int) -> float:
-    r"""Returns the learning rate of an epoch.
+    r"""Returns the learning rate of an epoch :math:`t` of a phase of at most :math:`T` epochs.
 
     It rises linearly over the first ``warmup`` epochs, :math:`\eta (t + 1) / w` in epoch :math:`t <
-    w`, and is then constant or falls as :math:`\eta \, (1 + \cos(\pi (t - w) / (T - w))) / 2`.
-
-    Args:
-        settings (Settings): Learning rate :math:`\eta`, ``schedule`` and ``warmup`` :math:`w`.
-        epoch (int): The epoch :math:`t` of the current phase, from 0 on.
-        epochs (int): The most epochs of the phase, :math:`T`.
-    """
+    w`, and is then constant or falls as :math:`\eta \, (1 + \cos(\pi (t - w) / (T - w))) / 2`."""
     if epoch < settings.warmup:
         return settings.learning_rate * (epoch + 1) / settings.warmup
     if settings.schedule == "constant":
@@ -69,13 +61,8 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 def drop_inputs(inputs: Sequence[Tensor], settings: Settings) -> tuple[Tensor, ...]:
-    r"""Drops features of random nodes (``node_dropout``) and random edges (``edge_dropout``).
-
-    Shapes:
-        - **inputs:** ``x`` :math:`(N, F)`, ``edge_index`` :math:`(2, E)`, then any others; those of
-          :math:`E` rows lose the rows of dropped edges
-        - **output:** the same with :math:`E' \le E` edges
-    """
+    """Drops features of random nodes (``node_dropout``) and random edges (``edge_dropout``) of
+    ``x`` (N, F), ``edge_index`` (2, E) and tensors of E rows."""
     x, edge_index, *others = inputs
     if settings.node_dropout:
         x = drop_nodes(x, settings.node_dropout)
@@ -89,11 +76,8 @@ def drop_inputs(inputs: Sequence[Tensor], settings: Settings) -> tuple[Tensor, .
 
 
 def drop_nodes(x: Tensor, share: float) -> Tensor:
-    r"""Sets the features of random nodes to 0, and divides the others by ``1 - share``.
-
-    Shapes:
-        - **x:** :math:`(N, F)`, dense or CSR; **output:** the same
-    """
+    """Sets the features (N, F) of random nodes, dense or CSR, to 0, and divides the others by ``1 -
+    share``."""
     scale = dropout(torch.ones(x.size(0), dtype=x.dtype, device=x.device), share)
     if x.layout == torch.strided:
         return x * scale[:, None]

@@ -1,4 +1,4 @@
-r"""The results of a split and of a run, which ``result.json`` holds."""
+"""The results of a split and of a run in ``result.json``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def split_result(trial: Trial, training: Training) -> dict[str, Any]:
 
 
 def run_result(plan: Plan, about: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the result of a run from the results of its trials."""
     scores = ("test", "test_at_best_val_loss", "test_at_best_val_metric", "val_loss", "val_metric")
     global_attention = [row["global_attention"] for row in rows]
     times = sorted(row["seconds_per_epoch"] for row in rows)

@@ -47,8 +47,8 @@ from .trial import KEPT, Logged, train_trial, weights_file
 from .yardsticks import COMMONEST, LINEAR, LinearModel, commonest_answer
 
 FORMAT = 1
+# fields of :class:`Plan` that runs of earlier versions lack; the defaults hold for these
 ADDED = ("task", "columns", "yardsticks", "per_split")
-"""Fields of :class:`Plan` that runs of earlier versions lack; the defaults hold for these."""
 
 
 class Run:
@@ -354,7 +354,7 @@ def _read_plan(about: dict[str, Any], device: str, source: str) -> Plan:
 
 
 def check_new(folder: Path) -> None:
-    """Refuses a folder that holds something already."""
+    """Refuses a folder that is not empty."""
     if folder.is_dir() and any(entry.name != ".lock" for entry in folder.iterdir()):
         another = "choose another folder with --out"
         if (folder / "run.json").is_file():

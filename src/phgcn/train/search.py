@@ -1,8 +1,8 @@
-r"""A short search among candidates: many begin, few finish, and the best with attention meets the
+"""A short search among candidates: many begin, few finish, and the best with attention meets the
 best without.
 
-It sees the training and validation nodes of one split, never test nodes
-(:func:`phgcn.train.prepare.without_test`).  Its budget is a number of epochs, so that the same seed
+The search sees training and validation nodes of one split, never test nodes
+(:func:`phgcn.train.prepare.without_test`). Its budget is a number of epochs, so that the same seed
 gives the same choice on any machine."""
 
 from __future__ import annotations
@@ -23,26 +23,21 @@ from .plan import Chosen, Plan
 from .prepare import prepare, without_test
 from .verdict import difference_error, find_verdict, format_score, mean_verdict, name_split
 
+# epochs that a candidate has had after each rung
 RUNGS = {"short": (15, 45, 105), "long": (45, 135, 315)}
-"""Epochs that a candidate has had after each rung."""
 
-EVERY = 3
-"""Epochs between two evaluations of a candidate."""
+EVERY = 3  # epochs between two evaluations of a candidate
+PATIENCE = 50  # epochs without a better one before a candidate stops in the search
 
-PATIENCE = 50
-"""Epochs without a better one before a candidate stops in the search."""
-
+# with fewer validation nodes than this, the last candidates are trained on :data:`FOLDS` divisions
+# of the nodes
 FEW_NODES = 200
-"""With fewer validation nodes than this, the last candidates are trained on :data:`FOLDS` divisions
-of the nodes.
-"""
 
 FOLDS = 3
 
+# the networks with attention, or those without, get no more epochs if the best one would be so many
+# standard errors behind, even after it gained as much again as since the last rung
 DECIDED = 4.0
-"""The networks with attention, or those without, get no more epochs if the best one would be so
-many standard errors behind, even after it gained as much again as since the last rung.
-"""
 
 
 Report = Callable[[str], None]
@@ -132,9 +127,8 @@ def _choose(
     verdict: dict[str, Any],
     changes: Mapping[str, Any],
 ) -> int:
-    """Returns which of the last entrants is chosen: the best, or the one without attention, which
-    is quicker, if it is behind by less than one standard error. It must have the changed settings.
-    """
+    """Returns the index of the chosen entrant: the best, or the quicker one without attention if it
+    is behind by less than one standard error. It must have the changed settings."""
     settings = [entrant.candidate.settings for entrant in last]
     able = [
         index
@@ -158,11 +152,9 @@ def search_each(
     report: Report = lambda text: None,
     on_epoch: OnRound = lambda progress: None,
 ) -> tuple[Plan, dict[str, Any]]:
-    """Searches in each split by itself, so that no model was chosen by the test nodes of another
-    split; arguments and returns are those of :func:`search`.
-
-    The row ``splits`` of what was seen has the search of each split.
-    """
+    """Searches in each split by itself, so that the test nodes of one split choose no model of
+    another; arguments and results are those of :func:`search`, with a row ``splits`` of all
+    searches."""
     chosen, seen = [], []
     for split in range(plan.splits):
         report(f"split {split}:")
@@ -187,9 +179,8 @@ def search_each(
 
 
 def choose_among(plan: Plan, entrants: list[Entrant]) -> tuple[Entrant, dict[str, Any]]:
-    """Chooses among few entrants, each trained in full on the first split; returns what was seen
-    too, as :func:`search` does.
-    """
+    """Chooses among few entrants, each trained in full on the first split, with an account as of
+    :func:`search`."""
     finished = [entrant for entrant in entrants if not entrant.failure]
     last = _best(finished, False, 1) + _best(finished, True, 1)
     scores = [entrant.metric for entrant in last]
@@ -219,7 +210,7 @@ def _account(
 
 
 class _Entry:
-    """Prepares entrants on one split; those with the same features share their task."""
+    """Prepares entrants on one split. Entrants of the same features share their task."""
 
     def __init__(self, plan: Plan, data: Data, split: int) -> None:
         self.plan, self.data = replace(plan, splits=split + 1), data
@@ -241,9 +232,8 @@ class _Entry:
         return Entrant(candidate, plan, task, seed=1000 * plan.seed)
 
     def is_worth_a_try(self, candidate: Candidate) -> bool:
-        """Returns False for attention to the input features where no features were found to attend
-        by, or nothing to attend to.
-        """
+        """Returns False for attention to the input features without similar features or without
+        anything to attend to."""
         entrant = self(candidate)
         if not entrant.plan.reads_similar:
             return True
@@ -272,9 +262,8 @@ def _undecided(entrants: list[Entrant]) -> list[Entrant]:
 
 
 def _other_folds(last: list[Entrant]) -> list[list[Entrant]]:
-    """Enters the last entrants on other divisions of the training and validation nodes, if these
-    are few and the best one is not far ahead.
-    """
+    """Enters the last entrants on other divisions of few training and validation nodes, if the best
+    one is not far ahead."""
     few = len(last[0].task.val) < FEW_NODES
     if not few or len(last) == 1 or _undecided(last) != last:
         return []

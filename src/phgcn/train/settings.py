@@ -25,8 +25,7 @@ else:
 CONFIGS = Path(__file__).resolve().with_name("configs.toml")
 DEFAULT = "default"
 
-MOST = 10**9
-"""Upper bound of whole numbers: beyond it sizes of tensors overflow."""
+MOST = 10**9  # upper bound of whole numbers: beyond it sizes of tensors overflow
 
 INFINITY = float("inf")
 
@@ -61,7 +60,7 @@ def _switch(default: bool, meaning: str) -> Any:
 
 
 def _choice(choices: Sequence[str], meaning: str, default: str = "") -> Any:
-    """A setting with a few values, of which the first is the default unless another is named."""
+    """Makes a setting of a few values, the first of which is the default unless another is named."""
     allowed = ", ".join(f'"{choice}"' for choice in choices)
     return _setting(default or choices[0], meaning, allowed, lambda value: value in choices)
 
@@ -193,14 +192,15 @@ class Settings:
     )
 
 
+# settings of every training, whatever the model
 _TRAINING = (
     *("scaling", "normalise"),
     *("learning_rate", "schedule", "warmup", "weight_decay", "clip_norm", "class_weights"),
     *("label_smoothing", "edge_dropout", "node_dropout", "amp"),
     *("epochs", "patience", "select"),
 )
-"""Settings of every training, whatever the model."""
 
+# the headings of groups of settings, by the first setting of each group
 GROUPS = {
     "hidden_channels": "the network",
     "embedding_dim": "attention and labels",
@@ -208,7 +208,6 @@ GROUPS = {
     "learning_rate": "the optimiser and the loss",
     "epochs": "how long",
 }
-"""The headings of groups of settings, by the first setting of each group."""
 
 _FIELDS = {entry.name: entry for entry in fields(Settings)}
 
@@ -315,14 +314,8 @@ def resolve(
 
 
 def follow_epochs(begun: Settings, settings: Settings, said: Collection[str]) -> Settings:
-    """Scales the warm-up with the epochs, and lets a patience of all epochs remain one, each unless
-    it is ``said``.
-
-    Args:
-        begun (Settings): The settings before the changes.
-        settings (Settings): The changed settings.
-        said (collection of str): The settings that are named by the changes.
-    """
+    """Scales the warm-up with the epochs, and keeps a patience of all epochs such a patience, each
+    unless it is in ``said``, the names of changed settings."""
     if "warmup" not in said:
         warmup = begun.warmup * settings.epochs // begun.epochs
         settings = replace(settings, warmup=warmup)
@@ -339,12 +332,12 @@ def _read_for(model: str, path: Path) -> dict[str, Any]:
 
 
 def tuned(model: str, graph: str | None) -> dict[str, Any]:
-    """Returns the settings in ``configs.toml`` for this graph and model, if any."""
+    """Returns the settings in ``configs.toml`` for this graph and model."""
     return dict(_tables().get(_table_name(graph), {}).get(model, {}))
 
 
 def tuned_source(model: str, graph: str | None) -> str:
-    """Returns the name that :func:`resolve` gives to the table of this graph and model."""
+    """Returns the name of this graph and model's table in :func:`resolve`."""
     return f"{CONFIGS.name} [{_table_name(graph)}.{model}]"
 
 
@@ -360,7 +353,7 @@ def _tables() -> dict[str, Any]:
 
 
 def describe_sources(resolved: Resolved, model: str) -> list[str]:
-    """Returns a line per source with the settings that come from it, ``"--set: heads=4"``."""
+    """Returns a line per source with its settings, ``"--set: heads=4"``."""
     values = used(resolved.settings, model) | dict(find_model(model).fixed)
     by_source: dict[str, list[str]] = {}
     for key, source in resolved.sources.items():
@@ -383,7 +376,7 @@ def read(path: str | Path) -> tuple[str | None, dict[str, Any]]:
 
 
 def parse(text: str) -> tuple[str, Any]:
-    """Splits ``"heads=4"`` into a key and a value; a value that is not TOML is taken as a string."""
+    """Splits ``"heads=4"`` into a key and a value; a value that is not TOML is a string."""
     key, sign, value = (part.strip() for part in text.partition("="))
     if not sign or not key or not value:
         raise ValueError(f"--set is {text!r}; allowed: key=value, for example heads=4")

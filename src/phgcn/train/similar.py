@@ -1,11 +1,9 @@
-r"""Finds the features by which some other node tells the label of a node: where attention to the
-inputs begins.
+"""Finds features whose nearest nodes explain labels: attention to the inputs begins there.
 
 A gradient finds such features only among few others: as long as most of a distance is noise, the
-node that matters is not near. So sets of features are searched: a set is good if the features of
-the nearest nodes by this set, the squares of these features, or the labels of these nodes explain
-what a node's own features leave unexplained.
-"""
+node that matters is not near. So sets of features are searched. A set is good if features of the
+nearest nodes by this set, their squares, or their labels explain the part of the labels that a
+node's own features do not."""
 
 from __future__ import annotations
 
@@ -14,49 +12,40 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-NEAREST = (1, 4, 16)
-"""Numbers of nearest nodes whose mean values are tried."""
+NEAREST = (1, 4, 16)  # numbers of nearest nodes whose mean values are tried
+MOST_FEATURES = 128  # graphs with more features are not searched: the time grows with their number
 
-MOST_FEATURES = 128
-"""Graphs with more features are not searched: the time grows with their number."""
-
+# training nodes that are looked at for single features, at least for sets of them, and nodes at
+# most
 MOST_QUERIES, LEAST_QUERIES, MOST_KEYS = 1024, 128, 8192
-"""Training nodes that are looked at for single features, at least for sets of them, and nodes at
-most.
-"""
 
+# for sets of features as many training nodes are looked at as make this product with the nodes and
+# the features
 BUDGET = 10**7
-"""For sets of features as many training nodes are looked at as make this product with the nodes and
-the features.
-"""
 
+# sets of each size that are extended by one more feature, and the largest size
 BEAM, MOST_EXTENDED = 4, 8
-"""Sets of each size that are extended by one more feature, and the largest size."""
 
+# features and labels are taken to be at most so many deviations from their mean, so that no single
+# node makes a correlation
 LARGEST = 4.0
-"""Features and labels are taken to be at most so many deviations from their mean, so that no single
-node makes a correlation.
-"""
 
+# a larger set is taken that is nearly as good: in a sample, a part of the features often tells as
+# much as all of them
 NEARLY = 0.9
-"""A larger set is taken that is nearly as good: in a sample, a part of the features often tells as
-much as all of them.
-"""
 
-BETTER = 1.01
-"""A feature is left out again if the set is better by this factor without it."""
+BETTER = 1.01  # a feature is left out again if the set is better by this factor without it
 
+# the least t value of a correlation that is not taken for chance, among some hundred sets and
+# values
 SIGNIFICANT = 6.0
-"""The least t value of a correlation that is not taken for chance, among some hundred sets and
-values.
-"""
 
 
 class Similar(NamedTuple):
-    """Features by which nodes are similar to the ones that tell their labels, features of these
-    that tell them, whether their labels do, the t value of the best correlation, the median
-    distance to the nearest node in standard deviations of the features, and these deviations, (F,).
-    """
+    """Features by which nodes are similar to the ones that explain their labels; explaining
+    features of these, and whether their labels explain; the t value of the best correlation; the
+    median distance to the nearest node in standard deviations of the features; and these
+    deviations, (F,)."""
 
     features: tuple[int, ...]
     telling: tuple[int, ...]
@@ -67,18 +56,14 @@ class Similar(NamedTuple):
 
 
 def find_similar(x: Tensor, targets: Tensor, train: Tensor) -> Similar | None:
-    r"""Searches for a set of features; returns :obj:`None` if none is better than chance, or if
-    there are too many features.
+    """Searches for a set of features; :obj:`None` if none is better than chance, or if there are
+    too many features.
 
     Args:
-        x (torch.Tensor): The features of all nodes, in any units.
+        x (torch.Tensor): The features of all nodes, in any units, :math:`(N, F)`.
         targets (torch.Tensor): The labels of the training nodes as numbers, such as 0 and 1 for
-            each class.
-        train (torch.Tensor): The training nodes.
-
-    Shapes:
-        - **x:** :math:`(N, F)`, **targets:** :math:`(N_{train}, C)`, **train:**
-          :math:`(N_{train},)`
+            each class, :math:`(N_{train}, C)`.
+        train (torch.Tensor): The training nodes, :math:`(N_{train},)`.
     """
     if (
         x.layout != torch.strided
@@ -120,9 +105,9 @@ _Features = tuple[int, ...]
 
 
 def _extend(search: _Search, part: _Search) -> list[_Features]:
-    """Returns the best set of each size that is nearly as good as the best of all, as a list of
-    one, up to the size from which on they get clearly worse.  All queries say which single features
-    are extended, as these tell least, and a part of them the rest."""
+    """Returns a list with the best set, the smallest that is nearly as good as the best of all;
+    sets grow until they get clearly worse. All queries judge single features, a part of them the
+    rest."""
     count = search.x.size(1)
     best: list[tuple[float, _Features]] = []
     single = _ordered(search, {(f,) for f in range(count)})[: 2 * BEAM]
@@ -143,8 +128,8 @@ def _extend(search: _Search, part: _Search) -> list[_Features]:
 
 
 def _shrink(search: _Search, features: _Features) -> _Features:
-    """Leaves out features as long as the set is better without: in each round the half of those
-    that are best left out, or one."""
+    """Leaves out features as long as the set is better without: in each round half of the
+    candidates, or one."""
     strength = search.strength(features)
     while len(features) > 1:
         without = _ordered(search, {_without(features, {f}) for f in features})
@@ -177,16 +162,15 @@ class _Telling(NamedTuple):
 
 
 class _Search:
-    """Sets of features of all nodes (N, F), and how well the values (N, V) of the nodes nearest by
-    them explain what is left, (M, C), of the labels of the queries.
-    """
+    """Scores sets of features (N, F): how well values (N, V) of the nearest nodes explain the
+    unexplained labels (M, C) of the queries."""
 
     def __init__(self, x: Tensor, values: Tensor, queries: Tensor, left: Tensor) -> None:
         self.x, self.values, self.queries = x, values, queries
         self.left = left / left.norm(dim=0).clamp(min=1e-9)
 
     def part(self, count: int) -> _Search:
-        """Returns the same search with every so many of its queries, about ``count`` of them."""
+        """Returns the same search with about ``count`` of its queries."""
         some = torch.arange(0, len(self.queries), max(1, len(self.queries) // count))
         return _Search(self.x, self.values, self.queries[some], self.left[some])
 
@@ -196,8 +180,7 @@ class _Search:
 
     def t_values(self, features: _Features) -> Tensor:
         """Returns the t value of each value of the nearest nodes for each target, for the best
-        number of them, (V, C).
-        """
+        number of them, (V, C)."""
         index = self._distances(features).topk(NEAREST[-1], largest=False, sorted=True).indices
         # (M, 3, V), up to a factor
         means = self.values[index].cumsum(dim=1)[:, [count - 1 for count in NEAREST]]
@@ -210,7 +193,7 @@ class _Search:
         return found
 
     def telling(self, features: _Features) -> _Telling:
-        """Returns what of the nearest nodes tells what is left."""
+        """Returns the values of the nearest nodes that explain the rest."""
         found = self.t_values(features).amax(dim=1)
         of_features, of_labels = found[: -self.left.size(1)], found[-self.left.size(1) :]
         strength = float(found.max())
@@ -223,9 +206,8 @@ class _Search:
         return float(self._distances(features).amin(dim=1).sqrt().median())
 
     def _distances(self, features: _Features) -> Tensor:
-        """Returns squared distances of the queries to all nodes, (M, N); the node itself is
-        infinitely far.
-        """
+        """Returns squared distances of the queries to all nodes, (M, N); infinite to the node
+        itself."""
         points = self.x[:, list(features)]
         squares = torch.cdist(
             points[self.queries], points, compute_mode="donot_use_mm_for_euclid_dist"
@@ -235,9 +217,8 @@ class _Search:
 
 
 def _unexplained(x: Tensor, targets: Tensor) -> Tensor:
-    """Returns what a ridge regression on a node's own features leaves of its targets, (M, C);
-    nothing of one that it tells.
-    """
+    """Returns the residuals of a ridge regression of targets on a node's own features, (M, C);
+    nothing of a target that it explains."""
     x, targets = x - x.mean(dim=0), targets - targets.mean(dim=0)
     ridge = 1e-3 * len(x) * torch.eye(x.size(1), device=x.device)
     left: Tensor = targets - x @ torch.linalg.solve(x.T @ x + ridge, x.T @ targets)
@@ -246,18 +227,18 @@ def _unexplained(x: Tensor, targets: Tensor) -> Tensor:
     return kept.clamp(-most, most)
 
 
+# the decays that heads begin with, over the distance to the nearest node, in turn
 SHARPNESS = (1.0, 2.0, 4.0, 0.5)
-"""The decays that heads begin with, over the distance to the nearest node, in turn."""
 
 
 @torch.no_grad()
 def point_heads(layer: Any, found: Similar) -> None:
-    """Lets the heads of a layer that reads the input features read what was found: positions are
-    the features by which nodes are similar, rotated where there are more of them than dimensions,
-    and the values of a global block are the features that tell.
+    """Starts the heads of a layer at the found features: positions are the features by which nodes
+    are similar, rotated if they exceed the dimensions, and values of a global block are the
+    explaining features.
 
-    The weights of other features stay 0.  Steps of Adam are as large for noise as for gradients,
-    and noise in a position hides the node that matters."""
+    The weights of other features stay 0. Steps of Adam are as large for noise as for gradients, and
+    noise in a position hides the node that matters."""
     features, width = list(found.features), len(found.deviations)
     positions = torch.zeros(layer.heads, layer.embedding_dim, width)
     for head in positions:
@@ -278,7 +259,7 @@ def point_heads(layer: Any, found: Similar) -> None:
 
 
 def _point_values(weight: Tensor, found: Similar) -> None:
-    """Lets values read the features that tell, as large as all features of deviation 1 would be."""
+    """Lets values read the explaining features, as large as all features of deviation 1 would be."""
     telling, width = list(found.telling), len(found.deviations)
     scale = torch.zeros(width)
     scale[telling] = (width / max(1, len(telling))) ** 0.5 / found.deviations[telling]
@@ -287,5 +268,5 @@ def _point_values(weight: Tensor, found: Similar) -> None:
 
 
 def _keep_zeros(weight: Tensor) -> None:
-    """Lets a weight have no gradient where it is 0."""
+    """Removes the gradient of a weight where it is 0."""
     weight.register_hook((weight != 0).to(weight).mul)

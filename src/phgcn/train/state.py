@@ -11,11 +11,11 @@ from torch import Tensor
 
 from .global_path import ATTENTION
 
+# the columns of the curves, which have a row for each epoch
 CURVES = ("train_loss", "val_loss", "val_metric", "seconds")
-"""The columns of the curves, which have a row for each epoch."""
 
+# fields of :class:`State` that a checkpoint holds beside tensors
 FACTS = ("global_off", "phase_start", "checkpoint_seconds")
-"""Fields of :class:`State` that a checkpoint holds beside tensors."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class State:
 
     @property
     def epoch(self) -> int:
-        """The number of complete epochs."""
         return len(self.curves)
 
     def rows(self) -> dict[str, Tensor]:
@@ -86,8 +85,8 @@ def read_state(tensors: dict[str, Tensor], facts: dict[str, Any], device: torch.
 def check_checkpoint(
     tensors: dict[str, Tensor], about: dict[str, Any], model: torch.nn.Module, device: torch.device
 ) -> None:
-    """Checks that a checkpoint is complete, has the shapes of the model, and that curves and best
-    epochs agree; fused optimisers would write past a tensor that is too small."""
+    """Checks that a checkpoint is complete, has the model's shapes, and that curves and best epochs
+    agree. Fused optimisers would write past a tensor that is too small."""
     got = shapes(tensors)
     if got != about["shapes"]:
         raise ValueError("tensors are missing, or have other shapes than were written")
@@ -133,7 +132,6 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
-    """Restores the states that :func:`random_states` returned."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -23,18 +23,9 @@ def choose_parts(
     report: Callable[[str], None] = lambda text: None,
     on_epoch: OnRound = lambda progress: None,
 ) -> tuple[Plan, dict[str, Any]]:
-    """Trains each choice on the first split. The best validation metric wins, or the network
-    without attention if it is behind by less than one standard error.
-
-    Args:
-        plan (Plan): The training, with the model ``table``.
-        data (torch_geometric.data.Data): The table.
-        report (callable, optional): Called with a line about each choice.
-        on_epoch (callable, optional): As in :func:`phgcn.train.search`.
-
-    Returns:
-        The plan with the winner, and an account as of :func:`phgcn.train.search`.
-    """
+    """Trains each choice of ``parts`` on the first split, and returns the plan with the winner and
+    an account as of :func:`phgcn.train.search`. The best validation metric wins, or the network
+    without attention if it is behind by less than one standard error."""
     first = replace(plan, splits=1, repeats=1)
     task, entrants, epochs = without_test(prepare(first, data)[0]), [], plan.settings.epochs
     report(f"search: {len(PARTS)} candidates ({', '.join(PARTS)}) of at most {epochs} epochs")

@@ -324,8 +324,8 @@ _KINDS: tuple[TaskKind, ...] = (Classification(), Regression(), Multilabel())
 TASKS = {kind.name: kind for kind in _KINDS}
 """The kinds of task by name."""
 
+# quantiles of the absolute error in an evaluation
 ERROR_QUANTILES = {"median": 0.5, "nine of ten below": 0.9, "largest": 1.0}
-"""Quantiles of the absolute error in an evaluation."""
 
 
 def find_task(name: str) -> TaskKind:

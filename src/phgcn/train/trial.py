@@ -18,11 +18,10 @@ from .result import split_result
 from .state import CURVES
 from .yardsticks import LOCAL, LinearModel, fit_simple, local_trial, simple_score
 
+# epochs between two samples of the global path: a sample costs about a forward pass
 SAMPLE_EVERY = 25
-"""Epochs between two samples of the global path: a sample costs about a forward pass."""
 
-KEPT = "prepared."
-"""Prefix of tensors in a file of weights that were fitted to the training nodes."""
+KEPT = "prepared."  # prefix of tensors in a file of weights that were fitted to the training nodes
 
 
 def weights_file(folder: Path, trial: Trial) -> Path:
@@ -31,12 +30,8 @@ def weights_file(folder: Path, trial: Trial) -> Path:
 
 
 class Logged(NamedTuple):
-    """Reports beside the training of a trial.
-
-    Args:
-        on_epoch (callable): Called after every epoch.
-        tensorboard (bool): Whether curves are written for TensorBoard.
-    """
+    """Reports beside the training of a trial: ``on_epoch`` is called after every epoch,
+    ``tensorboard`` writes curves."""
 
     on_epoch: OnEpoch
     tensorboard: bool
@@ -105,7 +100,7 @@ def _write(
     result: dict[str, Any],
     simple: Mapping[str, LinearModel],
 ) -> None:
-    """Writes the curves, then the weights: with these the trial is finished."""
+    """Writes the curves, then the weights, with which the trial is finished."""
     state, task = training.state, training.task
     fitted: dict[str, Any] = {"task": task.kind, "features": task.transform, **simple}
     if training.labels:
@@ -127,8 +122,8 @@ def _write(
 def _train_local(
     folder: Path, trial: Trial, training: Training, interrupt: DelayedInterrupt, logged: Logged
 ) -> dict[str, float]:
-    """Trains and writes the network without global attention, if there is one of this trial;
-    returns its score by name."""
+    """Trains and writes the trial's network without global attention, if any; returns its score by
+    name."""
     local = local_trial(trial)
     if local is None:
         return {}
@@ -157,9 +152,8 @@ def run_epoch(training: Training, trial: Trial) -> tuple[float, ...]:
 def curve_log(
     folder: Path, epoch: int, wanted: bool
 ) -> Iterator[Callable[[int, tuple[float, ...]], None]]:
-    """Yields a function that writes a row of the curves for TensorBoard, if ``wanted``.
-
-    Drops rows after ``epoch``, which a killed process may have left."""
+    """Yields a function that writes a row of the curves for TensorBoard, if ``wanted``. Drops rows
+    after ``epoch`` that a killed process has left."""
     if not wanted:
         yield lambda epoch, row: None
         return

@@ -1,6 +1,6 @@
-r"""Searches for good settings with Optuna, by validation loss.
+"""Searches for good settings with Optuna, by validation loss.
 
-A SQLite file holds the study: several processes can work on it at once, and a later process can
+A SQLite file holds the study: several processes can work on it at once, and a later one can
 continue it. Tasks have no test labels (:func:`phgcn.train.prepare.without_test`)."""
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ ON_REQUEST: dict[str, Suggest] = {
 }
 
 
+# epochs of the first rung, and the factor to the next, which one of so many trials reaches
 FIRST_RUNG, REDUCTION = RUNGS["short"][0], 3
-"""Epochs of the first rung, and the factor to the next, which one of so many trials reaches."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,6 @@ class TrialReport:
 
 
 def check_trials(trials: int) -> None:
-    """Refuses a study without trials."""
     if trials < 1:
         raise ValueError(f"trials is {trials}; allowed: 1 or more")
 
@@ -181,7 +180,7 @@ def _study(folder: Path, plan: Plan, data: Data, varied: dict[str, Suggest]) -> 
 
 @contextmanager
 def _study_errors(folder: Path) -> Iterator[None]:
-    """Names the study in one line if its database is damaged, or cannot be written."""
+    """Reports in one line a study whose database is damaged or cannot be written."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import DatabaseError
 
@@ -226,7 +225,7 @@ def _check_same(folder: Path, study: optuna.Study, about: dict[str, Any]) -> Non
 
 
 def _differences(kept: dict[str, Any], about: dict[str, Any]) -> Iterator[str]:
-    """Describes each difference of two studies; a key that another version wrote does not count."""
+    """Describes each difference of two studies; a key of another version does not count."""
     for key in (key for key in {**kept, **about} if key != "varied"):
         if key in kept and key in about:
             if kept[key] != about[key]:

@@ -1,6 +1,5 @@
-r"""Whether attention helps: the best network with attention beside the best without, the error of
-the difference, and a sentence.
-"""
+"""The verdict on attention: the best network with it beside the best without, the error of the
+difference, and a sentence."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from .entrant import Entrant
 from .metrics import find_metric, goodness
 from .plan import Plan
 
-ERRORS = 2.0
-"""A difference counts if it is larger than this many standard errors."""
+ERRORS = 2.0  # a difference counts if it is larger than this many standard errors
 
 
 def find_verdict(
@@ -26,11 +24,10 @@ def find_verdict(
     """Compares the best entrant with attention and the best without.
 
     Args:
-        plan (Plan): What names the metric.
+        plan (Plan): The plan, for its metric.
         folds (sequence of sequences of Entrant): The same candidates on each division of the nodes.
         scores (sequence of float): The mean metric of each candidate.
-        split (int, optional): The split that the nodes are of, for the sentence. (default:
-            :obj:`0`)
+        split (int, optional): The split of the nodes, for the sentence. (default: :obj:`0`)
     """
     nodes = f"validation nodes of {name_split(split)}"
     if len(folds) > 1:
@@ -55,8 +52,8 @@ def name_split(split: int) -> str:
 
 
 def mean_verdict(metric: str, verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Joins the verdicts of several splits: the mean over those in which networks with and without
-    attention have a score, or over all if there is none."""
+    """Joins the verdicts of several splits: the mean over those where both kinds of network have a
+    score, or over all if there is none."""
     both = [verdict for verdict in verdicts if verdict["error"] is not None]
     known = both or verdicts
     with_it, without = (
@@ -102,8 +99,7 @@ def difference_error(
     plan: Plan, pairs: Sequence[tuple[Entrant, Entrant]], draws: int = 200
 ) -> float:
     """Returns the standard error of the difference of two mean metrics, by drawing validation nodes
-    with replacement.
-    """
+    with replacement."""
     generator, name = torch.Generator().manual_seed(plan.seed), plan.metric
     variance = 0.0
     for first, second in pairs:
@@ -121,6 +117,5 @@ def difference_error(
 
 
 def format_score(metric: str, value: float) -> str:
-    """Formats a metric for a sentence."""
     found = find_metric(metric)
     return f"{100 * value:.1f} %" if found.scale == 100 else f"{found.title} {amount(value)}"

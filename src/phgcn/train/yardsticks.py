@@ -1,8 +1,8 @@
-r"""Yardsticks of a score: the commonest answer, a linear model, and the network without global
+"""Yardsticks of a score: the commonest answer, a linear model, and the network without global
 attention.
 
 All are scored on the nodes of the model's score. The network without global attention is trained on
-the first split only, for at most as many epochs as the model there."""
+the first split only, for at most as many epochs as the model."""
 
 from __future__ import annotations
 
@@ -24,40 +24,33 @@ from .plan import Plan, Trial
 from .processes import OneProcess
 from .settings import attends
 
+# the names of the yardsticks in ``result.json``
 COMMONEST, LINEAR, LOCAL = "commonest", "linear", "local"
-"""The names of the yardsticks in ``result.json``."""
 
 YARDSTICKS = (COMMONEST, LINEAR, LOCAL)
 
+# weight penalties of the linear model; validation nodes choose one
 PENALTIES = (1.0, 0.1, 0.01, 0.001, 0.0001)
-"""Weight penalties of the linear model; validation nodes choose one."""
 
-STEPS = 40
-"""Steps of L-BFGS for each penalty."""
+STEPS = 40  # steps of L-BFGS for each penalty
 
+# models with global attention, and the same models without it
 WITHOUT_GLOBAL = {"phgcn": "gat-eda", "phgcn-residual": "gat-eda-residual"}
-"""Models with global attention, and the same models without it."""
 
 
 class LinearModel(NamedTuple):
-    """A linear model of the features.
-
-    Shapes:
-        - **bias:** :math:`(C,)`, **weight:** :math:`(F, C)`; :obj:`None` where features are not
-          read
-    """
+    """A linear model of the features: ``bias`` (C,) and ``weight`` (F, C), which is :obj:`None`
+    where features are not read."""
 
     bias: Tensor
     weight: Tensor | None = None
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Computes the outputs (N, C) of features (N, F)."""
         if self.weight is None:
             return self.bias.expand(x.size(0), -1)
         return x @ self.weight.to(x.device) + self.bias.to(x.device)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns the parameters, to be kept with the weights."""
         return {name: part for name, part in self._asdict().items() if part is not None}
 
 
@@ -122,8 +115,8 @@ def _fit_constant(task: Task) -> LinearModel:
 
 
 def _fit_linear(task: Task, processes: OneProcess) -> LinearModel:
-    """Fits a linear model to the training nodes with the task's loss. It sees dense features with
-    mean 0 and deviation 1."""
+    """Fits a linear model to the training nodes with the task's loss, from dense features of mean 0
+    and deviation 1."""
     transform = unchanged(task.x.size(1))
     if task.x.layout == torch.strided:
         none = torch.zeros(task.x.size(1), dtype=torch.bool, device=task.x.device)
@@ -172,13 +165,8 @@ def _minimise(
 
 
 def summarise_yardsticks(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Returns the mean and deviation of each yardstick over its splits, and the mean of the model
-    on the same splits.
-
-    Args:
-        rows (list of dict): The results of the splits, by
-            :func:`phgcn.train.result.split_result`.
-    """
+    """Returns the mean and deviation of each yardstick over its splits, and the model's mean on the
+    same splits, from the ``rows`` of :func:`phgcn.train.result.split_result`."""
     summary = {}
     for name in dict.fromkeys(name for row in rows for name in row.get("yardsticks", ())):
         measured = [row for row in rows if name in row["yardsticks"]]
@@ -213,7 +201,7 @@ _TITLES = {LINEAR: "a linear model of the features", LOCAL: "the network without
 
 
 def commonest_answer(task: str, y: Tensor, classes: Sequence[str]) -> str:
-    """Names the answer without features, from the labels of all nodes that have one."""
+    """Returns the answer without features, from the labels of all labelled nodes."""
     if task == "classification":
         return f"always answering {classes[int(y[y >= 0].bincount().argmax())]!r}"
     return f"always answering the {'mean' if task == 'regression' else 'commonest labels'}"
