@@ -68,6 +68,12 @@ tables: $(VENV)/.ready-test
 figures: $(VENV)/.ready-test
 	$(BIN)/python docs/figures/draw_lattice.py
 	$(BIN)/python docs/figures/draw_layer.py
+	$(BIN)/python docs/figures/draw_on_off.py
+	$(BIN)/python docs/figures/draw_kernel.py
+	$(BIN)/python docs/figures/draw_choice.py
+	$(BIN)/python docs/figures/draw_spread.py
+	$(BIN)/python docs/figures/draw_cover.py
+	$(BIN)/python docs/figures/draw_flats.py
 	$(BIN)/python docs/figures/draw_architecture.py
 	$(BIN)/python docs/figures/draw_explorer.py
 

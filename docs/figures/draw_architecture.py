@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from draw_lattice import HERE, INK, LINE, plt, save
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
+from page import INK, LINE, new, save
 
 import phgcn
 
@@ -36,7 +36,7 @@ NOTES = {
     "nn": "layers, models",
     "distributed": "many processes",
     "functional": "attention over points",
-    "lattice": "splat, blur, slice",
+    "lattice": "splat, smooth, slice",
     "exact": "all pairs",
     "structural": "neighbours",
     "runtime": "Numba, Triton",
@@ -123,12 +123,9 @@ def draw(axis: Axes) -> None:
 
 
 def main() -> None:
-    plt.rcParams.update({"svg.hashsalt": "architecture", "svg.fonttype": "path"})
-    figure, axis = plt.subplots(figsize=(9, 6.5), layout="constrained")
+    figure, axis = new(5.8)
     draw(axis)
-    for suffix in ("svg", "png"):
-        save(figure, HERE / f"architecture.{suffix}")
-        print(HERE / f"architecture.{suffix}")
+    save(figure, "architecture")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ phgcn[explore], playwright and chromium."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-HERE = Path(__file__).parent
+from page import HERE, write_songs
+
 CHROMIUM = which("chromium") or which("chromium-browser") or which("google-chrome")
 COVER = "cover-17"
 
@@ -28,9 +28,7 @@ def phgcn(folder: Path, command: str) -> None:
 
 def write_pages(folder: Path) -> None:
     """Makes the songs, trains two networks on them, and writes the pages of one and of both."""
-    program = re.search(r"```python\n(.*?)```", (HERE.parent / "tutorial.md").read_text(), re.S)
-    assert program is not None
-    subprocess.run([sys.executable, "-c", program[1]], cwd=folder, check=True)
+    write_songs(folder)
     phgcn(folder, "train songs --out runs/songs")
     phgcn(folder, "train songs --model gat-eda --config settings.toml --splits 1 --out runs/local")
     phgcn(folder, "explore runs/songs -o one.html")

@@ -8,25 +8,17 @@ the library computes."""
 from __future__ import annotations
 
 import itertools
-import os
-from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from page import INK, LINE, POINT, new, save
 
 from phgcn.lattice.geometry import kuhn_matrix, locate
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from PIL import Image
-
-HERE = Path(__file__).resolve().parent
 # from a vertex, in Kuhn coordinates: the sides of the two triangles of each square
 EDGES = ((1, 0), (0, 1), (1, 1))
 VISIBLE = 5.5
-LINE, INK, POINT = "#c9ced6", "#3b4252", "#d62728"
 ORBITS = ("#08306b", "#2171b5", "#6baed6", "#c6dbef")
 
 
@@ -52,7 +44,8 @@ def frame(axis: Axes, title: str, centre: object, half: float) -> None:
     axis.set(
         xlim=(x - half, x + half), ylim=(y - half, y + half), aspect="equal", xticks=[], yticks=[]
     )
-    axis.set_title(title, fontsize=10.5, color=INK, pad=8)
+    axis.set_title(title, fontsize=8.5, color=INK, pad=6)
+    axis.spines[:].set_visible(True)
     for side in axis.spines.values():
         side.set_color(LINE)
 
@@ -91,7 +84,7 @@ def draw_splat(axis: Axes) -> None:
     axis.scatter(*point, s=55, color=POINT, zorder=6, edgecolors="white")
     frame(
         axis,
-        "Splat: a point gives to its simplex’s vertices,\nby barycentric weight; slice reads them back",
+        "Splat: a point gives to the corners\nof its simplex; slice reads them back",
         (0.7, 0.3),
         1.35,
     )
@@ -155,37 +148,18 @@ def draw_nesting(axis: Axes) -> None:
             axis.text(x, y, "½", ha="center", va="center", fontsize=11, color=POINT, zorder=5)
     frame(
         axis,
-        "Nested levels: a fine vertex v gives half to ⌊v/2⌋\nand half to ⌈v/2⌉, the coarse vertices beside it",
+        "Nested levels: a fine vertex v gives\nhalf to ⌊v/2⌋ and half to ⌈v/2⌉",
         (0, 0),
         2.9,
     )
 
 
-def save(figure: plt.Figure, path: Path) -> None:
-    """Writes a file whole or not at all, and the same bytes every time."""
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
-    try:
-        figure.savefig(
-            temporary,
-            dpi=100,
-            metadata={"Date": None} if path.suffix == ".svg" else {"Software": None},
-        )
-        if path.suffix == ".png":  # few colours: a third of the bytes
-            Image.open(temporary).convert("RGB").quantize(160).save(temporary, optimize=True)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def main() -> None:
-    plt.rcParams.update({"svg.hashsalt": "lattice", "svg.fonttype": "path"})
-    figure, axes = plt.subplots(1, 3, figsize=(12, 4.5), layout="constrained")
+    figure, axes = new(3.1, columns=3)
     draw_splat(axes[0])
     draw_smoothing(axes[1])
     draw_nesting(axes[2])
-    for suffix in ("svg", "png"):
-        save(figure, HERE / f"lattice.{suffix}")
-        print(HERE / f"lattice.{suffix}")
+    save(figure, "lattice")
 
 
 if __name__ == "__main__":

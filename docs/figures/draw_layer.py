@@ -1,192 +1,128 @@
-r"""Draws the paper's Fig. 1 anew: the layer with its two paths, and the lattice inside of the
-global one.
+r"""Draws the paper's Fig. 1 anew: the layer with its two paths, and the lattices inside of the
+global one: ``python docs/figures/draw_layer.py``.
 
-    python docs/figures/draw_layer.py
-
-Writes ``layer.svg`` and ``layer.png`` beside this script.  Simplices and weights are those that the
-library computes."""
+Simplices and weights are those that the library computes."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
-from draw_lattice import EDGES, HERE, INK, LINE, ORBITS, POINT, plane, plt, save
+from draw_lattice import EDGES, ORBITS, plane
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon
+from page import INK, LINE, POINT, new, save
 
 from phgcn.lattice.geometry import locate
 
 LOCAL, GLOBAL = "#2a7f62", "#2171b5"
-NODES = np.array(
-    [[0.0, 0.0], [0.75, 0.5], [0.8, -0.5], [-0.75, 0.45], [-0.6, -0.6], [1.6, 0.1], [-1.5, -0.1]]
-)
+NODES = np.array([[0, 0], [0.75, 0.5], [0.8, -0.5], [-0.75, 0.45], [-0.6, -0.6], [1.6, 0.1]])
+NODES = np.r_[NODES, [[-1.5, -0.1]]]
 LINKS = ((0, 1), (0, 2), (0, 3), (0, 4), (1, 5), (2, 5), (3, 6), (4, 6))
-CELLS = [(i, j) for i in range(-2, 3) for j in range(-2, 3) if np.linalg.norm(plane((i, j))) < 1.8]
-"""The vertices of the small lattices, in Kuhn coordinates."""
+RADIUS, SIZE = 0.8, 0.5  # of the window on a lattice, and of its shortest vectors
+UPPER, MIDDLE, LOWER = 4.0, 2.8, 1.35
 
 
-def arrow(
-    axis: Axes,
-    start: tuple[float, float],
-    end: tuple[float, float],
-    colour: str = INK,
-    bend: float = 0.0,
-) -> None:
-    style = {
-        "arrowstyle": "-|>",
-        "color": colour,
-        "lw": 1.6,
-        "connectionstyle": f"arc3,rad={bend}",
-        "mutation_scale": 14,
-    }
-    axis.annotate("", end, start, arrowprops=style, zorder=2)
+def arrow(axis: Axes, start: tuple, end: tuple, colour: str = INK, route: str = "arc3") -> None:
+    style = {"arrowstyle": "-|>", "color": colour, "lw": 1.5, "connectionstyle": route}
+    axis.annotate("", end, start, arrowprops=style | {"shrinkA": 0, "shrinkB": 0}, zorder=2)
 
 
-def box(
-    axis: Axes, centre: tuple[float, float], width: float, text: str, colour: str = INK
-) -> None:
-    height = 0.42 + 0.26 * text.count("\n")
+def box(axis: Axes, centre: tuple, width: float, height: float, text: str, colour: str) -> None:
     corner = centre[0] - width / 2, centre[1] - height / 2
-    style = "round,pad=0.04,rounding_size=0.1"
-    axis.add_patch(
-        FancyBboxPatch(
-            corner, width, height, boxstyle=style, fc="white", ec=colour, lw=1.4, zorder=3
-        )
-    )
-    axis.text(*centre, text, ha="center", va="center", fontsize=10, color=INK, zorder=4)
+    shape = {"boxstyle": "round,pad=0,rounding_size=0.12", "fc": "white", "ec": colour, "lw": 1.3}
+    axis.add_patch(FancyBboxPatch(corner, width, height, zorder=3, **shape))
+    axis.text(*centre, text, ha="center", va="center", linespacing=1.5, zorder=4)
 
 
-def draw_graph(axis: Axes, centre: tuple[float, float], size: float, attends: bool) -> None:
-    """A small graph; with ``attends``, its middle node and the edges that it reads."""
-    places = np.array(centre) + size * NODES
+def draw_graph(axis: Axes, centre: tuple, attends: bool) -> None:
+    """Draws a small graph; with ``attends``, its middle node and the edges that it reads."""
+    places = np.array(centre) + 0.52 * NODES
     for one, other in LINKS:
         read = attends and one == 0
-        axis.plot(
-            *places[[one, other]].T,
-            color=LOCAL if read else LINE,
-            lw=2.4 if read else 1.2,
-            zorder=2,
-        )
+        style = {"color": LOCAL if read else LINE, "lw": 2.2 if read else 1.2}
+        axis.plot(*places[[one, other]].T, zorder=2, **style)
     for number, place in enumerate(places):
         colour = POINT if attends and number == 0 else LOCAL if attends and number < 5 else INK
-        axis.add_patch(Circle(place, 0.085, fc=colour, ec="white", lw=0.8, zorder=3))
+        axis.add_patch(Circle(place, 0.1, fc=colour, ec="white", lw=0.8, zorder=3))
 
 
-def draw_lattice(axis: Axes, centre: tuple[float, float], size: float) -> np.ndarray:
-    """The triangles of a small lattice; returns where it puts points of the plane."""
-    shift = np.array(centre)
-    for i, j in CELLS:
-        for a, b in EDGES:
-            if (i + a, j + b) in CELLS:
-                axis.plot(
-                    *(shift + size * plane([(i, j), (i + a, j + b)])).T,
-                    color=LINE,
-                    lw=0.8,
-                    zorder=1,
-                )
-    return shift
+def draw_grid(axis: Axes, centre: tuple, step: int) -> None:
+    """Draws a round window on the lattice whose vectors are ``step`` times the shortest."""
+    window = Circle(centre, RADIUS, fc="none", ec="none", transform=axis.transData)
+    axis.add_patch(window)
+    for corner in itertools.product(range(-4, 5), repeat=2):
+        for edge in EDGES:
+            ends = plane([corner, np.add(corner, edge)]) * SIZE * step + centre
+            axis.plot(*ends.T, color=LINE, lw=0.8, zorder=2)[0].set_clip_path(window)
 
 
-def simplex(point: tuple[float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The corners of a point's triangle, its weights on them, and the point, in the plane."""
-    w = torch.tensor([point], dtype=torch.float64)
-    vertices, weights = (part[0].numpy() for part in locate(w))
-    return plane(vertices), weights, plane(w.numpy())[0]
-
-
-def draw_splat(axis: Axes, centre: tuple[float, float], size: float, back: bool = False) -> None:
-    """Points give their values to the corners of their triangles, or with ``back`` read them."""
-    shift = draw_lattice(axis, centre, size)
+def draw_points(axis: Axes, centre: tuple, back: bool) -> None:
+    """Draws points that give to the corners of their triangles, or with ``back`` read them."""
+    draw_grid(axis, centre, 1)
     for point, colour in (((0.55, 0.2), POINT), ((-0.75, -0.3), ORBITS[0])):
-        corners, weights, place = simplex(point)
-        corners, place = shift + size * corners, shift + size * place
+        where = torch.tensor([point], dtype=torch.float64)
+        vertices, weights = (part[0].numpy() for part in locate(where))
+        corners, place = (plane(x) * SIZE + centre for x in (vertices, where.numpy()[0]))
         axis.add_patch(Polygon(corners, fc=colour, alpha=0.12, ec="none", zorder=1))
         for corner, weight in zip(corners, weights, strict=True):
-            start, end = (corner, place) if back else (place, corner)
-            style = {
-                "arrowstyle": "-|>",
-                "color": colour,
-                "lw": 0.5 + 1.8 * weight,
-                "mutation_scale": 8,
-                "shrinkB": 3,
-            }
-            axis.annotate("", end, start, arrowprops=style, zorder=3)
-            axis.add_patch(
-                Circle(corner, 0.035 + 0.06 * weight, fc=GLOBAL, ec="white", lw=0.5, zorder=4)
-            )
-        axis.add_patch(Circle(place, 0.06, fc=colour, ec="white", lw=0.8, zorder=5))
+            ends = (place, corner) if back else (corner, place)
+            style = {"arrowstyle": "-|>", "color": colour, "lw": 0.5 + 1.8 * weight}
+            axis.annotate("", *ends, arrowprops=style | {"mutation_scale": 7, "shrinkB": 3})
+            axis.add_patch(Circle(corner, 0.04 + 0.07 * weight, fc=GLOBAL, ec="white", zorder=4))
+        axis.add_patch(Circle(place, 0.07, fc=colour, ec="white", lw=0.8, zorder=5))
 
 
-def draw_blur(axis: Axes, centre: tuple[float, float], size: float) -> None:
-    """A vertex reads all vertices around it."""
-    shift = draw_lattice(axis, centre, size)
-    for vertex in CELLS:
-        place = shift + size * plane(vertex)
-        distance = float(np.linalg.norm(plane(vertex)))
-        if distance > 0:
-            style = {
-                "arrowstyle": "-|>",
-                "color": GLOBAL,
-                "lw": 2.2 * np.exp(-distance),
-                "mutation_scale": 8,
-                "shrinkB": 6,
-            }
-            axis.annotate("", shift, place, arrowprops=style, zorder=2)
-        shade = ORBITS[min(int(distance / 0.8), 3)]
-        axis.add_patch(
-            Circle(place, 0.11 * np.exp(-0.5 * distance), fc=shade, ec="white", lw=0.5, zorder=3)
-        )
+def draw_bump(axis: Axes, centre: tuple, step: int) -> None:
+    """Draws a lattice, and how far a vertex's value has moved on it."""
+    draw_grid(axis, centre, step)
+    window = Circle(centre, RADIUS, transform=axis.transData)
+    for share, radius in ((0.25, 1.0), (0.5, 0.65), (0.9, 0.3)):
+        shape = {"fc": GLOBAL, "alpha": 0.25 * share + 0.05, "ec": "none", "zorder": 1}
+        bump = Circle(centre, radius * SIZE * (0.5 + 0.45 * step), **shape)
+        axis.add_patch(bump)
+        bump.set_clip_path(window)
+    axis.add_patch(Circle(centre, 0.07, fc=GLOBAL, ec="white", zorder=3))
 
 
 def draw(axis: Axes) -> None:
-    axis.set(xlim=(0, 13), ylim=(0, 5.2), aspect="equal")
+    axis.set(xlim=(0, 13), ylim=(0, 5.1), aspect="equal")
     axis.axis("off")
-    draw_graph(axis, (1.05, 2.8), 0.5, attends=False)
-    axis.text(1.05, 3.55, "graph", ha="center", fontsize=11, color=INK)
-    axis.text(1.05, 2.05, "$x$, edges", ha="center", fontsize=10, color=INK)
-    arrow(axis, (1.95, 2.8), (2.35, 2.8))
-    box(axis, (3.15, 2.8), 1.5, "values $f = Wx$\npositions $p = \\Phi f$")
-    arrow(axis, (3.4, 3.2), (4.5, 4.0), LOCAL, -0.2)
-    arrow(axis, (3.4, 2.4), (4.5, 1.3), GLOBAL, 0.2)
+    draw_graph(axis, (0.95, MIDDLE), attends=False)
+    axis.text(0.95, MIDDLE - 0.75, "graph: $x$, edges", ha="center")
+    arrow(axis, (1.85, MIDDLE), (2.15, MIDDLE))
+    box(axis, (3.15, MIDDLE), 2.0, 0.95, "values $f = Wx$\npositions $p = \\Phi f$", INK)
+    arrow(axis, (3.15, MIDDLE + 0.47), (4.3, UPPER), LOCAL, "angle,angleA=90,angleB=0,rad=8")
+    arrow(axis, (3.15, MIDDLE - 0.47), (4.3, LOWER), GLOBAL, "angle,angleA=90,angleB=0,rad=8")
+    style = {"weight": "bold", "fontsize": 9.5}
     axis.text(
-        4.75, 4.95, "structural path: each node attends to its neighbours", fontsize=11, color=LOCAL
+        4.4, 4.78, "structural path: each node attends to its neighbours", color=LOCAL, **style
     )
-    draw_graph(axis, (5.7, 4.0), 0.55, attends=True)
-    box(
-        axis,
-        (8.9, 4.0),
-        3.6,
-        "$\\alpha_{ij} \\propto e^{-\\lambda_s \\Vert p_i - p_j \\Vert}$ over neighbours $j$",
-        LOCAL,
-    )
-    arrow(axis, (6.75, 4.0), (7.0, 4.0), LOCAL)
-    axis.text(
-        4.75,
-        2.45,
-        "global path: each node attends to all nodes, in linear time",
-        fontsize=11,
-        color=GLOBAL,
-    )
-    draw_splat(axis, (5.6, 1.3), 0.5)
-    draw_blur(axis, (7.75, 1.3), 0.5)
-    draw_splat(axis, (9.9, 1.3), 0.5, back=True)
-    for x, name in ((5.6, "splat"), (7.75, "blur"), (9.9, "slice")):
-        axis.text(x, 0.12, name, ha="center", fontsize=11, color=INK)
-    arrow(axis, (6.5, 1.3), (6.85, 1.3), GLOBAL)
-    arrow(axis, (8.65, 1.3), (9.0, 1.3), GLOBAL)
-    arrow(axis, (10.75, 4.0), (11.2, 2.95), LOCAL, -0.1)
-    arrow(axis, (10.75, 1.5), (11.2, 2.65), GLOBAL, 0.1)
-    box(axis, (11.9, 2.8), 1.3, "$\\sigma(\\cdot)\\,\\Vert\\,\\sigma(\\cdot)$\nside by side")
-    axis.text(11.9, 2.05, "$x'$: twice as wide", ha="center", fontsize=10, color=INK)
+    text = "global path: each node attends to all, in linear time"
+    axis.text(4.4, 2.42, text, color=GLOBAL, **style)
+    draw_graph(axis, (5.3, UPPER), attends=True)
+    arrow(axis, (6.25, UPPER), (6.6, UPPER), LOCAL)
+    weights = r"$\alpha_{ij} \propto e^{-\lambda_s \Vert p_i - p_j \Vert}$ over neighbours $j$"
+    box(axis, (8.6, UPPER), 4.0, 0.75, weights, LOCAL)
+    for x, back in ((5.2, False), (10.75, True)):
+        draw_points(axis, (x, LOWER), back)
+    for x, step in ((7.05, 1), (8.9, 2)):
+        draw_bump(axis, (x, LOWER), step)
+    for left, right in ((5.2, 7.05), (7.05, 8.9), (8.9, 10.75)):
+        arrow(axis, (left + RADIUS, LOWER), (right - RADIUS, LOWER), GLOBAL)
+    names = ((5.2, "splat"), (7.98, "smooth, on ever coarser lattices"), (10.75, "slice"))
+    for x, name in names:
+        axis.text(x, 0.1, name, ha="center")
+    arrow(axis, (10.6, UPPER), (12.2, MIDDLE + 0.47), LOCAL, "angle,angleA=0,angleB=90,rad=8")
+    arrow(axis, (11.55, LOWER), (12.2, MIDDLE - 0.47), GLOBAL, "angle,angleA=0,angleB=90,rad=8")
+    box(axis, (12.2, MIDDLE), 1.5, 0.95, "side by side:\n$x'$", INK)
 
 
 def main() -> None:
-    plt.rcParams.update({"svg.hashsalt": "layer", "svg.fonttype": "path"})
-    figure, axis = plt.subplots(figsize=(11, 4.4), layout="constrained")
+    figure, axis = new(3.25)
     draw(axis)
-    for suffix in ("svg", "png"):
-        save(figure, HERE / f"layer.{suffix}")
-        print(HERE / f"layer.{suffix}")
+    save(figure, "layer")
 
 
 if __name__ == "__main__":
