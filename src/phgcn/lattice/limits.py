@@ -1,4 +1,5 @@
-r"""Limits the coordinates and the dimension of points that a lattice is built for."""
+"""Limits the coordinates and the dimension of points of a lattice, and the cells that estimate
+pairs."""
 
 from __future__ import annotations
 
@@ -37,3 +38,15 @@ def filtered_groups(points: Points, call: FilterCall) -> GraphGroups:
     """Groups points by graph. Checks all values, and the coordinates of filtered graphs."""
     limit = position_limit(points.positions.size(2), call.scheme)
     return checked_groups(points, limit, call.more_than)
+
+
+# Most coordinates that cells of the near field divide, the widest ones.  Each further one would
+# triple the rows of cells around a point.
+CELL_DIMENSIONS = 4
+
+
+def mean_pairs_cell(dim: int, radius: float) -> float:
+    """Returns the side of the cube with a ball's volume. Points of such a grid cell stand for
+    points within the radius, so that counting pairs is linear."""
+    side: float = radius * math.pi**0.5 / math.gamma(dim / 2 + 1) ** (1 / dim)
+    return side

@@ -1,7 +1,7 @@
 """The custom ops of the lattice filter: the whole filter as one op, with its gradient.
 
 The number of a lattice's vertices depends on the data and stays inside the op. The backend keeps
-the lattices for the backward pass under a *ticket* that the op returns (:mod:`phgcn.lattice.kept`).
+the lattices for the backward pass under a *ticket* that the op returns (:class:`.filter_call.Kept`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 import torch
 from clouds import normal, schemes
 
-from phgcn.lattice import kept
+from phgcn.lattice import filter_call as kept
 from phgcn.lattice.filter_call import FilterCall
 from phgcn.lattice.numba import ladder, locate, sorting
 from phgcn.lattice.numba.filter import backward, forward

@@ -17,9 +17,18 @@ from torch import Tensor
 
 from ...checks import check_values
 from ...kernels import Kernel
-from ...runtime.points import Gradients, OutputGradients, Points, Sums, empty_gradients
+from ...runtime.points import (
+    Gradients,
+    OutputGradients,
+    Points,
+    Sums,
+    divide_rows,
+    empty_gradients,
+    point_gradients,
+    row_gradients,
+    weighted_rows,
+)
 from ...runtime.triton import capturing, cdiv, device_of, power_of_2
-from ...runtime.weighted import divide_rows, point_gradients, row_gradients, weighted_rows
 from ..call import ExactCall
 from .gradients import gradients
 from .packing import PACKED_CHANNELS, Packed, QueryGradients, pack_points

@@ -8,8 +8,7 @@ from torch import Tensor
 from ...checks import check_coordinates, check_values
 from ...runtime.graphs import find_graphs
 from ...runtime.points import Gradients, OutputGradients, Points
-from ..filter_call import FilterCall, no_ticket
-from ..kept import GPU_LIMIT, find, new_ticket
+from ..filter_call import GPU_LIMIT, FilterCall, find, new_ticket, no_ticket
 from ..limits import position_limit
 from .clouds import CloudCounts, number_clouds
 from .filter import filter_gradients, filter_rows, prepare

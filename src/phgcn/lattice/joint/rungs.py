@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..ladder import LEAST, QUARTILES, Rung, log_rung
-from ..near import mean_pairs_cell
+from ..limits import mean_pairs_cell
 from ..scheme import Ladder
 from .kernels import Peers, Side
 from .keys import Ints, bit_widths, of_cloud

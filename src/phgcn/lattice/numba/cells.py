@@ -13,7 +13,7 @@ from ...kernels import Kernel
 from ...runtime.numba import kernel
 from ...runtime.threads import run_rows
 from ..ladder import FADE_START
-from ..near import CELL_DIMENSIONS
+from ..limits import CELL_DIMENSIONS
 from .keys import wrap_keys
 from .locate import Coordinates, cube_keys
 from .sorting import run_starts, sort_keys

@@ -16,8 +16,7 @@ from ...runtime.rows import (
     weight_gradients,
 )
 from ...runtime.threads import parallel_zeros
-from ..filter_call import FLOOR, FilterCall, no_ticket
-from ..kept import Kept, find, new_ticket
+from ..filter_call import FLOOR, FilterCall, Kept, find, new_ticket, no_ticket
 from ..limits import filtered_groups
 from ..scheme import Separable
 from .clouds import CloudGradients, find_clouds

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...kernels import Kernel
 from ...runtime.numba import kernel
+from ..filter_call import LIMIT, Kept
 from ..geometry import kuhn_matrix, origin
-from ..kept import LIMIT, Kept
 from ..ladder import (
     QUARTILES,
     Numbers,

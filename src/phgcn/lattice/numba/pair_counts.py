@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..near import mean_pairs_cell
+from ..limits import mean_pairs_cell
 from .keys import choose_keys
 from .locate import Coordinates, cube_keys, reduce_points
 from .sorting import run_starts, sort_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..near import mean_pairs_cell
+from ..limits import mean_pairs_cell
 
 
 def mean_pairs(keys: Tensor, queries: Tensor | None, radius: float) -> float:
