@@ -220,6 +220,16 @@ class StructuralCase:
             torch.autograd.grad(out.sum(), positions)[0], torch.zeros(3, 2, dtype=torch.float64)
         )
 
+    @pytest.mark.parametrize("width", [1e-17, 1e-20, 1e-23])
+    def test_points_whose_squared_distances_underflow_have_finite_gradients(self, width):
+        edges = graph(self.nodes, self.edges)
+        positions = (width * normal(self.nodes, 2, 3)).float().requires_grad_()
+        values = normal(self.nodes, 2, 4, seed=1).float()
+        out = structural_attention(positions, values, edges, backend=self.backend)
+        (slope,) = torch.autograd.grad(out.sum(), positions)
+        assert slope.isfinite().all()
+        assert slope.abs().max() < 10 * values.abs().max()
+
     def test_a_batch_of_graphs_is_its_graphs_alone(self):
         random = torch.Generator().manual_seed(0)
         parts = [

@@ -19,6 +19,9 @@ BLOCK = 64  # edges of one node that are summed at a time
 
 # factor of weights in a block's sum, so that sums of the largest values do not overflow; a power of
 # two, it changes no bit
+LEAST = float(np.finfo(np.float32).tiny)
+"""Squared distances below this count as 0: a processor's quick root makes infinity of them."""
+
 SCALE = 1 / BLOCK
 
 
@@ -139,9 +142,10 @@ def target_gradients(
                         factor[e, h] = mask[np.int64(edge[lead + e]), h]
                 multiply_differences(product, e, grad, out, i, factor, values, j)
             for q in range(count * heads):
-                distance = math.sqrt(flat_distance[q])
+                square = flat_distance[q]
+                distance = math.sqrt(max(square, real(LEAST)))
                 flat_weight[q] = exp_negative(flat_weight[q] - distance)
-                flat_distance[q] = real(1) / distance if distance > 0 else real(0)
+                flat_distance[q] = real(1) / distance if square >= real(LEAST) else real(0)
             clear(flat_sums)
             for e in range(count):
                 at = np.int64(edge[lead + e])
