@@ -47,7 +47,7 @@ import training
 import weight_decay
 import within_class
 
-from phgcn_lab import embeddings_report
+from phgcn_lab import embeddings_report, motif_report
 from phgcn_lab.benchmark import report as benchmark_report
 from phgcn_lab.rivals import report as rivals_report
 
@@ -131,7 +131,7 @@ RESULT_TABLES = {
     "claims": (PAPER, result_tables.claims, "table"),
     "geom-gcn": (PAPER, result_tables.geom_gcn, "table"),
     "methods": (PAPER, result_tables.methods, "table-differences"),
-    "motif": (PAPER, result_tables.motif, "motif"),
+    "motif": (PAPER, motif_report.table_lines, "motif"),
     "embeddings": (PAPER, embeddings_report.table_lines, "embeddings"),
     "scaling": (PAPER, result_tables.scaling, "scaling", "scaling-gpu"),
     # GlobalGNN and its rivals

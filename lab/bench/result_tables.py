@@ -5,9 +5,10 @@ the contents of JSON files."""
 
 from __future__ import annotations
 
-from phgcn_lab import motif_report, table_report, trainings_report
-from phgcn_lab.markdown import bold, origin, spread, table
+from phgcn_lab import table_report, trainings_report
+from phgcn_lab.markdown import bold, origin, pivot, spread, table
 from phgcn_lab.results import chosen, names, page
+from phgcn_lab.scaling_report import growth
 from phgcn_lab.significance import LEVEL, TEST_OVER_TRAIN, paired
 from phgcn_lab.when import report as when_report
 
@@ -33,10 +34,6 @@ GEOM_GCN = {"geom-gcn-i": "-I", "geom-gcn-p": "-P", "geom-gcn-s": "-S"}
 MARGIN = 1.0
 """Accuracies that differ by at most so many percentage points count as equivalent."""
 OURS = ("exact", "lattice", "separable")
-MOTIF_HEADINGS = (
-    *("model", "elements", "motifs differ in", "iterations", "accuracy %", "lowest late"),
-    "learned by",
-)
 
 
 # Table 2
@@ -52,26 +49,23 @@ def accuracies(rows: list[dict]) -> list[str]:
     """
     shown = [*table_report.main_rows(rows), *chosen(rows, model="phgcn", method="separable")]
     shown = chosen(shown, protocol="paper")
-    graphs = names(shown, "graph")
-    lines = []
+    cells = {}
     for model, title in TITLES.items():
         if model.endswith("-residual"):  # not in the paper
             continue
-        for method in sorted({row["method"] for row in chosen(shown, model=model)}, key=str):
+        for row in sorted(chosen(shown, model=model), key=lambda row: str(row["method"])):
+            method = row["method"]
             named = f"{title} ({FILTERS[method]})" if method in FILTERS else title
-            found = {row["graph"]: row for row in chosen(shown, model=model, method=method)}
-            lines.append([named, *(_beside_published(found.get(graph)) for graph in graphs)])
+            cells[named, row["graph"]] = _beside_published(row)
     for model, method in (("phgcn", "separable"), ("gat-eda", None)):
-        found = {row["graph"]: row for row in chosen(shown, model=model, method=method)}
-        above = [points(found[graph]["mean"] - found[graph]["published"]) for graph in graphs]
         title = "PH-GCN (`separable`)" if method else TITLES[model]
-        lines.append([f"*{title} less published*", *above])
-    return table(["", *graphs], lines)
+        for row in chosen(shown, model=model, method=method):
+            above = points(row["mean"] - row["published"])
+            cells[f"*{title} less published*", row["graph"]] = above
+    return pivot("", names(shown, "graph"), cells, missing="not run yet")
 
 
-def _beside_published(row: dict | None) -> str:
-    if row is None:
-        return "not run yet"
+def _beside_published(row: dict) -> str:
     return spread(row) + (f" ({row['published']:.1f})" if row["published"] is not None else "")
 
 
@@ -80,14 +74,14 @@ def claims(rows: list[dict]) -> list[str]:
     and of the ordinary paired t-test.
     """
     shown = chosen(rows, protocol="paper")
-    others = [model for model in TITLES if model not in ("phgcn", "phgcn-residual")]
-    others = [model for model in others if not model.endswith("-residual")]
-    lines = []
-    for ours in chosen(shown, model="phgcn", method="separable"):
-        main = chosen(table_report.main_rows(shown), graph=ours["graph"])
-        cells = [_both_tests(ours, row) for model in others for row in chosen(main, model=model)]
-        lines.append([ours["graph"], *cells])
-    return table(["graph", *(TITLES[model] for model in others)], lines)
+    others = [m for m in TITLES if m != "phgcn" and not m.endswith("-residual")]
+    cells = {
+        (ours["graph"], TITLES[row["model"]]): _both_tests(ours, row)
+        for ours in chosen(shown, model="phgcn", method="separable")
+        for row in chosen(table_report.main_rows(shown), graph=ours["graph"])
+        if row["model"] in others
+    }
+    return pivot("graph", [TITLES[model] for model in others], cells)
 
 
 def _both_tests(first: dict, second: dict) -> str:
@@ -103,18 +97,14 @@ def geom_gcn(rows: list[dict]) -> list[str]:
     """Means of Geom-GCN under ``geom``: ours, the published ones, and ours on neighbourhoods that
     were computed anew.
     """
-    means = {
-        (row["graph"], row["model"], row["method"]): row
-        for row in chosen(rows, protocol="geom")
-        if row["model"] in GEOM_GCN
-    }
-
-    def cell(graph: str, model: str) -> str:
-        ours, computed = (means[graph, model, source] for source in ("published", "computed"))
-        return f"{_beside_published(ours)}; {computed['mean']:.1f}"
-
-    lines = [[graph, *(cell(graph, model) for model in GEOM_GCN)] for graph in GEOM_GCN_GRAPHS]
-    return table(["graph", *GEOM_GCN.values()], lines)
+    cells = {}
+    for graph in GEOM_GCN_GRAPHS:
+        of_graph = chosen(rows, protocol="geom", graph=graph)
+        for model, title in GEOM_GCN.items():
+            (ours,) = chosen(of_graph, model=model, method="published")
+            (computed,) = chosen(of_graph, model=model, method="computed")
+            cells[graph, title] = f"{_beside_published(ours)}; {computed['mean']:.1f}"
+    return pivot("graph", list(GEOM_GCN.values()), cells)
 
 
 def points(value: float) -> str:
@@ -132,18 +122,15 @@ def interval(test: dict, prefix: str) -> str:
 def methods(tests: dict) -> list[str]:
     """The paper's filter less the exact sum, bold where the interval lies within the margin."""
     shown = chosen(tests["methods"], method="separable")
-    protocols = names(shown, "protocol")
-    cells = {(test["graph"], test["protocol"]): test for test in shown}
-    rows = []
-    for graph in names(shown, "graph"):
-        line = [cells[graph, protocol] for protocol in protocols]
-        texts = [
-            bold(f"{points(t['to_exact_difference'])} ({interval(t, 'to_exact_')})", equivalent(t))
-            for t in line
-        ]
-        rows.append([graph, *texts])
-    heading = ["graph", *(f"`{name}`" for name in protocols)]
-    return [methods_summary(tests), "", *table(heading, rows)]
+    cells = {
+        (test["graph"], f"`{test['protocol']}`"): bold(
+            f"{points(test['to_exact_difference'])} ({interval(test, 'to_exact_')})",
+            equivalent(test),
+        )
+        for test in shown
+    }
+    protocols = [f"`{name}`" for name in names(shown, "protocol")]
+    return [methods_summary(tests), "", *pivot("graph", protocols, cells)]
 
 
 def methods_summary(tests: dict) -> str:
@@ -166,38 +153,12 @@ def equivalent(test: dict) -> bool:
 # Experiments
 
 
-def motif(content: dict) -> list[str]:
-    """The columns of the report's table that the page speaks of."""
-    columns = [motif_report.HEADINGS.index(heading) for heading in MOTIF_HEADINGS]
-    rows = [[row[column] for column in columns] for row in motif_report.rows(content)]
-    return table(MOTIF_HEADINGS, rows)
-
-
 def scaling(cpu: dict, gpu: dict) -> list[str]:
-    """The time at the largest size of a method and cloud, forward, and the exponent of the number
-    of points there; a ratio where it comes from two sizes.
-    """
-    devices = [{(f["method"], f["cloud"]): _growth(c, f) for f in _forward(c)} for c in (cpu, gpu)]
-    found = [key for key in devices[0] if key[0] in OURS]
-    rows = [[*key, *(cells.get(key, "-") for cells in devices)] for key in found]
+    """Our methods, forward: how time grows with the number of points on each device."""
+    ours = [key for key in names(cpu["rows"], "method", "cloud") if key[0] in OURS]
+    rows = [[*key, *(growth(content, *key, "forward") for content in (cpu, gpu))] for key in ours]
     where = [f"{c['provenance']['device']}: {origin(c)}" for c in (cpu, gpu)]
     return ["; ".join(where) + ":", "", *table(["method", "cloud", "CPU", "GPU"], rows)]
-
-
-def _forward(content: dict) -> list[dict]:
-    return chosen(content["fits"], what="forward")
-
-
-def _growth(content: dict, fit: dict) -> str:
-    measured = chosen(content["rows"], method=fit["method"], cloud=fit["cloud"], kind="forward")
-    times = {row["count"]: row["median"] for row in measured}
-    used = sum(fit["from"] <= count <= fit["to"] for count in times)
-    exponent = f"{fit['exponent']:.2f}" + ("*" if used == 2 else "")
-    return f"{exponent}, {_digits(1000 * times[max(times)])} ms at {max(times):,}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def when(content: dict) -> list[str]:

@@ -2,12 +2,24 @@ r"""Lines of Markdown, and figures as text: what all tables of the documents are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *rows)]
+
+
+def pivot(
+    corner: str,
+    columns: Sequence[str],
+    cells: Mapping[tuple[str, str], str],
+    missing: str = "missing",
+) -> list[str]:
+    """Makes a table of cells by line and column; lines stand in the order of their first cells."""
+    lines = dict.fromkeys(line for line, _ in cells)
+    rows = [[line, *(cells.get((line, name), missing) for name in columns)] for line in lines]
+    return table([corner, *columns], rows)
 
 
 def short(value: float) -> str:

@@ -87,34 +87,26 @@ def made(trials: Sequence[Row]) -> Row:
 # The table
 
 HEADINGS = (
-    *("model", "elements", "motifs differ in", "trials", "iterations", "accuracy %"),
-    *("worst trial", "lowest late", "learned after", "learned by"),
+    *("model", "elements", "motifs differ in", "iterations", "accuracy %", "lowest late"),
+    "learned by",
 )
 
 
-def rows(content: Row) -> list[tuple[str, ...]]:
-    return [_row(curve) for curve in content["curves"]]
-
-
 def table_lines(content: Row) -> list[str]:
-    return table(HEADINGS, rows(content))
+    return table(HEADINGS, [_row(curve) for curve in content["curves"]])
 
 
 def _row(curve: Row) -> tuple[str, ...]:
     summary, effort = curve["summary"], curve["effort"]
     error = "" if summary["standard_error"] is None else f" ± {100 * summary['standard_error']:.1f}"
     learned = [number for number in summary["learned"] if number is not None]
-    after = f"{statistics.median(learned):.0f} (at most {max(learned)})" if learned else "-"
     return (
         curve["title"],
         str(curve["elements"]),
         curve["variant"],
-        str(effort["trials"]),
         f"{effort['iterations']} x {effort['graphs']}",
         f"{100 * summary['mean']:.1f}{error}",
-        f"{100 * summary['worst']:.1f}",
         f"{100 * summary['lowest_late']:.1f}",
-        after,
         f"{len(learned)} of {len(summary['learned'])}",
     )
 

@@ -1,16 +1,15 @@
-r"""What the reports of all experiments share: rows of results, files, and panels with a line per row."""
+r"""What the reports of all experiments share: rows of results, files, and a figure of dots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phgcn.files import write_json, write_text
-from phgcn.report.style import save
+from phgcn.report.style import COLOURS, panels, save
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 KINDS = ("png", "svg")
@@ -54,10 +53,36 @@ def write_results(
     return list(map(str, files))
 
 
-def label_rows(axis: Axes, labels: Sequence[str], title: str, xlabel: str) -> None:
-    """Makes a panel of horizontal lines, the first on top, each with its label on the left."""
-    axis.set_yticks(range(len(labels)), labels, fontsize=8)
-    axis.set_ylim(len(labels) - 0.5, -0.5)
-    axis.grid(axis="x", linewidth=0.4, alpha=0.5)
-    axis.set_title(title, fontsize=10)
-    axis.set_xlabel(xlabel, fontsize=8)
+class Dot(NamedTuple):
+    """A value with its range, on the line of its label."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    colour: str = COLOURS[0]
+    filled: bool = True
+
+
+def dots(shown: Mapping[tuple[str, str], Sequence[Dot]], columns: int, width: float) -> Figure:
+    """Draws a panel for each title and unit: a horizontal line for each label, the first on top,
+    with its dots and their ranges.
+    """
+    labels = {panel: list(dict.fromkeys(dot.label for dot in of)) for panel, of in shown.items()}
+    height = 0.28 * max(map(len, labels.values())) + 1.0
+    figure, axes = panels(len(shown), columns=columns, width=width, height=height)
+    for axis, (panel, of_panel) in zip(axes, shown.items(), strict=True):
+        for line, label in enumerate(labels[panel]):
+            of_line = [dot for dot in of_panel if dot.label == label]
+            for number, dot in enumerate(of_line):
+                place = line + 0.15 * (number - (len(of_line) - 1) / 2)
+                face = dot.colour if dot.filled else "none"
+                style: Style = {"color": dot.colour, "markerfacecolor": face, "markersize": 5}
+                axis.plot([dot.low, dot.high], [place, place], color=dot.colour, linewidth=1.5)
+                axis.plot(dot.value, place, "o" if dot.filled else "d", **style)
+        axis.set_yticks(range(len(labels[panel])), labels[panel], fontsize=8)
+        axis.set_ylim(len(labels[panel]) - 0.5, -0.5)
+        axis.grid(axis="x", linewidth=0.4, alpha=0.5)
+        axis.set_title(panel[0], fontsize=10)
+        axis.set_xlabel(panel[1], fontsize=8)
+    return figure

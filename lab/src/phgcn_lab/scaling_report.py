@@ -22,15 +22,11 @@ RANGE = 30
 """An exponent is fitted to the largest size of a method and those down to this part of it: below,
 fixed costs show.
 """
-WHAT = {
-    "forward": "forward",
-    "step": "forward and gradients",
-    "bytes": "memory of forward and gradients",
-}
+WHAT = {"forward": "forward", "step": "with gradients", "bytes": "memory with gradients"}
 
 
 def write(folder: Path, name: str, content: Row) -> list[str]:
-    lines, figures = [content["note"], "", *tables(content)], {"": draw(content)}
+    lines, figures = [content["note"], "", *table_lines(content)], {"": draw(content)}
     return write_results(folder, name, content, title_of(content), lines, figures)
 
 
@@ -69,34 +65,35 @@ def fits(rows: Sequence[Row]) -> list[Row]:
 
 
 def exponent_of(content: Row, method: str, cloud: str, what: str) -> str:
-    fit = chosen(content["fits"], method=method, cloud=cloud, what=what)
-    return f"{fit[0]['exponent']:.2f}" if fit else ""
+    """Returns the exponent of a fit, with a star where it comes from two sizes; or nothing."""
+    found = chosen(content["fits"], method=method, cloud=cloud, what=what)
+    if not found:
+        return ""
+    sizes = series(content["rows"], method, cloud, what)
+    used = sum(found[0]["from"] <= size <= found[0]["to"] for size in sizes)
+    return f"{found[0]['exponent']:.2f}" + ("*" if used == 2 else "")
 
 
-# Tables
+# The table
 
 
-def table_lines(content: Row, what: str) -> list[str]:
-    sizes, lines = content["effort"]["sizes"], []
-    for method, cloud in names(content["rows"], "method", "cloud"):
-        if values := series(content["rows"], method, cloud, what):
-            shown = [_shown(values[size], what) if size in values else "" for size in sizes]
-            lines.append([method, cloud, *shown, exponent_of(content, method, cloud, what)])
-    return table(["method", "cloud", *(f"{size:,}" for size in sizes), "exponent"], lines)
+def table_lines(content: Row) -> list[str]:
+    rows = [
+        [method, cloud, *(growth(content, method, cloud, what) for what in WHAT)]
+        for method, cloud in names(content["rows"], "method", "cloud")
+    ]
+    return table(["method", "cloud", *WHAT.values()], rows)
 
 
-def _shown(value: float, what: str) -> str:
-    """Milliseconds or megabytes, with about three digits."""
-    scaled = value / 1e6 if what == "bytes" else 1000 * value
-    return f"{scaled:,.0f}" if scaled >= 100 else f"{scaled:.3g}"
-
-
-def tables(content: Row) -> list[str]:
-    lines = []
-    for what, title in WHAT.items():
-        unit = "MB" if what == "bytes" else "ms"
-        lines += [f"## {title[0].upper()}{title[1:]}, {unit}", "", *table_lines(content, what), ""]
-    return lines
+def growth(content: Row, method: str, cloud: str, what: str) -> str:
+    """Says by which exponent of the number of points a measure grows, and what it is at most."""
+    exponent = exponent_of(content, method, cloud, what)
+    if not exponent:
+        return "-"
+    size, value = list(series(content["rows"], method, cloud, what).items())[-1]
+    scaled, unit = (value / 1e6, "MB") if what == "bytes" else (1000 * value, "ms")
+    shown = f"{scaled:,.0f}" if scaled >= 100 else f"{scaled:.3g}"
+    return f"{exponent}, {shown} {unit} at {size:,}"
 
 
 # The figure
@@ -129,17 +126,10 @@ def _draw_series(axis: Axes, content: Row, method: str, cloud: str, what: str, c
         # what does not depend on the cloud is measured on the first
         cloud = chosen(rows, method=method)[0]["cloud"]
         values = series(rows, method, cloud, what)
-    if not values:
-        return
-    exponent = exponent_of(content, method, cloud, what)
+    exponent = exponent_of(content, method, cloud, what).rstrip("*")
     label = f"{method}, gradients" if what == "step" else method
     label += f": $N^{{{exponent}}}$" if exponent else ""
-    dash = "--" if what == "step" else "-"
-    style: Style = {
-        "color": colour,
-        "marker": "o",
-        "markersize": 3,
-        "linewidth": 1.2,
-        "label": label,
-    }
-    axis.plot(list(values), list(values.values()), dash, **style)
+    style: Style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 1.2}
+    style["linestyle"] = "--" if what == "step" else "-"
+    if values:
+        axis.plot(list(values), list(values.values()), label=label, **style)

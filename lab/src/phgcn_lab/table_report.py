@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from phgcn.files import read_json, write_json
 from phgcn.provenance import provenance
 from phgcn.registry import find_model
-from phgcn.report.style import COLOURS, panels
+from phgcn.report.style import COLOURS, headline, legend
 
-from .markdown import bold, spread, table
+from .markdown import bold, pivot, spread, table
 from .published import BEST, published
-from .results import Row, Style, chosen, label_rows, names, write_results
+from .results import Dot, Row, chosen, dots, names, write_results
 from .significance import LEVEL, TEST_OVER_TRAIN, paired
 from .table_jobs import SEED, Job, is_done, job_name
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 OURS = ("phgcn", "phgcn-residual")
@@ -215,16 +214,16 @@ def markdown(content: Row, quick: bool) -> list[str]:
 def accuracy_lines(rows: Sequence[Row], protocol: str) -> list[str]:
     """Makes the table of a protocol: models by graphs, the best published below."""
     main = chosen(main_rows(rows), protocol=protocol)
-    graphs, lines = names(main, "graph"), []
+    graphs = names(main, "graph")
     highest = {graph: max(row["mean"] for row in chosen(main, graph=graph)) for graph in graphs}
-    for model in names(main, "model"):
-        of_model = {row["graph"]: row for row in chosen(main, model=model)}
-        cells = [_cell(of_model.get(graph), highest[graph]) for graph in graphs]
-        lines.append([find_model(model).title, *cells])
-    if BEST[protocol]:
-        known = [BEST[protocol][graph] for graph in graphs]
-        lines.append(["best published", *(f"{best.mean:.1f} ({best.source})" for best in known)])
-    return table(["model", *graphs], lines)
+    cells = {
+        (find_model(row["model"]).title, row["graph"]): _cell(row, highest[row["graph"]])
+        for model in names(main, "model")
+        for row in chosen(main, model=model)
+    }
+    for graph, best in BEST[protocol].items():
+        cells["best published", graph] = f"{best.mean:.1f} ({best.source})"
+    return pivot("model", graphs, cells)
 
 
 def _accuracies(rows: Sequence[Row], protocol: str) -> list[str]:
@@ -238,9 +237,7 @@ def _accuracies(rows: Sequence[Row], protocol: str) -> list[str]:
     return [text, "\n".join(accuracy_lines(rows, protocol))]
 
 
-def _cell(row: Row | None, best: float) -> str:
-    if row is None:
-        return "missing"
+def _cell(row: Row, best: float) -> str:
     ours = bold(spread(row), row["mean"] == best)
     if row["published"] is None:
         return ours
@@ -251,12 +248,13 @@ def _cell(row: Row | None, best: float) -> str:
 def _significance(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
-    graphs, lines = names(rows, "graph"), []
-    for model, against in names(rows, "model", "against"):
-        tested = {row["graph"]: row for row in chosen(rows, model=model, against=against)}
-        cells = [_tested(tested[g]) if g in tested else "missing" for g in graphs]
-        lines.append([f"{find_model(model).title} − {find_model(against).title}", *cells])
-    return ["### Against each baseline", _TEST, "\n".join(table(["", *graphs], lines))]
+    cells = {
+        (f"{find_model(model).title} − {find_model(against).title}", row["graph"]): _tested(row)
+        for model, against in names(rows, "model", "against")
+        for row in chosen(rows, model=model, against=against)
+    }
+    lines = pivot("", names(rows, "graph"), cells)
+    return ["### Against each baseline", _TEST, "\n".join(lines)]
 
 
 def _tested(row: Row, prefix: str = "") -> str:
@@ -284,37 +282,25 @@ def draw(rows: Sequence[Row]) -> Figure:
     and what was published.
     """
     main = main_rows(rows)
-    graphs, models, protocols = (names(main, key) for key in ("graph", "model", "protocol"))
-    figure, axes = panels(len(graphs), columns=4, width=3.6, height=0.33 * len(models) + 1.2)
-    titles = [find_model(model).title for model in models]
-    for axis, graph in zip(axes, graphs, strict=True):
-        for number, protocol in enumerate(protocols):
-            of_panel = chosen(main, graph=graph, protocol=protocol)
-            shift = 0.16 * (number - (len(protocols) - 1) / 2)
-            lines = [models.index(row["model"]) + shift for row in of_panel]
-            _draw_protocol(axis, of_panel, lines, COLOURS[number], protocol)
-        label_rows(axis, titles, graph, "test accuracy %")
-    marks = {
-        label: mark
-        for axis in axes
-        for mark, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    protocols = dict(zip(names(main, "protocol"), COLOURS, strict=False))
+    shown = {
+        (graph, "test accuracy %"): [
+            dot
+            for model in names(main, "model")
+            for row in chosen(main, graph=graph, model=model)
+            for dot in _dots(row, protocols[row["protocol"]])
+        ]
+        for graph in names(main, "graph")
     }
-    style: Style = {"loc": "outside lower center", "ncols": 4, "frameon": False, "fontsize": 8}
-    figure.legend(marks.values(), marks.keys(), **style)
+    figure = dots(shown, columns=4, width=3.6)
+    legend(figure, [(f"protocol {name}", colour) for name, colour in protocols.items()])
+    headline(figure, "Hollow: published")
     return figure
 
 
-def _draw_protocol(
-    axis: Axes, rows: Sequence[Row], lines: Sequence[float], colour: str, protocol: str
-) -> None:
-    means, deviations = ([row[key] for row in rows] for key in ("mean", "std"))
-    style: Style = {"fmt": "o", "markersize": 4, "linewidth": 1.2, "color": colour}
-    axis.errorbar(means, lines, xerr=deviations, label=f"protocol {protocol}", **style)
-    known = [
-        (row["published"], line)
-        for row, line in zip(rows, lines, strict=True)
-        if row["published"] is not None
-    ]
-    if known:
-        style = {"marker": "d", "s": 26, "facecolors": "none", "edgecolors": colour, "zorder": 3}
-        axis.scatter(*zip(*known, strict=True), label=f"published, {protocol}", **style)
+def _dots(row: Row, colour: str) -> list[Dot]:
+    title, mean, deviation = find_model(row["model"]).title, row["mean"], row["std"]
+    ours = Dot(title, mean, mean - deviation, mean + deviation, colour)
+    if (known := row["published"]) is None:
+        return [ours]
+    return [ours, Dot(title, known, known, known, colour, filled=False)]

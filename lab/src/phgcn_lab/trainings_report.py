@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phgcn.files import read_json
-from phgcn.report.style import COLOURS, panels
+from phgcn.report.style import COLOURS
 
 from .markdown import mark_table, table
-from .results import Row, Style, chosen, label_rows, names, write_results
+from .results import Dot, Row, chosen, dots, names, write_results
 from .significance import paired_by_split
 
 LARGER_IS_BETTER = ("accuracy", "ROC AUC")
@@ -44,24 +44,19 @@ def write(out: Path, comparison: Comparison) -> Row:
 def draw(content: Row) -> Figure:
     """Draws the test results of all models, a panel for each data set: means, deviations over
     splits, the reference in red."""
-    panels_of = {name: _shown(content, name) for name in sorted(names(content["rows"], "data"))}
-    tallest = max(map(len, panels_of.values()))
-    figure, axes = panels(len(panels_of), columns=3, width=4.2, height=0.24 * tallest + 0.9)
-    for axis, (name, rows) in zip(axes, panels_of.items(), strict=True):
-        for line, row in enumerate(rows):
-            colour = COLOURS[1] if row["model"] == row["reference"] else COLOURS[0]
-            style: Style = {"fmt": "o", "color": colour, "markersize": 5}
-            axis.errorbar(row["test"], line, xerr=row["std"] or 0, **style)
-        label_rows(axis, names(rows, "model"), name, f"{rows[0]['metric']}, test")
-    return figure
+    shown = {}
+    for name in sorted(names(content["rows"], "data")):
+        # beside the mean all others look the same
+        rows = [row for row in chosen(content["rows"], data=name) if row["model"] != "mean"]
+        rows = _best_first(rows or chosen(content["rows"], data=name))
+        shown[name, f"{rows[0]['metric']}, test"] = [_dot(row) for row in rows]
+    return dots(shown, columns=3, width=4.2)
 
 
-def _shown(content: Row, name: str) -> list[Row]:
-    """Returns the rows of a data set, the best first, without the mean, beside which all others
-    look the same.
-    """
-    rows = _best_first(chosen(content["rows"], data=name))
-    return [row for row in rows if row["model"] != "mean"] or rows
+def _dot(row: Row) -> Dot:
+    colour = COLOURS[1 if row["model"] == row["reference"] else 0]
+    deviation, test = row["std"] or 0, row["test"]
+    return Dot(row["model"], test, test - deviation, test + deviation, colour)
 
 
 def _best_first(rows: list[Row]) -> list[Row]:

@@ -15,10 +15,10 @@ from phgcn.registry import find_model
 from phgcn.train.global_path import summarise
 from phgcn.train.metrics import mean_and_deviation
 
-from ..markdown import bold, interval, spread, table
+from ..markdown import bold, interval, pivot, spread, table
 from ..published import BEST
 from ..published import RIVALS as KNOWN_RIVALS
-from ..results import Row, chosen, write_results
+from ..results import Row, chosen, names, write_results
 from ..significance import LEVEL, holm, paired_by_split
 from .search import best_trial, ended
 from .spaces import CHOOSING_SPLITS, HEAD_OFF, MODELS, OURS, SEED, TABLE_ORDER
@@ -159,9 +159,7 @@ NOTHING = ["Not measured yet."]
 def markdown(content: Row) -> list[str]:
     parts = {
         "Mean of ten splits": accuracy_table,
-        "Mean of the seven splits that chose nothing": unseen_table,
         "Differences": difference_table,
-        "Time": time_table,
         "Searches": effort_table,
     }
     made = [[f"## {heading}", "", *lines(content), ""] for heading, lines in parts.items()]
@@ -169,35 +167,25 @@ def markdown(content: Row) -> list[str]:
 
 
 def accuracy_table(content: Row, paper: Sequence[Row] = ()) -> list[str]:
-    """Test metric in percent of every model on every graph, over all splits, and what was
-    published.
+    """Test metric in percent of every model on every graph, and what was published.
 
     Args:
         content (dict): That of ``benchmark.json``.
         paper (list of dict, optional): The rows of ``table.json``, to stand below. (default: none)
     """
-    below = [*_paper_lines(content, paper), _published_line(content)]
-    return _metric_table(content["rows"], "mean", "std", below)
-
-
-def unseen_table(content: Row) -> list[str]:
-    """The same over the splits that had no say in the settings."""
-    return _metric_table(content["rows"], "unseen_mean", "unseen_std", [])
-
-
-def _metric_table(
-    rows: Sequence[Row], mean: str, std: str, below: Sequence[Sequence[str]]
-) -> list[str]:
-    measured = [row for row in rows if row[mean] is not None]
-    highest: dict[str, float] = {}
-    for row in measured:
-        highest[row["graph"]] = max(row[mean], highest.get(row["graph"], 0.0))
-    cells = {
-        (row["row"], row["graph"]): bold(spread(row, mean, std), row[mean] == highest[row["graph"]])
+    rows, graphs = content["rows"], _graphs(content["rows"])
+    highest = {graph: max(row["mean"] for row in chosen(rows, graph=graph)) for graph in graphs}
+    ours = {
+        (title(row["row"]), row["graph"]): bold(spread(row), row["mean"] == highest[row["graph"]])
         + _published(row)
-        for row in measured
+        for row in _by_model(rows)
     }
-    return [*_cell_table("model", rows, cells, below), *_notes(rows)]
+    cells = {**ours, **_paper_cells(rows, paper), **_published_cells(rows)}
+    return [*pivot("model", graphs, cells), *_notes(rows)] if rows else NOTHING
+
+
+def _by_model(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: ROWS.index(row["row"]))
 
 
 def _published(row: Row) -> str:
@@ -221,24 +209,32 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     return ["", *notes] if notes else []
 
 
-def _paper_lines(content: Row, paper: Sequence[Row]) -> list[list[str]]:
-    """Makes a line of each model of ``table.json``, under the same splits."""
-    lines, protocols = [], {row["graph"]: row["protocol"] for row in content["rows"]}
-    same = [row for row in paper if protocols.get(row["graph"]) == row["protocol"]]
+Cells = dict[tuple[str, str], str]
+
+
+def _paper_cells(rows: Sequence[Row], paper: Sequence[Row]) -> Cells:
+    """Makes the cells of each model of ``table.json``, under the same splits."""
+    protocols = {row["graph"]: row["protocol"] for row in rows}
+    same = [
+        row
+        for row in paper
+        if row["method"] in (None, "lattice") and protocols.get(row["graph"]) == row["protocol"]
+    ]
+    cells: Cells = {}
     for model in PAPER_ROWS:
-        of_model = [row for row in chosen(same, model=model) if row["method"] in (None, "lattice")]
-        if means := {row["graph"]: spread(row) for row in of_model}:
-            cells = [means.get(graph, "-") for graph in _graphs(content["rows"])]
-            lines.append([f"{find_model(model).title}, paper's recipe", *cells])
-    return lines
+        if means := {row["graph"]: spread(row) for row in chosen(same, model=model)}:
+            line = f"{find_model(model).title}, paper's recipe"
+            cells |= {(line, graph): means.get(graph, "-") for graph in protocols}
+    return cells
 
 
-def _published_line(content: Row) -> list[str]:
-    cells = []
-    for graph in _graphs(content["rows"]):
-        known = BEST[chosen(content["rows"], graph=graph)[0]["protocol"]].get(graph)
-        cells.append(f"{known.mean:.1f} ({known.source})" if known else "-")
-    return ["best published", *cells]
+def _published_cells(rows: Sequence[Row]) -> Cells:
+    cells = {}
+    for graph, protocol in names(rows, "graph", "protocol"):
+        known = BEST[protocol].get(graph)
+        text = f"{known.mean:.1f} ({known.source})" if known else "-"
+        cells["best published", graph] = text
+    return cells
 
 
 def difference_table(content: Row) -> list[str]:
@@ -291,43 +287,12 @@ def _significant(rows: Sequence[Row], sign: int) -> list[Row]:
     return [row for row in rows if row["p_holm"] < LEVEL and sign * row["difference"] > 0]
 
 
-def time_table(content: Row) -> list[str]:
-    """Milliseconds per epoch, validation included, of the settings that each model was found to do
-    best with.
-    """
-    rows = content["rows"]
-    texts = [f"{1000 * row['seconds_per_epoch']:.1f}" for row in rows]
-    return _cell_table("ms per epoch", rows, _by_cell(rows, texts))
-
-
 def effort_table(content: Row) -> list[str]:
     """Trials that came to an end in the search of every model on every graph."""
-    rows = [row for row in content["rows"] if row["row"] != HEAD_OFF]
-    texts = [str(row["search_trials"]) for row in rows]
-    return _cell_table("trials", rows, _by_cell(rows, texts))
-
-
-Cells = dict[tuple[str, str], str]
-
-
-def _by_cell(rows: Sequence[Row], texts: Sequence[str]) -> Cells:
-    return {(row["row"], row["graph"]): text for row, text in zip(rows, texts, strict=True)}
-
-
-def _cell_table(
-    heading: str, rows: Sequence[Row], cells: Cells, below: Sequence[Sequence[str]] = ()
-) -> list[str]:
-    if not (graphs := _graphs(rows)):
-        return NOTHING
-    found = {row["row"] for row in rows}
-    lines = [
-        [title(name), *(cells.get((name, graph), "missing") for graph in graphs)]
-        for name in ROWS
-        if name in found
-    ]
-    return table([heading, *graphs], [*lines, *below])
+    rows = [row for row in _by_model(content["rows"]) if row["row"] != HEAD_OFF]
+    cells = {(title(row["row"]), row["graph"]): str(row["search_trials"]) for row in rows}
+    return pivot("trials", _graphs(rows), cells) if rows else NOTHING
 
 
 def _graphs(rows: Sequence[Row]) -> list[str]:
-    named = {row["graph"] for row in rows}
-    return [graph for graph in TABLE_ORDER if graph in named]
+    return sorted(names(rows, "graph"), key=TABLE_ORDER.index)

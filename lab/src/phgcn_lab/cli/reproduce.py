@@ -155,12 +155,12 @@ def scaling(
     - `phgcn reproduce scaling --device cuda --out results/scaling`
     """
     from .. import scaling as experiment
-    from ..scaling_report import tables
+    from ..scaling_report import table_lines
 
     standard = (experiment.quick if quick else experiment.full)(device)
     effort = experiment.change(standard, **listed(sizes=sizes, clouds=clouds))
     content = run(experiment.Scaling(out, effort, device, note))
-    finish(content, as_json, "By the number of points", tables(content))
+    finish(content, as_json, "By the number of points", table_lines(content))
 
 
 @app.command("embeddings")

@@ -50,8 +50,8 @@ MARKS = dict(zip((rival.name for rival in RIVALS), "^osD*8<>PPvXhdp", strict=Tru
 
 
 def write(folder: Path, name: str, content: Row) -> list[str]:
-    lines = [*choice_block(content), "", *detail_block(content)]
-    return write_results(folder, name, content, "Ways to sum a kernel", lines, figures(content))
+    lines, drawn = choice_block(content), figures(content)
+    return write_results(folder, name, content, "Ways to sum a kernel", lines, drawn)
 
 
 # Numbers
@@ -132,34 +132,6 @@ def choice_table(content: Row) -> list[str]:
     return table(["D", "cloud", "N", *errors, training], cells)
 
 
-def detail_table(rows: Sequence[Row]) -> list[str]:
-    cells = []
-    for row in rows:
-        texts = [label({**row, "setting": {}}), shown(row["setting"])]
-        for values in ("random", "structured"):
-            found = row["errors"][values] if "errors" in row else None
-            texts.append(f"{found['median']:.3g} / {found['p99']:.3g}" if found else "")
-        texts.append(f"{row['cosine']:.3f}" if "cosine" in row else "")
-        cells.append([*texts, _time(row, "forward"), _time(row, "step"), _megabytes(row)])
-    errors = ["error: median / 99 %", "structured", "cosine"]
-    costs = ["forward, ms", "with gradients, ms", "memory, MB"]
-    return table(["rival", "setting", *errors, *costs], cells)
-
-
-def _time(row: Row, kind: str) -> str:
-    if kind in row:
-        mark = " (a sample)" if named(row["rival"]).sampled else ""
-        return milliseconds(row[kind]["seconds"]) + mark
-    if f"stopped_{kind}" in row:
-        return f"over {1000 * row[f'stopped_{kind}']:,.0f}"
-    return "failed" if "failed" in row else ""
-
-
-def _megabytes(row: Row) -> str:
-    measured = row["step"] if "step" in row else row.get("forward", {})
-    return f"{measured['bytes'] / 1e6:,.0f}" if measured.get("bytes") else ""
-
-
 def choice_block(content: Row) -> list[str]:
     """Makes the table of choices for a document: where it was measured, and the table."""
     return [*about_lines(content), "", *choice_table(content), "", _when(content)]
@@ -212,22 +184,10 @@ def _by_rival(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _best(row: Row) -> str:
     random, setting = row["errors"]["random"], shown(row["setting"])
-    taken, _, sample = _time(row, "forward").partition(" ")
-    text = (
-        f"{random['median']:.2g} / {random['p99']:.2g}, {' '.join([taken, 'ms', sample]).strip()}"
-    )
+    sample = " (a sample)" if named(row["rival"]).sampled else ""
+    taken = f"{milliseconds(row['forward']['seconds'])} ms{sample}"
+    text = f"{random['median']:.2g} / {random['p99']:.2g}, {taken}"
     return f"{text}, {setting}" if setting else text
-
-
-def detail_block(content: Row) -> list[str]:
-    """Makes the tables of all settings on the largest clouds in four dimensions for a document."""
-    lines: list[str] = []
-    for cloud in SPREADS:
-        rows = select(content, cloud, MAIN_DIM)
-        if rows:
-            heading = f"{cloud}, D = {MAIN_DIM}, N = {rows[0]['count']:,}:"
-            lines += [heading, "", *detail_table(rows), ""]
-    return lines[:-1]
 
 
 def _when(content: Row) -> str:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from phgcn.files import read_json
 from phgcn.provenance import provenance
-from phgcn.report.style import headline, panels
+from phgcn.report.style import headline
 from phgcn.train.metrics import mean_and_deviation
 
 from ..markdown import bold, interval, spread, table
-from ..results import Row, chosen, label_rows, write_results
+from ..results import Dot, Row, chosen, dots, write_results
 from ..significance import LEVEL, holm, paired
 from .conditions import EDGES, HEADS, LABELS, Condition
 from .generated import TASKS, TITLES
@@ -129,23 +129,18 @@ def label(row: Row) -> str:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Draws head on less head off with 95 % intervals: a panel per part, a line per condition, 0 in
-    the middle.
-    """
-    by_part = {part: chosen(rows, part=part) for part in PARTS}
-    shown = {part: of_part for part, of_part in by_part.items() if of_part}
-    tallest = max(map(len, shown.values()))
-    figure, axes = panels(len(shown), columns=2, width=5.6, height=0.22 * tallest + 1.0)
-    for axis, (part, of_part) in zip(axes, shown.items(), strict=True):
-        for line, row in enumerate(of_part):
-            significant = row["p_holm"] < LEVEL
-            colour = NEITHER if not significant else HELPS if row["difference"] > 0 else HURTS
-            axis.plot([row["low"], row["high"]], [line, line], color=colour, linewidth=2)
-            axis.plot([row["difference"]], [line], "o", color=colour, markersize=5)
+    """Draws head on less head off with 95 % intervals: a panel per part, a line per condition."""
+    unit = "global attention on less off, points"
+    by_part = {(PARTS[part], unit): list(map(_dot, chosen(rows, part=part))) for part in PARTS}
+    shown = {panel: of_part for panel, of_part in by_part.items() if of_part}
+    figure = dots(shown, columns=2, width=5.6)
+    for axis in figure.axes:
         axis.axvline(0, color="black", linewidth=0.8)
-        reach = 1.05 * max(max(abs(row["low"]), abs(row["high"])) for row in of_part) or 1.0
-        axis.set_xlim(-reach, reach)
-        xlabel = "global attention on less off, points"
-        label_rows(axis, list(map(label, of_part)), PARTS[part], xlabel)
     headline(figure, HEADLINE)
     return figure
+
+
+def _dot(row: Row) -> Dot:
+    significant = row["p_holm"] < LEVEL
+    colour = NEITHER if not significant else HELPS if row["difference"] > 0 else HURTS
+    return Dot(label(row), row["difference"], row["low"], row["high"], colour)
