@@ -12,8 +12,8 @@ from phgcn.cli import progress
 from phgcn.cli.progress import Pace, SearchDisplay, TrainingDisplay
 from phgcn.runtime import warm
 from phgcn.train import EpochProgress, Plan, Settings
-from phgcn.train.compiling import missing_kernels
 from phgcn.train.entrant import RoundProgress
+from phgcn.train.prepare import missing_kernels
 
 ALL_ROOMS = {"runtime", "structural", "exact", "lattice"}
 

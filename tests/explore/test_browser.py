@@ -12,7 +12,7 @@ from small_graphs import small_graph
 
 from phgcn.explore import Column, write_page
 from phgcn.explore.content import EdgeAttention
-from phgcn.nn.recorded_calls import record_calls
+from phgcn.nn.graph_input import record_calls
 from phgcn.report.embeddings import hops
 from phgcn.report.layers import view_layers
 from phgcn.train.yardsticks import describe_yardsticks

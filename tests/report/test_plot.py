@@ -9,7 +9,7 @@ from small_graphs import small_graph
 from torch_geometric.data import Data
 
 from phgcn.nn import PHGCN, GlobalGNN
-from phgcn.nn.recorded_calls import record_calls
+from phgcn.nn.graph_input import record_calls
 from phgcn.report.attention import Strongest, draw_attention, strongest_neighbours
 from phgcn.report.curves import draw_curves, read_curves
 from phgcn.report.embeddings import CELLS, MAX_DOTS, draw_distances, draw_embeddings, hops, plane

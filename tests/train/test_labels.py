@@ -7,7 +7,7 @@ import torch
 from torch_geometric.data import Data
 
 from phgcn.data import load_graph
-from phgcn.nn.recorded_calls import record_calls
+from phgcn.nn.graph_input import record_calls
 from phgcn.train import Plan, Run, find, resolve
 from phgcn.train.labels import deciding_keys, layer_positions
 from phgcn.train.loop import Training

@@ -15,7 +15,7 @@ import typer
 from typer import Option
 
 from ..text import printable
-from . import about, exploring, partition, reporting, training, tuning, using
+from . import about, partition, training, tuning, using
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -59,9 +59,9 @@ app.command("evaluate")(using.evaluate)
 app.command("predict")(using.predict)
 app.command("tune", cls=training.ListsModels)(tuning.tune)
 app.command("plot")(using.plot)
-app.command("export")(reporting.export)
-app.command("compare")(reporting.compare)
-app.command("explore")(exploring.explore)
+app.command("export")(using.export)
+app.command("compare")(using.compare)
+app.command("explore")(using.explore)
 app.command("partition")(partition.partition)
 app.command("graphs")(about.graphs)
 app.command("doctor")(about.doctor)

@@ -150,7 +150,7 @@ def show_training(
 ) -> None:
     """Trains a run by ``train``, which takes a function to call after each epoch, and prints its
     result."""
-    from ..train.compiling import missing_kernels
+    from ..train.prepare import missing_kernels
 
     with TrainingDisplay(run.plan) as display:
         display.say(heading)

@@ -192,7 +192,7 @@ def _search(
 ) -> tuple[Plan, Resolved, dict[str, Any]]:
     from dataclasses import replace
 
-    from ..train.compiling import missing_kernels
+    from ..train.prepare import missing_kernels
     from ..train.search import search, search_each
     from ..train.settings import Resolved, keys, parse
     from .progress import SearchDisplay

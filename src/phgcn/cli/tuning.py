@@ -57,7 +57,7 @@ def tune(
     - `phgcn train texas --config tune/texas/config.toml`
     """
     from ..train import tune as search
-    from ..train.compiling import missing_kernels
+    from ..train.prepare import missing_kernels
     from ..train.tuning import check_trials, space
     from .display import show_tuning
     from .progress import TuningDisplay

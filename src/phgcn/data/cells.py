@@ -17,8 +17,7 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from .check import FINITE, bad, short
-from .faults import Faults
+from .check import FINITE, Faults, bad, short
 from .readers import NAMES_BY_OPTION, Cells, OpenTable
 
 # cells, in small letters, that hold no value

@@ -1,11 +1,13 @@
 """Checks a graph from a file of any format.
 
 Every reader fills an :class:`ArrayGraph`. :func:`check_graph` raises a :class:`GraphFileError` of
-one line that names the file, the row, the column and the allowed values."""
+one line that names the file, the row, the column and the allowed values. :class:`Faults` collects
+the errors of a file for one answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -338,3 +340,38 @@ def _check_names(graph: ArrayGraph, part: str) -> None:
         if name in seen:
             raise graph.error(part, f"is {short(name)} for the second time", "each once", row)
         seen.add(name)
+
+
+MOST = 20  # faults that one answer names
+
+
+class Faults:
+    """The faults so far: the first of each kind, and the number of all."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, GraphFileError] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, kind: str, error: GraphFileError, count: int = 1) -> None:
+        """Adds faults of a ``kind``, a text for their common cause."""
+        self.first.setdefault(kind, error)
+        self.counts[kind] = self.counts.get(kind, 0) + count
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Collects an error in this context instead of raising it."""
+        try:
+            yield
+        except GraphFileError as error:
+            self.add(str(error), error)
+
+    def raise_if_any(self) -> None:
+        if not self.first:
+            return
+        lines = []
+        for kind, error in self.first.items():
+            more = self.counts[kind] - 1
+            lines.append(f"{error}" + (f" (and {more:,} more)" if more else ""))
+        if len(lines) > MOST:
+            lines = [*lines[:MOST], f"and {len(lines) - MOST} more kinds of faults"]
+        raise GraphFileError(" // ".join(lines), lines)

@@ -180,7 +180,7 @@ def read_known(
     known: KnownGraph, root: str | Path | None = None, options: ReadOptions | None = None
 ) -> ArrayGraph:
     """Reads the arrays of a known graph, after a download if there is no file."""
-    from .download import download
+    from .names import download
 
     options = options or ReadOptions()
     path = graph_file(known, root) or download(known, graph_root(root), user_cache())

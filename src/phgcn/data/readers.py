@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .check import Array, bad, short
+from .check import Array, Faults, bad, short
 from .columns import Columns
-from .faults import Faults
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx")
 DELIMITERS = (",", ";", "\t", "|")

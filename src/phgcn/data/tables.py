@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cells import FeatureTable, read_features, to_texts
-from .check import MASKS, Array, ArrayGraph, GraphFileError, bad, check_graph, short
+from .check import MASKS, Array, ArrayGraph, Faults, GraphFileError, bad, check_graph, short
 from .columns import Columns
 from .encode import encode
-from .faults import Faults
 from .headers import Header, weight_column
 from .labels import UNKNOWN, LabelColumn, read_labels
 from .readers import SUFFIXES, OpenTable, open_table, stem_of

@@ -1,13 +1,14 @@
-"""The arguments of layers and models: tensors, or a PyG object that holds them."""
+"""The arguments of layers and models: tensors, or a PyG object that holds them; and recorded calls."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
@@ -103,3 +104,32 @@ def _notice_batch(edges: Any, batch: Tensor | None, crosses: str | None) -> None
         what = f"{crosses} has no batch, which an earlier call with the same edge_index had"
         text = f"{what}: it attends across graphs; pass batch=data.batch too"
         warnings.warn(text, UserWarning, stacklevel=4)
+
+
+# the positional arguments of a call, and its keyword arguments
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@torch.no_grad()
+def record_calls(
+    modules: Iterable[Module],
+    model: Module,
+    inputs: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+) -> dict[Module, Call]:
+    """Runs a model once in evaluation mode. Returns the last call of each of its ``modules``; those
+    that were not called are left out."""
+    calls: dict[Module, Call] = {}
+
+    def record(module: Module, *call: Any) -> None:
+        calls[module] = call
+
+    handles = [module.register_forward_pre_hook(record, with_kwargs=True) for module in modules]
+    training = model.training
+    try:
+        model.eval()(*inputs, **(options or {}))
+    finally:
+        model.train(training)
+        for handle in handles:
+            handle.remove()
+    return calls

@@ -11,8 +11,8 @@ from torch_geometric.nn import GATConv
 
 from ..nn.eda_conv import EDAConv
 from ..nn.global_block import GlobalBlock
+from ..nn.graph_input import record_calls
 from ..nn.label_attention import LabelAttention
-from ..nn.recorded_calls import record_calls
 from ..nn.top_attention import top_attention
 
 

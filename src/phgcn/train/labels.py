@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ..nn.graph_input import record_calls
 from ..nn.label_attention import LabelAttention
-from ..nn.recorded_calls import record_calls
 from ..nn.top_attention import exponents, row_slices
 from .features import select_rows
 from .state import with_prefix

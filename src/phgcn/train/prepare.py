@@ -1,4 +1,4 @@
-"""Prepares tasks, model and training from a plan and a graph."""
+"""Prepares tasks, model, kernels and training from a plan and a graph."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..calls import choose_method
 from ..data import public_masks, splits
 from ..data.labels import without_labels
 from ..data.splits import Split
 from ..distributed.collectives import Ranks
 from ..nn.models import NodeModel
 from ..registry import find_model
+from ..runtime.warm import Compilation, find_missing
 from . import graph as graphs
 from . import settings as config
 from .features import FeatureTransform, fit_features
@@ -208,3 +210,27 @@ def _begin_at_similar(model: Any, found: Similar | None) -> None:
         point_heads(layer, found)
     if path is not None and found.labels:
         torch.nn.init.ones_(path.outputs.scale)
+
+
+# a model with one of these settings reads neighbours through kernels of its own
+NEIGHBOURS = ("local", "decay_local")
+
+
+def missing_kernels(plan: Plan, nodes: int) -> Compilation:
+    """Finds the uncompiled CPU kernels of a training on a graph with ``nodes`` nodes."""
+    return find_missing(_rooms(plan, nodes))
+
+
+def _rooms(plan: Plan, nodes: int) -> list[str]:
+    """Lists the packages of the kernels on a CPU; other devices compile at the first call."""
+    settings = config.used(plan.settings, plan.model)
+    if plan.device != "cpu":
+        return []
+    rooms = ["structural.numba"] if any(key in settings for key in NEIGHBOURS) else []
+    if "method" in settings and settings.get("global_layers", 1):
+        method = choose_method(settings["method"], nodes * nodes, settings["embedding_dim"], "cpu")
+        if method == "exact" or settings["tolerance"]:
+            rooms.append("exact.numba")
+        if method != "exact" or settings["tolerance"]:
+            rooms.append("lattice.numba")
+    return ["runtime", *rooms] if rooms else []

@@ -39,11 +39,10 @@ from .labels import KeptKeys, Labels
 from .plan import Chosen, OnEpoch, Plan, Trial
 from .prepare import build_model, prepare, taken_edge_values
 from .processes import OneProcess
-from .result import run_result
 from .settings import Settings
 from .state import with_prefix
 from .tasks import TaskKind, find_task
-from .trial import KEPT, Logged, train_trial, weights_file
+from .trial import KEPT, Logged, run_result, train_trial, weights_file
 from .yardsticks import COMMONEST, LINEAR, LinearModel, commonest_answer
 
 FORMAT = 1

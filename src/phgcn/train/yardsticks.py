@@ -166,7 +166,7 @@ def _minimise(
 
 def summarise_yardsticks(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Returns the mean and deviation of each yardstick over its splits, and the model's mean on the
-    same splits, from the ``rows`` of :func:`phgcn.train.result.split_result`."""
+    same splits, from the ``rows`` of :func:`phgcn.train.trial.split_result`."""
     summary = {}
     for name in dict.fromkeys(name for row in rows for name in row.get("yardsticks", ())):
         measured = [row for row in rows if name in row["yardsticks"]]
