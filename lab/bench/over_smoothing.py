@@ -29,7 +29,7 @@ from phgcn.files import read_json
 from phgcn.train import Plan, Task, Training, find, resolve
 from phgcn.train.metrics import mean_and_deviation
 from phgcn.train.prepare import prepare, seeded, start
-from phgcn_lab.markdown import table
+from phgcn_lab.markdown import origin, table
 from phgcn_lab.results import chosen, names
 
 GRAPHS = ("wisconsin", "cora", "citeseer")
@@ -99,7 +99,9 @@ def _accuracy(rows: list[dict]) -> str:
     if not rows:
         return "not run yet"
     mean, deviation = mean_and_deviation([row["accuracy"] for row in rows])
-    return f"{mean:.1f} ± {deviation:.1f}"
+    if len(rows) == SPLITS:
+        return f"{mean:.1f} ± {deviation:.1f}"
+    return f"{mean:.1f} ({len(rows)})"
 
 
 def _mean(rows: list[dict], measure: str) -> str:
@@ -117,8 +119,10 @@ def rows_of(measured: dict) -> list[str]:
     depths_text = " / ".join(map(str, DEPTHS))
     heading = ["graph", "model", *(f"{depth} layers" for depth in DEPTHS)]
     heading += [f"cosine distance ({depths_text})", f"separation ({depths_text})"]
-    splits = len(names(measured["rows"], "split"))
-    return [f"Test accuracy in percent, {splits} splits:", "", *table(heading, lines)]
+    about = (
+        f"{origin(measured)}. Test accuracy in percent, {SPLITS} splits or as many as in brackets:"
+    )
+    return [about, "", *table(heading, lines)]
 
 
 @measurement(
