@@ -96,7 +96,7 @@ def versions(session: nox.Session, torch: str, pyg: str) -> None:
     """
     install(session, torch, pyg)
     report = Path(session.create_tmp()) / "report.xml"
-    ask = "import importlib.metadata as m, platform; print(platform.python_version(), *map(m.version, {!r}))"
+    ask = "import importlib.metadata as m, platform; print(platform.python_version(), *map(m.version, {!r}))"  # noqa: E501
     packages = ("torch", "torch_geometric", "numba", "numpy")
     found = session.run("python", "-c", ask.format(packages), silent=True).split()
     session.run(

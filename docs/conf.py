@@ -40,7 +40,7 @@ autodoc_default_options = {
     "show-inheritance": True,
     # Methods from a base class of ours are shown, those of torch, PyG, scikit-learn and Python are
     # not.
-    "inherited-members": "MessagePassing, Module, BaseEstimator, ClassifierMixin, RegressorMixin, _MetadataRequester, "
+    "inherited-members": "MessagePassing, Module, BaseEstimator, ClassifierMixin, RegressorMixin, _MetadataRequester, "  # noqa: E501
     "tuple, dict, BaseException, ValueError, RuntimeError, ABC, object",
     "exclude-members": "set_score_request",  # scikit-learn's
 }
@@ -84,7 +84,7 @@ def api_lines() -> Iterator[str]:
                 continue
             shown.add(id(meaning))
             if inspect.isclass(meaning) or inspect.isfunction(meaning):
-                yield f".. auto{'class' if inspect.isclass(meaning) else 'function'}:: {module}.{name}"
+                yield f".. auto{'class' if inspect.isclass(meaning) else 'function'}:: {module}.{name}"  # noqa: E501
             else:  # autodata would show the docstring of its type
                 yield from (f".. py:data:: {name}", f"   :module: {module}", "")
                 yield from (f"   {line}" for line in constant_docstring(name, meaning))

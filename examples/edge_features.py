@@ -52,6 +52,7 @@ for name, make in layers.items():
     features = train(make(2), data, edge_attr=data.edge_attr)
     weights = train(make(None), data, edge_weight=weight)
     print(
-        f"{name}: variance left {plain:.2f}, with edge_attr {features:.2f}, with edge_weight {weights:.2f}"
+        f"{name}: variance left {plain:.2f}, with edge_attr {features:.2f}, with edge_weight "
+        f"{weights:.2f}"
     )
     assert features < 0.6 * plain and weights < 0.6 * plain

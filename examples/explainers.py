@@ -74,5 +74,6 @@ for name, model in models.items():
     weight = sum(float(explain(model, AttentionExplainer(), i)[0]) for i in nodes) / len(nodes)
     assert found >= len(nodes) - 1 and 0 < weight < 1
     print(
-        f"{name}: GNNExplainer finds the deciding neighbour of {found} of {len(nodes)} nodes; its attention is {weight:.2f}"
+        f"{name}: GNNExplainer finds the deciding neighbour of {found} of {len(nodes)} nodes; its "
+        f"attention is {weight:.2f}"
     )

@@ -12,7 +12,8 @@ from phgcn.nn import GlobalGNN
 
 
 class GraphModel(torch.nn.Module):
-    """Embeds the nodes of each graph, takes their mean, and maps that to ``out_channels`` numbers."""
+    """Embeds the nodes of each graph, takes their mean, and maps that to ``out_channels``
+    numbers."""
 
     def __init__(self, in_channels, out_channels, hidden_channels=32):
         super().__init__()
@@ -87,5 +88,6 @@ regressor = train(
 out, batch = outputs(regressor, new)
 error = float((out[:, 0] - batch.spread).abs().mean())
 print(
-    f"spread of numbers: error {error:.3f}, that of the mean {float((batch.spread - batch.spread.mean()).abs().mean()):.3f}"
+    f"spread of numbers: error {error:.3f}, that of the mean "
+    f"{float((batch.spread - batch.spread.mean()).abs().mean()):.3f}"
 )

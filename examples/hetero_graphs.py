@@ -28,7 +28,8 @@ for name, layer in {"PHGCNConv": PHGCNConv, "EDAConv": EDAConv}.items():
     )
     out = conv(data.x_dict, data.edge_index_dict)
     print(
-        f"{name}: HeteroConv gives papers {tuple(out['paper'].shape)} and authors {tuple(out['author'].shape)}"
+        f"{name}: HeteroConv gives papers {tuple(out['paper'].shape)} and authors "
+        f"{tuple(out['author'].shape)}"
     )
 
 
@@ -56,5 +57,6 @@ print("GlobalBlock: among the nodes of each kind, by to_hetero")
 attention = GlobalAttention((8, 16), 8, heads=2)
 out = attention((data["author"].x, data["paper"].x))  # every paper attends to every author
 print(
-    f"GlobalAttention: from authors to papers {tuple(out.shape)}, and among the nodes of each kind, by to_hetero"
+    f"GlobalAttention: from authors to papers {tuple(out.shape)}, and among the nodes of each "
+    f"kind, by to_hetero"
 )

@@ -28,7 +28,8 @@ def score(z, pairs):
 
 
 def area(scores, labels):
-    """The area under the ROC curve: how often an edge has a higher score than a pair without one."""
+    """The area under the ROC curve: how often an edge has a higher score than a pair without
+    one."""
     return float(roc_auc(torch.stack([-scores, scores], dim=1), labels.long()))
 
 
@@ -49,5 +50,6 @@ with torch.no_grad():
     scores = score(model.eval()(test.x, test.edge_index), test.edge_label_index)
     alone = score(test.x, test.edge_label_index)
 print(
-    f"links: area under the ROC curve {area(scores, test.edge_label):.3f}, of features alone {area(alone, test.edge_label):.3f}"
+    f"links: area under the ROC curve {area(scores, test.edge_label):.3f}, of features alone "
+    f"{area(alone, test.edge_label):.3f}"
 )

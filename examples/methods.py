@@ -216,7 +216,8 @@ def main() -> None:
     console.print(table_of(rows))
     for method, found in times.items():
         console.print(
-            f"{method}: time grows as N to the {exponent(found):.2f}, from {FIT_FROM:,} to {COUNTS[len(found) - 1]:,} points"
+            f"{method}: time grows as N to the {exponent(found):.2f}, from {FIT_FROM:,} to "
+            f"{COUNTS[len(found) - 1]:,} points"
         )
     draw(rows, times, path)
     console.print(f"figure: {path}")

@@ -45,5 +45,6 @@ for _ in range(200):
 x, y, batch = make_clouds()
 correct = model(x, batch).argmax(dim=1) == y
 print(
-    f"accuracy {float(correct.float().mean()):.3f}, where always saying 'the larger' gets {float(y.float().mean()):.3f}"
+    f"accuracy {float(correct.float().mean()):.3f}, where always saying 'the larger' gets "
+    f"{float(y.float().mean()):.3f}"
 )

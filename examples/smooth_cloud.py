@@ -1,4 +1,5 @@
-"""Smoothing on a point cloud: noisy measurements on a surface, without a mesh and without a grid."""
+"""Smoothing on a point cloud: noisy measurements on a surface, without a mesh and without a
+grid."""
 
 import math
 import sys
@@ -9,7 +10,8 @@ import phgcn
 
 
 def torus(count=30_000):
-    """Points on a torus, [count, 3], and what is measured there, [count, 1]: waves around the ring."""
+    """Points on a torus, [count, 3], and what is measured there, [count, 1]: waves around the
+    ring."""
     around, across = 2 * math.pi * torch.rand(2, count)
     radius = 1 + 0.4 * across.cos()
     points = torch.stack([radius * around.cos(), radius * around.sin(), 0.4 * across.sin()], dim=1)

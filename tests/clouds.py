@@ -1,4 +1,5 @@
-"""What the tests share: point clouds, schemes to try, and the sums written out as dense matrices."""
+"""What the tests share: point clouds, schemes to try, and the sums written out as dense
+matrices."""
 
 import numpy as np
 import torch

@@ -1,4 +1,5 @@
-"""Which part of the package may import which: one direction, no cycle, and nothing knows the lab."""
+"""Which part of the package may import which: one direction, no cycle, and nothing knows the
+lab."""
 
 import ast
 from collections.abc import Iterator

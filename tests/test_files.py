@@ -78,7 +78,7 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
 
 def test_standard_output_is_written_whatever_it_is(tmp_path):
     names = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-    code = f"from phgcn.files import write_text; print('first'); [write_text(name, 'text ') for name in {names}]; print('last')"
+    code = f"from phgcn.files import write_text; print('first'); [write_text(name, 'text ') for name in {names}]; print('last')"  # noqa: E501
     with (tmp_path / "out.txt").open("w") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
         assert os.fstat(file.fileno()).st_ino == (tmp_path / "out.txt").stat().st_ino, (

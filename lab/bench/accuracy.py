@@ -153,7 +153,8 @@ def accuracy_tables(measured: dict) -> list[str]:
         "",
         *table(["D", "method", *clouds], rows),
         "",
-        f"N = 1,000 (float64), worst of {SEEDS} seeds and of spreads .5, 1, 3, 10 and clusters, each cell "
+        f"N = 1,000 (float64), worst of {SEEDS} seeds and of spreads .5, 1, 3, 10 and clusters, "
+        f"each cell "
         f"*rel / {keys}*:",
         "",
         *table(

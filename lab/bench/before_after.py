@@ -141,7 +141,8 @@ def before_after_table(measured: dict[str, Any]) -> list[str]:
         rows.append([name, *ms, *ratios])
     about = measured["provenance"]
     return [
-        f"Commits {trees['before']} and {trees['after']}, {about['date'][:10]}, load {about['load']} before, processor time:",
+        f"Commits {trees['before']} and {trees['after']}, {about['date'][:10]}, load "
+        f"{about['load']} before, processor time:",
         "",
         *table(["call", "before, ms", "after, ms", "after / before", "by the clock"], rows),
     ]

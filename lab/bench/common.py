@@ -190,7 +190,8 @@ def peak(call: Callable[[], object], device: str = "cpu") -> int:
 
 
 def provenance(seed: int = SEED) -> dict:
-    """Where numbers come from, as in every JSON of the project, and what else slows a machine down."""
+    """Where numbers come from, as in every JSON of the project, and what else slows a machine
+    down."""
     about = package_provenance(seed, packages=("pydensecrf2", "pykeops"))
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     return about | {"wait_policy": os.environ.get("OMP_WAIT_POLICY"), "load": load}

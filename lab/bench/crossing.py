@@ -5,7 +5,7 @@ for several spreads.  The *crossing* of a dimension is the number of points from
 is faster on every cloud, in more than four dimensions three times as fast.  Ratios between two sizes
 are interpolated, and beyond the largest continued, as powers of the number of points.  Above a
 million points it counts as never.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

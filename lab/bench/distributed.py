@@ -134,7 +134,7 @@ def speed_table(measured: dict[str, Any]) -> list[str]:
         cells = [cloud, *times, faster, f"{one['both'] / apart['both']:.2f}", *by_cpu]
         rows.append([*cells, f"{two['sent'] / 1e6:,.1f}", memory])
     about = measured["provenance"]
-    said = f"N = {measured['count']:,}, D = {measured['dim']}, C = {measured['channels']}, {machine(about)}, "
+    said = f"N = {measured['count']:,}, D = {measured['dim']}, C = {measured['channels']}, {machine(about)}, "  # noqa: E501
     said += f"load {about['load']} before, {origin(measured)}:"
     times = ("1 process, ms", "2 processes, ms", "times faster", "two halves apart")
     others = ("by processor time", "apart, by processor time", "MB sent", "peak memory")

@@ -192,7 +192,8 @@ def is_dirty(found: Any) -> bool:
 
 
 def measured_at(sources: tuple[str, ...]) -> str:
-    """Names the commits and dates of several JSON files in one sentence; of many commits the number."""
+    """Names the commits and dates of several JSON files in one sentence; of many commits the
+    number."""
     pairs = {pair for source in sources for pair in origins(content(source))}
     dates = sorted({date for _, date in pairs})
     commits = sorted({commit for commit, _ in pairs})

@@ -27,7 +27,7 @@ out = {forward}
 forward = process_time()
 out.square().mean().backward()
 print(json.dumps({{"imports": imported, "forward": forward - imported, "backward": process_time() - forward}}))
-"""
+"""  # noqa: E501
 """A first call and its gradient; prints the processor's seconds of each part, on which other
 programs have little influence.
 """

@@ -104,7 +104,8 @@ def gpu_speed(options: argparse.Namespace) -> Iterator[dict]:
 
 
 def equal_at(ratios: dict[int, float]) -> float:
-    """Number of points at which a growing ratio becomes 1, linear in logarithms between two sizes."""
+    """Number of points at which a growing ratio becomes 1, linear in logarithms between two
+    sizes."""
     sizes = sorted(ratios)
     low, high = next(pair for pair in pairwise(sizes) if ratios[pair[0]] < 1 <= ratios[pair[1]])
     share = -math.log(ratios[low]) / math.log(ratios[high] / ratios[low])
@@ -134,7 +135,7 @@ def crossing_summary(measured: dict) -> list[str]:
 def cuda_crossings(measured: dict) -> dict[str, dict]:
     """What ``auto`` reads for a GPU: up to four dimensions, of those that were not measured, the next
     larger one.
-    """
+    """  # noqa: E501
     found = {dim: int(round(max(points), -3)) for dim, points in crossings(measured).items()}
     known = {row["dim"] for row in measured["rows"]}
     return {
@@ -166,7 +167,8 @@ def gpu_crossing(options: argparse.Namespace) -> Iterator[dict]:
 
 
 def headline(measured: dict) -> list[str]:
-    """One sentence for the README: the lattice, from the densest cloud to the sparsest that fits."""
+    """One sentence for the README: the lattice, from the densest cloud to the sparsest that
+    fits."""
     times: dict[int, dict[str, float]] = {}
     for r in measured["rows"]:
         if r["method"] == "lattice":
@@ -176,7 +178,8 @@ def headline(measured: dict) -> list[str]:
         listed = [f"{t:.0f} ms ({cloud})" for cloud, t in ms.items()]
         parts.append(f"{count:,} points in {' to '.join(listed)}")
     return [
-        f"On one H200 ({origin(measured)}), `lattice` took {', '.join(parts)}: 64 channels, forward."
+        f"On one H200 ({origin(measured)}), `lattice` took {', '.join(parts)}: 64 channels, "
+        f"forward."
     ]
 
 

@@ -34,7 +34,8 @@ METHODS = ("lattice", "lattice-fine")
 SPREADS = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
 PARTS = ("errors", "spreads", "cores", "far")
 MANY_SPREADS = torch.logspace(-5, math.log10(30), 14).tolist()
-"""Spreads of Gaussians in up to four dimensions, whose points and values are of single precision."""
+"""Spreads of Gaussians in up to four dimensions, whose points and values are of single
+precision."""
 MANY_COUNT = 20_000
 CORES = 20_000
 """Points of clouds with a core, whose errors and times are compared with those of a Gaussian of as
@@ -358,16 +359,19 @@ def hostile_table(after: dict, before: dict) -> list[str]:
         slow = sum(r["times"] > 4 for r in own)
         cores.append([f"{dim}", f"{len(own)}", *cells, f"{slow}"])
     return [
-        f"{origin(after['errors'])}. Error against the deviation, *median / 99th percentile / worst*, and *median / worst* "
+        f"{origin(after['errors'])}. Error against the deviation, *median / 99th percentile / "
+        f"worst*, and *median / worst* "
         "cosine of the gradient:",
         "",
         *table(["D", *heads], errors),
         "",
-        f"Gaussians of {len(MANY_SPREADS)} spreads from 1e-5 to 30, {MANY_COUNT:,} points in float32, by `lattice`:",
+        f"Gaussians of {len(MANY_SPREADS)} spreads from 1e-5 to 30, {MANY_COUNT:,} points in "
+        f"float32, by `lattice`:",
         "",
         *table(["D", *narrow], spreads),
         "",
-        "Clouds of 20,000 points with a core, or of several widths, by `lattice`: error against the deviation, and processor "
+        "Clouds of 20,000 points with a core, or of several widths, by `lattice`: error against "
+        "the deviation, and processor "
         "time, forward and backward, over that of a Gaussian of spread 1, both *median / worst*:",
         "",
         *table(["D", "clouds", "error", "time", "above 4"], cores),
@@ -416,7 +420,8 @@ def _far_table(after: dict, before: dict) -> list[str]:
     heads = [f"`{m}`{when}" for m in METHODS for when in (", before", "")]
     return [
         "",
-        "Queries at distances from 4 to 25 from 5,000 keys, with values that vary over these: error against the deviation, and "
+        "Queries at distances from 4 to 25 from 5,000 keys, with values that vary over these: "
+        "error against the deviation, and "
         "the largest gradient over the exact one:",
         "",
         *table(["D", "spread of the keys", *heads], rows),

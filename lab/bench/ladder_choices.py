@@ -3,7 +3,7 @@ r"""The choices of the ladder, one by one: errors of ``lattice`` with each of th
 A variant replaces constants or functions of ``phgcn.lattice.ladder``, from which every backend takes
 its numbers, so that nothing in the package knows of it.  Other smoothing than one pass along each
 direction would take other maps in every backend, and is not measured here.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ def extra_memory(count: int) -> float:
 
 
 def marks(times: dict[str, dict], sizes: Sizes, memory: float) -> list[dict]:
-    """Every ratio beside the mark it should reach; those of jobs that could not run are left out."""
+    """Every ratio beside the mark it should reach; those of jobs that could not run are left
+    out."""
     found: list[dict] = []
 
     def add(what: str, value: float, mark: float, at_least: bool = False) -> None:
@@ -190,7 +191,8 @@ def speed_table(speed: dict) -> list[str]:
             ],
         ),
         "",
-        f"Memory beyond the input in the dense cloud, N = 1,000,000, C = 65: {memory['value']:.1f} times the values.",
+        f"Memory beyond the input in the dense cloud, N = 1,000,000, C = 65: {memory['value']:.1f} "
+        f"times the values.",
     ]
 
 

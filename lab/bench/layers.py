@@ -208,7 +208,8 @@ def layer_table(layers: dict) -> list[str]:
         return [f"`{layer}`", graph, f"{1000 * seconds[name]:.0f}", f"{seconds[name] / base:.2f}x"]
 
     return [
-        f"{at['cores']} cores ({machine(at)}), {origin(layers)}, median of a training step, {layers['heads']} heads x "
+        f"{at['cores']} cores ({machine(at)}), {origin(layers)}, median of a training step, "
+        f"{layers['heads']} heads x "
         f"{layers['channels']} channels:",
         "",
         *table(["layer", "graph", "ms", "/ GATConv"], [row(name) for name in seconds]),
@@ -221,7 +222,8 @@ def layer_marks(layers: dict) -> list[str]:
     return [
         *mark_table(layers["marks"]),
         "",
-        "One step of EDAConv on pubmed by op (profiled, so a little slower; kernels are within `phgcn::structural` and its "
+        "One step of EDAConv on pubmed by op (profiled, so a little slower; kernels are within "
+        "`phgcn::structural` and its "
         "backward):",
         "",
         *table(["op", "ms"], rows),

@@ -83,7 +83,8 @@ def rows_of(measured: dict) -> list[str]:
 
 @measurement(tables=rows_of)
 def memory(options: argparse.Namespace) -> Iterator[dict]:
-    """Training on parts of pubmed with a memory of all nodes, beside training on the whole graph."""
+    """Training on parts of pubmed with a memory of all nodes, beside training on the whole
+    graph."""
     graph = load_graph(GRAPH, sparse=True)
     x = graph.x.to_dense() if graph.x.layout != torch.strided else graph.x
     about = {"graph": GRAPH, "parts": PARTS, "epochs": EPOCHS, "splits": SPLITS}

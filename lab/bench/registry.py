@@ -83,7 +83,8 @@ def parser(name: str) -> argparse.ArgumentParser:
 
 
 def run(name: str, arguments: list[str]) -> Content:
-    """Runs a measurement and writes its JSON. Quick versions write none unless ``--out`` is given."""
+    """Runs a measurement and writes its JSON. Quick versions write none unless ``--out`` is
+    given."""
     about, options = REGISTRY[name], parser(name).parse_args(arguments)
     if about.needs_gpu and not options.quick and not torch.cuda.is_available():
         sys.exit(f"no CUDA device: {name} measures one")

@@ -57,7 +57,8 @@ def rows_of(measured: dict) -> list[str]:
 
 @measurement(tables=rows_of)
 def split_overlap(options: argparse.Namespace) -> dict:
-    """Test nodes of later splits that were validation nodes of the splits settings were tuned on."""
+    """Test nodes of later splits that were validation nodes of the splits settings were tuned
+    on."""
     rows = []
     for graph, tuned in tuned_splits().items():
         for protocol in ("paper", "geom"):

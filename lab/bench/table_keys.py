@@ -57,7 +57,8 @@ def keys_of_steps(content: dict) -> list[str]:
     epochs={"type": int, "default": 300, "help": "steps (default: 300)"},
 )
 def table_keys(options: argparse.Namespace) -> Iterator[dict]:
-    """Time and error of steps on a table whose keys are all training rows, or those of the batch."""
+    """Time and error of steps on a table whose keys are all training rows, or those of the
+    batch."""
     settings = {"parts": "labels", "batch_rows": 4096, "epochs": options.epochs}
     rows: list[dict] = []
     for keys in (DRAWN, ALL):

@@ -113,7 +113,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
     tasks = [Chore("quick", 9, sys.argv[1]), *(Chore(f"endless-{name}", 1, sys.argv[1]) for name in "abc")]
     run_all(tasks, chore, 2, lambda progress: None)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])

@@ -44,7 +44,8 @@ class refuse_transforms:
     def __enter__(self) -> None:
         if torch.onnx.is_in_onnx_export():
             raise RuntimeError(
-                "phgcn: ONNX has no operators for lattices and attention by distance, which are kernels of this package; "
+                "phgcn: ONNX has no operators for lattices and attention by distance, which are "
+                "kernels of this package; "
                 "use torch.export, and run the program where phgcn is installed"
             )
         if torch.compiler.is_compiling():
@@ -53,7 +54,8 @@ class refuse_transforms:
             t is not None and forward_ad.unpack_dual(t).tangent is not None for t in self.tensors
         ):
             raise RuntimeError(
-                "phgcn: forward-mode derivatives (torch.func.jvp, jacfwd, hessian, forward_ad) are not implemented; "
+                "phgcn: forward-mode derivatives (torch.func.jvp, jacfwd, hessian, forward_ad) are "
+                "not implemented; "
                 "use backward(), torch.autograd.grad or torch.autograd.functional.jvp"
             )
 
@@ -62,7 +64,8 @@ class refuse_transforms:
     ) -> None:
         if isinstance(error, RuntimeError) and "functorch transforms" in str(error):
             raise RuntimeError(
-                "phgcn: torch.func.grad, vjp and jacrev are not implemented; use backward() or torch.autograd.grad"
+                "phgcn: torch.func.grad, vjp and jacrev are not implemented; use backward() or "
+                "torch.autograd.grad"
             ) from None
 
 
@@ -76,7 +79,8 @@ def refusal(problem: str, allowed: object) -> ValueError:
 def check_choices(method: object, backend: object) -> None:
     if not isinstance(method, (Ladder, Separable)) and method not in METHODS:
         raise ValueError(
-            f"method is {method!r}; allowed: {', '.join(map(repr, METHODS))}, or a scheme of phgcn.lattice"
+            f"method is {method!r}; allowed: {', '.join(map(repr, METHODS))}, or a scheme of "
+            f"phgcn.lattice"
         )
     if backend not in NAMES:
         raise ValueError(f"backend is {backend!r}; allowed: {', '.join(map(repr, NAMES))}")
@@ -85,7 +89,8 @@ def check_choices(method: object, backend: object) -> None:
 def check_kernel(kernel: str, method: object) -> None:
     if kernel != EXPONENTIAL.name and (method == "separable" or isinstance(method, Separable)):
         raise ValueError(
-            f'method is {method!r}; allowed with the kernel {kernel!r}: "auto", "exact", "lattice", "lattice-fine", or a '
+            f'method is {method!r}; allowed with the kernel {kernel!r}: "auto", "exact", '
+            f'"lattice", "lattice-fine", or a '
             "phgcn.lattice.Ladder"
         )
 
@@ -116,12 +121,14 @@ def check_decay(decay: object, heads: int, device: torch.device) -> None:
     if not isinstance(decay, Tensor):
         if not isinstance(decay, Real) or not 0 < cast(float, decay) < math.inf:
             raise ValueError(
-                f"decay is {decay!r}; allowed: a positive number, or a tensor of one or of {heads} of them"
+                f"decay is {decay!r}; allowed: a positive number, or a tensor of one or of {heads} "
+                f"of them"
             )
         return
     if not torch.compiler.is_compiling() and torch._C._functorch.is_batchedtensor(decay):
         raise ValueError(
-            "decay is batched by vmap; allowed: a tensor of one decay per head, or a loop over decays"
+            "decay is batched by vmap; allowed: a tensor of one decay per head, or a loop over "
+            "decays"
         )
     if decay.numel() not in (1, heads) or decay.dim() > 1:
         raise ValueError(
@@ -205,7 +212,8 @@ def check_index(name: str, index: Tensor | None, points: Tensor, points_name: st
         raise ValueError(f"{name} is {index.dtype}; allowed: int64, int32")
     if index.shape != points.shape[:1]:
         raise ValueError(
-            f"{name} has shape {tuple(index.shape)}; allowed: ({len(points)},), one entry per row of {points_name}"
+            f"{name} has shape {tuple(index.shape)}; allowed: ({len(points)},), one entry per row "
+            f"of {points_name}"
         )
     if index.device != points.device:
         raise ValueError(f"{name} is on {index.device}; allowed: {points.device}, as {points_name}")
@@ -270,7 +278,8 @@ def check_edges(
     if edge_index.layout != torch.strided or edge_index.dim() != 2 or edge_index.size(0) != 2:
         shape = tuple(edge_index.shape)
         raise ValueError(
-            f"edge_index has shape {shape}, layout {edge_index.layout}; allowed: a dense (2, E) tensor"
+            f"edge_index has shape {shape}, layout {edge_index.layout}; allowed: a dense (2, E) "
+            f"tensor"
         )
     if edge_index.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"edge_index is {edge_index.dtype}; allowed: int64, int32")
@@ -320,7 +329,8 @@ def check_edge_values(
             check_finite(name, tensor)
     limit = distance_limit(positions)
     if positions.numel() > 0 and max(-float(positions.min()), float(positions.max())) > limit:
-        allowed = f"at most {limit:.3g} from 0 after multiplication by decay, as squared distances are finite numbers"
+        near = f"at most {limit:.3g} from 0 after multiplication by decay"
+        allowed = f"{near}, as squared distances are finite numbers"
         _refuse("positions", positions, (positions.abs() > limit).nonzero()[0], allowed)
     check_node_numbers(edge_index, len(positions))
 
@@ -380,7 +390,8 @@ def check_positive(**sizes: int) -> None:
 def check_choice(name: str, value: object, choices: Sequence[object], others: str = "") -> None:
     if value not in choices:
         raise ValueError(
-            f"{name} is {value!r}; allowed: {', '.join(map(repr, choices))}{others and ', ' + others}"
+            f"{name} is {value!r}; allowed: "
+            f"{', '.join(map(repr, choices))}{others and ', ' + others}"
         )
 
 
@@ -427,14 +438,16 @@ def check_edge_features(name: str, rows: Any, edge_index: Any, weight: Tensor) -
         raise ValueError(f"{name} is a {type(rows).__name__}; allowed: a tensor")
     if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
         raise ValueError(
-            f"{name} is given beside a sparse matrix of edges; allowed: edges as sources and targets, (2, E)"
+            f"{name} is given beside a sparse matrix of edges; allowed: edges as sources and "
+            f"targets, (2, E)"
         )
     count, shape = edge_index.size(1), tuple(rows.shape)
     if name == "edge_weight" and shape != (count,):
         raise ValueError(f"edge_weight has shape {shape}; allowed: ({count},), one for each edge")
     if name == "edge_attr" and (rows.dim() not in (1, 2) or rows.size(0) != count):
         raise ValueError(
-            f"edge_attr has shape {shape}; allowed: ({count}, edge_dim), or ({count},) for edge_dim=1"
+            f"edge_attr has shape {shape}; allowed: ({count}, edge_dim), or ({count},) for "
+            f"edge_dim=1"
         )
     if not rows.is_floating_point():
         raise ValueError(f"{name} is {rows.dtype}; allowed: {weight.dtype}, as the layer's weights")
@@ -462,7 +475,8 @@ def check_node_ids(n_id: Any, rows: Tensor, count: int) -> None:
     if bool(bad.any()):
         first = int(bad.nonzero()[0])
         raise ValueError(
-            f"n_id[{first}] is {int(n_id[first])}; allowed: 0 to {count - 1}, as the memory has {count} nodes"
+            f"n_id[{first}] is {int(n_id[first])}; allowed: 0 to {count - 1}, as the memory has "
+            f"{count} nodes"
         )
 
 

@@ -140,7 +140,8 @@ def write_csv(path: str | Path, heading: Sequence[str], rows: Iterable[Sequence[
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Writes tensors and their JSON description into one safetensors file with a checksum of both."""
+    """Writes tensors and their JSON description into one safetensors file with a checksum of
+    both."""
     from safetensors.torch import save
 
     text = json.dumps(about)

@@ -112,8 +112,10 @@ def global_attention(
     r"""Softmax attention of every point to every other of its graph, by Euclidean distance.
 
     .. math::
-        \mathbf{h}_i = \frac{\sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)\, \mathbf{f}_j}
-                            {\sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)}, \qquad k(r) = e^{-r}
+        \mathbf{h}_i = \frac{\sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)\,
+                            \mathbf{f}_j}
+                            {\sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)},
+        \qquad k(r) = e^{-r}
 
     Args:
         positions (torch.Tensor): The embeddings :math:`\mathbf{p}_j`.
@@ -220,7 +222,8 @@ def permutohedral_filter(
     r"""The paper's non-local filter, :func:`global_attention` without the normaliser.
 
     .. math::
-        \mathbf{f}'_i = \sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)\, \mathbf{f}_j
+        \mathbf{f}'_i = \sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)\,
+        \mathbf{f}_j
 
     Args and shapes are those of :func:`global_attention`, but :math:`\lambda` is 1 and the method
     ``"lattice"`` by default. A ``tolerance``, with ``method="auto"``, is of the error relative to
@@ -250,7 +253,7 @@ def structural_attention(
     .. math::
         \mathbf{h}_i = \sum_{j \to i} \alpha_{ij}\, m_{ij}\, \mathbf{f}_j, \qquad
         \alpha_{ij} = \frac{\exp(b_{ij} - \lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)}
-                           {\sum_{k \to i} \exp(b_{ik} - \lambda \lVert \mathbf{p}_i - \mathbf{p}_k \rVert)}
+        {\sum_{k \to i} \exp(b_{ik} - \lambda \lVert \mathbf{p}_i - \mathbf{p}_k \rVert)}
 
     Args:
         positions (torch.Tensor): The embeddings :math:`\mathbf{p}_j`.
@@ -360,7 +363,8 @@ def explain_method(
     for name, number, least in (("n", n, 0), ("dim", dim, 1)):
         if not isinstance(number, int) or number < least:
             raise ValueError(
-                f"{name} is {number!r}; allowed: a {'positive' if least else 'non-negative'} integer"
+                f"{name} is {number!r}; allowed: a {'positive' if least else 'non-negative'} "
+                f"integer"
             )
     device_type, function = torch.device(device).type, kernel_name(kernel)
     check_choice("device", device_type, DEVICES)

@@ -27,7 +27,8 @@ def print_log(level: str) -> None:
 
 
 def is_logged() -> bool:
-    """Returns whether debug messages are read; never in a compiled graph, which they would break."""
+    """Returns whether debug messages are read; never in a compiled graph, which they would
+    break."""
     return not torch.compiler.is_compiling() and LOGGER.isEnabledFor(logging.DEBUG)
 
 

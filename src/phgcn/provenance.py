@@ -91,7 +91,8 @@ def _git(*arguments: str) -> str | None:
 
 
 def _command() -> str:
-    """Returns the command line with the program's name only, as its path means nothing elsewhere."""
+    """Returns the command line with the program's name only, as its path means nothing
+    elsewhere."""
     script = Path(sys.argv[0]).resolve()
     inside = script.relative_to(_ROOT) if script.is_relative_to(_ROOT) else Path(script.name)
     is_python = script.suffix == ".py" or script.is_dir()

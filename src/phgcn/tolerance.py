@@ -29,7 +29,10 @@ DRIFT = 0.2
 GROWTH = 1.5  # and so does a number of points that grows or shrinks by this factor
 
 
-NO_LOOK = "the error cannot be measured in a compiled or captured graph; call the layer or function once before"
+NO_LOOK = (
+    "the error cannot be measured in a compiled or captured graph; "
+    "call the layer or function once before"
+)
 
 
 class Tolerance(torch.nn.Module):
@@ -77,7 +80,8 @@ class Tolerance(torch.nn.Module):
         if len(signature) + 1 != len(before):
             heads = len(before[1:]) // len(QUANTILES)
             raise ValueError(
-                f"tolerance is made for {heads} heads; allowed: {len(signature) // len(QUANTILES)}, as positions"
+                f"tolerance is made for {heads} heads; allowed: "
+                f"{len(signature) // len(QUANTILES)}, as positions"
             )
         if choice == 0 or _has_drifted(before, [count, *signature.tolist()]):
             choice = 1 + CHOICES.index(method_within(points, self.error, self.samples, self.seed))
@@ -153,7 +157,8 @@ class CallPoints:
         return add_heads(self.call.positions, heads)[keys], add_heads(targets, heads)[queries]
 
     def errors(self, samples: int, seed: int) -> Iterator[Tensor]:
-        """Yields for each lattice the deviation of the worst head and its gradient's cosine, (2,)."""
+        """Yields for each lattice the deviation of the worst head and its gradient's cosine,
+        (2,)."""
         for error in measure_errors(self.call, self.lattices, samples, seed, self.normalise):
             yield torch.stack([error.deviation.max(), error.gradient_cosine.min()])
 

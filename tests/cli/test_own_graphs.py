@@ -1,4 +1,5 @@
-r"""The commands on tables as people have them: names, tasks, gaps, and where answers are written."""
+r"""The commands on tables as people have them: names, tasks, gaps, and where answers are
+written."""
 
 import csv
 import json

@@ -68,7 +68,8 @@ def test_after_the_first_epochs_it_is_said_how_long_all_may_take(clock, capsys):
         train(display, clock, [60.0, 2.0, 2.0, 2.0, 2.0])
     said = [line for line in lines(capsys) if line.startswith("an epoch takes")]
     assert said == [
-        "an epoch takes 2.0 s: at most 5 h 33 min for 10 trainings of 1,000 epochs, less where 100 epochs bring nothing "
+        "an epoch takes 2.0 s: at most 5 h 33 min for 10 trainings of 1,000 epochs, less where 100 "
+        "epochs bring nothing "
         "better; --splits 1 or --set epochs=... takes less"
     ]
 

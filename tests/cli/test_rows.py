@@ -95,7 +95,8 @@ def test_evaluate_plot_export_and_explore(folder, labels, answer):
         ("--coordinates kind", "coordinates has 'kind'; allowed: numeric columns, lat, lon, size"),
         (
             "--coordinates lat,lon --model mlp",
-            "coordinates is lat, lon beside the model mlp; allowed: with the models table and global-gnn",
+            "coordinates is lat, lon beside the model mlp; allowed: with the models table and "
+            "global-gnn",
         ),
     ],
 )

@@ -111,7 +111,8 @@ def test_another_graph_is_scored_by_the_yardsticks_of_the_training(tmp_path, ans
 
 @HOUSING
 def test_an_mlp_of_the_housing_table_is_better_than_a_linear_model(tmp_path, answer):
-    """By a wide margin, with default settings: what other models are compared with is no straw man."""
+    """By a wide margin, with default settings: what other models are compared with is no straw
+    man."""
     options = "--model mlp --splits 1 --metric rmse --set epochs=300"
     label = "--label median_house_value"
     result = answer("train", TABLE, label, options, "--out", tmp_path / "run")
@@ -188,7 +189,8 @@ def test_a_feature_that_gives_the_label_away_is_named(make, tmp_path, said):
     warnings = [line for line in err.splitlines() if line.startswith("warning")]
     assert code == 0 and len(warnings) == 1
     assert warnings[0].startswith(
-        "warning: the feature leak alone predicts 100 % of the label; leave it out if it is not known"
+        "warning: the feature leak alone predicts 100 % of the label; leave it out if it is not "
+        "known"
     )
 
 

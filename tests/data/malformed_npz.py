@@ -1,7 +1,7 @@
 r"""Mistakes in npz files, one function call each: what the error says, and a change to the arrays of
 a good graph, or a header of our own.
 
-:mod:`test_malformed` adds the mistakes in other files to :data:`MISTAKES`, and loads them all."""
+:mod:`test_malformed` adds the mistakes in other files to :data:`MISTAKES`, and loads them all."""  # noqa: E501
 
 import zipfile
 from collections.abc import Callable

@@ -40,7 +40,7 @@ def test_paper_is_never_more_than_one_node_off(size):
     assert abs(val - 0.2 * size) < 1
 
 
-def test_balanced_trains_with_as_many_of_every_class_and_so_turns_the_test_set_over_to_the_largest():
+def test_balanced_trains_with_as_many_of_every_class_and_so_turns_the_test_set_over_to_the_largest():  # noqa: E501
     split = splits(TEXAS, "balanced", count=1)[0]
     assert sizes(split) == (85, 37, 61)
     assert TEXAS[split.train].bincount().tolist() == [22, 1, 18, 22, 22]

@@ -1,4 +1,5 @@
-"""Global attention of a cloud that is shared out among ranks, and of the whole, with all gradients."""
+"""Global attention of a cloud that is shared out among ranks, and of the whole, with all
+gradients."""
 
 from typing import Any, NamedTuple
 

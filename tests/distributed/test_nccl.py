@@ -68,7 +68,8 @@ CASES = {
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-4)])
 @pytest.mark.parametrize("name", CASES)
 def test_ranks_on_one_gpu(pool, name, dtype, tolerance):
-    """The same cases as those of ``test_triton_ranks.py``, but larger, and with compiled kernels."""
+    """The same cases as those of ``test_triton_ranks.py``, but larger, and with compiled
+    kernels."""
     given = CASES[name]._replace(dtype=dtype)
     whole, _, _ = attend_on_gpu(None, given)
     for size in (2, 3):

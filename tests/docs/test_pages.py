@@ -39,7 +39,7 @@ import torch, phgcn
 x, edge_index, batch = torch.randn(300, 16), torch.randint(0, 300, (2, 900)), torch.zeros(300, dtype=torch.long)
 some = torch.tensor([0, 1])
 positions, values = torch.randn(3000, 4), torch.randn(3000, 16)
-"""
+"""  # noqa: E501
 """What blocks that show a call take as given."""
 
 

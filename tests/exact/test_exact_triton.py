@@ -242,7 +242,7 @@ for kernel in ("gaussian", "matern52"):
     assert step(across, kernel)[1] == names
 for kind, dtype in ((torch.float64, torch.float64), (torch.float32, torch.bfloat16), (torch.float32, torch.float16)):
     assert len(step(Points(torch.zeros(90, 2, 20, dtype=kind), torch.zeros(90, 2, 5, dtype=dtype)))[1]) == 4
-"""
+"""  # noqa: E501
 
 
 def test_kernels_compile_for_an_h200():

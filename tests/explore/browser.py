@@ -71,7 +71,8 @@ class Shown:
         return self.page.locator(".side").nth(side).locator(selector)
 
     def click_node(self, node: int, side: int = 0, answered: bool = True) -> None:
-        """Presses the mouse where a node is drawn, and waits for the answer if there should be one."""
+        """Presses the mouse where a node is drawn, and waits for the answer if there should be
+        one."""
         before = self.evaluate("explorer.times.answers || 0")
         plot = self.find(".plot", side)
         plot.scroll_into_view_if_needed()

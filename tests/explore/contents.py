@@ -15,7 +15,8 @@ NODES = 60
 
 
 def model(kind: str = "phgcn", dim: int = 3) -> torch.nn.Module:
-    """A model with random weights that attends to some nodes, not to all and not to itself alone."""
+    """A model with random weights that attends to some nodes, not to all and not to itself
+    alone."""
     torch.manual_seed(3)
     if kind == "phgcn":
         return PHGCN(5, 4, 3, heads=2, embedding_dim=dim, decay_global=2.0).eval()

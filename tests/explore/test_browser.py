@@ -263,7 +263,7 @@ def test_entropy_and_reach_are_those_of_the_dense_matrix(data, one):
     points = positions[:, 0].double().detach()
     weights = torch.softmax(-2.0 * torch.cdist(points, points), dim=1)
     expected = torch.special.entr(weights).sum(dim=1)
-    read = "async () => [...await entropies(explorer.sides[0].points, null, explorer.sides[0].decay(), () => false, () => {})]"
+    read = "async () => [...await entropies(explorer.sides[0].points, null, explorer.sides[0].decay(), () => false, () => {})]"  # noqa: E501
     assert shown.evaluate(read) == pytest.approx(expected.tolist(), abs=1e-4)
     shown.find(".reach table", 0).first.wait_for()
     rows = [shown.find(f".reach table:nth-of-type({number}) tbody tr").all() for number in (1, 2)]

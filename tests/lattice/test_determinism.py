@@ -1,4 +1,5 @@
-"""The same bits from run to run, for any number of threads, and whatever is batched beside a graph."""
+"""The same bits from run to run, for any number of threads, and whatever is batched beside a
+graph."""
 
 import pytest
 import torch

@@ -73,7 +73,7 @@ def test_numbers_of_nodes_are_checked_for_each_kind(layer):
         wrong[row, 2] = count
         with pytest.raises(
             ValueError,
-            match=rf"edge_index\[{row}, 2\] is {count}; allowed: 0 to {count - 1}, as x\[{row}\] has",
+            match=rf"edge_index\[{row}, 2\] is {count}; allowed: 0 to {count - 1}, as x\[{row}\] has",  # noqa: E501
         ):
             conv(x, wrong)
 

@@ -32,7 +32,7 @@ REPRS = {
     "GlobalBlock": "GlobalBlock(6, heads=2, embedding_dim=4)",
     "GlobalBlock, mass": "GlobalBlock(6, heads=2, embedding_dim=4, mass=True)",
     "LabelAttention": "LabelAttention(6, 3, heads=2, embedding_dim=4)",
-    "GlobalGNN, each": "GlobalGNN(6, 8, 3, num_layers=3, local=gcn, body=residual, global_layers=2, "
+    "GlobalGNN, each": "GlobalGNN(6, 8, 3, num_layers=3, local=gcn, body=residual, global_layers=2, "  # noqa: E501
     "global_at=each)",
     f"GlobalGNN, {GraphConv}": "GlobalGNN(6, 8, 3, num_layers=2, local=GraphConv, body=residual, "
     "global_layers=2, global_at=top)",

@@ -98,7 +98,8 @@ def test_the_other_layers():
         (
             "gatv2",
             2,
-            "local is 'gatv2'; allowed: 'gcn', 'sgc', 'sage', 'gat', 'gin', 'eda', 'none', or a layer's class",
+            "local is 'gatv2'; allowed: 'gcn', 'sgc', 'sage', 'gat', 'gin', 'eda', 'none', or a "
+            "layer's class",
         ),
         (None, 2, "local is None; allowed: 'gcn'"),
         ("gat", 3, "hidden_channels is 8; allowed: a multiple of heads, which is 3"),

@@ -45,7 +45,8 @@ def run(name, monkeypatch, capsys):
 
 
 def run_in_two_processes(file):
-    """Starts an example as torchrun does, without the seconds that torchrun itself takes to start."""
+    """Starts an example as torchrun does, without the seconds that torchrun itself takes to
+    start."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])

@@ -1,4 +1,5 @@
-"""The points of each graph of a batch, on the host and on a device, which is read when an index is new."""
+"""The points of each graph of a batch, on the host and on a device, which is read when an index
+is new."""
 
 import pytest
 import torch

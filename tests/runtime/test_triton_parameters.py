@@ -1,4 +1,5 @@
-"""Kernels take few parameters: what belongs together is one structure.  And which Triton they need."""
+"""Kernels take few parameters: what belongs together is one structure.  And which Triton they
+need."""
 
 import importlib
 import pkgutil

@@ -140,7 +140,8 @@ class StructuralCase:
         assert relative(shared, dense(*inputs, edge_index, 1.0, bias[:, :1].expand(-1, 3))) < 1e-12
 
     def test_a_bias_may_be_large(self):
-        """The nearest source with the least bias, and so on: exponents are relative to the largest."""
+        """The nearest source with the least bias, and so on: exponents are relative to the
+        largest."""
         positions, values = normal(4, 1, 2, seed=1), normal(4, 1, 3, seed=2)
         edge_index = torch.tensor([[0, 1, 2], [3, 3, 3]])
         bias = torch.tensor([[-2000.0], [5000.0], [5001.0]], dtype=torch.float64)

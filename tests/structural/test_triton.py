@@ -209,7 +209,7 @@ with compiled_only() as compiled:
         by_target = empty_attention(graph).by_target
         triton.sum_rows(values.flatten(1), by_target.start, by_target.other)
 print(" ".join(name for name, _ in compiled))
-"""
+"""  # noqa: E501
 
 
 def test_kernels_compile_for_an_h200():

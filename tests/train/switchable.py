@@ -1,4 +1,5 @@
-r"""A small network with a global path that can be switched, for tests of the loop; not registered."""
+r"""A small network with a global path that can be switched, for tests of the loop; not
+registered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Local epochs first, then the global path; the epoch that counts; what the global path attends to."""
+"""Local epochs first, then the global path; the epoch that counts; what the global path attends
+to."""
 
 from dataclasses import replace
 
@@ -275,7 +276,8 @@ def test_medians_are_over_splits_layers_and_heads():
         (
             430.0,
             0.12,
-            "global path: gates 0.12, heads attend to 430 of 2,708 nodes (median), 10 % on the node itself",
+            "global path: gates 0.12, heads attend to 430 of 2,708 nodes (median), 10 % on the "
+            "node itself",
         ),
         (
             430.0,

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def _read_edges(embedding: str, data: Data, seed: int) -> tuple[Tensor, ...]:
-    """Reads the neighbourhoods of an embedding: edges ``(2, E)`` and the relation of each ``(E,)``."""
+    """Reads the neighbourhoods of an embedding: edges ``(2, E)`` and the relation of each
+    ``(E,)``."""
     from .geom_gcn import related_edges
 
     return related_edges(data, embedding)

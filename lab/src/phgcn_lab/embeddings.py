@@ -110,7 +110,8 @@ class Embeddings:
 
 
 def study(run: Run, resamples: int) -> tuple[dict[str, Any], embeddings_report.Picture]:
-    """Measures a graph's run; returns the split with the smallest validation loss too, to be drawn."""
+    """Measures a graph's run; returns the split with the smallest validation loss too, to be
+    drawn."""
     data = run.data()
     steps = hops(data.edge_index, data.num_nodes, np.arange(data.num_nodes))
     tasks = prepare(run.plan, data)

@@ -41,7 +41,8 @@ class Picture:
 
 
 HEADLINE = (
-    "Embeddings of the first layer: nodes by class, and edges between nodes against the distance of "
+    "Embeddings of the first layer: nodes by class, and edges between nodes against the distance "
+    "of "
     "embeddings"
 )
 SILHOUETTES = ("all_silhouette", "test_silhouette", "all_shuffled", "untrained_silhouette")

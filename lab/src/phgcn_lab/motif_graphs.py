@@ -31,7 +31,8 @@ def _path(*colours: int, extra: tuple[tuple[int, int], ...] = ()) -> Element:
 
 
 def _between(*inner: int, extra: tuple[tuple[int, int], ...] = ()) -> Element:
-    """Two spacers on either side: three hops from the red node in the middle never leave the motif."""
+    """Two spacers on either side: three hops from the red node in the middle never leave the
+    motif."""
     return _path(SPACER, SPACER, *inner, SPACER, SPACER, extra=extra)
 
 

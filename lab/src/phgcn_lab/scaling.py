@@ -54,7 +54,8 @@ class Scaling(Rivals):
     kind: ClassVar[str] = "scaling"
 
     def rivals(self, place: Place) -> list[Rival]:
-        """Lists the methods; one whose time does not depend on the cloud is measured on the first."""
+        """Lists the methods; one whose time does not depend on the cloud is measured on the
+        first."""
         return [
             replace(rival, settings=rival.settings[:1])
             for rival in super().rivals(place)

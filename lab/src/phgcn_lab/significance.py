@@ -49,7 +49,7 @@ def paired(first: Sequence[float], second: Sequence[float], test_over_train: flo
     Args:
         first, second (list of float): The results, split by split.
         test_over_train (float): :math:`n_{test}/n_{train}`; 0 gives the ordinary paired t-test.
-    """
+    """  # noqa: E501
     if len(first) != len(second):
         raise ValueError(f"second has {len(second)} splits; allowed: {len(first)}, as first")
     count = len(first)

@@ -10,7 +10,7 @@ same splits.
 
 Several processes and machines can work into the same folder: what is done is not done again.  Each
 row of ``table.json`` has its own provenance, and rows that a call does not ask for stay: a table
-grows over many calls and commits without merging by hand."""
+grows over many calls and commits without merging by hand."""  # noqa: E501
 
 from __future__ import annotations
 

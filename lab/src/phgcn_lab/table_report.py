@@ -191,11 +191,13 @@ def _difference(first: Row, second: Row) -> Row:
 # Markdown
 
 _TEST = (
-    "Differences in percentage points with p of the corrected resampled t-test (Nadeau and Bengio, 2003), paired by split and "
-    "two-sided: splits of one graph overlap, which the ordinary paired t-test would take for independence. Bold: p < .05, not "
+    "Differences in percentage points with p of the corrected resampled t-test (Nadeau and Bengio, "
+    "2003), paired by split and "
+    "two-sided: splits of one graph overlap, which the ordinary paired t-test would take for "
+    "independence. Bold: p < .05, not "
     "corrected for the number of comparisons."
 )
-_METHODS = "PH-GCN with the same settings, splits and seeds; the difference is that to the exact sum, tested as above."
+_METHODS = "PH-GCN with the same settings, splits and seeds; the difference is that to the exact sum, tested as above."  # noqa: E501
 
 
 def markdown(content: Row, quick: bool) -> list[str]:
@@ -231,7 +233,8 @@ def _accuracies(rows: Sequence[Row], protocol: str) -> list[str]:
         return []
     splits = sorted({len(row["per_split"]) for row in main})
     text = (
-        f"Test accuracy in percent, mean ± standard deviation over {' or '.join(map(str, splits))} splits; the best of ours in "
+        f"Test accuracy in percent, mean ± standard deviation over {' or '.join(map(str, splits))} "
+        f"splits; the best of ours in "
         "bold; published in brackets. PH-GCN attends through the lattice."
     )
     return [text, "\n".join(accuracy_lines(rows, protocol))]

@@ -9,7 +9,7 @@ r"""Models on splits of several data sets, one small file each, joined into one 
 
 A model may have several settings, its trials. All are trained on split 0, and other splits have
 those that were best on the validation nodes of split 0.  A training has one row, and one more for
-each model that uses its outputs."""
+each model that uses its outputs."""  # noqa: E501
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_step_of_another_commit_is_done_again(plan, tmp_path):
 
 
 def test_a_step_that_takes_too_long_ends_with_all_that_it_started(plan, tmp_path):
-    child = f"import subprocess, sys, time; subprocess.Popen([{sys.executable!r}, '-c', 'import time; time.sleep(60)']).wait()"
+    child = f"import subprocess, sys, time; subprocess.Popen([{sys.executable!r}, '-c', 'import time; time.sleep(60)']).wait()"  # noqa: E501
     begin = time.monotonic()
     slow = runner(plan, tmp_path, step(plan, "slow", child, limit=1.0))
     slow.run()

@@ -1,4 +1,5 @@
-"""A search is judged by validation alone, kept trial by trial, and continues where it was cut off."""
+"""A search is judged by validation alone, kept trial by trial, and continues where it was cut
+off."""
 
 import json
 import time

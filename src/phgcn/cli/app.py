@@ -22,7 +22,8 @@ EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 app = typer.Typer(
     name="phgcn",
     help="Global attention for graphs, at linear cost: train, evaluate, predict, tune and plot.",
-    epilog="Exit codes: 0 done, 1 failed (disk full, loss no number), 2 wrong input, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 failed (disk full, loss no number), 2 wrong input, "
+    "130 interrupted.",
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},

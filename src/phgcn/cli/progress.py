@@ -88,7 +88,8 @@ class TrainingDisplay(Display):
             self.show(self._place(progress) + 1, f"{progress.trial.name}, {what}", "")
 
     def trial_ended(self) -> None:
-        """Reports the latest trial as done. The caller of the training calls it after the last one."""
+        """Reports the latest trial as done. The caller of the training calls it after the last
+        one."""
         if self.latest is not None:
             self.lengths.append(self.latest.epoch)
             self.say(f"{self._text(self.latest)}: done")

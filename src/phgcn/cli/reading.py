@@ -38,7 +38,8 @@ HELP = {
     "target": "The column where edges end. \\[default: target]",
     "edge_weight": "The column of edge weights, or none. \\[default: weight, if there is one]",
     "edge_features": "The columns of edge features, or none; others are left out.",
-    "decimal": "The decimal sign, . or a comma; the other may group thousands. \\[default: by the file]",
+    "decimal": "The decimal sign, . or a comma; the other may group thousands. "
+    "\\[default: by the file]",
     "encoding": "That of files of text, such as latin-1. \\[default: utf-8]",
     "unknown_ids": "drop leaves out edges to ids that no node has. \\[default: refuse]",
 }

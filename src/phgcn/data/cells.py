@@ -25,10 +25,10 @@ MISSING = ("", "na", "n/a", "#n/a", "nan", "nat", "null", "?", "-")
 
 # what is allowed, by the decimal sign, in the place of a number with the other sign
 DECIMALS = {
-    ".": "numbers with a decimal point; `--decimal ,` (Python: decimal=',') reads commas as decimal "
-    "signs, and points between thousands",
-    ",": "numbers with a decimal comma; `--decimal .` (Python: decimal='.') reads points as decimal "
-    "signs, and commas between thousands",
+    ".": "numbers with a decimal point; `--decimal ,` (Python: decimal=',') reads commas as "
+    "decimal signs, and points between thousands",
+    ",": "numbers with a decimal comma; `--decimal .` (Python: decimal='.') reads points as "
+    "decimal signs, and commas between thousands",
 }
 
 CURRENCIES = r"(?:[A-Z]{0,2}\$|[€£¥₹₩₺₽]|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|kr|zł)"

@@ -203,7 +203,8 @@ def _largest_error(tolerance: float | Tolerance) -> float:
 
 
 def _check(call: AttentionCall, tolerance: float | Tolerance | None, ranks: Ranks) -> _Checked:
-    """Checks this rank's arguments as a single process does, and that the group can exchange them."""
+    """Checks this rank's arguments as a single process does, and that the group can exchange
+    them."""
     check_call(call)
     if tolerance is not None:
         check_tolerance_method(call.method)
@@ -211,7 +212,8 @@ def _check(call: AttentionCall, tolerance: float | Tolerance | None, ranks: Rank
     device = call.positions.device.type
     if device not in ranks.devices:
         raise ValueError(
-            f"positions are on {call.positions.device}; allowed with this group: {', '.join(ranks.devices)}"
+            f"positions are on {call.positions.device}; allowed with this group: "
+            f"{', '.join(ranks.devices)}"
         )
     inputs = op_inputs(call.positions, call.values, call.queries, call.decay, call.backend)
     points = weigh_keys(call, inputs, normalise=True)

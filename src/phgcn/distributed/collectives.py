@@ -149,13 +149,15 @@ class Ranks:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Turns a failed collective into one line: another process is gone, or silent for too long."""
+        """Turns a failed collective into one line: another process is gone, or silent for too
+        long."""
         try:
             yield
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[0]
             raise RankError(
-                f"rank {self.rank} of {self.size}: another process ended, or did not answer within the timeout ({reason})"
+                f"rank {self.rank} of {self.size}: another process ended, or did not answer within "
+                f"the timeout ({reason})"
             ) from None
 
 

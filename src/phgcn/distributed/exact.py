@@ -5,7 +5,8 @@ The softmax over all keys is put together from those over chunks.  With :math:`y
 output, :math:`n_c` its normaliser and :math:`s_c` its shift, two chunks make
 
 .. math::
-    s = \min(s_1, s_2), \qquad n = n_1 e^{s - s_1} + n_2 e^{s - s_2}, \qquad y = y_1 + \frac{n_2 e^{s - s_2}}{n} (y_2 - y_1)
+    s = \min(s_1, s_2), \qquad n = n_1 e^{s - s_1} + n_2 e^{s - s_2}, \qquad
+    y = y_1 + \frac{n_2 e^{s - s_2}}{n} (y_2 - y_1)
 
 The backward pass gathers the chunks again.  The gradient of a key is summed over the ranks whose
 queries attend to it, and goes to the key's own rank."""

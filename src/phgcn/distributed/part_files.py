@@ -6,9 +6,9 @@ r"""The parts of a graph as files, so that no process ever holds the whole graph
     DIR/labels.npy              the labels of all nodes
     DIR/train_mask.npy, ...     the public splits of all nodes, if the graph has any
     DIR/node_id.npy             the names of all nodes
-    DIR/part-000/nodes.npy      the part of rank 0: arrays of :class:`phgcn.distributed.partition.Part`
-    DIR/part-000/x.npy          its features; of sparse ones ``x_start``, ``x_column`` and ``x_value``
-    DIR/part-000/edge_attr.npy, edge_weight.npy   features and weights of its edges, if the graph has any
+    DIR/part-000/nodes.npy      the part of rank 0: arrays of :class:`.partition.Part`
+    DIR/part-000/x.npy          its features; sparse: ``x_start``, ``x_column``, ``x_value``
+    DIR/part-000/edge_attr.npy, edge_weight.npy   features and weights of its edges, if any
 
 Arrays are read by memory-mapping; none is pickled.
 """
@@ -121,14 +121,16 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 
 
 def read_for_process(folder: str | Path, rank: int, processes: int) -> Data:
-    """Reads this process's part, described in ``data.part``; a single process gets the whole graph."""
+    """Reads this process's part, described in ``data.part``; a single process gets the whole
+    graph."""
     if processes == 1:
         return join_parts(folder)
     manifest = read_manifest(folder)
     parts = manifest["parts"]
     if parts != processes:
         raise ValueError(
-            f"{folder}: has {parts} parts for {processes} processes; allowed: {parts} processes, or 1"
+            f"{folder}: has {parts} parts for {processes} processes; allowed: {parts} processes, "
+            f"or 1"
         )
     data, part = read_part(folder, rank)
     data.part, data.division = part, {name: manifest[name] for name in ("division", "cut")}

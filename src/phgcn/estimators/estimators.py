@@ -1,4 +1,5 @@
-r"""``NodeClassifier`` and ``NodeRegressor``: a run of one split behind the methods of scikit-learn."""
+r"""``NodeClassifier`` and ``NodeRegressor``: a run of one split behind the methods of
+scikit-learn."""
 
 from __future__ import annotations
 
@@ -300,7 +301,8 @@ class NodeEstimator(FittedRun):
 class NodeClassifier(NodeEstimator):
     r"""Classifies the nodes of a graph, in the manner of scikit-learn::
 
-        classifier = phgcn.NodeClassifier(epochs=200).fit((x, edges), y)  # y: None or NaN where it is not known
+        classifier = phgcn.NodeClassifier(epochs=200)
+        classifier.fit((x, edges), y)                                    # y: None or NaN if unknown
         classifier.predict()                                             # of every node
 
     It is a run of one split (:class:`phgcn.train.Run`): the training, the settings and the files

@@ -56,7 +56,8 @@ def to_graph(
 def graph_to_train(
     graph: GraphLike, y: Any, directed: bool, columns: Columns
 ) -> tuple[Data, list[str]]:
-    """Reads a graph to train on, and returns the columns that are left out, which ``y`` replaces."""
+    """Reads a graph to train on, and returns the columns that are left out, which ``y``
+    replaces."""
 
     def read(columns: Columns) -> Data:
         load = partial(load_graph, directed=directed, sparse=True, columns=columns)

@@ -35,7 +35,8 @@ def backward(
 
 
 def sum_pairs(points: Points, groups: GraphGroups, call: ExactCall) -> tuple[Tensor, Tensor]:
-    """Sums all pairs to output (M, H, C) and normaliser (M, H), differentiable any number of times."""
+    """Sums all pairs to output (M, H, C) and normaliser (M, H), differentiable any number of
+    times."""
 
     def cloud_sum(keys: Tensor, rows: Tensor, queries: Tensor | None) -> Tensor:
         shifted = call.normalise and points.shifted

@@ -25,7 +25,8 @@ def position_limit(dim: int, scheme: Scheme) -> float:
     """Returns the upper bound of coordinates. Refuses too many dimensions."""
     if dim > MAX_DIMENSION:
         raise ValueError(
-            f'positions has {dim} dimensions; allowed for a lattice: up to {MAX_DIMENSION}, else method="exact"'
+            f"positions has {dim} dimensions; allowed for a lattice: up to {MAX_DIMENSION}, else "
+            f'method="exact"'
         )
     if isinstance(scheme, Ladder):
         return LADDER_LIMIT

@@ -1,7 +1,8 @@
 """The custom ops of the lattice filter: the whole filter as one op, with its gradient.
 
 The number of a lattice's vertices depends on the data and stays inside the op. The backend keeps
-the lattices for the backward pass under a *ticket* that the op returns (:class:`.filter_call.Kept`).
+the lattices for the backward pass under a *ticket* that the op returns
+(:class:`.filter_call.Kept`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from .scheme import decode, decode_kernel
 # The ops are defined by their schemas: the decorator torch.library.custom_op would import the whole
 # compiler at the first call, which takes longer than any call should.
 _INPUTS = (
-    "Tensor positions, Tensor values, Tensor? queries, Tensor? batch, Tensor? query_batch, Tensor? weights, "
+    "Tensor positions, Tensor values, Tensor? queries, Tensor? batch, Tensor? query_batch, Tensor? "
+    "weights, "
     "str scheme, bool normalise, int more_than, str backend"
 )
 # HOST_READS: the host waits for the number of vertices.
@@ -35,7 +37,8 @@ torch.library.define(
 )
 torch.library.define(
     "phgcn::filter_backward",
-    f"(Tensor grad, Tensor? grad_norm, Tensor out, Tensor norm, Tensor ticket, {_INPUTS}) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor grad, Tensor? grad_norm, Tensor out, Tensor norm, Tensor ticket, {_INPUTS}) -> "
+    f"(Tensor, Tensor, Tensor, Tensor)",
     tags=HOST_READS,
 )
 

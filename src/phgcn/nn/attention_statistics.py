@@ -1,4 +1,5 @@
-r"""Statistics of global attention: the spread of embeddings, the nodes that each head attends to."""
+r"""Statistics of global attention: the spread of embeddings, the nodes that each head attends
+to."""
 
 from __future__ import annotations
 

@@ -73,9 +73,11 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
     <https://arxiv.org/abs/2003.00635>`_ paper.
 
     .. math::
-        \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha_{ij} \mathbf{W} \mathbf{x}_j, \qquad
+        \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}(i) \cup \{ i \}}
+        \alpha_{ij} \mathbf{W} \mathbf{x}_j, \qquad
         \alpha_{ij} = \frac{\exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)}
-        {\sum_{k \in \mathcal{N}(i) \cup \{ i \}} \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_k \rVert)}, \qquad
+        {\sum_{k \in \mathcal{N}(i) \cup \{ i \}} \exp(-\lambda \lVert \mathbf{p}_i - \mathbf{p}_k
+        \rVert)}, \qquad
         \mathbf{p}_i = \mathbf{\Phi} \mathbf{W} \mathbf{x}_i
 
     With features :math:`\mathbf{e}_{ij}` and weights :math:`w_{ij}` of edges, :math:`\alpha_{ij}

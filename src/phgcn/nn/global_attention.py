@@ -26,7 +26,8 @@ class GlobalAttention(DistanceAttention):
     <https://arxiv.org/abs/2003.00635>`_ paper.
 
     .. math::
-        \mathbf{x}^{\prime}_i = \frac{\sum_j e^{-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert} \, \mathbf{W} \mathbf{x}_j}
+        \mathbf{x}^{\prime}_i = \frac{\sum_j e^{-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j
+        \rVert} \, \mathbf{W} \mathbf{x}_j}
         {\sum_j e^{-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert}}, \qquad
         \mathbf{p}_i = \mathbf{\Phi} \mathbf{W} \mathbf{x}_i
 

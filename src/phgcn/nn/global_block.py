@@ -30,7 +30,8 @@ class GlobalBlock(DistanceAttention):
     .. math::
         \mathbf{x}^{\prime}_i = \mathbf{x}_i + \mathbf{g} \odot \mathbf{W}_o \Big( \big\Vert_{h=1}^H
         \sum_j \alpha^h_{ij} \mathbf{W}^h_v \mathbf{z}_j \Big), \qquad
-        \alpha^h_{ij} \propto \exp(-\lambda_h \lVert \mathbf{P}^h \mathbf{z}_i - \mathbf{P}^h \mathbf{z}_j \rVert), \qquad
+        \alpha^h_{ij} \propto \exp(-\lambda_h \lVert \mathbf{P}^h \mathbf{z}_i -
+        \mathbf{P}^h \mathbf{z}_j \rVert), \qquad
         \mathbf{z}_i = \mathrm{LayerNorm}(\mathbf{x}_i)
 
     The gate :math:`\mathbf{g}` starts at 0: a network with this block starts as the same network

@@ -49,7 +49,8 @@ class GlobalGNN(GlobalStatistics, torch.nn.Module):
     <https://arxiv.org/abs/2406.08993>`_ paper, each layer
 
     .. math::
-        \mathbf{x}^{\prime} = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{conv}(\mathbf{x}) +
+        \mathbf{x}^{\prime} = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(
+        \mathrm{conv}(\mathbf{x}) +
         \mathbf{W} \mathbf{x}))).
 
     The gates of global attention (:class:`phgcn.nn.GlobalBlock`) start at 0, and its parameters are
@@ -329,7 +330,7 @@ class GlobalGNN(GlobalStatistics, torch.nn.Module):
         return cast(LocalBlock, self.local_blocks[0]).conv
 
     def _active_blocks(self, given: GraphInput) -> list[tuple[Any, Any]]:
-        """Returns the global blocks with their memories, which a call without ``n_id`` does not use;
+        """Returns the global blocks with their memories, used in calls with ``n_id`` only;
         none while they are off."""
         if not self.use_global:
             return []

@@ -13,8 +13,8 @@ from ..checks import check_node_ids, check_positive, refusal
 class GlobalMemory(torch.nn.Module):
     r"""Positions and values of all nodes of a graph that is trained in parts, for global attention.
 
-    The nodes of a batch attend to each other, with gradients, and to the nodes of earlier batches as
-    these were then, without gradients: historical embeddings, as in the `"GNNAutoScale"
+    The nodes of a batch attend to each other, with gradients, and to the nodes of earlier batches
+    as these were then, without gradients: historical embeddings, as in the `"GNNAutoScale"
     <https://arxiv.org/abs/2106.05609>`_ paper. Each call takes time in proportion to the nodes of
     the whole graph.
 

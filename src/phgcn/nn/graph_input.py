@@ -1,4 +1,5 @@
-"""The arguments of layers and models: tensors, or a PyG object that holds them; and recorded calls."""
+"""The arguments of layers and models: tensors, or a PyG object that holds them; and recorded
+calls."""
 
 from __future__ import annotations
 

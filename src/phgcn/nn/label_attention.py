@@ -34,8 +34,10 @@ class LabelAttention(DistanceAttention):
     r"""Computes the mean label of the labelled nodes near each node, never its own label.
 
     .. math::
-        \mathbf{a}_i = \sum_{h=1}^H s_h \sum_{j \in \mathcal{K},\, j \neq i} \alpha^h_{ij} \mathbf{y}_j, \qquad
-        \alpha^h_{ij} \propto \exp(-\lambda_h \lVert \mathbf{P}^h \mathbf{x}_i - \mathbf{P}^h \mathbf{x}_j \rVert)
+        \mathbf{a}_i = \sum_{h=1}^H s_h \sum_{j \in \mathcal{K},\, j \neq i} \alpha^h_{ij}
+        \mathbf{y}_j, \qquad
+        \alpha^h_{ij} \propto \exp(-\lambda_h \lVert \mathbf{P}^h \mathbf{x}_i -
+        \mathbf{P}^h \mathbf{x}_j \rVert)
 
     with the labels :math:`\mathbf{y}_j` of the keys :math:`\mathcal{K}` and learned shares
     :math:`s_h` of heads that sum to 1.
@@ -49,7 +51,8 @@ class LabelAttention(DistanceAttention):
         loss = F.nll_loss(torch.log(0.99 * shares + 0.01 / classes)[others], y[others])
 
     Without ``keys``, all labelled nodes are keys: nodes without a label attend to all of them, and
-    two halves of the labelled nodes attend to each other. No output depends on the node's own label.
+    two halves of the labelled nodes attend to each other. No output depends on the node's own
+    label.
 
     Args:
         channels (int): Size of each input sample, or :obj:`-1` to derive the size from the first

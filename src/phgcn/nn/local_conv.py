@@ -254,13 +254,14 @@ class LocalBlock(torch.nn.Module):
     r"""A local layer with a linear map beside it, a norm and dropout.
 
     .. math::
-        \mathbf{x}^{\prime} = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{conv}(\mathbf{x}) + \mathbf{W} \mathbf{x}
+        \mathbf{x}^{\prime} = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(
+        \mathrm{conv}(\mathbf{x}) + \mathbf{W} \mathbf{x}
         + \mathbf{u})))
 
     With ``gated``, as in the `"Polynormer" <https://arxiv.org/abs/2403.01232>`_ paper, the output
     is :math:`0.1 \, \mathrm{LayerNorm}(\mathrm{relu}(\mathbf{V} \mathbf{x}) \odot
-    \mathbf{x}^{\prime}) + 0.9 \, \mathbf{x}^{\prime}`: each layer doubles the degree of a polynomial
-    in the features.
+    \mathbf{x}^{\prime}) + 0.9 \, \mathbf{x}^{\prime}`: each layer doubles the degree of a
+    polynomial in the features.
 
     Args:
         channels (int): Size of each input and output sample.

@@ -77,4 +77,5 @@ class PeriodicFeatures(torch.nn.Module):
         return out.transpose(0, 1).reshape(len(x), self.columns * self.out_channels)
 
     def __repr__(self) -> str:
-        return f"{self.__class__.__name__}({self.columns}, {self.out_channels}, frequencies={self.frequency.size(1)})"
+        sizes = f"{self.columns}, {self.out_channels}, frequencies={self.frequency.size(1)}"
+        return f"{self.__class__.__name__}({sizes})"

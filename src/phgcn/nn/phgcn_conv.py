@@ -25,14 +25,17 @@ class PHGCNConv(EDAConv):
     Graph Convolutional Networks with Global Attention" <https://arxiv.org/abs/2003.00635>`_ paper.
 
     .. math::
-        \mathbf{x}^{\prime}_i = \sigma \left( \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha^{(S)}_{ij} \mathbf{W} \mathbf{x}_j
-        \right) \, \Vert \, \sigma \left( \sum_{j = 1}^{N} \alpha^{(G)}_{ij} \mathbf{W} \mathbf{x}_j \right)
+        \mathbf{x}^{\prime}_i = \sigma \left(
+        \sum_{j \in \mathcal{N}(i) \cup \{ i \}} \alpha^{(S)}_{ij}
+        \mathbf{W} \mathbf{x}_j \right) \, \Vert \, \sigma \left( \sum_{j = 1}^{N} \alpha^{(G)}_{ij}
+        \mathbf{W} \mathbf{x}_j \right)
 
     Both paths share :math:`\mathbf{W}` and :math:`\mathbf{\Phi}` of a head. Their weights are
     softmaxes, over the neighbours of a node and over all nodes of its graph, of
 
     .. math::
-        e_{ij} = -\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert, \qquad \mathbf{p}_i = \mathbf{\Phi} \mathbf{W} \mathbf{x}_i
+        e_{ij} = -\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert, \qquad
+        \mathbf{p}_i = \mathbf{\Phi} \mathbf{W} \mathbf{x}_i
 
     with :math:`\lambda` of each path. The structural path reads features and weights of edges like
     :class:`phgcn.nn.EDAConv`. With sources and targets of different kinds, targets attend to all

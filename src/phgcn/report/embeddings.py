@@ -1,4 +1,5 @@
-"""Draws the embeddings of a layer: nodes by class, and embedding distances against graph distances."""
+"""Draws the embeddings of a layer: nodes by class, and embedding distances against graph
+distances."""
 
 from __future__ import annotations
 

@@ -113,7 +113,8 @@ class DeviceGraphs:
 
 
 def find_graphs(points: Points) -> DeviceGraphs:
-    """Finds the graph of each point. Reads the device only for a batch that it has not seen before."""
+    """Finds the graph of each point. Reads the device only for a batch that it has not seen
+    before."""
     named = ("batch", points.batch), ("query_batch", points.query_batch)
     batches = {name: index for name, index in named if index is not None}
     if not any(index.numel() > 0 for index in batches.values()):

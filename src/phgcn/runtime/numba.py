@@ -122,7 +122,8 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Makes a function callable from kernels, where LLVM inlines it. Python calls its ``py_func``."""
+    """Makes a function callable from kernels, where LLVM inlines it. Python calls its
+    ``py_func``."""
     return numba.njit(**_HELPER_OPTIONS)(function)
 
 

@@ -11,7 +11,8 @@ Let :math:`\bar y_i` be the gradient of :math:`y_i`.  That of :math:`r_{ij}`, ov
 is the *slope* of an edge,
 
 .. math::
-    s_{ij} = \alpha_{ij} \big( \langle \bar y_i, y_i \rangle - m_{ij} \langle \bar y_i, f_j \rangle \big) / r_{ij},
+    s_{ij} = \alpha_{ij} \big( \langle \bar y_i, y_i \rangle -
+    m_{ij} \langle \bar y_i, f_j \rangle \big) / r_{ij},
 
 and 0 where :math:`r_{ij} = 0`: the gradient of :math:`p_i` is the sum of :math:`s_{ij} (p_i - p_j)`
 over the edges to :math:`i` (:func:`target_gradients`) less that over the edges from it

@@ -180,7 +180,8 @@ def _plain(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def start_settings(data: Data, model: str, device: str) -> Start | None:
-    """Returns the settings that a training of a model starts from, where they are not its defaults."""
+    """Returns the settings that a training of a model starts from, where they are not its
+    defaults."""
     values = dict(GLOBAL_GNN) if model == DEFAULT_MODEL else {}
     values |= _scaling(data)
     narrow = "scaling" in values and data.x.size(1) <= FEW_FEATURES

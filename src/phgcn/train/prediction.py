@@ -28,7 +28,8 @@ from .yardsticks import LOCAL, describe_yardsticks, local_trial, summarise_yards
 
 
 class TrialModel(NamedTuple):
-    """A trial's model on the run's device, and its arguments for a graph by position and by name."""
+    """A trial's model on the run's device, and its arguments for a graph by position and by
+    name."""
 
     trial: Trial
     model: Any

@@ -4,7 +4,7 @@ r"""A run: one model trained on several splits of one graph, and the folder that
 
     RUN/run.json                    what was asked for, written first
     RUN/config.toml                 the settings, each with its meaning
-    RUN/split-00.safetensors        the weights of the best epoch, by validation loss or metric, and the split's result
+    RUN/split-00.safetensors        weights of the best epoch by validation, and the split's result
     RUN/split-00.csv                its curves
     RUN/local-split-00.*            the same of the network without global attention, a yardstick
     RUN/attention-split-00.csv      samples of what its global path attends to, if the model has one

@@ -3,7 +3,7 @@ r"""The settings of a training: their meaning, the values allowed, and where the
 Four sources are read in this order: the defaults; a start (:mod:`phgcn.train.candidates`); the
 tuned table ``[graph.model]`` of ``configs.toml`` or a file (``--config``), before which no start is
 read if it is the table; single changes (``--set``). A file holds one setting per line,
-``heads = 8``, and may name its ``model``. :mod:`phgcn.registry` lists the settings of each model."""
+``heads = 8``, and may name its ``model``. :mod:`phgcn.registry` lists each model's settings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def _switch(default: bool, meaning: str) -> Any:
 
 
 def _choice(choices: Sequence[str], meaning: str, default: str = "") -> Any:
-    """Makes a setting of a few values, the first of which is the default unless another is named."""
+    """Makes a setting of a few values, the first of which is the default unless another is
+    named."""
     allowed = ", ".join(f'"{choice}"' for choice in choices)
     return _setting(default or choices[0], meaning, allowed, lambda value: value in choices)
 
@@ -72,14 +73,16 @@ class Settings:
     # the network
     hidden_channels: int = _count(
         8,
-        "channels per head, or per virtual node of Geom-GCN, of the hidden layers; of GlobalGNN the whole width",
+        "channels per head, or per virtual node of Geom-GCN, of the hidden layers; of GlobalGNN "
+        "the whole width",
     )
     heads: int = _count(
         8, "attention heads; GCN and MLP have hidden layers of heads x hidden_channels"
     )
     num_layers: int = _count(
         2,
-        "layers, the output layer included; of GlobalGNN those between its first and last linear map",
+        "layers, the output layer included; of GlobalGNN those between its first and last linear "
+        "map",
     )
     local: str = _choice(
         ("gcn", "sgc", "sage", "gat", "gin", "eda", "none"),
@@ -91,11 +94,13 @@ class Settings:
     )
     jk: str = _choice(
         ("last", "sum", "cat"),
-        "which layers the output reads: the last, the sum of all and of their input, or all these side by side",
+        "which layers the output reads: the last, the sum of all and of their input, or all these "
+        "side by side",
     )
     global_layers: int = _count_from_0(
         0,
-        "global attention blocks, each behind a gate that starts at 0; 0 is the local network alone",
+        "global attention blocks, each behind a gate that starts at 0; 0 is the local network "
+        "alone",
     )
     global_at: str = _choice(
         ("top", "each", "input"),
@@ -116,12 +121,14 @@ class Settings:
     )
     parts: str = _choice(
         ("network", "labels", "both"),
-        "what predicts a row of a table: a network on its columns, the labels of the rows it attends to, or both",
+        "what predicts a row of a table: a network on its columns, the labels of the rows it "
+        "attends to, or both",
         "both",
     )
     labels: bool = _switch(
         False,
-        "also give each node the mean label of the training nodes it attends to; the run contains these labels",
+        "also give each node the mean label of the training nodes it attends to; the run contains "
+        "these labels",
     )
     key_share: float = _setting(
         0.6,
@@ -144,7 +151,8 @@ class Settings:
     # features
     scaling: str = _choice(
         ("none", "standard", "range"),
-        "features by training nodes: as they are, to mean 0 and deviation 1, or to the range from 0 to 1",
+        "features by training nodes: as they are, to mean 0 and deviation 1, or to the range from "
+        "0 to 1",
     )
     normalise: bool = _switch(
         False, "divide each node's features by the sum of their absolute values"
@@ -176,7 +184,8 @@ class Settings:
     epochs: int = _count(1000, "epochs at most")
     local_epochs: int = _count_from_0(
         0,
-        "of these the first ones at most, without global attention; then it is switched on, from the best weights so far",
+        "of these the first ones at most, without global attention; then it is switched on, from "
+        "the best weights so far",
     )
     batch_rows: int = _count_from_0(
         0, "rows of a table drawn at random for each step, keys among them; 0 for all"
@@ -184,11 +193,13 @@ class Settings:
     evaluate_every: int = _count(1, "epochs between two evaluations on the validation nodes")
     patience: int = _count(
         100,
-        "epochs without a better one, by select, before training stops or global attention is switched on",
+        "epochs without a better one, by select, before training stops or global attention is "
+        "switched on",
     )
     select: str = _choice(
         ("loss", "metric"),
-        "the epoch that counts: smallest validation loss, or best validation metric (ties: smaller loss)",
+        "the epoch that counts: smallest validation loss, or best validation metric (ties: smaller "
+        "loss)",
     )
 
 
@@ -251,7 +262,8 @@ def change(settings: Settings, values: Mapping[str, Any], model: str, source: st
             problem = "no setting of" if key in _FIELDS else "not known to"
             meant = did_you_mean([key], allowed)
             raise ValueError(
-                f"{source}: the setting {key!r} is {problem} {model}{meant}; allowed: {', '.join(allowed)}"
+                f"{source}: the setting {key!r} is {problem} {model}{meant}; allowed: "
+                f"{', '.join(allowed)}"
             )
     return replace(settings, **{key: _checked(key, value, source) for key, value in values.items()})
 

@@ -259,7 +259,8 @@ def point_heads(layer: Any, found: Similar) -> None:
 
 
 def _point_values(weight: Tensor, found: Similar) -> None:
-    """Lets values read the explaining features, as large as all features of deviation 1 would be."""
+    """Lets values read the explaining features, as large as all features of deviation 1 would
+    be."""
     telling, width = list(found.telling), len(found.deviations)
     scale = torch.zeros(width)
     scale[telling] = (width / max(1, len(telling))) ** 0.5 / found.deviations[telling]

@@ -39,7 +39,8 @@ def choose_parts(
             best, seconds = entrant.training.best, entrant.seconds
             metric = f"{plan.metric} {best.val_metric:.4g}"
             report(
-                f"{entrant.candidate.name}: validation loss {best.val_loss:.4f}, {metric}, {seconds:.0f} s"
+                f"{entrant.candidate.name}: validation loss {best.val_loss:.4f}, {metric}, "
+                f"{seconds:.0f} s"
             )
     if all(entrant.failure for entrant in entrants):
         raise TrainingError("no training has a finite loss; try a smaller learning_rate")

@@ -195,7 +195,8 @@ def compile_all(path):
             and code.find('"tt.reduce"') < code.find("scf.for")
         ):
             sys.exit(
-                f"{name}: the length of a run is taken before the loop over all, with {types} and {constants}"
+                f"{name}: the length of a run is taken before the loop over all, with {types} and "
+                f"{constants}"
             )
     print(f"{len(launches)} compiled")
 

@@ -261,15 +261,18 @@ def _tested(rows: Sequence[Row]) -> str:
 
 
 def summary(content: Row) -> str:
-    """Says in a few sentences how GlobalGNN stands: to head-off, to every rival, and to the marks."""
+    """Says in a few sentences how GlobalGNN stands: to head-off, to every rival, and to the
+    marks."""
     rows = content["rows"]
     ours = {row["graph"]: row["mean"] for row in chosen(rows, row=OURS)}
     parts = []
     if off := chosen(content["differences"], kind="head-off"):
         lowest = min(off, key=lambda row: float(row["difference"]))
         parts.append(
-            f"Against its own head-off row the difference is at least {lowest['difference']:+.1f} points ({lowest['graph']}), "
-            f"and significantly positive on {len(_significant(off, 1)) or 'no'} of {len(off)} graphs."
+            f"Against its own head-off row the difference is at least {lowest['difference']:+.1f} "
+            f"points ({lowest['graph']}), "
+            f"and significantly positive on {len(_significant(off, 1)) or 'no'} of {len(off)} "
+            f"graphs."
         )
     against = chosen(content["differences"], kind="rival")
     low, high = _significant(against, -1), _significant(against, 1)
@@ -277,7 +280,8 @@ def summary(content: Row) -> str:
     asked = [graph for graph in ours if graph in MARKS]
     reached = sum(ours[graph] >= MARKS[graph] for graph in asked)
     parts.append(
-        f"Of {len(against)} comparisons with single rivals it is significantly above in {len(high)} and below in "
+        f"Of {len(against)} comparisons with single rivals it is significantly above in "
+        f"{len(high)} and below in "
         f"{len(low)}{f' ({named})' if named else ''}. Marks reached: {reached} of {len(asked)}."
     )
     return " ".join(parts)

@@ -9,7 +9,7 @@ results.
     OUT/benchmark.json, benchmark-search.json, benchmark.md     the results (:mod:`phgcn_lab.benchmark.report`)
 
 A process that is cut off loses the trial or the split that it works on, no more; the same command
-continues."""
+continues."""  # noqa: E501
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def seconds_of(trials: list[Row]) -> float:
 
 
 def ended(trials: list[Row]) -> list[Row]:
-    """Selects the trials that came to an end; others were cut off by time, and may be tried again."""
+    """Selects the trials that came to an end; others were cut off by time, and may be tried
+    again."""
     return [trial for trial in trials if trial["state"] in ENDED]
 
 

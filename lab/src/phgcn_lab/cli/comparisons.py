@@ -252,7 +252,7 @@ def labels(
 
     - `phgcn reproduce labels --jobs 2`
     - `phgcn reproduce labels --graphs texas,wisconsin --splits 3`
-    """
+    """  # noqa: E501
     from ..labels import EXPERIMENT
 
     asked = EXPERIMENT.jobs(splits=splits, epochs=epochs, **listed(data=graphs, models=models))

@@ -1,4 +1,5 @@
-r"""The layer of Geom-GCN: sums over neighbours, one for each relation that a neighbour can be in."""
+r"""The layer of Geom-GCN: sums over neighbours, one for each relation that a neighbour can be
+in."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class GeomGCNConv(torch.nn.Module):
         - **output:** node features :math:`(N, 9 \cdot F_{out})`, or :math:`(N, F_{out})` with
           ``concat=False``
 
-    A node without edges gets 0."""
+    A node without edges gets 0."""  # noqa: E501
 
     def __init__(self, in_channels: int, out_channels: int, concat: bool = True) -> None:
         super().__init__()

@@ -23,7 +23,8 @@ longer.
 
 
 class Sampled(NamedTuple):
-    """Outputs of the first of the sampled points alone, and the seconds that all points would take."""
+    """Outputs of the first of the sampled points alone, and the seconds that all points would
+    take."""
 
     out: Tensor
     seconds: float

@@ -58,7 +58,8 @@ def write(folder: Path, name: str, content: Row) -> list[str]:
 
 
 def select(content: Row, cloud: str, dim: int, count: int | None = None) -> list[Row]:
-    """Returns the rows of one cloud; without a number of points, of the largest that was measured."""
+    """Returns the rows of one cloud; without a number of points, of the largest that was
+    measured."""
     rows = chosen(content["rows"], cloud=cloud, dim=dim)
     most = max((row["count"] for row in rows), default=0) if count is None else count
     return [row for row in rows if row["count"] == most]
@@ -202,11 +203,16 @@ def about_lines(content: Row) -> list[str]:
     """Says where and how it was measured, and what could not run."""
     about, effort = content["provenance"], content["effort"]
     lines = [
-        f"{2 * CHANNELS} channels, float32, on {about['device']} ({about['machine']}, {about['threads']} threads). Errors are "
-        f"of random values (and of structured ones), on {SAMPLES} points against the exact sum, over the deviation of its "
-        f"outputs from their mean. Medians of up to {effort['rounds']} interleaved rounds; a call of more than "
-        f"{effort['limit']:g} s is stopped. Memory is that of a forward, with gradients where there are some. "
-        f"*A sample*: the time of a tree is that of {TREE_QUERIES} queries times N / {TREE_QUERIES}."
+        f"{2 * CHANNELS} channels, float32, on {about['device']} ({about['machine']}, "
+        f"{about['threads']} threads). Errors are "
+        f"of random values (and of structured ones), on {SAMPLES} points against the exact sum, "
+        f"over the deviation of its "
+        f"outputs from their mean. Medians of up to {effort['rounds']} interleaved rounds; a call "
+        f"of more than "
+        f"{effort['limit']:g} s is stopped. Memory is that of a forward, with gradients where "
+        f"there are some. "
+        f"*A sample*: the time of a tree is that of {TREE_QUERIES} queries times N / "
+        f"{TREE_QUERIES}."
     ]
     lines += ["", content["note"]] if content["note"] else []
     missing = [f"- {name} did not run: {why}" for name, why in content["missing"].items()]

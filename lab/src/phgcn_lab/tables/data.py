@@ -121,7 +121,8 @@ def load_table(name: str) -> Data:
     path = graph_root() / "tables" / table.file
     if not path.is_file():
         raise ValueError(
-            f"{path}: is not there; allowed: a folder of data in $PHGCN_DATA with tables/{table.file}"
+            f"{path}: is not there; allowed: a folder of data in $PHGCN_DATA with "
+            f"tables/{table.file}"
         )
     data = load_graph(path, task="regression", columns=Columns(label=table.label))
     data.name = name

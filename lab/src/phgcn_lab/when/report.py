@@ -1,4 +1,5 @@
-r"""The results of :mod:`phgcn_lab.when`: one JSON, a table and a figure of head on less head off."""
+r"""The results of :mod:`phgcn_lab.when`: one JSON, a table and a figure of head on less head
+off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Kernels of the forward pass: weighted sums for a tile of queries, and each query's nearest key."""
+"""Kernels of the forward pass: weighted sums for a tile of queries, and each query's nearest
+key."""
 
 from __future__ import annotations
 

@@ -138,7 +138,8 @@ def squared_distances(target, x, length, source, y, source_length, D: tl.constex
 
 @triton.jit
 def exponents(r, square, SIZES: tl.constexpr):
-    """Computes the exponents s of pairs at distances ``r``, from squares where that is more exact."""
+    """Computes the exponents s of pairs at distances ``r``, from squares where that is more
+    exact."""
     if SIZES.power == 2:
         return SIZES.rate * SIZES.rate * square
     else:

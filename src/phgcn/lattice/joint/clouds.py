@@ -198,7 +198,8 @@ def pack_gradients(upstream: OutputGradients, rows: Rows, clouds: Clouds) -> Ten
 def unpack_gradients(
     of_keys: Tensor, of_rows: Tensor, of_queries: Tensor, rows: Rows, points: Points, clouds: Clouds
 ) -> Gradients:
-    """Turns gradients of sorted positions (P, D) and weighted rows (N, W) into gradients of points."""
+    """Turns gradients of sorted positions (P, D) and weighted rows (N, W) into gradients of
+    points."""
 
     def unpacked(rows: Tensor, like: Tensor, row: Tensor) -> Tensor:
         width = math.prod(like.shape[2:])

@@ -59,7 +59,8 @@ class Prepared(NamedTuple):
 
 
 def prepare(points: Points, counts: CloudCounts, call: FilterCall, peers: Peers) -> Prepared:
-    """Surveys the clouds of all processes, chooses their ladders, and sorts the points of this one."""
+    """Surveys the clouds of all processes, chooses their ladders, and sorts the points of this
+    one."""
     dim, to_itself = points.positions.size(2), points.queries is None
     positions, cloud = points.positions.detach().reshape(-1, dim), counts.of_keys
     if points.queries is not None:

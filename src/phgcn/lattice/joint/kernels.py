@@ -64,7 +64,8 @@ class Kernels(Protocol):
         """
 
     def average_rows(self, table: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """Averages the rows of a table (V, W) at two indices, int32, (M,), to (M, W). Row V is 0."""
+        """Averages the rows of a table (V, W) at two indices, int32, (M,), to (M, W). Row V is
+        0."""
 
     def slice_rows(self, table: Tensor, corner: Tensor, weight: Tensor) -> Tensor:
         r"""Computes :math:`\sum_r w_{ir} y_{\text{corner}_{ir}}`, (P, W), from a table (V, W),

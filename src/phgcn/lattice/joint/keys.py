@@ -59,7 +59,8 @@ class Grid:
             first.append(first[-1] + (1 << total))
         if first[-1] > MOST_KEYS:
             raise ValueError(
-                f"positions have {first[-1]:.1e} lattice vertices in their range; allowed: up to {MOST_KEYS:.1e}"
+                f"positions have {first[-1]:.1e} lattice vertices in their range; allowed: up to "
+                f"{MOST_KEYS:.1e}"
             )
         self.base, self.shift, self.bits = (
             torch.from_numpy(table).to(device) for table in (base, shift, bits)

@@ -1,4 +1,5 @@
-r"""The ladder of some clouds together; the specification is :mod:`phgcn.lattice.reference.ladder`."""
+r"""The ladder of some clouds together; the specification is
+:mod:`phgcn.lattice.reference.ladder`."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ class Ladders:
         return count_bytes([self.located, self.vertices, self.corners, self.steps])
 
     def filter(self, table: Tensor) -> Tensor:
-        """Moves a table of step 0 (V, W) up the ladder, sums it over processes, and moves it down."""
+        """Moves a table of step 0 (V, W) up the ladder, sums it over processes, and moves it
+        down."""
         weight = np.zeros((len(self.counts), max(self.counts)))
         for row, numbers in zip(weight, self.numbers, strict=True):
             row[: len(numbers.weight)] = numbers.weight

@@ -1,4 +1,5 @@
-r"""One lattice per cloud: the simplices of points, and the maps from points to vertices and back."""
+r"""One lattice per cloud: the simplices of points, and the maps from points to vertices and
+back."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def _sort_columns(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _multiply(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Multiplies rows (P, D) by a matrix in an order of sums that does not depend on their number."""
+    """Multiplies rows (P, D) by a matrix in an order of sums that does not depend on their
+    number."""
     columns = [
         sum(rows[:, k] * float(matrix[k, j]) for k in range(len(matrix)))
         for j in range(matrix.size(1))

@@ -185,7 +185,8 @@ def expand(
 def blur_passes(
     table: Tensor, key: Tensor, grid: Grid, weights: np.ndarray, backwards: bool, kernels: Kernels
 ) -> Tensor:
-    """Takes the passes of the paper's filter over touched vertices, one direction after the other."""
+    """Takes the passes of the paper's filter over touched vertices, one direction after the
+    other."""
     dim, count, reach = grid.shift.size(1), len(key), len(weights) - 1
     directions = [*np.eye(dim, dtype=np.int64).tolist(), [1] * dim]
     hops = torch.arange(-reach, reach + 1, device=key.device)

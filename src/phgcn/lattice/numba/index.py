@@ -95,7 +95,8 @@ def count_corners(begin, end, cube_start, order, count):
 
 
 @kernel(
-    "int64, int64, float64[:, ::1], float64[::1], int32[::1], uint8[:, ::1], int32[::1], uint64[::1], int32[::1], "
+    "int64, int64, float64[:, ::1], float64[::1], int32[::1], uint8[:, ::1], int32[::1], "
+    "uint64[::1], int32[::1], "
     "uint64[::1], int32[:, ::1]"
 )
 def list_corners(begin, end, w, base, point, order, cube_start, multiplier, first, key, number):

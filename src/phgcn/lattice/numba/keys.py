@@ -35,7 +35,8 @@ def choose_keys(highest: np.ndarray) -> Keys:
     if sum(bits) > KEY_BITS:
         cells = " x ".join(f"{int(t):,}" for t in highest)
         raise ValueError(
-            f"positions span {cells} cells of a lattice; allowed: at most 2^{KEY_BITS}, else a smaller decay"
+            f"positions span {cells} cells of a lattice; allowed: at most 2^{KEY_BITS}, else a "
+            f"smaller decay"
         )
     shifts = [sum(bits[j + 1 :]) for j in range(len(bits))]
     return Keys(np.array([1 << s for s in shifts], np.uint64), sum(bits))

@@ -104,7 +104,8 @@ def lay_frame(mapped: Coordinates, matrix: np.ndarray, reach: int, dtype: np.dty
 
 
 def cube_keys(w: np.ndarray, base: np.ndarray, scale: float, keys: Keys) -> np.ndarray:
-    r"""Computes the key of each point's cube: :math:`\sum_j \lfloor (w_j - b_j)\, s \rfloor\, m_j`."""
+    r"""Computes the key of each point's cube: :math:`\sum_j \lfloor (w_j - b_j)\, s \rfloor\,
+    m_j`."""
     key = np.empty(len(w), np.uint64)
     run_rows(add_cube_keys, len(w), GRAIN, w, base, scale, keys.multiplier, key)
     return key
@@ -123,7 +124,8 @@ def locate(frame: Frame) -> Simplices:
 
 
 @kernel(
-    "int64, int64, real[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1], float64[:, ::1], float64[:, ::1]"
+    "int64, int64, real[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1], float64[:, ::1], "
+    "float64[:, ::1]"
 )
 def map_chunks(begin, end, points, matrix, shift, w, low, high):
     """Maps the points of chunks, and finds each chunk's lowest and highest coordinates."""

@@ -296,7 +296,8 @@ def count_union(begin, end, key, offset, bounds, count):
 
 
 @kernel(
-    "int64, int64, int64[::1], int32[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1], "
+    "int64, int64, int64[::1], int32[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], "
+    "int64[::1], int32[:, ::1], "
     "int32[:, ::1]"
 )
 def write_union(begin, end, key, order, offset, bounds, slot, first, merged, source, target):

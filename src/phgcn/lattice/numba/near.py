@@ -160,7 +160,8 @@ def keep_near(box, source, first, last, reach, square, place, kept):
 
 
 @kernel(
-    "int64, int64, uint64[::1], int32[::1], real[:, ::1], uint64[::1], int32[::1], real[:, ::1], uint64[::1], real[::1], "
+    "int64, int64, uint64[::1], int32[::1], real[:, ::1], uint64[::1], int32[::1], real[:, ::1], "
+    "uint64[::1], real[::1], "
     "real[::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1], real[:, ::1]"
 )
 def sum_near_pairs(

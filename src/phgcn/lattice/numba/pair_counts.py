@@ -1,4 +1,5 @@
-"""Estimates the number of pairs in a near field from the points that share a cell, in linear time."""
+"""Estimates the number of pairs in a near field from the points that share a cell, in linear
+time."""
 
 from __future__ import annotations
 

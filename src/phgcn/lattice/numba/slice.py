@@ -133,7 +133,8 @@ def five_corners(number, vertex_of, weight, a, r):
 
 
 @kernel(
-    "int64, int64, real[:, ::1], int32[::1], int32[:, ::1], int32[::1], real[:, ::1], int64, boolean, real[:, ::1]"
+    "int64, int64, real[:, ::1], int32[::1], int32[:, ::1], int32[::1], real[:, ::1], int64, "
+    "boolean, real[:, ::1]"
 )
 def slice_points(begin, end, table, point, number, vertex_of, weight, first_query, is_first, out):
     """Adds to each query the weighted rows of its simplex's vertices, or sets it to their sum."""
@@ -150,7 +151,8 @@ def slice_points(begin, end, table, point, number, vertex_of, weight, first_quer
 
 
 @kernel(
-    "int64, int64, real[:, ::1], real[:, ::1], int32[::1], uint8[:, ::1], int32[:, ::1], int32[::1], real[:, ::1], "
+    "int64, int64, real[:, ::1], real[:, ::1], int32[::1], uint8[:, ::1], int32[:, ::1], "
+    "int32[::1], real[:, ::1], "
     "real[:, ::1], real[:, ::1], int64, real[:, ::1], float64[:, ::1]"
 )
 def slice_gradient_chunks(
@@ -272,7 +274,8 @@ def multiply_rows(begin, end, rows, others, product):
 
 
 @kernel(
-    "int64, int64, int32[::1], uint8[:, ::1], real[:, ::1], real[::1], float64[::1], float64[:, ::1]"
+    "int64, int64, int32[::1], uint8[:, ::1], real[:, ::1], real[::1], float64[::1], float64[:, "
+    "::1]"
 )
 def differentiate_points(begin, end, point, order, weight, table, product, slope):
     """Adds the derivatives of the weights of points on themselves by their Kuhn coordinates."""

@@ -42,7 +42,8 @@ def splat(rows, others, first_other: int, located: Located) -> np.ndarray:
 
 
 @kernel(
-    "int64, int64, real[:, ::1], real[:, ::1], int64, int32[::1], int32[::1], int32[::1], int32[:, ::1], real[:, ::1], "
+    "int64, int64, real[:, ::1], real[:, ::1], int64, int32[::1], int32[::1], int32[::1], int32[:, "
+    "::1], real[:, ::1], "
     "real[:, ::1]"
 )
 def splat_cubes(

@@ -193,7 +193,8 @@ def own_weights(points: Tensor, weight: Tensor, numbers: Numbers) -> Tensor:
 
 
 def far_field(targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers) -> Tensor:
-    """Sums the steps that are wider than the cloud, (M, C): a positive polynomial of two positions."""
+    """Sums the steps that are wider than the cloud, (M, C): a positive polynomial of two
+    positions."""
     matrix = torch.from_numpy(numbers.far_matrix(targets.size(1))).to(rows)
     return far_features(targets) @ (matrix @ (far_features(sources).T @ rows))
 

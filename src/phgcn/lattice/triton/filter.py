@@ -1,4 +1,5 @@
-"""The Triton backend: the filter of all graphs and heads, and its gradient, in the same launches."""
+"""The Triton backend: the filter of all graphs and heads, and its gradient, in the same
+launches."""
 
 from __future__ import annotations
 
