@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         structural_attention,
     )
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Intel's MKL, which multiplies matrices for torch, sums in an order that depends on the number of
 # threads, unless this is set before its first product: the same seed shall give the same bits on
