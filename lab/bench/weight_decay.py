@@ -1,7 +1,7 @@
 r"""How much of the paper's gains on small web graphs is weight decay.
 
-Settings are those that ``phgcn reproduce table`` tuned, with its exact method.  Only the weight decay
-differs.  A command that was cut off continues.
+Settings are those that ``phgcn reproduce table`` tuned, with its exact method.  Only the weight
+decay differs.  A command that was cut off continues.
 """
 
 from __future__ import annotations

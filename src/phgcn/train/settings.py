@@ -71,135 +71,78 @@ class Settings:
     """The settings of a model and of its training; no graph in particular shaped the defaults."""
 
     # the network
-    hidden_channels: int = _count(
-        8,
-        "channels per head, or per virtual node of Geom-GCN, of the hidden layers; of GlobalGNN "
-        "the whole width",
-    )
-    heads: int = _count(
-        8, "attention heads; GCN and MLP have hidden layers of heads x hidden_channels"
-    )
-    num_layers: int = _count(
-        2,
-        "layers, the output layer included; of GlobalGNN those between its first and last linear "
-        "map",
-    )
+    hidden_channels: int = _count(8, "hidden channels per head or virtual node; of GlobalGNN all")
+    heads: int = _count(8, "attention heads; of GCN and MLP, groups of hidden_channels")
+    num_layers: int = _count(2, "layers with the output layer; of GlobalGNN the local layers")
     local: str = _choice(
         ("gcn", "sgc", "sage", "gat", "gin", "eda", "none"),
         "the layer that reads neighbours; none is an MLP",
     )
-    body: str = _choice(
-        ("residual", "polynomial"),
-        "how local layers are joined: added, or multiplied as in Polynormer",
-    )
+    body: str = _choice(("residual", "polynomial"), "local layers added, or as in Polynormer")
     jk: str = _choice(
-        ("last", "sum", "cat"),
-        "which layers the output reads: the last, the sum of all and of their input, or all these "
-        "side by side",
+        ("last", "sum", "cat"), "output of the last layer, or of all, added or joined"
     )
-    global_layers: int = _count_from_0(
-        0,
-        "global attention blocks, each behind a gate that starts at 0; 0 is the local network "
-        "alone",
-    )
+    global_layers: int = _count_from_0(0, "blocks of global attention behind gates that start at 0")
     global_at: str = _choice(
-        ("top", "each", "input"),
-        "where these blocks are: after the last local layer, one in each, or one before them",
+        ("top", "each", "input"), "blocks after the last local layer, in each, or before them"
     )
-    dropout: float = _share(0.5, "dropout of the input of every layer; of GlobalGNN of its output")
+    dropout: float = _share(0.5, "dropout of every layer's input; of GlobalGNN of its output")
     input_dropout: float = _share(0.0, "dropout of the features before the first layer")
     attention_dropout: float = _share(0.0, "dropout of attention")
-    global_dropout: float = _share(0.0, "dropout of what a global attention block adds")
+    global_dropout: float = _share(0.0, "dropout in blocks of global attention")
     norm: str = _choice(("none", "batch", "layer"), "normalisation between layers")
     residual: bool = _switch(False, "a learned channel for the node itself")
     # attention and labels
     embedding_dim: int = _count(4, "dimensions of the embedding that distances are taken in")
     decay_local: float = _positive(1.0, "how fast attention to neighbours decays with distance")
     decay_global: float = _positive(10.0, "how fast attention to all nodes decays with distance")
-    decay: float = _positive(
-        1.0, "the same for the global attention blocks of GlobalGNN, and for attention to labels"
-    )
+    decay: float = _positive(1.0, "the same for blocks of global attention and for labels")
     parts: str = _choice(
-        ("network", "labels", "both"),
-        "what predicts a row of a table: a network on its columns, the labels of the rows it "
-        "attends to, or both",
-        "both",
+        ("network", "labels", "both"), "a table's inputs: columns, labels of other rows", "both"
     )
-    labels: bool = _switch(
-        False,
-        "also give each node the mean label of the training nodes it attends to; the run contains "
-        "these labels",
-    )
+    labels: bool = _switch(False, "also read labels of training nodes, which the run then contains")
     key_share: float = _setting(
         0.6,
-        "share of training nodes whose labels the others attend to in a step, drawn at random",
+        "random share of training nodes whose labels the others read in a step",
         "numbers between 0 and 1",
         lambda value: 0 < value < 1,
     )
     learn_decay: bool = _switch(False, "learn the decays, starting from these")
-    mass: bool = _switch(
-        False,
-        "also give the density around each node, the log of the softmax denominator, to the blocks",
-    )
+    mass: bool = _switch(False, "blocks also read the log of the softmax denominator, a density")
     method: str = _choice(
         ("auto", "exact", "lattice", "lattice-fine", "separable"),
         "global attention; auto is exact where that is quicker",
     )
-    tolerance: float = _not_negative(
-        0.0, "the largest error of global attention, by which auto chooses its method; 0 for none"
-    )
+    tolerance: float = _not_negative(0.0, "the largest error of attention that auto takes; 0: any")
     # features
     scaling: str = _choice(
         ("none", "standard", "range"),
-        "features by training nodes: as they are, to mean 0 and deviation 1, or to the range from "
-        "0 to 1",
+        "features as they are, to mean 0 and deviation 1, or to 0 to 1 over training nodes",
     )
-    normalise: bool = _switch(
-        False, "divide each node's features by the sum of their absolute values"
-    )
+    normalise: bool = _switch(False, "divide a node's features by the sum of their absolute values")
     # the optimiser and the loss
     learning_rate: float = _positive(0.005, "Adam's learning rate, the largest of the schedule")
-    schedule: str = _choice(
-        ("constant", "cosine"),
-        "the learning rate after the warm-up: constant, or falling to 0 along a cosine",
-    )
+    schedule: str = _choice(("constant", "cosine"), "the learning rate after the warm-up")
     warmup: int = _count_from_0(0, "epochs in which the learning rate rises linearly from 0")
     weight_decay: float = _not_negative(
         5e-4, "Adam's weight decay; never of gates, decays and norms of GlobalGNN"
     )
     clip_norm: float = _not_negative(0.0, "upper bound of the norm of all gradients; 0 is none")
     class_weights: str = _choice(
-        ("none", "balanced"),
-        "weight of classes in the loss: all equal, or the more the fewer training nodes they have",
+        ("none", "balanced"), "weights of classes in the loss; balanced: one over training nodes"
     )
-    label_smoothing: float = _share(
-        0.0, "share of each training label that is spread over all classes"
-    )
-    edge_dropout: float = _share(0.0, "share of edges left out of each training step, at random")
-    node_dropout: float = _share(
-        0.0, "share of nodes whose features are left out of each training step, at random"
-    )
+    label_smoothing: float = _share(0.0, "share of each training label spread over all classes")
+    edge_dropout: float = _share(0.0, "random share of edges left out of each training step")
+    node_dropout: float = _share(0.0, "random share of nodes without features in a training step")
     amp: bool = _switch(False, "compute in bfloat16 where torch's autocast does; on a GPU only")
     # how long
     epochs: int = _count(1000, "epochs at most")
-    local_epochs: int = _count_from_0(
-        0,
-        "of these the first ones at most, without global attention; then it is switched on, from "
-        "the best weights so far",
-    )
-    batch_rows: int = _count_from_0(
-        0, "rows of a table drawn at random for each step, keys among them; 0 for all"
-    )
+    local_epochs: int = _count_from_0(0, "first epochs at most without global attention")
+    batch_rows: int = _count_from_0(0, "random rows of a table in each step, with keys; 0 for all")
     evaluate_every: int = _count(1, "epochs between two evaluations on the validation nodes")
-    patience: int = _count(
-        100,
-        "epochs without a better one, by select, before training stops or global attention is "
-        "switched on",
-    )
+    patience: int = _count(100, "epochs without a better one before the training or phase stops")
     select: str = _choice(
-        ("loss", "metric"),
-        "the epoch that counts: smallest validation loss, or best validation metric (ties: smaller "
-        "loss)",
+        ("loss", "metric"), "the best epoch by validation loss, or metric (ties: smaller loss)"
     )
 
 
