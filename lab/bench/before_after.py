@@ -32,7 +32,6 @@ Case = dict[str, Any]
 
 
 def filter_call(method: str, count: int, cloud: str, backward: bool) -> Callable[[], object]:
-    """Global attention of a cloud to itself: ``"spread s"``, a Gaussian, or clusters."""
     import phgcn
 
     random = torch.Generator().manual_seed(0)
@@ -54,7 +53,7 @@ def filter_call(method: str, count: int, cloud: str, backward: bool) -> Callable
 
 
 def layer_step(layer: str, nodes: int, edges: int) -> Callable[[], object]:
-    """A training step of a layer of 8 heads x 8 channels: forward, loss and backward."""
+    """A training step of a layer of 8 heads x 8 channels."""
     import phgcn.nn
 
     random = torch.Generator().manual_seed(0)
@@ -105,7 +104,6 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
-    """Starts the process of a tree."""
     if not (folder / "src" / "phgcn").is_dir():
         raise SystemExit(f"{folder} has no src/phgcn; allowed: the root of a checkout")
     environment = {**os.environ, "PYTHONPATH": str(folder.resolve() / "src")}

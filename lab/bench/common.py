@@ -1,7 +1,6 @@
-r"""What the benchmarks share: point clouds, features, errors against the exact sum, timing, and
-results as JSON.
+r"""Clouds, features, errors, timing and results of the benchmarks.
 
-Not run by itself.  All lengths are in units of 1/decay, so every call takes ``decay=1``.
+All lengths are in units of 1/decay, so every call takes ``decay=1``.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ def cloud(
 def labelled_cloud(
     name: str, count: int, dim: int, seed: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Points, and a label for each: its cluster or, in a Gaussian, the quadrant of its first two
-    coordinates.
-    """
+    """Points, and for each its cluster or the quadrant of its first two coordinates."""
     random = torch.Generator().manual_seed(seed)
     noise = torch.randn(count, dim, generator=random, dtype=torch.float64)
     if name == "clusters":
@@ -64,7 +61,6 @@ def labelled_cloud(
 def random_features(
     count: int, channels: int = 7, seed: int = SEED, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Features that know nothing of the positions."""
     random = torch.Generator().manual_seed(seed + 1_000_003)
     return torch.randn(count, channels, generator=random, dtype=torch.float64).to(dtype)
 
@@ -83,9 +79,7 @@ def relative_error(approximate: Tensor, exact: Tensor) -> float:
 
 
 def deviation_error(approximate: Tensor, exact: Tensor) -> float:
-    """The norm of the error over that of what attention adds to a plain average: exact less its
-    mean over the points.
-    """
+    """The norm of the error over that of what attention adds to a plain average."""
     return float((approximate - exact).norm() / (exact - exact.mean(dim=0)).norm())
 
 
@@ -111,7 +105,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def run_process(command: list[str], **options: Any) -> tuple[subprocess.CompletedProcess, dict]:
-    """Runs a process; returns it with its seconds by the clock and those of the processor."""
+    """Returns the process with its seconds by the clock and those of the processor."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, **options)
     seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -124,12 +118,10 @@ def interleaved(
     rounds: int,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, dict]:
-    """Runs all jobs in turn, round after round, after one call of each to warm up: what else the
-    machine does then hits all alike.  A job that returns a float has timed itself, else its whole
-    call is timed.
+    """Runs all jobs in turn, round after round, after one call of each to warm up.
 
-    Returns:
-        For each job the median and the least of its times, and all of them, in seconds.
+    A job that returns a float has timed itself. Returns the median, the least and all times of
+    each, in seconds.
     """
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for number in range(rounds + 1):
@@ -190,8 +182,6 @@ def peak(call: Callable[[], object], device: str = "cpu") -> int:
 
 
 def provenance(seed: int = SEED) -> dict:
-    """Where numbers come from, as in every JSON of the project, and what else slows a machine
-    down."""
     about = package_provenance(seed, packages=("pydensecrf2", "pykeops"))
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     return about | {"wait_policy": os.environ.get("OMP_WAIT_POLICY"), "load": load}

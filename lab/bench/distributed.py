@@ -95,7 +95,6 @@ def _loopback_bytes() -> int:
 def measure(
     cloud: str, size: int, count: int, rounds: int, *, group: bool, device: str = "cpu"
 ) -> dict[str, Any]:
-    """Starts the processes for one cloud, and puts together what they find."""
     port = 0
     if group:
         with socket.socket() as free:
@@ -164,7 +163,6 @@ def distributed(options: argparse.Namespace) -> dict:
 
 
 def with_and_without_group(cloud: str, counts: tuple[int, ...], rounds: int) -> dict:
-    """One rank on a GPU, without and with a group, by the number of points."""
     rows = {}
     for count in counts:
         ways = {"alone": False, "group": True}

@@ -60,16 +60,12 @@ RIVALS, WHEN, KERNEL_SUMS = "docs/benchmark.md", "docs/where-attention-helps.md"
 
 
 class Table(NamedTuple):
-    """A part of a document."""
-
     page: str
     sources: tuple[str, ...]  # JSON files
     lines: Callable[..., list[str]]  # takes their contents
 
 
 class Page(NamedTuple):
-    """A document that is generated as a whole."""
-
     sources: tuple[str, ...]
     text: Callable[..., str]
 
@@ -169,9 +165,7 @@ def content(source: str) -> Any:
 
 
 def origins(found: Any) -> set[tuple[str, str]]:
-    """Returns the commits and dates that a JSON says its figures are of: its own, or those of its
-    rows and parts.
-    """
+    """Commits and dates of a JSON: its own, or those of its rows and parts."""
     if isinstance(found, list):
         return {pair for row in found for pair in origins(row)}
     if not isinstance(found, dict):
@@ -183,7 +177,6 @@ def origins(found: Any) -> set[tuple[str, str]]:
 
 
 def is_dirty(found: Any) -> bool:
-    """Whether some figures of a JSON come from code with changes that were not committed."""
     if isinstance(found, list):
         return any(map(is_dirty, found))
     return isinstance(found, dict) and (
@@ -192,8 +185,7 @@ def is_dirty(found: Any) -> bool:
 
 
 def measured_at(sources: tuple[str, ...]) -> str:
-    """Names the commits and dates of several JSON files in one sentence; of many commits the
-    number."""
+    """Names commits and dates in one sentence; of many commits the number."""
     pairs = {pair for source in sources for pair in origins(content(source))}
     dates = sorted({date for _, date in pairs})
     commits = sorted({commit for commit, _ in pairs})
@@ -205,9 +197,7 @@ def measured_at(sources: tuple[str, ...]) -> str:
 
 
 def block(name: str) -> str:
-    """A table with its marks, as it stands in its document; it names commit and date. Without its
-    JSON it says that nothing is measured yet.
-    """
+    """A table with its marks, commit and date. Without its JSON nothing is measured yet."""
     table = TABLES[name]
     lines = ["Not measured yet."]
     if all((ROOT / source).is_file() for source in table.sources):
@@ -225,7 +215,6 @@ def block(name: str) -> str:
 
 
 def pattern(name: str) -> str:
-    """Matches a block of a document, whatever it holds."""
     return rf"<!-- {re.escape(name)}(?:: [^\n]*)? -->.*?<!-- end {re.escape(name)} -->"
 
 
@@ -235,7 +224,6 @@ def page_text(path: str) -> str:
 
 
 def write_table(name: str) -> None:
-    """Replaces a block of a document, which is written whole or not at all."""
     path = ROOT / TABLES[name].page
     new, count = re.subn(
         pattern(name), lambda _: block(name), path.read_text(encoding="utf-8"), flags=re.DOTALL

@@ -49,7 +49,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def measure_page(path: Path) -> dict[str, Any]:
-    """Opens a page, clicks nodes with the mouse, and pans; returns medians in milliseconds."""
+    """Opens a page, clicks nodes, and pans; returns medians in milliseconds."""
     with opened(path) as page:
         times = page.evaluate("explorer.times")
         page.wait_for_timeout(2000)  # averages by class are computed
@@ -69,9 +69,7 @@ def measure_page(path: Path) -> dict[str, Any]:
 
 
 def drag(page: Any, frame: int) -> float:
-    """Drags the picture by some pixels; returns milliseconds until it is drawn, some of which are
-    Playwright's.
-    """
+    """Returns milliseconds until it is drawn, some of which are Playwright's."""
     box = page.locator(".plot").first.bounding_box()
     if frame == 0:
         page.mouse.move(box["x"] + 200, box["y"] + 200)
@@ -84,8 +82,7 @@ def drag(page: Any, frame: int) -> float:
 
 
 def click_node(page: Any, node: int) -> float | None:
-    """Clicks where a node is drawn; returns the milliseconds from the click until lists and dots
-    have changed, as the page measured them, or :obj:`None` if the node lies outside the picture."""
+    """Milliseconds until lists and dots have changed; :obj:`None` outside of the picture."""
     box = page.locator(".plot").first.bounding_box()
     x, y = page.evaluate("node => explorer.sides[0].plot.placer()(node)", node)
     before = page.evaluate("explorer.times.answers || 0")
@@ -117,9 +114,7 @@ def pubmed(folder: Path) -> dict[str, Any]:
 
 
 def large(folder: Path) -> dict[str, Any]:
-    """Generates clusters in two layers of embeddings, with edges mostly within a cluster, and
-    measures their page.
-    """
+    """Clusters in two layers of embeddings, with edges mostly within a cluster."""
     random = np.random.default_rng(common.SEED)
     labels = random.integers(8, size=LARGE)
     layers, shape = [], (LARGE, LARGE_HEADS, LARGE_DIM)

@@ -63,9 +63,7 @@ MARKS = {"`PHGCNConv`, 8 heads": 25.0, "`phgcn train texas`, two epochs": 20.0}
 
 
 def measure(call: str, code: str) -> dict[str, Any]:
-    """Runs a process with an empty cache; returns its seconds, the processor's, and what it prints
-    of its parts.
-    """
+    """Runs a process with an empty cache; returns its seconds and what it prints of its parts."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", code, os.path.join(folder, "run")]
         environment = {**os.environ, "PHGCN_CACHE": folder}

@@ -28,7 +28,6 @@ NOT_OF_A_STRANGER = ("PYTHONPATH", "PHGCN_CACHE", "VIRTUAL_ENV")
 
 
 def measure(name: str) -> dict[str, object]:
-    """Runs a command in a clone of the last commit; returns its seconds and the processor's."""
     command, mark = COMMANDS[name]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["git", "clone", "--quiet", str(common.ROOT), f"{folder}/clone"], check=True)

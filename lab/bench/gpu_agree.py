@@ -28,7 +28,6 @@ def relative(got: Tensor, want: Tensor) -> float:
 def outputs(
     inputs: Inputs, method: str, device: torch.device | str, batch: Tensor | None = None
 ) -> list[Tensor]:
-    """Returns the output, and the gradients of positions and values."""
     leaves = [tensor.to(device).requires_grad_() for tensor in inputs]
     here = None if batch is None else batch.to(device)
     out = global_attention(*leaves, batch=here, decay=1.0, method=method)

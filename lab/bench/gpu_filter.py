@@ -55,7 +55,7 @@ def median(times: list[float], digits: int = 2) -> str:
 
 
 def speed_cases(sizes: tuple[int, ...]) -> Iterator[tuple[str, int, str]]:
-    """Yields method, number of points and cloud; the exact sum only where it takes milliseconds."""
+    """The exact sum only where it takes milliseconds."""
     for method in ("separable", "lattice", "lattice-fine"):
         for count in sizes:
             for name in ("spread 1", "spread 3", "spread 10", "clusters"):
@@ -64,7 +64,6 @@ def speed_cases(sizes: tuple[int, ...]) -> Iterator[tuple[str, int, str]]:
 
 
 def speed_table(measured: dict) -> list[str]:
-    """Times forward and with backward, one column per cloud."""
     clouds = names(measured["rows"], "cloud")
     lines = []
     for method, count in names(measured["rows"], "method", "count"):
@@ -104,8 +103,7 @@ def gpu_speed(options: argparse.Namespace) -> Iterator[dict]:
 
 
 def equal_at(ratios: dict[int, float]) -> float:
-    """Number of points at which a growing ratio becomes 1, linear in logarithms between two
-    sizes."""
+    """Number of points at which a growing ratio becomes 1, linear in logarithms."""
     sizes = sorted(ratios)
     low, high = next(pair for pair in pairwise(sizes) if ratios[pair[0]] < 1 <= ratios[pair[1]])
     share = -math.log(ratios[low]) / math.log(ratios[high] / ratios[low])
@@ -113,7 +111,7 @@ def equal_at(ratios: dict[int, float]) -> float:
 
 
 def crossings(measured: dict) -> dict[int, list[float]]:
-    """Of each dimension up to four, at how many points exact sum and lattice take equally long."""
+    """By dimension up to four, at how many points exact sum and lattice take equally long."""
     clouds: dict[tuple, dict[int, float]] = {}
     for r in measured["rows"]:
         clouds.setdefault((r["dim"], r["channels"], r["cloud"]), {})[r["count"]] = r["ratio"]
@@ -133,9 +131,7 @@ def crossing_summary(measured: dict) -> list[str]:
 
 
 def cuda_crossings(measured: dict) -> dict[str, dict]:
-    """What ``auto`` reads for a GPU: up to four dimensions, of those that were not measured, the next
-    larger one.
-    """  # noqa: E501
+    """What ``auto`` reads: of a dimension that was not measured the next larger one."""
     found = {dim: int(round(max(points), -3)) for dim, points in crossings(measured).items()}
     known = {row["dim"] for row in measured["rows"]}
     return {
@@ -167,8 +163,6 @@ def gpu_crossing(options: argparse.Namespace) -> Iterator[dict]:
 
 
 def headline(measured: dict) -> list[str]:
-    """One sentence for the README: the lattice, from the densest cloud to the sparsest that
-    fits."""
     times: dict[int, dict[str, float]] = {}
     for r in measured["rows"]:
         if r["method"] == "lattice":

@@ -86,7 +86,6 @@ MODELS: dict[str, Callable[..., torch.nn.Module]] = {
 
 
 def network_row(name: str, graph: tuple[Tensor, Tensor, Tensor], rounds: int) -> dict:
-    """Seconds of the steps of a network, and the peak of the memory with its input."""
     x, edge_index, labels = graph
     torch.manual_seed(common.SEED)
     sizes = {"num_layers": SHAPE["layers"], "heads": SHAPE["heads"]}

@@ -49,8 +49,6 @@ Marks = Iterator[tuple[str, str, str, bool]]
 
 
 class Step(NamedTuple):
-    """A command of the plan."""
-
     name: str
     words: tuple[str, ...]  # what Python runs; OUT stands for the path of its JSON or XML
     limit: float  # seconds after which it is ended
@@ -155,13 +153,7 @@ def quick_steps(steps: Sequence[Step]) -> list[Step]:
 
 
 class Runner:
-    """Runs steps into a folder, and keeps what came out.
-
-    Args:
-        steps (sequence of Step): The plan.
-        out (Path): The folder.
-        deadline (float): When to stop, as :func:`time.monotonic` counts.
-    """
+    """Runs steps into a folder until ``deadline``, and keeps what came out."""
 
     def __init__(self, steps: Sequence[Step], out: Path, deadline: float) -> None:
         self.steps, self.out, self.deadline = steps, out, deadline
@@ -170,15 +162,13 @@ class Runner:
         self.kept: dict[str, dict[str, Any]] = read(path) if path.is_file() else {}
 
     def tried(self, step: Step) -> bool:
-        """Returns whether a step was run with this commit, however it ended."""
         return step.name in self.kept and self.kept[step.name]["commit"] == self.commit
 
     def done(self, step: Step) -> bool:
         return self.tried(step) and self.kept[step.name]["state"] == "done"
 
     def run(self, only: Sequence[str] = ()) -> None:
-        """Runs the steps that are not done, or those that are named; writes ``steps.json`` and
-        ``summary.md`` after each.
+        """Runs the steps that are not done, or those that are named.
 
         Steps that failed or were cut off come after those that were never run.
         """
@@ -195,7 +185,6 @@ class Runner:
             print(f"{step.name}: {about['state']}, {about['seconds']:.0f} s", flush=True)
 
     def _run(self, step: Step, limit: float) -> dict[str, Any]:
-        """Runs a step in a process group of its own, which ends with it."""
         self.out.mkdir(parents=True, exist_ok=True)
         path = str((self.out / step.file).resolve())
         command = [sys.executable, *(word.replace("OUT", path) for word in step.words)]
@@ -218,7 +207,6 @@ class Runner:
         return {**taken, "command": " ".join(step.words), "commit": self.commit, "date": date}
 
     def write_summary(self) -> None:
-        """Writes what each step came to, and its marks."""
         rows, marks = [], []
         for step in self.steps:
             if (kept := self.kept.get(step.name)) is None:
@@ -240,7 +228,6 @@ class Runner:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and all that it has started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

@@ -39,7 +39,6 @@ solve, bump, errors_of_cloud = (
 
 
 def octaves_only(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Fits weights of U_0 and of every T_k; without a step, its column is 0."""
     first = matrix.shape[1] % 2  # the number of steps is even, and step 0 may be left out
     steps = np.arange(first, matrix.shape[1] + first)
     return solve(np.where((steps % 2 == 1) & (steps > 1), 0.0, matrix), target)

@@ -30,8 +30,6 @@ MEMORY_CHANNELS = 65
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many points each part takes."""
-
     main: int = 200_000
     exact: int = 20_000
     exact_queries: int = 4_000
@@ -64,9 +62,10 @@ def backward(points, values, method) -> float:
 
 
 def exact_rows(points, values, queries: int) -> float:
-    """The exact sum for all points, from the time of some of them.  Not normalised: a normalised
-    sum over other points than the keys looks for the nearest one first, which the sum over all
-    points does not."""
+    """The exact sum for all points, from the time of some.
+
+    Not normalised: that would look for the nearest key of each query first.
+    """
     asked = points[:queries]
     taken = common.seconds(
         lambda: phgcn.permutohedral_filter(points, values, decay=1.0, queries=asked, method="exact")
@@ -75,7 +74,6 @@ def exact_rows(points, values, queries: int) -> float:
 
 
 def densecrf(points, values) -> float:
-    """pydensecrf2 (a Gaussian, width 3): its build and one filter."""
     from pydensecrf.densecrf import DenseCRF
 
     features, energy = points.T.contiguous().numpy(), values.T.contiguous().numpy()
@@ -96,7 +94,6 @@ def keops(points, values) -> None:
 
 
 def peers(sizes: Sizes) -> tuple[dict[str, Callable], dict[str, str]]:
-    """The jobs of other packages, and why others cannot run."""
     tried = {f"pydensecrf2, spread {s}": partial(densecrf, *inputs(sizes.main, s)) for s in SPREADS}
     tried["pykeops, exact"] = partial(keops, *inputs(sizes.exact, 1))
     return common.that_run(tried)
@@ -129,9 +126,7 @@ def large_jobs(sizes: Sizes) -> dict[str, Callable]:
 
 
 def extra_memory(count: int) -> float:
-    """The most memory that a call holds beyond what was there before, its output included, in sizes
-    of the values.
-    """
+    """The most memory of a call beyond what was there before, in sizes of the values."""
     for spread in LARGE_SPREADS:
         forward(*inputs(5000, spread, MEMORY_CHANNELS), "lattice")  # loads the kernels
     points, values = inputs(count, 1, MEMORY_CHANNELS)
@@ -140,8 +135,7 @@ def extra_memory(count: int) -> float:
 
 
 def marks(times: dict[str, dict], sizes: Sizes, memory: float) -> list[dict]:
-    """Every ratio beside the mark it should reach; those of jobs that could not run are left
-    out."""
+    """Ratios beside their marks; those of jobs that could not run are left out."""
     found: list[dict] = []
 
     def add(what: str, value: float, mark: float, at_least: bool = False) -> None:

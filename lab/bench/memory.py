@@ -50,7 +50,6 @@ class Net(torch.nn.Module):
 
 
 def train(data: Data, way: str, seed: int) -> dict:
-    """Trains a network; returns the accuracies of the best epoch."""
     torch.manual_seed(seed)
     model = Net(data.num_features, int(data.y.max()) + 1, data.num_nodes)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)

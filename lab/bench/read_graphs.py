@@ -24,7 +24,7 @@ ROUNDS = 3
 
 
 def write_tables(folder: Path, nodes: int, edges: int, features: int) -> Path:
-    """A random graph as CSV: ids are texts, labels too, features have five digits."""
+    """A random graph as CSV: ids and labels are texts, features have five digits."""
     random = np.random.default_rng(common.SEED)
     folder.mkdir()
     pairs = random.integers(0, nodes, (edges, 2)).tolist()
@@ -51,7 +51,7 @@ def as_npz(folder: Path, target: Path) -> Path:
 
 
 def processor_seconds(path: Path) -> float:
-    """Reads a graph; returns the time of the processor, which other programs disturb less."""
+    """The time of the processor, which other programs disturb less."""
     begin = time.process_time()
     load_graph(path)
     return time.process_time() - begin

@@ -28,8 +28,6 @@ Content = dict[str, Any]
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the runner knows of a measurement."""
-
     # Takes the options; returns or yields the content of the JSON.
     run: Callable[[argparse.Namespace], Content | Iterator[Content]]
     about: str  # the first paragraph of the docstring of `run`
@@ -64,7 +62,6 @@ def measurement(
 
 
 def load_all() -> None:
-    """Imports the modules of the folder that register measurements."""
     for path in sorted(FOLDER.glob("*.py")):
         if "\n@measurement(" in path.read_text(encoding="utf-8"):
             importlib.import_module(path.stem)
@@ -83,8 +80,7 @@ def parser(name: str) -> argparse.ArgumentParser:
 
 
 def run(name: str, arguments: list[str]) -> Content:
-    """Runs a measurement and writes its JSON. Quick versions write none unless ``--out`` is
-    given."""
+    """Writes the JSON; of quick versions only if ``--out`` is given."""
     about, options = REGISTRY[name], parser(name).parse_args(arguments)
     if about.needs_gpu and not options.quick and not torch.cuda.is_available():
         sys.exit(f"no CUDA device: {name} measures one")

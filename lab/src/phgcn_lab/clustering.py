@@ -18,8 +18,6 @@ from .extra import needed
 
 @dataclass(frozen=True)
 class Clustering:
-    """The silhouette of classes, beside that of classes dealt out at random."""
-
     silhouette: float  # of the true labels
     shuffled: float  # the mean over permutations of the labels
     shuffled_high: float  # their 95 % quantile
@@ -27,12 +25,7 @@ class Clustering:
 
 
 def clustering(points: Floats, labels: Ints, permutations: int, seed: int = 0) -> Clustering:
-    """Measures how well classes cluster, by scikit-learn's silhouette (a node alone in its class
-    counts 0).
-
-    Shapes:
-        - **points:** :math:`(N, D)`, **labels:** :math:`(N,)`, of 2 classes or more
-    """
+    """Computes scikit-learn's silhouette of points (N, D) by labels (N,); a lone node counts 0."""
     needed("sklearn", "scikit-learn", "the silhouette of classes")
     from sklearn.metrics import silhouette_score
 
@@ -46,8 +39,6 @@ def clustering(points: Floats, labels: Ints, permutations: int, seed: int = 0) -
 
 @dataclass(frozen=True)
 class Correlation:
-    """Spearman's correlation of two distances between nodes."""
-
     rho: float  # over all pairs of nodes that are connected
     low: float  # a 95 % interval, from drawing nodes anew
     high: float
@@ -59,12 +50,7 @@ class Correlation:
 
 
 def correlation(steps: Floats, points: Floats, resamples: int, seed: int = 0) -> Correlation:
-    r"""Correlates the distance of points with the number of edges between nodes.
-
-    Shapes:
-        - **steps:** :math:`(N, N)`, edges between nodes, infinite where there is no way;
-          **points:** :math:`(N, D)`
-    """
+    """Correlates distances of points (N, D) with steps (N, N), infinite without a way."""
     random, apart = np.random.default_rng(seed), cdist(points, points)
     count, upper = len(points), np.triu(np.ones((len(points), len(points)), bool), 1)
     pairs = upper & np.isfinite(steps)

@@ -42,8 +42,6 @@ SETTINGS = Settings(heads=2, hidden_channels=16, num_layers=2, embedding_dim=2)
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is computed."""
-
     splits: int = 10  # networks for each graph, protocol paper
     resamples: int = 100  # permutations and resamples of each test
     settings: Settings = field(default_factory=lambda: SETTINGS)
@@ -54,8 +52,6 @@ QUICK = Effort(splits=2, resamples=20, settings=replace(SETTINGS, epochs=100))
 
 @dataclass(frozen=True)
 class Training:
-    """The run of a graph, for a worker."""
-
     graph: str
     effort: Effort
     folder: Path
@@ -78,8 +74,6 @@ class Training:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """The experiment (:class:`phgcn_lab.experiment.Experiment`) in a folder."""
-
     out: Path
     effort: Effort
     graphs: Sequence[str] = GRAPHS  # names or paths
@@ -110,8 +104,7 @@ class Embeddings:
 
 
 def study(run: Run, resamples: int) -> tuple[dict[str, Any], embeddings_report.Picture]:
-    """Measures a graph's run; returns the split with the smallest validation loss too, to be
-    drawn."""
+    """Measures a run; returns what is drawn of the split with the least validation loss too."""
     data = run.data()
     steps = hops(data.edge_index, data.num_nodes, np.arange(data.num_nodes))
     tasks = prepare(run.plan, data)
@@ -152,7 +145,6 @@ def measure(
     steps: Floats,
     resamples: int,
 ) -> dict[str, Any]:
-    """Measures one head of one network, over all labelled nodes and over test nodes only."""
     y = data.y.numpy()
     known, seed = np.flatnonzero(y >= 0), trial.seed + head
     return {
@@ -176,9 +168,7 @@ SUMMARISED = {
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Averages over splits and heads, with the standard deviation over splits of the mean of the
-    heads.
-    """
+    """Averages over splits and heads; the deviation is over splits, of the mean of the heads."""
     measures: dict[str, Any] = {}
     for group, keys in SUMMARISED.items():
         for key in keys:

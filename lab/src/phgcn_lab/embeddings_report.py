@@ -32,8 +32,6 @@ HEADINGS = (
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """What is drawn of a graph."""
-
     data: Data
     positions: Tensor  # (N, H, D)
     steps: Floats  # (N, N), the number of edges between two nodes
@@ -70,9 +68,7 @@ def _cell(spread: Row) -> str:
 
 
 def draw(drawn: Sequence[Picture]) -> Figure:
-    """Draws as in the paper: embeddings by class above, edges against embedding distance below, a
-    column for each head.
-    """
+    """Embeddings by class above, edges against embedding distance below, a column for each head."""
     columns = [(picture, head) for picture in drawn for head in range(picture.positions.size(1))]
     figure, axes = panels(2 * len(columns), columns=len(columns), width=3.3, height=3.1)
     most = max((class_names(picture.data) for picture in drawn), key=len)

@@ -43,10 +43,9 @@ def execute(
     *,
     only_report: bool = False,
 ) -> dict[str, Any]:
-    """Runs the cells of an experiment in so many processes, then its report.
+    """Runs the cells in so many processes, then the report.
 
-    Returns:
-        What the JSON holds; ``failures``, what went wrong by cell; and ``seconds``.
+    Returns what the JSON holds; ``failures``, what went wrong by cell; and ``seconds``.
     """
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}; allowed: 1 or more")
@@ -61,12 +60,7 @@ def journal(
 ) -> dict[str, Any]:
     """Reads the journal of a cell, or begins one.
 
-    Args:
-        path (Path): The file.
-        about (dict): What the results depend on.
-        results (str): The key of the list of results.
-        refuse (bool, optional): Refuse a file that was made with other settings, instead of
-            beginning anew. (default: :obj:`False`)
+    Results depend on ``about``. A file of other settings is begun anew, or refused.
     """
     begun: dict[str, Any] = {**about, results: []}
     if not path.is_file():
@@ -107,7 +101,7 @@ def fill(
 
 
 def check_names(**names: tuple[Sequence[str], Sequence[str]]) -> None:
-    """Checks the names of each argument, of which there must be some, against the allowed ones."""
+    """Checks the names of each argument; there must be some."""
     for name, (values, allowed) in names.items():
         for value in values or [""]:
             if value not in allowed:
@@ -126,13 +120,11 @@ def check_positive(**numbers: float | None) -> None:
 
 
 def whole_numbers(name: str, texts: Sequence[str]) -> tuple[int, ...]:
-    """Reads positive whole numbers of the command line."""
     if not all(text.isdecimal() and int(text) > 0 for text in texts):
         raise ValueError(f"{name} is {','.join(texts)!r}; allowed: positive whole numbers")
     return tuple(map(int, texts))
 
 
 def deadline_in(limit_seconds: float | None) -> float:
-    """Returns when a command gives up, as :func:`time.time` counts."""
     check_positive(limit_seconds=limit_seconds)
     return NEVER if limit_seconds is None else time.time() + limit_seconds

@@ -6,6 +6,5 @@ from importlib.util import find_spec
 
 
 def needed(module: str, package: str, what: str) -> None:
-    """Refuses to go on without a package; the error says how to install it."""
     if find_spec(module) is None:
         raise ValueError(f"{what} needs the package {package}: pip install {package}")

@@ -74,7 +74,6 @@ def do(job: Job, report: Report) -> Iterator[Row]:
 
 
 def _train(job: Job, task: Task, report: Report) -> tuple[Tensor, Row]:
-    """Trains the local network of a graph, with labels or without."""
     limit = {} if job.epochs is None else {"epochs": job.epochs}
     settings = {**BODIES[job.data], **TRAINING, **limit, "labels": job.model != "off"}
     with seeded(job.split, task):

@@ -34,7 +34,7 @@ def digits(value: float) -> str:
 
 
 def machine(about: dict[str, Any]) -> str:
-    """The processor; files from before provenance was one for all call it ``cpu``."""
+    """The processor; older files call it ``cpu``."""
     return str(about.get("machine") or about["cpu"])
 
 

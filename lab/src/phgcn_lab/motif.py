@@ -40,7 +40,7 @@ MEASURES = ("accuracy", "leaning", "close_mistakes")
 
 @dataclass(frozen=True)
 class Case:
-    """One curve of the figure: a model on chains of one length, over all trials."""
+    """A curve of the figure: a model on chains of one length, over all trials."""
 
     model: str
     elements: int  # of a chain
@@ -83,9 +83,7 @@ Plan = dict[Case, Effort]
 
 
 def full_plan() -> Plan:
-    """Plans the paper's figure, longer chains, the lattice beside the exact sum, and the harder
-    motifs.
-    """
+    """The paper's figure, longer chains, the lattice beside the exact sum, and harder motifs."""
     every, local = Effort(), ("gat", "gat-eda")
     paper, slow = replace(every, iterations=300), replace(every, iterations=300, every=50, graphs=4)
     # In a long chain the more frequent motif is ahead by a smaller share: softer attention, which
@@ -112,7 +110,7 @@ def change(plan: Plan, **settings: int | None) -> Plan:
 
 
 def choose(plan: Plan, patterns: Sequence[str]) -> list[Case]:
-    """Selects the cases whose names match one of the patterns, as file names do."""
+    """Selects the cases whose names match one of the patterns."""
     for pattern in patterns:
         if not any(fnmatchcase(case.name, pattern) for case in plan):
             allowed = ", ".join(case.name for case in plan)
@@ -122,8 +120,6 @@ def choose(plan: Plan, patterns: Sequence[str]) -> list[Case]:
 
 @dataclass(frozen=True)
 class Trial:
-    """A network to be trained: its case, its number, and where."""
-
     case: Case
     number: int
     effort: Effort
@@ -153,17 +149,14 @@ class Trial:
         return {"case": asdict(self.case), "trial": self.number, **self.effort.of_one_trial()}
 
     def result(self) -> dict[str, Any] | None:
-        """Reads the result of the trial, if it is done; refuses one of other settings."""
+        """Reads the result, if it is done; refuses one of other settings."""
         result = journal(self.file, {"asked": self.asked}, "accuracy", refuse=True)
         return result if result["accuracy"] else None
 
 
 @dataclass(frozen=True)
 class Motif:
-    """The experiment (:class:`phgcn_lab.experiment.Experiment`) in a folder.
-
-    Writes ``motif.json``, ``motif.md`` and the figures ``motif`` and ``motif-graphs``, of all cases
-    whose trials are done.  Several processes can work into one folder."""
+    """Writes ``motif.json``, ``motif.md`` and figures of all cases whose trials are done."""
 
     out: Path
     plan: Plan
@@ -194,9 +187,7 @@ class Motif:
 
 
 def gather(trials: dict[Case, list[Trial]]) -> dict[str, Any]:
-    """Collects the curves of all cases whose trials are done, and the names of trials that are
-    missing in the others.
-    """
+    """Collects the curves of all cases whose trials are done, and what is missing of the others."""
     curves, missing = [], {}
     for case, wanted in trials.items():
         results = {trial.name: trial.result() for trial in wanted}
@@ -221,7 +212,6 @@ def gather(trials: dict[Case, list[Trial]]) -> dict[str, Any]:
 
 
 def run_trial(trial: Trial, report: Report = lambda text, share: None) -> None:
-    """Trains and tests one network; does nothing if it is done."""
     with locked(trial.folder / f".{trial.name}.lock"), one_thread():
         if trial.result() is not None:
             return
@@ -235,7 +225,7 @@ def run_trial(trial: Trial, report: Report = lambda text, share: None) -> None:
 
 
 def train(trial: Trial, report: Report) -> tuple[Module, list[int], dict[str, list[float]]]:
-    """Trains a network; returns it with the iterations of its tests and their measures."""
+    """Returns the network, the iterations of its tests and their measures."""
     effort, model = trial.effort, start(trial)
     optimiser = torch.optim.Adam(model.parameters(), lr=effort.learning_rate)
     iterations: list[int] = []
@@ -277,9 +267,7 @@ def step(
     seed: tuple[int, ...],
     device: str = "cpu",
 ) -> None:
-    """Trains for one iteration on a fresh batch of graphs: the loss on a red node of each motif of
-    each graph.
-    """
+    """Trains on a fresh batch: the loss on a red node of each motif of each graph."""
     data = motif_graphs(graphs, case.elements, case.variant, seed).to(device)
     optimiser.zero_grad()
     output = model(data.x, data.edge_index, data.batch)
@@ -293,11 +281,9 @@ def test(
 ) -> dict[str, float]:
     """Tests a network on fresh graphs, on one red node of each motif in each.
 
-    Returns:
-        ``accuracy``; ``leaning``, how much more often motif_1 is said to be the frequent one than
-        it is, so that this is the share of mistakes if all are to its advantage; and
-        ``close_mistakes``, the share of answers that are wrong and in graphs whose motifs differ by
-        at most two elements.
+    Returns ``accuracy``; ``leaning``, how much more often motif_1 is said to be the frequent one
+    than it is; and ``close_mistakes``, the share of wrong answers in graphs whose motifs differ by
+    at most two elements.
     """
     data = motif_graphs(graphs, case.elements, case.variant, seed).to(device)
     said = model(data.x, data.edge_index, data.batch)[data.asked].argmax(dim=1).reshape(-1, 2).cpu()
@@ -311,9 +297,7 @@ def test(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Computes on one thread: sums in other orders would give other bits, and small graphs gain
-    nothing from a second.
-    """
+    """Computes on one thread: sums in other orders would give other bits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,6 +1,4 @@
-r"""The explorer's page of a network of :mod:`phgcn_lab.motif`: what its nodes attend to, on fresh
-chains.
-"""
+r"""The explorer's page of a network of :mod:`phgcn_lab.motif`, on fresh chains."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ LABELS = ("motif is rare", "motif is frequent")
 
 
 def write_motif_page(plan: Plan, folder: Path) -> Path | None:
-    """Writes ``explore.html``, the page of the first PH-GCN whose weights are there; :obj:`None` if
-    there is none, or no package plotly."""
+    """Writes ``explore.html`` of the first PH-GCN whose weights are there, if any."""
     trials = [
         Trial(case, 0, plan[case], folder / "trials") for case in plan if case.model == "phgcn"
     ]
@@ -41,7 +38,6 @@ def write_motif_page(plan: Plan, folder: Path) -> Path | None:
 
 @torch.no_grad()
 def motif_content(trial: Trial) -> Content:
-    """Gathers what a trained network shows on chains that it has not seen."""
     model = start(trial)
     model.load_state_dict(read_tensors(trial.weights)[0])
     data = chains(trial)

@@ -38,14 +38,11 @@ def write(folder: Path, content: Row) -> list[str]:
 
 
 def summary(trials: Sequence[Row]) -> Row:
-    """Summarises the trials of a case.
+    """Summarises the accuracy of all trials in the end, and their last fifth of tests.
 
-    Returns:
-        Accuracy in the end: ``mean``, ``standard_error`` and ``worst`` trial; ``lowest_late``, the
-        lowest of any trial in the last fifth of its tests; ``learned``, for every trial the
-        iteration from which on all its tests reach 98 %, :obj:`None` if there is none; and, of the
-        mistakes since a network first had 60 % right, the shares that are ``one_sided`` and in
-        ``close`` graphs, :obj:`None` without mistakes.
+    ``learned`` is the iteration of each trial from which on all its tests reach 98 %. Of the
+    mistakes since a network first had 60 % right, the shares that are ``one_sided`` and in
+    ``close`` graphs.
     """
     last = [trial["accuracy"][-1] for trial in trials]
     late = [min(trial["accuracy"][-max(1, len(trial["accuracy"]) // 5) :]) for trial in trials]
@@ -77,7 +74,6 @@ def _mistakes(trials: Sequence[Row]) -> dict[str, float] | None:
 
 
 def made(trials: Sequence[Row]) -> Row:
-    """Summarises where, when and at which commits the trials of a case were run."""
     keys = ("machine", "device", "torch", "commit", "dirty")
     origins = {key: list(dict.fromkeys(trial.get(key) for trial in trials)) for key in keys}
     times = [trial["seconds"] for trial in trials]
@@ -115,9 +111,7 @@ def _row(curve: Row) -> tuple[str, ...]:
 
 
 def draw(content: Row) -> Figure:
-    """Draws accuracy along training, a panel for each length and variant: the mean, and its
-    standard error as a band.
-    """
+    """Accuracy along training by length and variant: the mean, and its standard error as a band."""
     curves = content["curves"]
     shown, titles = names(curves, "elements", "variant"), names(curves, "title")
     figure, axes = panels(len(shown), columns=3, width=4.2, height=3.4)
@@ -163,7 +157,7 @@ def draw_graphs(elements: int = 10, seed: int = 4) -> Figure:
 
 
 def _positions(colours: Sequence[int], start: float = 0.0) -> Floats:
-    """Returns positions in a row, (N, 2), red nodes raised."""
+    """Positions in a row, (N, 2), red nodes raised."""
     raised = [0.8 if colour == RED else 0.0 for colour in colours]
     where: Floats = np.c_[start + np.arange(len(colours)), raised]
     return where

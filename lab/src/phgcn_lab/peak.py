@@ -1,6 +1,4 @@
-r"""The most memory that a call holds: on the CPU that of this process, on a GPU what torch has
-allocated.
-"""
+r"""The most memory that a call holds: of this process, or what torch has allocated on a GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +29,6 @@ def begin_peak(device: str) -> int:
 
 
 def peak_bytes(device: str) -> int:
-    """Returns the most bytes that were in use since the peak was started anew."""
     on_gpu = torch.device(device).type == "cuda"
     return torch.cuda.max_memory_allocated(device) if on_gpu else _status("VmHWM")
 

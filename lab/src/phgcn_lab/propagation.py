@@ -21,7 +21,6 @@ Found = tuple[Tensor, dict[str, Any]]
 
 
 def propagate(task: Task) -> Found:
-    """Propagates labels along edges; chooses depth and share."""
     edges = to_undirected(task.edge_index)
 
     def tried() -> Iterator[Found]:
@@ -65,8 +64,6 @@ def nearest_nodes(task: Task, outputs: Tensor) -> Found:
 
 
 def _best(task: Task, tried: Iterator[Found]) -> Found:
-    """Returns the scores with the best metric on the validation nodes."""
-
     def goodness(found: Found) -> float:
         return float(task.kind.metric(task.metric, found[0][task.val], task.y[task.val]))
 

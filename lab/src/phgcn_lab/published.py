@@ -84,5 +84,4 @@ and GAT are those of "Classic GNNs are strong baselines"."""
 
 
 def published(graph: str, model: str, protocol: str) -> Published | None:
-    """Returns what was published for this model on this graph under this protocol, if anything."""
     return PUBLISHED[protocol].get(model, {}).get(graph)

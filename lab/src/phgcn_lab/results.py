@@ -18,19 +18,17 @@ Style = dict[str, Any]  # of what matplotlib draws
 
 
 def chosen(rows: Iterable[Row], **wanted: Any) -> list[Row]:
-    """Selects the rows with these values."""
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def names(rows: Iterable[Row], *keys: str) -> list[Any]:
-    """Returns the values of a key, or tuples of several keys, each once, in the order they come."""
+    """Returns the values of a key, or tuples of several keys, each once, in their order."""
     if len(keys) == 1:
         return list(dict.fromkeys(row[keys[0]] for row in rows))
     return list(dict.fromkeys(tuple(row[key] for key in keys) for row in rows))
 
 
 def page(title: str, lines: Iterable[str]) -> str:
-    """Makes a page of Markdown."""
     return "\n".join([f"# {title}", "", *lines]) + "\n"
 
 
@@ -42,9 +40,7 @@ def write_results(
     lines: Iterable[str],
     figures: Mapping[str, Figure],
 ) -> list[str]:
-    """Writes the JSON, a page of Markdown, and the figures, by the suffix of their name, as PNG and
-    SVG; returns the paths of all files.
-    """
+    """Writes JSON, Markdown and figures, by the suffix of their name; returns all paths."""
     write_json(out / f"{name}.json", content)
     write_text(out / f"{name}.md", page(title, lines))
     files = [out / f"{name}.json", out / f"{name}.md"]
@@ -65,9 +61,7 @@ class Dot(NamedTuple):
 
 
 def dots(shown: Mapping[tuple[str, str], Sequence[Dot]], columns: int, width: float) -> Figure:
-    """Draws a panel for each title and unit: a horizontal line for each label, the first on top,
-    with its dots and their ranges.
-    """
+    """Draws a panel for each title and unit: a line for each label, with its dots and ranges."""
     labels = {panel: list(dict.fromkeys(dot.label for dot in of)) for panel, of in shown.items()}
     height = 0.28 * max(map(len, labels.values())) + 1.0
     figure, axes = panels(len(shown), columns=columns, width=width, height=height)

@@ -27,7 +27,6 @@ SHAPE: dict[str, Any] = {"dims": (4,), "clouds": tuple(SPREADS), "channels": 32}
 
 
 def full(device: str) -> Effort:
-    """Returns the full effort: to a million points on the CPU, ten million on a GPU."""
     if torch.device(device).type == "cuda":
         return Effort(SIZES[:9], rounds=3, limit=1.5, repeat_below=1.0, **SHAPE)
     return Effort(SIZES[:7], rounds=5, limit=20.0, repeat_below=10.0, **SHAPE)
@@ -40,7 +39,6 @@ def quick(device: str) -> Effort:
 
 
 def change(effort: Effort, sizes: Sequence[str] = (), clouds: Sequence[str] = ()) -> Effort:
-    """Replaces sizes and clouds of an effort by those of the command line."""
     spreads = {spread: name for name, spread in SPREADS.items()}
     if clouds:
         check_names(clouds=(clouds, tuple(spreads)))
@@ -49,13 +47,10 @@ def change(effort: Effort, sizes: Sequence[str] = (), clouds: Sequence[str] = ()
 
 @dataclass(frozen=True)
 class Scaling(Rivals):
-    """The experiment (:class:`phgcn_lab.experiment.Experiment`) in a folder."""
-
     kind: ClassVar[str] = "scaling"
 
     def rivals(self, place: Place) -> list[Rival]:
-        """Lists the methods; one whose time does not depend on the cloud is measured on the
-        first."""
+        """A method whose time does not depend on the cloud is measured on the first."""
         return [
             replace(rival, settings=rival.settings[:1])
             for rival in super().rivals(place)
@@ -75,7 +70,6 @@ class Scaling(Rivals):
 
 
 def lines_of(row: Row) -> Iterator[Row]:
-    """Yields what was measured of a method on a cloud: a forward, and a forward with gradients."""
     about = {"method": row["rival"], "cloud": SPREADS[row["cloud"]], "count": row["count"]}
     for kind in ("forward", "step"):
         if measured := row.get(kind):

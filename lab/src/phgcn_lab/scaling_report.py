@@ -39,16 +39,14 @@ def title_of(content: Row) -> str:
 
 
 def series(rows: Sequence[Row], method: str, cloud: str, what: str) -> dict[int, float]:
-    """Selects one line of the figure: seconds or bytes by the number of points, ascending."""
+    """Seconds or bytes by the number of points, ascending."""
     kind, value = ("step", "bytes") if what == "bytes" else (what, "median")
     line = chosen(rows, method=method, cloud=cloud, kind=kind)
     return dict(sorted((row["count"], row[value]) for row in line if row[value]))
 
 
 def fits(rows: Sequence[Row]) -> list[Row]:
-    r"""Fits :math:`a N^b` for every method, cloud and measure, by least squares of logarithms;
-    :math:`b` is the exponent.
-    """
+    """Fits :math:`a N^b` for every method, cloud and measure, by least squares of logarithms."""
     lines = []
     for method, cloud in names(rows, "method", "cloud"):
         for what in WHAT:
@@ -65,7 +63,7 @@ def fits(rows: Sequence[Row]) -> list[Row]:
 
 
 def exponent_of(content: Row, method: str, cloud: str, what: str) -> str:
-    """Returns the exponent of a fit, with a star where it comes from two sizes; or nothing."""
+    """The exponent, with a star where it comes from two sizes; or nothing."""
     found = chosen(content["fits"], method=method, cloud=cloud, what=what)
     if not found:
         return ""
@@ -100,9 +98,7 @@ def growth(content: Row, method: str, cloud: str, what: str) -> str:
 
 
 def draw(content: Row) -> Figure:
-    """Time above and memory below, a panel for each cloud, both axes logarithmic, with the
-    exponents in the legend.
-    """
+    """Time above and memory below, a panel for each cloud, both axes logarithmic."""
     clouds = content["effort"]["clouds"]
     figure, axes = panels(2 * len(clouds), columns=len(clouds), width=4.6, height=4.2)
     for number, cloud in enumerate(clouds):

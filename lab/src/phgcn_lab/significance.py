@@ -34,22 +34,19 @@ class Difference:
         return self.p < LEVEL
 
     def row(self) -> dict[str, Any]:
-        """Returns what the rows of results hold."""
         about = {"difference": self.mean, "low": self.low, "high": self.high}
         return {**about, "p": self.p, "splits": self.splits}
 
 
 def paired(first: Sequence[float], second: Sequence[float], test_over_train: float) -> Difference:
-    r"""Computes the corrected resampled t-test on differences :math:`d_k` of :math:`K` splits,
-    two-sided.
+    r"""Computes the corrected resampled t-test on differences :math:`d_k` of :math:`K` splits:
 
     .. math::
-        t = \frac{\bar d}{\sqrt{(1/K + n_{test}/n_{train})\, s^2}}, \qquad K - 1 \text{ degrees of freedom}
+        t = \frac{\bar d}{\sqrt{(1/K + n_{test}/n_{train})\, s^2}}, \qquad
+        K - 1 \text{ degrees of freedom}
 
-    Args:
-        first, second (list of float): The results, split by split.
-        test_over_train (float): :math:`n_{test}/n_{train}`; 0 gives the ordinary paired t-test.
-    """  # noqa: E501
+    ``test_over_train`` 0 gives the ordinary paired t-test.
+    """
     if len(first) != len(second):
         raise ValueError(f"second has {len(second)} splits; allowed: {len(first)}, as first")
     count = len(first)
@@ -70,7 +67,7 @@ def paired(first: Sequence[float], second: Sequence[float], test_over_train: flo
 def paired_by_split(
     first: Mapping[int, float], second: Mapping[int, float], test_over_train: float
 ) -> Difference | None:
-    """Tests the splits that both models have; :obj:`None` if these are fewer than two."""
+    """Tests the splits that both models have, if these are two or more."""
     both = [split for split in first if split in second]
     if len(both) < 2:
         return None
@@ -78,11 +75,7 @@ def paired_by_split(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    r"""Corrects the p-values of several comparisons by Holm's method, which bounds the chance of
-    any false discovery.
-
-    The :math:`k`-th smallest of :math:`m` is multiplied by :math:`m - k + 1`; none is less than a
-    smaller one before it."""
+    """Corrects p-values by Holm's method, which bounds the chance of any false discovery."""
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))

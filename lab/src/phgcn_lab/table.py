@@ -47,8 +47,6 @@ row if asked for.
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: the cells of the table."""
-
     graphs: tuple[str, ...] = GRAPHS
     models: tuple[str, ...] = MODELS
     protocols: tuple[str, ...] = PROTOCOLS
@@ -92,7 +90,6 @@ class Request:
 
 
 def quick_request(**changes: Any) -> Request:
-    """Returns a small version that takes minutes on two cores."""
     models = tuple(model for model in MODELS if model not in GEOM_GCN)
     methods = ("lattice", "exact")
     small = Request(("texas", "cornell"), models, ("paper",), methods, splits=3, quick=True)
@@ -101,8 +98,6 @@ def quick_request(**changes: Any) -> Request:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The searches for settings, an :class:`~phgcn_lab.experiment.Experiment`."""
-
     out: Path
     request: Request
 
@@ -118,9 +113,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Table:
-    """The trainings, an :class:`~phgcn_lab.experiment.Experiment`; without those whose settings
-    were looked for in vain.
-    """
+    """The trainings, without those whose settings were looked for in vain."""
 
     out: Path
     request: Request
@@ -155,19 +148,8 @@ def run(
 ) -> dict[str, Any]:
     """Searches for settings, trains what is not trained yet, and writes the table.
 
-    Args:
-        out (str or Path): The folder.
-        request (Request, optional): What is asked for. (default: :obj:`None`, everything)
-        stage (str): ``"tune"`` only searches for settings, and needs ``request.trials``;
-            ``"train"`` only trains; ``"table"`` only writes the table, of what is there; ``"all"``
-            does all. (default: :obj:`"all"`)
-        jobs (int): How many processes. (default: :obj:`1`)
-        on_progress (callable): Called with every :class:`~phgcn_lab.workers.Progress`. (default:
-            does nothing)
-
-    Returns:
-        What :func:`phgcn_lab.table_report.write` does, without ``rows`` if no table was written;
-        and ``failures``, what went wrong by job, and ``seconds``.
+    The stage is ``"tune"``, which needs ``request.trials``, ``"train"``, ``"table"``, of what is
+    there, or ``"all"``. Returns the content of the table, ``failures`` by job, and ``seconds``.
     """
     out, request = Path(out), request or Request()
     check_stage(stage, "all", "tune", "train", "table")

@@ -42,9 +42,7 @@ QUICK = {"epochs": 25, "patience": 25}
 
 
 def tuning_splits(graph: str) -> int:
-    """Returns the number of splits of protocol paper that a trial is judged by, more where
-    validation nodes are few.
-    """
+    """How many splits of protocol paper judge a trial: more where validation nodes are few."""
     return 3 if FIXED[graph] is _WEBKB else 1
 
 
@@ -57,8 +55,6 @@ def job_name(*parts: str | None) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a model on the splits of a graph."""
-
     graph: str
     model: str
     protocol: str
@@ -104,9 +100,7 @@ def cost(graph: str, model: str, method: str | None) -> float:
 
 
 def settings_of(graph: str, model: str, out: Path) -> tuple[Settings, str]:
-    """Returns the settings of a model on a graph, and their source: those in OUT/configs, else
-    those in ``configs.toml``.
-    """
+    """Returns settings and their source: OUT/configs, else ``configs.toml``."""
     path = config_file(out, graph, model)
     if path.is_file():
         settings, source = config.resolve(model, config=path).settings, f"configs/{path.name}"
@@ -129,10 +123,11 @@ def config_file(out: Path, graph: str, model: str) -> Path:
 
 
 def is_done(job: Job, out: Path, kept: Mapping[str, dict[str, Any]]) -> bool:
-    """Returns whether a run is finished; a run with other settings is refused.
+    """Refuses a run with other settings.
 
-    ``kept`` are the rows of the table so far, by job.  Without the folder of a run, its row counts
-    if it was measured with the same settings."""
+    ``kept`` are the rows of the table so far, by job. Without the folder of a run, its row counts
+    if it was measured with the same settings.
+    """
     folder, plan = out / "runs" / job.name, job.plan(out)
     used = config.used(plan.settings, job.model)
     standard = config.used(Settings(), job.model)  # of settings that a row is too old to have
@@ -150,7 +145,6 @@ def is_done(job: Job, out: Path, kept: Mapping[str, dict[str, Any]]) -> bool:
 
 
 def _check_same(folder: Path, key: str, recorded: Any, asked: Any) -> None:
-    """Refuses a run whose JSON says something else than is asked for."""
     if isinstance(asked, dict):
         for name, value in asked.items():
             _check_same(folder, name, (recorded or {}).get(name), value)
@@ -162,7 +156,6 @@ def _check_same(folder: Path, key: str, recorded: Any, asked: Any) -> None:
 
 
 def train_job(out: Path, job: Job, report: Report) -> None:
-    """Trains what is missing of a job."""
     folder, plan = out / "runs" / job.name, job.plan(out)
     _, data = find(job.graph)
     source = job.settings(out)[1]
@@ -181,9 +174,7 @@ def train_job(out: Path, job: Job, report: Report) -> None:
 
 @dataclass(frozen=True)
 class Study:
-    """A search for the settings of a model on a graph, under protocol paper, with the default
-    method of attention.
-    """
+    """A search under protocol paper, with the default method of attention."""
 
     graph: str
     model: str
@@ -201,7 +192,6 @@ class Study:
 
 
 def tune_study(out: Path, study: Study, report: Report) -> None:
-    """Searches for settings and writes them into OUT/configs."""
     source, data = find(study.graph)
     plan = Plan(
         source,
@@ -223,7 +213,6 @@ def tune_study(out: Path, study: Study, report: Report) -> None:
 
 
 def is_tuned(study: Study, out: Path) -> bool:
-    """Returns whether there are settings from that many trials, or more."""
     path = out / "tune" / study.name / "tune.json"
     if not config_file(out, study.graph, study.model).is_file() or not path.is_file():
         return False

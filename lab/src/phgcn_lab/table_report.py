@@ -32,19 +32,10 @@ QUICK = "**A quick version: few splits and epochs. It shows the form, not the re
 
 
 def write(out: Path, jobs: Sequence[Job], order: Sequence[str], quick: bool) -> dict[str, Any]:
-    """Writes the table of the runs that are there; those that are not are named in it.
+    """Writes the table of the runs that are there; other rows of ``table.json`` stay.
 
-    Rows of ``table.json`` that are not among these jobs stay.
-
-    Args:
-        out (Path): The folder.
-        jobs (list of Job): What is asked for.
-        order (list of str): The names of all jobs of the whole table, in the order of its rows.
-        quick (bool): Whether this is the quick version.
-
-    Returns:
-        ``rows``, ``differences``, ``methods``, ``missing`` (names of runs, and why they are
-        missing) and ``files``.
+    ``order`` names all jobs of the whole table. Returns ``rows``, ``differences``, ``methods``,
+    ``missing``, why runs are missing by name, and ``files``.
     """
     kept = read_rows(out, quick)
     rows_by_name, missing = gather(out, jobs, kept)
@@ -52,7 +43,6 @@ def write(out: Path, jobs: Sequence[Job], order: Sequence[str], quick: bool) -> 
     rows_by_name |= {name: row for name, row in kept.items() if name not in asked}
 
     def position(name: str) -> tuple[int, str]:
-        """Rows that the whole table does not have come last, by name."""
         return order.index(name) if name in order else len(order), name
 
     rows = [rows_by_name[name] for name in sorted(rows_by_name, key=position)]
@@ -71,9 +61,7 @@ def write(out: Path, jobs: Sequence[Job], order: Sequence[str], quick: bool) -> 
 
 
 def studies(out: Path) -> list[Row]:
-    """Reads all trials of the searches for settings: those in the folder, and those that
-    ``tuning.json`` has beside them.
-    """
+    """Reads all trials of the searches, those of ``tuning.json`` too."""
     path = out / "tuning.json"
     found = read_json(path) if path.is_file() else []
     found += [read_json(file) for file in sorted((out / "tune").glob("*/tune.json"))]
@@ -90,7 +78,6 @@ def studies(out: Path) -> list[Row]:
 
 
 def read_rows(out: Path, quick: bool) -> dict[str, Row]:
-    """Reads the rows of the table so far, by the names of their jobs."""
     path = out / "table.json"
     rows = read_json(path) if path.is_file() else []
     return {job_name(*map(row.get, CELL)): row for row in chosen(rows, quick=quick)}
@@ -117,7 +104,6 @@ def gather(
 
 
 def make_row(job: Job, folder: Path) -> Row:
-    """Makes a row of the table from a run; accuracies in percent."""
     result, origin = read_json(folder / "result.json"), read_json(folder / "provenance.json")
     known, best = published(job.graph, job.model, job.protocol), BEST[job.protocol].get(job.graph)
     return {
@@ -140,9 +126,7 @@ def make_row(job: Job, folder: Path) -> Row:
 
 
 def main_rows(rows: Sequence[Row]) -> list[Row]:
-    """Selects the rows of the paper's table: attention through the lattice, Geom-GCN with its
-    published neighbourhoods.
-    """
+    """Selects attention through the lattice, and Geom-GCN with its published neighbourhoods."""
     return [row for row in rows if row["method"] in (None, "lattice", "published")]
 
 
@@ -150,9 +134,7 @@ def main_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def differences(rows: Sequence[Row]) -> list[Row]:
-    """Compares PH-GCN, with and without the node's own channel, with every other model on the same
-    splits.
-    """
+    """PH-GCN, with and without the node's own channel, with every other model."""
     compared, table_rows = [], main_rows(rows)
     for first in (row for row in table_rows if row["model"] in OURS):
         for second in chosen(table_rows, graph=first["graph"], protocol=first["protocol"]):
@@ -164,9 +146,7 @@ def differences(rows: Sequence[Row]) -> list[Row]:
 
 
 def methods(rows: Sequence[Row]) -> list[Row]:
-    """Compares every method of global attention with the exact sum: same settings, splits and
-    seeds.
-    """
+    """Compares every method of global attention with the exact sum."""
     compared = []
     for row in rows:
         same = {key: row[key] for key in ("graph", "model", "protocol")}
@@ -214,7 +194,6 @@ def markdown(content: Row, quick: bool) -> list[str]:
 
 
 def accuracy_lines(rows: Sequence[Row], protocol: str) -> list[str]:
-    """Makes the table of a protocol: models by graphs, the best published below."""
     main = chosen(main_rows(rows), protocol=protocol)
     graphs = names(main, "graph")
     highest = {graph: max(row["mean"] for row in chosen(main, graph=graph)) for graph in graphs}
@@ -281,9 +260,7 @@ def _methods(rows: Sequence[Row]) -> list[str]:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Draws a panel per graph: the mean of every model with its standard deviation, by protocol,
-    and what was published.
-    """
+    """Draws a panel per graph: every model by protocol, and what was published."""
     main = main_rows(rows)
     protocols = dict(zip(names(main, "protocol"), COLOURS, strict=False))
     shown = {

@@ -35,8 +35,6 @@ from .workers import Progress, Report
 
 @dataclass(frozen=True)
 class Job:
-    """One model on one split of one data set."""
-
     data: str
     model: str
     split: int
@@ -55,8 +53,6 @@ class Job:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is measured."""
-
     name: str  # in files
     kind: str  # what its data sets are called
     data: tuple[str, ...]
@@ -83,9 +79,7 @@ class Comparison:
         splits: int = 5,
         epochs: int | None = None,
     ) -> list[Job]:
-        """Lists the trainings, one split of every model after the other; of the first split with
-        all settings of the model.
-        """
+        """One split of every model after the other; of the first split with all settings."""
         data = self.data if data is None else data
         if models is None:
             models = [model for model in self.models if model not in self.only_asked]
@@ -104,8 +98,6 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Trainings:
-    """The experiment (:class:`phgcn_lab.experiment.Experiment`) in a folder."""
-
     out: Path
     comparison: Comparison
     jobs: Sequence[Job]
@@ -134,8 +126,7 @@ class Trainings:
         return self.out / self.comparison.name / f"{job.name}.json"
 
     def _best_trial(self, job: Job) -> int | None:
-        """Returns the trial that was best on the validation nodes of split 0; None where the model
-        has no trials."""
+        """The trial that was best by validation on split 0; None where the model has no trials."""
         wanted = (job.data, job.model, job.epochs)
         trials = [other for other in self.jobs if other.trial is not None]
         same = [other for other in trials if (other.data, other.model, other.epochs) == wanted]
@@ -150,13 +141,7 @@ def run(
     jobs: int = 1,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> dict[str, Any]:
-    """Trains what is not trained yet in so many processes, and writes the results of what is there.
-
-    Without any task only what is there is joined.
-
-    Returns:
-        What the JSON holds, and ``failures``, what went wrong by job.
-    """
+    """Trains what is not trained yet, and writes what is there; without any task, only that."""
     trainings = Trainings(Path(out), comparison, tasks)
     first = replace(trainings, only=[job for job in tasks if job.trial is not None])
     failures = {}
@@ -167,11 +152,7 @@ def run(
 
 
 def train_to_end(training: Training, report: Report) -> tuple[Tensor, Row]:
-    """Runs all epochs.
-
-    Returns:
-        The outputs of the best epoch for all nodes, and the numbers of that epoch and of the last.
-    """
+    """Returns the outputs of the best epoch for all nodes, and the numbers of both epochs."""
     while not training.done:
         training.epoch()
         epoch = training.state.epoch
@@ -181,7 +162,7 @@ def train_to_end(training: Training, report: Report) -> tuple[Tensor, Row]:
 
 
 def scores(task: Task, outputs: Tensor) -> Row:
-    """Computes the metric of a task on its validation and test nodes, in percent."""
+    """The metric on validation and test nodes, in percent."""
     values = {
         part: 100 * float(task.kind.metric(task.metric, outputs[nodes], task.y[nodes]))
         for part, nodes in (("val", task.val), ("test", task.test))

@@ -1,6 +1,4 @@
-r"""Joins trainings into a JSON, a table and a figure: means over splits, and differences from one
-model.
-"""
+r"""Joins trainings: means over splits, and differences from one model."""
 
 from __future__ import annotations
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def write(out: Path, comparison: Comparison) -> Row:
-    """Writes the results of the trainings that are there; returns the content of the JSON."""
     name = comparison.name
     trainings = [row for file in sorted((out / name).glob("*.json")) for row in read_json(file)]
     rows = [
@@ -42,8 +39,7 @@ def write(out: Path, comparison: Comparison) -> Row:
 
 
 def draw(content: Row) -> Figure:
-    """Draws the test results of all models, a panel for each data set: means, deviations over
-    splits, the reference in red."""
+    """Means and deviations over splits, a panel for each data set; the reference in red."""
     shown = {}
     for name in sorted(names(content["rows"], "data")):
         # beside the mean all others look the same
@@ -68,19 +64,16 @@ def _sign(row: Row) -> int:
 
 
 def best(rows: list[Row]) -> Row:
-    """Returns the row that is best on the validation nodes."""
     return max(rows, key=lambda row: _sign(row) * row["val"])
 
 
 def mark(what: str, value: float, limit: float, *, at_least: bool = False) -> Row:
-    """Holds a figure against what was aimed at."""
     reached = value >= limit if at_least else value <= limit
     about = {"what": what, "value": value, "unit": "", "mark": limit, "decimals": 3}
     return {**about, "at_least": at_least, "reached": reached}
 
 
 def _row(trainings: list[Row]) -> Row:
-    """Joins the splits of one model on one data set."""
     splits = sorted(names(trainings, "split"))
     own = [best(chosen(trainings, split=split)) for split in splits]
     tests = [job["test"] for job in own]
@@ -100,12 +93,7 @@ def _row(trainings: list[Row]) -> Row:
 
 
 def difference(row: Row, rows: list[Row], comparison: Comparison) -> Row:
-    """Compares the test results with those of the reference, on the splits that both have.
-
-    Returns:
-        The ``reference``, which is the best of several on the validation nodes, and the
-        ``difference``; :obj:`None` for what there is not.
-    """
+    """Compares with the reference, the best of several by validation, on the splits of both."""
     of_data = chosen(rows, data=row["data"])
     references = [other for other in of_data if other["model"] in comparison.references]
     if not references:
@@ -118,8 +106,7 @@ def difference(row: Row, rows: list[Row], comparison: Comparison) -> Row:
 
 
 def markdown(content: Row) -> list[str]:
-    """Returns the tables: the models of each data set by their test results, what others
-    published, ratios, and marks."""
+    """The models of each data set by test results, what others published, ratios, and marks."""
     lines = []
     for name in sorted(names(content["rows"], "data")):
         for row in _best_first(chosen(content["rows"], data=name)):

@@ -34,7 +34,6 @@ Work = Callable[[Any, Report], None]
 
 
 def describe(plan: Plan, progress: EpochProgress) -> tuple[str, float]:
-    """Returns what a run of :mod:`phgcn.train` is doing, and which share of it is done."""
     names = [trial.name for trial in plan.trials()]
     begun = names.index(progress.trial.name)
     share = (begun + progress.epoch / plan.settings.epochs) / len(names)
@@ -53,8 +52,6 @@ Kind = Literal["begun", "running", "done", "failed"]
 
 @dataclass(frozen=True)
 class Progress:
-    """An event of one task, and the state of all."""
-
     kind: Kind
     name: str
     text: str  # what the task is doing, or why it failed
@@ -67,8 +64,6 @@ class Progress:
 
 @dataclass
 class Tracker:
-    """Counts what is done, and calls ``on_progress`` with every event."""
-
     tasks: Sequence[Task]
     on_progress: Callable[[Progress], None]
     begin: float = field(default_factory=time.monotonic)
@@ -94,17 +89,10 @@ class Tracker:
 def run_all(
     tasks: Sequence[Task], work: Work, jobs: int, on_progress: Callable[[Progress], None]
 ) -> dict[str, str]:
-    """Runs all tasks in their order, and returns the names of those that failed, and why.
+    """Runs all tasks in their order; returns the names of those that failed, and why.
 
-    An interrupt ends all processes; files of finished tasks stay.  A task that delays SIGTERM, as a
-    training does, may write a checkpoint first, unless another process of the pool has ended
-    before: then all end at once.
-
-    Args:
-        tasks (list of Task): Each is pickled for its process; names differ.
-        work (callable): Does a task; picklable, so that processes find it.
-        jobs (int): The number of processes; 1 runs everything in this one.
-        on_progress (callable): Called with every :class:`Progress`.
+    An interrupt ends all processes; files of finished tasks stay. A task that delays SIGTERM may
+    write a checkpoint first, unless another process of the pool has ended before.
     """
     tracker = Tracker(tasks, on_progress)
     if jobs == 1 or len(tasks) < 2:
@@ -138,11 +126,7 @@ def _run_in_processes(tracker: Tracker, work: Work, jobs: int) -> None:
 def _run_pool(
     tracker: Tracker, work: Work, tasks: Sequence[Task], jobs: int
 ) -> tuple[list[Task], list[Task]]:
-    """Runs tasks until all have ended or a process dies.
-
-    Returns:
-        The tasks that ran then, and those that had not begun.
-    """
+    """Runs tasks until all have ended or a process dies; returns those that ran, and the rest."""
     with _pool(jobs) as (pool, messages):
         futures = {pool.submit(_do, work, task): task for task in tasks}
         pending: set[Future[None]] = set(futures)
@@ -220,7 +204,6 @@ def _do(work: Work, task: Task) -> None:
 
 
 def _limited(report: Report) -> Report:
-    """Passes on a report only if some time has passed since the last one."""
     last = [time.monotonic()]
 
     def limited(text: str, share: float) -> None:

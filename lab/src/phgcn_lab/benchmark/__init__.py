@@ -19,7 +19,6 @@ _PLAIN = ("hidden_channels", "num_layers", "dropout")
 
 
 def _strong(local: str, conv: str) -> ModelEntry:
-    """GlobalGNN without its global path."""
     arguments = {"local": conv, "global_layers": 0}
     title = f"strong {local.upper()}"
     return ModelEntry(f"strong-{local}", title, "phgcn.nn.global_gnn:GlobalGNN", _BODY, arguments)

@@ -1,6 +1,4 @@
-r"""The results of :mod:`phgcn_lab.benchmark`: one JSON of all rows and differences, one of all
-trials, and tables.
-"""
+r"""The results of :mod:`phgcn_lab.benchmark`: rows, differences and trials as JSON, tables."""
 
 from __future__ import annotations
 
@@ -43,9 +41,6 @@ under another protocol.
 
 
 def write(out: Path) -> Row:
-    """Joins what is in the folder into ``benchmark.json``, ``benchmark-search.json`` and
-    ``benchmark.md``.
-    """
     studies = sorted((read_json(path) for path in (out / "search").glob("*.json")), key=_position)
     trained = sorted((read_json(path) for path in (out / "train").glob("*.json")), key=_position)
     searches = {(study["graph"], study["model"]): study for study in studies}
@@ -102,7 +97,7 @@ def title(row: str) -> str:
 
 
 def _one_trial_a_line(studies: Sequence[Row]) -> str:
-    """Writes all searches as JSON with one line per trial: there are thousands."""
+    """One trial per line: there are thousands."""
     parts = []
     for study in studies:
         about = json.dumps({key: value for key, value in study.items() if key != "trials"})
@@ -167,12 +162,7 @@ def markdown(content: Row) -> list[str]:
 
 
 def accuracy_table(content: Row, paper: Sequence[Row] = ()) -> list[str]:
-    """Test metric in percent of every model on every graph, and what was published.
-
-    Args:
-        content (dict): That of ``benchmark.json``.
-        paper (list of dict, optional): The rows of ``table.json``, to stand below. (default: none)
-    """
+    """Test metric in percent; ``paper`` are rows of ``table.json``, to stand below."""
     rows, graphs = content["rows"], _graphs(content["rows"])
     highest = {graph: max(row["mean"] for row in chosen(rows, graph=graph)) for graph in graphs}
     ours = {
@@ -189,13 +179,12 @@ def _by_model(rows: Sequence[Row]) -> list[Row]:
 
 
 def _published(row: Row) -> str:
-    """Returns the published metric of a rival in brackets, or nothing if none is known."""
     known = KNOWN_RIVALS.get(row["model"], {}).get(row["graph"])
     return "" if known is None else f" ({known:.1f})"
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Returns notes on rows with fewer splits and on quick versions."""
+    """Names rows with fewer splits, and quick versions."""
     most = max((len(row["per_split"]) for row in rows), default=0)
     fewer = [
         f"{row['title']} on {row['graph']} ({len(row['per_split'])})"
@@ -213,7 +202,6 @@ Cells = dict[tuple[str, str], str]
 
 
 def _paper_cells(rows: Sequence[Row], paper: Sequence[Row]) -> Cells:
-    """Makes the cells of each model of ``table.json``, under the same splits."""
     protocols = {row["graph"]: row["protocol"] for row in rows}
     same = [
         row
@@ -238,9 +226,7 @@ def _published_cells(rows: Sequence[Row]) -> Cells:
 
 
 def difference_table(content: Row) -> list[str]:
-    """GlobalGNN less its head-off row and less the best rival: mean, 95 % interval, p after Holm;
-    and the marks.
-    """
+    """GlobalGNN less its head-off row and less the best rival, with p after Holm; and the marks."""
     lines = []
     for graph in _graphs(content["differences"]):
         ours = chosen(content["rows"], graph=graph, row=OURS)[0]
@@ -261,8 +247,7 @@ def _tested(rows: Sequence[Row]) -> str:
 
 
 def summary(content: Row) -> str:
-    """Says in a few sentences how GlobalGNN stands: to head-off, to every rival, and to the
-    marks."""
+    """Compares GlobalGNN with head-off, every rival and the marks, in sentences."""
     rows = content["rows"]
     ours = {row["graph"]: row["mean"] for row in chosen(rows, row=OURS)}
     parts = []

@@ -30,8 +30,6 @@ from .training import SPLITS, choose, free_memory, origin, plan_of, tasks_of, tr
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: the cells of the table."""
-
     graphs: tuple[str, ...] = tuple(GRAPHS)
     models: tuple[str, ...] = MODELS
     trials: int = 30  # of each search
@@ -53,8 +51,6 @@ class Request:
 
 @dataclass(frozen=True)
 class Cell:
-    """A model on a graph: its search, and its training on all splits."""
-
     study: Study
     splits: int
 
@@ -73,10 +69,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The experiment (:class:`phgcn_lab.experiment.Experiment`) in a folder, up to a deadline.
-
-    The stage is ``"search"``, ``"train"`` with the best settings so far, ``"report"`` of what is
-    there, or ``"all"``: each process searches for a model on a graph and trains it at once."""
+    """Stages: ``"search"``, ``"train"`` with the best settings so far, ``"report"``, ``"all"``."""
 
     out: Path
     request: Request
@@ -87,9 +80,7 @@ class Benchmark:
         check_stage(self.stage, "all", "search", "train", "report")
 
     def cells(self) -> list[Cell]:
-        """Lists the cells, graph by graph, large graphs first and our model first on each: what is
-        cut off is whole graphs.
-        """
+        """Large graphs first and our model first on each: what is cut off is whole graphs."""
         asked = self.request
         limits = asked.trials, asked.seconds, asked.device, asked.epochs
         return [

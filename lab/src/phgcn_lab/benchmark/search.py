@@ -39,8 +39,6 @@ ENDED = ("complete", "pruned", "failed")
 
 @dataclass(frozen=True)
 class Study:
-    """A search for the settings of a model on a graph."""
-
     graph: str
     model: str
     trials: int
@@ -73,7 +71,6 @@ class Study:
         return journal(self.file(out), about, "trials", refuse=True)
 
     def done(self, content: Row) -> bool:
-        """Returns whether trials or time are used up."""
         trials = content["trials"]
         out_of_time = best_trial(content) is not None and seconds_of(trials) >= self.limit
         return out_of_time or len(ended(trials)) >= self.trials
@@ -90,25 +87,21 @@ def ended(trials: list[Row]) -> list[Row]:
 
 
 def best_trial(content: Row) -> Row | None:
-    """Returns the best trial; of GlobalGNN the best with a global path."""
+    """Of GlobalGNN the best with a global path."""
     return next((trial for trial in ranked_trials(content) if not is_body(trial)), None)
 
 
 def is_body(trial: Row) -> bool:
-    """Returns whether a trial is of GlobalGNN without a global path."""
     return bool(trial["settings"].get("global_layers") == 0)
 
 
 def ranked_trials(content: Row) -> list[Row]:
-    """Sorts complete trials, those with the best mean validation metric first; of equals those with
-    the smallest loss.
-    """
+    """Sorts by the mean validation metric, then by the loss."""
     complete = [trial for trial in content["trials"] if trial["state"] == "complete"]
     return sorted(complete, key=lambda trial: (-trial["value"], trial["val_loss"]))
 
 
 def run_study(study: Study, out: Path, deadline: float, report: Report) -> Row:
-    """Runs trials until the study is done or the deadline has passed; returns its content."""
     content = study.read(out)
     if study.done(content):
         return content
@@ -124,7 +117,6 @@ def run_study(study: Study, out: Path, deadline: float, report: Report) -> Row:
 
 
 def _run_trial(study: Study, content: Row, sampler: optuna.Study, deadline: float) -> Row:
-    """Trains one trial on the choosing splits, and tells the sampler."""
     path = _next_path(study, content)
     trial, values = (None, path) if path else _ask(study, content, sampler)
     begin, results, state = time.perf_counter(), [], "complete"
@@ -171,14 +163,11 @@ def _mean(results: list[Row], key: str) -> float:
 
 
 def _searched(study: Study, settings: Row) -> Row:
-    """Selects the settings that are in the model's space."""
     return {key: settings[key] for key in SPACES[study.model]}
 
 
 def _next_path(study: Study, content: Row) -> Row | None:
-    """Returns GlobalGNN's best body with the next global path, once half of the budget went into
-    bodies.
-    """
+    """GlobalGNN's best body with the next global path, after half of the budget for bodies."""
     if study.model != OURS:
         return None
     bodies = [trial for trial in content["trials"] if is_body(trial)]
@@ -194,9 +183,7 @@ def _next_path(study: Study, content: Row) -> Row | None:
 
 
 def _make_sampler(study: Study, content: Row) -> optuna.Study:
-    """Makes the study in memory from the trials so far, and enqueues the recipes that have not been
-    tried.
-    """
+    """Makes the study in memory from the trials so far; enqueues the recipes that are left."""
     try:
         import optuna
     except ImportError:
@@ -236,9 +223,7 @@ def _state(name: str) -> optuna.trial.TrialState:
 
 
 def _ask(study: Study, content: Row, sampler: optuna.Study) -> tuple[optuna.Trial, Row]:
-    """Asks for the next settings; those tried before are answered from the file, a few times at
-    most.
-    """
+    """Asks for new settings; those tried before are answered from the file, a few times at most."""
     tried = [row for row in content["trials"] if row["state"] == "complete"]
     for left in reversed(range(20)):
         trial = sampler.ask()

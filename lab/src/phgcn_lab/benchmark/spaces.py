@@ -34,15 +34,6 @@ TABLE_ORDER = (
 
 
 class GraphSetup(NamedTuple):
-    """What is fixed for a graph, whatever the model.
-
-    Args:
-        protocol (str): Whose splits: ``"geom"`` or ``"official"``.
-        epochs (int): Epochs at most.
-        patience (int): Epochs without a better validation metric before training stops.
-        effort (float): The time of a search, in units of the time that is asked for.
-    """
-
     protocol: Literal["geom", "official"]
     epochs: int
     patience: int

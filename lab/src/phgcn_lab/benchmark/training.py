@@ -1,6 +1,4 @@
-r"""Trains one model on one split, in this process: no folder, no checkpoint; graphs stay on the
-device between trainings.
-"""
+r"""Trains one model on one split in this process; graphs stay on the device between trainings."""
 
 from __future__ import annotations
 
@@ -26,16 +24,12 @@ SPLITS = 10
 
 
 class Chosen(NamedTuple):
-    """What a model is trained with."""
-
     settings: Settings
     arguments: dict[str, Any]  # of the model's class, those that are no settings
 
 
 def choose(graph: str, model: str, values: Mapping[str, Any], epochs: int | None = None) -> Chosen:
-    """Sorts searched values into settings and arguments, and adds what is fixed for the graph and
-    the model.  With ``epochs``, these limit the training instead of those of the graph.
-    """
+    """Sorts values into settings and arguments; adds what is fixed, and a limit of epochs."""
     setup, allowed = GRAPHS[graph], config.keys(model)
     settings = {key: value for key, value in values.items() if key in allowed}
     fixed = {"select": "metric", "epochs": epochs or setup.epochs, "patience": setup.patience}
@@ -47,7 +41,6 @@ def choose(graph: str, model: str, values: Mapping[str, Any], epochs: int | None
 def plan_of(
     graph: str, model: str, settings: Settings, device: str, protocol: Protocol | None = None
 ) -> Plan:
-    """Returns the plan of all ten splits, under the graph's protocol unless another is given."""
     return Plan(
         graph,
         model,
@@ -66,7 +59,7 @@ def load(graph: str) -> Data:
 
 
 def tasks_of(plan: Plan) -> list[Task]:
-    """Returns the tasks of a plan, from memory if only other settings of the model have changed."""
+    """Returns the tasks of a plan, from memory if only settings of the model have changed."""
     return _tasks(plan.source, plan.model, plan.protocol, plan.settings.normalise, plan.device)
 
 
@@ -85,18 +78,10 @@ def train_split(
     *,
     show_test: bool = True,
 ) -> tuple[dict[str, Any], Training]:
-    """Trains on one split until the patience ends; returns the result at the epoch with the best
-    validation metric.
+    """Trains until the patience ends; returns the result at the best epoch by validation.
 
-    Args:
-        plan (Plan): What to train.
-        arguments (dict): Arguments of the model's class that are no settings.
-        split (int): The split; the seed follows from it as in :class:`phgcn.train.Run`.
-        deadline (float): When to give up with :class:`TimeUp`, as :func:`time.time` counts.
-        task (Task, optional): Another task than that of the plan, say with fewer edges. (default:
-            :obj:`None`)
-        show_test (bool, optional): If :obj:`False`, the labels of test nodes are removed first.
-            (default: :obj:`True`)
+    The seed follows from the split. After the deadline it raises :class:`TimeUp`. Without
+    ``show_test`` the labels of test nodes are removed first.
     """
     task = task or tasks_of(plan)[split]
     task = task if show_test else without_test(task)
@@ -124,12 +109,10 @@ def train_split(
 
 @cache
 def origin(device: str) -> dict[str, Any]:
-    """Returns the commit, the device and the date of what this process computes."""
     about = provenance(SEED, device)
     return {key: about[key] for key in ("commit", "dirty", "device", "date")}
 
 
 def free_memory() -> None:
-    """Gives memory that ended trainings held back to the other processes on the GPU."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

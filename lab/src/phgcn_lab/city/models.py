@@ -1,5 +1,4 @@
-r"""The models on a street network: local networks, propagation of labels, and attention on the
-map."""
+r"""Local networks, propagation of labels and attention on the map, for a street network."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ TRAINING = Settings(
 
 
 class Columns(NamedTuple):
-    """Where the input has the coordinates, with mean 0 and deviation 1, and the hop positions; the
-    features are before both."""
+    """The input ends with the coordinates, scaled, and the hop positions."""
 
     map: slice
     hops: slice
@@ -54,15 +52,10 @@ SMALLEST = {"map": 1.0, "hops": 0.1}
 
 
 class CityNetwork(torch.nn.Module):
-    r"""A local network, attention to the labels of other nodes by their distances, or the sum of
-    both.
+    """A local network, attention to labels by distances, or the sum of both.
 
-    Args:
-        in_channels, out_channels (int): Size of each input and output sample.
-        layers (int): Layers of the local network; 0 for none.
-        attend_by (str): ``"map"``, by coordinates, ``"hops"``, by hop positions, or ``""``, not at
-            all.
-        hop_features (bool): Whether the local network reads the hop positions as features.
+    ``attend_by`` is ``"map"``, by coordinates, ``"hops"``, by hop positions, or ``""``. With 0
+    layers there is no local network; with ``hop_features`` it reads the hop positions.
     """
 
     def __init__(
@@ -106,7 +99,6 @@ class CityNetwork(torch.nn.Module):
         labelled: Tensor | None = None,
         keys: Tensor | None = None,
     ) -> Tensor:
-        """Runs the forward pass of the module."""
         parts = []
         if self.local is not None:
             features = x[:, : -2 - HOPS]
@@ -125,16 +117,13 @@ class CityNetwork(torch.nn.Module):
 
 
 class _FeaturesOnly(SGFormer):
-    """SGFormer on the features, without coordinates and hop positions."""
-
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         out: Tensor = super().forward(x[:, : -2 - HOPS], edge_index)
         return out
 
 
 def build(name: str, inputs: int, classes: int) -> Any:
-    """Builds a network by its name: ``sage-8``, ``map``, ``hops+sage-8``, or ``sage-8 on hops``,
-    whose features have the hop positions."""
+    """Builds a network by its name: ``sage-8``, ``map``, ``hops+sage-8``, or ``sage-8 on hops``."""
     if name == "sgformer":
         return _FeaturesOnly(inputs - 2 - HOPS, HIDDEN, classes)
     network, _, on_hops = name.partition(" on ")
@@ -159,7 +148,7 @@ MODELS = ("label-propagation", "correct-and-smooth", *NETWORKS)
 def train(
     name: str, task: Task, seed: int, epochs: int | None, report: Report
 ) -> tuple[Tensor, Row]:
-    """Trains a model; returns the scores of classes (N, C), and what is worth knowing."""
+    """Returns the scores of classes (N, C), and what is worth knowing."""
     if name == "label-propagation":
         return propagate(task)
     settings = replace(TRAINING, epochs=epochs, warmup=min(20, epochs // 2)) if epochs else TRAINING

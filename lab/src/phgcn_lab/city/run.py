@@ -27,7 +27,7 @@ CITIES = ("huangpu",)
 
 
 def load_city(name: str) -> Data:
-    """Loads a street network with its coordinates as the last two features."""
+    """The coordinates are the last two features."""
     path = graph_root() / "city" / f"{name}.npz"
     if not path.is_file():
         raise ValueError(

@@ -37,33 +37,28 @@ LimitSeconds = Annotated[
 
 
 def names(default: str, about: str = "") -> Any:
-    """Makes an option that takes names, separated by commas."""
     text = f"{about} \\[default: {default}]".strip()
     return typer.Option(help=text, metavar=LIST, show_default=False)
 
 
 def number(about: str, default: str, min: int | None = None) -> Any:
-    """Makes an option that takes a number; without it, the experiment chooses."""
     return typer.Option(help=f"{about} \\[default: {default}]", show_default=False, min=min)
 
 
 def small(what: str = "A small version that takes minutes on two cores.") -> Any:
-    """Makes the option ``--quick``."""
     return typer.Option("--quick", help=what)
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """Returns the options that were given."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def listed(**texts: str | None) -> dict[str, Any]:
-    """Splits the options that were given, each of several names, at their commas."""
+    """Splits the options that were given at their commas."""
     return {name: tuple(text.split(",")) for name, text in given(**texts).items()}
 
 
 def only_report(stage: str) -> bool:
-    """Returns whether the option ``--stage`` asks for the report only."""
     from ..experiment import check_stage
 
     check_stage(stage, "all", "report")
@@ -78,7 +73,6 @@ def default_jobs(device: str) -> int:
 
 
 def run(experiment: Experiment, jobs: int = 1, only_report: bool = False) -> dict[str, Any]:
-    """Runs an experiment with a display of its progress."""
     from ..experiment import execute
 
     with JobsDisplay() as display:
@@ -86,9 +80,7 @@ def run(experiment: Experiment, jobs: int = 1, only_report: bool = False) -> dic
 
 
 def finish(content: dict[str, Any], as_json: bool, title: str, lines: Sequence[str]) -> NoReturn:
-    """Prints the results of an experiment as JSON, or as the tables of these lines of Markdown with
-    what is left, missing and failed; ends the command.
-    """
+    """Prints JSON, or tables with what is left, missing and failed; ends the command."""
     if as_json:
         print_json(content)
     else:
@@ -105,7 +97,6 @@ def finish(content: dict[str, Any], as_json: bool, title: str, lines: Sequence[s
 
 
 def print_tables(title: str, lines: Iterable[str]) -> None:
-    """Prints lines of Markdown, its tables as those of the terminal."""
     plain = (line.replace("*", "").replace("`", "").lstrip("# ") for line in lines if line)
     for is_table, group in groupby(plain, key=lambda line: line.startswith("|")):
         if is_table:
@@ -117,8 +108,6 @@ def print_tables(title: str, lines: Iterable[str]) -> None:
 
 
 class JobsDisplay(Display):
-    """The jobs that run, how many are done, and the time left."""
-
     def __init__(self) -> None:
         super().__init__(total=1.0)
 

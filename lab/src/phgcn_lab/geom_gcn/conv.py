@@ -24,32 +24,21 @@ class GeomGCNConv(torch.nn.Module):
     <https://arxiv.org/abs/2002.05287>`_ paper.
 
     .. math::
-        \mathbf{e}^{r}_i = \sum_{j \to i \,:\, r_{ji} = r} \frac{\mathbf{W}_r \mathbf{x}_j}{\sqrt{d_i\, d_j}}, \qquad
+        \mathbf{e}^{r}_i = \sum_{j \to i \,:\, r_{ji} = r}
+        \frac{\mathbf{W}_r \mathbf{x}_j}{\sqrt{d_i\, d_j}}, \qquad
         \mathbf{x}^{\prime}_i = \big\Vert_{r} \, \mathbf{e}^{r}_i \quad \text{or} \quad
         \mathbf{x}^{\prime}_i = \frac{1}{R} \sum_{r} \mathbf{e}^{r}_i
 
     Every edge has one of :math:`R` relations, and :math:`d_i` is the number of edges that lead to
-    node :math:`i`, whatever their relation.  The low level sums the neighbours of one relation to a
-    virtual node :math:`\mathbf{e}^{r}_i`, the high level puts the virtual nodes side by side, or
-    averages them.  Edges and relations of a graph come from :func:`phgcn_lab.geom_gcn.related_edges`:
-    neighbours in the graph and in latent space by the quadrant they lie in, and the node itself,
-    which is a relation of its own as in the authors' code.  As PyG's layers do, it leaves the
-    non-linearity to the model; it has no bias.
-
-    Args:
-        in_channels (int): Size of each input sample, or :obj:`-1` to derive the size from the first
-            input.
-        out_channels (int): Size of each virtual node.
-        concat (bool, optional): If set to :obj:`False`, the virtual nodes are averaged instead of
-            concatenated. (default: :obj:`True`)
+    node :math:`i`, whatever their relation. Virtual nodes :math:`\mathbf{e}^{r}_i` of all relations
+    are concatenated, or averaged with ``concat=False``. There is no bias.
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO;
           edge indices :math:`(2, E)`; relations :math:`(E,)`, 0 to 8
         - **output:** node features :math:`(N, 9 \cdot F_{out})`, or :math:`(N, F_{out})` with
-          ``concat=False``
-
-    A node without edges gets 0."""  # noqa: E501
+          ``concat=False``; 0 for a node without edges
+    """
 
     def __init__(self, in_channels: int, out_channels: int, concat: bool = True) -> None:
         super().__init__()
@@ -58,12 +47,10 @@ class GeomGCNConv(torch.nn.Module):
         self.lin = RelationLinear(in_channels, out_channels)
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
         self.lin.reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Any, relation: Tensor) -> Tensor:
-        r"""Runs the forward pass of the module.  An edge that occurs twice counts twice; self-loops
-        are not added."""
+        """An edge that occurs twice counts twice; self-loops are not added."""
         check_features(x, self.lin.in_channels, self.lin.weight)
         edges, count = self._edges(x, edge_index, relation), x.size(0)
         sources, targets = edges * RELATIONS + relation.long()  # rows of node and relation

@@ -12,27 +12,12 @@ from .conv import RELATIONS, GeomGCNConv
 
 
 class GeomGCN(NodeModel):
-    r"""The model of the `"Geom-GCN: Geometric Graph Convolutional Networks"
-    <https://arxiv.org/abs/2002.05287>`_ paper, of :class:`phgcn_lab.geom_gcn.GeomGCNConv`: virtual
-    nodes are concatenated in hidden layers and averaged in the last.
+    """The model of the `"Geom-GCN: Geometric Graph Convolutional Networks"
+    <https://arxiv.org/abs/2002.05287>`_ paper: virtual nodes are concatenated in hidden layers,
+    which are 9 times as wide as ``hidden_channels``, and averaged in the last.
 
-    What makes it Geom-GCN-I, -P or -S is the embedding that edges and relations come from, see
-    :func:`phgcn_lab.geom_gcn.related_edges`.
-
-    Args:
-        in_channels (int): Size of each input sample, or :obj:`-1` to derive the size from the first
-            input.
-        hidden_channels (int): Size of each hidden virtual node: hidden layers are 9 times as wide.
-        out_channels (int): Size of each output sample.
-        num_layers (int, optional): Number of layers. (default: :obj:`2`)
-        dropout (float, optional): Dropout probability of the input of each layer. (default:
-            :obj:`0.5`)
-        norm (str, optional): The normalisation after each hidden layer. (default: :obj:`None`)
-
-    Shapes:
-        - **input:** node features :math:`(N, F_{in})`, dense or :obj:`torch.sparse` CSR or COO;
-          edge indices :math:`(2, E)`; relations :math:`(E,)`
-        - **output:** node features :math:`(N, F_{out})`
+    What makes it Geom-GCN-I, -P or -S is the embedding that edges and relations come from
+    (:func:`phgcn_lab.geom_gcn.related_edges`).
     """
 
     activation = "relu"
@@ -62,9 +47,7 @@ class GeomGCN(NodeModel):
     def forward(  # type: ignore[override]
         self, x: Tensor, edge_index: Any, relation: Tensor, batch: Tensor | None = None
     ) -> Tensor:
-        r"""Runs the forward pass.  ``relation`` (E,) is the relation of each edge, as
-        :func:`phgcn_lab.geom_gcn.related_edges` returns it.  ``batch`` (N,) is the graph of each
-        node and is read by norms only."""
+        """``relation`` (E,) is the relation of each edge; ``batch`` (N,) is read by norms only."""
         return self.apply_layers(x, batch, lambda conv, h: conv(h, edge_index, relation))
 
     def __repr__(self) -> str:

@@ -1,6 +1,4 @@
-r"""Neighbours in the graph and in latent space, each with the quadrant it lies in: what Geom-GCN
-sums over, as its authors published it.
-"""
+r"""The published neighbours of Geom-GCN, in the graph and in latent space, with their quadrants."""
 
 from __future__ import annotations
 
@@ -33,8 +31,6 @@ KEYS = {"pairs": "iu", "in_latent_space": "b", "relation": "iu"}
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    r"""Pairs of nodes, each a neighbour of the other's."""
-
     pairs: AnyInts  # (K, 2), the centre, then its neighbour
     latent: NDArray[
         np.bool_
@@ -43,17 +39,11 @@ class Neighbourhood:
 
 
 def related_edges(data: Data, method: str) -> tuple[Tensor, Tensor]:
-    r"""Reads the edges of both neighbourhoods of a graph, and their relations, for
-    :class:`phgcn_lab.geom_gcn.GeomGCN`.
+    """Reads the edges (2, E) of both neighbourhoods of a graph, and their relations (E,).
 
-    Args:
-        data (torch_geometric.data.Data): One of the graphs that the authors published files for.
-        method (str): The embedding: ``"isomap"``, ``"poincare"`` or ``"struc2vec"``.
-
-    Returns:
-        The edges :math:`(2, E)` and their relations :math:`(E,)`: 0 to 3 are the quadrants around
-        neighbours in the graph, 4 to 7 those around neighbours in latent space, 8 is the node
-        itself.
+    Relations 0 to 3 are the quadrants around neighbours in the graph, 4 to 7 those around
+    neighbours in latent space, 8 is the node itself. ``method`` is ``"isomap"``, ``"poincare"`` or
+    ``"struc2vec"``.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
@@ -61,12 +51,11 @@ def related_edges(data: Data, method: str) -> tuple[Tensor, Tensor]:
 
 
 def as_edges(neighbourhood: Neighbourhood, count: int) -> tuple[Tensor, Tensor]:
-    r"""Converts pairs to edges and relations, as the code of Geom-GCN's authors does.
+    """Converts pairs to edges and relations, as the code of Geom-GCN's authors does.
 
-    Features go from the centre to its neighbour.  For two nodes that are neighbours of each other
-    this is as good as the other way round: only the quadrants change their names.  A pair of both
-    the graph and latent space counts once, as one of latent space.  Each node also has an edge to
-    itself, with a relation of its own."""
+    A pair of both the graph and latent space counts once, as one of latent space. Each node has an
+    edge to itself, with a relation of its own.
+    """
     relation = neighbourhood.quadrant.astype(np.int64) + QUADRANTS * neighbourhood.latent
     key = neighbourhood.pairs.astype(np.int64) @ np.array([count, 1])
     order = np.lexsort((relation, key))
@@ -80,9 +69,7 @@ def as_edges(neighbourhood: Neighbourhood, count: int) -> tuple[Tensor, Tensor]:
 
 
 def published(data: Data, method: str, root: str | Path | None = None) -> Neighbourhood:
-    r"""Reads the published neighbourhoods of a graph, from
-    ``<root>/geom_gcn/<graph>_<method>.npz``.  The edges of the graph must be those of the file.
-    """
+    """Reads ``<root>/geom_gcn/<graph>_<method>.npz``, which must have the edges of the graph."""
     name = str(data.name).replace("-", "_")
     twin = RENUMBERED.get(name, name)
     path = graph_root(root) / FOLDER / f"{twin}_{method}.npz"
@@ -107,14 +94,12 @@ def published(data: Data, method: str, root: str | Path | None = None) -> Neighb
 
 
 def _numbers(twin: str, name: str, count: int, root: str | Path | None) -> Ints:
-    """Maps each node of a twin to its number in the other graph."""
     numbers = np.arange(count)
     numbers[_rows(twin, root)] = _rows(name, root)
     return numbers
 
 
 def _rows(name: str, root: str | Path | None) -> AnyInts:
-    """Reads the edges of a known graph, in the order of its file."""
     known = known_graph(name)
     assert known is not None
     return read_known(known, root).edges

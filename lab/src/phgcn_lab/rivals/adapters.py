@@ -21,8 +21,6 @@ Setting = dict[str, Any]
 
 @dataclass(frozen=True)
 class Rival:
-    """A way to compute attention."""
-
     name: str
     # Takes points, values and a setting, and returns the output.  If `sampled`, it takes the
     # numbers of the sampled points too, and returns `Sampled`.
@@ -49,7 +47,7 @@ def ours(method: str, any_cloud: bool = False) -> Rival:
 def on_cpu(
     name: str, attend: Callable[..., Any], settings: Iterable[Setting], **about: Any
 ) -> Rival:
-    """Returns a package that runs on the CPU only and has no gradients."""
+    """A package that runs on the CPU only and has no gradients."""
     return Rival(name, attend, tuple(settings), ("cpu",), gradients=False, **about)
 
 
@@ -90,7 +88,6 @@ def named(name: str) -> Rival:
 
 
 def choose(device: str, dim: int) -> list[Rival]:
-    """Selects the rivals for a kind of device and a dimension."""
     return [rival for rival in RIVALS if device in rival.devices and dim in rival.dims]
 
 

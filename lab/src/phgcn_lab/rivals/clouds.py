@@ -1,6 +1,4 @@
-r"""Points and values that the rivals are measured on: generated clouds, and the embeddings of
-trained networks.
-"""
+r"""Generated clouds and embeddings of trained networks, that the rivals are measured on."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ WAVE = 3.0
 
 @dataclass(frozen=True)
 class Place:
-    """A cloud that is measured: its name, dimension and number of points; those of a trained
-    network are its own.
-    """
+    """A cloud: its name, dimension and number of points; a trained network has its own."""
 
     cloud: str
     dim: int
@@ -48,16 +44,14 @@ class Place:
 
 
 def known_places(graphs: Sequence[str]) -> list[Place]:
-    """Returns the clouds of networks on graphs: as many points as nodes."""
     return [Place(graph, EMBEDDING_DIM, KNOWN[graph].published.nodes) for graph in graphs]
 
 
 def make(place: Place, folder: Path, epochs: int = 1) -> tuple[Tensor, Tensor]:
-    """Returns the points of a place, (N, D), and their values, (N, 2 * channels): random ones, then
-    structured ones.
+    """Returns points (N, D) and values (N, 2 * channels): random ones, then structured ones.
 
     Structured values of a generated cloud are slow waves; of a network they are what it attends to.
-    A network is trained for so many epochs, and its embeddings are kept in the folder."""
+    """
     random = torch.Generator().manual_seed(1)
     if place.cloud in GRAPHS:
         tensors = _trained(place.cloud, folder, epochs)
@@ -71,9 +65,6 @@ def make(place: Place, folder: Path, epochs: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def cloud(name: str, count: int, dim: int) -> Tensor:
-    """Points: ``"spread s"``, a Gaussian of standard deviation s, or ``"clusters"``, six of width 1
-    in one of spread 10.
-    """
     random = torch.Generator().manual_seed(0)
     points = torch.randn(count, dim, generator=random)
     if name == "clusters":
@@ -105,9 +96,7 @@ def embedding_file(folder: Path, graph: str) -> Path:
 
 
 def _trained(graph: str, folder: Path, epochs: int) -> dict[str, Tensor]:
-    """Trains ``phgcn`` on a graph, unless that is done; returns positions and values of the first
-    head of its first layer, positions in units of 1/decay.
-    """
+    """Trains ``phgcn`` once; returns scaled positions and values of its first head."""
     path = embedding_file(folder, graph)
     if not path.is_file():
         positions, values = _trained_head(graph, epochs)

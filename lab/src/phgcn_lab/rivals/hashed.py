@@ -1,6 +1,4 @@
-r"""Attention within buckets of locality-sensitive hashing, after Reformer.  Plain torch,
-differentiable.
-"""
+r"""Attention within buckets of locality-sensitive hashing, after Reformer, in plain torch."""
 
 from __future__ import annotations
 
@@ -14,16 +12,11 @@ from .sums import ENTRIES, add_ones, divide, generator, in_part
 
 
 def hashed(points: Tensor, values: Tensor, rounds: int, bucket: int) -> Tensor:
-    r"""Sums over the pairs that share a bucket in some round (Kitaev, Kaiser and Levskaya, 2020,
-    `arXiv:2001.04451 <https://arxiv.org/abs/2001.04451>`_).
+    """Sums over the pairs that share a bucket of at most ``bucket`` points in some round (Kitaev,
+    Kaiser and Levskaya, 2020, `arXiv:2001.04451 <https://arxiv.org/abs/2001.04451>`_).
 
-    Reformer hashes directions of unit vectors; for distances, buckets here are made by halving
-    along random projections, which also makes them equally large.  As in Reformer, a pair that
-    shares buckets in several rounds counts once.
-
-    Args:
-        rounds (int): How often points are put into buckets.
-        bucket (int): Points of a bucket, at most.
+    Reformer hashes directions; for distances, buckets here are made by halving along random
+    projections. A pair that shares buckets in several rounds counts once.
     """
     levels = max(0, math.ceil(math.log2(len(points) / bucket)))
     size = -(-len(points) // 2**levels)
@@ -44,9 +37,7 @@ def hashed(points: Tensor, values: Tensor, rounds: int, bucket: int) -> Tensor:
 
 
 def _order(points: Tensor, spare: int, levels: int, random: torch.Generator) -> Tensor:
-    """Orders points and spare places so that buckets are consecutive: halves all parts along a
-    direction, level by level.
-    """
+    """Orders points so that buckets are consecutive: halves all parts along a direction."""
     order = torch.arange(len(points) + spare, device=points.device)
     for level in range(levels):
         direction = torch.randn(points[0].shape, generator=random, device=points.device).to(points)
@@ -57,15 +48,12 @@ def _order(points: Tensor, spare: int, levels: int, random: torch.Generator) -> 
 
 
 def _bucket_of(order: Tensor, size: int) -> Tensor:
-    """Returns the bucket of each point, (N,)."""
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order), device=order.device)
     return place // size
 
 
 def _bucket_sums(points: Tensor, rows: Tensor, buckets: Tensor) -> Tensor:
-    """Sums within buckets: points (B, m, D), rows (B, m, C + 1) and buckets of all rounds (R, B,
-    m).
-    """
+    """Sums points (B, m, D) and rows (B, m, C + 1) in buckets of all rounds (R, B, m)."""
     times = (buckets.unsqueeze(-1) == buckets.unsqueeze(-2)).sum(dim=0)
     return (kernel(points, points) / times) @ rows

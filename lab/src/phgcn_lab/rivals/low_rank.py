@@ -1,6 +1,4 @@
-r"""Kernel matrices of low rank: random features, and Nyström's landmarks.  Plain torch,
-differentiable.
-"""
+r"""Kernel matrices of low rank in plain torch: random features, and Nyström's landmarks."""
 
 from __future__ import annotations
 
@@ -13,15 +11,9 @@ JITTER = 1e-6
 
 
 def random_features(points: Tensor, values: Tensor, features: int) -> Tensor:
-    r"""Sums by random Fourier features (Rahimi and Recht, 2007).
-
-    .. math::
-        e^{-\lVert x - y \rVert} = \mathbb{E}_\omega \cos \omega^\top (x - y)
-
-    with frequencies :math:`\omega` of the multivariate Cauchy distribution, a Gaussian vector over
-    a Gaussian number.
-
-    Each of the frequencies has a cosine and a sine."""
+    """Sums by random Fourier features (Rahimi and Recht, 2007), a cosine and a sine for each of the
+    frequencies: a Gaussian vector over a Gaussian number, as the kernel's transform is Cauchy.
+    """
     random = generator(points.device)
     gaussian = torch.randn(points.size(1) + 1, features, generator=random, device=points.device)
     frequencies = gaussian[:-1] / gaussian[-1:].abs()
@@ -39,16 +31,9 @@ def _feature_sums(points: Tensor, rows: Tensor, frequencies: Tensor) -> Tensor:
 
 
 def nystroem(points: Tensor, values: Tensor, landmarks: int) -> Tensor:
-    r"""Sums by Nyström's approximation with its diagonal set right.
-
-    .. math::
-        K \approx K_{nm} K_{mm}^{-1} K_{mn} + \mathrm{diag}(1 - q), \qquad
-        q = \mathrm{diag}(K_{nm} K_{mm}^{-1} K_{mn})
-
-    A point's weight on itself is 1: without the diagonal, points of a sparse cloud that are no
-    landmarks would have none.
-
-    The :math:`m` landmarks are points drawn at random."""
+    """Sums by Nyström's approximation with random landmarks; a point's weight on itself is set to
+    1: those of a sparse cloud that are no landmarks would have none.
+    """
     random = generator(points.device)
     drawn = torch.randperm(len(points), generator=random, device=points.device)[:landmarks]
     centres, rows = points[drawn], add_ones(values)

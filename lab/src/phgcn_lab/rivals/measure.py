@@ -44,7 +44,6 @@ class Problem(NamedTuple):
 
 
 def pose(place: Place, folder: Path, device: str, epochs: int = 1) -> Problem:
-    """Makes a cloud, and sums exactly for a sample of it, in float64."""
     points, values = (part.to(device) for part in make(place, folder, epochs))
     random = torch.Generator().manual_seed(2)
     sample = torch.randperm(len(points), generator=random)[:SAMPLES].to(device)
@@ -57,9 +56,7 @@ def pose(place: Place, folder: Path, device: str, epochs: int = 1) -> Problem:
 
 
 def warm_up(rival: Rival, setting: Setting, problem: Problem) -> None:
-    """Calls a rival on as many of the points as it needs to be warm, with gradients where it has
-    some.
-    """
+    """Calls a rival on as many points as it needs to be warm."""
     most = len(problem.points) if rival.ours and not rival.any_cloud else WARM_POINTS
     few, values = (
         part[:most].detach().requires_grad_(rival.gradients)
@@ -87,8 +84,7 @@ def seconds(call: Callable[[], object], device: str) -> float:
 
 
 def call(rival: Rival, setting: Setting, problem: Problem, kind: Kind) -> tuple[float, Tensor]:
-    """Makes one call; returns its seconds, and of a forward the outputs of sampled points, of a
-    step the gradient of the positions for the gradient of those outputs."""
+    """Returns the seconds, and of a forward outputs of sampled points, of a step their gradient."""
     results: list[Tensor | Sampled] = []
     one_call, device = _forward if kind == "forward" else _step, str(problem.points.device)
     taken = seconds(lambda: results.append(one_call(rival, setting, problem)), device)
@@ -97,9 +93,7 @@ def call(rival: Rival, setting: Setting, problem: Problem, kind: Kind) -> tuple[
 
 
 def examine(rival: Rival, setting: Setting, problem: Problem, kind: Kind) -> dict[str, Any]:
-    """Makes one call, and returns its seconds, the bytes that it holds at most beyond its input,
-    and its error: of a forward those of the output, of a step the cosine of the gradient of the
-    positions with the exact one."""
+    """Returns seconds, bytes beyond the input, and errors of the outputs or of the gradient."""
     device = str(problem.points.device)
     measurable = device != "cpu" or len(problem.points) >= LEAST_MEASURED
     start = begin_peak(device) if measurable else 0
@@ -131,9 +125,7 @@ def _step(rival: Rival, setting: Setting, problem: Problem) -> Tensor:
 
 
 def errors(out: Tensor, exact: Tensor) -> dict[str, dict[str, float]]:
-    """Compares the outputs of the first sampled points with the exact ones: the error of a point
-    over how far exact outputs are from their mean, root mean square; median, 99th percentile and
-    root mean square over the points."""
+    """Errors of points over how far exact outputs are from their mean: median, 99 %, and rms."""
     result = {}
     for name, truth, found in zip(GROUPS, exact.chunk(2, dim=1), out.chunk(2, dim=1), strict=True):
         unit = (truth - truth.mean(dim=0)).square().sum(dim=1).mean().sqrt()

@@ -1,6 +1,4 @@
-r"""Attention by other packages, which are imported when they are called.  Only pykeops and
-FlexAttention have gradients.
-"""
+r"""Attention by other packages, imported when called. pykeops and FlexAttention have gradients."""
 
 from __future__ import annotations
 
@@ -31,12 +29,8 @@ class Sampled(NamedTuple):
 
 
 def tree(points: Tensor, values: Tensor, sample: Tensor, algorithm: str, rtol: float) -> Sampled:
-    """scikit-learn's ``KernelDensity(kernel="exponential")``: one weighted density for the
-    denominator and for each channel, shifted to be positive.
-
-    Args:
-        sample (torch.Tensor): Numbers of the points that are looked at, :math:`(S,)`.
-        rtol (float): Relative error that a density may have.
+    """Sums by scikit-learn's ``KernelDensity``: one weighted density for the denominator and for
+    each channel, shifted to be positive. ``rtol`` is the relative error that a density may have.
     """
     density = importlib.import_module("sklearn.neighbors").KernelDensity
     positions = points.double().numpy()
@@ -56,12 +50,8 @@ def tree(points: Tensor, values: Tensor, sample: Tensor, algorithm: str, rtol: f
 
 
 def fourier(points: Tensor, values: Tensor, expansion: int, near: int) -> Tensor:
-    """pyNFFT3's fast sum of the kernel ``laplacian_rbf``, one for the denominator and for each
-    channel.
-
-    Args:
-        expansion (int): Frequencies in each dimension.
-        near (int): Steps of the grid within which pairs are summed one by one; 0 for none.
+    """Sums by pyNFFT3's kernel ``laplacian_rbf`` with ``expansion`` frequencies in each dimension;
+    pairs within ``near`` steps of the grid are summed one by one.
     """
     package = importlib.import_module("pyNFFT3")
     border, smoothness = 1 / 16, 4
@@ -82,13 +72,10 @@ def fourier(points: Tensor, values: Tensor, expansion: int, near: int) -> Tensor
 
 
 def densecrf(points: Tensor, values: Tensor, gaussians: int) -> Tensor:
-    r"""pydensecrf2, whose lattice filters by Gaussians, of which :math:`e^{-r}` is a sum.
+    """Sums by pydensecrf2, whose lattice filters by Gaussians, of which :math:`e^{-r}` is a sum.
 
     A step of inference filters the labels' probabilities: values are turned into those, and the
     filter's output is what the step adds to the unary energy.
-
-    Args:
-        gaussians (int): How many Gaussians, each filtered on a lattice of its own.
     """
     package = importlib.import_module("pydensecrf.densecrf")
     channels, low = values.size(1), values.amin(dim=0)
@@ -110,9 +97,7 @@ def densecrf(points: Tensor, values: Tensor, gaussians: int) -> Tensor:
 
 
 def gaussian_mixture(count: int) -> tuple[list[float], list[float]]:
-    r"""Returns widths :math:`s_k` and weights :math:`a_k` of :math:`e^{-r} \approx \sum_k a_k
-    e^{-r^2 / 2 s_k^2}`.
-    """
+    """Widths and weights of Gaussians whose sum is nearly :math:`e^{-r}`."""
     nnls: Any = importlib.import_module("scipy.optimize").nnls
     widths = np.geomspace(1 / count, count, count)
     distance = np.linspace(0.0, 8.0, 400)
@@ -121,7 +106,6 @@ def gaussian_mixture(count: int) -> tuple[list[float], list[float]]:
 
 
 def keops(points: Tensor, values: Tensor) -> Tensor:
-    """pykeops: the exact sum, its kernel compiled for the formula."""
     lazy = importlib.import_module("pykeops.torch").LazyTensor
     difference = lazy(points[:, None, :]) - lazy(points[None, :, :])
     summed = (-difference.square().sum(dim=-1).sqrt()).exp() @ add_ones(values)

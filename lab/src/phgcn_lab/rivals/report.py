@@ -1,6 +1,4 @@
-r"""The results of :mod:`phgcn_lab.rivals`: which rival is the fastest at an error, tables as
-Markdown, and figures.
-"""
+r"""Which way to sum is the fastest at an error: tables as Markdown, and figures."""
 
 from __future__ import annotations
 
@@ -58,20 +56,18 @@ def write(folder: Path, name: str, content: Row) -> list[str]:
 
 
 def select(content: Row, cloud: str, dim: int, count: int | None = None) -> list[Row]:
-    """Returns the rows of one cloud; without a number of points, of the largest that was
-    measured."""
+    """Selects the rows of a cloud; without ``count``, of its largest."""
     rows = chosen(content["rows"], cloud=cloud, dim=dim)
     most = max((row["count"] for row in rows), default=0) if count is None else count
     return [row for row in rows if row["count"] == most]
 
 
 def error(row: Row) -> float:
-    """Returns the median error of random values, or the least that counts."""
+    """The median error of random values, or the least that counts."""
     return max(float(row["errors"]["random"]["median"]), LOWEST)
 
 
 def front(rows: Sequence[Row]) -> list[Row]:
-    """Selects the rows that no other beats in both time and error, by time."""
     best, least = [], float("inf")
     done = [row for row in rows if "forward" in row]
     for row in sorted(done, key=lambda row: row["forward"]["seconds"]):
@@ -82,9 +78,7 @@ def front(rows: Sequence[Row]) -> list[Row]:
 
 
 def fastest(rows: Sequence[Row], bound: float, kind: str = "forward") -> Row | None:
-    """Returns the fastest row whose median error is at most a bound; for a step, whose gradient has
-    a cosine of 0.9 too.
-    """
+    """The fastest within a median error; of steps, with a gradient's cosine of 0.9 too."""
     good = [row for row in rows if kind in row and error(row) <= bound]
     if kind == "step":
         good = [row for row in good if row["cosine"] >= COSINE]
@@ -95,9 +89,7 @@ def fastest(rows: Sequence[Row], bound: float, kind: str = "forward") -> Row | N
 
 
 def places(content: Row) -> list[tuple[str, int, int]]:
-    """Returns all clouds that were measured: generated ones by dimension and size, then hostile
-    ones, then networks.
-    """
+    """Lists generated clouds by dimension and size, then hostile ones, then networks."""
     order = [*SPREADS, *HOSTILE, *GRAPHS]
 
     def position(place: tuple[str, int, int]) -> tuple[bool, int, int, int]:
@@ -134,7 +126,6 @@ def choice_table(content: Row) -> list[str]:
 
 
 def choice_block(content: Row) -> list[str]:
-    """Makes the table of choices for a document: where it was measured, and the table."""
     return [*about_lines(content), "", *choice_table(content), "", _when(content)]
 
 
@@ -143,9 +134,7 @@ MEASURES = {"median": "median", "rms": "root mean square", "p99": "99th percenti
 
 
 def leader_block(content: Row) -> list[str]:
-    """Counts on how many clouds of two to four dimensions each kind of way is the fastest at a
-    middle error, by three measures of the error over points.
-    """
+    """Counts the clouds of two to four dimensions on which each kind of way is the fastest."""
     kinds = ("a lattice", "`exact`", "another way", "none")
     lines = []
     for measure, title in MEASURES.items():
@@ -167,9 +156,7 @@ def _leader(rows: Sequence[Row], measure: str) -> str:
 
 
 def best_block(content: Row) -> list[str]:
-    """Makes a line per rival: the setting with the smallest median error on each of the largest
-    clouds in four dimensions, and its time.
-    """
+    """Each rival's most accurate setting on the largest clouds in four dimensions."""
     cells: dict[str, dict[str, str]] = {}
     for cloud in SPREADS:
         for rival, of_rival in _by_rival(select(content, cloud, MAIN_DIM)).items():
@@ -200,7 +187,6 @@ def _when(content: Row) -> str:
 
 
 def about_lines(content: Row) -> list[str]:
-    """Says where and how it was measured, and what could not run."""
     about, effort = content["provenance"], content["effort"]
     lines = [
         f"{2 * CHANNELS} channels, float32, on {about['device']} ({about['machine']}, "
@@ -223,9 +209,7 @@ def about_lines(content: Row) -> list[str]:
 
 
 def figures(content: Row) -> dict[str, Figure]:
-    """Draws error against time on generated clouds: in four dimensions, or the first that was
-    measured, and in all. Returns the figures by what is added to the name of the file.
-    """
+    """Error against time on generated clouds: in four dimensions, or the first, and in all."""
     dims = sorted({dim for cloud, dim, _ in places(content) if cloud in SPREADS})
     if not dims:
         return {}
@@ -249,9 +233,7 @@ def _draw(content: Row, dims: Sequence[int], width: float, height: float) -> Fig
 
 
 def _draw_panel(axis: Axes, rows: Sequence[Row], title: str) -> list[str]:
-    """Draws every rival as a line through its settings, and the front; returns the names that are
-    drawn.
-    """
+    """Draws a line for each rival, and the front; returns the names that are drawn."""
     done = [row for row in rows if "forward" in row]
     if not done:
         axis.set(title=f"{title}: not measured", xticks=[], yticks=[])

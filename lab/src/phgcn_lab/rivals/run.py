@@ -44,8 +44,6 @@ HOSTILE_DIM = 4
 
 @dataclass(frozen=True)
 class Effort:
-    """What is measured."""
-
     sizes: tuple[int, ...] = (20_000, 200_000)  # numbers of points, ascending
     dims: tuple[int, ...] = DIMS  # of generated clouds
     # Generated ones in all sizes and dimensions, hostile ones in four dimensions and the least
@@ -71,7 +69,6 @@ class Effort:
 
 
 def full(device: str) -> Effort:
-    """Returns the full effort: 20,000 and 200,000 points on the CPU, up to ten million on a GPU."""
     if torch.device(device).type == "cuda":
         return Effort((20_000, 1_000_000, 10_000_000), limit=2.0)
     return Effort()
@@ -84,7 +81,6 @@ def quick(device: str) -> Effort:
 
 
 def change(effort: Effort, **texts: Sequence[str] | None) -> Effort:
-    """Replaces sizes, dimensions and clouds of an effort by those of the command line."""
     given: dict[str, Any] = {name: tuple(values) for name, values in texts.items() if values}
     if clouds := given.get("clouds"):
         check_names(clouds=(clouds, CLOUDS))
@@ -95,8 +91,6 @@ def change(effort: Effort, **texts: Sequence[str] | None) -> Effort:
 
 @dataclass(frozen=True)
 class Rivals:
-    """The experiment (:class:`phgcn_lab.experiment.Experiment`) in a folder, up to a deadline."""
-
     out: Path
     effort: Effort
     device: str = "cpu"
@@ -109,7 +103,6 @@ class Rivals:
         return f"{self.kind}-gpu" if torch.device(self.device).type == "cuda" else self.kind
 
     def rivals(self, place: Place) -> list[Rival]:
-        """Lists the rivals on a cloud, with the settings that they are swept over."""
         return choose(torch.device(self.device).type, place.dim)
 
     def cells(self) -> list[Place]:
@@ -162,8 +155,6 @@ class Rivals:
 
 
 class Measurement:
-    """The measurement of all rivals on one cloud by a worker; reports before every call."""
-
     def __init__(
         self,
         place: Place,
@@ -176,9 +167,7 @@ class Measurement:
         self.rivals = rivals
 
     def measure(self) -> list[Row]:
-        """Examines every setting of every rival, then times all in turn; returns a row for each
-        setting.
-        """
+        """Examines every setting of every rival, then times all in turn."""
         self.report(f"{self.place.name}: exact outputs of some points", 0.0)
         if refused := self.worker.ask(Request(self.place, "pose"), START_SECONDS):
             problem = f"{self.place.name} could not be prepared: {refused}"
@@ -200,7 +189,6 @@ class Measurement:
         return self.worker.ask(request, self.effort.limit)
 
     def _examine(self, rival: Rival, rows: list[Row]) -> None:
-        """Adds a row for each setting: what came out, or that it was stopped, or why it failed."""
         before: Row = {}
         for number, setting in enumerate(rival.settings):
             row: Row = {"rival": rival.name, "number": number, "setting": setting}
@@ -223,7 +211,6 @@ class Measurement:
                 row |= {name: reply[name] for name in ("errors", "cosine") if name in reply}
 
     def _time(self, rows: list[Row]) -> None:
-        """Times once whatever is worth repeating."""
         for row in rows:
             for kind in ("forward", "step"):
                 measured = row.get(kind)
@@ -233,9 +220,9 @@ class Measurement:
 
 
 def expected_seconds(rival: Rival, kind: str, row: Row, before: Row) -> float:
-    """Returns the least time that a call can be expected to take, by the cheaper setting ``before``
-    and, of a step, by the forward of the same ``row``. A setting after one that was stopped takes
-    too long.
+    """The least time of a call, by the cheaper setting ``before`` and, of a step, by its forward.
+
+    A setting after one that was stopped takes too long.
     """
     if f"stopped_{kind}" in before or "stopped_forward" in (row if kind == "step" else before):
         return float("inf")

@@ -1,6 +1,4 @@
-r"""Sums by slicing: the kernel as a mean of kernels along lines, each summed by a fast Fourier
-transform.
-"""
+r"""The kernel as a mean of kernels along lines, each summed by a fast Fourier transform."""
 
 from __future__ import annotations
 
@@ -24,15 +22,11 @@ period.
 
 
 def sliced(points: Tensor, values: Tensor, slices: int) -> Tensor:
-    r"""Sums by slicing and Fourier transforms (Hertrich, 2024, `arXiv:2401.08260
-    <https://arxiv.org/abs/2401.08260>`_).
+    r"""Sums by slicing (Hertrich, 2024, `arXiv:2401.08260 <https://arxiv.org/abs/2401.08260>`_), as
+    :math:`e^{-\lVert x \rVert} = \mathbb{E}_\xi f_D(|\xi^\top x|)` over directions :math:`\xi`.
 
-    .. math::
-        e^{-\lVert x \rVert} = \mathbb{E}_\xi f_D(|\xi^\top x|)
-
-    over directions :math:`\xi` of the sphere, here random orthogonal bases.  Along a direction
-    points are splatted linearly to a grid, convolved with :math:`f_D` by a Fourier transform, and
-    read back linearly.
+    Along a direction points are splatted linearly to a grid, convolved with :math:`f_D` by a
+    Fourier transform, and read back linearly.
     """
     dim, rows = points.size(1), add_ones(values)
     centred = points - points.detach().mean(dim=0)
@@ -47,9 +41,7 @@ def sliced(points: Tensor, values: Tensor, slices: int) -> Tensor:
 
 
 def grid(radius: float) -> tuple[float, int]:
-    """Returns the step and the number of cells, a power of two: points fill at most half, so that
-    no ends meet.
-    """
+    """The step and the number of cells, a power of two; points fill at most half."""
     needed = 4 * radius + 4 * STEP
     step = STEP * 2 ** max(0, math.ceil(math.log2(needed / (STEP * MOST_CELLS))))
     cells = 2 ** max(6, math.ceil(math.log2(needed / step)) + 1)
@@ -57,9 +49,7 @@ def grid(radius: float) -> tuple[float, int]:
 
 
 def directions(dim: int, count: int, device: torch.device) -> Tensor:
-    """Returns unit vectors, (count, D): random orthogonal bases, which spread more evenly than
-    single ones.
-    """
+    """Unit vectors (count, D): random orthogonal bases, which spread more evenly."""
     random = generator(device)
     gaussian = torch.randn(-(-count // dim), dim, dim, generator=random, device=device)
     basis, triangle = torch.linalg.qr(gaussian)
@@ -85,7 +75,6 @@ def slice_kernel(dim: int, step: float, cells: int) -> Tensor:
 
 
 def _line_sums(place: Tensor, rows: Tensor, spectrum: Tensor) -> Tensor:
-    """Sums along one line, for points at ``place`` (N,) in units of the step."""
     below = place.detach().floor().long()
     share = (place - below).unsqueeze(1)
     cells = 2 * (len(spectrum) - 1)

@@ -1,6 +1,4 @@
-r"""What the sums in plain torch share: a channel of ones beside the values, and parts that are
-computed again for gradients.
-"""
+r"""What the sums in plain torch share."""
 
 from __future__ import annotations
 
@@ -16,22 +14,18 @@ ENTRIES = 2**26
 
 
 def add_ones(values: Tensor) -> Tensor:
-    """Returns values with a channel of ones, whose sum is the denominator, (N, C + 1)."""
+    """Values with a channel of ones, (N, C + 1)."""
     return torch.cat([values, torch.ones_like(values[:, :1])], dim=1)
 
 
 def divide(sums: Tensor, values: Tensor) -> Tensor:
-    """Divides the sums of values by those of ones, within what is known of the exact ones: a
-    denominator is at least 1, a point's weight on itself, and a mean lies between the least and the
-    greatest value."""
+    """Divides by the sums of ones, at least 1; a mean lies between the least and greatest value."""
     means = sums[:, :-1] / sums[:, -1:].clamp(min=1.0)
     return means.clamp(min=values.detach().amin(dim=0), max=values.detach().amax(dim=0))
 
 
 def in_part(part: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    """Computes a part of a sum; a backward pass computes it again, so that memory is that of one
-    part.
-    """
+    """Computes a part of a sum; a backward pass computes it again to save memory."""
     if torch.is_grad_enabled() and any(argument.requires_grad for argument in arguments):
         result: Tensor = checkpoint(part, *arguments, use_reentrant=False, preserve_rng_state=False)
         return result
@@ -39,5 +33,4 @@ def in_part(part: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
 
 
 def generator(device: torch.device) -> torch.Generator:
-    """Returns random numbers that are the same in every call."""
     return torch.Generator(device).manual_seed(0)

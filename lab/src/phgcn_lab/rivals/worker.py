@@ -40,9 +40,7 @@ process was ended.
 
 
 class Worker:
-    """Makes calls in a process of its own, which is started again after it was ended.  Networks are
-    trained for so many epochs; their embeddings are kept in the folder.
-    """
+    """Makes calls in a process of its own, which is started again after it was ended."""
 
     def __init__(self, folder: Path, device: str, epochs: int) -> None:
         self.folder, self.device, self.epochs = folder, device, epochs
@@ -51,11 +49,10 @@ class Worker:
         self.warm: set[tuple[Place, str, int]] = set()
 
     def ask(self, request: Request, limit: float) -> Reply:
-        """Returns the answer to a request, or that the process was ended because it took longer
-        than ``limit`` seconds.
+        """Returns the answer, or that the process was ended after ``limit`` seconds.
 
-        What a process must do once is not on the request's time: it prepares the cloud, and calls a
-        setting before that is examined or timed, so that kernels are compiled or loaded."""
+        Preparing the cloud and a first call of the setting are not on the request's time.
+        """
         if self.process is None:
             self._start()
             if request.what != "pose":
@@ -63,9 +60,7 @@ class Worker:
         return self._warm_up(request) or self._exchange(request, limit)
 
     def _warm_up(self, request: Request) -> Reply:
-        """Calls a setting on this cloud, unless this process has; returns why it failed, or
-        nothing.
-        """
+        """Calls a setting that this process has not called here; returns why it failed."""
         key = request.place, request.rival, request.setting
         if request.what == "pose" or key in self.warm:
             return {}
@@ -78,7 +73,6 @@ class Worker:
         return reply
 
     def end(self) -> None:
-        """Ends the process, whatever it does."""
         if self.process is not None and self.pipe is not None:
             self.process.kill()
             self.process.join()
@@ -110,7 +104,6 @@ class Worker:
 
 
 def _serve(pipe: Connection, folder: Path, device: str, epochs: int) -> None:
-    """Answers requests until the parent closes the pipe."""
     os.dup2(2, 1)  # pykeops prints what it compiles; stdout is for results
     problem = lru_cache(maxsize=1)(lambda place: pose(place, folder, device, epochs))
     while True:

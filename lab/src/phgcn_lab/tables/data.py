@@ -1,5 +1,4 @@
-r"""The tables: two from files, generated ones whose best features are known, and those that come
-with scikit-learn."""
+r"""Tables from files, generated ones, and those that come with scikit-learn."""
 
 from __future__ import annotations
 
@@ -30,17 +29,6 @@ SHARES = 0.64, 0.80
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Args:
-        file (str): Its file below ``$PHGCN_DATA/tables``; empty for one that is made.
-        label (str): The column that is predicted.
-        unit (float): What errors are divided by.
-        coordinates (tuple of str): Columns that are coordinates.
-        make (callable, optional): Makes the table.
-        classes (bool): Whether labels are classes.
-    """
-
     file: str = ""
     label: str = "label"
     unit: float = 1.0
@@ -58,15 +46,13 @@ def _boxes(rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _map(rng: np.random.Generator) -> tuple[Array, Array]:
-    """Smooth on the plane of the first two columns, at a scale of a tenth of it, turned against the
-    axes."""
+    """Smooth on the plane of the first two columns, turned against the axes."""
     x = rng.uniform(0, 1, (4000, 8))
     waves = x[:, :2] @ rng.normal(0, 12, (2, 30)) + rng.uniform(0, 2 * math.pi, 30)
     return x, np.sin(waves) @ rng.normal(0, 0.5, 30) + x[:, 2] + rng.normal(0, 0.2, len(x))
 
 
 def _sklearn(name: str, rng: np.random.Generator, **arguments: Any) -> tuple[Array, Array]:
-    """Loads or makes a table of scikit-learn."""
     from sklearn import datasets
 
     if name.startswith("make_"):
@@ -114,7 +100,6 @@ TABLES = {**FILES, **UNSEEN}
 
 
 def load_table(name: str) -> Data:
-    """Loads or makes a table as a graph without edges."""
     table = TABLES[name]
     if table.make is not None:
         return _made(name, *table.make(np.random.default_rng(sum(map(ord, name)))))
@@ -141,8 +126,7 @@ def _made(name: str, x: Array, y: Array) -> Data:
 
 
 def with_split(data: Data, split: int) -> Data:
-    """Returns the graph with masks of one random split: 64 % of rows train, 16 % validate, 20 %
-    test."""
+    """Adds masks of a random split: 64 % of rows train, 16 % validate, 20 % test."""
     order = np.random.default_rng(split).permutation(int(data.num_nodes))
     first, second = (int(share * len(order)) for share in SHARES)
     masked = Data(**data.to_dict())

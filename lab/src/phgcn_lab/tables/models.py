@@ -37,8 +37,7 @@ class Fit(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A split: scaled features without gaps, the table as a frame of pandas with its categories,
-    labels, indices of training and validation rows, and whether labels are classes."""
+    """Scaled features, the frame, labels, indices of training and validation rows, and the task."""
 
     scaled: Array
     raw: Any
@@ -72,8 +71,7 @@ def rows_of(task: Task, data: Data) -> Rows:
 
 
 def frame(data: Data) -> Any:
-    """Returns a table as a frame of pandas, its categories as such: boosted trees have their own
-    ways with these."""
+    """A frame of pandas with its categories: boosted trees have their own ways with these."""
     pandas = _package("pandas")
     x = data.x if data.x.layout == data.y.layout else data.x.to_dense()
     names = data.get("feature_names") or [f"x{column}" for column in range(x.size(1))]
@@ -109,7 +107,6 @@ def our_task(
 def train_ours(
     data: Data, settings: Settings, coordinates: tuple[str, ...], seed: int, report: Report
 ) -> Fit:
-    """Trains our network; the epoch that counts has the smallest validation loss."""
     plan, task = our_task(data, settings, coordinates)
     with seeded(seed, task):
         training = start(plan, task)
@@ -118,8 +115,7 @@ def train_ours(
 
 
 def automatic(rows: Rows, seed: int, settings: Settings) -> Fit:
-    """Fits phgcn's estimator as it is to training and validation rows, of which it chooses by a
-    fifth."""
+    """Fits phgcn's estimator as it is; it chooses by a fifth of training and validation rows."""
     from phgcn import AttentionClassifier, AttentionRegressor
 
     kind = AttentionClassifier if rows.classes else AttentionRegressor
@@ -129,7 +125,6 @@ def automatic(rows: Rows, seed: int, settings: Settings) -> Fit:
 
 
 def mean(rows: Rows, seed: int, settings: Settings) -> Fit:
-    """Predicts the mean of the training rows, or their commonest class."""
     known = rows.y[rows.train]
     value = np.bincount(known).argmax() if rows.classes else known.mean()
     return Fit(np.full(len(rows.y), value), {})
@@ -144,7 +139,6 @@ def nearest(rows: Rows, seed: int, settings: Settings) -> Fit:
 
 
 def hist_boosting(rows: Rows, seed: int, settings: Settings) -> Fit:
-    """scikit-learn's HistGradientBoosting with as many rounds as the validation rows allow."""
     from sklearn import ensemble
 
     kind = (
@@ -159,7 +153,6 @@ def hist_boosting(rows: Rows, seed: int, settings: Settings) -> Fit:
 
 
 def catboost(rows: Rows, seed: int, settings: Settings) -> Fit:
-    """CatBoost with as many rounds as the validation rows allow."""
     package = _package("catboost")
     kind = package.CatBoostClassifier if rows.classes else package.CatBoostRegressor
     quiet = {"verbose": False, "allow_writing_files": False, "thread_count": 1}
@@ -170,7 +163,6 @@ def catboost(rows: Rows, seed: int, settings: Settings) -> Fit:
 
 
 def lightgbm(rows: Rows, seed: int, settings: Settings) -> Fit:
-    """LightGBM with as many rounds as the validation rows allow."""
     package = _package("lightgbm")
     kind = package.LGBMClassifier if rows.classes else package.LGBMRegressor
     model = kind(n_estimators=ROUNDS, random_state=seed, n_jobs=1, verbose=-1, **settings)
@@ -222,7 +214,6 @@ MODELS = (*RIVALS, "network", "attention", "exact")
 
 
 def trials(name: str, coordinates: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
-    """Returns the settings that a model is tried with on a table."""
     last = {**_LABELS, "embedding_dim": 3}  # as many where there are no coordinates
     return tuple(
         last if "coordinates" in settings and not coordinates else settings
@@ -239,7 +230,6 @@ def train(
     epochs: int | None,
     report: Report,
 ) -> Fit:
-    """Trains a model on the split of a table."""
     limit = {} if epochs is None else {"epochs": epochs, "warmup": epochs // 3, "patience": epochs}
     if name in ("network", "attention", "exact"):
         ours = {**settings, **limit}

@@ -41,8 +41,7 @@ def count_settings(table: str, model: str) -> int:
 
 
 def do(job: Job, report: Report) -> Iterator[Row]:
-    """Trains one model; yields its errors: root mean squares in the table's unit, of classes the
-    percentage of wrong ones."""
+    """Yields root mean squares in the table's unit, of classes the percentage of wrong ones."""
     table, data = TABLES[job.data], with_split(_loaded(job.data), job.split)
     settings = trials(job.model, table.coordinates)[job.trial or 0]
     fit = train(job.model, data, table.coordinates, settings, job.split, job.epochs, report)
@@ -62,9 +61,7 @@ def do(job: Job, report: Report) -> Iterator[Row]:
 
 
 def summary(rows: list[Row]) -> Row:
-    """Divides the errors of attention by those of boosted trees, and holds them against the marks.
-
-    Tables without any error of boosted trees have no ratio."""
+    """Divides the errors of attention by those of boosted trees, if there are some."""
     ratios, marks = [], []
     for table in names(rows, "data"):
         of_table = {row["model"]: row for row in chosen(rows, data=table)}

@@ -28,8 +28,6 @@ HEADS: tuple[Literal["on", "off"], ...] = ("on", "off")
 
 @dataclass(frozen=True)
 class Condition:
-    """A graph with some of its edges or labels."""
-
     part: Literal["edges", "labels"]
     subject: str  # the graph's name
     level: int | None  # the percentage of edges, or the number of labels of each class
@@ -44,13 +42,10 @@ class Condition:
 
     @property
     def protocol(self) -> Protocol | None:
-        """Under the protocol ``paper`` 60 % of the nodes train; with fewer edges, splits are those
-        of the benchmark.
-        """
+        """Under ``paper`` 60 % of the nodes train; others have the splits of the benchmark."""
         return "paper" if self.part == "labels" else None
 
     def task(self, task: Task, split: int) -> Task:
-        """Returns a task with the edges or labels of this condition."""
         if self.part == "edges":
             assert self.level is not None
             return replace(task, edge_index=keep_edges(task.edge_index, self.level / 100, split))
@@ -60,12 +55,7 @@ class Condition:
 
 
 def keep_edges(edge_index: Tensor, share: float, seed: int) -> Tensor:
-    r"""Keeps a random share of the edges, both directions of an edge or none; a smaller share is
-    part of a larger one.
-
-    Shapes:
-        - **edge_index:** :math:`(2, E)`, **output:** :math:`(2, E')`
-    """
+    """Keeps a random share of the edges, both directions or none; shares are nested."""
     low, high = edge_index.cpu().sort(dim=0).values
     edges, number = torch.stack([low, high]).unique(dim=1, return_inverse=True)
     rank = torch.randperm(edges.size(1), generator=torch.Generator().manual_seed(seed))
@@ -74,9 +64,7 @@ def keep_edges(edge_index: Tensor, share: float, seed: int) -> Tensor:
 
 
 def keep_labels(task: Task, count: int, seed: int) -> Tensor:
-    """Samples up to ``count`` training nodes per class. Samples are nested: a smaller ``count``
-    gives a subset.
-    """
+    """Samples up to ``count`` training nodes per class. Samples are nested."""
     train = task.train.cpu()
     shuffled = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))]
     y = task.y.cpu()[shuffled]
@@ -92,7 +80,6 @@ def train_both(
     deadline: float,
     epochs: int | None,
 ) -> dict[str, Any]:
-    """Trains head on and head off on one split of a condition; returns both results."""
     result: dict[str, Any] = {"number": split}
     for head in HEADS:
         of_head = {**values, **(OFF if head == "off" else {})}
@@ -111,9 +98,7 @@ def train_both(
 
 @torch.no_grad()
 def test_isolated(training: Training) -> dict[str, Any]:
-    """Tests the best weights on the test nodes without a neighbour: how many there are, and the
-    metric on them.
-    """
+    """The metric of the best weights on test nodes without a neighbour, and their number."""
     task, model = training.task, training.model
     model.load_state_dict(training.state.best_weights)
     model.eval()

@@ -17,8 +17,6 @@ from torch_geometric.data import Data
 
 @dataclass(frozen=True)
 class FarTask:
-    """A task to draw."""
-
     nodes: int = 240  # half of them with a label
     classes: int = 2  # 0 for numbers
     key: int = 4  # features of the key
@@ -31,7 +29,6 @@ class FarTask:
         return f"{self.nodes} nodes, {kind}, key of {self.key}, {self.distractors} distractors"
 
     def draw(self, seed: int) -> Data:
-        """Draws the graph of a seed, as training takes it."""
         random = torch.Generator().manual_seed(seed)
         half = self.nodes // 2
         key = torch.randn(half, self.key, generator=random)

@@ -35,9 +35,7 @@ HIDDEN = 64
 
 
 class Batch(NamedTuple):
-    """A batch of graphs: features (N, F), edges (2, E), graph of each node (N,), nodes that are
-    asked (Q,), answers (Q,).
-    """
+    """Features (N, F), edges (2, E), graphs (N,), nodes that are asked (Q,), answers (Q,)."""
 
     x: Tensor
     edge_index: Tensor
@@ -47,8 +45,6 @@ class Batch(NamedTuple):
 
 
 class GeneratedTask(NamedTuple):
-    """A task with levels of difficulty."""
-
     levels: tuple[int, ...]  # elements of the chain, depths of the tree, nodes of the ring
     text: str  # how tables say a level
     layers: Callable[[int], int]  # of the network for a level
@@ -68,9 +64,7 @@ def draw_motif(elements: int, graphs: int, seed: int, device: str = "cpu") -> Ba
 
 
 def draw_tree(depth: int, graphs: int, seed: int, device: str = "cpu") -> Batch:
-    """Draws keys and values of the leaves, and the root's key; a node has a one-hot key and a
-    one-hot value, or zeros.
-    """
+    """Leaves have one-hot keys and values; the root has the key that is asked."""
     random = torch.Generator().manual_seed(seed)
     nodes, leaves = 2 ** (depth + 1) - 1, 2**depth
     keys, values = (
@@ -87,8 +81,7 @@ def draw_tree(depth: int, graphs: int, seed: int, device: str = "cpu") -> Batch:
 
 
 def draw_ring(nodes: int, graphs: int, seed: int, device: str = "cpu") -> Batch:
-    """Draws a label; the node on the other side shows it as a one-hot vector, the one that is asked
-    shows nothing, and the others show ones."""
+    """The opposite node shows a label; the one that is asked shows nothing, others ones."""
     random = torch.Generator().manual_seed(seed)
     y = torch.randint(RING_CLASSES, (graphs,), generator=random).to(device)
     x = torch.ones(graphs, nodes, RING_CLASSES, device=device)
@@ -100,9 +93,7 @@ def draw_ring(nodes: int, graphs: int, seed: int, device: str = "cpu") -> Batch:
 
 
 def _batch_of(x: Tensor, edge_index: Tensor, y: Tensor) -> Batch:
-    """Joins graphs of one shape, of which the first node is asked: features (B, N, F), edges of one
-    graph (2, E), answers (B,).
-    """
+    """Joins graphs of one shape (B, N, F), whose first node is asked."""
     graphs, nodes, features = x.shape
     number = torch.arange(graphs, device=x.device)
     offset = nodes * number
@@ -142,7 +133,6 @@ TITLES = {"motif": "motifs", "tree": "Tree-NeighborsMatch", "ring": "ring transf
 
 
 def build(name: str, level: int, head: Literal["on", "off"]) -> torch.nn.Module:
-    """Builds GlobalGNN for a task, with or without its global path."""
     from phgcn.nn import GlobalGNN
 
     task = TASKS[name]
@@ -166,10 +156,7 @@ def train(
     device: str,
     deadline: float,
 ) -> dict[str, Any]:
-    """Trains and tests one network; weights and graphs follow from its number, graphs are the same
-    for head on and off.  Adam's learning rate falls to 0 along half a cosine.  Raises
-    :class:`TimeUp` after the deadline, as :func:`time.time` counts.
-    """
+    """Trains and tests one network; weights and graphs follow from its number."""
     task, begin = TASKS[name], time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(number)

@@ -1,5 +1,4 @@
-r"""The results of :mod:`phgcn_lab.when`: one JSON, a table and a figure of head on less head
-off."""
+r"""The results of :mod:`phgcn_lab.when`: one JSON, a table and a figure."""
 
 from __future__ import annotations
 
@@ -34,10 +33,7 @@ HEADLINE = (
 
 
 def write(out: Path) -> Row:
-    """Joins what is in the folder into ``when.json``, ``when.md`` and the figure ``when``.
-
-    Rows of an earlier ``when.json`` stay where the folder has no results of their condition.
-    """
+    """Joins what is in the folder; rows of an earlier ``when.json`` of other conditions stay."""
     earlier = read_json(out / "when.json")["rows"] if (out / "when.json").is_file() else []
     rows = make_rows([read_json(path) for path in sorted((out / "when").glob("*.json"))], earlier)
     content = {"provenance": provenance(0), "rows": rows}
@@ -47,8 +43,7 @@ def write(out: Path) -> Row:
 
 
 def make_rows(contents: Sequence[Row], earlier: Sequence[Row] = ()) -> list[Row]:
-    """Makes one row of each condition that has two splits or networks, with p-values corrected over
-    all of a part; keeps ``earlier`` rows of other conditions."""
+    """Makes a row of each condition with two splits or networks; keeps other ``earlier`` rows."""
     by_condition: dict[tuple[str, str, Any], list[Row]] = {}
     quick: dict[tuple[str, str, Any], bool] = {}
     for content in contents:
@@ -89,7 +84,7 @@ def _text(part: str, subject: str, level: Any) -> str:
 
 
 def _row(about: Row, results: Sequence[Row], key: str) -> Row | None:
-    """Makes a row of a measure; :obj:`None` if fewer than two splits have it."""
+    """Returns :obj:`None` if fewer than two splits have the measure."""
     have = [r for r in results if all(r[head].get(key) is not None for head in HEADS)]
     if len(have) < 2:
         return None
@@ -107,7 +102,6 @@ def _row(about: Row, results: Sequence[Row], key: str) -> Row | None:
 
 
 def table_lines(content: Row) -> list[str]:
-    """Returns one table: every condition with both means, the difference, its interval and p."""
     rows = content["rows"]
     if not rows:
         return ["Not measured yet."]
@@ -130,7 +124,7 @@ def label(row: Row) -> str:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Draws head on less head off with 95 % intervals: a panel per part, a line per condition."""
+    """Head on less head off with 95 % intervals: a panel per part."""
     unit = "global attention on less off, points"
     by_part = {(PARTS[part], unit): list(map(_dot, chosen(rows, part=part))) for part in PARTS}
     shown = {panel: of_part for panel, of_part in by_part.items() if of_part}

@@ -30,8 +30,6 @@ GRAPHS = ("cora", "citeseer", "wisconsin")
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for."""
-
     benchmark: Path  # `benchmark.json`, for the settings of GlobalGNN on each graph
     graphs: tuple[str, ...] = GRAPHS  # to take edges and labels from
     parts: tuple[str, ...] = PARTS
@@ -57,9 +55,7 @@ class Request:
         return known
 
     def jobs(self) -> list[Job]:
-        """Lists all conditions; of generated tasks the easiest first, so that what a time limit
-        leaves has whole levels.
-        """
+        """Of generated tasks the easiest first: what a time limit leaves has whole levels."""
         levels: dict[str, tuple[int | None, ...]] = {"edges": EDGES, "labels": LABELS}
         settings = self.settings() if levels.keys() & set(self.parts) else {}
         common, jobs = (self.device, self.epochs), []
@@ -82,9 +78,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A condition of a graph, all splits; or one network of a generated task, with and without its
-    head.
-    """
+    """A condition of a graph, all splits; or one network of a generated task, on and off."""
 
     part: str
     subject: str
@@ -108,15 +102,13 @@ class Job:
         return out / "when" / f"{self.name}.json"
 
     def read(self, out: Path) -> dict[str, Any]:
-        """Reads what is done; a file of other settings is begun anew."""
+        """A file of other settings is begun anew."""
         keys = ("part", "subject", "level", "settings", "steps", "epochs")
         return journal(self.file(out), {key: getattr(self, key) for key in keys}, "results")
 
 
 @dataclass(frozen=True)
 class When:
-    """The experiment (:class:`phgcn_lab.experiment.Experiment`) in a folder, up to a deadline."""
-
     out: Path
     request: Request
     deadline: float = NEVER
