@@ -1,7 +1,8 @@
-"""Checks arguments. Every error text is here: the argument, its value, and what is allowed.
+"""Checks arguments of the operators. An error text names the argument, its value, and what is
+allowed.
 
 Shapes and types are checked before an op is called. The ops check values: reading them outside
-would break a compiled graph."""
+would break a compiled graph. Checks of layers are in :mod:`phgcn.nn.checks`."""
 
 from __future__ import annotations
 
@@ -73,6 +74,37 @@ def refusal(problem: str, allowed: object) -> ValueError:
     return ValueError(f"{problem}; allowed: {allowed}")
 
 
+def wrong_shape(name: str, tensor: Tensor, allowed: object) -> ValueError:
+    return refusal(f"{name} has shape {tuple(tensor.shape)}", allowed)
+
+
+def check_is_tensor(name: str, tensor: object) -> None:
+    if not isinstance(tensor, Tensor):
+        raise refusal(f"{name} is a {type(tensor).__name__}", "a tensor")
+
+
+def check_device(name: str, tensor: Tensor, device: torch.device, like: str) -> None:
+    if tensor.device != device:
+        raise refusal(f"{name} is on {tensor.device}", f"{device}, as {like}")
+
+
+# Names and sizes
+
+
+def check_positive(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} is {size!r}; allowed: a positive integer")
+
+
+def check_choice(name: str, value: object, choices: Sequence[object], others: str = "") -> None:
+    if value not in choices:
+        raise ValueError(
+            f"{name} is {value!r}; allowed: "
+            f"{', '.join(map(repr, choices))}{others and ', ' + others}"
+        )
+
+
 # Points
 
 
@@ -98,19 +130,13 @@ def check_kernel(kernel: str, method: object) -> None:
 def check_weights(weights: Any, positions: Tensor, heads: int) -> None:
     if weights is None:
         return
-    if not isinstance(weights, Tensor):
-        raise ValueError(f"weights is a {type(weights).__name__}; allowed: a tensor")
+    check_is_tensor("weights", weights)
     if not weights.dtype.is_floating_point:
         raise ValueError(f"weights is {weights.dtype}; allowed: a floating type")
     count = positions.size(0)
     if tuple(weights.shape) not in ((count,), (count, heads)):
-        raise ValueError(
-            f"weights has shape {tuple(weights.shape)}; allowed: ({count},) or ({count}, {heads})"
-        )
-    if weights.device != positions.device:
-        raise ValueError(
-            f"weights is on {weights.device}; allowed: {positions.device}, as positions"
-        )
+        raise wrong_shape("weights", weights, f"({count},) or ({count}, {heads})")
+    check_device("weights", weights, positions.device, "positions")
     if host_may_look(weights) and not torch._C._functorch.is_batchedtensor(weights):
         bad = (~((weights >= 0) & weights.isfinite())).nonzero()
         if len(bad) > 0:
@@ -131,17 +157,12 @@ def check_decay(decay: object, heads: int, device: torch.device) -> None:
             "decays"
         )
     if decay.numel() not in (1, heads) or decay.dim() > 1:
-        raise ValueError(
-            f"decay has shape {tuple(decay.shape)}; allowed: a scalar or ({heads},), one per head"
-        )
-    if decay.device != device:
-        raise ValueError(f"decay is on {decay.device}; allowed: {device}, as positions")
+        raise wrong_shape("decay", decay, f"a scalar or ({heads},), one per head")
+    check_device("decay", decay, device, "positions")
     if host_may_look(decay):
         bad = ~((decay > 0) & decay.isfinite())
         if bool(bad.any()):
-            raise ValueError(
-                f"decay is {float(decay[bad].flatten()[0])}; allowed: positive numbers"
-            )
+            raise refusal(f"decay is {float(decay[bad].flatten()[0])}", "positive numbers")
 
 
 def check_points(
@@ -155,20 +176,14 @@ def check_points(
         if tensor is not None or name != "queries":
             _check_tensor(name, tensor, positions)
     if positions.size(-1) == 0:
-        raise ValueError(
-            f"positions has shape {tuple(positions.shape)}; allowed: at least one coordinate"
-        )
+        raise wrong_shape("positions", positions, "at least one coordinate")
     if values.size(0) != positions.size(0):  # not len, which torch.export takes for a constant
-        raise ValueError(
-            f"values has {values.size(0)} rows; allowed: {positions.size(0)}, as positions"
-        )
+        raise refusal(f"values has {values.size(0)} rows", f"{positions.size(0)}, as positions")
     if positions.dim() == 3 and values.dim() == 3 and positions.size(1) != values.size(1):
-        raise ValueError(
-            f"values has {values.size(1)} heads; allowed: {positions.size(1)}, as positions"
-        )
+        raise refusal(f"values has {values.size(1)} heads", f"{positions.size(1)}, as positions")
     for name, tensor in (("positions", positions), ("values", values)):
         if tensor.dim() == 3 and tensor.size(1) == 0:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; allowed: at least one head")
+            raise wrong_shape(name, tensor, "at least one head")
     check_index("batch", batch, positions, "positions")
     if queries is None:
         if query_batch is not None:
@@ -176,26 +191,20 @@ def check_points(
         return
     if queries.shape[1:] != positions.shape[1:]:
         allowed = ("M", *positions.shape[1:])
-        raise ValueError(
-            f"queries has shape {tuple(queries.shape)}; allowed: {allowed}, like positions"
-        )
+        raise wrong_shape("queries", queries, f"{allowed}, like positions")
     check_index("query_batch", query_batch, queries, "queries")
     if (batch is None) != (query_batch is None):
         missing, present = ("batch", "query_batch") if batch is None else ("query_batch", "batch")
         raise ValueError(f"{missing} is None though {present} is given; allowed: both or neither")
 
 
-def _check_tensor(name: str, tensor: object, positions: Tensor) -> None:
-    if not isinstance(tensor, Tensor):
-        raise ValueError(f"{name} is a {type(tensor).__name__}; allowed: a tensor")
+def _check_tensor(name: str, tensor: Any, positions: Tensor) -> None:
+    check_is_tensor(name, tensor)
     if tensor.dim() not in (2, 3):
-        raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}; allowed: 2 dimensions, or 3 with heads"
-        )
+        raise wrong_shape(name, tensor, "2 dimensions, or 3 with heads")
     if tensor.dtype not in FLOAT_TYPES:
         raise ValueError(f"{name} is {tensor.dtype}; allowed: float16, bfloat16, float32, float64")
-    if tensor.device != positions.device:
-        raise ValueError(f"{name} is on {tensor.device}; allowed: {positions.device}, as positions")
+    check_device(name, tensor, positions.device, "positions")
     half_values = (
         name == "values" and positions.dtype == torch.float32 and tensor.dtype in HALF_TYPES
     )
@@ -206,8 +215,7 @@ def _check_tensor(name: str, tensor: object, positions: Tensor) -> None:
 def check_index(name: str, index: Tensor | None, points: Tensor, points_name: str) -> None:
     if index is None:
         return
-    if not isinstance(index, Tensor):
-        raise ValueError(f"{name} is a {type(index).__name__}; allowed: a tensor")
+    check_is_tensor(name, index)
     if index.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"{name} is {index.dtype}; allowed: int64, int32")
     if index.shape != points.shape[:1]:
@@ -215,8 +223,7 @@ def check_index(name: str, index: Tensor | None, points: Tensor, points_name: st
             f"{name} has shape {tuple(index.shape)}; allowed: ({len(points)},), one entry per row "
             f"of {points_name}"
         )
-    if index.device != points.device:
-        raise ValueError(f"{name} is on {index.device}; allowed: {points.device}, as {points_name}")
+    check_device(name, index, points.device, points_name)
 
 
 # Values, inside the ops
@@ -273,8 +280,7 @@ def _refuse(name: str, tensor: Tensor, index: Tensor, allowed: str) -> NoReturn:
 def check_edges(
     edge_index: Any, positions: Tensor, heads: int = 1, edge_mask: Any = None, edge_bias: Any = None
 ) -> None:
-    if not isinstance(edge_index, Tensor):
-        raise ValueError(f"edge_index is a {type(edge_index).__name__}; allowed: a tensor")
+    check_is_tensor("edge_index", edge_index)
     if edge_index.layout != torch.strided or edge_index.dim() != 2 or edge_index.size(0) != 2:
         shape = tuple(edge_index.shape)
         raise ValueError(
@@ -290,25 +296,20 @@ def check_edges(
     ):
         if rows is None:
             continue
-        if not isinstance(rows, Tensor):
-            raise ValueError(f"{name} is a {type(rows).__name__}; allowed: a tensor")
+        check_is_tensor(name, rows)
         if not rows.dtype.is_floating_point and not (
             name == "edge_mask" and rows.dtype == torch.bool
         ):
             raise ValueError(f"{name} is {rows.dtype}; allowed: {types}")
         if tuple(rows.shape) not in ((count,), (count, heads)):
-            raise ValueError(
-                f"{name} has shape {tuple(rows.shape)}; allowed: ({count},) or ({count}, {heads})"
-            )
+            raise wrong_shape(name, rows, f"({count},) or ({count}, {heads})")
     for name, tensor in (
         ("edge_index", edge_index),
         ("edge_mask", edge_mask),
         ("edge_bias", edge_bias),
     ):
         if tensor is not None and tensor.device != positions.device:
-            raise ValueError(
-                f"{name} is on {tensor.device}; allowed: {positions.device}, as positions"
-            )
+            raise refusal(f"{name} is on {tensor.device}", f"{positions.device}, as positions")
 
 
 def check_edge_values(
@@ -362,151 +363,4 @@ def check_node_numbers(edge_index: Tensor, count: int, only_row: int | None = No
         if count > 0
         else f"no edges, as {nodes} has no rows"
     )
-    raise ValueError(
-        f"edge_index[{row}, {column}] is {int(edge_index[row, column])}; allowed: {allowed}"
-    )
-
-
-# Layers
-
-
-def check_sizes(in_channels: int, **sizes: int) -> None:
-    check_input_size("in_channels", in_channels)
-    check_positive(**sizes)
-
-
-def check_input_size(name: str, size: int) -> None:
-    if not isinstance(size, int) or size == 0 or size < -1:
-        allowed = "a positive integer, or -1 to take it from the first input"
-        raise refusal(f"{name} is {size!r}", allowed)
-
-
-def check_positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} is {size!r}; allowed: a positive integer")
-
-
-def check_choice(name: str, value: object, choices: Sequence[object], others: str = "") -> None:
-    if value not in choices:
-        raise ValueError(
-            f"{name} is {value!r}; allowed: "
-            f"{', '.join(map(repr, choices))}{others and ', ' + others}"
-        )
-
-
-def check_multiple(name: str, size: int, factor_name: str, factor: int) -> None:
-    if size % factor != 0:
-        raise ValueError(
-            f"{name} is {size}; allowed: a multiple of {factor_name}, which is {factor}"
-        )
-
-
-def check_dropout(**dropouts: float) -> None:
-    for name, dropout in dropouts.items():
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"{name} is {dropout!r}; allowed: 0 to 1")
-
-
-def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") -> None:
-    """Checks node features against a layer's ``weight``."""
-    if not isinstance(x, Tensor):
-        raise ValueError(f"{name} is a {type(x).__name__}; allowed: a tensor")
-    if x.dim() != 2 or (in_channels != -1 and x.size(1) != in_channels):
-        allowed = f"(N, {'in_channels' if in_channels == -1 else in_channels})"
-        if x.dim() == 2 and x.size(1) == 2 * in_channels:
-            hint = "which is output_width = 2 * heads * out_channels wide"
-            allowed += f", or in_channels={x.size(1)} after a PHGCNConv, {hint}"
-        raise refusal(f"{name} has shape {tuple(x.shape)}", allowed)
-    if x.layout not in (torch.strided, torch.sparse_csr, torch.sparse_coo):
-        raise ValueError(
-            f"{name} has layout {x.layout}; allowed: dense, torch.sparse_csr, torch.sparse_coo"
-        )
-    if x.dtype != weight.dtype and not (
-        torch.is_autocast_enabled(x.device.type) and x.is_floating_point()
-    ):
-        raise ValueError(f"{name} is {x.dtype}; allowed: {weight.dtype}, as the layer's weights")
-    if x.device != weight.device:
-        raise ValueError(
-            f"{name} is on {x.device}; allowed: {weight.device}, as the layer's weights"
-        )
-
-
-def check_edge_features(name: str, rows: Any, edge_index: Any, weight: Tensor) -> None:
-    """Checks features or weights of edges against a layer's ``weight``."""
-    if not isinstance(rows, Tensor):
-        raise ValueError(f"{name} is a {type(rows).__name__}; allowed: a tensor")
-    if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
-        raise ValueError(
-            f"{name} is given beside a sparse matrix of edges; allowed: edges as sources and "
-            f"targets, (2, E)"
-        )
-    count, shape = edge_index.size(1), tuple(rows.shape)
-    if name == "edge_weight" and shape != (count,):
-        raise ValueError(f"edge_weight has shape {shape}; allowed: ({count},), one for each edge")
-    if name == "edge_attr" and (rows.dim() not in (1, 2) or rows.size(0) != count):
-        raise ValueError(
-            f"edge_attr has shape {shape}; allowed: ({count}, edge_dim), or ({count},) for "
-            f"edge_dim=1"
-        )
-    if not rows.is_floating_point():
-        raise ValueError(f"{name} is {rows.dtype}; allowed: {weight.dtype}, as the layer's weights")
-    if rows.device != weight.device:
-        raise ValueError(
-            f"{name} is on {rows.device}; allowed: {weight.device}, as the layer's weights"
-        )
-    if name == "edge_weight" and host_may_look(rows) and bool((rows < 0).any()):
-        first = int((rows < 0).nonzero()[0])
-        raise ValueError(
-            f"edge_weight[{first}] is {float(rows[first])}; allowed: non-negative numbers"
-        )
-
-
-def check_node_ids(n_id: Any, rows: Tensor, count: int) -> None:
-    """Checks a batch's node numbers in a graph of ``count`` nodes."""
-    if n_id is None:
-        raise ValueError(
-            "n_id is None; allowed beside a memory: the number of each node in the whole graph"
-        )
-    check_index("n_id", n_id, rows, "x")
-    if n_id.numel() == 0 or not host_may_look(n_id):
-        return
-    bad = (n_id < 0) | (n_id >= count)
-    if bool(bad.any()):
-        first = int(bad.nonzero()[0])
-        raise ValueError(
-            f"n_id[{first}] is {int(n_id[first])}; allowed: 0 to {count - 1}, as the memory has "
-            f"{count} nodes"
-        )
-
-
-class blame_inputs:
-    """A context for a layer's computation. An error of an op names the layer's own input that
-    caused it. The first of ``features`` has one row per node."""
-
-    def __init__(self, edge_index: Any = None, **features: Any) -> None:
-        self.edge_index = edge_index
-        self.features = features
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is None or not issubclass(error, ValueError):
-            return
-        for name, x in self.features.items():
-            if isinstance(x, Tensor):
-                _check_finite_features(name, x)
-        x, edges = next(iter(self.features.values())), self.edge_index
-        dense = isinstance(edges, Tensor) and edges.layout == torch.strided and len(edges) == 2
-        if dense and isinstance(x, Tensor) and x.dim() == 2:
-            check_node_numbers(edges, len(x))
-
-
-def _check_finite_features(name: str, x: Tensor) -> None:
-    if x.layout in (torch.sparse_csr, torch.sparse_coo):
-        check_finite(
-            f"{name}.values()", x.values() if x.layout == torch.sparse_csr else x._values()
-        )
-    elif x.layout == torch.strided:
-        check_finite(name, x)
+    raise refusal(f"edge_index[{row}, {column}] is {int(edge_index[row, column])}", allowed)

@@ -91,7 +91,6 @@ def _open_stream(path: str) -> int:
 
 
 def is_standard_output(path: str | Path) -> bool:
-    """Returns whether a path is a name of standard output."""
     return str(path) in (STANDARD_OUTPUT, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 

@@ -22,13 +22,7 @@ from .calls import (
     spread_over_heads,
     user_output,
 )
-from .checks import (
-    check_choice,
-    check_choices,
-    check_edges,
-    check_points,
-    refuse_transforms,
-)
+from .checks import check_choice, check_choices, check_edges, check_points, refuse_transforms
 from .crossings import CROSSINGS, Crossing
 from .kernels import EXPONENTIAL, Kernel, kernel_name
 from .lattice.scheme import MAX_DIMENSION

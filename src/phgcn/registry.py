@@ -69,7 +69,6 @@ class ModelEntry:
     edge_values: tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]] = ()
 
     def model_class(self) -> Callable[..., Any]:
-        """Imports and returns the class."""
         return _load(self.model)
 
     def edge_values_of(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -110,7 +109,6 @@ def find_model(name: str) -> ModelEntry:
 
 
 def model_names() -> tuple[str, ...]:
-    """Returns the names of all models in the order of registration."""
     return tuple(_ENTRIES)
 
 

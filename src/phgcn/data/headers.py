@@ -123,7 +123,6 @@ class Header(NamedTuple):
 
 
 def weight_column(names: list[str], columns: Columns) -> str | None:
-    """Returns the name of the column of weights, or :obj:`None`."""
     if columns.edge_weight is None:
         return WEIGHT if WEIGHT in names and WEIGHT not in (columns.edge_features or ()) else None
     return None if columns.edge_weight == NO_COLUMN else columns.edge_weight

@@ -234,7 +234,6 @@ def _strings(path: Path, arrays: dict[str, Array], key: str) -> list[str]:
 
 
 def write_npz(path: Path, graph: ArrayGraph) -> None:
-    """Writes a graph as a whole file or none."""
     arrays: dict[str, Any] = {"edges": graph.edges, **graph.masks, **_label_arrays(graph.labels)}
     features = graph.features
     if sparse.issparse(features):

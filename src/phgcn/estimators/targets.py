@@ -53,7 +53,6 @@ def encode_labels(labels: Any, ids: list[str], task: str) -> EncodedLabels:
 
 
 def class_names(classes: NDArray[Any]) -> list[str]:
-    """Returns the classes as a run names them."""
     return [str(value) for value in classes.tolist()]
 
 

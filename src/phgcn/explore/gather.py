@@ -205,7 +205,6 @@ def prediction_columns(
 
 
 def split_column(split: Split) -> Column:
-    """Returns the set of each node."""
     role = np.full(len(split.train), -1, np.int32)
     for number, members in enumerate((split.train, split.val, split.test)):
         role[members.cpu().numpy()] = number

@@ -133,13 +133,11 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def decode_kernel(text: str) -> Kernel:
-    """Reads the kernel of :func:`encode`."""
     return KERNELS[_split(text)[0]]
 
 
 @lru_cache(maxsize=256)
 def decode(text: str) -> Scheme:
-    """Reads the scheme of :func:`encode`."""
     text = _split(text)[1]
     if text in METHODS:
         return named_scheme(text)

@@ -14,16 +14,10 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import glorot, ones, zeros
 
 from ..backends import BackendName
-from ..checks import (
-    check_choice,
-    check_choices,
-    check_dropout,
-    check_edge_features,
-    check_features,
-    check_sizes,
-)
+from ..checks import check_choice, check_choices
 from ..functional import attend_neighbours
 from ..structural.graph import Graph
+from .checks import check_dropout, check_edge_features, check_features, check_sizes
 from .distance_attention import Decay, embed, linear_map
 from .edges import (
     FILLS,

@@ -11,10 +11,11 @@ from torch.nn import Parameter
 from torch_geometric.nn.inits import glorot, zeros
 
 from ..backends import BackendName
-from ..checks import blame_inputs, check_dropout, check_features, check_sizes, refusal
+from ..checks import refusal
 from ..functional import Method
 from ..kernels import Kernel
 from ..tolerance import describe_tolerance
+from .checks import blame_inputs, check_dropout, check_features, check_sizes
 from .distance_attention import DistanceAttention, drop_targets, embed, linear_map
 from .global_memory import GlobalMemory, gather_keys
 from .graph_input import GraphInput, read_graph

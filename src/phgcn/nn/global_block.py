@@ -12,10 +12,11 @@ from torch.nn import Parameter
 from torch_geometric.nn import Linear
 
 from ..backends import BackendName
-from ..checks import blame_inputs, check_dropout, check_features, check_multiple, check_positive
+from ..checks import check_positive
 from ..functional import Method
 from ..kernels import Kernel
 from ..tolerance import describe_tolerance
+from .checks import blame_inputs, check_dropout, check_features, check_multiple
 from .distance_attention import DistanceAttention, drop_targets, linear_map
 from .global_memory import GlobalMemory, gather_keys
 from .graph_input import GraphInput, read_graph

@@ -14,10 +14,11 @@ from torch.nn import Parameter
 from torch_geometric.nn import Linear
 
 from ..backends import BackendName
-from ..checks import check_choice, check_dropout, check_features, check_sizes
+from ..checks import check_choice
 from ..distributed.norm import synchronise_norms
 from ..functional import Method
 from .attention_statistics import GlobalStatistics
+from .checks import check_dropout, check_features, check_sizes
 from .distance_attention import Decay
 from .global_block import GlobalBlock
 from .global_memory import GlobalMemory

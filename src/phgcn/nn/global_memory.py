@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_node_ids, check_positive, refusal
+from ..checks import check_positive, refusal
+from .checks import check_node_ids
 
 
 class GlobalMemory(torch.nn.Module):

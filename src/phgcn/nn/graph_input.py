@@ -14,7 +14,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
-from ..checks import blame_inputs, refusal
+from ..checks import refusal
+from .checks import blame_inputs
 
 EDGE_FEATURES = ("edge_attr", "edge_weight")
 # the optional arguments, and why a layer may refuse them

@@ -13,17 +13,11 @@ from torch.nn import Parameter
 from torch_geometric.nn.inits import zeros
 
 from ..backends import BackendName
-from ..checks import (
-    blame_inputs,
-    check_features,
-    check_graph_numbers,
-    check_index,
-    check_input_size,
-    check_positive,
-)
+from ..checks import check_graph_numbers, check_index, check_positive
 from ..functional import Method
 from ..kernels import Kernel
 from ..tolerance import describe_tolerance
+from .checks import blame_inputs, check_features, check_input_size
 from .distance_attention import DistanceAttention, linear_map
 from .global_memory import GlobalMemory
 

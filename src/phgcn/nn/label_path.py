@@ -89,7 +89,6 @@ class LabelPath(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
         for layer in self._layers():
             layer.reset_parameters()
         self.outputs.reset_parameters()

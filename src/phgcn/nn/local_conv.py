@@ -26,9 +26,10 @@ from torch_geometric.nn import (
 from torch_geometric.utils import add_remaining_self_loops
 
 from ..backends import HALF_TYPES, Backend, BackendName, choose_backend
-from ..checks import check_choice, check_edge_features, check_multiple, check_node_numbers
+from ..checks import check_choice, check_node_numbers
 from ..distributed.boundary import PartEdges
 from ..structural.sums import Neighbours, sort_neighbours, sum_neighbours
+from .checks import check_edge_features, check_multiple
 from .distance_attention import linear_map
 from .eda_conv import EDAConv, shows_messages
 from .edges import WholeEdges, as_edges, to_coo
@@ -292,7 +293,6 @@ class LocalBlock(torch.nn.Module):
         self.gate_norm = torch.nn.LayerNorm(channels) if gated else None
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
         modules: list[Any] = list(self.children())
         for module in modules:
             if hasattr(module, "reset_parameters"):

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch_geometric.nn import GATConv, Linear
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
-from ..checks import check_dropout, check_sizes
 from ..distributed.norm import synchronise_norms
 from .activation import make_activation
 from .attention_statistics import GlobalStatistics
+from .checks import check_dropout, check_sizes
 from .eda_conv import EDAConv
 from .graph_input import GraphInput, read_graph
 from .local_conv import SortedGCNConv, apply_local, prepare_edges

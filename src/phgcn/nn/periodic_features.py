@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..checks import check_features, check_positive
+from ..checks import check_positive
+from .checks import check_features
 
 ROWS = 2**16  # most rows at a time without gradients: waves take many times the memory of features
 

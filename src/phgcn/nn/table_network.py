@@ -12,8 +12,9 @@ from torch.nn import Parameter
 from torch_geometric.nn import MLP
 
 from ..backends import BackendName
-from ..checks import check_choice, check_dropout, check_features, check_sizes
+from ..checks import check_choice
 from ..functional import Method
+from .checks import check_dropout, check_features, check_sizes
 from .label_attention import LABEL_DECAY
 from .label_path import LabelPath, check_columns
 from .periodic_features import PeriodicFeatures

@@ -144,7 +144,6 @@ class Export:
 
 
 def find_nodes(names: Sequence[str], data: Data) -> Tensor:
-    """Returns the indices of nodes by their ids."""
     ids = graphs.node_names(data)
     index = {name: node for node, name in enumerate(ids)}
     for name in names:

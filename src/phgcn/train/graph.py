@@ -80,7 +80,6 @@ def check_task(data: Data, task: str) -> None:
 
 
 def class_names(data: Data) -> list[str]:
-    """Returns the names of the classes, by class number."""
     return list(data.classes)
 
 

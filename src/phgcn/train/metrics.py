@@ -156,7 +156,6 @@ def confusion(predicted: Tensor, y: Tensor, classes: int) -> Tensor:
 
 
 def mean_and_deviation(values: list[float]) -> tuple[float, float]:
-    """Returns the mean and the population standard deviation."""
     mean = math.fsum(values) / len(values)
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 

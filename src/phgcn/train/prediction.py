@@ -110,7 +110,6 @@ def evaluate_other(run: Run, data: Data) -> dict[str, Any]:
 
 
 def _score_yardsticks(run: Run, trained: TrialModel, data: Data, nodes: Tensor) -> dict[str, float]:
-    """Scores the yardsticks of a run on a mask of nodes (N,)."""
     trial, x = trained.trial, trained.inputs[0]
     outputs = {name: model.outputs(x).cpu() for name, model in run.simple_models(trial).items()}
     local = local_trial(trial)

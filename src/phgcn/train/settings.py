@@ -193,7 +193,6 @@ def values_of(key: str) -> list[str]:
 
 
 def used(settings: Settings, model: str) -> dict[str, Any]:
-    """Returns the settings that this model uses."""
     return {key: getattr(settings, key) for key in keys(model)}
 
 
@@ -287,7 +286,6 @@ def _read_for(model: str, path: Path) -> dict[str, Any]:
 
 
 def tuned(model: str, graph: str | None) -> dict[str, Any]:
-    """Returns the settings in ``configs.toml`` for this graph and model."""
     return dict(_tables().get(_table_name(graph), {}).get(model, {}))
 
 

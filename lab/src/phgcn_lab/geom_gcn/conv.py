@@ -10,7 +10,8 @@ from torch import Tensor
 from torch_geometric.nn import Linear
 from torch_geometric.nn.inits import glorot
 
-from phgcn.checks import check_features, check_node_numbers, check_sizes
+from phgcn.checks import check_node_numbers
+from phgcn.nn.checks import check_features, check_sizes
 from phgcn.nn.edges import to_coo
 
 RELATIONS = 9

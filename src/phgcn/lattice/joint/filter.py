@@ -148,7 +148,6 @@ def filter_gradients(
     kernels: Kernels,
     peers: Peers,
 ) -> Gradients:
-    """Computes the gradients of :func:`filter_rows`."""
     clouds = prepared.clouds
     rows: Rows = pack_values(points, clouds, call.normalise, kernels, peers)
     grads = pack_gradients(upstream, rows, clouds)

@@ -133,7 +133,6 @@ def list_corners(begin, end, w, base, point, order, cube_start, multiplier, firs
 
 @kernel("int64, int64, int32[::1], int32[::1], int32[::1]")
 def number_sources(begin, end, source, start, vertex_of):
-    """Writes the vertex of every source."""
     for v in range(begin, end):
         for a in range(start[v], start[v + 1]):
             vertex_of[source[a]] = v

@@ -86,7 +86,6 @@ def sum_near(
 
 @kernel("int64, int64, real[:, ::1], int64[::1], real[::1], int64[::1], real[:, ::1]")
 def sum_segments(begin, end, rows, index, weight, start, out):
-    """Sums the weighted rows of each segment."""
     for s in range(begin, end):
         for c in range(out.shape[1]):
             out[s, c] = 0
@@ -125,7 +124,6 @@ def slice_corners(begin, end, table, corner, weight, out):
 
 @kernel("int64, int64, real[:, ::1], int64[:, ::1], real[:, ::1], real[:, ::1]")
 def multiply_corners(begin, end, table, corner, rows, out):
-    """Multiplies the row of each point with those at its corners."""
     for i in range(begin, end):
         for r in range(corner.shape[1]):
             v = corner[i, r]

@@ -175,7 +175,6 @@ def middle_width(points: np.ndarray) -> float:
 
 
 def find_octaves(located: Located, numbers: Numbers) -> list[Octave]:
-    """Finds the vertices of all steps."""
     keys, base, steps = located.frame.keys(), located.frame.base, len(numbers.weight)
     key, octaves = located.vertices.key.astype(np.int64), []
     for step in range(0, steps, 2):

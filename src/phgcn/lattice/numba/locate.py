@@ -80,7 +80,6 @@ def map_points(points: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> Coo
 
 
 def with_extent(points: np.ndarray) -> Coordinates:
-    """Returns positions with their extent."""
     return Coordinates(points, reduce_points(np.minimum, points), reduce_points(np.maximum, points))
 
 

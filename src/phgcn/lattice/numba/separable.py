@@ -21,7 +21,6 @@ GRAIN = 4096  # least number of vertices that a thread takes
 
 
 def separable_sum(cloud: Cloud, rows: np.ndarray, out: np.ndarray, scheme: Separable) -> Located:
-    """Adds the filter's sums to ``out``."""
     weights = separable_weights(scheme, cloud.points.shape[1])
     located = lay_lattice(cloud, weights)
     neighbours = find_neighbours(located, weights)

@@ -171,7 +171,6 @@ def slice_gradient_chunks(
     out,
     slope,
 ):
-    """Computes :func:`slice_gradients` for chunks of points."""
     width, zero = np.uint64(rows.shape[1]), rows.dtype.type(0)
     row, asked = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, width), rows.dtype)
     total, steps = np.empty((CHUNK, width), rows.dtype), np.empty((CHUNK, slope.shape[1]))
@@ -253,7 +252,6 @@ def add_scaled_rows(begin, end, factor, rows, out):
 
 @kernel("int64, int64, int32[::1], real[:, ::1], real[::1], float64[::1]")
 def weigh_points(begin, end, point, weight, table, own):
-    """Computes the weights of points on themselves."""
     for a in range(begin, end):
         total = 0.0
         for l in range(weight.shape[1]):

@@ -253,7 +253,6 @@ def _launch(
 
 @triton.jit
 def _square(target_position, source_position, t, s, present, live, D: tl.constexpr):
-    """Computes the squared distances of targets and sources."""
     square = tl.zeros(s.shape, dtype=source_position.dtype.element_ty)
     for axis in tl.static_range(D):
         apart = tl.load(target_position + t * D + axis, mask=present, other=0.0)

@@ -185,7 +185,6 @@ def source_gradients(
 
 @triton.jit
 def _invert_distance(square, SIZES: tl.constexpr):
-    """Returns one over a distance, or 0."""
     apart = square >= SIZES.tiny
     return tl.where(apart, tl.rsqrt(tl.where(apart, square, 1.0)), 0.0)
 
