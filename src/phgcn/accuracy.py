@@ -100,8 +100,7 @@ def attention_error(
 def measure_errors(
     call: AttentionCall, lattices: Sequence[Any], samples: int, seed: int, normalise: bool = True
 ) -> Iterator[AttentionError]:
-    """Measures the method of a call with each of several lattices for ``"auto"``. All numbers have
-    a dimension of heads."""
+    """Measures a call's method with several lattices for ``"auto"``, always per head."""
     check_call(call)
     if not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples is {samples!r}; allowed: a positive integer")
@@ -133,8 +132,7 @@ def measure_errors(
 
 
 def detach_call(call: AttentionCall) -> AttentionCall:
-    """Copies the tensors of a call and adds a dimension of heads. The copies may have gradients,
-    also of inference tensors."""
+    """Copies the tensors of a call, inference tensors too, and adds a dimension of heads."""
     heads = count_heads(call.positions, call.values)
     positions, values, queries = (
         None if t is None else add_heads(t.detach().clone(), heads)
@@ -190,16 +188,14 @@ def _compare(out: Tensor, exact: Tensor, sample: _Sample, normalise: bool) -> At
 
 
 def deviations(out: Tensor, exact: Tensor) -> Tensor:
-    """Returns the ``deviation`` of :class:`AttentionError` of random points' outputs (S, H, C),
-    (H,)."""
+    """Returns the :class:`AttentionError` ``deviation`` of random outputs (S, H, C), (H,)."""
     away, least = _spread(exact)
     square = (out.double() - exact).square().sum(dim=2)
     return (square.mean(dim=0) / away.mean(dim=0).maximum(least)).sqrt()
 
 
 def _spread(exact: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the squared distances of outputs (S, H, C) from their mean, (S, H), and a lower bound
-    of the mean, (H,)."""
+    """Returns outputs' squared distances from their mean, (S, H), and a lower bound, (H,)."""
     least = (LEAST_DEVIATION**2 * exact.square().sum(dim=2).mean(dim=0)).clamp(
         min=torch.finfo(torch.float64).tiny
     )

@@ -62,8 +62,8 @@ def choose_method(
 
 
 class OpInputs(NamedTuple):
-    """Tensors for the ops, positions in units of 1/λ: (N, H, D), (N, H, C) and, in cross-attention,
-    (M, H, D)."""
+    """Tensors for the ops: positions in units of 1/λ (N, H, D), values (N, H, C), queries (M, H,
+    D)."""
 
     positions: Tensor
     values: Tensor
@@ -153,8 +153,7 @@ def weigh_keys(call: AttentionCall, inputs: OpInputs, normalise: bool) -> Points
 
 
 def spread_over_heads(rows: Tensor, inputs: OpInputs) -> Tensor:
-    """Expands numbers of keys or edges, (N,), (N, 1) or (N, H), to (N, H) in the type of the
-    positions."""
+    """Expands numbers (N,), (N, 1) or (N, H) to (N, H) in the type of the positions."""
     rows = rows.to(inputs.positions.dtype)
     rows = rows.unsqueeze(1) if rows.dim() == 1 else rows
     return rows.expand(-1, inputs.heads)
@@ -180,8 +179,7 @@ def user_sums(
 
 
 def _is_exporting() -> bool:
-    """Returns whether torch.export traces the call: its program is for graphs of any size, and must
-    choose when it runs."""
+    """Returns whether torch.export traces the call, for graphs of any size."""
     # torch has it since 2.7
     return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()
 
@@ -207,8 +205,7 @@ def op_inputs(
     decay: float | Tensor,
     backend: BackendName,
 ) -> OpInputs:
-    """Adds a dimension of heads, multiplies positions by the decay, and widens half types for the
-    backend."""
+    """Adds heads, multiplies positions by the decay, and widens half types for the backend."""
     with_heads = positions.dim() == 3 or values.dim() == 3
     heads = count_heads(positions, values)
     check_decay(decay, heads, positions.device)

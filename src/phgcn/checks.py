@@ -25,8 +25,7 @@ MAX_EDGES = 2**31 - 1  # edges are counted in 32 bits
 
 
 def host_may_look(tensor: Tensor) -> bool:
-    """Returns whether the host may read values: not while a graph is compiled or a CUDA graph is
-    captured."""
+    """Returns whether the host may read values, as nothing is compiled or captured."""
     return not torch.compiler.is_compiling() and not (
         tensor.is_cuda and torch.cuda.is_current_stream_capturing()
     )

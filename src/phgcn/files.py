@@ -95,8 +95,7 @@ def is_standard_output(path: str | Path) -> bool:
 
 
 def is_stream(path: str | Path) -> bool:
-    """Returns whether a path is standard output, a pipe, a device, or an open file such as
-    ``/dev/stdout``."""
+    """Returns whether a path is standard output, a pipe, a device, or an open file."""
     if str(path) == STANDARD_OUTPUT or str(path).startswith(OPEN_FILES):
         return True
     try:
@@ -139,8 +138,7 @@ def write_csv(path: str | Path, heading: Sequence[str], rows: Iterable[Sequence[
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Writes tensors and their JSON description into one safetensors file with a checksum of
-    both."""
+    """Writes tensors and their JSON description into a safetensors file, with a checksum."""
     from safetensors.torch import save
 
     text = json.dumps(about)

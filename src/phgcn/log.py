@@ -27,8 +27,7 @@ def print_log(level: str) -> None:
 
 
 def is_logged() -> bool:
-    """Returns whether debug messages are read; never in a compiled graph, which they would
-    break."""
+    """Returns whether debug messages are read; never in a compiled graph."""
     return not torch.compiler.is_compiling() and LOGGER.isEnabledFor(logging.DEBUG)
 
 

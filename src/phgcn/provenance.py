@@ -68,8 +68,7 @@ def versions(about: dict[str, Any]) -> dict[str, str | None]:
 
 
 def source_commit() -> tuple[str | None, bool | None]:
-    """Returns the commit of the source tree, and whether the source differs; both :obj:`None` if
-    unknown."""
+    """Returns the source tree's commit and whether it differs, :obj:`None` if unknown."""
     if commit := os.environ.get("PHGCN_COMMIT"):
         return commit, {"0": False, "1": True}.get(os.environ.get("PHGCN_DIRTY", ""))
     top = _git("rev-parse", "--show-toplevel")
@@ -91,8 +90,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def _command() -> str:
-    """Returns the command line with the program's name only, as its path means nothing
-    elsewhere."""
+    """Returns the command line, with the program's name in place of its path."""
     script = Path(sys.argv[0]).resolve()
     inside = script.relative_to(_ROOT) if script.is_relative_to(_ROOT) else Path(script.name)
     is_python = script.suffix == ".py" or script.is_dir()

@@ -159,8 +159,7 @@ def _values_of_local(settings: Mapping[str, Any]) -> tuple[str, ...]:
 def _register_stack(
     name: str, title: str, settings: tuple[str, ...], edge_values: tuple[str, ...], variant: bool
 ) -> None:
-    """Registers a model of the paper's tables and, with ``variant``, its variant with an own
-    channel."""
+    """Registers a model of the paper's tables and, with ``variant``, one with an own channel."""
     model = f"phgcn.nn.models:{title.replace('-', '')}"
     entry = ModelEntry(name, title, model, settings, edge_values=edge_values, over_ranks=True)
     register(entry)

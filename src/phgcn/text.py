@@ -27,8 +27,7 @@ def without_formula(cell: str) -> str:
 
 
 def did_you_mean(words: Iterable[str], known: Iterable[str], most: int = 1) -> str:
-    """Returns `` (did you mean 'heads'?)`` for words spelled nearly like known ones in any case,
-    else an empty text."""
+    """Returns `` (did you mean 'heads'?)`` for words spelled nearly like known ones, or ""."""
     written, similar = {name.lower(): name for name in known}, []
     for word in words:
         close = difflib.get_close_matches(word.lower(), written, n=most, cutoff=0.6)

@@ -146,8 +146,7 @@ class CallPoints:
 
     @property
     def lattices(self) -> tuple[Choice, ...]:
-        """The lattices to choose from, cheapest first: the paper's filter has only the exponential
-        kernel."""
+        """The lattices to choose from, cheapest first, the paper's for its kernel only."""
         return LATTICES if self.call.kernel == EXPONENTIAL.name else LATTICES[1:]
 
     def take(self, keys: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,8 +156,7 @@ class CallPoints:
         return add_heads(self.call.positions, heads)[keys], add_heads(targets, heads)[queries]
 
     def errors(self, samples: int, seed: int) -> Iterator[Tensor]:
-        """Yields for each lattice the deviation of the worst head and its gradient's cosine,
-        (2,)."""
+        """Yields each lattice's deviation of the worst head and gradient cosine, (2,)."""
         for error in measure_errors(self.call, self.lattices, samples, seed, self.normalise):
             yield torch.stack([error.deviation.max(), error.gradient_cosine.min()])
 
@@ -194,8 +192,7 @@ def method_within(points: CallPoints, tolerance: float, samples: int, seed: int)
 
 @torch.no_grad()
 def _distance_quantiles(points: CallPoints, seed: int) -> Tensor:
-    """Returns quantiles of the distances between random pairs of points, in units of 1/λ, (heads *
-    quantiles,)."""
+    """Returns quantiles of random pairs' distances in units of 1/λ, (heads * quantiles,)."""
     generator, device = torch.Generator().manual_seed(seed), points.call.positions.device
     keys, targets = points.take(
         *(torch.randint(n, (PAIRS,), generator=generator).to(device) for n in points.counts)

@@ -133,8 +133,7 @@ def _ignore_warnings() -> None:
 
 
 def _failed(error: Exception) -> int:
-    """Prints one line about an error, and returns the exit code: 2 for wrong input, 1 for a
-    failure."""
+    """Prints an error on one line; returns 2 for wrong input, 1 for a failure."""
     if os.environ.get("PHGCN_TRACEBACK"):
         traceback.print_exception(error)
     if hasattr(error, "format_message"):  # a wrong option or argument

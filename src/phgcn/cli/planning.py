@@ -110,8 +110,7 @@ EXTENDED = ("epochs", "patience")  # settings that a run may be given more of
 
 
 def continue_run(folder: Path, request: Request) -> tuple[Run, Data]:
-    """Opens a run and its graph. The request must agree with the run's beginning, or ask for more
-    epochs."""
+    """Opens a run and its graph. The request must agree with the run, or ask for more epochs."""
     from ..train import Run, resolve
     from ..train.graph import find_source
     from ..train.settings import used

@@ -88,8 +88,7 @@ class TrainingDisplay(Display):
             self.show(self._place(progress) + 1, f"{progress.trial.name}, {what}", "")
 
     def trial_ended(self) -> None:
-        """Reports the latest trial as done. The caller of the training calls it after the last
-        one."""
+        """Reports the latest trial as done; after the last one the caller calls it."""
         if self.latest is not None:
             self.lengths.append(self.latest.epoch)
             self.say(f"{self._text(self.latest)}: done")
@@ -149,8 +148,7 @@ def show_training(
     train: Callable[[OnEpoch], dict[str, Any]],
     as_json: bool,
 ) -> None:
-    """Trains a run by ``train``, which takes a function to call after each epoch, and prints its
-    result."""
+    """Trains a run by ``train``, which takes a callback after each epoch, and prints its result."""
     from ..train.prepare import missing_kernels
 
     with TrainingDisplay(run.plan) as display:

@@ -259,8 +259,7 @@ class _FeatureColumn:
         self.faults.add(f"{path} {self.name}: {allowed}", error, count)
 
     def _note_doubtful(self, cells: Cells) -> None:
-        """Notes numbers that may be codes (``08001``), and columns whose points may all group
-        thousands (``1.234``)."""
+        """Notes possible codes (``08001``), and points that may group thousands (``1.234``)."""
         from pyarrow import compute, types
 
         if not types.is_string(cells.type):

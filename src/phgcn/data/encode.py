@@ -35,8 +35,7 @@ class Encoded(NamedTuple):
 
 
 def encode(path: Path, table: FeatureTable, known: Mapping[str, Sequence[str]]) -> Encoded:
-    """Encodes features. Texts outside the ``known`` categories of a column count as none of them,
-    and are noted."""
+    """Encodes features. Texts outside ``known`` categories are noted, and count as none."""
     names, parts, notes = [], [], []
     levels: dict[str, list[str]] = {}
     for name in table.names:

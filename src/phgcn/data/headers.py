@@ -24,8 +24,7 @@ class NodeHeader(NamedTuple):
 
 
 class EdgeHeader(NamedTuple):
-    """Column positions in the edge table: the ends, and features. The weight column, if any, is one
-    of the features."""
+    """Column positions in the edge table: the ends, and features, with the weight among them."""
 
     source: int
     target: int

@@ -62,8 +62,7 @@ class AddHopPositions(BaseTransform):  # type: ignore[misc]
 
 
 def hop_distances(edge_index: Tensor, nodes: int, landmarks: int) -> NDArray[np.float64]:
-    """Counts the hops from all nodes to landmarks (N, L), each the farthest node from those before
-    it; the first is node 0."""
+    """Counts the hops from all nodes to landmarks, (N, L), each the farthest from those before."""
     from scipy.sparse.csgraph import dijkstra
 
     graph = to_scipy_sparse_matrix(edge_index.cpu(), num_nodes=nodes).tocsr()

@@ -202,8 +202,7 @@ def read_file(path: Path, options: ReadOptions) -> ArrayGraph:
 
 
 def _name_of(path: Path) -> str:
-    """Names a graph after its file; tables after the common part of their names, else their
-    folder."""
+    """Names a graph after its file, or the common part of its tables' names."""
     if path.is_dir():
         return path.resolve().name
     stem = stem_of(path)
@@ -252,8 +251,7 @@ def _count_classes(labels: Array) -> int:
 
 
 def _edge_tensors(graph: ArrayGraph, directed: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns edges (2, E), weights and features; undirected edges get the mean of both
-    directions."""
+    """Returns edges (2, E), weights and features; both directions of an edge are averaged."""
     from torch_geometric.utils import to_undirected
 
     edge_index = torch.from_numpy(np.ascontiguousarray(graph.edges.T))

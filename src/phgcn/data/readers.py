@@ -118,8 +118,7 @@ def _cells_of(line: str, delimiter: str) -> list[str]:
 
 
 def _parse(content: str, delimiter: str, width: int, skip: Callable[[Any], str]) -> Any:
-    """Returns rows as text, an empty one for the header. ``skip`` is called for rows of another
-    width."""
+    """Returns rows as text, the header empty. ``skip`` is called for rows of another width."""
     import pyarrow
     from pyarrow import csv
 
@@ -227,8 +226,7 @@ def _open_parquet(path: Path) -> OpenTable:
 
 
 def _open_frame(frame: Any, name: str) -> OpenTable:
-    """Opens a frame. Columns of categories hold names, and columns of text other than dates and
-    amounts."""
+    """Opens a frame. Categories are names, and so are texts other than dates and amounts."""
     import pandas
 
     from .cells import read_names, reads_as_number

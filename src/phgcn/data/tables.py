@@ -28,8 +28,7 @@ ROLES = {word: role for role, words in enumerate((TRAIN, VAL, TEST, NONE)) for w
 
 @dataclass
 class Edges:
-    """The edge table: ids as written, (E,) each, features, and each edge's row number in the file
-    for messages."""
+    """The edge table: ids as written, (E,) each, features, and row numbers for messages."""
 
     path: Path
     source: list[str]
@@ -211,8 +210,7 @@ def _refuse_control_characters(
 def _look_up_ends(
     edges: Edges, columns: Columns, nodes: Nodes, faults: Faults
 ) -> NDArray[np.int64]:
-    """Converts the ids of both ends of edges to node numbers, (E, 2). An unknown id is -1, and a
-    fault unless dropped."""
+    """Converts ids to node numbers, (E, 2). An unknown id is -1, and a fault unless dropped."""
     ends = np.empty((len(edges.rows), 2), np.int64)
     name = nodes.table.path.name
     drop = "`--unknown-ids drop` (Python: unknown_ids='drop')"

@@ -203,8 +203,7 @@ def _largest_error(tolerance: float | Tolerance) -> float:
 
 
 def _check(call: AttentionCall, tolerance: float | Tolerance | None, ranks: Ranks) -> _Checked:
-    """Checks this rank's arguments as a single process does, and that the group can exchange
-    them."""
+    """Checks this rank's arguments, and that the group can exchange them."""
     check_call(call)
     if tolerance is not None:
         check_tolerance_method(call.method)
@@ -225,8 +224,7 @@ def _check(call: AttentionCall, tolerance: float | Tolerance | None, ranks: Rank
 def _numbers(
     tolerance: float | Tolerance | None, call: AttentionCall, inputs: OpInputs, points: Points
 ) -> list[int]:
-    """Returns the numbers that must be equal on all ranks, :data:`SAME`, then the others,
-    :data:`OWN`."""
+    """Returns the numbers that must be equal on all ranks (:data:`SAME`), then :data:`OWN`."""
     dim, far = points.positions.size(2), False
     method = encode(call.lattice if call.method == "auto" else call.method)
     if method != "exact" and dim <= MAX_DIMENSION:

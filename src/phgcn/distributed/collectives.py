@@ -149,8 +149,7 @@ class Ranks:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Turns a failed collective into one line: another process is gone, or silent for too
-        long."""
+        """Turns a failed collective into one line: another process is gone, or silent."""
         try:
             yield
         except RuntimeError as error:

@@ -45,8 +45,7 @@ def exact_over_ranks(
 
 
 def chunks(counts: list[int], size: int) -> Iterator[list[range]]:
-    """Yields, for each chunk, the range of rows that each rank sends: at most ``size`` per rank, in
-    chunks of about equal size."""
+    """Yields each rank's rows of a chunk, at most ``size``, in chunks of about equal size."""
     most = max(counts, default=0)
     times = -(-most // size)
     for turn in range(times):
@@ -57,8 +56,8 @@ def chunks(counts: list[int], size: int) -> Iterator[list[range]]:
 def _key_chunks(
     points: Points, counts: list[int], ranks: Ranks
 ) -> Iterator[tuple[Points, list[int]]]:
-    """Yields the keys of all ranks, chunk by chunk, as points for this rank's queries, with each
-    rank's count."""
+    """Yields chunks of all ranks' keys as points for this rank's queries, with each rank's
+    count."""
     assert points.queries is not None
     heads, dim, channels = *points.positions.shape[1:], points.values.size(2)
     columns = [points.positions, points.values.to(points.positions.dtype)]

@@ -38,8 +38,7 @@ class RankGraphs:
 
 
 def find_rank_graphs(points: Points, counts: list[tuple[int, int]], ranks: Ranks) -> RankGraphs:
-    """Numbers the graphs of all ranks in the order of their ids. ``counts`` holds each rank's
-    number of keys and queries."""
+    """Numbers the graphs of all ranks by id. ``counts`` holds each rank's keys and queries."""
     to_itself = points.queries is None
     if points.batch is None:
         keys, queries = (

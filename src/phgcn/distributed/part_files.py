@@ -121,8 +121,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 
 
 def read_for_process(folder: str | Path, rank: int, processes: int) -> Data:
-    """Reads this process's part, described in ``data.part``; a single process gets the whole
-    graph."""
+    """Reads this process's part, with ``data.part``; a single process gets the whole graph."""
     if processes == 1:
         return join_parts(folder)
     manifest = read_manifest(folder)

@@ -104,8 +104,8 @@ def make_part(edge_index: Tensor, owner: Tensor, rank: int, parts: int) -> Part:
 
 
 def connect(part: Part, ranks: Ranks) -> PartEdges:
-    """Exchanges the numbers of the nodes that ranks need of each other. All ranks must call it, on
-    the CPU."""
+    """Exchanges the numbers of nodes that ranks need of each other, on the CPU; all ranks call
+    it."""
     wanted = ranks.gather_equal(torch.tensor(part.receive))  # (ranks, ranks): from row to column
     send = wanted[:, ranks.rank].tolist()
     asked = ranks.exchange(part.boundary, part.receive, send)

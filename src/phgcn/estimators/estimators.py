@@ -200,8 +200,7 @@ class NodeEstimator(FittedRun):
         return node_names(data) == node_names(own) and digest_rows(data) == digest_rows(own)
 
     def _not_trained_on(self, nodes: Tensor) -> Tensor:
-        """Selects the nodes of a mask (N,) without a label in :meth:`fit`, else those that chose
-        the epoch."""
+        """Selects nodes (N,) without a label in :meth:`fit`, else those that chose the epoch."""
         new = nodes & ~labelled(self.graph_.y)
         if bool(new.any()):
             return new

@@ -56,8 +56,7 @@ def to_graph(
 def graph_to_train(
     graph: GraphLike, y: Any, directed: bool, columns: Columns
 ) -> tuple[Data, list[str]]:
-    """Reads a graph to train on, and returns the columns that are left out, which ``y``
-    replaces."""
+    """Reads a graph to train on, and returns the columns that ``y`` replaces."""
 
     def read(columns: Columns) -> Data:
         load = partial(load_graph, directed=directed, sparse=True, columns=columns)
@@ -91,8 +90,7 @@ def is_frame(table: Any) -> bool:
 
 
 def from_tensors(parts: dict[str, Any], directed: bool = False, may_miss: bool = False) -> Data:
-    """Makes a graph of tensors by name; without ``y`` no node has a label. Missing features are NaN
-    if ``may_miss``."""
+    """Makes a graph of tensors by name, perhaps without ``y`` and, if ``may_miss``, with NaN."""
     for name in ("x", "edge_index"):
         if parts.get(name) is None:
             raise ValueError(f"graph has no {name}; allowed: {ALLOWED}")

@@ -35,8 +35,8 @@ def backward(
 
 
 def sum_pairs(points: Points, groups: GraphGroups, call: ExactCall) -> tuple[Tensor, Tensor]:
-    """Sums all pairs to output (M, H, C) and normaliser (M, H), differentiable any number of
-    times."""
+    """Sums all pairs to output (M, H, C) and normaliser (M, H), any number of times
+    differentiable."""
 
     def cloud_sum(keys: Tensor, rows: Tensor, queries: Tensor | None) -> Tensor:
         shifted = call.normalise and points.shifted
@@ -59,8 +59,7 @@ def _shifts(points: Points, groups: GraphGroups, call: ExactCall) -> Tensor:
 
 
 def distances(queries: Tensor, keys: Tensor) -> Tensor:
-    """Computes all distances of queries (M, D) to keys (N, D), with derivative 0 where two points
-    coincide."""
+    """Computes the distances of queries (M, D) to keys (N, D); the derivative at 0 is 0."""
     return root(_squares(queries, keys))
 
 
@@ -76,8 +75,7 @@ def exponents(queries: Tensor, keys: Tensor, kernel: Kernel) -> Tensor:
 
 @torch.no_grad()
 def nearest(queries: Tensor, keys: Tensor, kernel: Kernel) -> Tensor:
-    """Returns the exponent of each query (M, D) at its nearest key (N, D), (M, 1). Without a key at
-    a finite distance it is 0."""
+    """Returns each query's exponent at its nearest key, (M, 1), or 0 if no distance is finite."""
     if len(keys) == 0:
         return queries.new_zeros(len(queries), 1)
     tiles = [exponents(queries, key, kernel).amin(dim=1, keepdim=True) for key in keys.split(TILE)]

@@ -61,8 +61,7 @@ def _label_columns(data: Data) -> list[Column]:
 
 
 def _answer_columns(kind: str, names: Sequence[str], answers: Tensor) -> list[Column]:
-    """Returns a yes/no column for each of the first columns of ``answers`` (N, C), of 0, 1 and
-    NaN."""
+    """Returns a yes/no column per column of ``answers`` (N, C), which holds 0, 1 and NaN."""
     values = answers.float().nan_to_num(nan=-1).numpy().astype(np.int32)
     pairs = zip(names[:MAX_COLUMNS], values.T, strict=False)
     return [Column(f"{kind} {name}", column, ["no", "yes"]) for name, column in pairs]

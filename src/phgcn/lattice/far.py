@@ -102,8 +102,7 @@ def find_balls(
     keys = positions.double()
 
     def greatest(rows: Tensor) -> Tensor:
-        r"""Returns the greatest row of each graph, (B, H, W), of rows (N, H, W); :math:`-\infty`
-        without keys."""
+        """Returns each graph's greatest row, (B, H, W), of rows (N, H, W)."""
         if batch is None and len(rows) > 0:  # quicker than a scatter
             return rows.amax(dim=0, keepdim=True)
         none = rows.new_full((len(graphs), *rows.shape[1:]), -torch.inf)

@@ -116,8 +116,7 @@ def bump_at(dim: int, step: int, distance: Floats) -> Floats:
 
 @lru_cache
 def _waves(dim: int) -> tuple[Any, Any, Any]:
-    """Returns frequencies (K,), distances (R,), and the mean of plane waves over all directions,
-    (R, K)."""
+    """Returns frequencies (K,), distances (R,), and mean plane waves over directions, (R, K)."""
     frequency, distance = (np.arange(240) + 0.5) * 0.05, RADIUS / 140 * np.arange(141)
     if dim == 1:
         return frequency, np.asarray(distance), np.cos(np.outer(distance, frequency))
@@ -229,8 +228,7 @@ class Numbers(NamedTuple):
     near: Floats
 
     def far_matrix(self, dim: int) -> Floats:
-        """Builds the far field's bilinear form on the features 1, square and coordinates of two
-        points, (D + 2, D + 2)."""
+        """Builds the far field's form on 1, square and coordinates of points, (D + 2, D + 2)."""
         a, b, q = self.far
         matrix = np.diag([a, q, *[2 * b] * dim])
         matrix[0, 1] = matrix[1, 0] = -b
@@ -246,8 +244,7 @@ FADE_START = 0.8  # the near field fades out from this share of its radius to th
 
 
 def fade(r: Floats, radius: float) -> Floats:
-    """Returns the factor of the near field, from 1 below ``FADE_START`` times the radius to 0 at
-    the radius."""
+    """Returns a factor from 1 below ``FADE_START`` times the radius to 0 at the radius."""
     if radius == 0:
         return np.zeros_like(r)
     t = np.clip((radius**2 - r**2) / (radius**2 * (1 - FADE_START**2)), 0, 1)
@@ -256,8 +253,7 @@ def fade(r: Floats, radius: float) -> Floats:
 
 @lru_cache(maxsize=1024)
 def ladder_numbers(kernel: Kernel, dim: int, rung: Rung) -> Numbers:
-    """Computes the numbers of a ladder for a kernel, in milliseconds. Equal arguments are looked
-    up."""
+    """Computes a ladder's numbers for a kernel, in milliseconds, once per arguments."""
     h, radius = rung.h, rung.reach * rung.h
     steps = 2 * max(3, math.ceil(math.log2(TOP / h)) + 1)
     used = 2 * min(steps // 2, max(2, rung.extent - math.floor(rung.spacing / 4) + WINDOW))
@@ -410,8 +406,7 @@ def _density(dim: int, r: Floats, width: float, away: float | None) -> Floats:
 
 
 def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
-    r"""Minimises :math:`|A x - y|` over :math:`x \ge 0` by the active sets of Lawson and Hanson
-    (1974)."""
+    r"""Minimises :math:`|A x - y|` over :math:`x \ge 0` by Lawson and Hanson's active sets."""
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     orthogonal, triangle = np.linalg.qr(matrix / scale)

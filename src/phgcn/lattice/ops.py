@@ -106,8 +106,7 @@ def _no_second_backward(ctx: Any, *grads: Any) -> None:
 
 
 def _filter_vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-    """Filters the clouds of a vmapped dimension one by one, and keeps nothing for the backward
-    pass."""
+    """Filters the clouds of a vmapped dimension one by one, and keeps nothing."""
     outputs = []
     for i in range(info.batch_size):
         one = [

@@ -42,6 +42,5 @@ def separable_weights(scheme: Separable, dim: int) -> SeparableWeights:
 
 
 def directions(dim: int) -> NDArray[np.int64]:
-    """Returns the directions of the passes in Kuhn coordinates: the unit vectors and all ones, (D +
-    1, D)."""
+    """Returns the unit vectors and all ones as the passes' Kuhn directions, (D + 1, D)."""
     return np.concatenate([np.eye(dim, dtype=np.int64), np.ones((1, dim), np.int64)])

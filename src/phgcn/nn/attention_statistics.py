@@ -117,8 +117,7 @@ def _describe(
 
 
 def _without_itself(described: Tensor) -> Tensor:
-    """Replaces effective nodes and own share, the last two of (H, M, 3), by those of attention to
-    other nodes only."""
+    """Recomputes effective nodes and own share of (H, M, 3) for attention to other nodes."""
     square, effective, share = described.unbind(dim=-1)
     others = (1 - share).clamp(min=1e-12)
     entropy = (effective.log() - torch.special.entr(share)) / others + others.log()

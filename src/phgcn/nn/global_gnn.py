@@ -331,8 +331,7 @@ class GlobalGNN(GlobalStatistics, torch.nn.Module):
         return cast(LocalBlock, self.local_blocks[0]).conv
 
     def _active_blocks(self, given: GraphInput) -> list[tuple[Any, Any]]:
-        """Returns the global blocks with their memories, used in calls with ``n_id`` only;
-        none while they are off."""
+        """Returns the switched-on global blocks, with memories in calls with ``n_id`` only."""
         if not self.use_global:
             return []
         memories = [None] * len(self.global_blocks) if given.n_id is None else self.memories

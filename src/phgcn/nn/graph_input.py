@@ -96,8 +96,7 @@ _batches: Any = WeakTensorKeyDictionary()
 
 
 def _notice_batch(edges: Any, batch: Tensor | None, crosses: str | None) -> None:
-    """Warns of a call without ``batch`` if an earlier call with the same tensor of edges had a
-    ``batch`` of several graphs."""
+    """Warns of a call without ``batch`` if its edges came with a ``batch`` of graphs before."""
     if torch.compiler.is_compiling() or not isinstance(edges, Tensor):
         return
     if batch is not None:

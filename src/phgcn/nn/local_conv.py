@@ -104,8 +104,7 @@ def sort_adjacency(
 def normalise_weights(
     edges: WholeEdges | PartEdges, index: Tensor, weight: Tensor | None, x: Tensor
 ) -> PlainEdges:
-    """Adds self-loops, and normalises weights like PyG's ``gcn_norm``; the degrees of boundary
-    nodes come from their ranks."""
+    """Normalises weights like PyG's ``gcn_norm``, with boundary degrees from their ranks."""
     nodes, count = x.size(0), edges.count(x.size(0))
     weight = x.new_ones(index.size(1)) if weight is None else weight.to(x.dtype)
     index, weight = add_remaining_self_loops(index, weight, 1.0, count)

@@ -81,8 +81,7 @@ def _row(run: Run) -> dict[str, Any]:
 def _against(
     row: dict[str, Any], best: dict[str, Any], metric: str, paired: bool
 ) -> dict[str, Any]:
-    """Returns a run's difference from the best one, and the number of trainings in which it is
-    better."""
+    """Returns a run's difference from the best, and the number of trainings it wins."""
     if not paired:
         mean = row["test"]["mean"] - best["test"]["mean"]
         return {"difference": {"mean": mean, "std": None}, "wins": None}

@@ -96,8 +96,7 @@ def _best_row(metrics: list[float], losses: list[float], run: Run) -> int:
 
 
 def _draw_attention(left: Axes, right: Axes, attention: dict[str, Table], nodes: int) -> None:
-    """Draws one line per trial and layer (gates), or per trial, layer and head (nodes attended
-    to)."""
+    """Draws a line per trial and layer (gates), or per trial, layer and head (nodes)."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     keys = ("layer", "head", "epoch", "gate", "effective_nodes")

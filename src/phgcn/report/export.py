@@ -94,8 +94,7 @@ class Export:
     # Tables
 
     def embeddings(self) -> Columns:
-        """Returns a row per node, layer and head: ``id``, ``layer``, ``head``, and the position
-        ``p0``, ``p1``, ..."""
+        """Returns a row per node, layer and head, with the position ``p0``, ``p1``, ..."""
         arrays, parts = self.embedding_arrays(), []
         width = max(positions.shape[2] for positions in arrays.values())
         for name, positions in arrays.items():
@@ -153,8 +152,7 @@ def find_nodes(names: Sequence[str], data: Data) -> Tensor:
 
 
 def _stack(parts: list[Columns]) -> Columns:
-    """Concatenates tables of the same columns. A text or number stands for a whole column; the last
-    column is an array."""
+    """Concatenates tables of equal columns. A text or number stands for a whole column."""
     rows = [len([*part.values()][-1]) for part in parts]
     return {
         name: np.concatenate(

@@ -15,8 +15,7 @@ LAST_RESORT = "Last Resort"
 
 
 def label(text: object) -> str:
-    """Returns a drawable text: on one line, without formulas, with a question mark for a character
-    that no installed font has."""
+    """Returns a text on one line without formulas, with ``?`` for characters of no font."""
     clean = printable(text)
     letters = (letter if _families(letter) else "?" for letter in clean)
     return "".join(letters).replace("$", r"\$")  # between two $ Matplotlib reads a formula
@@ -34,8 +33,7 @@ def use_fonts(figure: Figure) -> None:
 
 @cache
 def _families(letter: str) -> tuple[str, ...]:
-    """Returns the default family, and another one if only that has a character; none if no family
-    has it."""
+    """Returns the default family and, if only another has the character, that one."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
     path = findfont(FontProperties())

@@ -40,8 +40,7 @@ class LayerView(NamedTuple):
         return LayerView(*parts)
 
     def strongest(self, count: int, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Returns the strongest targets of nodes (default: all) on the global path and their
-        weights, (M, H, count)."""
+        """Returns the strongest global targets of nodes and their weights, (M, H, count)."""
         assert self.decay is not None and self.positions is not None
         return top_attention(self.positions, self.decay, count, nodes, keys=self.keys)
 
@@ -85,8 +84,7 @@ def _view(
     options: dict[str, Any],
     labelled: Tensor | None,
 ) -> LayerView:
-    """Calls a layer again as the model did, for its embedding and attention. The labelled nodes of
-    another graph are unknown."""
+    """Calls a layer as the model did. The labelled nodes of another graph are unknown."""
     if isinstance(layer, (GlobalBlock, LabelAttention)):
         positions = layer.lin_position(*arguments, **options)
         positions = positions.view(-1, layer.heads, layer.embedding_dim)

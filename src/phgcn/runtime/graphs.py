@@ -39,8 +39,7 @@ class GraphGroups:
     def slices(
         self, more_than: int = -1, at_most: int = ALL_PAIRS
     ) -> Iterator[tuple[slice, slice]]:
-        """Yields the slices of ``key_order`` and ``query_order`` of each graph with ``more_than <
-        pairs <= at_most``."""
+        """Yields slices of ``key_order`` and ``query_order`` by graph, filtered by pairs."""
         keys, queries = pairwise(self.key_start.tolist()), pairwise(self.query_start.tolist())
         for (key, key_end), (query, query_end) in zip(keys, queries, strict=True):
             if more_than < (key_end - key) * (query_end - query) <= at_most:
@@ -48,8 +47,7 @@ class GraphGroups:
 
 
 def checked_groups(points: Points, limit: float | None = None, more_than: int = -1) -> GraphGroups:
-    """Checks all values and groups points by graph. The ``limit`` of coordinates is for graphs of
-    ``more_than`` pairs."""
+    """Checks values and groups points; graphs of ``more_than`` pairs have a ``limit``."""
     check_values(*points[:3])
     check_graph_numbers(batch=points.batch, query_batch=points.query_batch)
     groups = group_points(points)
@@ -113,8 +111,7 @@ class DeviceGraphs:
 
 
 def find_graphs(points: Points) -> DeviceGraphs:
-    """Finds the graph of each point. Reads the device only for a batch that it has not seen
-    before."""
+    """Finds the graph of each point. Reads the device only for a new batch."""
     named = ("batch", points.batch), ("query_batch", points.query_batch)
     batches = {name: index for name, index in named if index is not None}
     if not any(index.numel() > 0 for index in batches.values()):

@@ -122,8 +122,7 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Makes a function callable from kernels, where LLVM inlines it. Python calls its
-    ``py_func``."""
+    """Makes a function callable from kernels, which inline it; Python calls ``py_func``."""
     return numba.njit(**_HELPER_OPTIONS)(function)
 
 
@@ -173,8 +172,7 @@ def source_digest() -> str:
 
 @contextmanager
 def _cache_in_own_folder() -> Iterator[None]:
-    """Points Numba's cache at our folder while it decorates, the only time that it reads its
-    configuration."""
+    """Points Numba's cache at our folder while a function is decorated."""
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(cache_folder() / source_digest())

@@ -127,8 +127,7 @@ def output_gradients(
 
 
 class Gradients(NamedTuple):
-    """The gradients of :class:`Points`. ``queries`` and ``weights`` are :obj:`None` without queries
-    and weights."""
+    """The gradients of :class:`Points`; :obj:`None` for missing queries and weights."""
 
     positions: Tensor
     values: Tensor
@@ -171,8 +170,7 @@ def op_gradients(
 
 
 def weighted_rows(points: Points) -> Points:
-    """Returns points whose values are the weights times the values, with the weights as last
-    channel."""
+    """Returns points with values times weights, and the weights as last channel."""
     assert points.weights is not None
     weights = points.weights.unsqueeze(-1)
     values = torch.cat([points.values.to(weights.dtype) * weights, weights], dim=2).contiguous()

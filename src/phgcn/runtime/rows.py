@@ -57,8 +57,7 @@ class Packed(NamedTuple):
 def pack_points(
     points: Points, groups: GraphGroups, normalise: bool, centres: Centres | None = None
 ) -> Packed:
-    """Packs positions, values and queries. ``normalise`` centres values, around ``centres`` if
-    given, and scales them."""
+    """Packs positions, values and queries. ``normalise`` centres and scales values."""
     queries = keys = _pack_positions(points.positions, groups.key_order)
     if points.queries is not None:
         queries = _pack_positions(points.queries, groups.query_order)
@@ -136,8 +135,7 @@ def _no_centres(values: np.ndarray) -> Centres:
 def unpack_output(
     summed: np.ndarray, packed: Packed, points: Points, groups: GraphGroups, normalise: bool
 ) -> tuple[Tensor, Tensor]:
-    """Turns summed rows (H, M, W) into output (M, H, C) and normaliser (M, H), and divides if
-    ``normalise``."""
+    """Turns summed rows (H, M, W) into output (M, H, C) and normaliser (M, H)."""
     out, norm = points.new_output(normalise)
     if normalise:
         mean, _, query_graph = packed.centres
@@ -152,8 +150,7 @@ def unpack_output(
 def pack_gradients(
     upstream: OutputGradients, packed: Packed, groups: GraphGroups, normalise: bool
 ) -> np.ndarray:
-    """Turns the gradients of output (M, H, C) and normaliser (M, H) into the gradient of the rows,
-    (H, M, W)."""
+    """Turns gradients of output and normaliser into the rows' gradient, (H, M, W)."""
     grad, out, norm = as_array(upstream.grad), as_array(upstream.out), as_array(upstream.norm)
     count, heads, channels = grad.shape
     grad_norm = norm[:0] if upstream.grad_norm is None else as_array(upstream.grad_norm)

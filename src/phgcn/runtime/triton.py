@@ -45,8 +45,7 @@ def power_of_2(count: int) -> int:
 
 
 def block_size(size: int, count: int) -> int:
-    """Returns the number of items per program: all in the interpreter, where each program costs
-    time."""
+    """Returns the number of items per program: all in the slow interpreter."""
     return min(power_of_2(count), 1 << 12) if INTERPRETED else size
 
 

@@ -29,8 +29,7 @@ class Compilation(NamedTuple):
         return SECONDS * sum(not kernel.is_kept(self.real) for kernel in self.kernels)
 
     def run(self, report: Callable[[int], None] = lambda done: None) -> None:
-        """Compiles or loads the kernels, and calls ``report`` with the number of those ready after
-        each."""
+        """Compiles or loads the kernels; calls ``report`` with the number of ready ones."""
         for done, kernel in enumerate(self.kernels, start=1):
             kernel.compile(self.real)
             report(done)

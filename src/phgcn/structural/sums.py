@@ -38,14 +38,12 @@ class SumBackend(Protocol):
     def sort_edges(self, node: Tensor, other: Tensor, count: int) -> SortedEdges: ...
 
     def sum_rows(self, values: Tensor, start: Tensor, source: Tensor) -> Tensor:
-        """Sums the values (N, C) of each node's sources (E,), which begin at ``start`` (M + 1,), to
-        (M, C)."""
+        """Sums values (N, C) of sources (E,), which begin at ``start`` (M + 1,), to (M, C)."""
         ...
 
 
 def sort_neighbours(edge_index: Tensor, count: int, self_loops: bool, backend: str) -> Neighbours:
-    """Sorts edges (2, E) between ``count`` nodes by both ends. Checks node numbers, except in a
-    CUDA graph."""
+    """Sorts edges (2, E) by both ends. Checks node numbers, except in a CUDA graph."""
     return Neighbours(*torch.ops.phgcn.sort_neighbours(edge_index, count, self_loops, backend))
 
 

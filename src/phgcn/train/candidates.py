@@ -180,8 +180,7 @@ def _plain(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def start_settings(data: Data, model: str, device: str) -> Start | None:
-    """Returns the settings that a training of a model starts from, where they are not its
-    defaults."""
+    """Returns the first settings of a model's training that are not its defaults."""
     values = dict(GLOBAL_GNN) if model == DEFAULT_MODEL else {}
     values |= _scaling(data)
     narrow = "scaling" in values and data.x.size(1) <= FEW_FEATURES
@@ -227,8 +226,7 @@ def with_attention(best: Candidate, changes: Mapping[str, Any]) -> list[Candidat
 
 
 def without_attention(best: Candidate, changes: Mapping[str, Any]) -> Candidate | None:
-    """Returns the same network without attention to all nodes; :obj:`None` for a model that has
-    none."""
+    """Returns the network without attention to all nodes, or :obj:`None`."""
     if best.model != DEFAULT_MODEL:
         return None
     plain = {key: getattr(Settings(), key) for key in (*_SIMILAR, *ATTENDING)}
@@ -248,8 +246,7 @@ def size_class(data: Data, device: str) -> int:
 
 
 def work_class(data: Data, model: str, settings: Settings, device: str) -> int:
-    """Returns 1 where an epoch of a model takes long on a device, 2 where it takes very long, else
-    0."""
+    """Returns 1 if an epoch of a model takes long on a device, 2 if very long, else 0."""
     size = size_class(data, device)
     if device != "cpu" or model == TABLE_MODEL:  # which draws its rows in batches
         return size
@@ -258,8 +255,7 @@ def work_class(data: Data, model: str, settings: Settings, device: str) -> int:
 
 
 def epoch_work(data: Data, model: str, settings: Settings) -> float:
-    """Estimates the multiplications of an epoch: linear maps of nodes, sums over edges, and
-    attention."""
+    """Estimates the multiplications of an epoch: linear maps, edges, and attention."""
     nodes, heads, layers = int(data.num_nodes), settings.heads, settings.num_layers
     attending = layers
     width = heads * settings.hidden_channels

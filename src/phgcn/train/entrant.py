@@ -73,8 +73,7 @@ class Entrant:
 
     @property
     def order(self) -> tuple[float, float]:
-        """The sort key of entrants, larger for better ones: the metric, ties by the smaller
-        loss."""
+        """The sort key of entrants: the metric, ties by the smaller loss."""
         if math.isnan(self.metric) or self.training is None:
             return -math.inf, -math.inf
         return goodness(self.plan.metric, self.metric), -self.training.best_by_metric.val_loss

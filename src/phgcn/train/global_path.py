@@ -33,8 +33,7 @@ def switch_global(model: Module, on: bool) -> None:
 def global_statistics(
     model: Module, inputs: Sequence[Tensor], edge_values: Mapping[str, Tensor] | None = None
 ) -> list[dict[str, Any]]:
-    """Switches the global path on, and returns the statistics of each layer with its index as
-    ``layer``."""
+    """Switches the global path on; returns each layer's statistics and its ``layer``."""
     measure = getattr(model, "global_statistics", None)
     if measure is None:
         return []
@@ -56,8 +55,7 @@ def sample_rows(epoch: int, statistics: list[dict[str, Any]]) -> list[tuple[floa
 
 
 def head_medians(splits: list[list[dict[str, Any]]]) -> list[dict[str, float]]:
-    """Returns medians over splits, a row per layer and head with the columns of :data:`ATTENTION`
-    except ``epoch``."""
+    """Returns medians over splits per layer and head, with columns of :data:`ATTENTION`."""
     by_head: dict[tuple[float, ...], list[tuple[float, ...]]] = {}
     for row in (row for split in splits for row in sample_rows(0, split)):
         by_head.setdefault(row[1:3], []).append(row[3:])
@@ -66,8 +64,7 @@ def head_medians(splits: list[list[dict[str, Any]]]) -> list[dict[str, float]]:
 
 
 def summarise(splits: list[list[dict[str, Any]]], nodes: int) -> dict[str, Any] | None:
-    """Returns medians over splits, layers and heads, on a graph of ``nodes`` nodes; :obj:`None`
-    without global path."""
+    """Returns medians over splits, layers and heads; :obj:`None` without global path."""
     layers = [layer for split in splits for layer in split]
     if not layers:
         return None

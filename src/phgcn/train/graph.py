@@ -203,8 +203,7 @@ def match_classes(data: Data, classes: list[str]) -> None:
 
 
 def scale_features(x: Tensor, normalise: bool) -> Tensor:
-    """Divides each row of ``x`` (N, F), dense or CSR, by the sum of its absolute values if
-    ``normalise``."""
+    """Divides rows of ``x`` (N, F) by their absolute sums if ``normalise``."""
     if not normalise:
         return x
     if x.layout == torch.strided:
@@ -248,8 +247,7 @@ COUNTS = {"edges": "edges, in both directions", "edge_features": "edge features"
 
 
 def describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Says how two descriptions of a graph differ, such as ``120 nodes, before 119``, or returns an
-    empty text."""
+    """Describes changes of a graph, such as ``120 nodes, before 119``, or returns ""."""
     digests, old_digests = now.get("digests", {}), before.get("digests", {})
     others = [name for name in old_digests if old_digests[name] != digests.get(name)]
     if now["digest"] == before["digest"] and not others:

@@ -86,8 +86,7 @@ class KeptKeys(NamedTuple):
 def keep_keys(
     model: Module, inputs: Sequence[Tensor], labels: Labels, ids: Sequence[str]
 ) -> KeptKeys:
-    """Runs a trained model on its graph once, and returns the training nodes as keys of its layers.
-    ``ids`` are of all nodes."""
+    """Runs a trained model once, and returns the training nodes as keys of its layers."""
 
     nodes = labels["labelled"].nonzero().flatten()
     if getattr(model, "rows_alone", False):
@@ -119,8 +118,7 @@ class Deciding(NamedTuple):
 
 
 class LayerPositions(NamedTuple):
-    """A layer with kept keys, the positions (M, H, D) of nodes in it, and its share of the mean
-    label."""
+    """A layer with kept keys, the nodes' positions (M, H, D), and its share of the mean."""
 
     layer: LabelAttention
     positions: Tensor
@@ -131,8 +129,7 @@ class LayerPositions(NamedTuple):
 def layer_positions(
     model: Any, inputs: Sequence[Tensor], values: Mapping[str, Tensor]
 ) -> list[LayerPositions]:
-    """Runs a model once, and returns the positions of all nodes in each layer that attends to
-    labels."""
+    """Runs a model once; returns all nodes' positions in layers that attend to labels."""
     layers = list(label_attentions(model).values())
     calls = record_calls(layers, model, inputs, values)
     path = getattr(model, "label_path", None)

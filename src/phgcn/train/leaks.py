@@ -58,8 +58,7 @@ def describe_leaks(data: Data, train: Tensor) -> list[str]:
 
 
 def _labels(y: Tensor) -> tuple[Array, bool]:
-    """Returns indices of classes and :obj:`False`, or ranks of numbers and :obj:`True`. A few large
-    numbers then do not decide."""
+    """Returns class indices and :obj:`False`, or ranks of numbers and :obj:`True`."""
     if task_of(y) == "regression":
         return rankdata(y.numpy()), True
     return np.unique(y.numpy(), axis=0, return_inverse=True)[1].reshape(-1), False
@@ -79,8 +78,7 @@ def _share_right(column: Array, labels: Array) -> float | None:
 
 
 def _share_of_variance(column: Array, labels: Array) -> float | None:
-    """Returns the share of the variance of ranks that a column's ranks explain, :obj:`None` if it
-    is no leak."""
+    """Returns the share of ranks' variance that a column explains, or :obj:`None`."""
     ranks = np.unique(column, return_inverse=True)[1].reshape(-1)
     values, groups = np.unique(_half(ranks, 0), return_inverse=True)
     means = np.bincount(groups.reshape(-1), _half(labels, 0)) / np.bincount(groups.reshape(-1))

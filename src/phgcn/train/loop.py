@@ -258,8 +258,7 @@ class Training:
 
     @torch.no_grad()
     def _logits(self) -> Tensor:
-        """Computes the outputs of all nodes, (N, C). In a table, training rows are keys without
-        outputs."""
+        """Computes all outputs, (N, C). In a table, training rows are keys without outputs."""
         self.model.eval()
         task = self.task
         if not self.rows_alone:

@@ -28,8 +28,7 @@ from .yardsticks import LOCAL, describe_yardsticks, local_trial, summarise_yards
 
 
 class TrialModel(NamedTuple):
-    """A trial's model on the run's device, and its arguments for a graph by position and by
-    name."""
+    """A trial's model on the run's device, and its arguments for a graph."""
 
     trial: Trial
     model: Any
@@ -124,8 +123,7 @@ def _score_yardsticks(run: Run, trained: TrialModel, data: Data, nodes: Tensor) 
 def _score_trial(
     run: Run, trained: TrialModel, data: Data, parts: Mapping[str, Tensor]
 ) -> tuple[dict[str, Any], Tensor]:
-    """Scores a trial's model on masks of nodes (N,) by name. Returns a row of the result, and the
-    predictions for ``test``."""
+    """Scores a trial's model on masks (N,) by name; returns a row, and ``test`` predictions."""
     trial, test = trained.trial, parts["test"]
     out, kind = trained.logits(), run.kind(trial)
     row: dict[str, Any] = {"split": trial.split, "repeat": trial.repeat}

@@ -199,8 +199,7 @@ def start(
 
 
 def _begin_at_similar(model: Any, found: Similar | None) -> None:
-    """Points attention to the input features at those by which nodes are similar, or closes its
-    gates if there are none."""
+    """Points attention at the features by which nodes are similar, or closes its gates."""
     if found is None:
         for block in model.global_blocks:
             torch.nn.init.zeros_(block.gate)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 
 class OneProcess:
-    """A training in one process; :class:`phgcn.train.over_ranks.ManyProcesses` is its
-    counterpart."""
+    """A training in one process, as :class:`.over_ranks.ManyProcesses` is in several."""
 
     leads = True  # whether this process writes the folder and says what happens
     alone = True

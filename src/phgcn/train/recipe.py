@@ -76,8 +76,7 @@ def drop_inputs(inputs: Sequence[Tensor], settings: Settings) -> tuple[Tensor, .
 
 
 def drop_nodes(x: Tensor, share: float) -> Tensor:
-    """Sets the features (N, F) of random nodes, dense or CSR, to 0, and divides the others by ``1 -
-    share``."""
+    """Sets random nodes' features (N, F) to 0, and divides the others by ``1 - share``."""
     scale = dropout(torch.ones(x.size(0), dtype=x.dtype, device=x.device), share)
     if x.layout == torch.strided:
         return x * scale[:, None]

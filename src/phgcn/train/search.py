@@ -179,8 +179,7 @@ def search_each(
 
 
 def choose_among(plan: Plan, entrants: list[Entrant]) -> tuple[Entrant, dict[str, Any]]:
-    """Chooses among few entrants, each trained in full on the first split, with an account as of
-    :func:`search`."""
+    """Chooses among few entrants trained in full, with an account as of :func:`search`."""
     finished = [entrant for entrant in entrants if not entrant.failure]
     last = _best(finished, False, 1) + _best(finished, True, 1)
     scores = [entrant.metric for entrant in last]
@@ -232,8 +231,7 @@ class _Entry:
         return Entrant(candidate, plan, task, seed=1000 * plan.seed)
 
     def is_worth_a_try(self, candidate: Candidate) -> bool:
-        """Returns False for attention to the input features without similar features or without
-        anything to attend to."""
+        """Returns False for input attention without similar features or without targets."""
         entrant = self(candidate)
         if not entrant.plan.reads_similar:
             return True
@@ -262,8 +260,7 @@ def _undecided(entrants: list[Entrant]) -> list[Entrant]:
 
 
 def _other_folds(last: list[Entrant]) -> list[list[Entrant]]:
-    """Enters the last entrants on other divisions of few training and validation nodes, if the best
-    one is not far ahead."""
+    """Enters the last entrants on other divisions of few nodes, if the result is close."""
     few = len(last[0].task.val) < FEW_NODES
     if not few or len(last) == 1 or _undecided(last) != last:
         return []

@@ -60,8 +60,7 @@ def _switch(default: bool, meaning: str) -> Any:
 
 
 def _choice(choices: Sequence[str], meaning: str, default: str = "") -> Any:
-    """Makes a setting of a few values, the first of which is the default unless another is
-    named."""
+    """Makes a setting of a few values; the first is the default unless one is named."""
     allowed = ", ".join(f'"{choice}"' for choice in choices)
     return _setting(default or choices[0], meaning, allowed, lambda value: value in choices)
 

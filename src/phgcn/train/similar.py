@@ -128,8 +128,7 @@ def _extend(search: _Search, part: _Search) -> list[_Features]:
 
 
 def _shrink(search: _Search, features: _Features) -> _Features:
-    """Leaves out features as long as the set is better without: in each round half of the
-    candidates, or one."""
+    """Leaves out features while the set is better without, half of the candidates a round."""
     strength = search.strength(features)
     while len(features) > 1:
         without = _ordered(search, {_without(features, {f}) for f in features})
@@ -179,8 +178,7 @@ class _Search:
         return float(self.t_values(features).amax(dim=0).norm())
 
     def t_values(self, features: _Features) -> Tensor:
-        """Returns the t value of each value of the nearest nodes for each target, for the best
-        number of them, (V, C)."""
+        """Returns t values of the nearest nodes' values for each target, (V, C)."""
         index = self._distances(features).topk(NEAREST[-1], largest=False, sorted=True).indices
         # (M, 3, V), up to a factor
         means = self.values[index].cumsum(dim=1)[:, [count - 1 for count in NEAREST]]
@@ -206,8 +204,7 @@ class _Search:
         return float(self._distances(features).amin(dim=1).sqrt().median())
 
     def _distances(self, features: _Features) -> Tensor:
-        """Returns squared distances of the queries to all nodes, (M, N); infinite to the node
-        itself."""
+        """Returns squared distances of the queries to all other nodes, (M, N)."""
         points = self.x[:, list(features)]
         squares = torch.cdist(
             points[self.queries], points, compute_mode="donot_use_mm_for_euclid_dist"
@@ -259,8 +256,7 @@ def point_heads(layer: Any, found: Similar) -> None:
 
 
 def _point_values(weight: Tensor, found: Similar) -> None:
-    """Lets values read the explaining features, as large as all features of deviation 1 would
-    be."""
+    """Lets values read the explaining features, in the size of all features together."""
     telling, width = list(found.telling), len(found.deviations)
     scale = torch.zeros(width)
     scale[telling] = (width / max(1, len(telling))) ** 0.5 / found.deviations[telling]

@@ -131,8 +131,7 @@ def _write(
 def _train_local(
     folder: Path, trial: Trial, training: Training, interrupt: DelayedInterrupt, logged: Logged
 ) -> dict[str, float]:
-    """Trains and writes the trial's network without global attention, if any; returns its score by
-    name."""
+    """Trains and writes the trial's local network, if any; returns its score by name."""
     local = local_trial(trial)
     if local is None:
         return {}

@@ -98,8 +98,7 @@ def _describe(
 def difference_error(
     plan: Plan, pairs: Sequence[tuple[Entrant, Entrant]], draws: int = 200
 ) -> float:
-    """Returns the standard error of the difference of two mean metrics, by drawing validation nodes
-    with replacement."""
+    """Returns the standard error of a difference of mean metrics by the bootstrap."""
     generator, name = torch.Generator().manual_seed(plan.seed), plan.metric
     variance = 0.0
     for first, second in pairs:

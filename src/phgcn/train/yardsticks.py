@@ -39,8 +39,7 @@ WITHOUT_GLOBAL = {"phgcn": "gat-eda", "phgcn-residual": "gat-eda-residual"}
 
 
 class LinearModel(NamedTuple):
-    """A linear model of the features: ``bias`` (C,) and ``weight`` (F, C), which is :obj:`None`
-    where features are not read."""
+    """A linear model: ``bias`` (C,), and ``weight`` (F, C) unless features are unread."""
 
     bias: Tensor
     weight: Tensor | None = None
@@ -60,8 +59,7 @@ def fit_simple(task: Task, processes: OneProcess) -> dict[str, LinearModel]:
 
 
 def simple_score(task: Task, model: LinearModel, processes: OneProcess) -> float:
-    """Returns the metric of a simple model on the test nodes, or without any on the validation
-    nodes."""
+    """Returns a simple model's metric on the test nodes, else on the validation nodes."""
     nodes = task.test if len(task.test) else task.val
     return _score(task, processes.outputs(model.outputs(task.x)), nodes)
 
@@ -80,8 +78,7 @@ class LocalTrial(Trial):
 
 
 def local_trial(trial: Trial) -> LocalTrial | None:
-    """Returns the training without global attention beside a trial of the first split, if its
-    network has any."""
+    """Returns the first split's training without global attention, if it has any."""
     plan = _plan_without_global(trial.plan)
     if plan is None or trial.split or trial.repeat:
         return None
@@ -115,8 +112,7 @@ def _fit_constant(task: Task) -> LinearModel:
 
 
 def _fit_linear(task: Task, processes: OneProcess) -> LinearModel:
-    """Fits a linear model to the training nodes with the task's loss, from dense features of mean 0
-    and deviation 1."""
+    """Fits a linear model with the task's loss, on dense features of mean 0, deviation 1."""
     transform = unchanged(task.x.size(1))
     if task.x.layout == torch.strided:
         none = torch.zeros(task.x.size(1), dtype=torch.bool, device=task.x.device)

@@ -144,8 +144,7 @@ def _flat(table: np.ndarray) -> np.ndarray:
 
 @helper
 def weigh(square, count, numbers, shift, other_shift, weight):
-    """Computes the weights of ``count`` pairs. ``square`` becomes the exponents :math:`s` that
-    :func:`differentiate` reads."""
+    """Computes ``count`` weights, and overwrites ``square`` by the exponents :math:`s`."""
     real = numbers.dtype.type
     rate, c0, c1, c2 = numbers[0], numbers[1], numbers[2], numbers[3]
     zero, largest = real(0), real(LARGEST)

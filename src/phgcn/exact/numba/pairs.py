@@ -9,8 +9,7 @@ from ...runtime.numba import helper
 
 
 def coordinate_lines(points: np.ndarray) -> np.ndarray:
-    """Transposes positions (N, D) to (D', N). :math:`D'` is the next multiple of four; new
-    coordinates are 0."""
+    """Transposes positions (N, D) to (D', N), with zeros up to a multiple of four."""
     count, dim = points.shape
     lines = np.zeros(((dim + 3) // 4 * 4, count), points.dtype)
     lines[:dim] = points.T
@@ -59,7 +58,7 @@ def add_weighted_rows(out, o, rows, place, weight, count, total):
 
 @helper
 def add_slopes(grad, o, t, target, position, place, slope, count, target_rows, source_rows):
-    """Adds to grad[o] the sum over pairs of slope * <rows> * (difference of positions). Overwrites
+    """Adds the sum of slope * <rows> * (difference of positions) to grad[o]. Overwrites
     ``slope``."""
     zero = slope.dtype.type(0)
     for e in range(count):

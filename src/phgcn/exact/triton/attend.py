@@ -147,8 +147,7 @@ def sum_pairs_backward(
     call: ExactCall,
     grads: Gradients,
 ) -> None:
-    """Writes the rows of ``grads``, contiguous, of the points in ``pairs``. ``shift`` is the
-    forward pass's, or empty."""
+    """Writes the rows of ``grads``, contiguous. ``shift`` is the forward pass's, or empty."""
     positions, values, queries = points[:3]
     channels, blocks = _share_channels(values, "backward")
     norm, shifts = upstream.norm if call.normalise else None, shift if len(shift) > 0 else None

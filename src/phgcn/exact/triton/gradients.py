@@ -37,8 +37,7 @@ from .tiles import (
 
 @triton.jit
 def _keep_in_registers(rows):
-    """Returns the rows in the register layout of tensor cores: products that read from shared
-    memory would wait."""
+    """Returns the rows in tensor cores' register layout: products would wait for shared memory."""
     if len(rows) == 2:
         zeros = zero_tile(rows[0].shape[0], rows[0].shape[1], tl.float32)
         high, low = zeros + rows[0].to(tl.float32), zeros + rows[1].to(tl.float32)
@@ -103,8 +102,7 @@ def _add_tile(
 
 @triton.jit
 def _zero_slopes(BM: tl.constexpr, dtype: tl.constexpr, D: tl.constexpr):
-    """Returns zeros for :func:`_subtract_slopes`: one (BM,) per coordinate, or one (BM, power of
-    2)."""
+    """Returns zeros for :func:`_subtract_slopes`: (BM,) per coordinate, or (BM, power of 2)."""
     if D <= MAX_HELD:
         slopes = ()
         for _ in tl.static_range(D):

@@ -55,8 +55,7 @@ class Packed(NamedTuple):
 
 
 class PackSizes(NamedTuple):
-    """Constants that packing is compiled for. ``row_parts`` and ``grad_parts`` are 0 where there
-    are no rows or gradients."""
+    """Compile-time constants of packing; 0 parts where there are no rows or gradients."""
 
     dim: int
     width: int

@@ -52,8 +52,7 @@ class Targets(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Pointers to all sources, read tile by tile. Fields are those of :class:`Targets` for the
-    opposite role."""
+    """Pointers to all sources, with the fields of :class:`Targets` for the opposite role."""
 
     points: Any
     length: Any
@@ -138,8 +137,7 @@ def squared_distances(target, x, length, source, y, source_length, D: tl.constex
 
 @triton.jit
 def exponents(r, square, SIZES: tl.constexpr):
-    """Computes the exponents s of pairs at distances ``r``, from squares where that is more
-    exact."""
+    """Computes exponents at distances ``r``, from their squares where these are more exact."""
     if SIZES.power == 2:
         return SIZES.rate * SIZES.rate * square
     else:
@@ -158,8 +156,7 @@ def multiply_polynomial(w, s, SIZES: tl.constexpr):
 
 @triton.jit
 def multiply_slope(w, s, inverse, SIZES: tl.constexpr):
-    """Multiplies exponentials by minus the derivative of the weights over the distance. ``inverse``
-    is one over the distance."""
+    """Multiplies exponentials by minus the weights' derivative times ``inverse`` distances."""
     if SIZES.c1 != 0 or SIZES.c2 != 0:
         t = tl.minimum(s, LARGEST_EXPONENT)
         w = w * (SIZES.c0 - SIZES.c1 + t * (SIZES.c1 - 2 * SIZES.c2 + t * SIZES.c2))
@@ -180,8 +177,7 @@ def split(number):
 
 @triton.jit
 def multiply(left, right, to):
-    """Adds the product of two matrices in parts to ``to``. The product of both low parts is below
-    rounding and left out."""
+    """Adds a product of matrices in parts to ``to``, without the low parts' own product."""
     if left[0].dtype == tl.float64:
         product = tl.dot(left[0], right[0], input_precision="ieee", out_dtype=tl.float64)
         if to is not None:

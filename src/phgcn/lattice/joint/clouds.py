@@ -161,8 +161,7 @@ def _padded(*columns: Tensor) -> Tensor:
 
 
 def unpack_sums(sums: Tensor, rows: Rows, points: Points, clouds: Clouds) -> tuple[Tensor, Tensor]:
-    """Turns the sums of the queries (M, W) into output (M, H, C) and normaliser, (M, H) or empty,
-    and divides."""
+    """Turns queries' sums (M, W) into output (M, H, C) and normaliser (M, H), and divides."""
     out, norm = points.new_output(rows.mean is not None)
     out.zero_()
     channels, queries = out.size(2), clouds.queries
@@ -198,8 +197,7 @@ def pack_gradients(upstream: OutputGradients, rows: Rows, clouds: Clouds) -> Ten
 def unpack_gradients(
     of_keys: Tensor, of_rows: Tensor, of_queries: Tensor, rows: Rows, points: Points, clouds: Clouds
 ) -> Gradients:
-    """Turns gradients of sorted positions (P, D) and weighted rows (N, W) into gradients of
-    points."""
+    """Turns gradients of sorted positions and weighted rows into gradients of points."""
 
     def unpacked(rows: Tensor, like: Tensor, row: Tensor) -> Tensor:
         width = math.prod(like.shape[2:])

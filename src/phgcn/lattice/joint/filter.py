@@ -59,8 +59,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(points: Points, counts: CloudCounts, call: FilterCall, peers: Peers) -> Prepared:
-    """Surveys the clouds of all processes, chooses their ladders, and sorts the points of this
-    one."""
+    """Surveys all processes' clouds, chooses their ladders, and sorts this process's points."""
     dim, to_itself = points.positions.size(2), points.queries is None
     positions, cloud = points.positions.detach().reshape(-1, dim), counts.of_keys
     if points.queries is not None:
@@ -125,8 +124,7 @@ def filter_rows(
     peers: Peers,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Filters all clouds to output and normaliser. ``keep`` stores the lattices for the backward
-    pass."""
+    """Filters all clouds. ``keep`` stores the lattices for the backward pass."""
     clouds = prepared.clouds
     rows = pack_values(points, clouds, call.normalise, kernels, peers)
     data = rows.data

@@ -64,16 +64,14 @@ class Kernels(Protocol):
         """
 
     def average_rows(self, table: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """Averages the rows of a table (V, W) at two indices, int32, (M,), to (M, W). Row V is
-        0."""
+        """Averages rows of a table (V, W) at two indices, int32, to (M, W). Row V is 0."""
 
     def slice_rows(self, table: Tensor, corner: Tensor, weight: Tensor) -> Tensor:
-        r"""Computes :math:`\sum_r w_{ir} y_{\text{corner}_{ir}}`, (P, W), from a table (V, W),
-        corners and weights (P, R)."""
+        r"""Computes :math:`\sum_r w_{ir} y_{\text{corner}_{ir}}`, (P, W), for corners (P, R)."""
 
     def multiply_rows(self, table: Tensor, corner: Tensor, rows: Tensor) -> Tensor:
-        r"""Computes :math:`\langle x_i, y_{\text{corner}_{ir}} \rangle`, (P, R), from a table (V,
-        W), corners (P, R) and rows (P, W)."""
+        r"""Computes :math:`\langle x_i, y_{\text{corner}_{ir}} \rangle`, (P, R), for rows (P,
+        W)."""
 
     def sum_near(
         self,

@@ -105,8 +105,7 @@ class Ladders:
         return count_bytes([self.located, self.vertices, self.corners, self.steps])
 
     def filter(self, table: Tensor) -> Tensor:
-        """Moves a table of step 0 (V, W) up the ladder, sums it over processes, and moves it
-        down."""
+        """Moves a table (V, W) up the ladder, sums it over processes, and moves it down."""
         weight = np.zeros((len(self.counts), max(self.counts)))
         for row, numbers in zip(weight, self.numbers, strict=True):
             row[: len(numbers.weight)] = numbers.weight
@@ -123,16 +122,14 @@ class Ladders:
         return any(numbers.far[0] > 0 for numbers in self.numbers)
 
     def features(self, side: Side) -> Tensor:
-        """Computes the far field's features: 1, square and coordinates from the middle of the box,
-        float64, (P, D+2)."""
+        """Computes 1, square and coordinates from the middle of the box, float64, (P, D+2)."""
         middle = torch.from_numpy((self.low + self.high) / 2).to(self.device)
         position = side.position.double() - of_cloud(middle, side.cloud)
         square = sum(position[:, k] ** 2 for k in range(self.dim))
         return torch.cat([torch.ones_like(position[:, :1]), square.unsqueeze(1), position], dim=1)  # type: ignore[union-attr]
 
     def far_corners(self, side: Side) -> Corners:
-        """Returns the features of points as weights of corners, in a table of one row per feature
-        and cloud."""
+        """Returns features of points as corner weights in a table of features and clouds."""
         feature, clouds = self.features(side), len(self.rungs)
         vertex = side.cloud.unsqueeze(1) + clouds * torch.arange(
             feature.size(1), device=self.device
@@ -141,8 +138,7 @@ class Ladders:
         return Corners(vertex, feature.to(side.position.dtype), none, none)
 
     def far_table(self, side: Side, rows: Tensor) -> Tensor:
-        """Sums the rows (P, W) times the features of their points, per feature and cloud, ((D+2) B,
-        W)."""
+        """Sums rows (P, W) times features per feature and cloud, ((D+2) B, W)."""
         start = torch.searchsorted(
             side.cloud, torch.arange(len(self.rungs) + 1, device=self.device)
         )
@@ -298,8 +294,7 @@ def _with_near(side: Side, near: Near) -> tuple[Side, Tensor]:
 def _sum_tables(
     tables: list[Tensor], steps: list[Step], weight: Tensor, peers: Peers
 ) -> list[Tensor]:
-    """Sums the tables (V, W) over processes in one exchange. Rows of steps without weight are not
-    summed and must not be read."""
+    """Sums the tables (V, W) over processes in one exchange, except rows without weight."""
     some = [
         (weight[:, number + 1][step.cloud] != 0).nonzero().squeeze(1)
         for number, step in enumerate(steps)

@@ -56,8 +56,7 @@ class Located(NamedTuple):
     raised: Tensor
 
     def slopes(self, products: Tensor, cloud: Tensor, spacing: Tensor) -> Tensor:
-        """Turns derivatives by the barycentric weights, (P, D+1), into derivatives by positions,
-        float64, (P, D)."""
+        """Turns derivatives by barycentric weights, (P, D+1), into those by positions, (P, D)."""
         by_fraction = products[:, 1:] - products[:, :-1]
         by_coordinate = torch.zeros_like(by_fraction).scatter_(1, self.raised, by_fraction)
         by_position = _multiply(by_coordinate, kuhn_matrix(self.raised.size(1)))
@@ -96,8 +95,7 @@ def _sort_columns(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _multiply(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Multiplies rows (P, D) by a matrix in an order of sums that does not depend on their
-    number."""
+    """Multiplies rows (P, D) by a matrix in an order of sums that their number does not change."""
     columns = [
         sum(rows[:, k] * float(matrix[k, j]) for k in range(len(matrix)))
         for j in range(matrix.size(1))
@@ -131,8 +129,7 @@ class Corners(NamedTuple):
         return kernels.slice_rows(table, self.vertex, self.weight)
 
     def products(self, table: Tensor, rows: Tensor, kernels: Kernels) -> Tensor:
-        """Computes the dot products of each point's row (P, W) with its corners' rows, float64, (P,
-        D+1)."""
+        """Computes dot products of rows (P, W) with their corners' rows, float64, (P, D+1)."""
         return kernels.multiply_rows(table, self.vertex, rows).double()
 
 

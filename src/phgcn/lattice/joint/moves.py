@@ -143,8 +143,7 @@ def find_halving(key: Tensor, finer: Grid, coarser: Grid) -> tuple[Halving, Tens
 
 
 def segments(index: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Sorts entries by their index, 0 to ``count``; returns their order and each index's first,
-    (count + 1,)."""
+    """Sorts entries by index; returns their order and each index's first, (count + 1,)."""
     ordered, order = torch.sort(index, stable=True)
     return order, torch.searchsorted(ordered, torch.arange(count + 1, device=index.device))
 
@@ -185,8 +184,7 @@ def expand(
 def blur_passes(
     table: Tensor, key: Tensor, grid: Grid, weights: np.ndarray, backwards: bool, kernels: Kernels
 ) -> Tensor:
-    """Takes the passes of the paper's filter over touched vertices, one direction after the
-    other."""
+    """Takes the passes of the paper's filter over touched vertices."""
     dim, count, reach = grid.shift.size(1), len(key), len(weights) - 1
     directions = [*np.eye(dim, dtype=np.int64).tolist(), [1] * dim]
     hops = torch.arange(-reach, reach + 1, device=key.device)

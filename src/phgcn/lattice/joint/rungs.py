@@ -31,8 +31,7 @@ class Points(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The boxes of all clouds over all processes, float64, (B, D), and their numbers of keys and
-    queries, int64, (B,)."""
+    """Boxes of all clouds, float64, (B, D), and numbers of keys and queries, int64, (B,)."""
 
     low: Floats
     high: Floats

@@ -19,8 +19,7 @@ from .moves import blur_passes, window
 
 
 class Passes:
-    """The lattices of the clouds ``part``. Each process takes the passes for the touched vertices
-    of all processes."""
+    """The lattices of the clouds ``part``, with the touched vertices of all processes."""
 
     def __init__(
         self,

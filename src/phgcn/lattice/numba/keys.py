@@ -13,8 +13,7 @@ MARGIN = 2  # free cells around all points, so that no key borrows from another 
 
 
 class Keys(NamedTuple):
-    """A linear map from integer coordinates to keys: ``multiplier``, uint64, (D,), and ``bits`` of
-    a key for sorting."""
+    """A linear map from coordinates to keys: ``multiplier``, uint64, (D,), and ``bits``."""
 
     multiplier: np.ndarray
     bits: int

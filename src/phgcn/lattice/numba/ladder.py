@@ -208,8 +208,7 @@ def own_weights(cloud: Cloud, located: Located, numbers: Numbers) -> np.ndarray:
 
 
 def far_features(cloud: Cloud) -> np.ndarray:
-    """Computes 1, the square, and the coordinates of points from the middle of the box, (P, D +
-    2)."""
+    """Computes 1, square, and coordinates from the middle of the box, (P, D + 2)."""
     points = cloud.points.astype(np.float64)
     points -= (cloud.positions.low + cloud.positions.high) / 2
     square = (points**2).sum(axis=1, keepdims=True)

@@ -103,7 +103,7 @@ def lay_frame(mapped: Coordinates, matrix: np.ndarray, reach: int, dtype: np.dty
 
 
 def cube_keys(w: np.ndarray, base: np.ndarray, scale: float, keys: Keys) -> np.ndarray:
-    r"""Computes the key of each point's cube: :math:`\sum_j \lfloor (w_j - b_j)\, s \rfloor\,
+    r"""Computes the key of each point's cube, :math:`\sum_j \lfloor (w_j - b_j)\, s \rfloor\,
     m_j`."""
     key = np.empty(len(w), np.uint64)
     run_rows(add_cube_keys, len(w), GRAIN, w, base, scale, keys.multiplier, key)
@@ -171,8 +171,7 @@ def tile_fractions(w, index, first, count, base, fraction):
 
 @helper
 def tile_ranks(fraction, count, rank):
-    """Ranks each fraction in descending order by comparing every pair: no branch, many points at a
-    time."""
+    """Ranks fractions in descending order by comparing every pair, without a branch."""
     for j in range(fraction.shape[0]):
         for i in range(count):
             rank[j, i] = 0
@@ -204,8 +203,7 @@ def locate_tiles(begin, end, w, point, base, weight, order):
 
 @helper
 def sort_lines(fraction, count):
-    """Sorts the fractions of each point in descending order by exchanges of neighbours, many points
-    at a time."""
+    """Sorts each point's fractions in descending order by exchanges of neighbours."""
     dim = fraction.shape[0]
     for turn in range(dim):
         for j in range(turn % 2, dim - 1, 2):
@@ -217,8 +215,7 @@ def sort_lines(fraction, count):
 
 @helper
 def tile_weights(fraction, count, weight):
-    r"""Computes the barycentric weights :math:`1 - f_1,\; f_1 - f_2, \dots, f_D` from fractions,
-    which it sorts."""
+    r"""Computes barycentric weights :math:`1 - f_1,\; f_1 - f_2, \dots` and sorts fractions."""
     dim = fraction.shape[0]
     sort_lines(fraction, count)
     for i in range(count):

@@ -171,8 +171,7 @@ def _unite(
 
 
 def reduce(table: np.ndarray, octaves: Sequence[Octave]) -> list[np.ndarray]:
-    """Moves the table of step 0 (V, C) up the ladder. Returns the tables of all steps, empty for a
-    step without weight."""
+    """Moves a table (V, C) up the ladder; the table of a step without weight is empty."""
     tables, table = [], np.concatenate([table, np.zeros_like(table[:1])])
     for octave in octaves:
         tables += [table[:-1], _hand_up(table, octave.smooth)[:-1] if octave.smooth else table[:0]]
@@ -181,8 +180,7 @@ def reduce(table: np.ndarray, octaves: Sequence[Octave]) -> list[np.ndarray]:
 
 
 def expand(tables: list[np.ndarray], octaves: Sequence[Octave], numbers: Numbers) -> np.ndarray:
-    """Multiplies the tables of all steps by their weights and moves them down to a table of step 0
-    (V, C)."""
+    """Multiplies all steps' tables by weights and moves them down to step 0, (V, C)."""
     weight = [*numbers.weight.tolist(), 0.0]
     total = tables[0][:0]
     for level in range(len(octaves) - 1, -1, -1):
@@ -213,8 +211,7 @@ def _hand_up(table: np.ndarray, moves: list[Move]) -> np.ndarray:
 def _hand_down(
     table: np.ndarray, moves: list[Move], factor: float, added: np.ndarray, added_factor: float
 ) -> np.ndarray:
-    """Applies transposed moves to ``factor * table``. Adds ``added_factor * added`` unless
-    ``added`` is empty."""
+    """Applies transposed moves to ``factor * table``, and adds ``added_factor * added``."""
     for number in range(len(moves) - 1, -1, -1):
         move, of_move = moves[number], (factor, added) if number == 0 else (1.0, added[:0])
         out = np.empty((len(move.target), table.shape[1]), table.dtype)
@@ -301,8 +298,7 @@ def count_union(begin, end, key, offset, bounds, count):
     "int32[:, ::1]"
 )
 def write_union(begin, end, key, order, offset, bounds, slot, first, merged, source, target):
-    """Writes the union of each chunk of four lists to ``merged``, and the move as row indices to
-    ``source`` and ``target``."""
+    """Writes the union of each chunk of four lists, and the move as ``source`` and ``target``."""
     lists, none = source.shape[1], key.shape[0]
     f0, f1, f2, f3 = offset[0], offset[1], offset[2], offset[3]
     for part in range(begin, end):

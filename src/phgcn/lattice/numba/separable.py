@@ -68,8 +68,7 @@ def find_neighbours(located: Located, weights: SeparableWeights) -> list[np.ndar
 
 
 def blur(table: np.ndarray, neighbours: list[np.ndarray], weights: SeparableWeights) -> np.ndarray:
-    """Blurs a table (V, C) along one direction after the other and scales it. Overwrites
-    ``table``."""
+    """Blurs a table (V, C) along all directions and scales it. Overwrites ``table``."""
     spare, weight = np.empty_like(table), weights.weights.astype(table.dtype)
     for number, places in enumerate(neighbours):
         factor = weights.scale if number == 0 else 1.0

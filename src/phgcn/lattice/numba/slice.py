@@ -59,8 +59,7 @@ def slice_gradients(
 
 
 def add_position_gradients(slope: np.ndarray, matrix: np.ndarray, out: np.ndarray) -> None:
-    """Adds ``slope @ matrix``, from derivatives by Kuhn coordinates, to gradients of positions (P,
-    D)."""
+    """Adds ``slope @ matrix`` to gradients of positions (P, D)."""
     run_rows(add_products, len(out), GRAIN, slope, matrix, out)
 
 
@@ -114,8 +113,7 @@ def add_five(out, o, rows, p0, p1, p2, p3, p4, w0, w1, w2, w3, w4, is_set):
 
 @helper
 def five_corners(number, vertex_of, weight, a, r):
-    """Returns vertices and weights of a point's corners r to r + 4; beyond the last corner, the
-    last with weight 0."""
+    """Returns vertices and weights of corners r to r + 4, with weight 0 beyond the last."""
     last, zero = number.shape[1] - 1, weight.dtype.type(0)
     r1, r2, r3, r4 = min(r + 1, last), min(r + 2, last), min(r + 3, last), min(r + 4, last)
     return (

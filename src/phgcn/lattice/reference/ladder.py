@@ -56,8 +56,7 @@ class Vertices(NamedTuple):
 def filter_cloud(
     keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Ladder, kernel: Kernel
 ) -> Tensor:
-    r"""Sums :math:`\sum_j k(|p_i - p_j|) f_j` over keys (N, D) and rows (N, C) of one graph and
-    head, (M, C)."""
+    r"""Sums :math:`\sum_j k(|p_i - p_j|) f_j` over keys (N, D) and rows (N, C), (M, C)."""
     points = (keys if queries is None else torch.cat([keys, queries])).double()
     if has_gaps(float((points.amax(dim=0) - points.amin(dim=0)).max().detach()), points.size(1)):
         points = close_gaps(points)
@@ -131,8 +130,7 @@ def spread(vertices: Tensor, first: Tensor, second: Tensor) -> tuple[Move, Tenso
 
 
 def splat(rows: Tensor, ladder: Vertices) -> Tensor:
-    """Adds each key's row, times its barycentric weights, to its simplex: the table of step 0, (V,
-    C)."""
+    """Adds each key's weighted row to its simplex: the table of step 0, (V, C)."""
     count = len(rows)
     spread_rows = (ladder.weight[:count].unsqueeze(-1) * rows.unsqueeze(1)).flatten(0, 1)
     return rows.new_zeros(ladder.vertices, rows.size(1)).index_add(
@@ -156,8 +154,7 @@ def reduce(table: Tensor, steps: list[list[Move]]) -> list[Tensor]:
 
 
 def expand(tables: list[Tensor], steps: list[list[Move]], numbers: Numbers) -> Tensor:
-    """Multiplies the tables of all steps by their weights and moves them down to a table of step 0
-    (V, C)."""
+    """Multiplies all steps' tables by weights and moves them down to step 0, (V, C)."""
     weight = numbers.weight.tolist()
     total: Tensor = weight[-1] * tables[-1]
     for step in range(len(steps) - 1, -1, -1):
@@ -193,8 +190,7 @@ def own_weights(points: Tensor, weight: Tensor, numbers: Numbers) -> Tensor:
 
 
 def far_field(targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers) -> Tensor:
-    """Sums the steps that are wider than the cloud, (M, C): a positive polynomial of two
-    positions."""
+    """Sums the steps wider than the cloud, (M, C): a positive polynomial of two positions."""
     matrix = torch.from_numpy(numbers.far_matrix(targets.size(1))).to(rows)
     return far_features(targets) @ (matrix @ (far_features(sources).T @ rows))
 
@@ -208,8 +204,7 @@ def far_features(points: Tensor) -> Tensor:
 def near_field(
     targets: Tensor, sources: Tensor, rows: Tensor, numbers: Numbers, kernel: Kernel
 ) -> Tensor:
-    r"""Sums the rows of pairs within the radius, (M, C), with weights :math:`k(r) - \sum_s c_s
-    \beta_s(r)`, faded out."""
+    r"""Sums pairs within the radius, (M, C): :math:`k(r) - \sum_s c_s \beta_s(r)`, faded out."""
     if numbers.radius == 0:
         return rows.new_zeros(len(targets), rows.size(1))
     c0, c1, c2 = kernel.coefficients

@@ -28,15 +28,13 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Sep
 
 
 def splat(rows: Tensor, corner: Tensor, weight: Tensor, vertices: int) -> Tensor:
-    """Adds each key's row (N, C), times its barycentric weights (N, D + 1), to its simplex, (V,
-    C)."""
+    """Adds each key's row (N, C), times weights (N, D + 1), to its simplex, (V, C)."""
     spread = (weight.unsqueeze(-1) * rows.unsqueeze(1)).flatten(0, 1)
     return rows.new_zeros(vertices, rows.size(1)).index_add(0, corner.flatten(), spread)
 
 
 def blur(table: Tensor, vertices: Tensor, direction: Tensor, weights: list[float]) -> Tensor:
-    """Sums for every vertex the rows of touched vertices up to some hops away, in both senses of a
-    direction."""
+    """Sums for every vertex the rows of touched vertices up to some hops away."""
     out = weights[0] * table
     for hops, weight in enumerate(weights[1:], start=1):
         here, there = find_pairs(vertices, hops * direction)

@@ -152,8 +152,7 @@ def _merge(
     union,
     BLOCK: tl.constexpr,
 ):
-    """Writes the union of keys and moved keys. Each key's index is the number of keys and new moved
-    keys that are less."""
+    """Writes the union of keys and moved keys; an index counts the keys that are less."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     here = tl.load(key + i, mask=inside, other=0)

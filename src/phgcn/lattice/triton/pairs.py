@@ -92,8 +92,7 @@ class Runs(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """The grid of cells of each cloud: cells per unit of length (B, D) and radius (B,), float64,
-    and keys."""
+    """The grid of each cloud: cells per unit of length (B, D), radius (B,), float64, and keys."""
 
     per_unit: Tensor
     radius: Tensor
@@ -163,8 +162,7 @@ def _sort(side: Side, lookup: Lookup) -> Cells:
 
 
 def _find_runs(target: Cells, source: Cells, lookup: Lookup, offsets: Tensor) -> Runs:
-    """Finds the sources in each row of cells around each target, by the offsets (R, D-1) of the
-    rows."""
+    """Finds the sources in each row of cells around each target; ``offsets`` are (R, D-1)."""
     cloud, rows = target.cloud, len(offsets)
     per_unit, radius = of_cloud(lookup.per_unit, cloud), of_cloud(lookup.radius, cloud)
     place = target.position.double() * per_unit

@@ -19,8 +19,7 @@ WORK = 1024  # edges and nodes, together, that one range should have
 
 
 def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
-    """Sorts edges by their ``node`` (E,) in a counting sort. The order is stable for any number of
-    threads."""
+    """Sorts edges stably by their ``node`` (E,) in a parallel counting sort."""
     parts = max(1, min(torch.get_num_threads(), len(node) // PART))
     nodes, others = as_array(node.long()), as_array(other.long())
     places = np.zeros((parts, count), np.int32)
@@ -43,8 +42,7 @@ def count_edges(begin, end, node, places):
 
 @kernel("int32[:, ::1], int32[::1]")
 def sum_counts(places, start):
-    """Replaces counts by the position of the first edge of each node and chunk, and fills
-    ``start``."""
+    """Turns counts into the first position of each node and chunk, and fills ``start``."""
     total = 0
     for i in range(places.shape[1]):
         start[i] = total
@@ -69,8 +67,7 @@ def move_edges(begin, end, node, other, places, sorted_other, edge):
 
 
 def run_nodes(kernel: Callable[..., None], start: np.ndarray, *arguments: Any) -> None:
-    """Calls ``kernel(begin, end, *arguments)`` on all cores for ranges of nodes with about equally
-    many edges."""
+    """Calls ``kernel(begin, end, *arguments)`` for ranges of nodes with about equal edges."""
     bounds = share_out(start)
 
     def run(first: int, last: int) -> None:

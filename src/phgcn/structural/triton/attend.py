@@ -59,8 +59,7 @@ def backward(grad: Tensor, attention: Attention, graph: Graph) -> Gradients:
 
 
 def choose_sizes(positions: Tensor, values: Tensor) -> tuple[tuple[int, int], dict[str, Any]]:
-    """Returns the grid and a tile's sizes: rows of up to 256 numbers, and at least 4 edges, or
-    1,024 numbers for a warp."""
+    """Returns the grid and a tile: rows of up to 256 numbers, 4 edges or 1,024 numbers a warp."""
     (count, heads, channels), coordinates = values.shape, positions.size(2)
     channel, coordinate = (Width(row, power_of_2(max(1, row))) for row in (channels, coordinates))
     row = max(channel.tile, coordinate.tile)

@@ -17,8 +17,7 @@ INFINITY: tl.constexpr = tl.constexpr(math.inf)
 
 
 def flag_bad_values(graph: Tensors) -> Tensor:
-    """Returns flags, not all 0 if a number is not finite, a position is too far away, or an edge
-    leads to no node."""
+    """Returns flags, not all 0 for infinite numbers, far positions, or edges to no node."""
     sizes = [0 if t is None else t.numel() for t in graph]
     programs = max(1, min(MAX_PROGRAMS, cdiv(max(sizes), BLOCK)))
     flags = graph.positions.new_empty(programs, dtype=torch.int32)

@@ -26,8 +26,7 @@ class Tensors(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Results of the forward pass and, for the backward pass, products of outputs and their
-    gradients."""
+    """Results of the forward pass, and ``mean``, products of outputs and gradients."""
 
     out: Tensor
     nearest: Tensor
