@@ -62,7 +62,14 @@ OLD: dict[str, Old] = {
     "lattice": Old(("ac1e053",), "the times are those of the former lattice"),
     "layers": Old(("01ed9aa",), FORMER),
     "memory": Old(("0a25181",), FORMER),
-    "motif": Old(("7571452",), FORMER),
+    "motif": Old(
+        (
+            *("090b5ed", "10825b1", "14501db", "173bdf5", "37c6d2f", "480c152", "649688e"),
+            *("7571452", "932c2ea", "ad2d506", "b2ca64b", "bfeb118", "da3ffb0", "e9a5e21"),
+            "ff2948d",
+        ),
+        FORMER,
+    ),
     "products": Old(("d595748",), FORMER),
     "rivals": Old(("9ac7fc5",), FORMER),
     "rivals-gpu": Old(("d595748",), FORMER),
@@ -84,6 +91,18 @@ OLD: dict[str, Old] = {
 """Old files by name.  Whoever measures one anew takes it off this list: a test compares commits."""
 
 
+JOINED = dict.fromkeys(
+    (
+        *("f30003c", "246304a", "cd636ca", "c686f43", "cc38683", "2480bb0", "fdae15f"),
+        *("f0df272", "604612c", "47654a3", "b442499", "559cd7e", "0e9c766", "39bd4a1", "25f36af"),
+    ),
+    "3e4b9fd",
+)
+"""Commits that figures name and the history does not have: after an interruption they were joined
+into the commit beside them.
+"""
+
+
 def rooms(source: str) -> tuple[str, ...]:
     return ROOMS.get(Path(source).stem, TRAINING)
 
@@ -98,23 +117,25 @@ def is_whole() -> bool:
     return done.stdout.strip() == "false"
 
 
-def commits_since(commit: str, date: str, folders: Iterable[str]) -> int:
-    """Counts the commits in some folders since one of them, or, where the history does not have
-    it, since its date.
-    """
-    known = _git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
-    since = (f"{commit}..HEAD",) if known else (f"--since={date}T00:00:00", "HEAD")
-    return int(_git("rev-list", "--count", *since, "--", *folders).stdout)
+def history() -> frozenset[str]:
+    """Returns the first seven letters of all commits up to the present one."""
+    return frozenset(line[:7] for line in _git("rev-list", "HEAD").split())
 
 
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+def commits_since(commit: str, folders: Iterable[str]) -> int:
+    """Counts the commits in some folders since one of them."""
+    since = f"{JOINED.get(commit, commit)}..HEAD"
+    return int(_git("rev-list", "--count", since, "--", *folders))
+
+
+def _git(*arguments: str) -> str:
     command = ("git", "-C", str(ROOT), *arguments)
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def age(source: str, origins: Iterable[tuple[str, str]]) -> int:
-    """Returns the age of a file: that of the oldest of its commits and dates."""
-    return max(commits_since(commit, date, rooms(source)) for commit, date in origins)
+def age(source: str, commits: Iterable[str]) -> int:
+    """Returns the age of a file: that of the oldest of its commits."""
+    return max(commits_since(commit, rooms(source)) for commit in commits)
 
 
 def sentence(sources: Iterable[str]) -> str:

@@ -115,6 +115,7 @@ BENCH_TABLES = {
     "within-class": (PAPER, within_class.rows_of, "within_class"),
     "memory": ("docs/layers.md", memory.rows_of, "memory"),
     # GlobalGNN and its rivals
+    "searched-nodes": (RIVALS, split_overlap.searched, "split_overlap"),
     "search": (RIVALS, search.search_marks, "search"),
     "search-recipes": (RIVALS, search.search_recipes, "search"),
     "large-tables": (WHEN, large_tables.rows_of, "large_tables"),
@@ -164,16 +165,20 @@ def content(source: str) -> Any:
     return json.loads((ROOT / source).read_text(encoding="utf-8"))
 
 
-def origins(found: Any) -> set[tuple[str, str]]:
-    """Commits and dates of a JSON: its own, or those of its rows and parts."""
+def origins(found: Any, date: str = "") -> set[tuple[str, str]]:
+    """Returns the commits and dates that a JSON says its figures are of: its own and those of its
+    rows and parts. A part without a date has ``date``, that of the whole.
+    """
     if isinstance(found, list):
-        return {pair for row in found for pair in origins(row)}
+        return {pair for row in found for pair in origins(row, date)}
     if not isinstance(found, dict):
         return set()
     about = found.get("provenance", found)
-    if about.get("commit") and about.get("date"):
-        return {(about["commit"][:7], about["date"][:10])}
-    return {pair for part in found.values() for pair in origins(part)}
+    date = (about.get("date") or date)[:10]
+    commits = about.get("commit") or []
+    commits = [commits] if isinstance(commits, str) else commits
+    own = {(commit[:7], date) for commit in commits if date}
+    return own.union(*(origins(part, date) for part in found.values()))
 
 
 def is_dirty(found: Any) -> bool:
@@ -191,9 +196,9 @@ def measured_at(sources: tuple[str, ...]) -> str:
     commits = sorted({commit for commit, _ in pairs})
     if not pairs:
         return ""
-    named = ", ".join(commits) if len(commits) <= 3 else f"{len(commits)} of them (in the JSON)"
+    named = f"commit {', '.join(commits)}" if len(commits) <= 3 else f"at {len(commits)} commits"
     when = f"on {dates[0]}" if len(dates) == 1 else f"from {dates[0]} to {dates[-1]}"
-    return f"Measured {when}, commit {named}."
+    return f"Measured {when}, {named}."
 
 
 def block(name: str) -> str:

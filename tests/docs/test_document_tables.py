@@ -99,7 +99,7 @@ def test_no_figure_is_much_older_than_its_code_unsaid(documents):
     tables = [table for table in documents.TABLES.values() if there(documents, table)]
     for source in sorted({source for table in tables for source in table.sources}):
         origins = documents.origins(documents.content(source))
-        age = ages.age(source, origins)
+        age = ages.age(source, {commit for commit, _ in origins})
         assert age <= ages.LIMIT or Path(source).stem in ages.OLD, (
             f"{source}: {age} commits in {ages.rooms(source)} since it was measured; measure it "
             "anew, or say in lab/bench/ages.py why it is old"
@@ -125,9 +125,38 @@ def test_ages_count_commits_in_rooms():
     ages = importlib.import_module("ages")
     if not ages.is_whole():
         pytest.skip("the history is not there")
-    unknown = ages.commits_since("0" * 7, "2000-01-01", ["src"])
-    assert ages.commits_since("HEAD", "2000-01-01", ["src"]) == 0 < unknown
-    assert ages.commits_since("0" * 7, "2000-01-01", ["no/such/room"]) == 0
+    joined = ages.commits_since("cc38683", ["src"])
+    assert (
+        ages.commits_since("HEAD", ["src"]) == 0 < joined == ages.commits_since("3e4b9fd", ["src"])
+    )
+    assert ages.commits_since("3e4b9fd", ["no/such/room"]) == 0
+
+
+def test_every_commit_that_is_named_exists_or_was_joined_into_one(documents):
+    ages = importlib.import_module("ages")
+    if not ages.is_whole():
+        pytest.skip("the history is not there")
+    texts = (path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    named = {commit for text in texts for commit in re.findall(r"\b[0-9a-f]{7}\b", text)}
+    measured = {
+        commit
+        for table in documents.TABLES.values()
+        for source in table.sources
+        if (ROOT / source).is_file()
+        for commit, _ in documents.origins(documents.content(source))
+    }
+    known = ages.history()
+    assert set(ages.JOINED.values()) <= known and not known & set(ages.JOINED)
+    assert named | measured <= known | set(ages.JOINED)
+    assert set(ages.JOINED) <= named | measured
+
+
+def test_parts_of_a_file_have_commits_of_their_own(documents):
+    whole = {
+        "provenance": {"commit": "a" * 40, "date": "2026-01-02T03"},
+        "rows": [{"commit": "b" * 40}],
+    }
+    assert documents.origins(whole) == {("a" * 7, "2026-01-02"), ("b" * 7, "2026-01-02")}
 
 
 def test_figures_of_uncommitted_code_are_said(documents, monkeypatch):
