@@ -10,7 +10,7 @@ from typing import Any
 from registry import measurement
 
 from phgcn.train import Plan, Run, find, resolve
-from phgcn.train.attention_errors import attention_errors
+from phgcn.train.prediction import attention_errors
 from phgcn_lab.markdown import origin, table
 from phgcn_lab.results import chosen, names
 

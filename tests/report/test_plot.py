@@ -13,12 +13,19 @@ from phgcn.nn.graph_input import record_calls
 from phgcn.report.attention import Strongest, draw_attention, strongest_neighbours
 from phgcn.report.curves import draw_curves, read_curves
 from phgcn.report.embeddings import CELLS, MAX_DOTS, draw_distances, draw_embeddings, hops, plane
-from phgcn.report.fonts import label
 from phgcn.report.layers import LayerView, view_layers
-from phgcn.report.node_colours import SEVERAL_COLOUR, colour_nodes
 from phgcn.report.plot import plot
 from phgcn.report.predictions import draw_predictions
-from phgcn.report.style import COLOURS, UNLABELLED_COLOUR, headline, panels, save
+from phgcn.report.style import (
+    COLOURS,
+    SEVERAL_COLOUR,
+    UNLABELLED_COLOUR,
+    colour_nodes,
+    headline,
+    label,
+    panels,
+    save,
+)
 
 plotting = sys.modules[plot.__module__]
 to_rgba = pytest.importorskip("matplotlib.colors").to_rgba

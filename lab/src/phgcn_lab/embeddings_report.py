@@ -13,8 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from phgcn.report.embeddings import draw_hops, draw_positions
-from phgcn.report.node_colours import colour_nodes
-from phgcn.report.style import colours, headline, legend, panels
+from phgcn.report.style import colour_nodes, colours, headline, legend, panels
 from phgcn.train.graph import class_names
 
 from .arrays import Floats

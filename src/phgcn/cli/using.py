@@ -60,7 +60,7 @@ def evaluate(
     data = opened.data() if graph is None else opened.read(graph)
     result = evaluate_run(opened, data) if opened.is_own(data) else evaluate_other(opened, data)
     if attention_error:
-        from ..train.attention_errors import attention_errors
+        from ..train.prediction import attention_errors
 
         result["attention_error"] = attention_errors(opened, data)
     show_evaluation(result, as_json)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from .cells import FeatureTable, read_features, to_texts
 from .check import MASKS, Array, ArrayGraph, Faults, GraphFileError, bad, check_graph, short
-from .columns import Columns
+from .columns import Columns, Header, weight_column
 from .encode import encode
-from .headers import Header, weight_column
 from .labels import UNKNOWN, LabelColumn, read_labels
 from .readers import SUFFIXES, OpenTable, open_table, stem_of
 

@@ -23,7 +23,7 @@ from ..train.graph import node_names
 from ..train.labels import deciding_keys, keep_keys, label_inputs, layer_positions
 from ..train.prediction import TrialModel
 from ..train.run import Run
-from ..train.table_search import choose_parts
+from ..train.search import choose_parts
 from ..train.trial import KEPT, weights_file
 from .fitted import FittedRun, Scratch
 from .graphs import from_tensors, is_frame

@@ -24,7 +24,7 @@ from ..runtime.points import (
     op_gradients,
     output_gradients,
 )
-from ..runtime.second_order import differentiate_twice
+from ..runtime.reference import differentiate_twice
 from .call import ExactBackend, ExactCall
 from .reference import sum_pairs
 

@@ -10,10 +10,8 @@ from torch_geometric.data import Data
 
 from ..data.labels import labelled, task_of
 from ..text import amount
-from .fonts import label
 from .layers import LayerView
-from .node_colours import colour_nodes
-from .style import headline, legend, panels, say_instead
+from .style import colour_nodes, headline, label, legend, panels, say_instead
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

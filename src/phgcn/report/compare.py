@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..train.metrics import goodness, mean_and_deviation
 from ..train.run import Run
 from ..train.yardsticks import describe_yardsticks
-from .fonts import label
-from .style import COLOURS, headline, panels, save
+from .style import COLOURS, headline, label, panels, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
-from .node_colours import colour_nodes
-from .style import COLOURS, PANEL, few_ticks, headline, legend, panels, say_instead
+from .style import COLOURS, PANEL, colour_nodes, few_ticks, headline, legend, panels, say_instead
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import read_json
-from .fonts import label
-from .style import COLOURS, FORMATS, headline, panels, save
+from .style import COLOURS, FORMATS, headline, label, panels, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ..train.metrics import confusion
 from .embeddings import MAX_DOTS, draw_density
-from .fonts import label
-from .style import COLOURS, headline, panels
+from .style import COLOURS, headline, label, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..backends import DEVICES, find_backend
-from ..runtime.second_order import differentiate_twice
+from ..runtime.reference import differentiate_twice
 from . import reference
 from .graph import Attention, Gradients, Graph, SortedEdges, empty_attention, empty_gradients
 

@@ -27,8 +27,7 @@ from .clouds import Cloud, CloudGradients
 from .index import Located, locate_points
 from .locate import Frame, map_points
 from .moves import Octave, expand, find_coarsening, find_smoothing, reduce, vertex_key
-from .near import near_field
-from .pair_counts import mean_pairs
+from .near import mean_pairs, near_field
 from .slice import (
     add_position_gradients,
     add_self_gradients,

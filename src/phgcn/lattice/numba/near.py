@@ -18,8 +18,11 @@ from ...exact.numba.pairs import add_slopes, add_weighted_rows, squared_distance
 from ...runtime.exp import exp_negative
 from ...runtime.numba import helper, kernel
 from ...runtime.threads import run_rows
+from ..limits import mean_pairs_cell
 from .cells import ROWS, NearField
-from .sorting import lower_bound
+from .keys import choose_keys
+from .locate import Coordinates, cube_keys, reduce_points
+from .sorting import lower_bound, run_starts, sort_keys
 
 CANDIDATES = 4096  # sources near a cell that are held at a time
 GRAIN = 16  # least number of cells that a thread takes
@@ -232,3 +235,28 @@ def sum_near_pairs(
                     add_slopes(
                         grad, t, t, target, source, hit, slope, count, target_rows, source_rows
                     )
+
+
+def mean_pairs(points: Coordinates, first_query: int, radius: float, enough: int) -> float:
+    """Estimates the mean number of a query's keys within a radius. Nothing is counted where they
+    are surely more, or surely not more, than ``enough``."""
+    (count, dim), to_itself = points.w.shape, first_query == 0
+    side = mean_pairs_cell(dim, radius)
+    corner = reduce_points(np.add, points.w) / count - side / 2
+    low, high = (np.floor((edge - corner) / side) for edge in (points.low, points.high))
+    if to_itself:
+        if count - 1 <= enough:  # wherever they lie
+            return float(count - 1)
+        evenly = count / np.prod(high - low + 1) - 1
+        if evenly > enough:  # however they are spread
+            return float(evenly)
+    base = low - 1
+    keys = choose_keys(high - base + 1)
+    cell = cube_keys(points.w, corner + base * side, 1 / side, keys)
+    sorted_cell, index = sort_keys(cell, keys.bits)
+    start = run_starts(sorted_cell)
+    size = np.diff(start).astype(np.float64)
+    if to_itself:
+        return float((size * (size - 1)).sum() / count)
+    of_keys = np.add.reduceat((index < first_query).astype(np.float64), start[:-1])
+    return float((of_keys * (size - of_keys)).sum() / (count - first_query))
