@@ -123,7 +123,8 @@ def test_h2gcn_and_its_gradients_are_those_of_the_formula():
 @pytest.mark.parametrize("model", spaces.MODELS)
 def test_every_key_of_a_space_is_a_setting_or_an_argument(model):
     settings = config.keys(model)
-    arguments = inspect.signature(find_model(model).model_class()).parameters
+    made = find_model(model).model_class()
+    arguments = {*inspect.signature(made).parameters, *getattr(made, "names", ())}
     assert all(key in settings or key in arguments for key in spaces.SPACES[model])
 
 

@@ -1,14 +1,13 @@
-r"""The rivals: PyG's SGFormer, Polynormer, GPS layer and LINKX, called as :mod:`phgcn.train` calls
-a model, and H2GCN.
+r"""The rivals: PyG's SGFormer, Polynormer, GPS layer and LINKX with our names of arguments, H2GCN.
 
-Each takes ``(in_channels, hidden_channels, out_channels, ...)`` and ``forward(x, edge_index,
-...)``.  What is computed is PyG's; added are a dense copy of sparse features, the batch vector of
-one graph, and that the normalised edges of :class:`~torch_geometric.nn.conv.GCNConv` are kept while
-the edges stay the same."""
+What is computed is PyG's; added are a dense copy of sparse features, and that the normalised edges
+of :class:`~torch_geometric.nn.conv.GCNConv` are kept while the edges stay the same.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -49,10 +48,20 @@ def forget_edges(layer: GCNConv) -> None:
     layer.load_state_dict(kept)
 
 
-class OneGraph(Rival):
+class PyGModel(Rival):
     """A model of PyG that takes the batch vector of a single graph."""
 
-    model: Any
+    build: ClassVar[Callable[..., Any]]
+    names: ClassVar[dict[str, tuple[str, ...]]]  # what PyG calls our arguments
+    fixed: ClassVar[dict[str, Any]]
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, **arguments: Any
+    ) -> None:
+        super().__init__()
+        theirs = {name: value for key, value in arguments.items() for name in self.names[key]}
+        sizes = in_channels, hidden_channels, out_channels
+        self.model = type(self).build(*sizes, **{**self.fixed, **theirs})
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         batch = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
@@ -60,80 +69,45 @@ class OneGraph(Rival):
         return out
 
 
-class SGFormer(OneGraph):
-    r"""PyG's :class:`~torch_geometric.nn.models.SGFormer`: linear attention beside a GCN, added
-    with a fixed weight.
-    """
+class SGFormer(PyGModel):
+    """Linear attention beside a GCN, added with a fixed weight."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        num_layers: int = 3,
-        dropout: float = 0.5,
-        graph_weight: float = 0.5,
-        attention_layers: int = 1,
-    ) -> None:
-        super().__init__()
-        self.model = pyg.SGFormer(
-            in_channels,
-            hidden_channels,
-            out_channels,
-            trans_num_layers=attention_layers,
-            trans_dropout=dropout,
-            gnn_num_layers=num_layers,
-            gnn_dropout=dropout,
-            graph_weight=graph_weight,
-        )
+    build = pyg.SGFormer
+    names: ClassVar = {
+        "num_layers": ("gnn_num_layers",),
+        "attention_layers": ("trans_num_layers",),
+        "dropout": ("gnn_dropout", "trans_dropout"),
+        "graph_weight": ("graph_weight",),
+    }
+    fixed: ClassVar = {"trans_num_layers": 1}
 
 
-class Polynormer(OneGraph):
-    r"""PyG's :class:`~torch_geometric.nn.models.Polynormer` with one head, as its version with more
-    fails in PyG 2.8.
+class Polynormer(PyGModel):
+    """Has one head, as PyG's version with more fails in PyG 2.8.
 
     Its recipe trains the local layers first: ``local_epochs`` of the training, which calls
     :meth:`set_global`.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        num_layers: int = 7,
-        global_layers: int = 2,
-        dropout: float = 0.5,
-        global_dropout: float = 0.5,
-        in_dropout: float = 0.15,
-        local_attention: bool = True,
-    ) -> None:
-        super().__init__()
-        self.model = pyg.Polynormer(
-            in_channels,
-            hidden_channels,
-            out_channels,
-            local_layers=num_layers,
-            global_layers=global_layers,
-            in_dropout=in_dropout,
-            dropout=dropout,
-            global_dropout=global_dropout,
-            heads=1,
-            local_attn=local_attention,
-        )
+    build = pyg.Polynormer
+    names: ClassVar = {
+        "num_layers": ("local_layers",),
+        "local_attention": ("local_attn",),
+        **{name: (name,) for name in ("global_layers", "global_dropout", "dropout", "in_dropout")},
+    }
+    fixed: ClassVar = {"local_attn": True}
+
+    def __init__(self, *sizes: int, **arguments: Any) -> None:
+        super().__init__(*sizes, **arguments)
         self.set_global(True)
 
     def set_global(self, on: bool) -> None:
-        """Switches attention on or off, as PyG's own example does; without it the output is that of
-        the local layers.
-        """
+        """Switches attention on or off, as PyG's own example does."""
         self.model._global = on
 
 
 class GPS(Rival):
-    r"""A network of PyG's :class:`~torch_geometric.nn.conv.GPSConv` with Performer attention,
-    without positional encodings.
-    """
+    """GPS layers with Performer attention, without positional encodings."""
 
     def __init__(
         self,
@@ -179,9 +153,7 @@ def _local_layer(name: str, channels: int) -> torch.nn.Module:
 
 
 class LINKX(Rival):
-    r"""PyG's :class:`~torch_geometric.nn.models.LINKX`: an MLP of the node's row of the adjacency
-    matrix and of its features.
-    """
+    """An MLP of the node's row of the adjacency matrix and of its features."""
 
     def __init__(
         self,
@@ -194,9 +166,8 @@ class LINKX(Rival):
         num_nodes: int,
     ) -> None:
         super().__init__()
-        self.model = pyg.LINKX(
-            num_nodes, in_channels, hidden_channels, out_channels, num_layers, dropout=dropout
-        )
+        sizes = num_nodes, in_channels, hidden_channels, out_channels
+        self.model = pyg.LINKX(*sizes, num_layers, dropout=dropout)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         out: Tensor = self.model(self.prepare(x, edge_index), edge_index)
