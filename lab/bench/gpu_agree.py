@@ -57,9 +57,7 @@ def gpu_agree(options: argparse.Namespace) -> Iterator[dict]:
                 double = inputs[0].double(), inputs[1].double()
                 try:
                     pairs = zip(
-                        outputs(double, method, DEVICE),
-                        outputs(double, method, "cpu"),
-                        strict=True,
+                        outputs(double, method, DEVICE), outputs(double, method, "cpu"), strict=True
                     )
                     rows[-1]["errors"] = [relative(*pair) for pair in pairs]
                     rows[-1]["same_bits"] = same_bits(inputs, method)

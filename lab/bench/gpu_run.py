@@ -35,14 +35,9 @@ from phgcn_lab.markdown import table
 from phgcn_lab.results import chosen, names
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYER_TESTS = (
-    "tests/nn/test_on_gpu.py",
-    "tests/nn/test_local_conv.py",
-    "tests/train/test_loop.py",
-)
+LAYER_TESTS = ("tests/nn/test_on_gpu.py", "tests/nn/test_local_conv.py", "tests/train/test_loop.py")
 HOSTILE = ("--device", "cuda", "--only", "errors", "--dims", "2", "3", "4")
-GRACE = 5.0
-"""Seconds that a step has to end after it was interrupted."""
+GRACE = 5.0  # Seconds that a step has to end after it was interrupted
 
 Marks = Iterator[tuple[str, str, str, bool]]
 """What was measured, how much, the mark, and whether it is reached."""

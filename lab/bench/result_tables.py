@@ -31,8 +31,7 @@ GEOM_GCN_GRAPHS = (
     *("texas", "cornell", "cornell-2020", "wisconsin", "cora", "citeseer", "actor", "pubmed"),
 )
 GEOM_GCN = {"geom-gcn-i": "-I", "geom-gcn-p": "-P", "geom-gcn-s": "-S"}
-MARGIN = 1.0
-"""Accuracies that differ by at most so many percentage points count as equivalent."""
+MARGIN = 1.0  # Accuracies that differ by at most so many percentage points count as equivalent
 OURS = ("exact", "lattice", "separable")
 
 

@@ -58,8 +58,7 @@ FAR = (
     FarTask(2000, classes=0, key=5, distractors=6),
     FarTask(5000, distractors=8),
 )
-DRAWS = 5
-"""Made-up tasks that are drawn at random."""
+DRAWS = 5  # Made-up tasks that are drawn at random
 GRAPHS = ("texas", "wisconsin", "cora", "actor", "minesweeper")
 PARTS = ("songs", "far", "recipes", "graphs")
 

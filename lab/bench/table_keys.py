@@ -53,8 +53,7 @@ def keys_of_steps(content: dict) -> list[str]:
 
 
 @measurement(
-    tables=keys_of_steps,
-    epochs={"type": int, "default": 300, "help": "steps (default: 300)"},
+    tables=keys_of_steps, epochs={"type": int, "default": 300, "help": "steps (default: 300)"}
 )
 def table_keys(options: argparse.Namespace) -> Iterator[dict]:
     """Time and error of steps on a table whose keys are all training rows, or those of the

@@ -32,8 +32,7 @@ from phgcn_lab.markdown import origin, table
 
 MARK, HELP_MARK = 1.10, 1.0
 HELP_RUNS = 5
-WARM_UP = 3
-"""Epochs before the clock starts, in which kernels are compiled."""
+WARM_UP = 3  # Epochs before the clock starts, in which kernels are compiled
 
 
 @dataclass(frozen=True)

@@ -9,5 +9,4 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-AnyInts = NDArray[np.integer[Any]]
-"""Integers of any width, signed or not: as a file holds them."""
+AnyInts = NDArray[np.integer[Any]]  # Integers of any width, signed or not: as a file holds them

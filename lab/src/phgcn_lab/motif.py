@@ -33,8 +33,7 @@ from .motif_graphs import COLOURS, motif_graphs
 from .workers import Report
 
 TEST_GRAPHS = 100
-CLOSE = 2
-"""The motifs of a close graph differ by at most so many elements."""
+CLOSE = 2  # The motifs of a close graph differ by at most so many elements
 MEASURES = ("accuracy", "leaning", "close_mistakes")
 
 
@@ -78,8 +77,7 @@ class Effort:
         return self.learning_rate * (1 + math.cos(math.pi * iteration / self.iterations)) / 2
 
 
-Plan = dict[Case, Effort]
-"""The cases of an experiment, each with its own effort."""
+Plan = dict[Case, Effort]  # The cases of an experiment, each with its own effort
 
 
 def full_plan() -> Plan:

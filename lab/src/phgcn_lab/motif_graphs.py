@@ -37,8 +37,7 @@ def _between(*inner: int, extra: tuple[tuple[int, int], ...] = ()) -> Element:
 
 
 SPACER_NODE = _path(SPACER)
-RED_NODE = 3
-"""The place of the red node in every motif."""
+RED_NODE = 3  # The place of the red node in every motif
 
 VARIANTS = {
     "colour": (_between(BLUE, RED, BLUE), _between(GREEN, RED, GREEN)),

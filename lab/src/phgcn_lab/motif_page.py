@@ -17,8 +17,7 @@ from phgcn.files import read_tensors
 from .motif import Plan, Trial, start
 from .motif_graphs import COLOURS, motif_graphs
 
-GRAPHS = 12
-"""Chains on a page."""
+GRAPHS = 12  # Chains on a page
 
 LABELS = ("motif is rare", "motif is frequent")
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEARNED = 0.98
-BEGUN = 0.6
-"""From this accuracy on a network has found what to count."""
+BEGUN = 0.6  # From this accuracy on a network has found what to count
 NODE_COLOURS = ("#d62728", "#0072b2", "#009e73", "#bbbbbb")
 
 

@@ -16,8 +16,7 @@ from phgcn.train.loop import Task
 
 SHARES = 0.5, 0.9, 0.99
 NEAREST = 5, 10, 20, 40
-Found = tuple[Tensor, dict[str, Any]]
-"""Scores of classes (N, C), and the settings that were chosen."""
+Found = tuple[Tensor, dict[str, Any]]  # Scores of classes (N, C), and the settings that were chosen
 
 
 def propagate(task: Task) -> Found:

@@ -18,8 +18,7 @@ from phgcn.train.tuning import TrialReport
 
 from .workers import Report, describe
 
-PUBLISHED = "published"
-"""In the place of a method: the source of Geom-GCN's neighbourhoods."""
+PUBLISHED = "published"  # In the place of a method: the source of Geom-GCN's neighbourhoods
 SEED = 0
 
 _WEBKB = {"hidden_channels": 16, "weight_decay": 1e-2, "epochs": 500, "patience": 60}

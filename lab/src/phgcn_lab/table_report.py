@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OURS = ("phgcn", "phgcn-residual")
-CELL = ("graph", "model", "protocol", "method")
-"""The keys that name a row."""
+CELL = ("graph", "model", "protocol", "method")  # The keys that name a row
 PROVENANCE = (
     *("command", "settings_from", "commit", "dirty", "begun_at_commit", "seed", "date"),
     *("machine", "cores", "threads", "device"),

@@ -27,10 +27,8 @@ REPORT_EVERY = 0.5  # seconds between two reports of a running task
 GRACE = 10.0  # seconds that a process has to write a checkpoint after an interrupt
 DIED = "its process died; the same command continues it"
 
-Report = Callable[[str, float], None]
-"""Takes what a task is doing, and which share of it is done."""
-Work = Callable[[Any, Report], None]
-"""Does a task."""
+Report = Callable[[str, float], None]  # Takes what a task is doing, and which share of it is done
+Work = Callable[[Any, Report], None]  # Does a task
 
 
 def describe(plan: Plan, progress: EpochProgress) -> tuple[str, float]:

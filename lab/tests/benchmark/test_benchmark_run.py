@@ -35,9 +35,7 @@ def request(**changes):
 
 
 def test_all_stages_give_rows_differences_and_files(tmp_path):
-    content = run(
-        tmp_path,
-    )
+    content = run(tmp_path)
     assert content["failures"] == {}
     assert [row["row"] for row in content["rows"]] == ["global-gnn", "head-off", "linkx"]
     ours, off, rival = content["rows"]

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 STARTUP_TRIALS = 8
 """Trials before the sampler follows what it has seen: the recipes, then random ones."""
-LEAST_SECONDS = 5.0
-"""What a trial may take, however little time is left."""
+LEAST_SECONDS = 5.0  # What a trial may take, however little time is left
 SAMPLER = (
     f"TPE, seed {SEED} + the number of trials before, {STARTUP_TRIALS} at random; median pruner"
 )

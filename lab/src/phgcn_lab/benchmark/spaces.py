@@ -48,8 +48,7 @@ _FILE: dict[str, Any] = tomllib.loads(
 GRAPHS = {name: GraphSetup(**setup) for name, setup in _FILE["graphs"].items()}
 FIXED: dict[str, dict[str, Any]] = _FILE["fixed"]
 """Settings of a model that are not searched and differ from the defaults."""
-OFF: dict[str, Any] = _FILE["off"]
-"""GlobalGNN without a global path."""
+OFF: dict[str, Any] = _FILE["off"]  # GlobalGNN without a global path
 PATHS: list[dict[str, Any]] = [{**OFF, **path} for path in _FILE[OURS]["paths"]]
 """The global paths that GlobalGNN's best bodies are tried with, in this order."""
 

@@ -24,8 +24,7 @@ from ..workers import Report
 
 LAYERS = (2, 4, 8, 16)
 HIDDEN = 64
-HOPS = 8
-"""Number of hop positions of a node."""
+HOPS = 8  # Number of hop positions of a node
 TRAINING = Settings(
     learning_rate=0.005,
     weight_decay=0.0,
@@ -134,14 +133,8 @@ def build(name: str, inputs: int, classes: int) -> Any:
 
 LOCAL = tuple(f"sage-{count}" for count in LAYERS)
 ATTENTION = ("map", "hops", "map+sage-8", "hops+sage-8")
-NETWORKS = (
-    *LOCAL,
-    "sgformer",
-    "sage-8 on hops",
-    *ATTENTION,
-)
-SMOOTHED = "sage-8"
-"""The network whose outputs Correct & Smooth uses: its training makes both rows."""
+NETWORKS = (*LOCAL, "sgformer", "sage-8 on hops", *ATTENTION)
+SMOOTHED = "sage-8"  # The network whose outputs Correct & Smooth uses: its training makes both rows
 MODELS = ("label-propagation", "correct-and-smooth", *NETWORKS)
 
 

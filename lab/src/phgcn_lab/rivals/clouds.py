@@ -17,15 +17,13 @@ from phgcn.data.names import GRAPHS as KNOWN
 from phgcn.files import read_tensors, write_tensors
 from phgcn.functional import observe_attention
 
-CHANNELS = 4
-"""Channels of random values, and as many of structured ones."""
+CHANNELS = 4  # Channels of random values, and as many of structured ones
 CLUSTERS = 6
 SPREADS = {"dense": "spread 1", "sparse": "spread 10", "clusters": "clusters"}
 HOSTILE = ("shell", "heavy tail", "copies")
 GRAPHS = ("cora", "actor", "pubmed")
 EMBEDDING_DIM = 4
-WAVE = 3.0
-"""Length that the argument of the slow waves grows by 1 on."""
+WAVE = 3.0  # Length that the argument of the slow waves grows by 1 on
 
 
 @dataclass(frozen=True)

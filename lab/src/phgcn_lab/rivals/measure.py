@@ -18,15 +18,13 @@ from .adapters import Rival, Setting
 from .clouds import Place, make
 from .packages import Sampled
 
-SAMPLES = 512
-"""Points whose outputs are compared with the exact ones."""
+SAMPLES = 512  # Points whose outputs are compared with the exact ones
 WARM_POINTS = 1000
 """Points of the call that loads and compiles what a rival needs; all points for our lattices, whose
 kernels on a GPU are compiled for the levels of a cloud."""
 LEAST_MEASURED = 10_000
 """With fewer points, the memory that is used on a CPU is too little to be seen."""
-GROUPS = "random", "structured"
-"""The first half of the channels, and the second."""
+GROUPS = "random", "structured"  # The first half of the channels, and the second
 
 Kind = Literal["forward", "step"]
 """A forward alone, and a forward with the gradients of positions and values."""

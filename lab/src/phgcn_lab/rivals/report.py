@@ -19,16 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BOUNDS = (0.03, 0.01)
-"""Errors that the table of choices asks for."""
-TRAINING_BOUND = 0.1
-"""Error that it asks for in training."""
-COSINE = 0.9
-"""Least cosine of the gradient that the table of choices takes for training."""
-MAIN_DIM = 4
-"""Dimension of the figure with few panels."""
-LOWEST = 1e-4
-"""Errors below count as this: nobody needs less."""
+BOUNDS = (0.03, 0.01)  # Errors that the table of choices asks for
+TRAINING_BOUND = 0.1  # Error that it asks for in training
+COSINE = 0.9  # Least cosine of the gradient that the table of choices takes for training
+MAIN_DIM = 4  # Dimension of the figure with few panels
+LOWEST = 1e-4  # Errors below count as this: nobody needs less
 OURS = {"separable": "#56b4e9", "lattice": "#0072b2", "lattice-fine": "#003f6b", "exact": "#000000"}
 OTHERS = {
     "pykeops": "#7f7f7f",

@@ -156,12 +156,7 @@ class Rivals:
 
 class Measurement:
     def __init__(
-        self,
-        place: Place,
-        effort: Effort,
-        worker: Worker,
-        rivals: Sequence[Rival],
-        report: Report,
+        self, place: Place, effort: Effort, worker: Worker, rivals: Sequence[Rival], report: Report
     ) -> None:
         self.place, self.effort, self.worker, self.report = place, effort, worker, report
         self.rivals = rivals

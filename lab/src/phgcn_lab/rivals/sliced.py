@@ -13,8 +13,7 @@ from .sums import add_ones, divide, generator, in_part
 STEP = 1 / 32
 """Distance of the grid along a line: the mean over lines errs by more from some thousand lines on.
 """
-MOST_CELLS = 2**15
-"""Cells of a grid; wide clouds have a larger step."""
+MOST_CELLS = 2**15  # Cells of a grid; wide clouds have a larger step
 OVERSAMPLE, PAD = 8, 16
 """The kernel along a line is tabulated with so much smaller a step, and over so many times the
 period.

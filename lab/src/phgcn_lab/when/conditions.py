@@ -19,8 +19,7 @@ from phgcn.train.metrics import metric
 from ..benchmark.spaces import OFF, OURS
 from ..benchmark.training import choose, free_memory, plan_of, tasks_of, train_split
 
-EDGES = (100, 50, 20, 10, 5, 0)
-"""Percent of the edges that are kept."""
+EDGES = (100, 50, 20, 10, 5, 0)  # Percent of the edges that are kept
 LABELS: tuple[int | None, ...] = (None, 20, 5, 1)
 """Labels of each class to train on; :obj:`None`: all, 60 % of the nodes."""
 HEADS: tuple[Literal["on", "off"], ...] = ("on", "off")
