@@ -132,9 +132,9 @@ def global_attention(
         method (str or scheme, optional): ``"exact"``: the sum over all pairs. ``"lattice"``: a
             ladder of smoothed lattices, in time linear in the number of points. ``"lattice-fine"``:
             a more accurate one. ``"separable"``: the paper's filter of width 7. ``"auto"``: for
-            each graph, ``"exact"`` where that is faster, else ``"lattice"``; :func:`explain_method`
-            tells which. Or :class:`phgcn.lattice.Ladder` or :class:`phgcn.lattice.Separable` for
-            full control. (default: :obj:`"auto"`)
+            each graph, ``"exact"`` where that is faster, else ``"lattice"``
+            (:func:`explain_method`). Or :class:`phgcn.lattice.Ladder` or
+            :class:`phgcn.lattice.Separable` for full control. (default: :obj:`"auto"`)
         backend (str, optional): ``"reference"`` (plain torch, slow), ``"numba"`` (CPU),
             ``"triton"`` (CUDA), or ``"auto"``. (default: :obj:`"auto"`)
         tolerance (float or Tolerance, optional): With ``method="auto"``, takes the cheapest method
@@ -144,7 +144,7 @@ def global_attention(
         group (ProcessGroup, optional): Processes of :mod:`torch.distributed` that share the points
             out among them, in any numbers: a point attends to all points of its graph on all of
             them.  Every process of the group must make the call; see ``docs/distributed.md``.
-            (default: :obj:`None`, this process alone)
+            (default: :obj:`None`, only this process)
         return_mass (bool, optional): If :obj:`True`, also returns the *mass*, the log of the
             denominator, :math:`m_i = \log \sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j
             \rVert)`: how many points are close to a query. It comes from the same pass and has a
@@ -162,12 +162,12 @@ def global_attention(
 
     Half types are summed in float32, in which positions are taken too; the output has the type of
     ``values``, which may be a half type beside positions in float32, and the mass that of
-    ``positions``.  The gradients are the true derivatives of what was computed; a weight of 0 gets
-    the gradient 0.  A query in a graph without keys, or with none of positive weight, gets 0 and
-    the mass :math:`-\infty`.  With a lattice, one outside of the ball around all keys is moved
-    close to it along the same line, and its mass is less by the way; one inside that is far from
-    all keys, or with another kernel than the exponential or weights, has a mass of at least
-    :math:`\log 10^{-8}` and gets the mean of its graph's values."""
+    ``positions``. The gradients are the true derivatives of the computation. A weight of 0 gets the
+    gradient 0. A query in a graph without keys, or with none of positive weight, gets 0 and the
+    mass :math:`-\infty`. With a lattice, a query outside of the ball around all keys moves close to
+    the ball along the same line, and its mass falls by the distance moved. A query inside that is
+    far from all keys, or one with weights or another kernel than the exponential, has a mass of at
+    least :math:`\log 10^{-8}` and gets the mean of its graph's values."""
     name = kernel_name(kernel)
     call = AttentionCall(
         positions, values, decay, batch, queries, query_batch, method, backend, name, weights
@@ -219,9 +219,9 @@ def permutohedral_filter(
         \mathbf{f}'_i = \sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert)\,
         \mathbf{f}_j
 
-    Args and shapes are those of :func:`global_attention`, but :math:`\lambda` is 1 and the method
-    ``"lattice"`` by default. A ``tolerance``, with ``method="auto"``, is of the error relative to
-    the sums themselves, as :func:`attention_error` measures it with ``normalise=False``."""
+    Args and shapes are as in :func:`global_attention`, with a default :math:`\lambda` of 1 and the
+    default method ``"lattice"``. A ``tolerance``, with ``method="auto"``, is of the error relative
+    to the sums themselves, as :func:`attention_error` measures it with ``normalise=False``."""
     name = kernel_name(kernel)
     call = AttentionCall(
         positions, values, decay, batch, queries, query_batch, method, backend, name, weights
@@ -258,9 +258,9 @@ def structural_attention(
             (default: :obj:`1.0`)
         edge_mask (torch.Tensor, optional): The factors :math:`m_{ij}` of the weights after the
             softmax, for dropout; it gets no gradient. (default: :obj:`None`, all 1)
-        edge_bias (torch.Tensor, optional): The numbers :math:`b_{ij}` that are added to the
-            exponents, such as what a layer makes of edge features, or the logarithm of edge
-            weights. (default: :obj:`None`, all 0)
+        edge_bias (torch.Tensor, optional): The numbers :math:`b_{ij}` added to the exponents, such
+            as a linear map of edge features, or the logarithm of edge weights. (default:
+            :obj:`None`, all 0)
         return_attention_weights (bool, optional): If :obj:`True`, also returns the
             :math:`\alpha_{ij}`. They are computed in plain torch, apart from the output, and have
             gradients of their own. (default: :obj:`False`)

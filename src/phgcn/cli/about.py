@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def graphs(as_json: options.Json = False) -> None:
-    """List the known graphs, what is available and where.
+    """List the known graphs, and their files.
 
     The columns are those of the paper's Table 1, as counted in the file and as published. Files are
     looked for in `$PHGCN_DATA`, else in the user's cache.

@@ -27,7 +27,7 @@ def partition(
     *,
     reading: Reading,
 ) -> None:
-    """Divide a graph into parts that the processes of a training read alone.
+    """Divide a graph into parts, one for each process of a training.
 
     Each part is memory-mapped by one process, so that none ever holds the whole graph. Train with
     as many processes as there are parts, or with one.

@@ -83,15 +83,15 @@ def train(
     """Train a model on several splits of a graph.
 
     Without `--model`, a search tries networks with and without attention to all nodes on the
-    training and validation nodes of the first split. The best is trained. A table shows what the
-    search saw, and a sentence says whether attention helps. Of a table without edges it is `table`,
+    training and validation nodes of the first split. The best is trained. A table shows the
+    candidates, and a sentence says whether attention helps. Of a table without edges it is `table`,
     whose parts are chosen by validation.
 
-    Says what is in the graph and what is predicted of its nodes, prints the settings and where each
-    comes from, then the test metric of the epoch with the smallest validation loss or the best
-    validation metric (`--set select=...`). Writes weights, curves, settings and `result.json` into
-    a folder. A run that was cut off continues with `--resume`, to the same result; a finished one
-    with `--resume` and more epochs or patience.
+    Prints the contents of the graph, the task, and the settings with their sources, then the test
+    metric of the epoch with the smallest validation loss or the best validation metric
+    (`--set select=...`). Writes weights, curves, settings and `result.json` into a folder. A run
+    that was cut off continues with `--resume`, to the same result; a finished one with `--resume`
+    and more epochs or patience.
 
     Started by `torchrun`, several processes train on one graph, each with some of its nodes;
     `--division` and `--timeout` are for them.

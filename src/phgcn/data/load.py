@@ -70,11 +70,11 @@ def load_graph(
             undirected, sorted, and free of self-loops and duplicates. (default: :obj:`False`)
         max_gb (float, optional): Refuses an ``.npz`` file that unpacks to more gigabytes than this.
             (default: :obj:`None`, ``$PHGCN_MAX_GB``, else half of the machine's memory)
-        task (str, optional): What labels are read for: ``"classification"``, ``"regression"`` or
-            ``"multilabel"``. (default: :obj:`None`, what they look like)
-        columns (Columns, optional): Which columns of tables are what; ``label=None`` reads no
-            labels, of other files too. (default: :obj:`None`, ``id``, ``label``, ``source``,
-            ``target``, and features)
+        task (str, optional): The task of the labels: ``"classification"``, ``"regression"`` or
+            ``"multilabel"``. (default: :obj:`None`, by their look)
+        columns (Columns, optional): The roles of table columns. ``label=None`` reads no labels, of
+            other files too. (default: :obj:`None`, ``id``, ``label``, ``source``, ``target``, and
+            features)
         sparse (bool, optional): Gives ``x`` as sparse CSR where few features are not zero; else it
             is dense, unless it would take more than 4 GB. (default: :obj:`False`)
 

@@ -58,7 +58,7 @@ def _count_labelled(labels: Array) -> int:
 
 
 def describe_graph(data: Data) -> list[str]:
-    """Returns lines for a person: what is in a graph that :func:`phgcn.data.load_graph` read, its
+    """Returns lines for a person on a graph of :func:`phgcn.data.load_graph`: its contents, its
     task, and notes."""
     counts = data.summary
     kinds = {"duplicate_edges": "duplicates", "self_loops": "self-loops"}

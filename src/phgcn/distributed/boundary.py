@@ -42,8 +42,8 @@ class PartEdges:
         return nodes + sum(self.receive)
 
     def extend(self, x: Tensor) -> Tensor:
-        r"""Appends the rows of boundary nodes to those of this rank's nodes, differentiably:
-        :math:`(N_r + B_r, *)`.
+        r"""Appends the rows of boundary nodes to this rank's rows, differentiably: :math:`(N_r +
+        B_r, *)`.
 
         Every rank must call it.  Sparse features become dense.
         """

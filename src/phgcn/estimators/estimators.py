@@ -46,7 +46,7 @@ SETTINGS = tuple(entry.name for entry in fields(Settings))
 
 
 class NodeEstimator(FittedRun):
-    """What both estimators share; see :class:`NodeClassifier`."""
+    """The base of both estimators; see :class:`NodeClassifier`."""
 
     tasks: ClassVar[tuple[str, ...]]
     default_metric: ClassVar[str]
@@ -175,9 +175,9 @@ class NodeEstimator(FittedRun):
         """Returns the accuracy, of numbers the coefficient of determination, on nodes that were not
         trained on.
 
-        Nodes that were trained on do not count, whether their graph is given again or not. Labels
-        that were held back from :meth:`fit` give an honest score. Without any, the nodes count
-        that chose the epoch, which flatters the score.
+        Nodes of the training do not count, in their own or in a repeated graph. Labels held back
+        from :meth:`fit` give an honest score. Without any, the score is over the nodes that chose
+        the epoch, which flatters it.
 
         Args:
             graph (optional): In any form that :meth:`fit` takes. (default: :obj:`None`, the graph
@@ -236,8 +236,8 @@ class NodeEstimator(FittedRun):
         return found
 
     def attention(self, node: str | int, k: int = 10, graph: GraphLike = None) -> list[Target]:
-        """Returns what a node attends to, by layer and head: its neighbours, and the ``k``
-        strongest of all nodes.
+        """Returns the targets of a node's attention by layer and head: its neighbours, and the
+        ``k`` strongest of all nodes.
 
         Args:
             node (str or int): The id of the node; a number is its place among the nodes.
@@ -309,8 +309,8 @@ class NodeClassifier(NodeEstimator):
 
     Args:
         model (str, optional): The name of a model, or ``"auto"``, which a search chooses as ``phgcn
-            train`` does: ``search_`` is what it saw. (default: :obj:`"auto"`)
-        seed (int, optional): What all randomness follows from. (default: :obj:`0`)
+            train`` does: ``search_`` is its account. (default: :obj:`"auto"`)
+        seed (int, optional): The seed of all random numbers. (default: :obj:`0`)
         device (str, optional): Where it is computed. (default: :obj:`"cpu"`)
         directed (bool, optional): Whether edges keep their direction. (default: :obj:`False`)
         **options (optional): Settings of model and training by name, such as ``heads=4`` or
@@ -325,8 +325,8 @@ class NodeClassifier(NodeEstimator):
         n_features_in_ (int): The number of features.
         validation_score_ (float): The accuracy on the nodes that were kept apart.
         graph_ (torch_geometric.data.Data): The graph.
-        search_ (dict): What the search saw and says in one sentence; :obj:`None` where the model
-            was named.
+        search_ (dict): The account of the search, with its result in one sentence; :obj:`None` for
+            a named model.
         run_ (phgcn.train.Run): The run, in a temporary folder until :meth:`save`.
     """
 

@@ -52,7 +52,7 @@ FEWEST_ROWS = 5  # a fifth of the rows chooses the epoch, so that there must be 
 
 
 class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
-    """What both estimators share; see :class:`AttentionRegressor`."""
+    """The base of both estimators; see :class:`AttentionRegressor`."""
 
     _task: ClassVar[str]
     _metric: ClassVar[str]
@@ -211,8 +211,8 @@ class AttentionRegressor(RegressorMixin, AttentionEstimator):  # type: ignore[mi
             number. (default: none)
         epochs (int, optional): Epochs of the training. (default: :obj:`None`, as ``phgcn train``:
             300, and for more than 4,096 rows 600 steps of as many random rows)
-        random_state (int, RandomState or None, optional): What all randomness follows from.
-            (default: :obj:`0`)
+        random_state (int, RandomState or None, optional): The seed of all random numbers. (default:
+            :obj:`0`)
         device (str, optional): Where it is computed. (default: :obj:`"cpu"`)
         settings (dict, optional): Other settings of the model ``table`` and its training by name.
             (default: none)

@@ -30,7 +30,7 @@ class Column:
 
 @dataclass(frozen=True)
 class EdgeAttention:
-    r"""Attention to neighbours that does not follow from distances alone, by edge.
+    r"""Attention to neighbours by edge, where distances do not determine it.
 
     Args:
         starts (numpy.ndarray): :math:`(N + 1,)`; what node ``i`` attends to is
@@ -61,7 +61,7 @@ class View:
             a page cannot compute it. (default: :obj:`None`)
         self_loops (bool, optional): Whether a node is among its own neighbours. (default:
             :obj:`True`)
-        note (str, optional): What a reader should know of it. (default: none)
+        note (str, optional): A remark for the reader. (default: none)
     """
 
     name: str
@@ -81,14 +81,14 @@ class Side:
     Args:
         title (str): Its name.
         views (list of View): The layers.
-        columns (list of Column): What the model says of the nodes. ``"prediction"`` beside the
-            graph's ``"class"`` gives a confusion table, and ``"split"`` says which nodes are test
-            nodes.
+        columns (list of Column): Statements of the model about the nodes. ``"prediction"`` beside
+            the graph's ``"class"`` gives a confusion table, and ``"split"`` says which nodes are
+            test nodes.
         facts (dict, optional): Names and values in words, for a small table. (default: none)
         curves (dict, optional): One number per epoch, by name, with ``"epoch"`` among them.
             (default: none)
         best_epoch (int, optional): The epoch whose weights are shown. (default: :obj:`None`)
-        summary (str, optional): One sentence: what is seen, and how the model scored. (default:
+        summary (str, optional): One sentence about the picture and the model's score. (default:
             none)
     """
 
@@ -111,7 +111,7 @@ class Content:
         starts (numpy.ndarray): :math:`(N + 1,)`; the neighbours of node ``i`` are
             ``sources[starts[i]:starts[i + 1]]``.
         sources (numpy.ndarray): :math:`(E,)`.
-        columns (list of Column): What is known of the nodes without a model.
+        columns (list of Column): Properties of the nodes without a model.
         sides (list of Side): One or two models.
         batch (numpy.ndarray, optional): The graph of each node, :math:`(N,)`; attention never
             crosses graphs. (default: :obj:`None`, one graph)

@@ -97,9 +97,9 @@ def gather_views(
 
     Args:
         model (torch.nn.Module): The model.
-        inputs (list of torch.Tensor): What it is called with.
+        inputs (list of torch.Tensor): Its positional arguments.
         output (torch.Tensor): Its output, :math:`(N, C)`.
-        edge_values (dict, optional): What it is called with by name. (default: :obj:`None`)
+        edge_values (dict, optional): Its keyword arguments. (default: :obj:`None`)
         used (bool, optional): Whether the model's global path was switched on in the epoch that
             counts. (default: :obj:`True`)
     """

@@ -24,13 +24,9 @@ def has_gaps(width: float, dim: int) -> bool:
 
 
 def close_gaps(points: Tensor, union: Callable[[Tensor], Tensor] = lambda key: key) -> Tensor:
-    """Moves the points of a cloud (P, D) by multiples of :data:`GAP` towards the bin nearest to 0.
-
-    Args:
-        points (torch.Tensor): The points. The result has derivative 1.
-        union (callable, optional): Returns the sorted distinct bins of all processes. (default: one
-            process)
-    """
+    """Moves the points of a cloud (P, D) towards 0 by multiples of :data:`GAP`, until no gap is
+    wide. The result has derivative 1 by the points. ``union`` returns the sorted distinct bins of
+    all processes."""
     place = (points.detach().double() / GAP).floor().long() + FIRST
     key = place + (torch.arange(points.size(1), device=points.device) << BITS)
     occupied = union(key.unique())

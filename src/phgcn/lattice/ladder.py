@@ -253,7 +253,7 @@ def fade(r: Floats, radius: float) -> Floats:
 
 @lru_cache(maxsize=1024)
 def ladder_numbers(kernel: Kernel, dim: int, rung: Rung) -> Numbers:
-    """Computes a ladder's numbers for a kernel, in milliseconds, once per arguments."""
+    """Computes a ladder's numbers for a kernel, in milliseconds; cached by its arguments."""
     h, radius = rung.h, rung.reach * rung.h
     steps = 2 * max(3, math.ceil(math.log2(TOP / h)) + 1)
     used = 2 * min(steps // 2, max(2, rung.extent - math.floor(rung.spacing / 4) + WINDOW))

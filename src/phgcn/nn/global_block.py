@@ -50,11 +50,11 @@ class GlobalBlock(DistanceAttention):
             and of their weighted sums. (default: :obj:`0.0`)
         decay, learn_decay, method, backend, tolerance, process_group, kernel (optional): As in
             :class:`phgcn.nn.GlobalAttention`; by default :math:`\lambda` is learned from 1 on.
-        in_channels (int, optional): Size of the features that :meth:`update` reads, or :obj:`-1` to
-            derive it from the first input, where these are others than those it is added to. They
-            are read as they are, :math:`\mathbf{z}_i = \mathbf{x}_i`, the gate starts at 1, as
-            what is added is one more input, and the sum is over :math:`j \neq i`, as the network
-            has the node's own features. (default: :obj:`None`, the same)
+        in_channels (int, optional): Size of other features that :meth:`update` reads, or :obj:`-1`
+            to derive it from the first input. The block reads them without a norm,
+            :math:`\mathbf{z}_i = \mathbf{x}_i`, sums over :math:`j \neq i`, and its gate starts at
+            1: its output is one more input of a network. (default: :obj:`None`, the features that
+            it adds to)
 
     Shapes:
         - **input:** node features :math:`(N, C)`; the graph of each node :math:`(N,)`, in any order

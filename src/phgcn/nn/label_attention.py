@@ -246,8 +246,9 @@ def _recall(
 
 
 def _pair(known: _Known, labelled: Tensor, keys: Tensor | None, batch: Tensor | None) -> _Pairs:
-    """Pairs all other nodes with ``keys``. Without ``keys`` the labelled nodes are keys for all
-    others, and keys for each other in halves, or with a memory only those outside of the part."""
+    """Pairs each query with the keys that it may read: the given ``keys``, else all labelled nodes.
+    Labelled queries read the other half of the labelled nodes, with a memory the nodes outside of
+    the part."""
     if keys is not None:
         pairs = [(keys & labelled, ~keys)]
     elif known.own is not None:

@@ -180,8 +180,8 @@ class PHGCNConv(EDAConv):
             edge_weight (torch.Tensor, optional): The weights of edges, not negative: factors of
                 :math:`e^{-\lambda \lVert \mathbf{p}_i - \mathbf{p}_j \rVert}` among neighbours.
                 Added self-loops have weight 1.
-            batch (torch.Tensor, optional): The graph of each node, of a pair that of each target,
-                in any order; global attention never crosses graphs.
+            batch (torch.Tensor, optional): The graph of each node, or of each target of a pair, in
+                any order. Global attention never crosses graphs.
         """
         given = self.read_call(GraphInput(x, edge_index, edge_attr, edge_weight, batch), size)
         with given.blame():

@@ -180,7 +180,7 @@ def _plain(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def start_settings(data: Data, model: str, device: str) -> Start | None:
-    """Returns the first settings of a model's training that are not its defaults."""
+    """Returns settings that suit the graph better than the model's defaults, if there are any."""
     values = dict(GLOBAL_GNN) if model == DEFAULT_MODEL else {}
     values |= _scaling(data)
     narrow = "scaling" in values and data.x.size(1) <= FEW_FEATURES

@@ -57,7 +57,7 @@ def check_parts(folder: str | Path, directed: bool, task: str | None) -> None:
 
 
 def count_edges(data: Data) -> int:
-    """Returns the number of edges of a graph, of a part that of the whole graph."""
+    """Returns the number of edges of a graph; a part has the whole graph's."""
     return int(data.description["edges"] if "description" in data else data.edge_index.size(1))
 
 

@@ -81,7 +81,7 @@ class Task:
 
     @cached_property
     def similar(self) -> Similar | None:
-        """The features by which other nodes tell the labels of the training nodes."""
+        """Features whose nearest nodes explain the labels of the training nodes."""
         train = self.train.cpu()
         targets = self.y.cpu()[train]
         if not targets.is_floating_point():

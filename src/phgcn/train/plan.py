@@ -41,9 +41,9 @@ class Plan:
         settings (Settings): The settings of the model and its training.
         task (str): A name of :data:`phgcn.train.tasks.TASKS`. (default: :obj:`"classification"`)
         columns (Columns): The roles of columns in the graph's tables.
-        yardsticks (str): What is scored beside the model (:mod:`phgcn.train.yardsticks`):
-            ``"none"``; ``"simple"``, models that take no training; or ``"all"``, the network
-            without global attention too. (default: :obj:`"none"`)
+        yardsticks (str): The scores beside the model's (:mod:`phgcn.train.yardsticks`): ``"none"``;
+            ``"simple"``, models that take no training; or ``"all"``, the network without global
+            attention too. (default: :obj:`"none"`)
         per_split (tuple of Chosen): The model and settings of each split, if a search chose them
             for each. (default: the same for all)
     """

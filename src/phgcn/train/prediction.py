@@ -1,4 +1,5 @@
-"""Evaluates a trained run, predicts for the nodes of any graph, and measures approximate attention."""
+"""Evaluates a trained run, predicts for the nodes of any graph, and measures approximate
+attention."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class OneProcess:
         """Gives a new model the same weights in all processes."""
 
     def outputs(self, outputs: Tensor) -> Tensor:
-        """Returns the outputs of all nodes of the task from this process's outputs."""
+        """Returns all nodes' outputs; each of several processes computes some."""
         return outputs
 
     def join_gradients(self, model: Module) -> None:

@@ -108,7 +108,7 @@ class Run:
 
         Args:
             folder (str or Path): The folder.
-            device (str, optional): The device to compute on. (default: that of the training)
+            device (str, optional): The device to compute on. (default: the training's)
         """
         folder, file = Path(folder), Path(folder) / "run.json"
         if not file.is_file():

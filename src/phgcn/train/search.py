@@ -53,18 +53,18 @@ def search(
     split: int = 0,
     on_epoch: OnRound = lambda progress: None,
 ) -> tuple[Plan, dict[str, Any]]:
-    """Chooses a model and settings; returns the plan with them, and what was seen.
+    """Chooses a model and settings; returns the plan with them, and an account.
 
     Args:
-        plan (Plan): What to train; its model and settings are replaced.
+        plan (Plan): The training, whose model and settings are replaced.
         data (torch_geometric.data.Data): The graph.
         effort (str, optional): ``"short"`` or ``"long"``. (default: :obj:`"short"`)
         changes (dict, optional): Settings of all candidates; models without such a setting are not
             tried. Networks without attention remain without it, to compare with, and are not
             chosen if the changes ask for attention. (default: none)
         report (callable, optional): Called with a line about each rung. (default: does nothing)
-        split (int, optional): The split whose training and validation nodes are seen. (default:
-            :obj:`0`)
+        split (int, optional): The split whose training and validation nodes the search reads.
+            (default: :obj:`0`)
         on_epoch (callable, optional): Called with a
             :class:`phgcn.train.entrant.RoundProgress` after each epoch. (default: does nothing)
     """
@@ -210,7 +210,7 @@ def _account(
 
 
 class _Entry:
-    """Prepares entrants on one split. Entrants of the same features share their task."""
+    """Makes entrants of candidates on one split. Candidates of the same features share a task."""
 
     def __init__(self, plan: Plan, data: Data, split: int) -> None:
         self.plan, self.data = replace(plan, splits=split + 1), data

@@ -105,9 +105,9 @@ _Features = tuple[int, ...]
 
 
 def _extend(search: _Search, part: _Search) -> list[_Features]:
-    """Returns a list with the best set, the smallest that is nearly as good as the best of all;
-    sets grow until they get clearly worse. All queries judge single features, a part of them the
-    rest."""
+    """Grows sets of features one by one until they get clearly worse. Returns a list with the
+    largest set that is nearly as good as the best one. Single features are judged by all queries,
+    larger sets by the queries of ``part``."""
     count = search.x.size(1)
     best: list[tuple[float, _Features]] = []
     single = _ordered(search, {(f,) for f in range(count)})[: 2 * BEAM]

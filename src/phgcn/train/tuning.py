@@ -111,7 +111,7 @@ def tune(
         folder (str or Path): The folder of the study; made if need be.
         plan (Plan): The training; its settings are the first trial.
         data (torch_geometric.data.Data): The graph.
-        trials (int): The number of trials, those of other processes and earlier days included.
+        trials (int): The number of trials, with trials of other processes and earlier days.
         also (list of str): Settings to vary on request.
         report (callable): Called after every trial.
         command (str, optional): The command that repeats the search, for the heading of

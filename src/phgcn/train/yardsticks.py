@@ -39,7 +39,7 @@ WITHOUT_GLOBAL = {"phgcn": "gat-eda", "phgcn-residual": "gat-eda-residual"}
 
 
 class LinearModel(NamedTuple):
-    """A linear model: ``bias`` (C,), and ``weight`` (F, C) unless features are unread."""
+    """A linear model: ``bias`` (C,) and ``weight`` (F, C), or :obj:`None` to ignore features."""
 
     bias: Tensor
     weight: Tensor | None = None

@@ -193,8 +193,8 @@ def _add_cloud_sums(
     kernels: Kernels,
     peers: Peers,
 ) -> None:
-    """Adds the sum of all rows of a cloud to each of its targets: 1 times where its points
-    coincide, else :data:`FLOOR` times the mean as the floor of the normaliser."""
+    """Adds the sum of each cloud's rows to its targets. The factor is 1 where all its points
+    coincide. ``with_floor`` adds :data:`FLOOR` times the mean row, the floor of the normaliser."""
     clouds, lattices, _, _, _ = prepared
     coincide = clouds.to_itself and lattices < len(clouds.key_count)
     if not (coincide or with_floor):

@@ -110,8 +110,8 @@ class Peers(Protocol):
         """Returns the keys of all processes, sorted, each once."""
 
     def select(self, side: Side, index: Ints, count: Ints) -> Floats:
-        """Finds for every cloud and coordinate the values at indices (Q, B) of the sorted values of
-        all processes, (Q, B, D), float64. ``count`` (B,) is the number of values."""
+        """Sorts the coordinates of all processes per cloud, and returns the values at ``index`` (Q,
+        B), as (Q, B, D), float64. ``count`` (B,) is the number of points of each cloud."""
 
     def sweep(self, side: Side, *tables: Tensor) -> Iterator[tuple[Side, tuple[Tensor, ...]]]:
         """Yields the points of all processes with their rows, some at a time."""

@@ -97,7 +97,7 @@ def sum_segments(begin, end, rows, index, weight, start, out):
 
 @kernel("int64, int64, real[:, ::1], int32[::1], int32[::1], real[:, ::1]")
 def average_places(begin, end, table, first, second, out):
-    """Averages the rows at two indices; behind the table they are 0."""
+    """Averages the rows at two indices. An index behind the table stands for a row of 0."""
     half, count = out.dtype.type(0.5), table.shape[0]
     for i in range(begin, end):
         p, q = first[i], second[i]

@@ -79,8 +79,8 @@ def self_weights(located: Located, table: np.ndarray) -> np.ndarray:
 
 
 def add_self_gradients(located: Located, table: np.ndarray, rows, grads, slope: np.ndarray) -> None:
-    r"""Adds :math:`-\langle f_i, g_i \rangle\, \partial a_i / \partial w_i` of :func:`self_weights`
-    to ``slope``, (P, D)."""
+    r"""Subtracts from ``slope`` (P, D) the derivatives of :func:`self_weights` by the Kuhn
+    coordinates, times :math:`\langle f_i, g_i \rangle`."""
     point, order, weight, _ = located.simplices
     product = np.empty(len(point))  # apart from the rest, in the order of the points in memory
     run_rows(multiply_rows, len(point), GRAIN, rows, grads, product)
