@@ -20,6 +20,8 @@ from page import HERE, write_songs
 
 CHROMIUM = which("chromium") or which("chromium-browser") or which("google-chrome")
 COVER = "cover-17"
+HIDE = """document.querySelectorAll(".panels section:not(.node, .global)").forEach(
+    (section) => { section.hidden = true; })"""
 
 
 def phgcn(folder: Path, command: str) -> None:
@@ -49,28 +51,34 @@ def focus(page: Any, node: str) -> None:
     page.evaluate("node => explorer.focusOn(explorer.ids.indexOf(node))", node)
 
 
-def photograph(page: Any, name: str) -> None:
+def photograph(page: Any, name: str, last: str = "body") -> None:
+    """Takes a picture of the page down to the end of its last part."""
     page.mouse.move(0, 0)
     page.evaluate("scrollTo(0, 0)")
     page.wait_for_timeout(1000)
-    page.screenshot(path=HERE / name)
+    ends = [part.bounding_box() for part in page.locator(last).all()]
+    height = max(end["y"] + end["height"] for end in ends) + 5
+    clip = {"x": 0, "y": 0, "width": page.viewport_size["width"], "height": height}
+    page.screenshot(path=HERE / name, clip=clip, full_page=True)
 
 
 def draw(browser: Any, folder: Path) -> None:
-    with opened(browser, folder / "one.html", 1200, 860) as page:
+    with opened(browser, folder / "one.html", 1000, 860) as page:
         focus(page, COVER)
-        photograph(page, "explorer.png")
-    with opened(browser, folder / "two.html", 1200, 980) as page:
+        page.locator("select.head").select_option(label="3")
+        photograph(page, "explorer.png", ".about, .columns")
+    with opened(browser, folder / "two.html", 1000, 860) as page:
         confusion = page.locator(".side").nth(1).locator(".confusion")
         confusion.locator(".set").select_option("all")
         wrong = confusion.locator("tbody button.wrong").all()
         max(wrong, key=lambda cell: int(cell.inner_text())).click()
         page.evaluate("explorer.focusOn(explorer.selection.nodes[0])")
-        photograph(page, "explorer-two.png")
+        page.evaluate(HIDE)  # a picture of the whole page would be long
+        photograph(page, "explorer-two.png", ".panels")
     with opened(
         browser, folder / "one.html", 390, 844, has_touch=True, color_scheme="dark"
     ) as page:
-        photograph(page, "explorer-phone.png")
+        photograph(page, "explorer-phone.png", ".about")
 
 
 def main() -> None:

@@ -149,7 +149,7 @@ def test_colours_and_legend_mean_the_same_after_a_click(one):
     chosen = "select.colour option:checked"
     assert shown.text(chosen) == "attention of the node"
     assert shown.text(".scale").startswith(
-        "Colour and size: attention of n7 to each node, from dark ("
+        "Colour and size: attention of n7 to each node, from grey ("
     )
     shown.find(".legend button", 0).click()
     assert shown.text(".legend legend") == "class" and shown.find(".legend input", 0).count() == 3

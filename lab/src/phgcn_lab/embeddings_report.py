@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from phgcn.report.embeddings import draw_hops, draw_positions
-from phgcn.report.style import colour_nodes, colours, headline, legend, panels
+from phgcn.report.style import colour_nodes, colours, legend, panels
 from phgcn.train.graph import class_names
 
 from .arrays import Floats
@@ -37,11 +37,6 @@ class Picture:
     split: int
 
 
-HEADLINE = (
-    "Embeddings of the first layer: nodes by class, and edges between nodes against the distance "
-    "of "
-    "embeddings"
-)
 SILHOUETTES = ("all_silhouette", "test_silhouette", "all_shuffled", "untrained_silhouette")
 
 
@@ -67,18 +62,26 @@ def _cell(spread: Row) -> str:
 
 
 def draw(drawn: Sequence[Picture]) -> Figure:
-    """Embeddings by class above, edges against embedding distance below, a column for each head."""
+    """Draws as in the paper: embeddings by class above, edges against embedding distance below, a
+    column for each head.  Panels of one graph have the same axes.
+    """
     columns = [(picture, head) for picture in drawn for head in range(picture.positions.size(1))]
-    figure, axes = panels(2 * len(columns), columns=len(columns), width=3.3, height=3.1)
+    figure, axes = panels(2 * len(columns), columns=len(columns), width=2.05, height=2.3)
     most = max((class_names(picture.data) for picture in drawn), key=len)
     for number, (picture, head) in enumerate(columns):
-        points, title = picture.positions[:, head], f"{picture.data.name}, head {head}"
+        upper, lower = axes[number], axes[len(columns) + number]
+        points, reach = picture.positions[:, head], 1.05 * float(picture.positions.abs().max())
         node_colours = colour_nodes(picture.data.y, most).nodes
-        draw_positions(axes[number], points, node_colours, f"{title}, split {picture.split}")
+        draw_positions(upper, points, node_colours, f"{picture.data.name}, head {head}")
+        upper.set_aspect("equal", adjustable="box")
+        upper.set(xlim=(-reach, reach), ylim=(-reach, reach))
         pairs = np.isfinite(picture.steps) & (picture.steps > 0)
         far, near = torch.cdist(points, points).numpy()[pairs], picture.steps[pairs].astype(int)
-        draw_hops(axes[len(columns) + number], near, far, title)
+        draw_hops(lower, near, far, "")
+        if head:
+            lower.sharey(axes[len(columns) + number - 1])
+            upper.set_ylabel("")
+            lower.set_ylabel("")
     classes = [f"class {name}" for name in most]
     legend(figure, list(zip(classes, colours(len(most)), strict=True)))
-    headline(figure, HEADLINE)
     return figure

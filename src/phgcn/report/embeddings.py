@@ -153,6 +153,8 @@ def draw_hops(axis: Axes, pair_hops: NDArray[np.int64], distances: Floats, title
     style: dict[str, Any] = {"color": COLOURS[0], "markersize": 3, "capsize": 2, "linewidth": 1}
     axis.errorbar(occurring, mean, deviation, fmt="o-", **style)
     axis.set_title(title, fontsize=9)
-    axis.set(xlabel="edges between two nodes", ylabel="embedding distance")
+    axis.set_xlabel("edges between two nodes", fontsize=8)
+    axis.set_ylabel("embedding distance", fontsize=8)
     axis.set_ylim(bottom=0)
+    few_ticks(axis)
     axis.locator_params(axis="x", integer=True)

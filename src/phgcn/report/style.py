@@ -80,7 +80,9 @@ def legend(figure: Figure, entries: list[tuple[str, str]]) -> None:
     dot: dict[str, Any] = {"marker": "o", "linestyle": ""}
     marks = [Line2D([], [], color=colour, label=label(name), **dot) for name, colour in entries]
     columns = min(max(len(entries), 1), 8)
-    figure.legend(handles=marks, loc="outside lower center", ncols=columns, frameon=False)
+    figure.legend(
+        handles=marks, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
 
 
 def headline(figure: Figure, text: str) -> None:

@@ -141,12 +141,13 @@ function weightRange(weights, node) {
 }
 
 /**
- * Returns the colour and the opacity, 0 to 1, of a weight.
+ * Returns the colour and the opacity, 0 to 1, of a weight; grey for the weakest, so that the others stand out.
  * @param {number} height Where it is on the scale, from 0 to 1.
  * @returns {{colour: string, opacity: number}}
  */
 function attentionColour(height) {
-  return { colour: SCALE[Math.min(SCALE.length - 1, Math.floor(height * SCALE.length))], opacity: 0.4 + 0.6 * height };
+  const step = Math.min(SCALE.length - 1, Math.floor(height * SCALE.length));
+  return { colour: height > 0 ? SCALE[step] : NONE, opacity: 0.4 + 0.6 * height };
 }
 
 /**

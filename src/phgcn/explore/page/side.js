@@ -271,7 +271,7 @@ class SideView {
     scale.hidden = !this.focus || !this.focus.weights;
     if (!this.focus || !this.focus.weights) return;
     const [low, high] = weightRange(this.focus.weights, this.focus.node);
-    const ends = `from dark (${weightText(low)} or less) to yellow (${weightText(high)})`;
+    const ends = `from grey (${weightText(low)} or less) to yellow (${weightText(high)})`;
     const name = printable(this.explorer.ids[this.focus.node], 60);
     scale.textContent = `Colour and size: attention of ${name} to each node, ${ends}.`;
   }
