@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from phgcn.report.style import COLOURS, headline, panels
+from phgcn.report.style import COLOURS, legend, panels
 
 from .markdown import table
 from .results import Row, Style, chosen, names, write_results
@@ -97,23 +98,51 @@ def growth(content: Row, method: str, cloud: str, what: str) -> str:
 # The figure
 
 
+UNITS = {"forward": "seconds", "step": "seconds", "bytes": "bytes beyond the input"}
+
+
 def draw(content: Row) -> Figure:
-    """Time above and memory below, a panel for each cloud, both axes logarithmic."""
-    clouds = content["effort"]["clouds"]
-    figure, axes = panels(2 * len(clouds), columns=len(clouds), width=4.6, height=4.2)
-    for number, cloud in enumerate(clouds):
-        for axis, kinds, unit in (
-            (axes[number], ("forward", "step"), "seconds"),
-            (axes[len(clouds) + number], ("bytes",), "bytes beyond the input"),
-        ):
-            for line, method in enumerate(names(content["rows"], "method")):
-                for what in kinds:
-                    _draw_series(axis, content, method, cloud, what, COLOURS[line % len(COLOURS)])
-            axis.set(xscale="log", yscale="log", xlabel="points", ylabel=unit, title=cloud)
-            if axis.lines:
-                axis.legend(frameon=False, fontsize=6.5)
-    headline(figure, f"{title_of(content)}; solid: forward, dashed: with gradients")
+    """Draws a row of panels for each measure and a column for each cloud, axes logarithmic, with
+    lines of slope 1 and 2 beside the methods.
+    """
+    clouds, columns = content["effort"]["clouds"], len(content["effort"]["clouds"])
+    methods = names(content["rows"], "method")
+    width = 8.2 / columns
+    figure, axes = panels(len(WHAT) * columns, columns=columns, width=width, height=2.1)
+    for number, (axis, (what, cloud)) in enumerate(zip(axes, product(WHAT, clouds), strict=True)):
+        for method, colour in zip(methods, COLOURS, strict=False):
+            _draw_series(axis, content, method, cloud, what, colour)
+        row_of = axes[columns * (number // columns)]
+        if axis is not row_of:
+            axis.sharey(row_of)
+        axis.set(xscale="log", yscale="log")
+        axis.set_title(f"{WHAT[what]}, {cloud}", fontsize=9)
+        axis.set_xlabel("points" if what == "bytes" else "", fontsize=8)
+        axis.set_ylabel(UNITS[what] if axis is row_of else "", fontsize=8)
+        axis.tick_params(labelsize=8)
+    for axis in axes:
+        _draw_slopes(axis)
+    legend(figure, list(zip(methods, COLOURS, strict=False)))
     return figure
+
+
+def _draw_slopes(axis: Axes) -> None:
+    """Draws dotted lines that grow as N and as its square through the lower left corner."""
+    if not axis.lines:
+        return
+    (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()
+    for power, name in ((1, "N"), (2, "N²")):
+        end = min(right, left * (high / low) ** (1 / power))
+        top = low * (end / left) ** power
+        axis.plot([left, end], [low, top], ":", color="#999999", linewidth=1, zorder=0)
+        place: Style = {
+            "xytext": (-3, -3),
+            "textcoords": "offset points",
+            "ha": "right",
+            "va": "top",
+        }
+        axis.annotate(name, (end, top), fontsize=8, color="#777777", **place)
+    axis.set(xlim=(left, right), ylim=(low, high))
 
 
 def _draw_series(axis: Axes, content: Row, method: str, cloud: str, what: str, colour: str) -> None:
@@ -122,10 +151,5 @@ def _draw_series(axis: Axes, content: Row, method: str, cloud: str, what: str, c
         # what does not depend on the cloud is measured on the first
         cloud = chosen(rows, method=method)[0]["cloud"]
         values = series(rows, method, cloud, what)
-    exponent = exponent_of(content, method, cloud, what).rstrip("*")
-    label = f"{method}, gradients" if what == "step" else method
-    label += f": $N^{{{exponent}}}$" if exponent else ""
-    style: Style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 1.2}
-    style["linestyle"] = "--" if what == "step" else "-"
-    if values:
-        axis.plot(list(values), list(values.values()), label=label, **style)
+    style: Style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 1.4}
+    axis.plot(list(values), list(values.values()), **style)

@@ -23,6 +23,7 @@ BOUNDS = (0.03, 0.01)  # Errors that the table of choices asks for
 TRAINING_BOUND = 0.1  # Error that it asks for in training
 COSINE = 0.9  # Least cosine of the gradient that the table of choices takes for training
 MAIN_DIM = 4  # Dimension of the figure with few panels
+LONGEST = 30.0  # Seconds from which on a figure names a way as too slow
 LOWEST = 1e-4  # Errors below count as this: nobody needs less
 OURS = {"separable": "#56b4e9", "lattice": "#0072b2", "lattice-fine": "#003f6b", "exact": "#000000"}
 OTHERS = {
@@ -209,47 +210,49 @@ def figures(content: Row) -> dict[str, Figure]:
     if not dims:
         return {}
     main = [MAIN_DIM if MAIN_DIM in dims else dims[0]]
-    return {
-        "": _draw(content, main, width=4.8, height=4.4),
-        "-all": _draw(content, dims, width=3.6, height=3.3),
-    }
+    return {"": _draw(content, main, height=2.9), "-all": _draw(content, dims, height=2.1)}
 
 
-def _draw(content: Row, dims: Sequence[int], width: float, height: float) -> Figure:
-    shown = [(cloud, dim) for dim in dims for cloud in SPREADS]
-    figure, axes = panels(len(shown), columns=len(SPREADS), width=width, height=height)
+def _draw(content: Row, dims: Sequence[int], height: float) -> Figure:
+    """Draws a row of panels per dimension, a column per cloud, all with the same axes."""
+    shown, columns = [(cloud, dim) for dim in dims for cloud in SPREADS], len(SPREADS)
+    figure, axes = panels(len(shown), columns=columns, width=8.2 / columns, height=height)
     drawn: list[str] = []
-    for axis, (cloud, dim) in zip(axes, shown, strict=True):
+    for number, (axis, (cloud, dim)) in enumerate(zip(axes, shown, strict=True)):
+        if number:
+            axis.sharex(axes[0])
+            axis.sharey(axes[0])
         drawn += _draw_panel(axis, select(content, cloud, dim), f"{cloud}, D = {dim}")
+        axis.set_xlabel("seconds, forward" if number >= len(shown) - columns else "", fontsize=8)
+        axis.set_ylabel("" if number % columns else "median error / deviation", fontsize=8)
+        axis.tick_params(labelsize=8)
     _legend(figure, [rival.name for rival in RIVALS if rival.name in drawn])
+    counts = max((count for _, dim, count in places(content) if dim in dims), default=0)
     device = content["provenance"]["device"]
-    headline(figure, f"Error against time on {device}: lower left is better; grey: the front")
+    headline(figure, f"{counts:,} points on {device}: lower left is better; grey: the front")
     return figure
 
 
 def _draw_panel(axis: Axes, rows: Sequence[Row], title: str) -> list[str]:
-    """Draws a line for each rival, and the front; returns the names that are drawn."""
-    done = [row for row in rows if "forward" in row]
+    """Draws every rival as a line through its settings, and the front; returns the names that are
+    drawn.  Rivals that took longer than :data:`LONGEST` are named below the title.
+    """
+    done = [row for row in rows if "forward" in row and row["forward"]["seconds"] <= LONGEST]
+    axis.set_title(title if done else f"{title}: not measured", fontsize=9, pad=14)
     if not done:
-        axis.set(title=f"{title}: not measured", xticks=[], yticks=[])
         return []
-    axis.step(*_line(front(done)), where="post", color="#bbbbbb", linewidth=6, zorder=1)
-    drawn = names(done, "rival")
+    axis.step(*_line(front(done)), where="post", color="#cccccc", linewidth=5, zorder=1)
+    drawn: list[str] = names(done, "rival")
     for name in drawn:
-        times, values = _line(chosen(done, rival=name))
         ours = name in OURS
-        style: Style = {"marker": MARKS[name], "color": COLOURS[name], "linewidth": 1.2}
-        axis.plot(times, values, markersize=11 if ours else 6, zorder=3 if ours else 2, **style)
-        if ours:
-            style = {"textcoords": "offset points", "fontsize": 8, "fontweight": "bold"}
-            axis.annotate(name, (times[0], values[0]), (8, 5), zorder=4, **style)
-    stopped = names([row for row in rows if "stopped_forward" in row], "rival")
-    if late := [name for name in stopped if name not in drawn]:
-        style = {"transform": axis.transAxes, "ha": "right", "va": "top", "wrap": True}
-        text = "too slow: " + ", ".join(late)
-        axis.text(0.99, 0.99, text, fontsize=7, color="#666666", **style)
-    labels = {"xlabel": "seconds, forward", "ylabel": "median error / deviation"}
-    axis.set(xscale="log", yscale="log", title=f"{title}, N = {rows[0]['count']:,}", **labels)
+        style: Style = {"marker": MARKS[name], "color": COLOURS[name], "linewidth": 1.1}
+        style |= {"markersize": 8, "zorder": 3} if ours else {"markersize": 4, "zorder": 2}
+        axis.plot(*_line(chosen(done, rival=name)), **style)
+    slow = [row for row in rows if "stopped_forward" in row or "forward" in row]
+    if late := [name for name in names(slow, "rival") if name not in drawn]:
+        place: Style = {"transform": axis.transAxes, "ha": "center", "va": "bottom"}
+        axis.text(0.5, 1.02, f"too slow: {', '.join(late)}", fontsize=6.5, color="#666666", **place)
+    axis.set(xscale="log", yscale="log")
     return drawn
 
 
@@ -263,6 +266,6 @@ def _legend(figure: Figure, drawn: Sequence[str]) -> None:
     handles = []
     for name in drawn:
         style: Style = {"marker": MARKS[name], "color": COLOURS[name]}
-        ours, size = (" (ours)", 9) if name in OURS else ("", 6)
+        ours, size = (" (ours)", 8) if name in OURS else ("", 5)
         handles.append(Line2D([], [], label=f"{name}{ours}", markersize=size, **style))
-    figure.legend(handles=handles, loc="outside lower center", ncols=7, frameon=False, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
