@@ -222,14 +222,15 @@ def _draw(content: Row, dims: Sequence[int], height: float) -> Figure:
         if number:
             axis.sharex(axes[0])
             axis.sharey(axes[0])
-        drawn += _draw_panel(axis, select(content, cloud, dim), f"{cloud}, D = {dim}")
+        rows = select(content, cloud, dim)
+        size = f", N = {rows[0]['count']:,}" if rows else ""
+        drawn += _draw_panel(axis, rows, f"{cloud}, D = {dim}{size}")
         axis.set_xlabel("seconds, forward" if number >= len(shown) - columns else "", fontsize=8)
         axis.set_ylabel("" if number % columns else "median error / deviation", fontsize=8)
         axis.tick_params(labelsize=8)
     _legend(figure, [rival.name for rival in RIVALS if rival.name in drawn])
-    counts = max((count for _, dim, count in places(content) if dim in dims), default=0)
     device = content["provenance"]["device"]
-    headline(figure, f"{counts:,} points on {device}: lower left is better; grey: the front")
+    headline(figure, f"Error against time on {device}: lower left is better; grey: the front")
     return figure
 
 
