@@ -1,4 +1,4 @@
-r"""phgcn: global attention for graphs, at linear cost."""
+"""phgcn: global attention for graphs, at linear cost."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def check_coordinates(name: str, points: Tensor, limit: float, rows: Tensor) -> 
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    # A finite sum has finite terms only, and costs one pass.  A sum that overflows costs a second
+    # A finite sum has finite terms only, and costs one pass. A sum that overflows costs a second
     # pass, no more.
     if not math.isfinite(float(tensor.detach().sum())):
         bad = (~tensor.isfinite()).nonzero()

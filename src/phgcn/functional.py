@@ -1,4 +1,4 @@
-r"""Attention to all points of a graph, or to neighbours, and the paper's non-local filter, as
+"""Attention to all points of a graph, or to neighbours, and the paper's non-local filter, as
 functions of points.
 """
 
@@ -143,7 +143,7 @@ def global_attention(
             :class:`phgcn.tolerance.Tolerance` when the cloud has changed. (default: :obj:`None`)
         group (ProcessGroup, optional): Processes of :mod:`torch.distributed` that share the points
             out among them, in any numbers: a point attends to all points of its graph on all of
-            them.  Every process of the group must make the call; see ``docs/distributed.md``.
+            them. Every process of the group must make the call; see ``docs/distributed.md``.
             (default: :obj:`None`, only this process)
         return_mass (bool, optional): If :obj:`True`, also returns the *mass*, the log of the
             denominator, :math:`m_i = \log \sum_j w_j\, k(\lambda \lVert \mathbf{p}_i - \mathbf{p}_j
@@ -275,7 +275,7 @@ def structural_attention(
         - **output:** :math:`(N, C)`, or :math:`(N, H, C)` if positions or values have heads; the
           weights :math:`(E,)` or :math:`(E, H)`, in the order of ``edge_index``
 
-    Types are as in :func:`global_attention`.  A node without incoming edges gets 0.  The derivative
+    Types are as in :func:`global_attention`. A node without incoming edges gets 0. The derivative
     of a distance of 0 is 0."""
     check_points(positions, values)
     check_choices("auto", backend)

@@ -79,7 +79,7 @@ class Kernel:
 
 
 class Exponential(Kernel):
-    r"""The paper's kernel, :math:`k(r) = e^{-r}` with :math:`k'(r) = -e^{-r}`."""
+    """The paper's kernel, :math:`k(r) = e^{-r}` with :math:`k'(r) = -e^{-r}`."""
 
     name, coefficients = "exponential", (1.0, 0.0, 0.0)
 

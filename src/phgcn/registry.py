@@ -1,4 +1,4 @@
-r"""The models by name: training, tuning, the command line, reports and tables read their entries.
+"""The models by name: training, tuning, the command line, reports and tables read their entries.
 
 To add a model, call :func:`register` once, here or in the package that holds the model::
 

@@ -40,7 +40,7 @@ class Tolerance(torch.nn.Module):
 
     The choice is kept while the cloud moves little: while its size, and the quantiles of the
     distances between some of its points, in units of :math:`1/\lambda`, stay as they were when it
-    was made.  Training and evaluation, whose clouds differ by dropout, have a choice each.  Choices
+    was made. Training and evaluation, whose clouds differ by dropout, have a choice each. Choices
     are part of ``state_dict()``, so that a training that continues makes the same.
 
     Args:

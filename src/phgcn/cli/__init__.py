@@ -1,4 +1,4 @@
-r"""The command line: parses, calls, prints.  Nothing heavy is imported until a command runs."""
+"""The command line: parses, calls, prints. Nothing heavy is imported until a command runs."""
 
 import os
 

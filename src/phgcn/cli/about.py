@@ -1,4 +1,4 @@
-r"""``phgcn graphs`` and ``phgcn doctor``."""
+"""``phgcn graphs`` and ``phgcn doctor``."""
 
 from __future__ import annotations
 

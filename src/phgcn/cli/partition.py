@@ -1,4 +1,4 @@
-r"""``phgcn partition``."""
+"""``phgcn partition``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""``phgcn train``."""
+"""``phgcn train``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""``phgcn tune``."""
+"""``phgcn tune``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Graphs by name or by file, and splits of their nodes."""
+"""Graphs by name or by file, and splits of their nodes."""
 
 from .check import GraphFileError
 from .columns import Columns

@@ -28,7 +28,7 @@ UNLABELLED = -1
 
 
 class GraphFileError(ValueError):
-    """A graph file that is missing, damaged or wrong.  Its text is one line naming file, row and
+    """A graph file that is missing, damaged or wrong. Its text is one line naming file, row and
     column.
 
     Attributes:

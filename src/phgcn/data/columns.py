@@ -24,7 +24,7 @@ NO_COLUMN = "none"  # the name, in commands, of no column at all
 
 @dataclass(frozen=True)
 class Columns:
-    r"""The names of the columns to read from the node and the edge table of a graph, and how cells
+    """The names of the columns to read from the node and the edge table of a graph, and how cells
     are read.
 
     Args:

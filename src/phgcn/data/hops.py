@@ -1,4 +1,4 @@
-r"""Positions of nodes by their distances along edges."""
+"""Positions of nodes by their distances along edges."""
 
 from __future__ import annotations
 

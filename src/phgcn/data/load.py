@@ -1,4 +1,4 @@
-r"""Loads graphs by name or by file, as PyG's ``Data``."""
+"""Loads graphs by name or by file, as PyG's ``Data``."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def load_graph(
     columns: Columns | None = None,
     sparse: bool = False,
 ) -> Data:
-    r"""Loads a graph known by name, or one of your own.
+    """Loads a graph known by name, or one of your own.
 
     A name is looked up as ``<root>/<name>.npz`` with hyphens as underscores, then in the user's
-    cache, and else downloaded through PyG into that cache.  A path is an ``.npz`` file, a folder
+    cache, and else downloaded through PyG into that cache. A path is an ``.npz`` file, a folder
     with ``edges`` and ``nodes`` as tables (CSV, Parquet, Excel), one file of such a pair, or a
-    ``Data`` saved with :func:`torch.save`.  Formats: ``docs/data.md``.
+    ``Data`` saved with :func:`torch.save`. Formats: ``docs/data.md``.
 
     Args:
         name_or_path (str, Path or tuple): A name of :obj:`phgcn.data.GRAPHS`, a path, or an edge
@@ -83,7 +83,7 @@ def load_graph(
         int64 and -1 for an unlabelled node if the task is classification), ``edge_index``,
         ``num_nodes``, ``num_classes``, ``name``, ``task`` and ``task_reason``, ``node_id`` and
         ``classes`` (lists of names, numbers as text where the file has none), ``summary`` and
-        ``notes`` (see :func:`phgcn.data.describe_graph`).  Where the file has them: ``edge_weight``
+        ``notes`` (see :func:`phgcn.data.describe_graph`). Where the file has them: ``edge_weight``
         :math:`(E,)`, ``edge_attr`` :math:`(E, K)` (means, where several rows are one edge),
         ``feature_names``, ``feature_columns`` and ``feature_levels`` (the columns of a table, and
         the categories of those that hold names), ``edge_table`` (the same of edges),
@@ -111,7 +111,7 @@ class ReadOptions(NamedTuple):
 
 
 def save_graph(data: Data, path: str | Path) -> None:
-    r"""Writes a graph to an ``.npz`` file that :func:`load_graph` reads, whole or not at all.
+    """Writes a graph to an ``.npz`` file that :func:`load_graph` reads, whole or not at all.
 
     Args:
         data (Data): A graph with ``x``, ``y`` and ``edge_index``, and the other attributes of

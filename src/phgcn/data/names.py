@@ -131,7 +131,7 @@ def metric_of(name: str) -> Metric:
     return graph.metric if graph else "accuracy"
 
 
-# Class sizes of Cornell, ascending.  Until July 2022 the source gave the features and labels of
+# Class sizes of Cornell, ascending. Until July 2022 the source gave the features and labels of
 # Texas under its name.
 CORNELL_CLASSES = [16, 17, 30, 38, 82]
 

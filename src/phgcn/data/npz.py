@@ -1,4 +1,4 @@
-r"""Reads and writes graphs as ``.npz`` files without pickles: the format of ``docs/data.md``."""
+"""Reads and writes graphs as ``.npz`` files without pickles: the format of ``docs/data.md``."""
 
 from __future__ import annotations
 

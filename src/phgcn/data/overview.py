@@ -16,7 +16,7 @@ from .npz import read_npz
 
 @dataclass(frozen=True)
 class Row:
-    r"""A known graph and what its file contains.
+    """A known graph and what its file contains.
 
     Args:
         name (str): The graph.
@@ -41,7 +41,7 @@ class Row:
 
 
 def table(root: str | Path | None = None) -> list[Row]:
-    r"""Returns one row for each known graph, whether its file is here or not.
+    """Returns one row for each known graph, whether its file is here or not.
 
     Args:
         root (str or Path, optional): As for :func:`phgcn.data.load_graph`. (default: :obj:`None`)

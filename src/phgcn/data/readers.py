@@ -198,7 +198,7 @@ def _from_cells(cells: Any) -> Cells:
     return pyarrow.array(texts, pyarrow.string(), mask=np.array(missing, bool))
 
 
-# Parquet, and frames of pandas.  Rows are counted from 0.
+# Parquet, and frames of pandas. Rows are counted from 0.
 
 
 def _open_parquet(path: Path) -> OpenTable:

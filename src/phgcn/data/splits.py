@@ -42,7 +42,7 @@ def splits(
 ) -> list[Split]:
     r"""Splits nodes into training, validation and test nodes.
 
-    - ``"paper"``: at random within each class, 60 % train, 20 % test, 20 % validation.  Of a class
+    - ``"paper"``: at random within each class, 60 % train, 20 % test, 20 % validation. Of a class
       of :math:`n` nodes in random order, the first :math:`\lfloor 0.6n + 0.5 \rfloor` train, those
       up to :math:`\lfloor 0.8n + 0.5 \rfloor` test and the rest validate, so a class of one node is
       in training only, and of two in training and test.
@@ -57,7 +57,7 @@ def splits(
     random as a whole, by ``"paper"`` or by masks.
 
     Unlabelled nodes are in no set, whatever the masks say, and count neither in :math:`N` nor in
-    :math:`n`.  They, and nodes outside every mask, stay in the graph and take part in the
+    :math:`n`. They, and nodes outside every mask, stay in the graph and take part in the
     aggregation.
 
     Args:

@@ -1,4 +1,4 @@
-r"""Global attention and full-graph training over several processes of :mod:`torch.distributed`; see
+"""Global attention and full-graph training over several processes of :mod:`torch.distributed`; see
 ``docs/distributed.md``.
 """
 

@@ -1,9 +1,9 @@
-r"""Global attention of points that lie on several ranks: agrees on the call, chooses the method,
+"""Global attention of points that lie on several ranks: agrees on the call, chooses the method,
 runs it.
 
 The ranks share one lattice and exchange rows at its vertices (:mod:`phgcn.distributed.ladder`).
 For the reference every rank gathers the points of all, filters them, and keeps its own rows: right,
-but no faster than one process.  Exact sums take keys in chunks on every backend
+but no faster than one process. Exact sums take keys in chunks on every backend
 (:mod:`phgcn.distributed.exact`)."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from .collectives import Ranks, exchange_rows
 
 @dataclass(frozen=True, eq=False)
 class PartEdges:
-    r"""All edges that end in the nodes of this rank: what layers and models take in place of
+    """All edges that end in the nodes of this rank: what layers and models take in place of
     ``edge_index``.
 
     Sources on other ranks are *boundary nodes*, numbered behind the :math:`N_r` nodes of this rank,
@@ -38,14 +38,14 @@ class PartEdges:
     ranks: Ranks
 
     def count(self, nodes: int) -> int:
-        r"""Returns the number of nodes with those on the boundary, :math:`N_r + B_r`."""
+        """Returns the number of nodes with those on the boundary, :math:`N_r + B_r`."""
         return nodes + sum(self.receive)
 
     def extend(self, x: Tensor) -> Tensor:
-        r"""Appends the rows of boundary nodes to this rank's rows, differentiably: :math:`(N_r +
+        """Appends the rows of boundary nodes to this rank's rows, differentiably: :math:`(N_r +
         B_r, *)`.
 
-        Every rank must call it.  Sparse features become dense.
+        Every rank must call it. Sparse features become dense.
         """
         rows = x if x.layout == torch.strided else x.to_dense()
         return torch.cat(

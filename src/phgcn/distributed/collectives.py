@@ -1,8 +1,8 @@
-r"""Collectives between the processes of a group, and their gradients.
+"""Collectives between the processes of a group, and their gradients.
 
 **Scale of gradients.**  The loss is the *sum* of the scalars that the ranks call ``backward()`` on.
 Each function below has the gradient of that sum: what goes to several ranks gets the sum of their
-gradients, never a mean.  A parameter that every rank has a copy of gets each rank's share;
+gradients, never a mean. A parameter that every rank has a copy of gets each rank's share;
 :func:`sum_gradients` adds them up.
 
 Every sum over ranks adds in the same order on each call, so that the same number of ranks gives the
@@ -175,7 +175,7 @@ class _Sum(torch.autograd.Function):
 
 
 def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:
-    r"""Returns :math:`\sum_r x_r`.  Gradient: :math:`\bar x_r = \sum_s \bar y_s`, as every output
+    r"""Returns :math:`\sum_r x_r`. Gradient: :math:`\bar x_r = \sum_s \bar y_s`, as every output
     depends on every input.
     """
     out: Tensor = _Sum.apply(tensor, ranks)  # type: ignore[no-untyped-call]
@@ -194,7 +194,7 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_rows(tensor: Tensor, ranks: Ranks, counts: list[int]) -> Tensor:
-    r"""Returns the rows of all ranks, in the order of the ranks.  Gradient: a row gets the sum of
+    """Returns the rows of all ranks, in the order of the ranks. Gradient: a row gets the sum of
     what its copies get.
 
     Args:
@@ -250,7 +250,7 @@ class _Exchange(torch.autograd.Function):
 def exchange_rows(
     rows: Tensor, index: Tensor, send: list[int], receive: list[int], ranks: Ranks
 ) -> Tensor:
-    r"""Sends some rows to each rank, and returns those that arrive.  Gradient: a row gets the sum
+    """Sends some rows to each rank, and returns those that arrive. Gradient: a row gets the sum
     of what its copies get.
 
     Args:

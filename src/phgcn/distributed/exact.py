@@ -1,14 +1,14 @@
 r"""Exact attention over ranks: keys are gathered from all ranks in chunks of bounded size, and the
 op attends to each chunk.
 
-The softmax over all keys is put together from those over chunks.  With :math:`y_c` a chunk's
+The softmax over all keys is put together from those over chunks. With :math:`y_c` a chunk's
 output, :math:`n_c` its normaliser and :math:`s_c` its shift, two chunks make
 
 .. math::
     s = \min(s_1, s_2), \qquad n = n_1 e^{s - s_1} + n_2 e^{s - s_2}, \qquad
     y = y_1 + \frac{n_2 e^{s - s_2}}{n} (y_2 - y_1)
 
-The backward pass gathers the chunks again.  The gradient of a key is summed over the ranks whose
+The backward pass gathers the chunks again. The gradient of a key is summed over the ranks whose
 queries attend to it, and goes to the key's own rank."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Joins the process group that ``torchrun`` started this process for."""
+"""Joins the process group that ``torchrun`` started this process for."""
 
 from __future__ import annotations
 

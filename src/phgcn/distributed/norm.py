@@ -1,4 +1,4 @@
-r"""Batch norm over the nodes of all ranks."""
+"""Batch norm over the nodes of all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The parts of a graph as files, so that no process ever holds the whole graph.
+"""The parts of a graph as files, so that no process ever holds the whole graph.
 
 ::
 

@@ -1,4 +1,4 @@
-r"""Divides a graph among ranks: each node has one rank, and with it all edges that end in it."""
+"""Divides a graph among ranks: each node has one rank, and with it all edges that end in it."""
 
 from __future__ import annotations
 

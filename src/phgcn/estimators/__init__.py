@@ -1,4 +1,4 @@
-r"""Estimators in the manner of scikit-learn: ``NodeClassifier(...).fit(graph, y).predict()``."""
+"""Estimators in the manner of scikit-learn: ``NodeClassifier(...).fit(graph, y).predict()``."""
 
 from .estimators import NodeClassifier, NodeRegressor
 from .targets import Target

@@ -1,4 +1,4 @@
-r"""``NodeClassifier`` and ``NodeRegressor``: a run of one split behind the methods of
+"""``NodeClassifier`` and ``NodeRegressor``: a run of one split behind the methods of
 scikit-learn."""
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class NodeEstimator(FittedRun):
 
 
 class NodeClassifier(NodeEstimator):
-    r"""Classifies the nodes of a graph, in the manner of scikit-learn::
+    """Classifies the nodes of a graph, in the manner of scikit-learn::
 
         classifier = phgcn.NodeClassifier(epochs=200)
         classifier.fit((x, edges), y)                                    # y: None or NaN if unknown
@@ -353,7 +353,7 @@ class NodeClassifier(NodeEstimator):
 
 
 class NodeRegressor(NodeEstimator):
-    r"""Predicts a number for each node of a graph; parameters and methods are those of
+    """Predicts a number for each node of a graph; parameters and methods are those of
     :class:`NodeClassifier`.
 
     Attributes:

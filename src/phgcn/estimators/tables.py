@@ -1,4 +1,4 @@
-r"""``AttentionRegressor`` and ``AttentionClassifier``: tables without edges, by the rules of
+"""``AttentionRegressor`` and ``AttentionClassifier``: tables without edges, by the rules of
 scikit-learn."""
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class AttentionEstimator(FittedRun, BaseEstimator):  # type: ignore[misc]
 
 
 class AttentionRegressor(RegressorMixin, AttentionEstimator):  # type: ignore[misc]
-    r"""Predicts a number for each row of a table, by its columns and by the labels of the rows it
+    """Predicts a number for each row of a table, by its columns and by the labels of the rows it
     attends to::
 
         regressor = phgcn.AttentionRegressor().fit(X, y)

@@ -1,4 +1,4 @@
-r"""The settings of an exact sum, and the protocol of a backend."""
+"""The settings of an exact sum, and the protocol of a backend."""
 
 from __future__ import annotations
 

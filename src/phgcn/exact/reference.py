@@ -1,4 +1,4 @@
-r"""The exact sum in plain torch, in tiles so that memory stays linear: the specification of every
+"""The exact sum in plain torch, in tiles so that memory stays linear: the specification of every
 exact backend.
 """
 

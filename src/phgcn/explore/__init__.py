@@ -1,4 +1,4 @@
-r"""The explorer: one page, without a server, that shows what a network attends to."""
+"""The explorer: one page, without a server, that shows what a network attends to."""
 
 from .content import Column, Content, EdgeAttention, Side, View
 from .gather import gather_graph, gather_views

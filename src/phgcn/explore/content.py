@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Column:
-    r"""A property of the nodes that they can be coloured by.
+    """A property of the nodes that they can be coloured by.
 
     Args:
         name (str): Its name.
@@ -30,7 +30,7 @@ class Column:
 
 @dataclass(frozen=True)
 class EdgeAttention:
-    r"""Attention to neighbours by edge, where distances do not determine it.
+    """Attention to neighbours by edge, where distances do not determine it.
 
     Args:
         starts (numpy.ndarray): :math:`(N + 1,)`; what node ``i`` attends to is
@@ -46,7 +46,7 @@ class EdgeAttention:
 
 @dataclass(frozen=True)
 class View:
-    r"""The nodes in the embedding of one layer, and what decides attention there.
+    """The nodes in the embedding of one layer, and what decides attention there.
 
     Args:
         name (str): The name of the layer.
@@ -103,7 +103,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Content:
-    r"""All that a page shows.
+    """All that a page shows.
 
     Args:
         title (str): The heading.

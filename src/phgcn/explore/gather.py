@@ -89,7 +89,7 @@ def gather_views(
     edge_values: Mapping[str, Tensor] | None = None,
     used: bool = True,
 ) -> list[View]:
-    r"""Runs a model once and returns a view of each layer with attention, those with attention to
+    """Runs a model once and returns a view of each layer with attention, those with attention to
     all nodes first; then one of the model's output, which has a coordinate for each class.
 
     A layer without an embedding, as :class:`~torch_geometric.nn.GATConv`, is shown with the nodes

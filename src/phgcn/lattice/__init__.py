@@ -1,4 +1,4 @@
-r"""The permutohedral lattice: knows points and values, nothing of graphs."""
+"""The permutohedral lattice: knows points and values, nothing of graphs."""
 
 from .scheme import Ladder, Separable
 

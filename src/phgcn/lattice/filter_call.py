@@ -55,8 +55,8 @@ class FilterBackend(Protocol):
         ...
 
 
-# Upper bounds of the bytes that are kept.  The first counts tables and moves on the CPU, where the
-# simplices of points are always kept.  The second counts everything on a GPU.
+# Upper bounds of the bytes that are kept. The first counts tables and moves on the CPU, where the
+# simplices of points are always kept. The second counts everything on a GPU.
 LIMIT, GPU_LIMIT = 2**28, 2**32
 
 

@@ -7,13 +7,13 @@ The ladder smooths and halves the table of vertices, step by step:
     T_0 = B^\top f, \qquad U_k = A\, T_k, \qquad T_{k+1} = R\, A\, U_k
 
 :math:`B` are barycentric weights, :math:`A` averages each vertex with its neighbours along the
-:math:`D + 1` directions of the lattice, one direction after the other.  :math:`R` gives half of a
-vertex :math:`v` to :math:`\lfloor v/2 \rfloor` and half to :math:`\lceil v/2 \rceil`.  *Step*
+:math:`D + 1` directions of the lattice, one direction after the other. :math:`R` gives half of a
+vertex :math:`v` to :math:`\lfloor v/2 \rfloor` and half to :math:`\lceil v/2 \rceil`. *Step*
 :math:`2k` is :math:`T_k`, step :math:`2k+1` is :math:`U_k`; each is :math:`\sqrt 2` wider than the
-one before.  With :math:`P_s` the composition of all maps up to step :math:`s`, the filter is
-:math:`\sum_s c_s P_s P_s^\top`: positive, as no :math:`c_s` is negative.  The *bump*
+one before. With :math:`P_s` the composition of all maps up to step :math:`s`, the filter is
+:math:`\sum_s c_s P_s P_s^\top`: positive, as no :math:`c_s` is negative. The *bump*
 :math:`\beta_s(r)` of a step is its weight between two points at distance :math:`r`, averaged over
-all shifts of the lattice.  The :math:`c_s` are chosen so that :math:`\sum_s c_s \beta_s(r)` is
+all shifts of the lattice. The :math:`c_s` are chosen so that :math:`\sum_s c_s \beta_s(r)` is
 closest to the kernel."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RADIUS = 7.0  # distance, in spacings of the step's level, at which every bump i
 LIMIT = 12  # steps from here on have the bump of this one, or of the next, scaled
 
 # Standard deviation of a step's weight between two points over shifts and directions, as a share of
-# its bump.  Later even and odd steps repeat the last two.  ``python lab/bench ladder_scatter``
+# its bump. Later even and odd steps repeat the last two.  ``python lab/bench ladder_scatter``
 # measures about these numbers in two to five dimensions.
 SCATTER = (0.0, 0.06, 0.035, 0.009, 0.012, 0.004)
 

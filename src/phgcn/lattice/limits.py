@@ -41,7 +41,7 @@ def filtered_groups(points: Points, call: FilterCall) -> GraphGroups:
     return checked_groups(points, limit, call.more_than)
 
 
-# Most coordinates that cells of the near field divide, the widest ones.  Each further one would
+# Most coordinates that cells of the near field divide, the widest ones. Each further one would
 # triple the rows of cells around a point.
 CELL_DIMENSIONS = 4
 

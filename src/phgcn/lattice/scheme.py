@@ -14,7 +14,7 @@ MAX_DIMENSION = 8  # upper bound for a lattice: in more dimensions points share 
 
 
 # Smallest spacing by dimension, in units of the kernel's or the cloud's width, whichever is
-# smaller: the fewer dimensions, the fewer vertices a small one has.  In more it is 0.5.
+# smaller: the fewer dimensions, the fewer vertices a small one has. In more it is 0.5.
 FINENESS = {1: 0.01, 2: 0.2, 3: 0.42}
 
 KEY_BITS = 63  # bits of the key of a vertex
@@ -22,7 +22,7 @@ KEY_BITS = 63  # bits of the key of a vertex
 
 @dataclass(frozen=True)
 class Ladder:
-    r"""The ladder of smoothed lattices, and a near field that is summed pair by pair
+    """The ladder of smoothed lattices, and a near field that is summed pair by pair
     (:mod:`phgcn.lattice.ladder`).
 
     Args:

@@ -1,4 +1,4 @@
-r"""The weights of the paper's filter, a few for each dimension."""
+"""The weights of the paper's filter, a few for each dimension."""
 
 from __future__ import annotations
 

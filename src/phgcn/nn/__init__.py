@@ -1,4 +1,4 @@
-r"""The layers and models, as PyTorch Geometric users expect them."""
+"""The layers and models, as PyTorch Geometric users expect them."""
 
 from ..registry import ModelClasses
 from .attention_statistics import attention_statistics

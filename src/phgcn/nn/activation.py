@@ -1,4 +1,4 @@
-r"""The non-linearity of layers and models, by PyG's names."""
+"""The non-linearity of layers and models, by PyG's names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 class ELU(torch.nn.ELU):
-    r""":class:`torch.nn.ELU`, with the same bits for any number of threads."""
+    """:class:`torch.nn.ELU`, with the same bits for any number of threads."""
 
     def forward(self, x: Tensor) -> Tensor:
         # On a CPU, F.elu rounds the last few numbers of each thread's share differently; expm1 does

@@ -1,4 +1,4 @@
-r"""Statistics of global attention: the spread of embeddings, the nodes that each head attends
+"""Statistics of global attention: the spread of embeddings, the nodes that each head attends
 to."""
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class GlobalStatistics:
         seed: int = 0,
         **edge_values: Tensor,
     ) -> list[Statistics]:
-        r"""Measures global attention: returns for each of its layers ``layer``, from 0 on, the
+        """Measures global attention: returns for each of its layers ``layer``, from 0 on, the
         statistics of :func:`phgcn.nn.attention_statistics` and, of a gated layer, the root mean
         square of the ``gate``.
 

@@ -1,4 +1,4 @@
-r"""The base of layers of global attention: heads, the decay of distances, the settings of the
+"""The base of layers of global attention: heads, the decay of distances, the settings of the
 sum."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""The structural layer with Euclidean distance attention, of GAT-EDA; the base of
+"""The structural layer with Euclidean distance attention, of GAT-EDA; the base of
 :class:`phgcn.nn.PHGCNConv`."""
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
+        """Resets all learnable parameters of the module."""
         for linear in (self.lin, self.lin_target, self.lin_edge):
             if linear is not None:
                 linear.reset_parameters()
@@ -172,7 +172,7 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         edge_weight: Tensor | None = None,
         batch: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, EdgeWeights]:
-        r"""Runs the forward pass of the module.
+        """Runs the forward pass of the module.
 
         Args: As in :meth:`phgcn.nn.PHGCNConv.forward`. ``batch`` is not used, as edges do not cross
         graphs."""

@@ -1,4 +1,4 @@
-r"""Global attention as a module: over points, and as the attention of a transformer block."""
+"""Global attention as a module: over points, and as the attention of a transformer block."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class GlobalAttention(DistanceAttention):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
+        """Resets all learnable parameters of the module."""
         self.lin.reset_parameters()
         glorot(self.embedding)
         if self.lin_query is not None:
@@ -130,7 +130,7 @@ class GlobalAttention(DistanceAttention):
         memory: GlobalMemory | None = None,
         n_id: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the forward pass of the module.
+        """Runs the forward pass of the module.
 
         Args:
             query (torch.Tensor or tuple or Data): The points that attend; or a pair of sources and

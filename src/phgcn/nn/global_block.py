@@ -1,4 +1,4 @@
-r"""Global attention behind a gate: at the start the block changes nothing in a network."""
+"""Global attention behind a gate: at the start the block changes nothing in a network."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class GlobalBlock(DistanceAttention):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
+        """Resets all learnable parameters of the module."""
         for module in (self.lin_position, self.lin_value, self.lin_out, self.decay):
             module.reset_parameters()
         torch.nn.init.constant_(self.gate, 0.0 if self.in_channels is None else 1.0)
@@ -109,7 +109,7 @@ class GlobalBlock(DistanceAttention):
         memory: GlobalMemory | None = None,
         n_id: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the forward pass of the module.
+        """Runs the forward pass of the module.
 
         Args:
             x (torch.Tensor or Data): The node features; or a PyG

@@ -1,4 +1,4 @@
-r"""A strong local network with global attention behind gates."""
+"""A strong local network with global attention behind gates."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class GlobalGNN(GlobalStatistics, torch.nn.Module):
             synchronise_norms(self, process_group)
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
+        """Resets all learnable parameters of the module."""
         modules: list[Any] = [self.lin_in, *self.local_blocks, self.lin_out]
         for module in modules:
             module.reset_parameters()
@@ -245,7 +245,7 @@ class GlobalGNN(GlobalStatistics, torch.nn.Module):
         labelled: Tensor | None = None,
         keys: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the forward pass of the module.
+        """Runs the forward pass of the module.
 
         Args:
             x, edge_index, batch (optional): As in :meth:`phgcn.nn.PHGCNConv.forward`; values of a
@@ -307,7 +307,7 @@ class GlobalGNN(GlobalStatistics, torch.nn.Module):
         return torch.cat(outputs, dim=1) if self.jk == "cat" else outputs[0]
 
     def remember(self, num_nodes: int) -> None:
-        r"""Gives each global block and the attention to labels a :class:`phgcn.nn.GlobalMemory` of
+        """Gives each global block and the attention to labels a :class:`phgcn.nn.GlobalMemory` of
         all nodes of one graph, to train on parts of it. Calls with ``n_id`` attend to the whole
         graph, calls without to their nodes only.
 

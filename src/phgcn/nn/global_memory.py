@@ -1,4 +1,4 @@
-r"""Positions and values of all nodes of a large graph, for training on parts of it."""
+"""Positions and values of all nodes of a large graph, for training on parts of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .checks import check_node_ids
 
 
 class GlobalMemory(torch.nn.Module):
-    r"""Positions and values of all nodes of a graph that is trained in parts, for global attention.
+    """Positions and values of all nodes of a graph that is trained in parts, for global attention.
 
     The nodes of a batch attend to each other, with gradients, and to the nodes of earlier batches
     as these were then, without gradients: historical embeddings, as in the `"GNNAutoScale"
@@ -56,12 +56,12 @@ class GlobalMemory(torch.nn.Module):
         return self.seen.size(0)
 
     def reset_parameters(self) -> None:
-        r"""Forgets all nodes."""
+        """Forgets all nodes."""
         for buffer in (self.positions, self.values, self.seen):
             buffer.zero_()
 
     def refresh(self, positions: Tensor, values: Tensor, n_id: Any) -> tuple[Tensor, Tensor]:
-        r"""Stores the rows of a batch. Returns positions and values of all stored nodes, with
+        """Stores the rows of a batch. Returns positions and values of all stored nodes, with
         gradients for the nodes of the batch.
 
         Args:

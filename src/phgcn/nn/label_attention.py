@@ -1,4 +1,4 @@
-r"""Attention to labelled nodes, with their labels as values."""
+"""Attention to labelled nodes, with their labels as values."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class LabelAttention(DistanceAttention):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
+        """Resets all learnable parameters of the module."""
         self.lin_position.reset_parameters()
         self.decay.reset_parameters()
         zeros(self.head_shares)
@@ -128,7 +128,7 @@ class LabelAttention(DistanceAttention):
         memory: GlobalMemory | None = None,
         n_id: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the forward pass of the module.
+        """Runs the forward pass of the module.
 
         Args:
             x (torch.Tensor): The node features.

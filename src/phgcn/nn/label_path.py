@@ -44,11 +44,11 @@ class LabelOutputs(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets the scale."""
+        """Resets the scale."""
         torch.nn.init.constant_(self.scale, self.start)
 
     def forward(self, means: Tensor) -> Tensor:
-        r"""Runs the forward pass of the module."""
+        """Runs the forward pass of the module."""
         if self.task == "classification":
             # rounding of a lattice: shares that do not quite sum to 1
             means = F.normalize(means, p=1, dim=1)

@@ -298,7 +298,7 @@ class LocalBlock(torch.nn.Module):
                 module.reset_parameters()
 
     def forward(self, x: Tensor, edges: Any, update: Tensor | None = None) -> Tensor:
-        r"""Runs the forward pass of the module.
+        """Runs the forward pass of the module.
 
         Args:
             x (torch.Tensor): The node features, :math:`(N, C)`.

@@ -1,4 +1,4 @@
-r"""The models of the paper's tables, all with the same signature."""
+"""The models of the paper's tables, all with the same signature."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .phgcn_conv import PHGCNConv
 
 
 class NodeModel(BasicGNN):  # type: ignore[misc]  # PyG ships no types
-    r"""A stack of layers, the base of all models: PyG's
+    """A stack of layers, the base of all models: PyG's
     :class:`~torch_geometric.nn.models.basic_gnn.BasicGNN` with dropout of the input too.
 
     Dropout comes before each layer, a norm and a non-linearity after each but the last.
@@ -129,7 +129,7 @@ class NodeModel(BasicGNN):  # type: ignore[misc]  # PyG ships no types
         edge_attr: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the forward pass of the module.
+        """Runs the forward pass of the module.
 
         Args:
             x (torch.Tensor or Data): The node features; or a PyG
@@ -170,7 +170,7 @@ class NodeModel(BasicGNN):  # type: ignore[misc]  # PyG ships no types
 
 
 class PHGCN(GlobalStatistics, NodeModel):
-    r"""The model of the `"Permutohedral-GCN: Graph Convolutional Networks with Global Attention"
+    """The model of the `"Permutohedral-GCN: Graph Convolutional Networks with Global Attention"
     <https://arxiv.org/abs/2003.00635>`_ paper, of :class:`phgcn.nn.PHGCNConv`.
 
     Args: As :class:`NodeModel`; then ``embedding_dim``, ``decay_local``, ``decay_global``,
@@ -187,7 +187,7 @@ class PHGCN(GlobalStatistics, NodeModel):
 
 
 class GATEDA(NodeModel):
-    r"""The paper's ablation: :class:`GAT` with Euclidean distance attention, of
+    """The paper's ablation: :class:`GAT` with Euclidean distance attention, of
     :class:`phgcn.nn.EDAConv`.
 
     Args: As :class:`NodeModel`; then ``embedding_dim``, ``decay_local``, ``learn_decay`` and
@@ -199,7 +199,7 @@ class GATEDA(NodeModel):
 
 
 class GAT(NodeModel):
-    r"""The model of the `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ paper, of
+    """The model of the `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ paper, of
     PyG's :class:`~torch_geometric.nn.conv.GATConv`.
 
     Args: As :class:`NodeModel`."""
@@ -209,7 +209,7 @@ class GAT(NodeModel):
 
 
 class GCN(NodeModel):
-    r"""The model of the `"Semi-supervised Classification with Graph Convolutional Networks"
+    """The model of the `"Semi-supervised Classification with Graph Convolutional Networks"
     <https://arxiv.org/abs/1609.02907>`_ paper, of PyG's :class:`~torch_geometric.nn.conv.GCNConv`.
 
     Args: As :class:`NodeModel`; ``attention_dropout`` has no effect."""
@@ -222,7 +222,7 @@ class GCN(NodeModel):
 
 
 class MLP(NodeModel):
-    r"""Linear layers on the features of each node, without edges.
+    """Linear layers on the features of each node, without edges.
 
     Args: As :class:`NodeModel`; ``attention_dropout`` has no effect, and ``residual`` must be
     :obj:`False`."""

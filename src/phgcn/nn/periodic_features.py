@@ -1,4 +1,4 @@
-r"""Numbers as waves of learned frequencies."""
+"""Numbers as waves of learned frequencies."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class PeriodicFeatures(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
+        """Resets all learnable parameters of the module."""
         bound = 1 / math.sqrt(self.weight.size(1))
         torch.nn.init.normal_(self.frequency, std=self.deviation)
         torch.nn.init.uniform_(self.weight, -bound, bound)
         torch.nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        r"""Runs the forward pass of the module.
+        """Runs the forward pass of the module.
 
         Args:
             x (torch.Tensor): The numeric columns.

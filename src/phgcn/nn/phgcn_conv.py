@@ -1,4 +1,4 @@
-r"""The paper's layer: attention to neighbours and to every node, side by side."""
+"""The paper's layer: attention to neighbours and to every node, side by side."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class PHGCNConv(EDAConv):
         nodes: Tensor | None = None,
         batch: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        r"""Finds the targets with the largest exact softmax weights on the global path, for any
+        """Finds the targets with the largest exact softmax weights on the global path, for any
         ``method``. Takes time in proportion to ``nodes`` times all nodes, and little memory.
 
         Args:

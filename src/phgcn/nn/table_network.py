@@ -1,4 +1,4 @@
-r"""A network for tables: an MLP on the columns of a row, and attention to the labels of others."""
+"""A network for tables: an MLP on the columns of a row, and attention to the labels of others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PERIODIC_COLUMNS = 64  # up to so many numeric columns are given periodic featur
 
 
 class TableNetwork(torch.nn.Module):
-    r"""Predicts the rows of a table by an MLP on their columns plus attention to labelled rows.
+    """Predicts the rows of a table by an MLP on their columns plus attention to labelled rows.
 
     Both read numeric columns, their :class:`phgcn.nn.PeriodicFeatures`, and categories. In
     training, pass the mask of keys that :meth:`draw_keys` draws and take the loss of the other
@@ -119,7 +119,7 @@ class TableNetwork(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
+        """Resets all learnable parameters of the module."""
         for module in (self.periodic, self.mlp, self.label_path):
             if module is not None:
                 module.reset_parameters()
@@ -138,7 +138,7 @@ class TableNetwork(torch.nn.Module):
         labelled: Tensor | None = None,
         keys: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the forward pass of the module.
+        """Runs the forward pass of the module.
 
         Args:
             x (torch.Tensor): The columns.

@@ -1,4 +1,4 @@
-r"""Figures of trained runs."""
+"""Figures of trained runs."""
 
 from .plot import plot
 

@@ -1,4 +1,4 @@
-r"""Draws the learning curves of all splits of a run."""
+"""Draws the learning curves of all splits of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Draws all figures of a run."""
+"""Draws all figures of a run."""
 
 from __future__ import annotations
 

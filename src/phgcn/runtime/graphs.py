@@ -132,7 +132,7 @@ def find_graphs(points: Points) -> DeviceGraphs:
 # the sizes of so many graphs are read together with their number; more take a second read
 FEW_GRAPHS = 1024
 
-# Index tensor -> (its version, sizes of its graphs).  Training passes the same index to every layer
+# Index tensor -> (its version, sizes of its graphs). Training passes the same index to every layer
 # and step.
 _SIZES: MutableMapping[Tensor, tuple[int, list[int]]] = WeakIdKeyDictionary()
 

@@ -51,7 +51,7 @@ OPTIONS: dict[str, Any] = {
 # A kernel is called from Python only, a helper from kernels only: wrappers for other callers would
 # double the time to compile.
 _KERNEL_OPTIONS = {**OPTIONS, "no_cfunc_wrapper": True}
-# All helpers are inlined.  One that is not is compiled once per kernel that calls it, optimised for
+# All helpers are inlined. One that is not is compiled once per kernel that calls it, optimised for
 # that kernel, and the process runs the copy that it met first: a different one, with different
 # rounding, after compiling than after loading from the cache.
 _HELPER_OPTIONS = {**_KERNEL_OPTIONS, "no_cpython_wrapper": True, "forceinline": True}

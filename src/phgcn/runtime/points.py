@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 # Tags of ops in which the host reads from the device: by them
-# ``torch.compile(mode="reduce-overhead")`` leaves an op out of its CUDA graphs.  Torch has the tag
+# ``torch.compile(mode="reduce-overhead")`` leaves an op out of its CUDA graphs. Torch has the tag
 # since 2.8.
 HOST_READS = [torch.Tag.cudagraph_unsafe] if hasattr(torch.Tag, "cudagraph_unsafe") else []
 

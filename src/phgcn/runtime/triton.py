@@ -25,7 +25,7 @@ if not hasattr(triton, "knobs"):
     )
 
 # True where kernels run in Triton's interpreter, on CPU tensors (``TRITON_INTERPRET=1`` before the
-# first import): each operation is then a call of NumPy's.  For tests on machines without a GPU.
+# first import): each operation is then a call of NumPy's. For tests on machines without a GPU.
 INTERPRETED: bool = triton.knobs.runtime.interpret
 
 

@@ -1,1 +1,1 @@
-r"""Attention to the neighbours in a graph; :func:`phgcn.structural_attention` is the way in."""
+"""Attention to the neighbours in a graph; :func:`phgcn.structural_attention` is the way in."""

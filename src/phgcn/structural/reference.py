@@ -7,7 +7,7 @@ With distances :math:`r_{ij} = \lVert p_i - p_j \rVert` in units of :math:`1/\la
     y_i = \sum_{j \to i} \alpha_{ij} m_{ij} f_j, \qquad
     \alpha_{ij} = \frac{e^{b_{ij} - r_{ij}}}{\sum_{k \to i} e^{b_{ik} - r_{ik}}}.
 
-Let :math:`\bar y_i` be the gradient of :math:`y_i`.  That of :math:`r_{ij}`, over :math:`r_{ij}`,
+Let :math:`\bar y_i` be the gradient of :math:`y_i`. That of :math:`r_{ij}`, over :math:`r_{ij}`,
 is the *slope* of an edge,
 
 .. math::
@@ -17,7 +17,7 @@ is the *slope* of an edge,
 and 0 where :math:`r_{ij} = 0`: the gradient of :math:`p_i` is the sum of :math:`s_{ij} (p_i - p_j)`
 over the edges to :math:`i` (:func:`target_gradients`) less that over the edges from it
 (:func:`source_gradients`), and that of :math:`f_j` the sum of :math:`\alpha_{ij} m_{ij} \bar y_i`
-over the edges from :math:`j`.  The gradient of :math:`b_{ij}` is :math:`-s_{ij} r_{ij}`, taken
+over the edges from :math:`j`. The gradient of :math:`b_{ij}` is :math:`-s_{ij} r_{ij}`, taken
 before the division by :math:`r_{ij}`."""
 
 from __future__ import annotations

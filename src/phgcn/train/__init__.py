@@ -1,4 +1,4 @@
-r"""Training: settings, the loop, runs that can be continued, predictions, and the search for
+"""Training: settings, the loop, runs that can be continued, predictions, and the search for
 settings."""
 
 from .graph import find

@@ -1,4 +1,4 @@
-r"""A candidate of a search: trained rung by rung, on a split without test nodes."""
+"""A candidate of a search: trained rung by rung, on a split without test nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""A graph in training: its source, its features on a device, and a digest to recognise it."""
+"""A graph in training: its source, its features on a device, and a digest to recognise it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Trains one model on one split of a graph, full batch.
+"""Trains one model on one split of a graph, full batch.
 
 The best epoch has the smallest validation loss, as in the paper, or the best validation metric
 (``select``). Test nodes decide nothing: their metric is recorded when an epoch becomes the best.

@@ -1,4 +1,4 @@
-r"""Metrics of predictions, by name, and the confusion matrix.
+"""Metrics of predictions, by name, and the confusion matrix.
 
 No metric reads from the device. :mod:`phgcn.train.tasks` names the metrics of each task."""
 
@@ -27,7 +27,7 @@ def accuracy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def roc_auc(logits: Tensor, y: Tensor) -> Tensor:
-    r"""Computes the area under the ROC curve: the probability that a node of a class has a larger
+    """Computes the area under the ROC curve: the probability that a node of a class has a larger
     score than another node, with ties counted half.
 
     The score of two classes is :math:`z_1 - z_0`, of more classes the softmax, of labels the logit.
@@ -57,7 +57,7 @@ def _pair_order(score: Tensor, positive: Tensor) -> Tensor:
 
 
 def f1(logits: Tensor, y: Tensor) -> Tensor:
-    r"""Computes the mean over classes of :math:`F_1 = 2 t / (2 t + f)`, with :math:`t` true
+    """Computes the mean over classes of :math:`F_1 = 2 t / (2 t + f)`, with :math:`t` true
     positives, and :math:`f` false positives and negatives; a class without either is left out.
 
     Shapes:
@@ -92,7 +92,7 @@ def _indicator(y: Tensor, classes: int) -> Tensor:
 
 
 def mae(values: Tensor, y: Tensor) -> Tensor:
-    r"""Computes the mean absolute error of values and y, both :math:`(N,)`; returns a scalar."""
+    """Computes the mean absolute error of values and y, both :math:`(N,)`; returns a scalar."""
     return (values.double() - y.double()).abs().mean()
 
 

@@ -1,4 +1,4 @@
-r"""The plan of a run, its trials and their progress."""
+"""The plan of a run, its trials and their progress."""
 
 from __future__ import annotations
 

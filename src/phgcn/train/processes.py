@@ -1,4 +1,4 @@
-r"""The steps of a training that differ between one process and several."""
+"""The steps of a training that differ between one process and several."""
 
 from __future__ import annotations
 

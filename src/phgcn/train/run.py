@@ -1,4 +1,4 @@
-r"""A run: one model trained on several splits of one graph, and the folder that keeps it.
+"""A run: one model trained on several splits of one graph, and the folder that keeps it.
 
 ::
 

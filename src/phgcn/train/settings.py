@@ -1,4 +1,4 @@
-r"""The settings of a training: their meaning, the values allowed, and where they come from.
+"""The settings of a training: their meaning, the values allowed, and where they come from.
 
 Four sources are read in this order: the defaults; a start (:mod:`phgcn.train.candidates`); the
 tuned table ``[graph.model]`` of ``configs.toml`` or a file (``--config``), before which no start is

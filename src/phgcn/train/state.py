@@ -1,4 +1,4 @@
-r"""The progress of a training: its curves, its best epochs, and their form in a checkpoint."""
+"""The progress of a training: its curves, its best epochs, and their form in a checkpoint."""
 
 from __future__ import annotations
 

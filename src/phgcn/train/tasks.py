@@ -1,4 +1,4 @@
-r"""Kinds of task: the prediction for a node is a class, a number, or any number of labels.
+"""Kinds of task: the prediction for a node is a class, a number, or any number of labels.
 
 A :class:`TaskKind` has the loss, the metrics, and the way from outputs to predictions::
 
@@ -55,7 +55,7 @@ class PredictionTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TaskKind(ABC):
-    r"""A kind of task. An instance without arguments is independent of a graph; :meth:`fitted`
+    """A kind of task. An instance without arguments is independent of a graph; :meth:`fitted`
     returns one for a graph.
 
     Attributes:

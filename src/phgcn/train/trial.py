@@ -1,4 +1,4 @@
-r"""Trains one trial of a run, from its checkpoint on, in one process or in several."""
+"""Trains one trial of a run, from its checkpoint on, in one process or in several."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ from ..arrays import AnyInts, Ints
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-METHODS = ("isomap", "poincare", "struc2vec")  # The embeddings of the graph that Geom-GCN uses
+METHODS = ("isomap", "poincare", "struc2vec")
+"""The embeddings of the graph that Geom-GCN uses."""
 QUADRANTS = 4
 FOLDER = "geom_gcn"
 RENUMBERED = {"cornell_2020": "cornell"}

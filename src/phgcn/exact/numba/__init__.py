@@ -1,4 +1,4 @@
-r"""The exact sum in Numba, on all cores."""
+"""The exact sum in Numba, on all cores."""
 
 from .attend import backward, forward
 

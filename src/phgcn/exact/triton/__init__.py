@@ -1,4 +1,4 @@
-r"""The exact sum in Triton, on a GPU."""
+"""The exact sum in Triton, on a GPU."""
 
 from .attend import backward, forward
 

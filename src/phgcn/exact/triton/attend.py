@@ -119,7 +119,7 @@ def sum_pairs(
             if weights is not None:
                 somebody = torch.where(weights.unsqueeze(-1) > 0, positions, torch.inf)
                 near = pack_points(somebody, None, pairs.key_order)
-            # Added to the exponents, so that a query far from all keys does not sum zeros.  Where
+            # Added to the exponents, so that a query far from all keys does not sum zeros. Where
             # points attend to themselves, one weight is 1 and no shift is needed.
             shifts = asked.points.new_zeros(positions.size(1), asked.length)
             grid = count, positions.size(1)

@@ -9,7 +9,7 @@ With gradients :math:`\bar z_i` of the sums and :math:`\bar n_i` of the normalis
     \bar q_i = \sum_j w'_{ij} \left(\langle \bar z_i, f_j \rangle + \bar n_i\right)
     \frac{q_i - k_j}{r_{ij}},
 
-and :math:`\bar k_j` the same, summed over :math:`i`.  A program's targets are queries, or keys, or
+and :math:`\bar k_j` the same, summed over :math:`i`. A program's targets are queries, or keys, or
 both where points attend to themselves; then one pass over the pairs serves both roles."""
 
 from __future__ import annotations

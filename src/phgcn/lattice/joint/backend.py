@@ -1,4 +1,4 @@
-r"""The filter as a backend of the custom ops, for backends that run all clouds together."""
+"""The filter as a backend of the custom ops, for backends that run all clouds together."""
 
 from __future__ import annotations
 

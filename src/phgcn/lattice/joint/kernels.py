@@ -1,4 +1,4 @@
-r"""The protocols of a backend's kernels and of the exchange with other processes."""
+"""The protocols of a backend's kernels and of the exchange with other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The ladder of some clouds together; the specification is
+"""The ladder of some clouds together; the specification is
 :mod:`phgcn.lattice.reference.ladder`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""One lattice per cloud: the simplices of points, and the maps from points to vertices and
+"""One lattice per cloud: the simplices of points, and the maps from points to vertices and
 back."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""The paper's filter of all clouds together; the specification is
+"""The paper's filter of all clouds together; the specification is
 :func:`phgcn.lattice.reference.filter.separable`.
 """
 

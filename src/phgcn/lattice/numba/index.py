@@ -18,7 +18,7 @@ GRAIN = 8192  # least number of points or vertices that a thread takes
 
 
 class Corners(NamedTuple):
-    r"""The corners of cubes that points touch, numbered cube by cube.
+    """The corners of cubes that points touch, numbered cube by cube.
 
     Shapes:
         - **number:** the corners of each point's simplex, int32, :math:`(P, D+1)`

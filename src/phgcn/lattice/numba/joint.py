@@ -1,4 +1,4 @@
-r"""The kernels of :mod:`phgcn.lattice.joint` on the cores of the CPU."""
+"""The kernels of :mod:`phgcn.lattice.joint` on the cores of the CPU."""
 
 from __future__ import annotations
 

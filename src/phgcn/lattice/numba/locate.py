@@ -71,7 +71,7 @@ class Simplices(NamedTuple):
 
 
 def map_points(points: np.ndarray, matrix: np.ndarray, shift: np.ndarray) -> Coordinates:
-    r"""Computes :math:`w = T p + s`."""
+    """Computes :math:`w = T p + s`."""
     count, dim = points.shape
     chunks = -(-count // CHUNK)
     w, low, high = np.empty((count, dim)), np.empty((chunks, dim)), np.empty((chunks, dim))
@@ -156,7 +156,7 @@ def add_cube_keys(begin, end, w, base, scale, multiplier, key):
         key[i] = total
 
 
-# Tiles of points are laid out coordinate by coordinate.  Fractions are taken in double precision;
+# Tiles of points are laid out coordinate by coordinate. Fractions are taken in double precision;
 # they are no more exact than the weights that they become.
 
 

@@ -5,8 +5,8 @@ The weight of a pair at distance :math:`r` is
 .. math::
     R(r) = s(r) \Big( k(r) - \sum_n a_n r^{2n} \Big)
 
-the kernel minus the ladder's mean weight at this distance.  The factor :math:`s` fades to 0 at the
-radius.  The derivative at :math:`r = 0` is taken as 0."""
+the kernel minus the ladder's mean weight at this distance. The factor :math:`s` fades to 0 at the
+radius. The derivative at :math:`r = 0` is taken as 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Slice: rows of values from vertices back to points, and the derivatives by their positions."""
+"""Slice: rows of values from vertices back to points, and the derivatives by their positions."""
 
 from __future__ import annotations
 

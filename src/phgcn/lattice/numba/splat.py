@@ -53,7 +53,7 @@ def splat_cubes(
     half, width = np.uint64(rows.shape[1]), out.shape[1]
     chunk = np.zeros((CHUNK, width), out.dtype)
     # Sums of a large cube are added up in float64, chunk by chunk: in float32, those of a million
-    # points are off by 1 %.  Its chunks begin with the cube, so that no sum depends on the cubes
+    # points are off by 1 %. Its chunks begin with the cube, so that no sum depends on the cubes
     # before it.
     corners = 0
     for k in range(begin, end):

@@ -1,4 +1,4 @@
-r"""The filter of all graphs and heads, one by one: by :mod:`phgcn.lattice.reference.ladder`, or by
+"""The filter of all graphs and heads, one by one: by :mod:`phgcn.lattice.reference.ladder`, or by
 the paper's filter.
 """
 

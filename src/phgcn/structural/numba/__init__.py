@@ -1,4 +1,4 @@
-r"""Attention to neighbours, and sums over them, in Numba, on all cores."""
+"""Attention to neighbours, and sums over them, in Numba, on all cores."""
 
 from .attend import backward, forward
 from .edges import sort_edges, sum_rows

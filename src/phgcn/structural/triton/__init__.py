@@ -1,4 +1,4 @@
-r"""Attention to neighbours, and sums over them, in Triton, on a GPU."""
+"""Attention to neighbours, and sums over them, in Triton, on a GPU."""
 
 from .attend import backward, forward
 from .edges import sort_edges, sum_rows
