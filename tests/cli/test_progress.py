@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 from small_graphs import small_graph, write_tables
 
-from phgcn.cli import display as module
 from phgcn.cli import progress
 from phgcn.cli.progress import Pace, SearchDisplay, TrainingDisplay
 from phgcn.runtime import warm
@@ -22,7 +21,7 @@ ALL_ROOMS = {"runtime", "structural", "exact", "lattice"}
 def clock(monkeypatch):
     """The time, which a test moves on."""
     now = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -32,8 +31,8 @@ def terminal(monkeypatch):
     text = io.StringIO()
     plain = {"force_terminal": True, "color_system": None, "legacy_windows": False}
     console = partial(Console, file=text, width=80, **plain)
-    monkeypatch.setattr(module, "Console", lambda **_: console())
-    monkeypatch.setattr(module, "REDRAW", 0.0)
+    monkeypatch.setattr(progress, "Console", lambda **_: console())
+    monkeypatch.setattr(progress, "REDRAW", 0.0)
     return text
 
 
@@ -130,7 +129,7 @@ def test_a_search_shows_the_candidate_its_epoch_and_the_time_left_of_the_round(c
 @pytest.mark.parametrize("edges", [90, 0])
 def test_no_candidate_of_a_search_trains_in_silence(edges, said, tmp_path, monkeypatch):
     """With edges by candidates in rounds, of a table without edges by its three parts."""
-    monkeypatch.setattr(module.Display, "due", lambda self: True)
+    monkeypatch.setattr(progress.Display, "due", lambda self: True)
     data = small_graph(90)
     if edges:
         graph, label = write_tables(data, tmp_path / "small"), ""
@@ -152,7 +151,7 @@ def test_kernels_that_are_compiled_are_announced_with_their_progress(clock, caps
         def compile(self, real):
             clock[0] += 6.0
 
-    with module.Display(total=1) as display:
+    with progress.Display(total=1) as display:
         display.compile(warm.Compilation([Slow(), Slow(), Slow()]))
         display.compile(warm.Compilation([]))
     expected = f"compiling kernels, once, about {3 * warm.SECONDS:.0f} s"

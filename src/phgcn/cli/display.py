@@ -1,4 +1,4 @@
-"""Output of commands: progress on stderr, results on stdout, as tables or as JSON."""
+"""Output of commands: lines on stderr, results on stdout, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -6,27 +6,16 @@ import json
 import math
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from ..text import printable
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from ..runtime.warm import Compilation
-
-BAR = 8  # characters: with texts of a run, a line of 80 has room for no more
-REDRAW = 0.1  # seconds between two updates of a bar
-LOG = 10.0  # seconds between two lines of a log
 
 
 def console(stderr: bool = False) -> Console:
@@ -77,69 +66,6 @@ def say_notes(notes: Sequence[str]) -> None:
     """Prints notes about a graph to stderr."""
     for note in notes:
         say(note)
-
-
-class Display:
-    """Shows progress: a bar if stderr is a terminal, else a line every ``every`` seconds."""
-
-    def __init__(self, total: float, every: float = LOG) -> None:
-        self.every, self.last = every, time.monotonic()
-        terminal = Console(stderr=True)
-        self.bar = self.task = None
-        if terminal.is_terminal:
-            text, rest = TextColumn("{task.description}"), TextColumn("{task.fields[rest]}")
-            bar = BarColumn(bar_width=BAR)
-            self.bar = Progress(text, bar, rest, console=terminal, transient=True)
-            self.task = self.bar.add_task("starting", total=total, rest="")
-        self.begin = time.monotonic()
-
-    def __enter__(self) -> Self:
-        if self.bar:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar:
-            self.bar.stop()
-
-    def due(self) -> bool:
-        now = time.monotonic()
-        if now - self.last < (REDRAW if self.bar else self.every):
-            return False
-        self.last = now
-        return True
-
-    def show(self, completed: float, text: str, rest: str) -> None:
-        """Updates the bar, or prints a line: the share done, and the time left."""
-        if self.bar and self.task is not None:
-            text, rest = escape(text), escape(rest)
-            self.bar.update(self.task, completed=completed, description=text, rest=rest)
-        else:
-            self.say(f"{text}, {rest}" if rest else text)
-
-    def compile(self, compilation: Compilation) -> None:
-        """Compiles kernels and shows the progress, or nothing if all are kept."""
-        total, expected, begin = len(compilation.kernels), compilation.seconds, time.monotonic()
-        kernels = "kernels" if compilation.real == "float32" else f"{compilation.real} kernels"
-        if expected:
-            self.say(f"compiling {kernels}, once, about {duration(expected)}")
-
-        def report(done: int) -> None:
-            if self.due():
-                left = duration((time.monotonic() - begin) / done * (total - done))
-                self.show(0, f"compiled {done} of {total} {kernels}", f"about {left} left")
-
-        compilation.run(report)
-        if expected:
-            self.say(f"compiled {total} {kernels} in {duration(time.monotonic() - begin)}")
-
-    def say(self, text: str) -> None:
-        """Prints lines above the bar."""
-        text = "\n".join(printable(line) for line in text.splitlines())
-        if self.bar:
-            self.bar.console.print(escape(text), highlight=False)
-        else:
-            print(text, file=sys.stderr, flush=True)
 
 
 # Results

@@ -20,7 +20,7 @@ AUTO_SIZES = (1_000, 100_000)  # numbers of points for which the choice of `"aut
 def compile_all() -> None:
     """Compiles all CPU kernels, for both float types, and shows the progress."""
     from ..runtime.warm import ROOMS, Compilation, kernels_in
-    from .display import Display
+    from .progress import Display
 
     kernels = kernels_in(ROOMS)
     with Display(total=2 * len(kernels)) as display:

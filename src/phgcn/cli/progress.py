@@ -1,20 +1,28 @@
-"""The progress of ``phgcn train`` and ``phgcn tune``: the share done, the time per epoch, the time
+"""The progress of commands, above all of ``phgcn train`` and ``tune``: bars, epochs, the time
 left."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from .display import Display, duration, show_result
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from ..text import printable
+from .display import duration, show_result
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+    from typing_extensions import Self
 
+    from ..runtime.warm import Compilation
     from ..train.entrant import Entrant, RoundProgress
     from ..train.plan import EpochProgress, OnEpoch, Plan
     from ..train.run import Run
@@ -24,6 +32,72 @@ if TYPE_CHECKING:
 MEASURED, ENOUGH = 3, 5.0
 
 LONG = 3600.0  # seconds of a run above which a way to a shorter one is named
+BAR = 8  # characters: with texts of a run, a line of 80 has room for no more
+REDRAW = 0.1  # seconds between two updates of a bar
+LOG = 10.0  # seconds between two lines of a log
+
+
+class Display:
+    """Shows progress: a bar if stderr is a terminal, else a line every ``every`` seconds."""
+
+    def __init__(self, total: float, every: float = LOG) -> None:
+        self.every, self.last = every, time.monotonic()
+        terminal = Console(stderr=True)
+        self.bar = self.task = None
+        if terminal.is_terminal:
+            text, rest = TextColumn("{task.description}"), TextColumn("{task.fields[rest]}")
+            bar = BarColumn(bar_width=BAR)
+            self.bar = Progress(text, bar, rest, console=terminal, transient=True)
+            self.task = self.bar.add_task("starting", total=total, rest="")
+        self.begin = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if now - self.last < (REDRAW if self.bar else self.every):
+            return False
+        self.last = now
+        return True
+
+    def show(self, completed: float, text: str, rest: str) -> None:
+        """Updates the bar, or prints a line: the share done, and the time left."""
+        if self.bar and self.task is not None:
+            text, rest = escape(text), escape(rest)
+            self.bar.update(self.task, completed=completed, description=text, rest=rest)
+        else:
+            self.say(f"{text}, {rest}" if rest else text)
+
+    def compile(self, compilation: Compilation) -> None:
+        """Compiles kernels and shows the progress, or nothing if all are kept."""
+        total, expected, begin = len(compilation.kernels), compilation.seconds, time.monotonic()
+        kernels = "kernels" if compilation.real == "float32" else f"{compilation.real} kernels"
+        if expected:
+            self.say(f"compiling {kernels}, once, about {duration(expected)}")
+
+        def report(done: int) -> None:
+            if self.due():
+                left = duration((time.monotonic() - begin) / done * (total - done))
+                self.show(0, f"compiled {done} of {total} {kernels}", f"about {left} left")
+
+        compilation.run(report)
+        if expected:
+            self.say(f"compiled {total} {kernels} in {duration(time.monotonic() - begin)}")
+
+    def say(self, text: str) -> None:
+        """Prints lines above the bar."""
+        text = "\n".join(printable(line) for line in text.splitlines())
+        if self.bar:
+            self.bar.console.print(escape(text), highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
 
 class Pace:

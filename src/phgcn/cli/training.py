@@ -212,8 +212,8 @@ def _search_table(
     plan: Plan, data: Data, resolved: Resolved, asked: dict[str, Any]
 ) -> tuple[Plan, Resolved, dict[str, Any] | None]:
     """Chooses the parts of a network for tables by validation, unless they are asked for."""
+    from ..train.search import choose_parts
     from ..train.settings import DEFAULT
-    from ..train.table_search import choose_parts
     from .progress import SearchDisplay
 
     if plan.model != TABLE_MODEL or "model" in asked or resolved.sources["parts"] != DEFAULT:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.markup import escape
 
-from phgcn.cli.display import Display, console, duration, print_json, table
+from phgcn.cli.display import console, duration, print_json, table
+from phgcn.cli.progress import Display
 
 if TYPE_CHECKING:
     from ..experiment import Experiment

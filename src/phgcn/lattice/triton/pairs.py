@@ -30,15 +30,9 @@ SLAB = 1 << 23  # runs, of all targets together, that are in memory at a time
 
 
 class PairSizes(NamedTuple):
-    """The compile-time sizes of the sum over pairs.
-
-    Args:
-        dim, dim_block (int): Coordinates, and the next power of 2.
-        gaussian (bool): Whether the exponent of the kernel goes by the squared distance.
-        terms (int): Coefficients of the polynomial.
-        targets, block, look, list (int): See :data:`TARGETS`.
-        width, product_width (int): Channels of summed and of multiplied rows, powers of 2.
-    """
+    """Compile-time sizes of the sum over pairs. ``dim_block``, ``width`` and ``product_width`` are
+    powers of 2, ``terms`` counts the polynomial's coefficients. See :data:`TARGETS` for the other
+    sizes."""
 
     dim: int
     dim_block: int
