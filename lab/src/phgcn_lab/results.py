@@ -65,7 +65,8 @@ def dots(shown: Mapping[tuple[str, str], Sequence[Dot]], columns: int, width: fl
     labels = {panel: list(dict.fromkeys(dot.label for dot in of)) for panel, of in shown.items()}
     height = 0.28 * max(map(len, labels.values())) + 1.0
     figure, axes = panels(len(shown), columns=columns, width=width, height=height)
-    for axis, (panel, of_panel) in zip(axes, shown.items(), strict=True):
+    same = len(set(map(tuple, labels.values()))) == 1  # then the first column names the lines
+    for index, (axis, (panel, of_panel)) in enumerate(zip(axes, shown.items(), strict=True)):
         for line, label in enumerate(labels[panel]):
             of_line = [dot for dot in of_panel if dot.label == label]
             for number, dot in enumerate(of_line):
@@ -74,9 +75,11 @@ def dots(shown: Mapping[tuple[str, str], Sequence[Dot]], columns: int, width: fl
                 style: Style = {"color": dot.colour, "markerfacecolor": face, "markersize": 5}
                 axis.plot([dot.low, dot.high], [place, place], color=dot.colour, linewidth=1.5)
                 axis.plot(dot.value, place, "o" if dot.filled else "d", **style)
-        axis.set_yticks(range(len(labels[panel])), labels[panel], fontsize=8)
+        named = labels[panel] if index % columns == 0 or not same else [""] * len(labels[panel])
+        axis.set_yticks(range(len(labels[panel])), named, fontsize=8)
         axis.set_ylim(len(labels[panel]) - 0.5, -0.5)
         axis.grid(axis="x", linewidth=0.4, alpha=0.5)
-        axis.set_title(panel[0], fontsize=10)
+        axis.set_title(panel[0], fontsize=9)
         axis.set_xlabel(panel[1], fontsize=8)
+        axis.tick_params(labelsize=8)
     return figure

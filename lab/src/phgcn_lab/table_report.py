@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from phgcn.files import read_json, write_json
 from phgcn.provenance import provenance
 from phgcn.registry import find_model
-from phgcn.report.style import COLOURS, headline, legend
+from phgcn.report.style import COLOURS, headline
 
 from .markdown import bold, pivot, spread, table
 from .published import BEST, published
@@ -47,7 +47,7 @@ def write(out: Path, jobs: Sequence[Job], order: Sequence[str], quick: bool) -> 
     rows = [rows_by_name[name] for name in sorted(rows_by_name, key=position)]
     derived = {"differences": differences(rows), "methods": methods(rows), "missing": missing}
     content = {"rows": rows, **derived}
-    figures = {"": draw(rows)} if main_rows(rows) else {}
+    figures = {"": draw(found)} if (found := paper_rows(rows)) else {}
     files = write_results(out, "table", rows, TITLE, markdown(content, quick), figures)
     others = {
         "table-differences": {"provenance": provenance(SEED), **derived},
@@ -259,22 +259,22 @@ def _methods(rows: Sequence[Row]) -> list[str]:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Draws a panel per graph: every model by protocol, and what was published."""
-    main = main_rows(rows)
-    protocols = dict(zip(names(main, "protocol"), COLOURS, strict=False))
+    """Draws a panel per graph: the rows of the paper's table, ours and published."""
     shown = {
         (graph, "test accuracy %"): [
-            dot
-            for model in names(main, "model")
-            for row in chosen(main, graph=graph, model=model)
-            for dot in _dots(row, protocols[row["protocol"]])
+            dot for row in chosen(rows, graph=graph) for dot in _dots(row, COLOURS[0])
         ]
-        for graph in names(main, "graph")
+        for graph in names(rows, "graph")
     }
-    figure = dots(shown, columns=4, width=3.6)
-    legend(figure, [(f"protocol {name}", colour) for name, colour in protocols.items()])
-    headline(figure, "Hollow: published")
+    figure = dots(shown, columns=4, width=2.05)
+    headline(figure, "Dots: ours, mean and standard deviation; hollow: as published")
     return figure
+
+
+def paper_rows(rows: Sequence[Row]) -> list[Row]:
+    """Selects the rows that the paper's table has: its protocol, PH-GCN with its filter."""
+    of_paper = [row for row in rows if row["protocol"] == "paper" and row["published"] is not None]
+    return [row for row in of_paper if row["method"] in (None, "separable", "published")]
 
 
 def _dots(row: Row, colour: str) -> list[Dot]:

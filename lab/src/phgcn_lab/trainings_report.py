@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phgcn.files import read_json
-from phgcn.report.style import COLOURS
+from phgcn.report.style import COLOURS, headline
 
 from .markdown import mark_table, table
 from .results import Dot, Row, chosen, dots, names, write_results
@@ -39,14 +39,20 @@ def write(out: Path, comparison: Comparison) -> Row:
 
 
 def draw(content: Row) -> Figure:
-    """Means and deviations over splits, a panel for each data set; the reference in red."""
+    """Means and deviations over splits, a panel for each data set; the reference in orange."""
     shown = {}
     for name in sorted(names(content["rows"], "data")):
         # beside the mean all others look the same
         rows = [row for row in chosen(content["rows"], data=name) if row["model"] != "mean"]
         rows = _best_first(rows or chosen(content["rows"], data=name))
         shown[name, f"{rows[0]['metric']}, test"] = [_dot(row) for row in rows]
-    return dots(shown, columns=3, width=4.2)
+    figure = dots(shown, columns=min(2, len(shown)), width=8.2 / min(2, len(shown)))
+    for axis in figure.axes:
+        axis.set_xlim(left=0)
+    references = " or ".join(names(content["rows"], "reference"))
+    text = f"Lines: one standard deviation over splits. Orange: {references}, the reference"
+    headline(figure, text)
+    return figure
 
 
 def _dot(row: Row) -> Dot:
