@@ -136,7 +136,7 @@ def _draw_curve(axis: Axes, curve: Row, colour: str) -> None:
 
 
 def draw_graphs(elements: int = 10, seed: int = 4) -> Figure:
-    figure, axes = panels(2 * len(VARIANTS), columns=1, width=12, height=1.25)
+    figure, axes = panels(2 * len(VARIANTS), columns=1, width=8.2, height=0.85)
     for number, (variant, motifs) in enumerate(VARIANTS.items()):
         axis, start = axes[2 * number], 0.0
         for name, element in zip(
@@ -144,14 +144,14 @@ def draw_graphs(elements: int = 10, seed: int = 4) -> Figure:
         ):
             where = _positions(element.colours, start)
             _draw_nodes(axis, where, element.edges, element.colours, [""] * len(where))
-            axis.text(where[:, 0].mean(), -0.75, name, ha="center", va="top", fontsize=9)
+            axis.text(where[:, 0].mean(), -0.75, name, ha="center", va="top", fontsize=8)
             start = where[-1, 0] + 4
-        axis.set_title(f"{variant}: the elements", loc="left", fontsize=10)
+        axis.set_title(f"{variant}: the elements", loc="left", fontsize=9)
         _draw_chain(axes[2 * number + 1], elements, variant, seed)
     for axis in axes:
         axis.set_aspect("equal")
         axis.set_axis_off()
-        axis.margins(0.02, 0.3)
+        axis.set(xlim=(-1, max(axis.dataLim.x1 for axis in axes) + 1), ylim=(-1.8, 1.4))
     return figure
 
 
@@ -165,12 +165,14 @@ def _positions(colours: Sequence[int], start: float = 0.0) -> Floats:
 def _draw_chain(axis: Axes, elements: int, variant: str, seed: int) -> None:
     data = motif_graphs(1, elements, variant, seed)
     colours = data.x.argmax(dim=1).tolist()
-    labels = ["" if label < 0 else str(label) for label in data.y.tolist()]
+    labels = ["" if label < 0 else "−+"[label] for label in data.y.tolist()]
     edges = [(i, j) for i, j in data.edge_index.t().tolist() if i < j]
     _draw_nodes(axis, _positions(colours), edges, colours, labels)
     frequent = "motif_1" if int(data.lead) > 0 else "motif_2"
-    title = f"{variant}: a chain of {elements} elements; {frequent} is the frequent one"
-    axis.set_title(title, loc="left", fontsize=10)
+    title = (
+        f"{variant}: a chain of {elements} elements; +: a red node of {frequent}, the frequent one"
+    )
+    axis.set_title(title, loc="left", fontsize=9)
 
 
 def _draw_nodes(
@@ -180,6 +182,6 @@ def _draw_nodes(
         axis.plot(*where[[i, j]].T, color="#555555", linewidth=1, zorder=1)
     style: Style = {"edgecolors": "#333333", "linewidths": 0.6, "zorder": 2}
     fill = [NODE_COLOURS[colour] for colour in colours]
-    axis.scatter(where[:, 0], where[:, 1], s=90, c=fill, **style)
+    axis.scatter(where[:, 0], where[:, 1], s=70, c=fill, **style)
     for (across, up), label in zip(where, labels, strict=True):
-        axis.text(across, up, label, ha="center", va="center", fontsize=7, color="white", zorder=3)
+        axis.text(across, up, label, ha="center", va="center", fontsize=8, color="white", zorder=3)
