@@ -47,7 +47,7 @@ def write(out: Path, jobs: Sequence[Job], order: Sequence[str], quick: bool) -> 
     rows = [rows_by_name[name] for name in sorted(rows_by_name, key=position)]
     derived = {"differences": differences(rows), "methods": methods(rows), "missing": missing}
     content = {"rows": rows, **derived}
-    figures = {"": draw(found)} if (found := paper_rows(rows)) else {}
+    figures = {"": draw(of_paper)} if (of_paper := paper_rows(rows)) else {}
     files = write_results(out, "table", rows, TITLE, markdown(content, quick), figures)
     others = {
         "table-differences": {"provenance": provenance(SEED), **derived},

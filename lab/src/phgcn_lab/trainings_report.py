@@ -49,8 +49,10 @@ def draw(content: Row) -> Figure:
     figure = dots(shown, columns=min(2, len(shown)), width=8.2 / min(2, len(shown)))
     for axis in figure.axes:
         axis.set_xlim(left=0)
-    references = " or ".join(names(content["rows"], "reference"))
-    text = f"Lines: one standard deviation over splits. Orange: {references}, the reference"
+    references = [name for name in names(content["rows"], "reference") if name]
+    text = "Lines: one standard deviation over splits"
+    if references:
+        text += f". Orange: {' or '.join(references)}, the reference"
     headline(figure, text)
     return figure
 
