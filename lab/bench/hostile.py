@@ -345,6 +345,7 @@ def hostile_table(after: dict, before: dict) -> list[str]:
     errors = [
         [str(d), *(hostile_summary(rows, m, d) for m in METHODS for rows in parts)] for d in dims
     ]
+    count = after["spreads"]["rows"][0]["count"]
     narrow = [f"{dim}" for dim in sorted({r["dim"] for r in after["spreads"]["rows"]})]
     spreads = []
     for name, key, worst in (("error", "deviation", max), ("cosine", "cosine", min)):
