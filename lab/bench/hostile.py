@@ -366,8 +366,8 @@ def hostile_table(after: dict, before: dict) -> list[str]:
         "",
         *table(["D", *heads], errors),
         "",
-        f"Gaussians of {len(MANY_SPREADS)} spreads from 1e-5 to 30, {MANY_COUNT:,} points in "
-        f"float32, by `lattice`:",
+        f"Gaussians of {len(MANY_SPREADS)} spreads from 1e-5 to 30, {count:,} points in "
+        "float32, by `lattice`:",
         "",
         *table(["D", *narrow], spreads),
         "",
