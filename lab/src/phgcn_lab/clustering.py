@@ -26,11 +26,9 @@ class Clustering:
 
 def clustering(points: Floats, labels: Ints, permutations: int, seed: int = 0) -> Clustering:
     """Computes scikit-learn's silhouette of points (N, D) by labels (N,); a lone node counts 0."""
-    needed("sklearn", "scikit-learn", "the silhouette of classes")
-    from sklearn.metrics import silhouette_score
-
+    metrics = needed("the silhouette of classes", "scikit-learn", "sklearn.metrics")
     random, between = np.random.default_rng(seed), cdist(points, points)
-    silhouette = partial(silhouette_score, between, metric="precomputed")
+    silhouette = partial(metrics.silhouette_score, between, metric="precomputed")
     true = float(silhouette(labels))
     shuffled = np.array([silhouette(random.permutation(labels)) for _ in range(permutations)])
     p = (1 + int((shuffled >= true).sum())) / (1 + permutations)

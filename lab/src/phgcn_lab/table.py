@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from phgcn.train import settings as config
 
 from . import table_report
 from .experiment import check_names, check_stage, execute
+from .extra import needed
 from .table_jobs import FIXED, PUBLISHED, Job, Study, is_done, is_tuned, train_job, tune_study
 from .workers import Progress, Report
 
@@ -161,8 +161,7 @@ def run(
     tuned: dict[str, Any] = {"failures": {}, "seconds": 0.0}
     trained = tuned
     if stage in ("all", "tune") and request.trials is not None:
-        if find_spec("optuna") is None:
-            raise ValueError("tune needs the package optuna: pip install 'phgcn[tune]'")
+        needed("tune", "optuna", install="'phgcn[tune]'")
         tuned = execute(Tuning(out, request), jobs, on_progress)
     if stage != "tune":
         table = Table(out, request, tuple(tuned["failures"]), write=stage != "train")

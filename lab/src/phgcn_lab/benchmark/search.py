@@ -19,6 +19,7 @@ from phgcn.files import write_json
 from phgcn.train import TrainingError
 
 from ..experiment import TimeUp, journal
+from ..extra import needed
 from ..results import Row
 from ..workers import Report
 from .spaces import CHOOSING_SPLITS, FIXED, GRAPHS, OFF, OURS, PATHS, RECIPES, SEED, SPACES
@@ -183,11 +184,9 @@ def _next_path(study: Study, content: Row) -> Row | None:
 
 def _make_sampler(study: Study, content: Row) -> optuna.Study:
     """Makes the study in memory from the trials so far; enqueues the recipes that are left."""
-    try:
-        import optuna
-    except ImportError:
-        needed = "phgcn reproduce benchmark needs the package optuna"
-        raise ValueError(f"{needed}: pip install 'phgcn[tune]'") from None
+    needed("phgcn reproduce benchmark", "optuna", install="'phgcn[tune]'")
+    import optuna
+
     optuna.logging.set_verbosity(logging.WARNING)
     seed, pruner = SEED + len(content["trials"]), optuna.pruners.MedianPruner(n_startup_trials=4)
     tpe = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)

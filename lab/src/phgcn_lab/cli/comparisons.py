@@ -52,9 +52,8 @@ def benchmark(
     """Search for settings of GlobalGNN and its rivals with equal effort, and train all on ten
     splits of ten graphs.
 
-    Settings are chosen by the validation metric on splits 0 to 2. Writes benchmark.json,
-    benchmark-search.json (every trial) and benchmark.md. A command that was cut off continues;
-    several on one GPU share it best through NVIDIA's MPS.
+    Settings are chosen by the validation metric on splits 0 to 2; benchmark-search.json has every
+    trial. Several commands on one GPU share it best through NVIDIA's MPS.
 
     Examples:
 
@@ -104,8 +103,7 @@ def when(
     """Compare GlobalGNN with itself without its global path, where edges or labels are few, and
     where far nodes matter.
 
-    Settings are those of the benchmark, for both. Writes when.json, when.md and the figure when as
-    PNG and SVG. A command that was cut off continues.
+    Settings are those of the benchmark, for both.
 
     Examples:
 
@@ -147,9 +145,8 @@ def rivals(
     settings.
 
     This library's methods beside pykeops, scikit-learn's trees, pyNFFT3, slicing, LSH, random
-    features, Nyström and pydensecrf2, those that are installed. Writes rivals.json, rivals.md and
-    the figures rivals and rivals-all as PNG and SVG, called rivals-gpu on a GPU. A command that was
-    cut off continues.
+    features, Nyström and pydensecrf2, those that are installed. Results of a GPU are called
+    rivals-gpu.
 
     Examples:
 
@@ -187,8 +184,6 @@ def tables(
     tables the model is automatic, the estimator as it is. Beside them network, which has no
     attention, mean, nearest, hist-boosting, catboost and lightgbm; the last two come with `pip
     install './lab[tables]'`. Models with several settings are tried with all on the first split.
-    Writes tables.json and tables.md. A command that was
-    cut off continues.
 
     Examples:
 
@@ -219,8 +214,7 @@ def city(
     The street network is $PHGCN_DATA/city/huangpu.npz. Models: label-propagation,
     correct-and-smooth, sage-2 to sage-16, sgformer, map (attention by coordinates), hops (attention
     by hop positions), map+sage-8 and hops+sage-8, the sum of two, and "sage-8 on hops", hop
-    positions as features. sage-8 makes correct-and-smooth too. Writes city.json and city.md. A
-    command that was cut off continues.
+    positions as features. sage-8 makes correct-and-smooth too.
 
     Examples:
 
@@ -246,13 +240,14 @@ def labels(
 
     Models: off (the local network), part (its loss on a random part of the training nodes in each
     step), labels (other nodes' labels as values of attention), nearest and correct-and-smooth,
-    which off makes too, and propagation. Writes labels.json and labels.md. A command that was cut off continues.
+    which off makes too, and propagation.
 
     Examples:
 
     - `phgcn reproduce labels --jobs 2`
+
     - `phgcn reproduce labels --graphs texas,wisconsin --splits 3`
-    """  # noqa: E501
+    """
     from ..labels import EXPERIMENT
 
     asked = EXPERIMENT.jobs(splits=splits, epochs=epochs, **listed(data=graphs, models=models))

@@ -27,9 +27,12 @@ from .display import (
     small,
 )
 
-app = typer.Typer(
-    help="Repeat the paper's experiments.", no_args_is_help=True, rich_markup_mode="markdown"
-)
+HELP = """Repeat the paper's experiments.
+
+Each command writes its results as JSON, tables as Markdown and figures as PNG and SVG. A command
+that was cut off continues where it was.
+"""
+app = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
 
 
 @app.command("table")
@@ -58,9 +61,8 @@ def table(
     """Train all models of the paper's Table 2 on the same splits, PH-GCN with every method of
     global attention.
 
-    Writes table.json, table.md and the figure table.png and table.svg, with published results
-    beside and paired tests. Several processes, with other graphs or models, can work into one
-    folder; a last call puts all together.
+    Published results stand beside, with paired tests. Several processes, with other graphs or
+    models, can work into one folder; a last call puts all together.
 
     Examples:
 
@@ -107,9 +109,8 @@ def motif(
 ) -> None:
     """Train networks to say which motif is frequent: only those with global attention can.
 
-    Writes motif.json, motif.md, the figures motif and motif-graphs as PNG and SVG, and
-    explore.html, a page that shows what a network attends to. Results do not depend on the number
-    of processes. Several commands, with other cases or devices, can work into one folder at once.
+    Writes explore.html too, a page that shows what a network attends to. Several commands, with
+    other cases or devices, can work into one folder at once.
 
     Examples:
 
@@ -145,8 +146,7 @@ def scaling(
     """Measure how time and memory of attention grow with the number of points.
 
     Exact and lattice attention to a million points on the CPU, ten million on a GPU, and other
-    packages where they are installed. Writes scaling.json, scaling.md, scaling.png and scaling.svg,
-    called scaling-gpu on a GPU.
+    packages where they are installed. Results of a GPU are called scaling-gpu.
 
     Examples:
 
@@ -174,8 +174,7 @@ def embeddings(
 ) -> None:
     """Look at the embeddings that PH-GCN learns on wisconsin and cornell.
 
-    Do nodes of a class cluster, and do distances follow those in the graph? Writes embeddings.json,
-    embeddings.md, embeddings.png and embeddings.svg.
+    Do nodes of a class cluster, and do distances follow those in the graph?
 
     Examples:
 
@@ -193,9 +192,8 @@ def embeddings(
     finish(content, as_json, "What the embeddings show", table_lines(content))
 
 
-app.command("benchmark")(comparisons.benchmark)
-app.command("when")(comparisons.when)
-app.command("tables")(comparisons.tables)
-app.command("city")(comparisons.city)
-app.command("labels")(comparisons.labels)
-app.command("rivals")(comparisons.rivals)
+for command in (
+    *(comparisons.benchmark, comparisons.when, comparisons.tables),
+    *(comparisons.city, comparisons.labels, comparisons.rivals),
+):
+    app.command()(command)

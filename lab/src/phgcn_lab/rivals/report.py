@@ -184,17 +184,14 @@ def _when(content: Row) -> str:
 
 def about_lines(content: Row) -> list[str]:
     about, effort = content["provenance"], content["effort"]
+    where = f"{about['device']} ({about['machine']}, {about['threads']} threads)"
     lines = [
-        f"{2 * CHANNELS} channels, float32, on {about['device']} ({about['machine']}, "
-        f"{about['threads']} threads). Errors are "
-        f"of random values (and of structured ones), on {SAMPLES} points against the exact sum, "
-        f"over the deviation of its "
+        f"{2 * CHANNELS} channels, float32, on {where}. Errors are of random values (and of "
+        f"structured ones), on {SAMPLES} points against the exact sum, over the deviation of its "
         f"outputs from their mean. Medians of up to {effort['rounds']} interleaved rounds; a call "
-        f"of more than "
-        f"{effort['limit']:g} s is stopped. Memory is that of a forward, with gradients where "
-        f"there are some. "
-        f"*A sample*: the time of a tree is that of {TREE_QUERIES} queries times N / "
-        f"{TREE_QUERIES}."
+        f"of more than {effort['limit']:g} s is stopped. Memory is that of a forward, with "
+        "gradients where there are some. *A sample*: the time of a tree is that of "
+        f"{TREE_QUERIES} queries times N / {TREE_QUERIES}."
     ]
     lines += ["", content["note"]] if content["note"] else []
     missing = [f"- {name} did not run: {why}" for name, why in content["missing"].items()]

@@ -2,7 +2,6 @@ r"""The models: our networks, and rivals with settings that their authors recomm
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from phgcn.train.loop import Task
 from phgcn.train.prepare import prepare, seeded, start
 from phgcn.train.settings import resolve
 
+from ..extra import needed
 from ..trainings import train_to_end
 from ..workers import Report
 
@@ -72,7 +72,7 @@ def rows_of(task: Task, data: Data) -> Rows:
 
 def frame(data: Data) -> Any:
     """A frame of pandas with its categories: boosted trees have their own ways with these."""
-    pandas = _package("pandas")
+    pandas = needed("the frame of a table", "pandas")
     x = data.x if data.x.layout == data.y.layout else data.x.to_dense()
     names = data.get("feature_names") or [f"x{column}" for column in range(x.size(1))]
     numbers = pandas.DataFrame(x.numpy(), columns=names)
@@ -153,7 +153,7 @@ def hist_boosting(rows: Rows, seed: int, settings: Settings) -> Fit:
 
 
 def catboost(rows: Rows, seed: int, settings: Settings) -> Fit:
-    package = _package("catboost")
+    package = needed("models has 'catboost', which", "catboost")
     kind = package.CatBoostClassifier if rows.classes else package.CatBoostRegressor
     quiet = {"verbose": False, "allow_writing_files": False, "thread_count": 1}
     stopping = {"iterations": ROUNDS, "early_stopping_rounds": PATIENCE}
@@ -163,21 +163,12 @@ def catboost(rows: Rows, seed: int, settings: Settings) -> Fit:
 
 
 def lightgbm(rows: Rows, seed: int, settings: Settings) -> Fit:
-    package = _package("lightgbm")
+    package = needed("models has 'lightgbm', which", "lightgbm")
     kind = package.LGBMClassifier if rows.classes else package.LGBMRegressor
     model = kind(n_estimators=ROUNDS, random_state=seed, n_jobs=1, verbose=-1, **settings)
     stopping = package.early_stopping(PATIENCE, verbose=False)
     rows.fit(model, eval_set=[rows.validation], callbacks=[stopping])
     return Fit(model.predict(rows.raw), {"rounds": int(model.best_iteration_)})
-
-
-def _package(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ValueError(
-            f"models has {name!r}, which needs the package {name}: pip install {name}"
-        ) from None
 
 
 RIVALS: dict[str, Callable[[Rows, int, Settings], Fit]] = {

@@ -101,32 +101,34 @@ def _batch_of(x: Tensor, edge_index: Tensor, y: Tensor) -> Batch:
     return Batch(x.reshape(-1, features), edges, number.repeat_interleave(nodes), offset, y)
 
 
-def _motif_channels(elements: int) -> tuple[int, int]:
-    return len(COLOURS), 2
-
-
-def _tree_channels(depth: int) -> tuple[int, int]:
-    return 2 * 2**depth, 2**depth
-
-
-def _ring_channels(nodes: int) -> tuple[int, int]:
-    return RING_CLASSES, RING_CLASSES
-
-
 TASKS = {
-    "motif": GeneratedTask((10,), "{} elements", lambda _: 3, _motif_channels, 16, 600, draw_motif),
+    "motif": GeneratedTask(
+        levels=(10,),
+        text="{} elements",
+        layers=lambda elements: 3,
+        channels=lambda elements: (len(COLOURS), 2),
+        graphs=16,
+        steps=600,
+        draw=draw_motif,
+    ),
     "tree": GeneratedTask(
-        tuple(range(2, 9)),
-        "depth {}",
-        lambda depth: depth + 1,
-        _tree_channels,
-        64,
-        1500,
-        draw_tree,
+        levels=tuple(range(2, 9)),
+        text="depth {}",
+        layers=lambda depth: depth + 1,
+        channels=lambda depth: (2 * 2**depth, 2**depth),
+        graphs=64,
+        steps=1500,
+        draw=draw_tree,
         norm="batch",
     ),
     "ring": GeneratedTask(
-        (4, 8, 16, 32), "{} nodes", lambda _: 2, _ring_channels, 64, 1000, draw_ring
+        levels=(4, 8, 16, 32),
+        text="{} nodes",
+        layers=lambda nodes: 2,
+        channels=lambda nodes: (RING_CLASSES, RING_CLASSES),
+        graphs=64,
+        steps=1000,
+        draw=draw_ring,
     ),
 }
 TITLES = {"motif": "motifs", "tree": "Tree-NeighborsMatch", "ring": "ring transfer"}
