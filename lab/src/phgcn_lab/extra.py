@@ -1,4 +1,4 @@
-r"""Packages that only some experiments need."""
+"""Packages that only some experiments need."""
 
 from __future__ import annotations
 
