@@ -183,8 +183,8 @@ def _compare(out: Tensor, exact: Tensor, sample: _Sample, normalise: bool) -> At
             drawn_square[again].mean(dim=1) / away[again].mean(dim=1).maximum(least)
         ).sqrt()
         interval = deviations.quantile(deviation.new_tensor([0.025, 0.975]), dim=0)
-    worst_error, place = (square / unit).sqrt().topk(min(WORST, len(square)), dim=0)
-    return AttentionError(deviation, interval, deviation, sample.points[place], worst_error)
+    worst_error, index = (square / unit).sqrt().topk(min(WORST, len(square)), dim=0)
+    return AttentionError(deviation, interval, deviation, sample.points[index], worst_error)
 
 
 def deviations(out: Tensor, exact: Tensor) -> Tensor:

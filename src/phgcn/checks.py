@@ -238,11 +238,11 @@ def check_coordinates(name: str, points: Tensor, limit: float, rows: Tensor) -> 
     """Checks the coordinates of the points ``rows`` against the ``limit`` of a lattice."""
     bad = (points[rows].abs() > limit).nonzero()
     if len(bad) > 0:
-        place = torch.cat([rows[bad[0, :1]], bad[0, 1:]])
+        index = torch.cat([rows[bad[0, :1]], bad[0, 1:]])
         _refuse(
             name,
             points,
-            place,
+            index,
             f"at most {limit:.3g} from the origin after multiplication by decay, for a lattice key",
         )
 

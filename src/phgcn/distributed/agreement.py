@@ -53,10 +53,10 @@ def require_equal(
         names (sequence of str): Their names.
         show (Callable): Turns a name and a number into text.
     """
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         for rank, row in enumerate(rows):
-            if row[place] != rows[0][place]:
-                here, first = show(name, row[place]), show(name, rows[0][place])
+            if row[index] != rows[0][index]:
+                here, first = show(name, row[index]), show(name, rows[0][index])
                 raise RanksDisagree(
                     f"{name} is {here} on rank {rank}; allowed: {first}, as on rank 0"
                 )

@@ -159,9 +159,9 @@ def balls_over_ranks(points: Points, ranks: Ranks) -> Tensor:
     return balls_of_queries(balls, graphs, points.query_batch, count)
 
 
-def _put_rows(rows: Tensor, places: Tensor, count: int) -> Tensor:
+def _put_rows(rows: Tensor, indices: Tensor, count: int) -> Tensor:
     """Returns ``count`` rows of 0 with ``rows`` at their indices."""
-    return rows.new_zeros(count, *rows.shape[1:]).index_copy(0, places, rows)
+    return rows.new_zeros(count, *rows.shape[1:]).index_copy(0, indices, rows)
 
 
 def _attend_gathered(

@@ -241,9 +241,9 @@ class _Exchange(torch.autograd.Function):
         (index,) = ctx.saved_tensors
         returned = ctx.ranks.exchange(grads[0], ctx.receive, ctx.send)
         of_rows = returned.new_zeros(ctx.count, *returned.shape[1:])
-        for part, places in zip(returned.split(ctx.send), index.split(ctx.send), strict=True):
+        for part, indices in zip(returned.split(ctx.send), index.split(ctx.send), strict=True):
             # no row goes twice to one rank, so the order of the sum is that of the ranks
-            of_rows[places] += part
+            of_rows[indices] += part
         return of_rows, None, None, None, None
 
 

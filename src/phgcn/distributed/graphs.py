@@ -62,8 +62,8 @@ def find_rank_graphs(points: Points, counts: list[tuple[int, int]], ranks: Ranks
     all_ids = np.unique(np.concatenate([part[:, 0] for part in parts]))
     keys, queries = (np.zeros((ranks.size, len(all_ids)), np.int64) for _ in range(2))
     for rank, part in enumerate(parts):
-        places = np.searchsorted(all_ids, part[:, 0])
-        keys[rank, places], queries[rank, places] = part[:, 1], part[:, 2]
+        indices = np.searchsorted(all_ids, part[:, 0])
+        keys[rank, indices], queries[rank, indices] = part[:, 1], part[:, 2]
     of_keys = sort_by_graph(len(key_ids), np.searchsorted(all_ids, key_ids), len(all_ids))
     of_queries = (
         of_keys

@@ -88,14 +88,14 @@ def write_parts(
         if name in data:
             save(f"{name}.npy", data[name].numpy())
     for rank in range(parts):
-        part, place = make_part(data.edge_index, division.owner, rank, parts), _place(rank)
+        part, index = make_part(data.edge_index, division.owner, rank, parts), _place(rank)
         for name, array in zip(PART, part, strict=True):
-            save(f"{place}/{name}.npy", np.asarray(array))
+            save(f"{index}/{name}.npy", np.asarray(array))
         for name, array in _feature_arrays(data.x, part.nodes).items():
-            save(f"{place}/{name}.npy", array)
+            save(f"{index}/{name}.npy", array)
         for name in EDGE_VALUES:
             if name in data:
-                save(f"{place}/{name}.npy", data[name][part.edges].numpy())
+                save(f"{index}/{name}.npy", data[name][part.edges].numpy())
     made = {"parts": parts, "division": division.method, "cut": division.cut}
     manifest = {
         "format": FORMAT,
@@ -139,21 +139,21 @@ def read_for_process(folder: str | Path, rank: int, processes: int) -> Data:
 def read_part(folder: str | Path, rank: int) -> tuple[Data, Part]:
     """Reads one part: a graph with features and edges of its own nodes, but labels and splits of
     all, and the node and edge numbers. ``description`` is the whole graph's."""
-    manifest, place = read_manifest(folder), _place(rank)
-    arrays = {name: _read(folder, f"{place}/{name}.npy", manifest) for name in PART}
+    manifest, index = read_manifest(folder), _place(rank)
+    arrays = {name: _read(folder, f"{index}/{name}.npy", manifest) for name in PART}
     receive = arrays.pop("receive").tolist()
     part = Part(
         receive=receive, **{name: torch.from_numpy(array) for name, array in arrays.items()}
     )
-    features = [name for name in manifest["files"] if name.startswith(f"{place}/x")]
+    features = [name for name in manifest["files"] if name.startswith(f"{index}/x")]
     x = _features(
         {Path(name).stem: _read(folder, name, manifest) for name in features},
         manifest["graph"]["features"],
     )
     data = _data(folder, manifest, x, part.edge_index)
     for name in EDGE_VALUES:
-        if f"{place}/{name}.npy" in manifest["files"]:
-            data[name] = torch.from_numpy(_read(folder, f"{place}/{name}.npy", manifest))
+        if f"{index}/{name}.npy" in manifest["files"]:
+            data[name] = torch.from_numpy(_read(folder, f"{index}/{name}.npy", manifest))
     return data, part
 
 

@@ -94,7 +94,7 @@ def find_balls(
     Shapes:
         - **output:** :math:`(B, H, D + 1)`, float64
     """
-    place = (
+    index = (
         positions.new_zeros(len(positions), dtype=torch.int64)
         if batch is None
         else torch.searchsorted(graphs, batch)
@@ -106,11 +106,11 @@ def find_balls(
         if batch is None and len(rows) > 0:  # quicker than a scatter
             return rows.amax(dim=0, keepdim=True)
         none = rows.new_full((len(graphs), *rows.shape[1:]), -torch.inf)
-        return none.scatter_reduce(0, place.view(-1, 1, 1).expand_as(rows), rows, "amax")
+        return none.scatter_reduce(0, index.view(-1, 1, 1).expand_as(rows), rows, "amax")
 
     above, below = most(greatest(torch.cat([keys, -keys], dim=2))).chunk(2, dim=2)
     centre = torch.where(above.isfinite(), ((above - below) / 2 / STEP).round() * STEP, 0.0)
-    farthest = most(greatest((keys - centre[place]).square().sum(dim=2, keepdim=True).sqrt()))
+    farthest = most(greatest((keys - centre[index]).square().sum(dim=2, keepdim=True).sqrt()))
     radius = torch.where(above[..., :1].isfinite(), (farthest / STEP).ceil() * STEP, torch.inf)
     return torch.cat([centre, radius], dim=2)
 
@@ -123,6 +123,6 @@ def balls_of_queries(
         return balls.expand(count, -1, -1).contiguous()
     nowhere = balls.new_zeros(1, *balls.shape[1:])
     nowhere[..., -1] = torch.inf
-    place = torch.searchsorted(graphs, query_batch)
-    known = (place < len(graphs)) & (torch.cat([graphs, graphs.new_zeros(1)])[place] == query_batch)
-    return torch.cat([balls, nowhere])[torch.where(known, place, len(graphs))]
+    index = torch.searchsorted(graphs, query_batch)
+    known = (index < len(graphs)) & (torch.cat([graphs, graphs.new_zeros(1)])[index] == query_batch)
+    return torch.cat([balls, nowhere])[torch.where(known, index, len(graphs))]

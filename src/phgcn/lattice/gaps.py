@@ -27,8 +27,8 @@ def close_gaps(points: Tensor, union: Callable[[Tensor], Tensor] = lambda key: k
     """Moves the points of a cloud (P, D) towards 0 by multiples of :data:`GAP`, until no gap is
     wide. The result has derivative 1 by the points. ``union`` returns the sorted distinct bins of
     all processes."""
-    place = (points.detach().double() / GAP).floor().long() + FIRST
-    key = place + (torch.arange(points.size(1), device=points.device) << BITS)
+    index = (points.detach().double() / GAP).floor().long() + FIRST
+    key = index + (torch.arange(points.size(1), device=points.device) << BITS)
     occupied = union(key.unique())
     coordinate, number = occupied >> BITS, (occupied & ((1 << BITS) - 1)) - FIRST
     same = coordinate[1:] == coordinate[:-1]

@@ -84,7 +84,7 @@ class Kernel:
     def __init__(self, function: Callable[..., Any], signature: str) -> None:
         self.function, self.signature = function, signature
         types = re.split(r", *(?![^[]*])", signature)  # not at commas inside brackets
-        reals = [place for place, text in enumerate(types) if text.startswith("real")]
+        reals = [index for index, text in enumerate(types) if text.startswith("real")]
         self.real_argument = reals[0] if reals else None
         self.compiled: dict[str, Any] = {}
         self.__doc__, self.__name__ = function.__doc__, function.__name__

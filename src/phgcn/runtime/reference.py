@@ -108,9 +108,9 @@ def differentiate_twice(
         aliases = [
             t if t is None or not t.requires_grad else t.view_as(t) for t in (*grads, *inputs)
         ]
-        cotangents, places = aliases[: len(grads)], aliases[len(grads) :]
-        outputs, of_outputs = _pair(forward(*places), cotangents)
-        wanted, of_wanted = _pair(places, upstream)
+        cotangents, indices = aliases[: len(grads)], aliases[len(grads) :]
+        outputs, of_outputs = _pair(forward(*indices), cotangents)
+        wanted, of_wanted = _pair(indices, upstream)
         if not outputs or not wanted:
             return none[: len(grads)], none[len(grads) :]
         first = torch.autograd.grad(

@@ -199,7 +199,7 @@ def sum_pairs(
         - **rows:** :math:`f`, :math:`(N, C)`, **out:** :math:`(M, C)`
         - **a:** :math:`(M, B)`, **b:** :math:`(N, B)`, **grad:** :math:`(M, D)`
     """
-    place, tile_sum = np.empty(TILE, np.uint64), np.empty(rows.shape[1], rows.dtype)
+    index, tile_sum = np.empty(TILE, np.uint64), np.empty(rows.shape[1], rows.dtype)
     # Sums of tiles are added up in float64: those of a million points in float32 are off in the
     # fourth digit.
     total = np.empty((TARGETS, rows.shape[1]), np.float64)
@@ -213,17 +213,17 @@ def sum_pairs(
         for first in range(blocks[block, 2], last, TILE):
             count = min(TILE, last - first)
             for e in range(count):
-                place[e] = first + e
+                index[e] = first + e
                 other_shift[e] = source_shift[first + e]
             for t in range(begin_target, blocks[block, 1]):
                 at = t - begin_target
                 squared_distances(target, t, source, first, count, square)
                 weigh(square, count, numbers, shift[t], other_shift, weight)
                 if out.shape[0] > 0:
-                    add_weighted_rows(total, at, rows, place, weight, count, tile_sum)
+                    add_weighted_rows(total, at, rows, index, weight, count, tile_sum)
                 if grad.shape[0] > 0:
                     differentiate(square, count, numbers, weight)
-                    add_slopes(slope, at, t, target, source, place, weight, count, a, b)
+                    add_slopes(slope, at, t, target, source, index, weight, count, a, b)
         for t in range(begin_target, blocks[block, 1]):
             if out.shape[0] > 0:
                 for c in range(out.shape[1]):

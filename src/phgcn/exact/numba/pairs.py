@@ -33,8 +33,8 @@ def squared_distances(target, t, position, begin, count, square):
 
 
 @helper
-def add_weighted_rows(out, o, rows, place, weight, count, total):
-    """Adds the sum of weight[e] * rows[place[e]] to out[o], four rows at a time to spare trips to
+def add_weighted_rows(out, o, rows, index, weight, count, total):
+    """Adds the sum of weight[e] * rows[index[e]] to out[o], four rows at a time to spare trips to
     memory.
 
     ``total`` collects the sum first, apart from ``out``, which may be float64: a sum of fewer terms
@@ -44,12 +44,12 @@ def add_weighted_rows(out, o, rows, place, weight, count, total):
         total[c] = 0
     last = count - count % 4
     for e in range(0, last, 4):
-        p0, p1, p2, p3 = place[e], place[e + 1], place[e + 2], place[e + 3]
+        p0, p1, p2, p3 = index[e], index[e + 1], index[e + 2], index[e + 3]
         w0, w1, w2, w3 = weight[e], weight[e + 1], weight[e + 2], weight[e + 3]
         for c in range(width):
             total[c] += w0 * rows[p0, c] + w1 * rows[p1, c] + w2 * rows[p2, c] + w3 * rows[p3, c]
     for e in range(last, count):
-        p, w = place[e], weight[e]
+        p, w = index[e], weight[e]
         for c in range(width):
             total[c] += w * rows[p, c]
     for c in range(width):
@@ -57,12 +57,12 @@ def add_weighted_rows(out, o, rows, place, weight, count, total):
 
 
 @helper
-def add_slopes(grad, o, t, target, position, place, slope, count, target_rows, source_rows):
+def add_slopes(grad, o, t, target, position, index, slope, count, target_rows, source_rows):
     """Adds the sum of slope * <rows> * (difference of positions) to grad[o]. Overwrites
     ``slope``."""
     zero = slope.dtype.type(0)
     for e in range(count):
-        p = place[e]
+        p = index[e]
         product = zero
         for c in range(source_rows.shape[1]):
             product += target_rows[t, c] * source_rows[p, c]
@@ -71,5 +71,5 @@ def add_slopes(grad, o, t, target, position, place, slope, count, target_rows, s
         x = target[k, t]
         total = zero
         for e in range(count):
-            total += slope[e] * (x - position[k, place[e]])
+            total += slope[e] * (x - position[k, index[e]])
         grad[o, k] += total

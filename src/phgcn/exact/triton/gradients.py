@@ -145,28 +145,28 @@ def gradients(
     BC: tl.constexpr = SIZES.channels
     begin, end, first, last = locate_tile(tiles, BM)
     head = tl.program_id(1).to(tl.int64)
-    place = begin + tl.arange(0, BM)
+    index = begin + tl.arange(0, BM)
     length, source_length = packed.length, source_packed.length
     values, grads, target_values, target_grads = None, None, None, None
     target_bias, target_shift, source_bias, source_shift = None, None, None, None
     if packed.grads is not None:
         rows, width = locate_rows(packed.grads, length, BC, SIZES.parts)
-        target_grads = _keep_in_registers(load_rows(rows, place.to(tl.int64), width, BC))
+        target_grads = _keep_in_registers(load_rows(rows, index.to(tl.int64), width, BC))
         values, width = locate_rows(source_packed.rows, source_length, BC, SIZES.parts)
         if packed.bias is not None:
-            first_block = (place >= 0) & (tl.program_id(2) == 0)
-            target_bias = tl.load(packed.bias + head * length + place, mask=first_block, other=0.0)
+            first_block = (index >= 0) & (tl.program_id(2) == 0)
+            target_bias = tl.load(packed.bias + head * length + index, mask=first_block, other=0.0)
         if packed.shift is not None:
-            target_shift = tl.load(packed.shift + head * length + place)
+            target_shift = tl.load(packed.shift + head * length + index)
     if packed.rows is not None:
         rows, width = locate_rows(packed.rows, length, BC, SIZES.parts)
-        target_values = _keep_in_registers(load_rows(rows, place.to(tl.int64), width, BC))
+        target_values = _keep_in_registers(load_rows(rows, index.to(tl.int64), width, BC))
         grads, width = locate_rows(source_packed.grads, source_length, BC, SIZES.parts)
         if source_packed.bias is not None:
             source_bias = source_packed.bias + head * source_length
         if source_packed.shift is not None:
             source_shift = source_packed.shift + head * source_length
-    point = packed.points + head * D * length + place
+    point = packed.points + head * D * length + index
     x = load_coordinates(point, length, D)
     targets = Targets(point, length, x, target_values, target_grads, target_bias, target_shift)
     source = source_packed.points + head * D * source_length
@@ -179,17 +179,17 @@ def gradients(
         summed, slopes = _add_tile(targets, others, lead, last, summed, slopes, False, SIZES)
     if whole < last:
         summed, slopes = _add_tile(targets, others, whole, last, summed, slopes, True, SIZES)
-    _store(summed, slopes, place, end, order, grad_positions, grad_values, channels, D)
+    _store(summed, slopes, index, end, order, grad_positions, grad_values, channels, D)
 
 
 @triton.jit
 def _store(
-    summed, slopes, place, end, order, grad_positions, grad_values, channels, D: tl.constexpr
+    summed, slopes, index, end, order, grad_positions, grad_values, channels, D: tl.constexpr
 ):
     """Writes the gradients of a tile of targets. ``grad_values`` may be None."""
     head, heads, block = tl.program_id(1), tl.num_programs(1), tl.program_id(2)
-    inside = place < end
-    row = points_at(order, place, end) * heads + head
+    inside = index < end
+    row = points_at(order, index, end) * heads + head
     to = grad_positions + (row * tl.num_programs(2) + block) * D
     if D <= MAX_HELD:
         for k in tl.static_range(D):

@@ -113,11 +113,11 @@ def pack_points(
 
 
 @triton.jit
-def points_at(order, place, count):
+def points_at(order, index, count):
     """Returns the points at some positions of an order, int64."""
     if order is not None:
-        place = tl.load(order + place, mask=place < count, other=0)
-    return place.to(tl.int64)
+        index = tl.load(order + index, mask=index < count, other=0)
+    return index.to(tl.int64)
 
 
 @triton.jit
@@ -153,14 +153,14 @@ def _pack(points, rows, gradients, order, packed, count, channels, SIZES: tl.con
     D: tl.constexpr = SIZES.dim
     WIDTH: tl.constexpr = SIZES.width
     BM: tl.constexpr = SIZES.points
-    place = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
+    index = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     head, heads = tl.program_id(1).to(tl.int64), tl.num_programs(1)
-    inside = place < count
-    i = points_at(order, place, count) * heads + head
+    inside = index < count
+    i = points_at(order, index, count) * heads + head
     bad = tl.zeros((BM,), tl.int32)
     for k in range(D):
         x = tl.load(points + i * D + k, mask=inside, other=0.0)
-        tl.store(packed.points + (head * D + k) * length + place, x)
+        tl.store(packed.points + (head * D + k) * length + index, x)
         bad += _not_finite(x)
     dtype: tl.constexpr = packed.points.dtype.element_ty
     part_stride = heads.to(tl.int64) * length * WIDTH
@@ -176,7 +176,7 @@ def _pack(points, rows, gradients, order, packed, count, channels, SIZES: tl.con
         c = lead + tl.arange(0, SIZES.channels)
         mask = inside[:, None] & (c < channels)[None, :]
         at = (i * channels)[:, None] + c[None, :]
-        to = ((head * length + place) * WIDTH)[:, None] + c[None, :]
+        to = ((head * length + index) * WIDTH)[:, None] + c[None, :]
         if rows is not None:
             f = tl.load(rows + at, mask=mask, other=0.0)
             _store_rows(packed.rows, to, part_stride, f, SIZES.row_parts)
@@ -191,8 +191,8 @@ def _pack(points, rows, gradients, order, packed, count, channels, SIZES: tl.con
         bias = -product
         if gradients.grad_norm is not None:
             bias += tl.load(gradients.grad_norm + i, mask=inside, other=0.0)
-        tl.store(packed.bias + head * length + place, bias)
+        tl.store(packed.bias + head * length + index, bias)
     if packed.shift is not None:
         shift = tl.load(gradients.shift + i, mask=inside, other=0.0)
-        tl.store(packed.shift + head * length + place, shift)
+        tl.store(packed.shift + head * length + index, shift)
     tl.store(packed.flags + tl.program_id(0) * heads + tl.program_id(1), tl.max(bad, axis=0))

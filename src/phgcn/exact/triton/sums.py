@@ -79,11 +79,11 @@ def attend(
     BC: tl.constexpr = SIZES.channels
     begin, end, first, last = locate_tile(tiles, BM)
     head = tl.program_id(1).to(tl.int64)
-    place = begin + tl.arange(0, BM)
-    query = queries.points + head * D * queries.length + place
+    index = begin + tl.arange(0, BM)
+    query = queries.points + head * D * queries.length + index
     shift = None
     if shifts is not None:
-        shift = tl.load(shifts + head * queries.length + place)
+        shift = tl.load(shifts + head * queries.length + index)
     x = load_coordinates(query, queries.length, D)
     mine = Targets(query, queries.length, x, None, None, None, shift)
     rows, width = locate_rows(keys.rows, keys.length, BC, SIZES.parts)
@@ -97,8 +97,8 @@ def attend(
     if whole < last:
         summed, total = _add_tile(mine, others, whole, last, summed, total, NORMALISE, True, SIZES)
     heads = tl.num_programs(1)
-    inside = place < end
-    i = points_at(query_order, place, end)
+    inside = index < end
+    i = points_at(query_order, index, end)
     if NORMALISE:
         summed = summed * tl.where(total != 0, 1 / tl.where(total != 0, total, 1.0), 0.0)[:, None]
         if tl.program_id(2) == 0:
@@ -119,8 +119,8 @@ def nearest(queries, keys, tiles, shifts, SIZES: tl.constexpr):
     BN: tl.constexpr = SIZES.sources
     begin, end, first, last = locate_tile(tiles, BM)
     head = tl.program_id(1).to(tl.int64)
-    place = begin + tl.arange(0, BM)
-    query = queries.points + head * D * queries.length + place
+    index = begin + tl.arange(0, BM)
+    query = queries.points + head * D * queries.length + index
     x = load_coordinates(query, queries.length, D)
     least = tl.full((BM,), float("inf"), queries.points.dtype.element_ty)
     for lead in range(first, last, BN):
@@ -131,4 +131,4 @@ def nearest(queries, keys, tiles, shifts, SIZES: tl.constexpr):
         square = tl.where((source < last)[None, :], square, float("inf"))
         least = tl.minimum(least, tl.min(square, axis=1))
     shift = tl.where(least < float("inf"), exponents(tl.sqrt(least), least, SIZES), 0.0)
-    tl.store(shifts + head * queries.length + place, shift, mask=place < end)
+    tl.store(shifts + head * queries.length + index, shift, mask=index < end)

@@ -87,8 +87,8 @@ def locate_rows(rows, length, BC: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
-def load_rows(rows, place, width, BC: tl.constexpr):
-    at = place[:, None] * width + tl.arange(0, BC)[None, :]
+def load_rows(rows, index, width, BC: tl.constexpr):
+    at = index[:, None] * width + tl.arange(0, BC)[None, :]
     if len(rows) == 2:
         return tl.load(rows[0] + at), tl.load(rows[1] + at)
     else:

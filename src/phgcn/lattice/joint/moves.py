@@ -128,7 +128,7 @@ def merge_keys(key: Tensor, offset: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     first, second = (torch.searchsorted(union, some) for some in (key, key + offset))
     numbers = torch.arange(len(key), dtype=torch.int32, device=key.device)
     none = torch.full_like(union, len(key), dtype=torch.int32)
-    own, neighbour = (none.index_copy(0, place, numbers) for place in (first, second))
+    own, neighbour = (none.index_copy(0, index, numbers) for index in (first, second))
     return own, neighbour, first.int(), second.int(), union
 
 
@@ -192,7 +192,7 @@ def blur_passes(
     cloud = grid.cloud(key)
     for offset in grid.offsets(directions[::-1] if backwards else directions):
         wanted = key.unsqueeze(1) + hops * of_cloud(offset, cloud).unsqueeze(1)
-        place = torch.searchsorted(key, wanted).clamp(max=count - 1)
+        index = torch.searchsorted(key, wanted).clamp(max=count - 1)
         padded = torch.cat([table, torch.zeros_like(table[:1])])
-        table = kernels.slice_rows(padded, torch.where(key[place] == wanted, place, count), weight)
+        table = kernels.slice_rows(padded, torch.where(key[index] == wanted, index, count), weight)
     return table

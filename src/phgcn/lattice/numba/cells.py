@@ -91,11 +91,11 @@ def lay_cells(
         3 ** (dim - 1), -1
     )
 
-    def cells(places: slice) -> Cells:
-        cube = cube_keys(grid.w[places], base, 1 / radius, keys)
+    def cells(indices: slice) -> Cells:
+        cube = cube_keys(grid.w[indices], base, 1 / radius, keys)
         key, point = sort_keys(cube, keys.bits)
         start = run_starts(key)
-        return Cells(key[start[:-1]], start, point, coordinate_lines(take(point, points[places])))
+        return Cells(key[start[:-1]], start, point, coordinate_lines(take(point, points[indices])))
 
     if first_query == 0:
         both = cells(slice(None))

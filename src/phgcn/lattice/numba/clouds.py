@@ -27,9 +27,9 @@ class Cloud:
     """
 
     def __init__(
-        self, place: tuple[int, slice, slice], points: np.ndarray, first_query: int
+        self, index: tuple[int, slice, slice], points: np.ndarray, first_query: int
     ) -> None:
-        self.head, self.key_slice, self.query_slice = place
+        self.head, self.key_slice, self.query_slice = index
         self.points, self.first_query = points, first_query
 
     @cached_property

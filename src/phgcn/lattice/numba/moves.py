@@ -221,11 +221,11 @@ def _hand_down(
 
 
 def _gather(
-    table: np.ndarray, place: np.ndarray, weight: np.ndarray, added: np.ndarray, factor: float, out
+    table: np.ndarray, index: np.ndarray, weight: np.ndarray, added: np.ndarray, factor: float, out
 ) -> None:
     real = table.dtype.type
     run_rows(
-        gather_rows, len(out), GRAIN, table, place, weight.astype(real), added, real(factor), out
+        gather_rows, len(out), GRAIN, table, index, weight.astype(real), added, real(factor), out
     )
 
 
@@ -339,19 +339,19 @@ def write_union(begin, end, key, order, offset, bounds, slot, first, merged, sou
 
 
 @kernel("int64, int64, real[:, ::1], int32[:, ::1], real[::1], real[:, ::1], real, real[:, ::1]")
-def gather_rows(begin, end, table, place, weight, added, factor, out):
+def gather_rows(begin, end, table, index, weight, added, factor, out):
     """Sums the weighted rows at two or four indices, and adds ``factor`` times the row of ``added``
     unless it is empty."""
-    width, is_two = np.uint64(table.shape[1]), place.shape[1] == 2
+    width, is_two = np.uint64(table.shape[1]), index.shape[1] == 2
     a, b = weight[0], weight[1]
     d, e = weight[0] if is_two else weight[2], weight[1] if is_two else weight[3]
     for v in range(begin, end):
         if is_two:
-            p, q = place[v, 0], place[v, 1]
+            p, q = index[v, 0], index[v, 1]
             for c in range(width):
                 out[v, c] = a * table[p, c] + b * table[q, c]
         else:
-            p, q, r, s = place[v, 0], place[v, 1], place[v, 2], place[v, 3]
+            p, q, r, s = index[v, 0], index[v, 1], index[v, 2], index[v, 3]
             for c in range(width):
                 out[v, c] = (a * table[p, c] + b * table[q, c]) + (
                     d * table[r, c] + e * table[s, c]

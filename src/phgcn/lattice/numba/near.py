@@ -144,9 +144,9 @@ def find_box(position, first, last, box):
 
 
 @helper
-def keep_near(box, source, first, last, reach, square, place, kept):
+def keep_near(box, source, first, last, reach, square, index, kept):
     """Writes the indices of the sources ``first`` to ``last`` whose squared distance to the box is
-    below ``reach`` to ``place[kept:]``. Returns the new ``kept`` and overwrites ``square``."""
+    below ``reach`` to ``index[kept:]``. Returns the new ``kept`` and overwrites ``square``."""
     zero, begin, count = box.dtype.type(0), np.uint64(first), np.uint64(last - first)
     for e in range(count):
         square[e] = 0
@@ -157,7 +157,7 @@ def keep_near(box, source, first, last, reach, square, place, kept):
             d = max(max(low - x, x - high), zero)
             square[e] += d * d
     for e in range(count):
-        place[kept] = begin + e
+        index[kept] = begin + e
         kept += square[e] < reach
     return kept
 
@@ -194,7 +194,7 @@ def sum_near_pairs(
         np.empty((dim, CANDIDATES + 1), dtype),
         np.empty(rows.shape[1], dtype),
     )
-    place, hit = np.empty(CANDIDATES + 1, np.int64), np.empty(CANDIDATES + 1, np.uint64)
+    index, hit = np.empty(CANDIDATES + 1, np.int64), np.empty(CANDIDATES + 1, np.uint64)
     square = np.empty(CANDIDATES + 1, dtype)
     weight, slope = np.empty(CANDIDATES + 1, dtype), np.empty(CANDIDATES + 1, dtype)
     for r in range(row_key.shape[0]):
@@ -212,12 +212,12 @@ def sum_near_pairs(
             kept = 0
             while r < run.shape[0] and kept < CANDIDATES:
                 last = min(run[r, 1], run[r, 0] + CANDIDATES - kept)
-                kept = keep_near(box, source, run[r, 0], last, reach, square, place, kept)
+                kept = keep_near(box, source, run[r, 0], last, reach, square, index, kept)
                 run[r, 0] = last
                 r += last == run[r, 1]
             for k in range(dim):
                 for e in range(kept):
-                    position[k, e] = source[k, place[e]]
+                    position[k, e] = source[k, index[e]]
             for t in range(target_start[cell], target_start[cell + 1]):
                 squared_distances(target, t, position, 0, kept, square)
                 hits = np.uint64(0)
@@ -227,7 +227,7 @@ def sum_near_pairs(
                 count = np.int64(hits)
                 for h in range(count):
                     e = hit[h]
-                    square[h], hit[h] = square[e], place[e]
+                    square[h], hit[h] = square[e], index[e]
                 weigh_pairs(square, count, constants, table, weight, slope, grad.shape[0] > 0)
                 if out.shape[0] > 0:
                     add_weighted_rows(out, t, rows, hit, weight, count, total)

@@ -70,10 +70,10 @@ def find_neighbours(located: Located, weights: SeparableWeights) -> list[np.ndar
 def blur(table: np.ndarray, neighbours: list[np.ndarray], weights: SeparableWeights) -> np.ndarray:
     """Blurs a table (V, C) along all directions and scales it. Overwrites ``table``."""
     spare, weight = np.empty_like(table), weights.weights.astype(table.dtype)
-    for number, places in enumerate(neighbours):
+    for number, indices in enumerate(neighbours):
         factor = weights.scale if number == 0 else 1.0
         run_rows(
-            blur_pass, len(table), GRAIN, table, places, table.dtype.type(factor) * weight, spare
+            blur_pass, len(table), GRAIN, table, indices, table.dtype.type(factor) * weight, spare
         )
         table, spare = spare, table
     return table
@@ -86,13 +86,13 @@ def find_ahead(begin, end, key, step, neighbours):
     hops = neighbours.shape[1] // 2
     for hop in range(hops):
         away = np.uint64(hop + 1) * step
-        place = lower_bound(key, key[begin] + away)
+        index = lower_bound(key, key[begin] + away)
         for v in range(begin, end):
             wanted = key[v] + away
-            while place < key.shape[0] and key[place] < wanted:
-                place += 1
-            if place < key.shape[0] and key[place] == wanted:
-                neighbours[v, hop] = place
+            while index < key.shape[0] and key[index] < wanted:
+                index += 1
+            if index < key.shape[0] and key[index] == wanted:
+                neighbours[v, hop] = index
 
 
 @kernel("int64, int64, int32[:, ::1]")

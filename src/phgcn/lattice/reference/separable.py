@@ -47,10 +47,10 @@ def blur(table: Tensor, vertices: Tensor, direction: Tensor, weights: list[float
 def find_pairs(vertices: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the numbers of the touched vertices (V, D) at both ends of a step."""
     count = len(vertices)
-    found, place = torch.unique(torch.cat([vertices, vertices + step]), dim=0, return_inverse=True)
-    number = place.new_full((len(found),), -1)
-    number[place[:count]] = torch.arange(count, device=place.device)
-    there = number[place[count:]]
+    found, index = torch.unique(torch.cat([vertices, vertices + step]), dim=0, return_inverse=True)
+    number = index.new_full((len(found),), -1)
+    number[index[:count]] = torch.arange(count, device=index.device)
+    there = number[index[count:]]
     here = (there >= 0).nonzero().squeeze(1)
     return here, there[here]
 

@@ -48,19 +48,19 @@ def _sum_short(rows: Tensor, index: Tensor | None, weight: Tensor | None, start:
 
 def merge_keys(key: Tensor, offset: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     count = len(key)
-    place, is_new, first, second = key.new_empty(4, count, dtype=torch.int32)
+    index, is_new, first, second = key.new_empty(4, count, dtype=torch.int32)
     if count == 0:
-        return place, is_new, first, second, key
+        return index, is_new, first, second, key
     size = block_size(KEYS, count)
     searched = key, offset.contiguous(), count, search_steps(count)
     with device_of(key):
-        _find_new[(cdiv(count, size),)](*searched, place, is_new, BLOCK=size)
+        _find_new[(cdiv(count, size),)](*searched, index, is_new, BLOCK=size)
         number = is_new.cumsum(0, dtype=torch.int32)
         total = count + int(number[-1])
         union = key.new_empty(total)
         own, neighbour = torch.full((2, total), count, dtype=torch.int32, device=key.device)
         _merge[(cdiv(count, size),)](
-            *searched, place, is_new, number, first, second, own, neighbour, union, BLOCK=size
+            *searched, index, is_new, number, first, second, own, neighbour, union, BLOCK=size
         )
     return own, neighbour, first, second, union
 
@@ -125,14 +125,14 @@ def _lower_bound(key, offset, wanted, inside, count, rounds):
 
 
 @kernel(do_not_specialize=["count", "rounds"])
-def _find_new(key, offset, count, rounds, place, is_new, BLOCK: tl.constexpr):
+def _find_new(key, offset, count, rounds, index, is_new, BLOCK: tl.constexpr):
     """Finds the index of each moved key among the keys, and whether it is new."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     moved = tl.load(key + i, mask=inside, other=0) + tl.load(offset + i, mask=inside, other=0)
     at = _lower_bound(key, None, moved, inside, count, rounds)
     there = tl.load(key + at, mask=inside & (at < count), other=0)
-    tl.store(place + i, at, mask=inside)
+    tl.store(index + i, at, mask=inside)
     tl.store(is_new + i, ((at == count) | (there != moved)).to(tl.int32), mask=inside)
 
 
@@ -142,7 +142,7 @@ def _merge(
     offset,
     count,
     rounds,
-    place,
+    index,
     is_new,
     number,
     first,
@@ -163,7 +163,7 @@ def _merge(
     tl.store(own + at, i, mask=inside)
     tl.store(union + at, here, mask=inside)
     new = tl.load(number + i, mask=inside, other=0) - tl.load(is_new + i, mask=inside, other=0)
-    at = tl.load(place + i, mask=inside, other=0) + new
+    at = tl.load(index + i, mask=inside, other=0) + new
     tl.store(second + i, at, mask=inside)
     tl.store(neighbour + at, i, mask=inside)
     tl.store(union + at, moved, mask=inside)

@@ -159,8 +159,8 @@ def _find_runs(target: Cells, source: Cells, lookup: Lookup, offsets: Tensor) ->
     """Finds the sources in each row of cells around each target; ``offsets`` are (R, D-1)."""
     cloud, rows = target.cloud, len(offsets)
     per_unit, radius = of_cloud(lookup.per_unit, cloud), of_cloud(lookup.radius, cloud)
-    place = target.position.double() * per_unit
-    fraction, step = place - target.cell, of_cloud(1 << lookup.grid.shift, cloud)
+    index = target.position.double() * per_unit
+    fraction, step = index - target.cell, of_cloud(1 << lookup.grid.shift, cloud)
     square, key = radius.new_zeros(rows, len(radius)), target.key.expand(rows, -1)
     for j, side in enumerate(offsets.T):
         below, above = fraction[:, j], 1 - fraction[:, j]
@@ -169,7 +169,7 @@ def _find_runs(target: Cells, source: Cells, lookup: Lookup, offsets: Tensor) ->
         key = key + side.unsqueeze(1) * step[:, j]
     chord = (radius * radius - square).clamp(min=0).sqrt() * (1 + 1e-6) * per_unit[:, -1]
     first, last = (
-        torch.floor(place[:, -1] + ends).long() - target.cell[:, -1] for ends in (-chord, chord)
+        torch.floor(index[:, -1] + ends).long() - target.cell[:, -1] for ends in (-chord, chord)
     )
     begin = torch.searchsorted(source.key, key + first)
     end = torch.searchsorted(source.key, key + last, right=True)
@@ -288,9 +288,9 @@ def _weigh(square, here, present, function, hit, SIZES: tl.constexpr):
 
 
 @triton.jit
-def _load_rows(rows, place, c, mask, channels):
+def _load_rows(rows, index, c, mask, channels):
     """Loads rows, (targets, block, width)."""
-    at = place.to(tl.int64)[:, :, None] * channels + c
+    at = index.to(tl.int64)[:, :, None] * channels + c
     return tl.load(rows + at, mask=mask[:, :, None] & (c < channels), other=0.0)
 
 

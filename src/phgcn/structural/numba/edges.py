@@ -22,48 +22,48 @@ def sort_edges(node: Tensor, other: Tensor, count: int) -> SortedEdges:
     """Sorts edges stably by their ``node`` (E,) in a parallel counting sort."""
     parts = max(1, min(torch.get_num_threads(), len(node) // PART))
     nodes, others = as_array(node.long()), as_array(other.long())
-    places = np.zeros((parts, count), np.int32)
+    indices = np.zeros((parts, count), np.int32)
     start = np.empty(count + 1, np.int32)
     sorted_other, edge = np.empty((2, len(nodes)), np.int32)
-    run_rows(count_edges, parts, 1, nodes, places)
-    sum_counts(places, start)
-    run_rows(move_edges, parts, 1, nodes, others, places, sorted_other, edge)
+    run_rows(count_edges, parts, 1, nodes, indices)
+    sum_counts(indices, start)
+    run_rows(move_edges, parts, 1, nodes, others, indices, sorted_other, edge)
     return SortedEdges(*map(torch.from_numpy, (start, sorted_other, edge)))
 
 
 @kernel("int64, int64, int64[::1], int32[:, ::1]")
-def count_edges(begin, end, node, places):
+def count_edges(begin, end, node, indices):
     """Counts the edges of each node in chunks ``begin`` to ``end`` of all edges."""
-    edges, parts = node.shape[0], places.shape[0]
+    edges, parts = node.shape[0], indices.shape[0]
     for p in range(begin, end):
         for e in range(p * edges // parts, (p + 1) * edges // parts):
-            places[p, np.uint64(node[e])] += 1
+            indices[p, np.uint64(node[e])] += 1
 
 
 @kernel("int32[:, ::1], int32[::1]")
-def sum_counts(places, start):
+def sum_counts(indices, start):
     """Turns counts into the first position of each node and chunk, and fills ``start``."""
     total = 0
-    for i in range(places.shape[1]):
+    for i in range(indices.shape[1]):
         start[i] = total
-        for p in range(places.shape[0]):
-            count = places[p, i]
-            places[p, i] = total
+        for p in range(indices.shape[0]):
+            count = indices[p, i]
+            indices[p, i] = total
             total += count
-    start[places.shape[1]] = total
+    start[indices.shape[1]] = total
 
 
 @kernel("int64, int64, int64[::1], int64[::1], int32[:, ::1], int32[::1], int32[::1]")
-def move_edges(begin, end, node, other, places, sorted_other, edge):
+def move_edges(begin, end, node, other, indices, sorted_other, edge):
     """Writes the edges of chunks ``begin`` to ``end`` to their positions."""
-    edges, parts = node.shape[0], places.shape[0]
+    edges, parts = node.shape[0], indices.shape[0]
     for p in range(begin, end):
         for e in range(p * edges // parts, (p + 1) * edges // parts):
             i = np.uint64(node[e])
-            place = np.uint64(places[p, i])
-            sorted_other[place] = other[e]
-            edge[place] = e
-            places[p, i] += 1
+            index = np.uint64(indices[p, i])
+            sorted_other[index] = other[e]
+            edge[index] = e
+            indices[p, i] += 1
 
 
 def run_nodes(kernel: Callable[..., None], start: np.ndarray, *arguments: Any) -> None:

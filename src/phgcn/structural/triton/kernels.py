@@ -130,9 +130,9 @@ def target_gradients(
             exponent += _gather_of_edges(graph.edge_bias, edges, a, valid, h, SIZES)
         grad_distance = tl.exp(exponent) * factor[None, :] * (mean_i[None, :] - product)
         if graph.edge_bias is not None:
-            place = (_load_edges(edges, a, valid) * SIZES.heads)[:, None] + h[None, :]
+            index = (_load_edges(edges, a, valid) * SIZES.heads)[:, None] + h[None, :]
             inside = valid[:, None] & (h < SIZES.heads)[None, :]
-            tl.store(gradients.edge_bias + place, -grad_distance, mask=inside)
+            tl.store(gradients.edge_bias + index, -grad_distance, mask=inside)
         slope = tl.where(valid[:, None], grad_distance * inverse_distance, 0.0)
         sums += tl.sum(slope[:, :, None] * difference, axis=0).to(tl.float64)
     _store_row(gradients.positions, i, h, sums.to(real), X, SIZES)
@@ -194,15 +194,15 @@ def _invert_distance(square, SIZES: tl.constexpr):
 @triton.jit
 def _load_row(rows, node, h, WIDTH: tl.constexpr, SIZES: tl.constexpr):
     x = tl.arange(0, WIDTH.tile)
-    place = rows + (node * SIZES.heads + h)[:, None] * WIDTH.row + x[None, :]
-    return tl.load(place, mask=_inside(h, x, WIDTH, SIZES), other=0.0)
+    index = rows + (node * SIZES.heads + h)[:, None] * WIDTH.row + x[None, :]
+    return tl.load(index, mask=_inside(h, x, WIDTH, SIZES), other=0.0)
 
 
 @triton.jit
 def _store_row(rows, node, h, row, WIDTH: tl.constexpr, SIZES: tl.constexpr):
     x = tl.arange(0, WIDTH.tile)
-    place = rows + (node * SIZES.heads + h)[:, None] * WIDTH.row + x[None, :]
-    tl.store(place, row, mask=_inside(h, x, WIDTH, SIZES))
+    index = rows + (node * SIZES.heads + h)[:, None] * WIDTH.row + x[None, :]
+    tl.store(index, row, mask=_inside(h, x, WIDTH, SIZES))
 
 
 @triton.jit
@@ -234,8 +234,8 @@ def _gather_rows(rows, node, valid, first, WIDTH: tl.constexpr, SIZES: tl.conste
         mask = mask & (first + x // WIDTH.tile < SIZES.heads)[None, :]
     if WIDTH.row != WIDTH.tile:
         mask = mask & (x % WIDTH.tile < WIDTH.row)[None, :]
-    place = rows + (node * (SIZES.heads * WIDTH.row))[:, None] + at[None, :]
-    tile = tl.load(place, mask=mask, other=0.0)
+    index = rows + (node * (SIZES.heads * WIDTH.row))[:, None] + at[None, :]
+    tile = tl.load(index, mask=mask, other=0.0)
     return tl.reshape(tile, (SIZES.tile_edges, SIZES.tile_heads, WIDTH.tile))
 
 
