@@ -64,7 +64,7 @@ class RankPeers:
         return every
 
     def select(self, side: Side, index: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """Selects digit by digit from the first: numbers are counted by their next digit."""
+        """Finds sorted values by their digits: all ranks count the values of each next digit."""
         position, cloud = side
         bits = position.contiguous().view(torch.int64)
         bits = torch.where(bits < 0, bits ^ (2**63 - 1), bits)  # whole numbers in the same order

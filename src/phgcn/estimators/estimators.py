@@ -200,7 +200,8 @@ class NodeEstimator(FittedRun):
         return node_names(data) == node_names(own) and digest_rows(data) == digest_rows(own)
 
     def _not_trained_on(self, nodes: Tensor) -> Tensor:
-        """Selects nodes (N,) without a label in :meth:`fit`, else those that chose the epoch."""
+        """Returns the mask (N,) of nodes unlabelled in :meth:`fit`, else of those that chose the
+        epoch."""
         new = nodes & ~labelled(self.graph_.y)
         if bool(new.any()):
             return new
@@ -240,7 +241,7 @@ class NodeEstimator(FittedRun):
         ``k`` strongest of all nodes.
 
         Args:
-            node (str or int): The id of the node; a number is its place among the nodes.
+            node (str or int): The id of the node; a number is its position among the nodes.
             k (int, optional): How many of all nodes. (default: :obj:`10`)
             graph (optional): As for :meth:`embed`. (default: :obj:`None`)
         """

@@ -45,7 +45,8 @@ def global_statistics(
 
 
 def sample_rows(epoch: int, statistics: list[dict[str, Any]]) -> list[tuple[float, ...]]:
-    """Returns a row of :data:`ATTENTION` per layer and head; a layer without a gate has gate 1."""
+    """Returns a row of :data:`ATTENTION` for each head of each layer. Layers without a gate count
+    as gate 1."""
     rows = []
     for layer in statistics:
         gate = 1.0 if layer.get("gate") is None else layer["gate"]

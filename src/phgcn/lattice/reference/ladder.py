@@ -88,9 +88,9 @@ def find_rung(keys: Tensor, queries: Tensor | None, scheme: Ladder) -> Rung:
 
 
 def middle_width(points: Tensor) -> float:
-    """Returns the width of the middle half of a cloud as a standard deviation, in the coordinate of
-    lower median width. Quartiles see a dense core beside far points, the median ignores single wide
-    coordinates."""
+    """Returns the distance of a coordinate's quartiles, as the standard deviation of a normal
+    distribution. The coordinate is the one of lower median width, as single wide coordinates should
+    not count. Quartiles ignore points far from a dense core."""
     ordered, count = points.sort(dim=0)[0], len(points)
     width = (ordered[3 * count // 4] - ordered[count // 4]) / QUARTILES
     return float(width.sort()[0][(points.size(1) - 1) // 2])
