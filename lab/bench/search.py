@@ -3,7 +3,7 @@ lose nothing elsewhere?
 
     python lab/bench search                       # everything, an hour and a half on two cores
     python lab/bench search --only songs far      # the tutorial's graph and made-up tasks
-    python lab/bench search --only graphs --graphs texas cora
+    python lab/bench search --only graphs --rows texas cora
 
 - ``songs``: the tutorial's graph, drawn from five seeds, three splits, no options. Mark: 90 % of
   test nodes.
@@ -11,12 +11,12 @@ lose nothing elsewhere?
   random, three splits. Mark: 90 %, of numbers R² .9.
 - ``graphs``: the chosen model against each candidate that the search begins with, trained in full
   on the same splits: three where validation nodes are few, else the first. Mark: validation at
-  most half a point below the best, and search and training take at most three times as long as
-  training alone.
+  most half a point below the best, and search and training on three splits take at most three
+  times as long as training alone. Generated graphs are among them.
 - ``recipes``: ways to let ``global-gnn`` find the songs, three seeds, one split each.
 
-Parts that are there and not asked for stay. Ratios are of processor time, as the machine may be
-shared.
+Parts and rows that are there and not asked for stay. Ratios are of processor time, as the machine
+may be shared.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,13 @@ FAR = (
     FarTask(5000, distractors=8),
 )
 DRAWS = 5  # Made-up tasks that are drawn at random
-GRAPHS = ("texas", "wisconsin", "cora", "actor", "minesweeper")
+# Generated graphs: whether edges tell the class, the number of features, whether these tell it
+NEAR = {
+    "blocks, random features": (True, 8, False),
+    "blocks, a feature for each node": (True, 0, False),
+    "classes in features, random edges": (False, 8, True),
+}
+GRAPHS = ("texas", "wisconsin", *NEAR, "cora", "actor", "minesweeper")
 PARTS = ("songs", "far", "recipes", "graphs")
 
 _FIRST = {"local": "none", "num_layers": 1, "norm": "none"}
@@ -104,6 +111,10 @@ RECIPES: dict[str, tuple[str, dict]] = {
     "the local network only": ("global-gnn", {"global_layers": 0}),
     "attention on top, gate from 0": ("global-gnn", {"global_at": "top", "decay": 1.0}),
     "on top, no dropout, decay 10": ("global-gnn", _TOP),
+    "on top, dropout .8 of the body, decay 10": (
+        "global-gnn",
+        {"global_at": "top", "dropout": 0.8, "input_dropout": 0.0},
+    ),
     "on top, gate from .1": ("global-gnn", _TOP),
     "on top, own loss on the global path": ("global-gnn", _TOP),
     "on top, global path first": ("global-gnn", _TOP),
@@ -135,6 +146,30 @@ def draw_songs(seed: int) -> Data:
         return find(f"{folder}/songs")[1]
 
 
+def draw_near(name: str, nodes: int = 1000, classes: int = 4, degree: int = 5) -> Data:
+    """Draws a graph of :data:`NEAR`: edges lead to a node of the same class more often than by
+    chance, or features are near the centre of their class. Without features each node has one of
+    its own.
+    """
+    edges_tell, features, features_tell = NEAR[name]
+    random = torch.Generator().manual_seed(0)
+    y = torch.arange(nodes) % classes
+    source = torch.arange(nodes).repeat(degree)
+    target = torch.randint(nodes, source.shape, generator=random)
+    if edges_tell:  # half of them lead to the class of their source
+        same = torch.rand(source.shape, generator=random) < 0.5
+        target = torch.where(same, (target - target % classes + y[source]) % nodes, target)
+    x = torch.randn(nodes, features, generator=random) if features else torch.eye(nodes)
+    if features_tell:
+        x += torch.randn(classes, features, generator=random)[y]
+    edges = torch.stack([source, target])[:, source != target]
+    data = Data(x=x, y=y, edge_index=torch.cat([edges, edges.flip(0)], dim=1))
+    data.num_nodes, data.name, data.num_classes = nodes, name, classes
+    data.node_id = [f"n{number}" for number in range(nodes)]
+    data.classes = [f"c{number}" for number in range(classes)]
+    return data
+
+
 def draw_task(seed: int) -> FarTask:
     """Draws a made-up task of 200 to 5,000 nodes."""
     chance = random.Random(seed)
@@ -147,10 +182,12 @@ def draw_task(seed: int) -> FarTask:
     )
 
 
-def train(data: Data) -> dict:
-    """Searches and trains as `phgcn train` does without options; returns scores and times."""
-    plan = Plan(str(data.name), "global-gnn", splits=3, metric=metric_of(data), task=data.task)
-    plan = replace(plan, yardsticks="all")
+def train(data: Data, splits: int = 3, yardsticks: str = "all") -> dict:
+    """Searches and trains as `phgcn train` does without options; returns scores and times. The
+    ratio is of three splits, each of which takes as long as the trained ones.
+    """
+    plan = Plan(str(data.name), "global-gnn", splits=splits, metric=metric_of(data), task=data.task)
+    plan = replace(plan, yardsticks=yardsticks)
     begin = time.perf_counter(), time.process_time()
     chosen, seen = search_settings(plan, data)
     searched = time.process_time() - begin[1]
@@ -168,7 +205,8 @@ def train(data: Data) -> dict:
         "epochs": seen["epochs"],
         "seconds": time.perf_counter() - begin[0],
         "processor_seconds": whole,
-        "ratio": whole / (whole - searched),
+        "search_processor_seconds": searched,
+        "ratio": 1 + searched / (whole - searched) * splits / 3,
     }
 
 
@@ -180,13 +218,15 @@ def graph_row(name: str) -> dict:
     """Compares the chosen model with all candidates that the search begins with, each trained in
     full on the same splits.
     """
-    _, data = find(name)
+    data = draw_near(name) if name in NEAR else find(name)[1]
     data.task = "classification"
-    row = {"graph": name, **train(data), "candidates": {}}
     plan = Plan(name, "global-gnn", splits=3, metric=metric_of(data))
-    few = len(prepare(plan, data)[0].val) < FEW_NODES
-    row["compared_splits"] = splits = 3 if few else 1
+    splits = 3 if len(prepare(plan, data)[0].val) < FEW_NODES else 1
+    row = {"graph": name, **train(data, splits, "none"), "splits": splits, "candidates": {}}
     for candidate in candidates(data, "cpu"):
+        if candidate.name == row["chosen"]:  # the same bits
+            row["candidates"][candidate.name] = {"val": row["val"], "test": row["test"]}
+            continue
         trained = replace(plan, model=candidate.model, settings=candidate.settings)
         tasks = prepare(trained, data)[:splits]
         if candidate.settings.global_at == "input" and tasks[0].similar is None:
@@ -201,6 +241,7 @@ def graph_row(name: str) -> dict:
             scores.append((best.val_metric, best.test_metric))
         val, test = (statistics.mean(column) for column in zip(*scores, strict=True))
         row["candidates"][candidate.name] = {"val": val, "test": test}
+        print(name, candidate.name, row["candidates"][candidate.name], flush=True)
     return row
 
 
@@ -223,16 +264,24 @@ def recipe_row(name: str, seeds: Sequence[int]) -> dict:
     return {"recipe": name, "model": model, "settings": changes, "tests": tests}
 
 
-def measure(part: str, graphs: Sequence[str]) -> Iterator[dict]:
-    """Measures the rows of a part, one after the other."""
+def jobs(part: str) -> dict[str, Callable[[], dict]]:
+    """Returns what measures each row of a part, by its name."""
     if part == "songs":
-        return ({"seed": seed, **train(draw_songs(seed))} for seed in SEEDS)
+        return {
+            f"songs, seed {seed}": lambda s=seed: {"seed": s, **train(draw_songs(s))}
+            for seed in SEEDS
+        }
     if part == "far":
         tasks = [*FAR, *map(draw_task, range(DRAWS))]
-        return ({"task": task.name, **train(task.draw(0))} for task in tasks)
+        return {t.name: lambda t=t: {"task": t.name, **train(t.draw(0))} for t in tasks}
     if part == "recipes":
-        return (recipe_row(name, range(1, 4)) for name in RECIPES)
-    return map(graph_row, graphs)
+        return {name: partial(recipe_row, name, range(1, 4)) for name in RECIPES}
+    return {name: partial(graph_row, name) for name in GRAPHS}
+
+
+def name_of(row: dict) -> str:
+    names = [row[key] for key in ("graph", "task", "recipe") if key in row]
+    return names[0] if names else f"songs, seed {row['seed']}"
 
 
 def search_marks(measured: dict) -> list[str]:
@@ -242,18 +291,15 @@ def search_marks(measured: dict) -> list[str]:
     rows = []
     for part in ("songs", "far", "graphs"):
         for row in measured.get(part, []):
-            name = row.get("graph") or row.get("task") or f"songs, seed {row['seed']}"
-            cells = [f"{row['test']:.3f}", f"{row['val']:.3f}", "", "", ""]
+            cells = [f"{row['test']:.3f}", f"{row['val']:.3f}", "", ""]
             if "candidates" in row:
                 best = max(row["candidates"], key=lambda c, r=row: r["candidates"][c]["val"])
-                own = statistics.mean(row["val_splits"][: row["compared_splits"]])
-                other = row["candidates"][best]["val"]
-                cells[2:] = [f"{own:.3f}", f"{other:.3f}", best]
+                cells[2:] = [f"{row['candidates'][best]['val']:.3f}", best]
             times = [f"{row['processor_seconds']:.0f}", f"{row['ratio']:.1f}"]
-            rows.append([name, row["chosen"], row["metric"], *cells, *times])
+            rows.append([name_of(row), row["chosen"], row["metric"], *cells, *times])
     headings = [
-        *("task", "chosen", "metric", "test", "validation", "on compared splits"),
-        *("best candidate there", "its name", "processor seconds", "times training alone"),
+        *("task", "chosen", "metric", "test", "validation", "best candidate"),
+        *("its name", "processor seconds", "times training alone"),
     ]
     return [*_commits(measured, ("songs", "far", "graphs")), "", *table(headings, rows)]
 
@@ -285,7 +331,7 @@ def search_recipes(measured: dict) -> list[str]:
 
 @measurement(
     only={"nargs": "+", "choices": PARTS, "default": PARTS},
-    graphs={"nargs": "+", "default": GRAPHS},
+    rows={"nargs": "+", "default": None},
 )
 def search(options: argparse.Namespace) -> Iterator[dict]:
     """Marks of the search of phgcn train, on songs, made-up tasks and graphs."""
@@ -294,9 +340,10 @@ def search(options: argparse.Namespace) -> Iterator[dict]:
     content = {part: content[part] for part in PARTS if part in content}
     commit = common.provenance()["commit"]
     for part in options.only:
-        others = content.get(part, []) if part == "graphs" else []
-        content[part] = [row for row in others if row["graph"] not in options.graphs]
-        for row in measure(part, options.graphs):
-            print(row, flush=True)
-            content[part].append({**row, "commit": commit})
+        tasks = jobs(part)
+        rows = {name_of(row): row for row in content.get(part, []) if name_of(row) in tasks}
+        for name in (name for name in tasks if not options.rows or name in options.rows):
+            rows[name] = {**tasks[name](), "commit": commit}
+            print(rows[name], flush=True)
+            content[part] = [rows[name] for name in tasks if name in rows]
             yield content

@@ -61,6 +61,12 @@ def test_the_choice_is_said(folder, said):
     assert seen["sentence"]
 
 
+def test_a_long_search_of_a_table_is_refused(folder, said):
+    code, _, err = said("train", folder / "houses.csv", PRICE, "--search long --out", folder / "l")
+    assert code == 2 and "--search is 'long'; allowed for the model table: none, short" in err
+    assert not (folder / "l").exists()
+
+
 def test_predictions_come_with_the_rows_that_decided_them(folder, labels):
     call("predict", labels, folder / "new.csv", "-o", folder / "out.csv")
     rows = read(folder / "out.csv")

@@ -81,6 +81,17 @@ def test_a_difference_within_its_error_is_called_none():
     assert {row["attention"] for row in seen["candidates"]} == {True, False}
 
 
+def test_networks_of_little_work_get_more_epochs(monkeypatch):
+    """A network for words learns slowly, and its epochs take less work than those of a GCN."""
+    data = small_graph(90)
+    data.x = torch.eye(90)
+    monkeypatch.setitem(sys.modules["phgcn.train.search"].RUNGS, "short", (2, 4, 6))
+    _, seen = search(plan(), data, changes={"epochs": 50})
+    epochs = {row["candidate"]: row["epochs"] for row in seen["candidates"]}
+    assert epochs["gcn"] in (2, 4) and epochs["phgcn"] in (2, 4)
+    assert epochs["words"] in (6, 12) and epochs["mlp"] in (6, 12)
+
+
 def test_settings_restrict_the_models_that_are_tried():
     _, seen = search(plan(), small_graph(90), changes={"epochs": 2, "decay_global": 3.0})
     assert {row["model"] for row in seen["candidates"]} == {"phgcn"} and seen["helps"] is None

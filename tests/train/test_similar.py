@@ -98,6 +98,21 @@ def test_keys_of_bits_are_found_though_no_single_bit_tells():
     assert found.telling == (12,)
 
 
+def test_limits_that_the_documents_name():
+    torch.manual_seed(0)
+    key, answers = torch.randn(200, 4), torch.randint(2, (200, 2))
+    keys = torch.cat([key, key + 0.05 * torch.randn(200, 4)])
+    x = torch.cat([keys, torch.cat([answers - 0.5, torch.zeros(200, 2)])], dim=1)
+    exclusive = one_hot(answers[:, 0] ^ answers[:, 1]).float()
+    assert find_similar(x, exclusive, torch.arange(200, 400)) is None
+    found = []
+    for noise in (0.005, 0.05):
+        data = FarTask(400, key=1, distractors=3, noise=noise).draw(0)
+        train = (data.y >= 0).nonzero().flatten()
+        found.append(find_similar(data.x, one_hot(data.y[train]).float(), train))
+    assert found[0].features == (0,) and found[1] is None
+
+
 def test_a_number_of_the_similar_node_is_found_whose_size_tells():
     far = FarTask(600, classes=0, distractors=3)
     data = far.draw(0)

@@ -160,6 +160,8 @@ def _open(request: Request, out: Path | None, resume: bool, effort: str) -> tupl
     else:
         searches = effort != NO_SEARCH and not launched()
         plan, data, resolved = make_plan(request, searches)
+        if effort == "long" and plan.model == TABLE_MODEL:
+            raise ValueError(f"--search is 'long'; allowed for the model table: {NO_SEARCH}, short")
         if launched():
             check_plan(plan)  # before a folder is made
         folder, seen = out or default_folder(data, request.asked), None

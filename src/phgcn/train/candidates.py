@@ -65,7 +65,7 @@ _WORDS = {
     "residual": False,
     "hidden_channels": 64,
     "input_dropout": 0.5,
-    "learning_rate": 0.01,
+    "learning_rate": 0.02,
     "weight_decay": 0.002,
     "normalise": True,
 }
@@ -259,11 +259,14 @@ def epoch_work(data: Data, model: str, settings: Settings) -> float:
     nodes, heads, layers = int(data.num_nodes), settings.heads, settings.num_layers
     attending = layers
     width = heads * settings.hidden_channels
+    mapped, summed = layers - 1, layers
     if model == DEFAULT_MODEL:
         width, attending = settings.hidden_channels, settings.global_layers + settings.labels
+        mapped = 0 if settings.local == "sgc" else mapped
+        summed = 0 if settings.local == "none" else layers
     filled = data.description["filled"] if "description" in data else share_filled(data.x)
-    maps = nodes * width * (filled * data.x.size(1) + (layers - 1) * width)
-    sums = layers * count_edges(data) * width
+    maps = nodes * width * (filled * data.x.size(1) + mapped * width)
+    sums = summed * count_edges(data) * width
     points = nodes * heads * attending if attends(model, settings) else 0
     return float(maps + sums + POINT * points)
 

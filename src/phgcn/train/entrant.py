@@ -29,6 +29,7 @@ class Entrant:
     training: Training | None = None
     seconds: float = 0.0
     seed: int = 0
+    pace: int = 1  # its epochs for each epoch of a rung, more where its epochs take less work
     failure: str = ""  # why the training ended early
     random: dict[str, Tensor] = field(default_factory=dict)  # of torch's generators, after a rung
     before: float = math.nan  # its metric before the last run
@@ -90,8 +91,8 @@ class Entrant:
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """A round of a search: its entrants, the one in training, and the epochs of each at the end of
-    the round."""
+    """A round of a search: its entrants, the one in training, and its epochs at the end of the
+    round."""
 
     entrants: Sequence[Entrant]
     entrant: Entrant
@@ -115,4 +116,5 @@ def run_round(
     entrants: Sequence[Entrant], epochs: int, on_epoch: OnRound = lambda progress: None
 ) -> None:
     for entrant in entrants:
-        entrant.run(epochs, partial(on_epoch, RoundProgress(entrants, entrant, epochs)))
+        own = epochs * entrant.pace
+        entrant.run(own, partial(on_epoch, RoundProgress(entrants, entrant, own)))

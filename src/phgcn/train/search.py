@@ -2,8 +2,8 @@
 best without.
 
 The search sees training and validation nodes of one split, never test nodes
-(:func:`phgcn.train.prepare.without_test`). Its budget is a number of epochs, so that the same seed
-gives the same choice on any machine."""
+(:func:`phgcn.train.prepare.without_test`). Its budget is a number of epochs, never of seconds. A
+network whose epochs take little work gets more of them: it often learns slowly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ import torch
 from torch_geometric.data import Data
 
 from ..nn.table_network import PARTS
-from .candidates import Candidate, candidates, size_class, with_attention, without_attention
+from .candidates import (
+    Candidate,
+    candidates,
+    epoch_work,
+    size_class,
+    with_attention,
+    without_attention,
+)
 from .entrant import Entrant, OnRound, run_round
 from .loop import Task, TrainingError
 from .metrics import goodness
@@ -24,17 +31,18 @@ from .plan import Chosen, Plan
 from .prepare import prepare, without_test
 from .verdict import difference_error, find_verdict, format_score, mean_verdict, name_split
 
-# epochs that a candidate has had after each rung
+# epochs that a candidate has had after each rung; up to MOST_PACE times as many of little work
 RUNGS = {"short": (15, 45, 105), "long": (45, 135, 315)}
+MOST_PACE = 3
 
 EVERY = 3  # epochs between two evaluations of a candidate
-PATIENCE = 50  # epochs without a better one before a candidate stops in the search
+PATIENCE = 30  # epochs, times its pace, without a better one before a candidate stops
 
 # with fewer validation nodes than this, the last candidates are trained on :data:`FOLDS` divisions
-# of the nodes
+# of the nodes, in place of the third rung
 FEW_NODES = 200
 
-FOLDS = 3
+FOLDS = 2
 
 # the networks with attention, or those without, get no more epochs if the best one would be so many
 # standard errors behind, even after it gained as much again as since the last rung
@@ -72,13 +80,16 @@ def search(
     found = candidates(data, plan.device, changes, bool(plan.columns.coordinates))
     shrink = (1, 3, 6)[size_class(data, plan.device)]
     rungs = [max(1, epochs // shrink) for epochs in RUNGS[effort]]
-    enter = _Entry(plan, data, split)
+    enter = _Entry(plan, data, found, split)
     everyone = [enter(candidate) for candidate in found if enter.is_worth_a_try(candidate)]
     first, second, third = rungs
+    few = len(everyone[0].task.val) < FEW_NODES
+    end = f"are trained on {FOLDS} divisions of the nodes" if few else f"go on to {third}"
     report(
-        f"search: {len(everyone)} candidates of {first} epochs; the best four go on to {second}, "
-        f"the last two to {third}"
+        f"search: {len(everyone)} candidates of {first} epochs, more where they take little work; "
+        f"the best four go on to {second}, the last two {end}"
     )
+    third = second if few else third
 
     def race(entrants: list[Entrant], epochs: int) -> None:
         run_round(entrants, epochs, on_epoch)
@@ -212,14 +223,16 @@ def _account(
 class _Entry:
     """Makes entrants of candidates on one split. Candidates of the same features share a task."""
 
-    def __init__(self, plan: Plan, data: Data, split: int) -> None:
+    def __init__(self, plan: Plan, data: Data, found: list[Candidate], split: int) -> None:
         self.plan, self.data = replace(plan, splits=split + 1), data
+        self.work = max((self._work(c) for c in found if not c.attention), default=0.0)
         self.tasks: dict[Any, Task] = {}
         self.similar: dict[Any, Task] = {}  # the first task with these features
 
     def __call__(self, candidate: Candidate) -> Entrant:
         s = candidate.settings
-        patience, every = min(s.patience, PATIENCE), max(s.evaluate_every, EVERY)
+        pace = int(max(1, min(MOST_PACE, self.work / self._work(candidate))))
+        patience, every = min(s.patience, pace * PATIENCE), max(s.evaluate_every, EVERY)
         settings = replace(s, patience=patience, evaluate_every=every)
         plan = replace(self.plan, model=candidate.model, settings=settings)
         features = (s.scaling, s.normalise, s.class_weights, s.label_smoothing)
@@ -229,7 +242,10 @@ class _Entry:
         task = self.tasks[shared]
         if plan.reads_similar:
             task.with_similar(self.similar.setdefault(features, task).similar)
-        return Entrant(candidate, plan, task, seed=1000 * plan.seed)
+        return Entrant(candidate, plan, task, seed=1000 * plan.seed, pace=pace)
+
+    def _work(self, candidate: Candidate) -> float:
+        return epoch_work(self.data, candidate.model, candidate.settings)
 
     def is_worth_a_try(self, candidate: Candidate) -> bool:
         """Returns False for input attention without similar features or without targets."""
@@ -266,7 +282,10 @@ def _other_folds(last: list[Entrant]) -> list[list[Entrant]]:
     if not few or len(last) == 1 or _undecided(last) != last:
         return []
     return [
-        [Entrant(e.candidate, e.plan, _divide(e, fold), seed=e.seed + fold) for e in last]
+        [
+            Entrant(e.candidate, e.plan, _divide(e, fold), seed=e.seed + fold, pace=e.pace)
+            for e in last
+        ]
         for fold in range(1, FOLDS)
     ]
 
