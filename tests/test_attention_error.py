@@ -25,10 +25,8 @@ def whole_error(p, f, method, batch=None):
 @pytest.mark.parametrize("method", ["lattice", "separable"])
 def test_looking_at_all_points_gives_the_error_of_all_points(method):
     p, f = cloud(400)
-    error, errors = (
-        attention_error(p, f, decay=1.0, method=method, samples=400),
-        whole_error(p, f, method),
-    )
+    error = attention_error(p, f, decay=1.0, method=method, samples=400)
+    errors = whole_error(p, f, method)
     assert float(error.deviation) == pytest.approx(float(errors.square().mean().sqrt()), rel=1e-4)
     assert torch.equal(error.interval, error.deviation.expand(2))
     assert error.worst.tolist() == errors.topk(WORST).indices.tolist()

@@ -50,10 +50,8 @@ def position_gradient(attend, p, f):
 
 @pytest.mark.parametrize("method", [*METHODS, "structural"])
 def test_a_large_mean_of_the_values_leaves_the_gradient_of_positions_right(method):
-    p, f = (
-        normal(1500, 4, seed=1, dtype=torch.float32),
-        1000 + normal(1500, 8, seed=2, dtype=torch.float32),
-    )
+    p = normal(1500, 4, seed=1, dtype=torch.float32)
+    f = 1000 + normal(1500, 8, seed=2, dtype=torch.float32)
     edges = torch.randint(1500, (2, 15_000), generator=torch.Generator().manual_seed(1))
 
     def attend(p, f):
@@ -79,10 +77,8 @@ def test_the_largest_numbers_do_not_overflow(method, value):
 
 
 def test_small_numbers_keep_their_digits_beside_large_ones_of_another_graph():
-    p, f = (
-        normal(200, 2, seed=1, dtype=torch.float32),
-        1e-12 * normal(200, 3, seed=2, dtype=torch.float32),
-    )
+    p = normal(200, 2, seed=1, dtype=torch.float32)
+    f = 1e-12 * normal(200, 3, seed=2, dtype=torch.float32)
     alone = global_attention(p, f, decay=1.0, method="lattice")
     want = global_attention(p.double(), f.double(), decay=1.0, method="lattice")
     assert (alone.double() - want).norm() <= 1e-5 * want.norm()

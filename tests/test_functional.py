@@ -47,11 +47,9 @@ def test_decay_scales_distances(method):
 
 @pytest.mark.parametrize("backend", ("auto", *BACKENDS))
 def test_heads_may_decay_differently(backend):
-    p, f, decay = (
-        normal(30, 3, 2, seed=1),
-        normal(30, 3, 4, seed=2),
-        torch.tensor([1.0, 3.0, 10.0], dtype=torch.float64),
-    )
+    p = normal(30, 3, 2, seed=1)
+    f = normal(30, 3, 4, seed=2)
+    decay = torch.tensor([1.0, 3.0, 10.0], dtype=torch.float64)
     got = global_attention(p, f, decay=decay, backend=backend)
     for head in range(3):
         q = decay[head] * p[:, head]
@@ -145,10 +143,8 @@ def test_the_mass_of_the_lattice_is_close_to_the_exact_one(spread):
 @pytest.mark.parametrize("method", ["exact", "lattice", "separable"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_are_computed_in_float32_and_returned_in_their_own(dtype, method):
-    p, f = (
-        normal(40, 2, seed=1, dtype=dtype).requires_grad_(),
-        normal(40, 3, seed=2, dtype=dtype).requires_grad_(),
-    )
+    p = normal(40, 2, seed=1, dtype=dtype).requires_grad_()
+    f = normal(40, 3, seed=2, dtype=dtype).requires_grad_()
     got = global_attention(p, f, decay=2.0, method=method)
     assert got.dtype == dtype
     assert torch.equal(
@@ -159,10 +155,8 @@ def test_half_types_are_computed_in_float32_and_returned_in_their_own(dtype, met
 
 @pytest.mark.parametrize("method", ["exact", "lattice", "separable"])
 def test_the_mass_has_the_type_of_the_positions(method):
-    p, f = (
-        normal(40, 2, seed=1, dtype=torch.float32).requires_grad_(),
-        normal(40, 3, seed=2, dtype=torch.bfloat16),
-    )
+    p = normal(40, 2, seed=1, dtype=torch.float32).requires_grad_()
+    f = normal(40, 3, seed=2, dtype=torch.bfloat16)
     out, want = global_attention(p, f, decay=2.0, method=method, return_mass=True)
     assert (out.dtype, want.dtype) == (torch.bfloat16, torch.float32)
     half = p.detach().bfloat16().requires_grad_()

@@ -15,13 +15,7 @@ OTHERS = tuple(name for name in KERNELS if name != "exponential")
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_is_its_formula(kernel):
     r = np.linspace(0, 9, 50)
-    want = (
-        dense_exact(
-            torch.zeros(1, 1, dtype=torch.float64), torch.from_numpy(r).unsqueeze(1), kernel
-        )
-        .flatten()
-        .numpy()
-    )
+    want = dense_exact(torch.zeros(1, 1).double(), torch.from_numpy(r).unsqueeze(1), kernel)[0]
     assert np.allclose(KERNELS[kernel].value(r), want, rtol=1e-12, atol=0)
     assert KERNELS[kernel].value(0.0) == 1
 
@@ -40,19 +34,24 @@ def test_kernels_fall_and_their_polynomials_are_positive(kernel):
     assert (KERNELS[kernel].value(r) > 0).all()
 
 
+ERRORS = {"gaussian": 0.0551, "matern32": 0.0399, "matern52": 0.0432}
+"""Of output and sum by the lattice; those of the mass are a fifteenth."""
+
+
 @pytest.mark.parametrize("kernel", OTHERS)
 @pytest.mark.parametrize("method", ["exact", "auto", "lattice", "lattice-fine", Ladder()])
 def test_every_method_sums_the_kernel(kernel, method):
-    points, values, weight = normal(1500, 3, seed=1), normal(1500, 4, seed=2), None
+    limit = 1e-12 if method == "exact" else 1.5 * ERRORS[kernel]
+    points, values = normal(1500, 3, seed=1), normal(1500, 4, seed=2)
     weight = dense_exact(1.5 * points, 1.5 * points, kernel)
     sums = phgcn.permutohedral_filter(points, values, decay=1.5, kernel=kernel, method=method)
-    assert relative(sums, weight @ values) < (1e-12 if method == "exact" else 0.1)
+    assert relative(sums, weight @ values) < limit
     out, mass = phgcn.global_attention(
         points, values, decay=1.5, kernel=kernel, method=method, return_mass=True
     )
     total = weight.sum(dim=1, keepdim=True)
-    assert relative(out, weight @ values / total) < (1e-12 if method == "exact" else 0.1)
-    assert relative(mass, total.squeeze(1).log()) < (1e-12 if method == "exact" else 0.05)
+    assert relative(out, weight @ values / total) < limit
+    assert relative(mass, total.squeeze(1).log()) < (limit if method == "exact" else limit / 15)
 
 
 @pytest.mark.parametrize("backend", ["reference", "numba"])
@@ -142,16 +141,4 @@ def test_errors_and_tolerances_are_those_of_the_kernel(kernel):
     within = phgcn.global_attention(points, values, decay=1.0, kernel=kernel, tolerance=1e-5)
     assert torch.equal(
         within, phgcn.global_attention(points, values, decay=1.0, kernel=kernel, method="exact")
-    )
-
-
-@pytest.mark.parametrize("method", ["exact", "lattice"])
-def test_a_compiled_call_with_a_kernel_gives_the_same(method):
-    def call(points, values):
-        return phgcn.global_attention(points, values, decay=1.0, kernel=Matern52(), method=method)
-
-    given = normal(60, 2, seed=1), normal(60, 3, seed=2)
-    torch.compiler.reset()
-    assert torch.equal(
-        torch.compile(call, fullgraph=True, backend="aot_eager")(*given), call(*given)
     )

@@ -9,11 +9,9 @@ import phgcn
 
 @pytest.mark.parametrize("kernel", ["exponential", "gaussian"])
 def test_the_error_of_a_sum_is_relative_to_the_sums(kernel):
-    points, values, weights = (
-        normal(400, 2, seed=1),
-        normal(400, 3, seed=2) + 5,
-        normal(400, seed=3).abs(),
-    )
+    points = normal(400, 2, seed=1)
+    values = normal(400, 3, seed=2) + 5
+    weights = normal(400, seed=3).abs()
     asked = {"decay": 1.0, "weights": weights, "kernel": kernel}
     error = phgcn.attention_error(points, values, method="lattice", normalise=False, **asked)
     exact = dense_exact(points, points, kernel) @ (weights.unsqueeze(1) * values)

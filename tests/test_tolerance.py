@@ -15,10 +15,8 @@ COUNT = CROSSINGS["cpu"][4].points + 100
 
 
 def cloud(spread=1.0, count=COUNT, seed=1):
-    p, f = (
-        normal(count, 4, seed=seed, dtype=torch.float32),
-        normal(count, 3, seed=seed + 1, dtype=torch.float32),
-    )
+    p = normal(count, 4, seed=seed, dtype=torch.float32)
+    f = normal(count, 3, seed=seed + 1, dtype=torch.float32)
     return spread * p, f
 
 
@@ -204,9 +202,7 @@ def test_a_tolerance_beside_another_method_is_refused():
 
 
 def test_heads_must_agree():
-    p, f = (
-        normal(COUNT, 2, 4, seed=1, dtype=torch.float32),
-        normal(COUNT, 3, seed=2, dtype=torch.float32),
-    )
+    p = normal(COUNT, 2, 4, seed=1, dtype=torch.float32)
+    f = normal(COUNT, 3, seed=2, dtype=torch.float32)
     with pytest.raises(ValueError, match="tolerance is made for 1 heads; allowed: 2, as positions"):
         global_attention(p, f, tolerance=Tolerance(0.1))

@@ -61,11 +61,9 @@ def test_the_harder_variant_differs_in_wiring_only():
 
 
 def test_the_seed_decides():
-    one, same, other = (
-        motif_graphs(4, seed=6),
-        motif_graphs(4, seed=6),
-        motif_graphs(4, seed=(6, 1)),
-    )
+    one = motif_graphs(4, seed=6)
+    same = motif_graphs(4, seed=6)
+    other = motif_graphs(4, seed=(6, 1))
     assert torch.equal(one.x, same.x) and torch.equal(one.asked, same.asked)
     assert one.x.shape != other.x.shape or not torch.equal(one.x, other.x)
 

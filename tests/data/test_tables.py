@@ -32,10 +32,8 @@ def test_a_folder_of_two_tables(tmp_path):
 
 
 def test_a_pair_of_tables(tmp_path):
-    edges, nodes = (
-        write_csv(tmp_path / "links.csv", EDGE_ROWS),
-        write_csv(tmp_path / "pages.csv", NODE_ROWS),
-    )
+    edges = write_csv(tmp_path / "links.csv", EDGE_ROWS)
+    nodes = write_csv(tmp_path / "pages.csv", NODE_ROWS)
     data = load_graph((edges, str(nodes)))
     check(data)
     assert data.name == "pages"

@@ -34,10 +34,8 @@ def table(tmp_path_factory):
     """
     folder, chance = tmp_path_factory.mktemp("tables") / "houses", random.Random(0)
     folder.mkdir()
-    nodes, edges = (
-        [["id", "label", "area", "rooms", "city"]],
-        [["source", "target", "weight", "metres", "road"]],
-    )
+    nodes = [["id", "label", "area", "rooms", "city"]]
+    edges = [["source", "target", "weight", "metres", "road"]]
     for number in range(60):
         area = "" if number > 30 and number % 3 == 0 else f"{chance.uniform(20, 200):.1f}"
         nodes.append(

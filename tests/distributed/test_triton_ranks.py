@@ -61,10 +61,8 @@ def check(pool, given, size, tolerance, chunk=2**20):
     """Compares what ranks find with one process; returns what they found.  Ranks raise an error if
     they gather all points.
     """
-    whole, watched = (
-        attend_alone(given),
-        pool.run("triton_cases:attend_watched", size, case=given, chunk=chunk),
-    )
+    whole = attend_alone(given)
+    watched = pool.run("triton_cases:attend_watched", size, case=given, chunk=chunk)
     joined = join_parts(whole, [some.part for some in watched])
     for key, value in whole.items():
         error = largest_error(joined[key], value)

@@ -47,10 +47,8 @@ def attend_by_ladder(group: Any, spread: float, count: int) -> tuple[list, list]
     """Attends by a ladder with the points of this rank, of ``count``; returns the collectives of
     the forward and of the backward pass."""
     ranks, generator = Ranks(group), torch.Generator().manual_seed(5)
-    points, values = (
-        spread * torch.randn(count, 3, generator=generator),
-        torch.randn(count, 8, generator=generator),
-    )
+    points = spread * torch.randn(count, 3, generator=generator)
+    values = torch.randn(count, 8, generator=generator)
     here = slice(ranks.rank * count // ranks.size, (ranks.rank + 1) * count // ranks.size)
     leaves = [t[here].clone().requires_grad_() for t in (points, values)]
     WatchedRanks.calls, attention.Ranks = [], WatchedRanks

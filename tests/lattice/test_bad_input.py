@@ -24,152 +24,93 @@ def zeros(*shape):
     return torch.zeros(*shape, dtype=torch.int64)
 
 
-CASES = {
-    # values that are no numbers
-    "nan position": (
-        dict(positions=with_bad(P, (2, 1), NAN)),
-        "positions[2, 0, 1] is nan; allowed: finite numbers",
+CHANGES = [
+    ("positions", with_bad(P, (2, 1), NAN), "[2, 0, 1] is nan; allowed: finite numbers"),
+    ("positions", with_bad(P, (5, 0), -INF), "[5, 0, 0] is -inf; allowed: finite numbers"),
+    ("values", with_bad(F, (0, 1), NAN), "[0, 0, 1] is nan; allowed: finite numbers"),
+    ("values", with_bad(F, (3, 1), INF), "[3, 0, 1] is inf; allowed: finite numbers"),
+    ("values", with_bad(with_bad(F, (3, 1), INF), (4, 0), -INF), "[3, 0, 1] is inf; allowed"),
+    ("queries", with_bad(Q, (1, 2), NAN), "[1, 0, 2] is nan; allowed: finite numbers"),
+    ("positions", P[:, 0], " has shape (6,); allowed: 2 dimensions, or 3 with heads"),
+    ("values", F[:, 0], " has shape (6,); allowed: 2 dimensions"),
+    ("values", F.reshape(6, 2, 1, 1), " has shape (6, 2, 1, 1); allowed: 2 dimensions"),
+    ("queries", Q[0], " has shape (3,); allowed: 2 dimensions"),
+    ("positions", P[:, :0], " has shape (6, 0); allowed: at least one coordinate"),
+    ("values", F[:4], " has 4 rows; allowed: 6, as positions"),
+    ("queries", Q[:, :2], " has shape (4, 2); allowed: ('M', 3), like positions"),
+    ("queries", Q.unsqueeze(1), " has shape (4, 1, 3); allowed: ('M', 3), like positions"),
+    ("positions", P.unsqueeze(1)[:, :0], " has shape (6, 0, 3); allowed: at least one head"),
+    ("positions", P.tolist(), " is a list; allowed: a tensor"),
+    ("values", F.numpy(), " is a ndarray; allowed: a tensor"),
+    ("queries", Q.tolist(), " is a list; allowed: a tensor"),
+    ("values", None, " is a NoneType; allowed: a tensor"),
+    ("positions", P.long(), " is torch.int64; allowed: float16, bfloat16, float32, float64"),
+    ("values", F.to(torch.complex64), " is torch.complex64; allowed: float16"),
+    ("values", F.float(), " is torch.float32; allowed: torch.float64, as positions"),
+    ("queries", Q.half(), " is torch.float16; allowed: torch.float64, as positions"),
+    ("values", F.to("meta"), " is on meta; allowed: cpu, as positions"),
+    ("batch", zeros(5), " has shape (5,); allowed: (6,), one entry per row of positions"),
+    ("batch", zeros(6, 1), " has shape (6, 1); allowed: (6,)"),
+    ("batch", torch.tensor([0, 0, 1, -3, 0, -1]), "[3] is -3; allowed: non-negative"),
+    ("batch", torch.zeros(6), " is torch.float32; allowed: int64, int32"),
+    ("batch", torch.zeros(6, dtype=torch.bool), " is torch.bool; allowed: int64, int32"),
+    ("batch", [0] * 6, " is a list; allowed: a tensor"),
+    ("batch", zeros(6).to("meta"), " is on meta; allowed: cpu, as positions"),
+    ("query_batch", zeros(6), " is given without queries; allowed: both or neither"),
+    (
+        "method",
+        "fast",
+        " is 'fast'; allowed: 'auto', 'exact', 'lattice', 'lattice-fine', 'separable'",
     ),
-    "inf position": (
-        dict(positions=with_bad(P, (5, 0), -INF)),
-        "positions[5, 0, 0] is -inf; allowed: finite numbers",
+    ("method", None, " is None; allowed: 'auto'"),
+    ("backend", "cuda", " is 'cuda'; allowed: 'auto', 'numba', 'triton', 'reference'"),
+    ("decay", 0, " is 0; allowed: a positive number"),
+    ("decay", -1.5, " is -1.5; allowed: a positive number"),
+    ("decay", NAN, " is nan; allowed: a positive number"),
+    ("decay", INF, " is inf; allowed: a positive number"),
+    ("decay", None, " is None; allowed: a positive number"),
+    ("decay", torch.ones(2), " has shape (2,); allowed: a scalar or (1,), one per head"),
+    ("decay", torch.ones(1, 1), " has shape (1, 1); allowed: a scalar"),
+    ("decay", torch.ones(1, device="meta"), " is on meta; allowed: cpu, as positions"),
+    ("weights", [1.0], " is a list; allowed: a tensor"),
+    ("weights", torch.ones(6, dtype=torch.long), " is torch.int64; allowed: a floating type"),
+    ("weights", torch.ones(4), " has shape (4,); allowed: (6,) or (6, 1)"),
+    (
+        "weights",
+        with_bad(torch.ones(6), 2, -1),
+        "[2] is -1.0; allowed: finite numbers that are not",
     ),
-    "nan value": (
-        dict(values=with_bad(F, (0, 1), NAN)),
-        "values[0, 0, 1] is nan; allowed: finite numbers",
-    ),
-    "inf value": (
-        dict(values=with_bad(F, (3, 1), INF)),
-        "values[3, 0, 1] is inf; allowed: finite numbers",
-    ),
-    "two infs": (
-        dict(values=with_bad(with_bad(F, (3, 1), INF), (4, 0), -INF)),
-        "values[3, 0, 1] is inf; allowed",
-    ),
-    "nan query": (
-        dict(queries=with_bad(Q, (1, 2), NAN)),
-        "queries[1, 0, 2] is nan; allowed: finite numbers",
-    ),
-    # shapes
-    "flat positions": (
-        dict(positions=P[:, 0]),
-        "positions has shape (6,); allowed: 2 dimensions, or 3 with heads",
-    ),
-    "flat values": (dict(values=F[:, 0]), "values has shape (6,); allowed: 2 dimensions"),
-    "deep values": (
-        dict(values=F.reshape(6, 2, 1, 1)),
-        "values has shape (6, 2, 1, 1); allowed: 2 dimensions",
-    ),
-    "flat queries": (dict(queries=Q[0]), "queries has shape (3,); allowed: 2 dimensions"),
-    "no coordinates": (
-        dict(positions=P[:, :0]),
-        "positions has shape (6, 0); allowed: at least one coordinate",
-    ),
-    "fewer values": (dict(values=F[:4]), "values has 4 rows; allowed: 6, as positions"),
-    "other dimension": (
-        dict(queries=Q[:, :2]),
-        "queries has shape (4, 2); allowed: ('M', 3), like positions",
-    ),
-    "heads of queries": (
-        dict(queries=Q.unsqueeze(1)),
-        "queries has shape (4, 1, 3); allowed: ('M', 3), like positions",
-    ),
-    "heads of values": (
+    ("weights", torch.full((6, 1), NAN), "[0, 0] is nan; allowed: finite numbers that are not neg"),
+]
+"""An argument, its value, and what is said of it."""
+PAIRS = [
+    (
         dict(positions=P.unsqueeze(1).repeat(1, 2, 1), values=F.unsqueeze(1).repeat(1, 3, 1)),
         "values has 3 heads; allowed: 2, as positions",
     ),
-    "no heads": (
-        dict(positions=P.unsqueeze(1)[:, :0]),
-        "positions has shape (6, 0, 3); allowed: at least one head",
-    ),
-    # types
-    "list": (dict(positions=P.tolist()), "positions is a list; allowed: a tensor"),
-    "array": (dict(values=F.numpy()), "values is a ndarray; allowed: a tensor"),
-    "query list": (dict(queries=Q.tolist()), "queries is a list; allowed: a tensor"),
-    "no values": (dict(values=None), "values is a NoneType; allowed: a tensor"),
-    "integers": (
-        dict(positions=P.long()),
-        "positions is torch.int64; allowed: float16, bfloat16, float32, float64",
-    ),
-    "complex": (dict(values=F.to(torch.complex64)), "values is torch.complex64; allowed: float16"),
-    "mixed values": (
-        dict(values=F.float()),
-        "values is torch.float32; allowed: torch.float64, as positions",
-    ),
-    "mixed queries": (
-        dict(queries=Q.half()),
-        "queries is torch.float16; allowed: torch.float64, as positions",
-    ),
-    "mixed devices": (dict(values=F.to("meta")), "values is on meta; allowed: cpu, as positions"),
-    # graphs
-    "short batch": (
-        dict(batch=zeros(5)),
-        "batch has shape (5,); allowed: (6,), one entry per row of positions",
-    ),
-    "deep batch": (dict(batch=zeros(6, 1)), "batch has shape (6, 1); allowed: (6,)"),
-    "negative batch": (
-        dict(batch=torch.tensor([0, 0, 1, -3, 0, -1])),
-        "batch[3] is -3; allowed: non-negative",
-    ),
-    "float batch": (dict(batch=torch.zeros(6)), "batch is torch.float32; allowed: int64, int32"),
-    "bool batch": (
-        dict(batch=torch.zeros(6, dtype=torch.bool)),
-        "batch is torch.bool; allowed: int64, int32",
-    ),
-    "list batch": (dict(batch=[0] * 6), "batch is a list; allowed: a tensor"),
-    "meta batch": (dict(batch=zeros(6).to("meta")), "batch is on meta; allowed: cpu, as positions"),
-    "query batch alone": (
-        dict(query_batch=zeros(6)),
-        "query_batch is given without queries; allowed: both or neither",
-    ),
-    "no query batch": (
+    (
         dict(queries=Q, batch=zeros(6)),
         "query_batch is None though batch is given; allowed: both or neither",
     ),
-    "no batch": (
-        dict(queries=Q, query_batch=zeros(4)),
-        "batch is None though query_batch is given; allowed",
-    ),
-    "short query batch": (
+    (dict(queries=Q, query_batch=zeros(4)), "batch is None though query_batch is given; allowed"),
+    (
         dict(queries=Q, batch=zeros(6), query_batch=zeros(6)),
         "query_batch has shape (6,); allowed: (4,), one entry per row of queries",
     ),
-    "negative query batch": (
+    (
         dict(queries=Q, batch=zeros(6), query_batch=torch.tensor([0, -1, 0, 0])),
         "query_batch[1] is -1; allowed: non-negative",
     ),
-    # the rest
-    "method": (
-        dict(method="fast"),
-        "method is 'fast'; allowed: 'auto', 'exact', 'lattice', 'lattice-fine', 'separable'",
-    ),
-    "no method": (dict(method=None), "method is None; allowed: 'auto'"),
-    "backend": (
-        dict(backend="cuda"),
-        "backend is 'cuda'; allowed: 'auto', 'numba', 'triton', 'reference'",
-    ),
-    "zero decay": (dict(decay=0), "decay is 0; allowed: a positive number"),
-    "negative decay": (dict(decay=-1.5), "decay is -1.5; allowed: a positive number"),
-    "nan decay": (dict(decay=NAN), "decay is nan; allowed: a positive number"),
-    "infinite decay": (dict(decay=INF), "decay is inf; allowed: a positive number"),
-    "no decay": (dict(decay=None), "decay is None; allowed: a positive number"),
-    "shape of decay": (
-        dict(decay=torch.ones(2)),
-        "decay has shape (2,); allowed: a scalar or (1,), one per head",
-    ),
-    "deep decay": (dict(decay=torch.ones(1, 1)), "decay has shape (1, 1); allowed: a scalar"),
-    "device of decay": (
-        dict(decay=torch.ones(1, device="meta")),
-        "decay is on meta; allowed: cpu, as positions",
-    ),
-}
+]
+
+
+CASES = PAIRS + [({name: value}, name + said) for name, value, said in CHANGES]
 
 
 @pytest.mark.parametrize("call", [global_attention, permutohedral_filter])
-@pytest.mark.parametrize("case", CASES)
-def test_bad_input_is_named(case, call):
-    change, message = CASES[case]
-    with pytest.raises(ValueError, match=re.escape(message)):
+@pytest.mark.parametrize("change, said", CASES, ids=[said for _, said in CASES])
+def test_bad_input_is_named(change, said, call):
+    with pytest.raises(ValueError, match=re.escape(said)):
         call(**{"positions": P, "values": F, **change})
 
 

@@ -33,10 +33,7 @@ def all_methods(dim):
 @pytest.mark.parametrize("across", [False, True])
 def test_runs_and_threads_change_no_bit(method, across, threads):
     method = all_methods(3)[method]
-    points, values = (
-        normal(3000, 3, seed=1, dtype=torch.float32),
-        normal(3000, 5, seed=2, dtype=torch.float32),
-    )
+    points, values = (normal(3000, w, seed=w, dtype=torch.float32) for w in (3, 5))
     queries = normal(2500, 3, seed=3, dtype=torch.float32) if across else None
     threads(2)
     want = run(points, values, queries, method=method)
@@ -87,24 +84,12 @@ def check_batch(points, values, batch, method, backend):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_queries_of_a_batch_are_those_of_its_graphs_alone(method):
-    points, values = (
-        normal(5200, 3, seed=1, dtype=torch.float32),
-        normal(5200, 3, seed=2, dtype=torch.float32),
+    points, values, queries = (
+        normal(n, 3, seed=seed, dtype=torch.float32) for seed, n in enumerate((5200, 5200, 4000))
     )
-    queries, batch, query_batch = (
-        normal(4000, 3, seed=3, dtype=torch.float32),
-        torch.arange(5200) % 2,
-        torch.arange(4000) % 3 % 2,
-    )
-    together = global_attention(
-        points,
-        values,
-        decay=1.0,
-        queries=queries,
-        batch=batch,
-        query_batch=query_batch,
-        method=method,
-    )
+    batch, query_batch = torch.arange(5200) % 2, torch.arange(4000) % 3 % 2
+    asked = {"queries": queries, "batch": batch, "query_batch": query_batch}
+    together = global_attention(points, values, decay=1.0, **asked, method=method)
     for graph in range(2):
         k, q = batch == graph, query_batch == graph
         alone = global_attention(points[k], values[k], decay=1.0, queries=queries[q], method=method)
@@ -128,10 +113,7 @@ def test_int32_graph_numbers_serve_as_well():
 @pytest.mark.parametrize("method", all_methods(3))
 def test_heads_are_separate_calls(method):
     method = all_methods(3)[method]
-    points, values = (
-        normal(2100, 3, 3, seed=1, dtype=torch.float32),
-        normal(2100, 3, 4, seed=2, dtype=torch.float32),
-    )
+    points, values = (normal(2100, 3, w, seed=w, dtype=torch.float32) for w in (3, 4))
     # each with a near field of its own
     points = points * torch.tensor([0.3, 1.0, 8.0]).reshape(1, 3, 1)
     out = run(points, values, method=method)
@@ -143,30 +125,19 @@ def test_heads_are_separate_calls(method):
         assert identical(found, [t[:, head] for t in out])
 
 
+@pytest.mark.parametrize("dtype, limit", [(torch.float32, 1e-6), (torch.float64, 1e-12)])
 @pytest.mark.parametrize("method", all_methods(3))
-def test_permuting_points_permutes_the_output(method):
+def test_permuting_points_or_queries_permutes_the_output(method, dtype, limit):
     # Not to the last bit: the points of a vertex, and the pairs of a point, are summed in the order
     # they come.
-    method = all_methods(3)[method]
-    points, values = (
-        normal(2500, 3, seed=1, dtype=torch.float32),
-        normal(2500, 3, seed=2, dtype=torch.float32),
-    )
-    order = torch.randperm(2500, generator=torch.Generator().manual_seed(0))
-    out = global_attention(points, values, decay=1.0, method=method)
-    moved = global_attention(points[order], values[order], decay=1.0, method=method)
-    assert relative(moved, out[order]) < 1e-6
-
-
-@pytest.mark.parametrize("method", all_methods(3))
-def test_permuting_queries_permutes_the_output(method):
-    method = all_methods(3)[method]
-    points, values, queries = (
-        normal(n, 3, seed=n, dtype=torch.float32) for n in (2100, 2100, 2300)
-    )
+    options = {"decay": 1.0, "method": all_methods(3)[method]}
+    points, values, queries = (normal(n, 3, seed=n, dtype=dtype) for n in (2500, 2500, 2300))
     order = torch.randperm(2300, generator=torch.Generator().manual_seed(0))
+    of_points = torch.cat([order, torch.arange(2300, 2500)])
+    out = global_attention(points, values, **options)
+    moved = global_attention(points[of_points], values[of_points], **options)
+    assert relative(moved, out[of_points]) < limit
     out, moved = (
-        global_attention(points, values, decay=1.0, queries=q, method=method)
-        for q in (queries, queries[order])
+        global_attention(points, values, queries=q, **options) for q in (queries, queries[order])
     )
-    assert relative(moved, out[order]) < 1e-6
+    assert relative(moved, out[order]) < limit

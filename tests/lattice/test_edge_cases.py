@@ -74,10 +74,8 @@ def test_a_far_outlier_is_alone_and_disturbs_nobody(method):
 def test_many_copies_of_two_points(method, error):
     """The weight of the other place is off, by at most so much; in the paper's filter copies weigh
     less than 1 on each other, too (docs/lattice.md, "Points that coincide")."""
-    where, value = (
-        torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 0.2, 0.3, 0.4]]),
-        torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
-    )
+    where = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 0.2, 0.3, 0.4]])
+    value = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     which = torch.arange(100_000) % 3 % 2
     out = global_attention(where[which], value[which], decay=1.0, method=method)
     weight = torch.exp(-torch.tensor([[0.0, 0.9], [0.9, 0.0]])) * which.bincount()
@@ -130,10 +128,8 @@ def test_gradients_through_strides():
     points, values = normal(3, 30, seed=1).requires_grad_(), normal(4, 30, seed=2).requires_grad_()
     cotangent = normal(4, 30, seed=3)
     got = torch.autograd.grad(global_attention(points.T, values.T).T, (points, values), cotangent)
-    p, f = (
-        points.detach().T.contiguous().requires_grad_(),
-        values.detach().T.contiguous().requires_grad_(),
-    )
+    p = points.detach().T.contiguous().requires_grad_()
+    f = values.detach().T.contiguous().requires_grad_()
     want = torch.autograd.grad(global_attention(p, f), (p, f), cotangent.T.contiguous())
     assert all(torch.equal(a, b.T) for a, b in zip(got, want, strict=True))
 

@@ -28,19 +28,29 @@ def attend(keys, queries, method, **options):
     return out.detach(), torch.autograd.grad(out.sum(), leaf)[0]
 
 
-@pytest.mark.parametrize(
-    ("dim", "spread"), [(2, 0.3), (2, 2.0), (4, 0.3), (4, 1.0), (4, 2.0), (6, 0.3), (6, 0.6)]
-)
+MEASURED = {
+    (2, 0.3): (1.42, 0.0600),
+    (2, 2.0): (1.35, 0.0698),
+    (4, 0.3): (1.94, 0.0804),
+    (4, 1.0): (1.61, 0.0541),
+    (4, 2.0): (1.41, 0.0632),
+    (6, 0.3): (1.60, 0.1219),
+    (6, 0.6): (1.57, 0.0938),
+}
+"""Per dimension and spread: how steep it is over how steep it should be, and the deviation."""
+
+
+@pytest.mark.parametrize(("dim", "spread"), MEASURED)
 def test_far_queries_see_what_exact_ones_see(dim, spread):
     """Gradients were up to a thousand times the exact ones where the lattice's reach ends, and
     outputs beyond it the mean.
     """
+    steep, error = MEASURED[dim, spread]
     keys, queries = spread * normal(3000, dim, seed=1), shell(2000, dim, 2, 25, seed=3)
     exact, exact_slope = attend(keys, queries, "exact")
     out, slope = attend(keys, queries, "lattice")
-    assert slope.norm(dim=1).max() < 10 * exact_slope.norm(dim=1).max()
-    off = (out - exact).norm() / (exact - exact.mean(dim=0)).norm()
-    assert off < (0.25 if dim <= 4 else 0.4)
+    assert slope.norm(dim=1).max() < 1.5 * steep * exact_slope.norm(dim=1).max()
+    assert (out - exact).norm() / (exact - exact.mean(dim=0)).norm() < 1.5 * error
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

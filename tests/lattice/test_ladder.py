@@ -55,6 +55,14 @@ CLOUDS = {
 
 # Accuracy
 
+MEASURED = {
+    "dense": (0.0037, 0.0104, 0.0280, 0.0474),
+    "sparse": (0.0120, 0.0228, 0.0251, 0.0178),
+    "narrow": (0.0413, 0.0069, 0.0197, 0.0181),
+    "core": (0.0293, 0.0350, 0.0235, 0.0159),
+}
+"""Deviations from exact attention in 1 to 4 dimensions; limits are half as much again."""
+
 
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("dim", [1, 2, 3, 4])
@@ -62,7 +70,16 @@ def test_attention_is_close_to_the_exact_one(dim: int, cloud: str) -> None:
     points, values = CLOUDS[cloud](dim), gaussian(1500, 4, seed=1)
     out = phgcn.global_attention(points, values, decay=1.0, method=Ladder())
     exact = phgcn.global_attention(points, values, decay=1.0, method="exact")
-    assert deviation(out, exact) < (0.2 if (dim, cloud) == (1, "core") else 0.06)
+    assert deviation(out, exact) < 1.5 * MEASURED[cloud][dim - 1]
+
+
+OF_KERNELS = {
+    "exponential": (0.0091, 0.0056, 0.0138, 0.0032, 0.0191, 0.0331),
+    "gaussian": (0.1196, 0.0255, 0.0176, 0.0802, 0.0127, 0.0787),
+    "matern32": (0.0468, 0.0140, 0.0106, 0.0175, 0.0115, 0.0321),
+    "matern52": (0.0903, 0.0212, 0.0104, 0.0205, 0.0121, 0.0314),
+}
+"""Deviations measured with spread 0.1, then 1, in 1, 2 and 4 dimensions."""
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -73,7 +90,7 @@ def test_attention_by_every_kernel_is_close_to_the_exact_one(
 ) -> None:
     points, values = gaussian(5000, dim, spread), gaussian(5000, 4, seed=1)
     error = phgcn.attention_error(points, values, decay=1.0, kernel=kernel, method="lattice")
-    assert float(error.deviation) < 0.15
+    assert float(error.deviation) < 1.5 * OF_KERNELS[kernel][dim // 2 + 3 * (spread == 1.0)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -91,23 +108,22 @@ def test_without_near_pairs_no_point_gets_more_than_one_of_itself(
         assert most <= 1 + 1e-12
 
 
+SUMS = {
+    "exponential": (0.0153, 0.0555),
+    "gaussian": (0.0257, 0.0901),
+    "matern32": (0.0184, 0.0655),
+    "matern52": (0.0191, 0.0657),
+}
+"""Errors of plain sums measured in 2 and 4 dimensions."""
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dim", [2, 4])
 def test_sums_of_every_kernel_are_close_to_the_exact_ones(dim: int, kernel: str) -> None:
     points, values = gaussian(1500, dim, 2.0), gaussian(1500, 4, seed=1)
     out = phgcn.permutohedral_filter(points, values, method=Ladder(), kernel=kernel)
     exact = kernel_matrix(points, points, kernel) @ values
-    assert float((out - exact).norm() / exact.norm()) < 0.12
-
-
-def test_gradients_of_positions_point_where_the_exact_ones_do() -> None:
-    points, values, grad = gaussian(1500, 3), gaussian(1500, 4, seed=1), gaussian(1500, 4, seed=2)
-    slopes = []
-    for method in (Ladder(), "exact"):
-        leaf = points.clone().requires_grad_()
-        phgcn.global_attention(leaf, values, decay=1.0, method=method).backward(grad)
-        slopes.append(leaf.grad.flatten())
-    assert float(torch.nn.functional.cosine_similarity(*slopes, dim=0)) > 0.97
+    assert float((out - exact).norm() / exact.norm()) < 1.5 * SUMS[kernel][dim // 4]
 
 
 # The numbers
@@ -224,29 +240,21 @@ def test_with_near_pairs_no_eigenvalue_is_very_negative(
         assert eigenvalues[0] > factor * LEAST[kernel] * eigenvalues[-1]
 
 
-# Backends
+# Backends; on ordinary clouds they are compared in backend_case
 
 
 @pytest.mark.parametrize("kernel", ["exponential", "gaussian"])
 @pytest.mark.parametrize("cloud", CLOUDS)
-@pytest.mark.parametrize("dim", [1, 2, 4])
-def test_backends_agree(dim: int, cloud: str, kernel: str) -> None:
-    points, values, grad = (
-        CLOUDS[cloud](dim)[60:660],  # with few of the points that are far from a core
-        gaussian(600, 3, seed=1),
-        gaussian(600, 3, seed=2),
-    )
+@pytest.mark.parametrize(("dim", "count"), [(1, 600), (2, 600), (4, 40)])
+def test_backends_agree(dim: int, count: int, cloud: str, kernel: str) -> None:
+    # with few of the points that are far from a core
+    points = CLOUDS[cloud](dim)[75 - count // 10 : 75 + count - count // 10]
+    values, grad = gaussian(count, 3, seed=1), gaussian(count, 3, seed=2)
+    options = {"decay": 1.0, "kernel": kernel, "method": Ladder(pairs=20), "return_mass": True}
     found = []
     for backend in BACKENDS:
         leaves = points.clone().requires_grad_(), values.clone().requires_grad_()
-        out, mass = phgcn.global_attention(
-            *leaves,
-            decay=1.0,
-            kernel=kernel,
-            method=Ladder(pairs=20),
-            backend=backend,
-            return_mass=True,
-        )
+        out, mass = phgcn.global_attention(*leaves, **options, backend=backend)
         (out * grad).sum().add(mass.sum()).backward()
         found.append([out.detach(), mass.detach(), *(leaf.grad for leaf in leaves)])
     for one, other in zip(*found, strict=True):
@@ -254,88 +262,9 @@ def test_backends_agree(dim: int, cloud: str, kernel: str) -> None:
         assert (one - other).norm() <= 3e-8 * other.norm()
 
 
-def test_backends_agree_on_queries_of_their_own_and_batches() -> None:
-    points, queries, values = gaussian(500, 3), gaussian(300, 3, seed=3), gaussian(500, 2, seed=1)
-    batch, query_batch = torch.arange(500) % 2, torch.arange(300) % 2
-    found = []
-    for backend in BACKENDS:
-        leaves = [tensor.clone().requires_grad_() for tensor in (points, values, queries)]
-        out = phgcn.permutohedral_filter(
-            *leaves[:2],
-            batch=batch,
-            queries=leaves[2],
-            query_batch=query_batch,
-            method=Ladder(pairs=20),
-            backend=backend,
-        )
-        (out * gaussian(300, 2, seed=4)).sum().backward()
-        found.append([out.detach(), *(leaf.grad for leaf in leaves)])
-    for one, other in zip(*found, strict=True):
-        assert (one - other).norm() <= 1e-10 * other.norm()
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_queries_in_the_place_of_all_keys_get_the_mean(backend: str) -> None:
-    values = gaussian(5, 2)
-    out = phgcn.global_attention(
-        torch.ones(5, 2).double(),
-        values,
-        queries=torch.ones(3, 2).double(),
-        method=Ladder(),
-        backend=backend,
-    )
+    values, ones = gaussian(5, 2), torch.ones(5, 2).double()
+    options = {"queries": ones[:3], "method": Ladder(), "backend": backend}
+    out = phgcn.global_attention(ones, values, **options)
     assert (out - values.mean(dim=0)).abs().max() < 1e-6
-
-
-def test_gradients_are_those_of_what_was_computed() -> None:
-    points, values = gaussian(30, 2).requires_grad_(), gaussian(30, 2, seed=1).requires_grad_()
-    for scheme in (WITHOUT_PAIRS, Ladder(pairs=3)):
-        assert torch.autograd.gradcheck(
-            lambda p, v, s=scheme: phgcn.global_attention(p, v, decay=1.0, method=s),
-            (points, values),
-            eps=1e-7,
-            atol=1e-5,
-        )
-
-
-def test_bits_do_not_depend_on_threads_nor_on_other_graphs() -> None:
-    points, values = gaussian(4000, 3).float(), gaussian(4000, 5, seed=1).float()
-    batch = (torch.arange(4000) >= 1500).long()
-    threads, found = torch.get_num_threads(), []
-    try:
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            found.append(
-                phgcn.global_attention(points, values, decay=1.0, batch=batch, method=Ladder())
-            )
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(*found)
-    alone = [
-        phgcn.global_attention(points[part], values[part], decay=1.0, method=Ladder())
-        for part in (batch == 0, batch == 1)
-    ]
-    assert torch.equal(found[0], torch.cat(alone))
-
-
-def test_permuted_points_have_permuted_outputs() -> None:
-    points, values = gaussian(2000, 4), gaussian(2000, 3, seed=1)
-    order = torch.randperm(2000, generator=torch.Generator().manual_seed(5))
-    out = phgcn.global_attention(points, values, decay=1.0, method=Ladder())
-    permuted = phgcn.global_attention(points[order], values[order], decay=1.0, method=Ladder())
-    assert (permuted - out[order]).abs().max() < 1e-10
-
-
-def test_a_compiled_call_gives_the_same() -> None:
-    points, values, scheme = (
-        gaussian(300, 2).float(),
-        gaussian(300, 2, seed=1).float(),
-        Ladder(pairs=5),
-    )
-
-    def call(p: Tensor, v: Tensor) -> Tensor:
-        return phgcn.global_attention(p, v, decay=1.0, method=scheme)
-
-    assert torch.equal(
-        torch.compile(call, fullgraph=True, backend="eager")(points, values), call(points, values)
-    )

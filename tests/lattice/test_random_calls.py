@@ -201,17 +201,13 @@ def ordinary_clouds(draw):
     Clouds have 100 to 400 points of spread 1 to 2: they neither collapse, where the exact output
     hardly deviates from its mean, nor are so sparse that hardly a pair counts.  The separable
     filter gets no queries: many lie in simplices that no source touches."""
-    kind, dim, seed = (
-        draw(st.sampled_from(list(CLOSE))),
-        draw(st.sampled_from([4, 3, 2, 1])),
-        draw(st.integers(0, 10**6)),
-    )
+    kind = draw(st.sampled_from(list(CLOSE)))
+    dim = draw(st.sampled_from([4, 3, 2, 1]))
+    seed = draw(st.integers(0, 10**6))
     decay, heads = draw(st.sampled_from([0.5, 1.0, 4.0])), draw(st.sampled_from([None, 2]))
     spread, graphs = draw(st.sampled_from([1.0, 1.5, 2.0])), draw(st.sampled_from([None, 2]))
-    count, queries = (
-        draw(st.sampled_from([100, 200, 400])) * (graphs or 1),
-        kind != "separable" and draw(st.booleans()),
-    )
+    count = draw(st.sampled_from([100, 200, 400])) * (graphs or 1)
+    queries = kind != "separable" and draw(st.booleans())
     between = () if heads is None else (heads,)
     arguments = {
         "positions": normal(count, *between, dim, seed=seed) * spread / decay,

@@ -42,10 +42,8 @@ def written_out(conv, x, edge_index, edge_attr=None, edge_weight=None):
 @pytest.mark.parametrize("layer", LAYERS)
 def test_they_enter_the_softmax_as_written_out(layer, settings):
     x, edge_index = random_graph()
-    edge_attr, edge_weight = (
-        normal(60, 3, seed=1).requires_grad_(),
-        normal(60, seed=2).abs().requires_grad_(),
-    )
+    edge_attr = normal(60, 3, seed=1).requires_grad_()
+    edge_weight = normal(60, seed=2).abs().requires_grad_()
     extra = {"act": None} if layer == "PHGCNConv" else {}
     conv = make(layer, 5, 4, heads=2, edge_dim=3, bias=False, **settings, **extra)
     for given in (

@@ -187,10 +187,8 @@ def test_labels_of_validation_and_test_nodes_change_no_output():
 
 def test_a_run_with_labels_is_evaluated_and_predicts_for_another_graph(tmp_path, capsys):
     data = small_graph(90)
-    graph, other = (
-        write_tables(data, tmp_path / "graph"),
-        write_tables(small_graph(30, seed=3), tmp_path / "other"),
-    )
+    graph = write_tables(data, tmp_path / "graph")
+    other = write_tables(small_graph(30, seed=3), tmp_path / "other")
     run = tmp_path / "run"
     quick = [
         "--splits",

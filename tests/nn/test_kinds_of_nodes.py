@@ -90,10 +90,8 @@ def test_compiled_as_eager_and_by_torch_s_own_check():
 
 def test_GlobalAttention_of_a_pair_is_cross_attention():
     (source, target), _ = pair()
-    attention, same = (
-        make(GlobalAttention, (5, 3), 4, heads=2),
-        make(GlobalAttention, 5, 4, heads=2, query_channels=3),
-    )
+    attention = make(GlobalAttention, (5, 3), 4, heads=2)
+    same = make(GlobalAttention, 5, 4, heads=2, query_channels=3)
     assert torch.equal(attention((source, target)), same(target, source))
     batches = torch.arange(9) % 2, torch.arange(6) % 2
     got = attention((source, target), batch=batches)

@@ -15,10 +15,8 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("layer", [EDAConv, PHGCNConv])
 def test_layers_on_a_gpu_are_those_on_the_cpu(layer, self_loops, weights):
     conv = layer(5, 3, heads=2, add_self_loops=self_loops, residual=True, learn_decay=True).double()
-    x, edge_index = (
-        normal(30, 5, seed=1),
-        torch.randint(30, (2, 200), generator=torch.Generator().manual_seed(0)),
-    )
+    x = normal(30, 5, seed=1)
+    edge_index = torch.randint(30, (2, 200), generator=torch.Generator().manual_seed(0))
     # self-loops, which count as often as they occur unless each node gets one
     edge_index[:, :9] = torch.arange(9)
 

@@ -51,10 +51,8 @@ def test_the_weights_are_those_that_the_layer_averages_with():
 def test_only_the_nodes_asked_for():
     x, edge_index = random_graph(40, 80)
     conv, nodes = make("PHGCNConv", 5, 4, heads=2), torch.tensor([7, 3, 7])
-    every, some = (
-        conv.top_attention(x, edge_index, k=4),
-        conv.top_attention(x, edge_index, k=4, nodes=nodes),
-    )
+    every = conv.top_attention(x, edge_index, k=4)
+    some = conv.top_attention(x, edge_index, k=4, nodes=nodes)
     assert all(torch.equal(a[nodes], b) for a, b in zip(every, some, strict=True))
     targets, weights = conv.top_attention(x, edge_index, nodes=torch.empty(0, dtype=torch.int64))
     assert targets.shape == weights.shape == (0, 2, 10)

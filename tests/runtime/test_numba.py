@@ -109,10 +109,8 @@ def test_a_kernel_is_compiled_once_for_a_float_type():
 def test_processes_that_start_at_once_without_kernels_have_the_bits_of_one_that_loads_them_quickly(
     tmp_path,
 ):
-    command, environment = (
-        [sys.executable, "-c", FIRST_CALLS],
-        {**os.environ, "PHGCN_CACHE": str(tmp_path)},
-    )
+    command = [sys.executable, "-c", FIRST_CALLS]
+    environment = {**os.environ, "PHGCN_CACHE": str(tmp_path)}
     at_once = [
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)

@@ -106,10 +106,8 @@ class StructuralCase:
     @pytest.mark.parametrize("heads", [1, 2, 9])
     def test_gradients_are_the_true_derivatives(self, heads):
         nodes, edges = self.derivatives
-        positions, values = (
-            normal(nodes, heads, 3, seed=1).requires_grad_(),
-            normal(nodes, heads, 2, seed=2).requires_grad_(),
-        )
+        positions = normal(nodes, heads, 3, seed=1).requires_grad_()
+        values = normal(nodes, heads, 2, seed=2).requires_grad_()
         decay = torch.linspace(0.7, 1.3, heads, dtype=torch.float64).requires_grad_()
         edge_index, mask = graph(nodes, edges), normal(edges, heads, seed=3).abs()
         bias = normal(edges, heads, seed=4).requires_grad_()
@@ -154,11 +152,9 @@ class StructuralCase:
         torch.testing.assert_close(got, relieved, rtol=1e-9, atol=1e-9)
 
     def test_a_mask_multiplies_the_weights(self):
-        positions, values, edge_index = (
-            normal(9, 3, 2, seed=1),
-            normal(9, 3, 4, seed=2),
-            graph(9, 30),
-        )
+        positions = normal(9, 3, 2, seed=1)
+        values = normal(9, 3, 4, seed=2)
+        edge_index = graph(9, 30)
         mask = (normal(30, 3, seed=3) > 0) * 2.0
         got = structural_attention(
             positions, values, edge_index, 1.5, edge_mask=mask, backend=self.backend
@@ -184,10 +180,8 @@ class StructuralCase:
         assert torch.equal(one, three)
 
     def test_a_node_without_edges_gets_zero(self):
-        positions, values = (
-            normal(4, 2, seed=1).requires_grad_(),
-            normal(4, 3, seed=2).requires_grad_(),
-        )
+        positions = normal(4, 2, seed=1).requires_grad_()
+        values = normal(4, 3, seed=2).requires_grad_()
         out = structural_attention(
             positions, values, torch.tensor([[0, 1], [2, 2]]), backend=self.backend
         )
@@ -199,10 +193,8 @@ class StructuralCase:
 
     @pytest.mark.parametrize("nodes", [0, 1, 5])
     def test_a_graph_without_edges_gets_zeros(self, nodes):
-        positions, values = (
-            normal(nodes, 2, 2, seed=1).requires_grad_(),
-            normal(nodes, 2, 3, seed=2).requires_grad_(),
-        )
+        positions = normal(nodes, 2, 2, seed=1).requires_grad_()
+        values = normal(nodes, 2, 3, seed=2).requires_grad_()
         out = structural_attention(
             positions, values, torch.empty(2, 0, dtype=torch.long), backend=self.backend
         )
@@ -329,10 +321,8 @@ class KernelCase(StructuralCase):
 
     def test_a_hub_of_many_edges_is_summed_accurately(self):
         count, error = self.hub
-        positions, values = (
-            normal(64, 1, 2, seed=1, dtype=torch.float32),
-            normal(64, 1, 3, seed=2).abs().float(),
-        )
+        positions = normal(64, 1, 2, seed=1, dtype=torch.float32)
+        values = normal(64, 1, 3, seed=2).abs().float()
         source = torch.randint(64, (count,), generator=torch.Generator().manual_seed(0))
         star = torch.stack([source, torch.zeros_like(source)])
         got = structural_attention(positions, values, star, 0.1, backend=self.backend)[0]

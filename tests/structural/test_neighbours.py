@@ -38,10 +38,8 @@ def test_runs_and_threads_change_no_bit(example, threads):
 
 
 def test_a_hub_among_many_nodes_changes_no_bit(threads):
-    positions, values = (
-        normal(3000, 4, seed=1, dtype=torch.float32),
-        normal(3000, 8, seed=2, dtype=torch.float32),
-    )
+    positions = normal(3000, 4, seed=1, dtype=torch.float32)
+    values = normal(3000, 8, seed=2, dtype=torch.float32)
     nodes = torch.arange(3000)
     star = torch.cat(
         [
@@ -85,11 +83,9 @@ def test_heads_are_separate_calls(example):
 
 
 def test_attention_weights_come_in_the_order_of_the_edges():
-    positions, values, edge_index = (
-        normal(12, 3, 2, seed=1).requires_grad_(),
-        normal(12, 3, 4, seed=2),
-        graph(12, 9, seed=1),
-    )
+    positions = normal(12, 3, 2, seed=1).requires_grad_()
+    values = normal(12, 3, 4, seed=2)
+    edge_index = graph(12, 9, seed=1)
     edge_index = edge_index[
         :, torch.unique(edge_index, dim=1, return_inverse=True)[1].unique().argsort()
     ]
@@ -112,11 +108,9 @@ def test_attention_weights_come_in_the_order_of_the_edges():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_are_computed_in_float32(dtype):
-    positions, values, edge_index = (
-        normal(9, 2, 2, seed=1).to(dtype),
-        normal(9, 2, 4, seed=2).to(dtype),
-        graph(9, 30),
-    )
+    positions = normal(9, 2, 2, seed=1).to(dtype)
+    values = normal(9, 2, 4, seed=2).to(dtype)
+    edge_index = graph(9, 30)
     out = structural_attention(positions, values, edge_index)
     assert out.dtype == dtype
     assert torch.equal(
@@ -125,11 +119,9 @@ def test_half_types_are_computed_in_float32(dtype):
 
 
 def test_autocast_takes_what_products_give():
-    x, weight, edge_index = (
-        normal(9, 6, seed=1).float(),
-        normal(6, 6, seed=2).float().requires_grad_(),
-        graph(9, 30),
-    )
+    x = normal(9, 6, seed=1).float()
+    weight = normal(6, 6, seed=2).float().requires_grad_()
+    edge_index = graph(9, 30)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         f = x @ weight
         out = structural_attention(f[:, :2], f, edge_index)

@@ -1,4 +1,4 @@
-import shutil
+import re
 
 import pytest
 import torch
@@ -52,17 +52,6 @@ def test_a_traced_graph_without_breaks_equals_eager(call):
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
     for got, want in zip(forward_and_grads(compiled), forward_and_grads(call), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.skipif(
-    not any(map(shutil.which, ("c++", "g++", "clang++"))),
-    reason="torch.compile needs a C++ compiler",
-)
-def test_a_compiled_graph_equals_eager():
-    torch.compiler.reset()
-    compiled = torch.compile(attend, fullgraph=True)
-    for got, want in zip(forward_and_grads(compiled), forward_and_grads(attend), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
 
 
 def test_a_compiled_graph_takes_graphs_of_any_size():
@@ -132,74 +121,40 @@ def with_entry(tensor, place, value):
     return tensor
 
 
+CHANGES = [
+    ("edge_index", torch.tensor([[0, 1, 7], [2, 4, 9]]), "[1, 1] is 4; allowed: 0 to 3, as pos"),
+    ("edge_index", torch.tensor([[0, -1], [2, 3]]), "[0, 1] is -1; allowed: 0 to 3"),
+    ("edge_index", torch.tensor([[0.0], [1.0]]), " is torch.float32; allowed: int64, int32"),
+    ("edge_index", torch.tensor([0, 1]), " has shape (2,), layout torch.strided; allowed: a"),
+    ("edge_index", torch.zeros(3, 2, dtype=torch.long), " has shape (3, 2)"),
+    ("edge_index", torch.eye(4).to_sparse_csr(), " has shape (4, 4), layout torch.sparse_csr"),
+    ("edge_index", [[0], [1]], " is a list; allowed: a tensor"),
+    ("edge_index", torch.zeros(2, 1, dtype=torch.long, device="meta"), " is on meta; allowed: cpu"),
+    ("edge_mask", torch.ones(3, 2), " has shape (3, 2); allowed: (2,) or (2, 2)"),
+    ("edge_mask", torch.ones(2, 2).long(), " is torch.int64; allowed: a floating type or bool"),
+    ("edge_mask", [1, 1], " is a list; allowed: a tensor"),
+    ("edge_mask", torch.tensor([1.0, NAN]), "[1, 0] is nan; allowed: finite numbers"),
+    ("edge_bias", torch.ones(3, 2), " has shape (3, 2); allowed: (2,) or (2, 2)"),
+    ("edge_bias", torch.ones(2) > 0, " is torch.bool; allowed: a floating type"),
+    ("edge_bias", torch.tensor([1.0, NAN]), "[1, 0] is nan; allowed: finite numbers"),
+    ("positions", with_entry(normal(4, 2, 3), (2, 1, 0), NAN), "[2, 1, 0] is nan; allowed: finite"),
+    (
+        "values",
+        with_entry(normal(4, 2, 3), (3, 0, 2), NAN),
+        "[3, 0, 2] is nan; allowed: finite num",
+    ),
+    ("values", normal(5, 2, 3), " has 5 rows; allowed: 4, as positions"),
+    ("decay", -1.0, " is -1.0; allowed: a positive number"),
+    ("decay", torch.ones(3), " has shape (3,); allowed: a scalar or (2,)"),
+]
+"""An argument, its value, and what is said of it."""
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        (
-            {"edge_index": torch.tensor([[0, 1, 7], [2, 4, 9]])},
-            r"edge_index\[1, 1\] is 4; allowed: 0 to 3, as positions has 4",
-        ),
-        (
-            {"edge_index": torch.tensor([[0, -1], [2, 3]])},
-            r"edge_index\[0, 1\] is -1; allowed: 0 to 3",
-        ),
-        (
-            {"edge_index": torch.tensor([[0.0], [1.0]])},
-            "edge_index is torch.float32; allowed: int64, int32",
-        ),
-        (
-            {"edge_index": torch.tensor([0, 1])},
-            r"edge_index has shape \(2,\), .*; allowed: a dense \(2, E\) tensor",
-        ),
-        ({"edge_index": torch.zeros(3, 2, dtype=torch.long)}, r"edge_index has shape \(3, 2\)"),
-        (
-            {"edge_index": torch.eye(4).to_sparse_csr()},
-            r"edge_index has shape \(4, 4\), layout torch.sparse_csr",
-        ),
-        ({"edge_index": [[0], [1]]}, "edge_index is a list; allowed: a tensor"),
-        (
-            {"edge_mask": torch.ones(3, 2)},
-            r"edge_mask has shape \(3, 2\); allowed: \(2,\) or \(2, 2\)",
-        ),
-        (
-            {"edge_mask": torch.ones(2, 2, dtype=torch.long)},
-            "edge_mask is torch.int64; allowed: a floating type or bool",
-        ),
-        ({"edge_mask": [1, 1]}, "edge_mask is a list; allowed: a tensor"),
-        (
-            {"edge_bias": torch.ones(3, 2)},
-            r"edge_bias has shape \(3, 2\); allowed: \(2,\) or \(2, 2\)",
-        ),
-        ({"edge_bias": torch.ones(2) > 0}, "edge_bias is torch.bool; allowed: a floating type"),
-        (
-            {"edge_bias": torch.tensor([1.0, NAN])},
-            r"edge_bias\[1, 0\] is nan; allowed: finite numbers",
-        ),
-        (
-            {"edge_mask": torch.tensor([1.0, NAN])},
-            r"edge_mask\[1, 0\] is nan; allowed: finite numbers",
-        ),
-        (
-            {"edge_index": torch.zeros(2, 1, dtype=torch.long, device="meta")},
-            "edge_index is on meta; allowed: cpu",
-        ),
-        (
-            {"positions": with_entry(normal(4, 2, 3), (2, 1, 0), NAN)},
-            r"positions\[2, 1, 0\] is nan; allowed: finite numbers",
-        ),
-        (
-            {"values": with_entry(normal(4, 2, 3), (3, 0, 2), NAN)},
-            r"values\[3, 0, 2\] is nan; allowed: finite numbers",
-        ),
-        ({"values": normal(5, 2, 3)}, "values has 5 rows; allowed: 4, as positions"),
-        ({"decay": -1.0}, "decay is -1.0; allowed: a positive number"),
-        ({"decay": torch.ones(3)}, r"decay has shape \(3,\); allowed: a scalar or \(2,\)"),
-    ],
-)
-def test_broken_input_is_named(changes, message, backend):
-    with pytest.raises(ValueError, match=message):
-        structural_attention(**broken(**changes), backend=backend)
+@pytest.mark.parametrize("name, value, said", CHANGES)
+def test_broken_input_is_named(name, value, said, backend):
+    with pytest.raises(ValueError, match=re.escape(name + said)):
+        structural_attention(**broken(**{name: value}), backend=backend)
 
 
 def test_an_unknown_backend_is_named():

@@ -1,5 +1,5 @@
-"""Sums of clouds one by one, and derivatives of first and second order by autograd, for the
-references."""
+"""Sums of clouds one by one, derivatives of first and second order by autograd, and different
+rows of a table, for the references."""
 
 from __future__ import annotations
 
@@ -135,3 +135,18 @@ def _pair(tensors: MaybeTensors, others: MaybeTensors) -> tuple[list[Tensor], li
         if t is not None and t.requires_grad and other is not None
     ]
     return [t for t, _ in pairs], [other for _, other in pairs]
+
+
+def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Finds the different rows of a table (R, D) in ascending order, and the index of each row
+    among them, (R,).
+
+    ``torch.unique(dim=0)`` returns the same, but compares whole rows: it is several times slower.
+    """
+    index = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+    for column in rows.unbind(dim=1):
+        values, place = torch.unique(column, return_inverse=True)
+        _, index = torch.unique(index * len(values) + place, return_inverse=True)
+    found = rows.new_empty(int(index.max()) + 1 if len(rows) else 0, rows.size(1))
+    found[index] = rows
+    return found, index

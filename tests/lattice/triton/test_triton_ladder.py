@@ -113,10 +113,8 @@ def test_lists_of_near_points_that_are_full_and_slabs_give_the_same_bits(monkeyp
 
 def test_long_segments_are_summed_in_pieces(monkeypatch):
     monkeypatch.setattr(joint, "PIECE", 3)
-    rows, start = (
-        normal(50, 5, seed=1).to(DEVICE),
-        torch.tensor([0, 0, 1, 30, 30, 50, 50], device=DEVICE),
-    )
+    rows = normal(50, 5, seed=1).to(DEVICE)
+    start = torch.tensor([0, 0, 1, 30, 30, 50, 50], device=DEVICE)
     index, weight = torch.arange(50, device=DEVICE).flip(0), normal(50, seed=2).to(DEVICE)
     got = joint.sum_rows(rows, index, weight, start)
     weighted = rows.flip(0) * weight.unsqueeze(1)

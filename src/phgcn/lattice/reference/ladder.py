@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...exact.reference import distances
 from ...kernels import Kernel
+from ...runtime.reference import unique_rows
 from ..gaps import close_gaps, has_gaps
 from ..geometry import kuhn_matrix, locate, origin
 from ..ladder import (
@@ -105,7 +106,7 @@ def build(points: Tensor, rung: Rung, steps: int) -> Vertices:
     matrix, shift = kuhn_matrix(dim).to(points.device), origin(dim).to(points.device)
     w = points @ matrix.T / rung.h + shift * 2.0 ** (steps // 2)
     vertex, weight = locate(w)
-    vertices, corner = torch.unique(vertex.reshape(-1, dim), dim=0, return_inverse=True)
+    vertices, corner = unique_rows(vertex.reshape(-1, dim))
     count, moves, unit = len(vertices), [], torch.eye(dim, dtype=torch.int64, device=w.device)
     for step in range(1, steps):
         maps = []
@@ -122,7 +123,7 @@ def build(points: Tensor, rung: Rung, steps: int) -> Vertices:
 def spread(vertices: Tensor, first: Tensor, second: Tensor) -> tuple[Move, Tensor]:
     """Builds the move from each vertex to its ``first`` and ``second`` target (V, D). Returns the
     move and the targets' coordinates (V', D)."""
-    targets, index = torch.unique(torch.cat([first, second]), dim=0, return_inverse=True)
+    targets, index = unique_rows(torch.cat([first, second]))
     return Move(index[: len(vertices)], index[len(vertices) :], len(targets)), targets
 
 
@@ -224,7 +225,7 @@ def mean_pairs(keys: Tensor, queries: Tensor | None, radius: float) -> float:
     volume. The mean of all points is in the middle of a cell, so that a small cloud lies in one."""
     points = (keys if queries is None else torch.cat([keys, queries])).detach().double()
     cells = torch.floor((points - points.mean(dim=0)) / mean_pairs_cell(keys.size(1), radius) + 0.5)
-    _, cell = torch.unique(cells, dim=0, return_inverse=True)
+    _, cell = unique_rows(cells)
     key_count = torch.bincount(cell[: len(keys)], minlength=int(cell.max()) + 1).double()
     if queries is None:
         return float((key_count * (key_count - 1)).sum() / len(keys))

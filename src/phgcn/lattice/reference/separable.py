@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...runtime.reference import unique_rows
 from ..geometry import kuhn_matrix, locate, origin
 from ..scheme import Separable
 from ..separable import directions, separable_weights
@@ -19,7 +20,7 @@ def filter_cloud(keys: Tensor, rows: Tensor, queries: Tensor | None, scheme: Sep
     spacing, weights, scale = separable_weights(scheme, dim)
     matrix, shift = kuhn_matrix(dim).to(points.device), origin(dim).to(points.device)
     vertex, weight = locate(points.double() @ matrix.T / spacing + shift)
-    vertices, corner = torch.unique(vertex.reshape(-1, dim), dim=0, return_inverse=True)
+    vertices, corner = unique_rows(vertex.reshape(-1, dim))
     corner = corner.view(len(points), dim + 1)
     table = splat(rows.double(), corner[:count], weight[:count], len(vertices))
     for direction in torch.as_tensor(directions(dim)).to(points.device):
@@ -47,7 +48,7 @@ def blur(table: Tensor, vertices: Tensor, direction: Tensor, weights: list[float
 def find_pairs(vertices: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the numbers of the touched vertices (V, D) at both ends of a step."""
     count = len(vertices)
-    found, index = torch.unique(torch.cat([vertices, vertices + step]), dim=0, return_inverse=True)
+    found, index = unique_rows(torch.cat([vertices, vertices + step]))
     number = index.new_full((len(found),), -1)
     number[index[:count]] = torch.arange(count, device=index.device)
     there = number[index[count:]]
