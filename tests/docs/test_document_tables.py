@@ -28,6 +28,7 @@ OF_THE_CODE = {
     "extras",
     "lab-extras",
     "settings",
+    "candidates",
     "rooms",
     "walk-cpu",
     "walk-gpu",
