@@ -60,7 +60,6 @@ OLD: dict[str, Old] = {
     "hostile_before": Old(("a50fdde",), "*before* is the former lattice"),
     "distributed": Old(("eee1c8f",), FORMER),
     "lattice": Old(("ac1e053",), "the times are those of the former lattice"),
-    "layers": Old(("01ed9aa",), FORMER),
     "memory": Old(("0a25181",), FORMER),
     "motif": Old(
         (
