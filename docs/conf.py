@@ -97,6 +97,7 @@ def fill_in(app: Sphinx, page: str, source: list[str]) -> None:
     notes, which are no part of the site, by the names of their files.
     """
     source[0] = re.sub(r"\[[^\]]+\]\((engineering/[\w.]+)(?:#[\w-]+)?\)", r"`docs/\1`", source[0])
+    source[0] = re.sub(r"\[[^\]]+\]\(\.\./(lab/README\.md)(?:#[\w-]+)?\)", r"`\1`", source[0])
     if page == "index":
         source[0] = source[0].replace(OTHER_PAGES, "\n".join(other_pages(app, source[0])))
     elif page == "api":

@@ -55,7 +55,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH, RESULTS = "lab/bench/results", "docs/results"
 README, LATTICE, PERFORMANCE = "README.md", "docs/lattice.md", "docs/performance.md"
 CPU_NOTES, LADDER_NOTES = "docs/engineering/cpu.md", "docs/engineering/ladder.md"
-COMMANDS, DATA, PAPER = "docs/commands.md", "docs/data.md", "docs/paper.md"
+DATA, PAPER = "docs/data.md", "docs/paper.md"
 RIVALS, WHEN, KERNEL_SUMS = "docs/benchmark.md", "docs/where-attention-helps.md", "docs/rivals.md"
 
 
@@ -78,7 +78,7 @@ BENCH_TABLES = {
     # The filter on the CPU
     "headline": (README, accuracy.headline, "accuracy", "lattice"),
     "accuracy": (LATTICE, accuracy.accuracy_tables, "accuracy"),
-    "hostile": (LATTICE, hostile.hostile_table, "hostile", "hostile_before"),
+    "hostile": (LATTICE, hostile.hostile_table, "hostile"),
     "trained": (LATTICE, trained.errors_of, "trained"),
     "cpu-crossing": (PERFORMANCE, crossing.crossing_summary, "crossing"),
     "cpu-speed": (PERFORMANCE, lattice.speed_table, "lattice"),
@@ -102,12 +102,12 @@ BENCH_TABLES = {
     # Over processes
     "distributed-speed": ("docs/distributed.md", distributed.speed_table, "distributed"),
     # Training and files
-    "training-loop": (COMMANDS, training.training_loop, "training"),
+    "training-loop": (CPU_NOTES, training.training_loop, "training"),
     "from-nothing": ("CONTRIBUTING.md", from_nothing.rows_of, "from_nothing"),
     "versions": ("docs/versions.md", result_tables.versions, "versions"),
     "sparse-features": (DATA, sparse_features.rows_of, "sparse_features"),
-    "graph-files": (DATA, read_graphs.rows_of, "read_graphs"),
-    "explorer-marks": ("docs/explorer.md", explore.marks_of, "explore"),
+    "graph-files": (CPU_NOTES, read_graphs.rows_of, "read_graphs"),
+    "explorer-marks": ("docs/engineering/explorer.md", explore.marks_of, "explore"),
     # The paper's experiments
     "weight-decay": (PAPER, weight_decay.rows_of, "weight_decay"),
     "over-smoothing": (PAPER, over_smoothing.rows_of, "over_smoothing"),
@@ -143,7 +143,6 @@ RESULT_TABLES = {
     "rivals": (KERNEL_SUMS, rivals_report.choice_block, "rivals"),
     "rivals-gpu": (KERNEL_SUMS, rivals_report.choice_block, "rivals-gpu"),
     "rivals-leaders": (KERNEL_SUMS, rivals_report.leader_block, "rivals"),
-    "rivals-best": (KERNEL_SUMS, rivals_report.best_block, "rivals"),
 }
 TABLES = {
     name: Table(page, _of(folder, *sources), lines)
@@ -152,12 +151,7 @@ TABLES = {
 }
 """All tables by the name in their marks: the page, the function that makes them, the JSON."""
 
-PAGES = {
-    f"{RESULTS}/graphs.md": Page(_of(RESULTS, "graphs"), graph_counts.page),
-    f"{RESULTS}/table.md": Page(
-        _of(RESULTS, "table", "table-differences"), result_tables.table_page
-    ),
-}
+PAGES = {f"{RESULTS}/graphs.md": Page(_of(RESULTS, "graphs"), graph_counts.page)}
 
 
 @cache

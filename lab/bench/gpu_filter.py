@@ -178,6 +178,8 @@ def headline(measured: dict) -> list[str]:
 
 
 def large_table(measured: dict) -> list[str]:
+    """The largest size of each method and cloud."""
+    largest = {(r["method"], r["cloud"]): r for r in measured["rows"]}  # sizes ascend
     rows = [
         [
             f"`{r['method']}`",
@@ -187,7 +189,7 @@ def large_table(measured: dict) -> list[str]:
             median(r["both"], 1),
             f"{r['peak']:.1f}",
         ]
-        for r in measured["rows"]
+        for r in largest.values()
     ]
     heading = ["method", "cloud", "N", "forward, ms", "with backward, ms", "peak, GB"]
     return [f"{origin(measured)}:", "", *table(heading, rows)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from phgcn_lab import table_report, trainings_report
 from phgcn_lab.markdown import bold, origin, pivot, spread, table
-from phgcn_lab.results import chosen, names, page
+from phgcn_lab.results import chosen, names
 from phgcn_lab.scaling_report import growth
 from phgcn_lab.significance import LEVEL, TEST_OVER_TRAIN, paired
 from phgcn_lab.when import report as when_report
@@ -36,10 +36,6 @@ OURS = ("exact", "lattice", "separable")
 
 
 # Table 2
-
-
-def table_page(rows: list[dict], tests: dict) -> str:
-    return page(table_report.TITLE, table_report.markdown({"rows": rows, **tests}, quick=False))
 
 
 def accuracies(rows: list[dict]) -> list[str]:

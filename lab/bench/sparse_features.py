@@ -21,7 +21,7 @@ from torch.nn.functional import dropout
 
 from phgcn.data import GRAPHS
 from phgcn.data.load import MAX_SPARSE_DENSITY, MIN_SPARSE_FEATURES, csr_tensor, read_known
-from phgcn_lab.markdown import digits, table
+from phgcn_lab.markdown import table
 
 GRAPH_NAMES = ("citeseer", "cora", "pubmed", "texas", "actor", "squirrel")
 DENSITIES = (0.01, 0.03, 0.1, 0.12, 0.15, 0.2, 0.3)
@@ -100,12 +100,10 @@ def rows_of(measured: dict) -> list[str]:
     for graph, r in measured["rows"].items():
         if graph.startswith("random"):
             continue
-        times = [digits(total(r["milliseconds"], kind)) for kind in ("dense", "sparse")]
         keys = ("dense_over_sparse", "dense_over_sparse_without_dropout")
-        about = [graph, str(r["features"]), f"{100 * r['density']:.1f} %"]
-        rows.append([*about, *times, *(f"{r[key]:.1f}" for key in keys)])
-    heading = ["graph", "features", "not zero", "dense", "sparse", "dense / sparse"]
-    return table([*heading, "the same for the training step without dropout"], rows)
+        about = [graph, f"{100 * r['density']:.1f} %"]
+        rows.append([*about, *(f"{r[key]:.1f}" for key in keys)])
+    return table(["graph", "not zero", "dense / sparse", "the same without dropout"], rows)
 
 
 @measurement(tables=rows_of, quick="one graph, few rounds")

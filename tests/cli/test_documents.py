@@ -23,16 +23,17 @@ NAMED = pytest.mark.skipif(not THERE, reason="PHGCN_DATA holds no texas and corn
 
 def blocks(document):
     """The fenced blocks of a document, in order, each with its language."""
-    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    text = (ROOT / document).read_text(encoding="utf-8")
     return re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
     ("document", "least"),
     [
-        ("own-graphs.md", 10),
-        pytest.param("explorer.md", 5, marks=NAMED),
-        pytest.param("commands.md", 10, marks=NAMED),
+        ("docs/own-graphs.md", 10),
+        pytest.param("docs/explorer.md", 5, marks=NAMED),
+        pytest.param("docs/commands.md", 10, marks=NAMED),
+        pytest.param("lab/README.md", 10, marks=NAMED),
     ],
 )
 def test_every_command_of_a_document_runs(document, least, tmp_path, monkeypatch, capsys):
@@ -61,7 +62,7 @@ def run_document(document, capsys):
 
 def test_the_tutorial_runs_and_global_attention_wins(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert run_document("tutorial.md", capsys) >= 12
+    assert run_document("docs/tutorial.md", capsys) >= 12
     scores = {
         name: json.loads(Path("runs", name, "result.json").read_text())["test"]["mean"]
         for name in ("phgcn", "mlp", "gcn", "gat", "songs", "tuned")
@@ -145,7 +146,8 @@ ALL_COMMANDS = dict(commands(typer.main.get_command(app.app)))
 
 @pytest.mark.parametrize("name", ALL_COMMANDS)
 def test_every_option_of_a_command_is_in_its_part_of_the_reference(name):
-    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    pages = ("docs/commands.md", "lab/README.md")
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     part = re.search(rf"^## {name}\b.*?(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL)
     assert part is not None, f"no heading '## {name}'"
     options = [
@@ -161,7 +163,7 @@ def test_every_option_of_a_command_is_in_its_part_of_the_reference(name):
 
 def test_what_own_graphs_says_of_its_table_is_what_the_command_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    texts = {kind: text for kind, text in reversed(blocks("own-graphs.md"))}
+    texts = {kind: text for kind, text in reversed(blocks("docs/own-graphs.md"))}
     python, command = texts["python"], texts["console"]
     exec(compile(python, "own-graphs.md", "exec"), {"__name__": "__main__"})
     words = shlex.split(command)[1:]

@@ -24,8 +24,13 @@ def rows(name):
 
 
 def hops(name, way):
-    """File, function and what it calls, of each hop of one way, which are numbered from 1 on."""
-    found = [row for row in rows(name) if row[0].split()[0] == way]
+    """File, function and what it calls, of each hop of one way, which are numbered from 1 on. Hops
+    that a walk leaves out are those on the CPU.
+    """
+    own, cpu = (
+        [row for row in rows(walk) if row[0].split()[0] == way] for walk in (name, "walk-cpu")
+    )
+    found = [*cpu[: int(own[0][0].split()[1]) - 1], *own]
     assert [row[0] for row in found] == [f"{way} {number}" for number in range(1, len(found) + 1)]
     return [tuple(row[1:]) for row in found]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from phgcn.files import read_json
 from phgcn.report.style import COLOURS, headline
 
-from .markdown import mark_table, table
+from .markdown import mark_table, pivot, table
 from .results import Dot, Row, chosen, dots, names, write_results
 from .significance import paired_by_split
 
@@ -115,35 +115,36 @@ def difference(row: Row, rows: list[Row], comparison: Comparison) -> Row:
 
 def markdown(content: Row) -> list[str]:
     """The models of each data set by test results, what others published, ratios, and marks."""
-    lines = []
-    for name in sorted(names(content["rows"], "data")):
-        for row in _best_first(chosen(content["rows"], data=name)):
-            spread = "" if row["std"] is None else f" ± {row['std']:.2g}"
-            found, text = row["difference"], ""
-            if found is not None:
-                text = f"{found['mean']:+.3g} ({found['low']:+.3g} to {found['high']:+.3g})"
-            elif row["model"] == row["reference"]:
-                text = "the reference"
-            cells = (f"{name}, {row['metric']}", row["model"], f"{row['test']:.4g}{spread}")
-            counts = (str(len(row["splits"])), str(row["trials"]))
-            lines.append([*cells, *counts, f"{row['val']:.4g}", text, f"{row['seconds']:.0f}"])
-    columns = ("test", "splits", "settings", "validation", "against the reference", "seconds")
-    made = table(("data", "model", *columns), lines)
-    published = [
-        [name, row["model"], f"{row['test']:g}", row["source"]]
-        for name in names(content["rows"], "data")
-        for row in content["published"].get(name, ())
+    rows = [
+        row
+        for name in sorted(names(content["rows"], "data"))
+        for row in _best_first(chosen(content["rows"], data=name))
     ]
+    cells = {(row["model"], f"{row['data']}, {row['metric']}"): _result(row) for row in rows}
+    made = pivot("", list(dict.fromkeys(column for _, column in cells)), cells, missing="-")
+    for name in names(content["rows"], "data"):
+        by_source: dict[str, list[str]] = {}
+        for row in content["published"].get(name, ()):
+            by_source.setdefault(row["source"], []).append(f"{row['model']} {row['test']:g}")
+        for source, results in by_source.items():
+            made += ["", f"Published on {name} ({source}): {'; '.join(results)}."]
     ratios = [
         [row["data"], row["model"], f"{row['hist-boosting']:.3f}", f"{row['trees']:.3f}"]
         for row in content.get("ratios", ())
     ]
-    if published:
-        made += ["", "Published by others:", ""]
-        made += table(("data", "model", "test", "source"), published)
     if ratios:
         made += ["", "Errors of attention, divided by those of boosted trees:", ""]
         made += table(("data", "model", "hist-boosting", "the best of boosted trees"), ratios)
     if content.get("marks"):
         made += ["", "What was aimed at:", "", *mark_table(content["marks"])]
     return made
+
+
+def _result(row: Row) -> str:
+    """The test result, and over several splits its deviation and difference to the reference."""
+    if row["std"] is None:
+        return f"{row['test']:.4g}"
+    found, text = row["difference"], f"{row['test']:.4g} ± {row['std']:.2g}"
+    if found is not None:
+        return f"{text}; {found['mean']:+.3g} ({found['low']:+.3g} to {found['high']:+.3g})"
+    return f"{text}; the reference" if row["model"] == row["reference"] else text

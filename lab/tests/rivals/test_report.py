@@ -90,12 +90,6 @@ def test_leaders_are_counted_by_each_measure_of_the_error():
     assert lines[4] == "| 99th percentile | 1 | 0 | 1 | 0 |"
 
 
-def test_the_best_setting_of_each_way_has_its_time():
-    lines = report.best_block({**CONTENT, "rows": [row for row in ROWS if row["cloud"] == "dense"]})
-    assert "| `lattice` | 0.02 / 0.04, 50 ms |" in lines and "| pykeops | over the limit |" in lines
-    assert "| KD-tree | 0.005 / 0.01, 3,000 ms (a sample), rtol 0.1 |" in lines
-
-
 def test_a_page_and_figures_are_written(tmp_path):
     pytest.importorskip("matplotlib")
     files = report.write(tmp_path, "rivals", CONTENT)

@@ -277,10 +277,13 @@ def _significant(rows: Sequence[Row], sign: int) -> list[Row]:
 
 
 def effort_table(content: Row) -> list[str]:
-    """Trials that came to an end in the search of every model on every graph."""
+    """Trials that came to an end in the searches of every model: the fewest and the most."""
     rows = [row for row in _by_model(content["rows"]) if row["row"] != HEAD_OFF]
-    cells = {(title(row["row"]), row["graph"]): str(row["search_trials"]) for row in rows}
-    return pivot("trials", _graphs(rows), cells) if rows else NOTHING
+    lines = []
+    for name in names(rows, "row"):
+        trials = [row["search_trials"] for row in chosen(rows, row=name)]
+        lines.append([title(name), str(min(trials)), str(max(trials))])
+    return table(["trials on a graph", "fewest", "most"], lines) if rows else NOTHING
 
 
 def _graphs(rows: Sequence[Row]) -> list[str]:

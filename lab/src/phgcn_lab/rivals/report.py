@@ -13,7 +13,6 @@ from ..results import Row, Style, chosen, names, write_results
 from .adapters import RIVALS, named, shown
 from .clouds import CHANNELS, GRAPHS, HOSTILE, SPREADS
 from .measure import SAMPLES
-from .packages import TREE_QUERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +43,8 @@ MARKS = dict(zip((rival.name for rival in RIVALS), "^osD*8<>PPvXhdp", strict=Tru
 
 
 def write(folder: Path, name: str, content: Row) -> list[str]:
-    lines, drawn = choice_block(content), figures(content)
+    lines = [*_notes(content), *choice_block(content)]
+    drawn = figures(content)
     return write_results(folder, name, content, "Ways to sum a kernel", lines, drawn)
 
 
@@ -109,6 +109,8 @@ def choice_table(content: Row) -> list[str]:
     asked = [*((bound, "forward") for bound in BOUNDS), (TRAINING_BOUND, "step")]
     cells = []
     for cloud, dim, count in places(content):
+        if dim > MAIN_DIM:
+            continue
         rows = select(content, cloud, dim, count)
         texts = []
         for bound, kind in asked:
@@ -122,6 +124,7 @@ def choice_table(content: Row) -> list[str]:
 
 
 def choice_block(content: Row) -> list[str]:
+    """The fastest ways in two to four dimensions."""
     return [*about_lines(content), "", *choice_table(content), "", _when(content)]
 
 
@@ -151,29 +154,6 @@ def _leader(rows: Sequence[Row], measure: str) -> str:
     return {**dict.fromkeys(LATTICES, "a lattice"), "exact": "`exact`"}.get(rival, "another way")
 
 
-def best_block(content: Row) -> list[str]:
-    """Each rival's most accurate setting on the largest clouds in four dimensions."""
-    cells: dict[str, dict[str, str]] = {}
-    for cloud in SPREADS:
-        for rival, of_rival in _by_rival(select(content, cloud, MAIN_DIM)).items():
-            best = min((row for row in of_rival if "forward" in row), key=error, default=None)
-            cells.setdefault(rival, {})[cloud] = "over the limit" if best is None else _best(best)
-    lines = [[label({"rival": r, "setting": {}}), *texts.values()] for r, texts in cells.items()]
-    return table(["way", *SPREADS], lines)
-
-
-def _by_rival(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    return {name: chosen(rows, rival=name) for name in names(rows, "rival")}
-
-
-def _best(row: Row) -> str:
-    random, setting = row["errors"]["random"], shown(row["setting"])
-    sample = " (a sample)" if named(row["rival"]).sampled else ""
-    taken = f"{milliseconds(row['forward']['seconds'])} ms{sample}"
-    text = f"{random['median']:.2g} / {random['p99']:.2g}, {taken}"
-    return f"{text}, {setting}" if setting else text
-
-
 def _when(content: Row) -> str:
     if not content["origins"]:
         return "Nothing has been measured yet."
@@ -185,17 +165,18 @@ def _when(content: Row) -> str:
 def about_lines(content: Row) -> list[str]:
     about, effort = content["provenance"], content["effort"]
     where = f"{about['device']} ({about['machine']}, {about['threads']} threads)"
-    lines = [
-        f"{2 * CHANNELS} channels, float32, on {where}. Errors are of random values (and of "
-        f"structured ones), on {SAMPLES} points against the exact sum, over the deviation of its "
-        f"outputs from their mean. Medians of up to {effort['rounds']} interleaved rounds; a call "
-        f"of more than {effort['limit']:g} s is stopped. Memory is that of a forward, with "
-        "gradients where there are some. *A sample*: the time of a tree is that of "
-        f"{TREE_QUERIES} queries times N / {TREE_QUERIES}."
+    return [
+        f"{2 * CHANNELS} channels, float32, on {where}. Errors are of random values, on {SAMPLES} "
+        "points against the exact sum, over the deviation of its outputs from their mean. Medians "
+        f"of up to {effort['rounds']} interleaved rounds; a call of more than "
+        f"{effort['limit']:g} s is stopped."
     ]
-    lines += ["", content["note"]] if content["note"] else []
+
+
+def _notes(content: Row) -> list[str]:
+    lines = [content["note"], ""] if content["note"] else []
     missing = [f"- {name} did not run: {why}" for name, why in content["missing"].items()]
-    return [*lines, "", *missing] if missing else lines
+    return [*lines, *missing, ""] if missing else lines
 
 
 # Figures

@@ -11,8 +11,8 @@ from phgcn.provenance import provenance
 from phgcn.report.style import headline
 from phgcn.train.metrics import mean_and_deviation
 
-from ..markdown import bold, interval, spread, table
-from ..results import Dot, Row, chosen, dots, write_results
+from ..markdown import bold, interval, pivot, spread, table
+from ..results import Dot, Row, chosen, dots, names, write_results
 from ..significance import LEVEL, holm, paired
 from .conditions import EDGES, HEADS, LABELS, Condition
 from .generated import TASKS, TITLES
@@ -105,18 +105,30 @@ def table_lines(content: Row) -> list[str]:
     rows = content["rows"]
     if not rows:
         return ["Not measured yet."]
+    tasks = [row for row in rows if row["part"] == "tasks"]
+    graphs = [row for row in rows if row["part"] != "tasks"]
+    lines = [*_graph_lines(graphs), ""] if graphs else []
     cells = []
-    for part, heading in PARTS.items():
-        for row in chosen(rows, part=part):
-            condition = f"{heading.lower()}: {label(row)}"
-            condition += f" ({row['nodes']:.0f} nodes)" if part == "isolated" else ""
-            means = [spread(row, f"{head}_mean", f"{head}_std") for head in HEADS]
-            difference = bold(interval(row), row["p_holm"] < LEVEL)
-            cells.append([condition, *means, difference, f"{row['p_holm']:.2f}"])
-    lines = table(["condition", "head on", "head off", "difference (95 % interval)", "p"], cells)
+    for row in tasks:
+        means = [spread(row, f"{head}_mean", f"{head}_std") for head in HEADS]
+        cells.append([label(row), *means, bold(interval(row), row["p_holm"] < LEVEL)])
+    lines += table(["task", "head on", "head off", "difference (95 % interval)"], cells)
     if any(row["quick"] for row in rows):
         lines += ["", bold("A quick version: few epochs. It shows the form, not the results.")]
     return lines
+
+
+def _graph_lines(rows: Sequence[Row]) -> list[str]:
+    """The least and the largest difference over the levels of each condition and graph."""
+    cells = {}
+    for part, graph in names(rows, "part", "subject"):
+        found = [row["difference"] for row in chosen(rows, part=part, subject=graph)]
+        cells[PARTS[part].lower(), graph] = f"{min(found):+.1f} to {max(found):+.1f}"
+    significant = sum(row["p_holm"] < LEVEL for row in rows)
+    widest = max((row["high"] - row["low"]) / 2 for row in rows)
+    count = f"Significant on graphs: {significant} of {len(rows)}."
+    graphs = names(rows, "subject")
+    return [f"{count} Intervals reach up to ±{widest:.0f} points.", "", *pivot("", graphs, cells)]
 
 
 def label(row: Row) -> str:
