@@ -62,7 +62,7 @@ def test_conditions_give_rows_a_table_and_a_figure(tmp_path, benchmark_file, mon
     assert every["on"] == isolated["on"] and isolated["nodes"] == 15
     assert json.loads((tmp_path / "when.json").read_text())["rows"] == content["rows"]
     assert all((tmp_path / f"when.{kind}").stat().st_size > 1000 for kind in ("png", "svg"))
-    assert "| fewer edges: texas, 100 % of the edges |" in (tmp_path / "when.md").read_text()
+    assert "| fewer edges | " in (tmp_path / "when.md").read_text()
     calls = []
     monkeypatch.setattr(experiment, "train_both", lambda *args: calls.append(args))
     monkeypatch.setattr(experiment.generated, "train", lambda *args: calls.append(args))
