@@ -74,12 +74,12 @@ def measure(call: str, code: str) -> dict[str, Any]:
 
 
 def first_calls(measured: dict) -> list[str]:
-    parts = ("imports", "forward", "backward", "cpu_seconds", "seconds")
+    parts = ("forward", "backward", "cpu_seconds")
     rows = []
     for row in measured["rows"]:
         times = [f"{row[part]:.1f}" if part in row else "" for part in parts]
         rows.append([row["call"], *times, f"≤ {row['mark']:.0f}" if row["mark"] else ""])
-    times = ("imports, processor s", "forward", "backward", "whole process", "by the clock, s")
+    times = ("forward, processor s", "backward", "whole process")
     return [f"{origin(measured)}:", "", *table(["call", *times, "mark"], rows)]
 
 

@@ -87,8 +87,9 @@ def settings_table():
     rows = ["| setting | means | default | models |", "| --- | --- | --- | --- |"]
     for entry in fields(config.Settings):
         models = [model for model in model_names() if entry.name in config.keys(model)]
-        named = ", ".join(f"`{model}`" for model in models)
-        who = "all" if len(models) == len(model_names()) else named
+        shown = (model for model in models if not model.endswith("-residual"))
+        named = dict.fromkeys(re.sub("^(strong|geom-gcn)-.*", r"\1-*", model) for model in shown)
+        who = "all" if len(models) == len(model_names()) else ", ".join(f"`{m}`" for m in named)
         meaning, default = entry.metadata["meaning"], config._toml(entry.default)
         rows.append(f"| `{entry.name}` | {meaning} | `{default}` | {who} |")
     return "\n".join(rows)

@@ -23,7 +23,6 @@ NOT_MEASURED = {
 }
 """Tables with such numbers that no measurement gave: document and first heading."""
 OF_THE_CODE = {
-    "candidates",
     "dependencies",
     "environment",
     "extras",
