@@ -2,6 +2,7 @@ r"""A script with GATConv, one line changed: the calls that GATConv takes, and w
 something is in the way."""
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -19,6 +20,13 @@ from phgcn.nn import EDAConv, PHGCNConv
 
 LAYERS = pytest.mark.parametrize("layer", ["EDAConv", "PHGCNConv"])
 MAKERS = {"coo": to_torch_coo_tensor, "csr": to_torch_csr_tensor, "csc": to_torch_csc_tensor}
+MAKE = {
+    "EDAConv": partial(EDAConv, 5, 4),
+    "PHGCNConv": partial(PHGCNConv, 5, 4),
+    "GATConv": partial(GATConv, 5, 4),
+    "GAT": partial(phgcn.nn.GAT, 5, 4, 3),
+    "GlobalGNN": partial(phgcn.nn.GlobalGNN, 5, 8, 3, local="gat"),
+}
 
 
 def test_layers_say_how_wide_they_are_and_the_next_one_why_it_does_not_fit():
@@ -137,6 +145,43 @@ def test_values_of_a_sparse_adjacency_are_edge_features_or_it_is_said(layer, for
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plain(x, MAKERS[form](edges.flip(0), size=(20, 20)).double())
+
+
+@pytest.mark.parametrize("form", ["coo", "csr"])
+@pytest.mark.parametrize("name", ["EDAConv", "PHGCNConv", "GATConv", "GAT", "GlobalGNN"])
+def test_a_hybrid_adjacency_holds_several_features_of_each_edge(name, form):
+    x, edges = random_graph(dtype=torch.float32)
+    values = torch.rand(60, 3)
+    adjacency = torch.sparse_coo_tensor(edges.flip(0), values, (20, 20, 3)).coalesce()
+    edges, values = adjacency.indices().flip(0), adjacency.values()
+    if form == "csr":
+        rows = torch.bincount(edges[1], minlength=20).cumsum(0)
+        rows = torch.cat([rows.new_zeros(1), rows])
+        adjacency = torch.sparse_csr_tensor(rows, edges[0], values, (20, 20, 3))
+    conv = MAKE[name](edge_dim=3).eval()
+    torch.testing.assert_close(conv(x, adjacency), conv(x, edges, edge_attr=values))
+    if name != "GATConv":
+        wrong = r"edge_attr has shape \(\d+, 3\), 3 for each edge; allowed: \(\d+, 2\), as edge_dim"
+        for given, attr in ((adjacency, {}), (edges, {"edge_attr": values})):
+            with pytest.raises(ValueError, match=wrong):
+                MAKE[name](edge_dim=2)(x, given, **attr)
+
+
+@pytest.mark.parametrize("form", MAKERS)
+def test_local_layers_read_values_or_say_that_they_do_not(form):
+    x, edges = random_graph(dtype=torch.float32)
+    values = torch.rand(60) + 0.5
+    adjacency = MAKERS[form](edges.flip(0), values, size=(20, 20))
+    for model in (phgcn.nn.GCN(5, 4, 3), phgcn.nn.GlobalGNN(5, 8, 3, local="gcn")):
+        out = model.eval()(x, adjacency)
+        torch.testing.assert_close(out, model(x, edges, edge_weight=values))
+        assert not torch.allclose(out, model(x, edges))
+    for model in (phgcn.nn.GAT(5, 4, 3), phgcn.nn.GlobalGNN(5, 8, 3, local="sage")):
+        with pytest.warns(UserWarning, match="values of the sparse edge_index are not used: this"):
+            torch.testing.assert_close(model.eval()(x, adjacency), model(x, edges))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(x, MAKERS[form](edges.flip(0), size=(20, 20)))
 
 
 @LAYERS

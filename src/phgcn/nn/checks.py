@@ -59,8 +59,10 @@ def check_features(x: Any, in_channels: int, weight: Tensor, name: str = "x") ->
     check_device(name, x, weight.device, "the layer's weights")
 
 
-def check_edge_features(name: str, rows: Any, edge_index: Any, weight: Tensor) -> None:
-    """Checks features or weights of edges against a layer's ``weight``."""
+def check_edge_features(
+    name: str, rows: Any, edge_index: Any, weight: Tensor, width: int | None = None
+) -> None:
+    """Checks features or weights of edges against a layer's ``weight``, and their ``width``."""
     check_is_tensor(name, rows)
     if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
         raise ValueError(
@@ -75,6 +77,10 @@ def check_edge_features(name: str, rows: Any, edge_index: Any, weight: Tensor) -
             f"edge_attr has shape {shape}; allowed: ({count}, edge_dim), or ({count},) for "
             f"edge_dim=1"
         )
+    known = name == "edge_attr" and width not in (None, -1)
+    if known and (found := 1 if rows.dim() == 1 else rows.size(1)) != width:
+        allowed = f"({count}, {width}), as edge_dim is {width}"
+        raise refusal(f"edge_attr has shape {shape}, {found} for each edge", allowed)
     if not rows.is_floating_point():
         raise ValueError(f"{name} is {rows.dtype}; allowed: {weight.dtype}, as the layer's weights")
     check_device(name, rows, weight.device, "the layer's weights")

@@ -232,7 +232,8 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
             given = given._replace(edge_index=as_edges(given.edge_index).reverse())
         if is_adjacency(given.edge_index) and given.edge_attr is None:
             if self.lin_edge is None:
-                warn_of_values(given.edge_index)
+                hint = "set edge_dim, or pass them as edge_weight beside a (2, E) tensor"
+                warn_of_values(given.edge_index, hint)
             else:
                 values = adjacency_values(given.edge_index)
                 edges = to_coo(given.edge_index, targets, sources)
@@ -302,7 +303,9 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         exponents, and with ``count`` the terms (count, heads) of added self-loops."""
         bias, loops = None, None
         if given.edge_attr is not None and self.lin_edge is not None:
-            check_edge_features("edge_attr", given.edge_attr, given.edge_index, self.lin.weight)
+            width = self.lin_edge.in_channels
+            rows, edges_given = given.edge_attr, given.edge_index
+            check_edge_features("edge_attr", rows, edges_given, self.lin.weight, width)
             features = given.edge_attr
             features = features.unsqueeze(-1) if features.dim() == 1 else features
             bias = self.lin_edge(features)

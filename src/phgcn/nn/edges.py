@@ -18,7 +18,7 @@ from torch_geometric.utils import (
 from torch_geometric.utils.sparse import to_torch_sparse_tensor
 
 from ..backends import DEVICES
-from ..checks import check_edges, check_node_numbers
+from ..checks import check_edges, check_node_numbers, host_may_look
 from ..distributed.boundary import PartEdges
 
 
@@ -32,12 +32,19 @@ def adjacency_values(adjacency: Tensor) -> Tensor:
     return values  # type: ignore[no-any-return]
 
 
-def warn_of_values(adjacency: Tensor) -> None:
+def has_values(adjacency: Tensor) -> bool:
+    """Returns whether a sparse matrix has values other than 1, as far as the host may look."""
+    if not host_may_look(adjacency):
+        return True
+    values = adjacency_values(adjacency)
+    return values.dim() > 1 or bool((values != 1).any())
+
+
+def warn_of_values(adjacency: Tensor, hint: str) -> None:
     """Warns of values other than 1, which a layer does not read."""
     if torch.compiler.is_compiling() or adjacency.is_cuda:  # a warning would wait for the GPU
         return
-    if bool((adjacency_values(adjacency) != 1).any()):
-        hint = "set edge_dim, or pass them as edge_weight beside a (2, E) tensor"
+    if has_values(adjacency):
         text = f"the values of the sparse edge_index are not used: {hint}"
         warnings.warn(text, UserWarning, stacklevel=4)
 
@@ -55,7 +62,7 @@ def to_coo(edge_index: Any, nodes: Tensor, sources: Tensor | None = None) -> Ten
     ...) and ``sources`` of another kind are on the device of the layer."""
     if is_adjacency(edge_index):
         sizes = nodes.size(0), (nodes if sources is None else sources).size(0)
-        if tuple(edge_index.shape) != sizes:
+        if tuple(edge_index.shape[:2]) != sizes:
             problem = f"edge_index is a sparse matrix of shape {tuple(edge_index.shape)}"
             rows = f"{sizes[1]} sources and {sizes[0]} targets"
             raise ValueError(f"{problem}; allowed: {sizes}, as x has {rows}")
@@ -88,7 +95,7 @@ class WholeEdges(NamedTuple):
     def reverse(self) -> Any:
         edges = self.edge_index
         if is_adjacency(edges):
-            return edges.t().to_sparse(layout=edges.layout)
+            return edges.transpose(0, 1).to_sparse(layout=edges.layout)
         return torch.as_tensor(edges.as_tensor() if isinstance(edges, EdgeIndex) else edges).flip(0)
 
 

@@ -249,7 +249,8 @@ class GlobalGNN(GlobalStatistics, torch.nn.Module):
 
         Args:
             x, edge_index, batch (optional): As in :meth:`phgcn.nn.PHGCNConv.forward`; values of a
-                sparse ``edge_index`` are not used.
+                sparse ``edge_index`` are edge features with ``edge_dim``, else edge weights if the
+                local layer takes them, except ``"eda"``.
             edge_attr (torch.Tensor, optional): The features of edges, for the local layers
                 ``"gat"`` and ``"eda"`` with ``edge_dim``, or a class that takes them.
             edge_weight (torch.Tensor, optional): The weights of edges, for the local layers

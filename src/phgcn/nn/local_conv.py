@@ -32,7 +32,15 @@ from ..structural.sums import Neighbours, sort_neighbours, sum_neighbours
 from .checks import check_edge_features, check_multiple
 from .distance_attention import linear_map
 from .eda_conv import EDAConv, shows_messages
-from .edges import WholeEdges, as_edges, to_coo
+from .edges import (
+    WholeEdges,
+    adjacency_values,
+    as_edges,
+    has_values,
+    is_adjacency,
+    to_coo,
+    warn_of_values,
+)
 from .graph_input import EDGE_FEATURES, GraphInput
 
 # a name of :data:`LOCAL`, or a class of layers, called with the sizes of input and output
@@ -222,9 +230,12 @@ def prepare_edges(conv: Any, given: GraphInput, backend: BackendName) -> LocalEd
     features = {name: rows for name, rows in features.items() if rows is not None}
     if isinstance(conv, EDAConv):
         return LocalEdges(given.edge_index, features | {"batch": given.batch})
-    for name, rows in features.items():
-        check_edge_features(name, rows, edges.edge_index, x)
     index = to_coo(edges.edge_index, x)
+    described = edges.edge_index
+    if is_adjacency(described) and not features:
+        features, described = _read_values(conv, described), index
+    for name, rows in features.items():
+        check_edge_features(name, rows, described, x, getattr(conv, "edge_dim", None))
     if not isinstance(conv, SORTED):
         return LocalEdges(index.long(), features, edges)
     if not features and not shows_messages(conv):
@@ -234,6 +245,18 @@ def prepare_edges(conv: Any, given: GraphInput, backend: BackendName) -> LocalEd
         weight = features.get("edge_weight")
         return LocalEdges(normalise_weights(edges, index.long(), weight, x), {})
     return LocalEdges(PlainEdges(index.long(), None, edges), {})
+
+
+def _read_values(conv: Any, adjacency: Tensor) -> dict[str, Any]:
+    """Returns the values of a sparse matrix by the argument for which a local layer takes them."""
+    takes = edge_features(conv)
+    if not takes:
+        hint = "this local layer takes no edge weights, and edge features only with edge_dim"
+        warn_of_values(adjacency, hint)
+        return {}
+    if takes[0] == "edge_weight" and not has_values(adjacency):
+        return {}
+    return {takes[0]: adjacency_values(adjacency)}
 
 
 def apply_local(conv: Any, x: Tensor, edges: LocalEdges) -> Tensor:
