@@ -5,6 +5,7 @@ import torch
 from clouds import normal, relative
 
 from phgcn import global_attention
+from phgcn.lattice import Ladder
 from phgcn.lattice.gaps import GAP, close_gaps
 
 
@@ -36,3 +37,19 @@ def test_outliers_change_nothing_for_the_rest(backend):
         *(torch.autograd.grad(o.square().sum(), inputs) for o in (out, exact)), strict=True
     ):
         assert relative(got, want) < 0.3
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba", "triton"])
+def test_a_dense_cloud_that_keys_cannot_hold_is_summed_pair_by_pair(backend):
+    if backend == "triton":
+        pytest.importorskip("triton")
+    points, values = 0.3 * normal(60, 8), normal(60, 3, seed=1)
+    points[::2] += 100
+    inputs = points.requires_grad_(), values.requires_grad_()
+    out = global_attention(*inputs, decay=1.0, method=Ladder(pairs=5), backend=backend)
+    exact = global_attention(*inputs, decay=1.0, method="exact")
+    assert relative(out, exact) < 1e-6
+    for got, want in zip(
+        *(torch.autograd.grad(o.square().sum(), inputs) for o in (out, exact)), strict=True
+    ):
+        assert relative(got, want) < 1e-6

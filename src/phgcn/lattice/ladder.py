@@ -174,7 +174,8 @@ def choose_rung(
     """Chooses the ladder of a cloud from its points only.
 
     The spacing is the largest with on average at most ``scheme.pairs`` keys within the near field
-    of a query. If kernel and width need no larger spacing, there is no near field.
+    of a query. If kernel and width need no larger spacing, there is no near field. If keys allow no
+    spacing that is fine enough, the near field holds all pairs.
 
     Args:
         scheme (Ladder), dim (int): The filter, and the dimension.
@@ -183,12 +184,15 @@ def choose_rung(
         pairs (callable): Counts the keys of a query within a radius, on average.
     """
     extent = math.ceil(math.log2(max(diameter, LEAST)))
-    finest = scheme.finest_spacing(max(width, LEAST), extent, dim)
+    width = max(width, LEAST)
+    finest = scheme.finest_spacing(width, extent, dim)
 
     def has_few_pairs(spacing: int) -> bool:
         return pairs(scheme.reach * 2 ** (spacing / 4)) <= scheme.pairs
 
     if scheme.pairs == 0 or not has_few_pairs(finest + 1):
+        if scheme.pairs > 0 and scheme.is_too_coarse(finest, width, dim):
+            return Rung(scheme.coarsest_spacing(extent), extent, scheme.reach)
         return Rung(finest, extent, 0.0)
     spacing = finest + 1
     while spacing < scheme.coarsest_spacing(extent) and has_few_pairs(spacing + 1):

@@ -60,10 +60,16 @@ class Ladder:
         object.__setattr__(self, "text", _to_text(self))
 
     def finest_spacing(self, width: float, extent: int, dim: int) -> int:
-        """Returns the smallest spacing of level 0 in quarter octaves. The 63 bits of a vertex's key
-        limit its coordinates."""
-        resolved = round(4 * math.log2(self.fineness * FINENESS.get(dim, 0.5) * min(1.0, width)))
-        return max(resolved, 4 * (extent + 2 - KEY_BITS // dim))
+        """The smallest spacing of level 0, in quarter octaves, for a cloud's width and the octaves
+        of its diameter. A vertex has a key of 63 bits, which limits its coordinates."""
+        return max(self._suited_spacing(width, dim), 4 * (extent + 2 - KEY_BITS // dim))
+
+    def is_too_coarse(self, spacing: int, width: float, dim: int) -> bool:
+        """Whether keys make the smallest spacing of a cloud more than four times too large."""
+        return spacing > self._suited_spacing(width, dim) + 8
+
+    def _suited_spacing(self, width: float, dim: int) -> int:
+        return round(4 * math.log2(self.fineness * FINENESS.get(dim, 0.5) * min(1.0, width)))
 
     def coarsest_spacing(self, extent: int) -> int:
         """Returns the spacing in quarter octaves at which the near field holds all pairs of a

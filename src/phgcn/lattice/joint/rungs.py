@@ -68,6 +68,10 @@ def choose_rungs(points: Points, found: Survey, scheme: Ladder, peers: Peers) ->
         for cloud in few:
             spacing[cloud], near[cloud] = spacing[cloud] + 1, True
         active = [cloud for cloud in few if spacing[cloud] < scheme.coarsest_spacing(extent[cloud])]
+    for cloud in range(count):
+        too_coarse = scheme.is_too_coarse(finest[cloud], width[cloud], dim)
+        if scheme.pairs > 0 and too_coarse and not near[cloud]:
+            spacing[cloud], near[cloud] = scheme.coarsest_spacing(extent[cloud]), True
     rungs = [
         Rung(s, e, scheme.reach if n else 0.0)
         for s, e, n in zip(spacing, extent, near, strict=True)
