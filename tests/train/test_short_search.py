@@ -18,8 +18,11 @@ from phgcn.train.candidates import (
     SPLITS,
     Candidate,
     candidates,
+    default_splits,
+    part_epochs,
     size_class,
     start_settings,
+    table_work,
     with_attention,
     without_attention,
     work_class,
@@ -27,7 +30,7 @@ from phgcn.train.candidates import (
 from phgcn.train.entrant import Entrant
 from phgcn.train.plan import Chosen
 from phgcn.train.prepare import prepare
-from phgcn.train.search import choose_among, search_each
+from phgcn.train.search import _announce_parts, choose_among, search_each
 from phgcn.train.settings import Settings, resolve
 from phgcn.train.tasks import Classification
 from phgcn.train.verdict import mean_verdict
@@ -219,6 +222,24 @@ def test_fewer_epochs_and_splits_where_an_epoch_of_the_model_takes_long():
     assert found("phgcn", 2708, 10_556) == (1000, 3) and found("phgcn", 20_640) == (200, 1)
     assert found("mlp", 20_640) == (1000, 3), "which takes no time"
     assert found("mlp", 20_640, 300_000) == (300, 3), "a large graph"
+
+
+@pytest.mark.parametrize("rows, columns", [(300, 8), (3_000, 8), (20_640, 13), (60_000, 100)])
+def test_the_default_of_a_table_ends_in_minutes_and_says_how_much_it_is(rows, columns):
+    data = small_graph(90)
+    data.x, data.num_nodes = torch.ones(1, columns).expand(rows, columns), rows
+    settings = resolve("table", start=start_settings(data, "table", "cpu")).settings
+    splits = default_splits(data, "table", settings, "cpu")
+    tried = part_epochs(data, settings, "cpu")
+    epochs = 3 * tried + splits * settings.epochs
+    assert epochs * table_work(data, settings) < 2.5e12, "half of 3,600 steps on 20,640 rows"
+    assert (tried < settings.epochs, splits) == ((True, 1) if rows > 4096 else (False, 3))
+    assert tried >= 100 and (rows <= 4096 or settings.patience < settings.epochs)
+    assert epochs < (1500 if rows > 4096 else 2000)
+    begun = Plan("table", model="table", splits=splits, settings=settings)
+    said = _announce_parts(begun, tried)
+    assert said.endswith(f": {3 + splits} trainings, {epochs:,} epochs at most")
+    assert ("on the first split (--splits 3 for more)" in said) == (splits == 1)
 
 
 def test_a_long_search_sees_each_split_by_itself(tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ def make_plan(request: Request, searches: bool = False) -> tuple[Plan, Data, Res
     search chooses the model, the request's changes are checked and left to it."""
     from ..data import known_graph, public_masks, splits
     from ..train import Plan, resolve
-    from ..train.candidates import SPLITS, candidates, start_settings, work_class
+    from ..train.candidates import candidates, default_splits, start_settings
     from ..train.graph import check_task, default_metric
     from ..train.leaks import describe_leaks
     from ..train.prepare import check_edge_weights
@@ -72,8 +72,8 @@ def make_plan(request: Request, searches: bool = False) -> tuple[Plan, Data, Res
     if on_map and wanted["model"] == DEFAULT_MODEL and not (searches or resolved.settings.labels):
         allowed = "with --set labels=true, or without --model, which tries that"
         raise ValueError(f"--coordinates is {on_map} beside labels=false; allowed: {allowed}")
-    work = work_class(data, wanted["model"], resolved.settings, device)
-    wanted.setdefault("splits", SPLITS[work])
+    most = default_splits(data, wanted["model"], resolved.settings, device)
+    wanted.setdefault("splits", most)
     plan = Plan(
         source,
         directed=request.directed,

@@ -85,16 +85,21 @@ _PAPER = {**_TRAINING, "heads": 4, "learning_rate": 0.01}
 ATTENDING = ("global_layers", "labels")
 
 GLOBAL_GNN = {**_GCN, **_SIMILAR}  # settings of ``global-gnn`` where it is asked for by name
+PERIODIC_WIDTH = 16  # periodic features of a numeric column
+LEAST_EPOCHS = 100  # in which each choice of a table's parts is tried
 BATCH_ROWS = 2**12  # rows of a table that are drawn for each step, if it has more
 
 _BATCHES = {
     "batch_rows": BATCH_ROWS,
     "epochs": 600,
-    "patience": 600,
+    "patience": 200,
     "warmup": 60,
     "evaluate_every": 50,
 }
 _LARGE_BATCHES = {"epochs": 1000, "patience": 1000, "warmup": 100, "evaluate_every": 500}
+
+# multiplications of a training on a table up to which three are trained in full on three splits
+SHORT = 2.5e11
 
 SPLITS = {0: 3, 1: 3, 2: 1}
 EPOCHS = {0: 500, 1: 300, 2: 200}  # splits and epochs at most by default, by :func:`work_class`
@@ -269,6 +274,32 @@ def epoch_work(data: Data, model: str, settings: Settings) -> float:
     sums = summed * count_edges(data) * width
     points = nodes * heads * attending if attends(model, settings) else 0
     return float(maps + sums + POINT * points)
+
+
+def table_work(data: Data, settings: Settings) -> float:
+    """Estimates the multiplications of a step on a table: rows by columns and hidden channels, and
+    attention to labels."""
+    rows, width = int(data.num_nodes), settings.hidden_channels
+    rows = min(rows, settings.batch_rows or rows)
+    columns = data.x.size(1) * (1 + PERIODIC_WIDTH)
+    maps = width * (columns + (settings.num_layers - 1) * width)
+    return float(rows * (maps + POINT * settings.heads))
+
+
+def part_epochs(data: Data, settings: Settings, device: str) -> int:
+    """Returns the epochs in which each choice of a table's ``parts`` is tried: all of them, or
+    fewer where they take long."""
+    if device != "cpu":
+        return settings.epochs
+    epochs = max(LEAST_EPOCHS, int(SHORT / table_work(data, settings)))
+    return min(settings.epochs, epochs)
+
+
+def default_splits(data: Data, model: str, settings: Settings, device: str) -> int:
+    """Returns the number of splits by default: 1 where a training takes long."""
+    if model == TABLE_MODEL and part_epochs(data, settings, device) < settings.epochs:
+        return 1
+    return SPLITS[work_class(data, model, settings, device)]
 
 
 def share_filled(x: torch.Tensor) -> float:

@@ -20,6 +20,7 @@ from .candidates import (
     Candidate,
     candidates,
     epoch_work,
+    part_epochs,
     size_class,
     with_attention,
     without_attention,
@@ -29,6 +30,7 @@ from .loop import Task, TrainingError
 from .metrics import goodness
 from .plan import Chosen, Plan
 from .prepare import prepare, without_test
+from .settings import shorten
 from .verdict import difference_error, find_verdict, format_score, mean_verdict, name_split
 
 # epochs that a candidate has had after each rung; up to MOST_PACE times as many of little work
@@ -319,14 +321,17 @@ def choose_parts(
     report: Callable[[str], None] = lambda text: None,
     on_epoch: OnRound = lambda progress: None,
 ) -> tuple[Plan, dict[str, Any]]:
-    """Trains each choice of ``parts`` on the first split, and returns the plan with the winner and
-    an account as of :func:`phgcn.train.search`. The best validation metric wins, or the network
-    without attention if it is behind by less than one standard error."""
+    """Trains each choice of ``parts`` on the first split, for
+    :func:`phgcn.train.candidates.part_epochs`; returns the plan with the winner and an account as
+    of :func:`phgcn.train.search`. The best validation metric wins, or the network without attention
+    if it is behind by less than one standard error."""
     first = replace(plan, splits=1, repeats=1)
-    task, entrants, epochs = without_test(prepare(first, data)[0]), [], plan.settings.epochs
-    report(f"search: {len(PARTS)} candidates ({', '.join(PARTS)}) of at most {epochs} epochs")
+    task, entrants = without_test(prepare(first, data)[0]), []
+    epochs = part_epochs(data, plan.settings, plan.device)
+    report(_announce_parts(plan, epochs))
+    short = shorten(plan.settings, epochs)
     for parts in PARTS:
-        settings = replace(plan.settings, parts=parts)
+        settings = replace(short, parts=parts)
         candidate = Candidate(parts, plan.model, settings)
         entrants.append(Entrant(candidate, replace(first, settings=settings), task))
     run_round(entrants, epochs, on_epoch)
@@ -342,4 +347,13 @@ def choose_parts(
         raise TrainingError("no training has a finite loss; try a smaller learning_rate")
     chosen, about = choose_among(plan, entrants)
     report(f"{chosen.candidate.name} is chosen")
-    return replace(plan, settings=chosen.plan.settings), about
+    return replace(plan, settings=replace(plan.settings, parts=chosen.candidate.name)), about
+
+
+def _announce_parts(plan: Plan, epochs: int) -> str:
+    count, later, most = len(PARTS), len(plan.trials()), plan.settings.epochs
+    searched = f"search: {count} candidates ({', '.join(PARTS)}) of at most {epochs:,} epochs"
+    where = "on the first split (--splits 3 for more)" if later == 1 else f"on {plan.splits} splits"
+    trainings = f"{later} training{'s' * (later > 1)} of at most {most:,} {where}"
+    total = count * epochs + later * most
+    return f"{searched}, then {trainings}: {count + later} trainings, {total:,} epochs at most"

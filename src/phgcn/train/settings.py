@@ -266,6 +266,13 @@ def resolve(
     return Resolved(settings, sources | dict.fromkeys(entry.fixed, f"fixed by {model}"))
 
 
+def shorten(settings: Settings, epochs: int) -> Settings:
+    """Returns the settings of a shorter training, with the share of its warm-up."""
+    every = min(settings.evaluate_every, epochs)
+    short = replace(settings, epochs=epochs, evaluate_every=every)
+    return follow_epochs(settings, short, ())
+
+
 def follow_epochs(begun: Settings, settings: Settings, said: Collection[str]) -> Settings:
     """Scales the warm-up with the epochs, and keeps a patience of all epochs such a patience, each
     unless it is in ``said``, the names of changed settings."""

@@ -13,7 +13,7 @@ from phgcn.data import Columns
 from phgcn.data.encode import indicator_names
 from phgcn.registry import TABLE_MODEL
 from phgcn.train import Plan
-from phgcn.train.candidates import start_settings
+from phgcn.train.candidates import BATCH_ROWS, start_settings
 from phgcn.train.loop import Task
 from phgcn.train.prepare import prepare, seeded, start
 from phgcn.train.settings import resolve
@@ -25,6 +25,7 @@ from ..workers import Report
 Array = NDArray[Any]
 Settings = Mapping[str, Any]
 
+NO_PATIENCE = 1_000_000  # our networks of many rows are trained to the end
 ROUNDS, PATIENCE = 5000, 100
 """Boosting rounds at most, and rounds without a better validation loss before it stops."""
 
@@ -88,6 +89,8 @@ def frame(data: Data) -> Any:
 def our_task(
     data: Data, settings: Settings, coordinates: tuple[str, ...] = ()
 ) -> tuple[Plan, Task]:
+    if int(data.num_nodes) > BATCH_ROWS:
+        settings = {"patience": NO_PATIENCE, **settings}
     changes = [f"{key}={value}" for key, value in settings.items()]
     plan = Plan(
         "table",
