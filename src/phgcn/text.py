@@ -21,6 +21,19 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Formats a count of things: ``1 edge``, ``2,000 edges``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def listed(names: Iterable[str], most: int = 300) -> str:
+    """Lists whole names, those beyond about ``most`` letters by their number."""
+    shown, left = "", list(names)
+    while left and len(shown) < most:
+        shown += f", {left.pop(0)}"
+    return shown[2:] + (f" and {counted(len(left), 'other')}" if left else "")
+
+
 def without_formula(cell: str) -> str:
     """Puts an apostrophe before a cell that a spreadsheet would take for a formula."""
     return f"'{cell}" if cell.startswith(FORMULA_SIGNS) else cell

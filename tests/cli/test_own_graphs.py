@@ -167,7 +167,7 @@ def test_columns_in_another_order_give_the_same_answers(predicted, run, tmp_path
 def test_a_missing_column_is_named(run, tmp_path, said):
     graph = houses(tmp_path / "new", header=["house", "area"])
     code, _, err = said("predict", run, graph, "-o", tmp_path / "out.csv")
-    assert code == 2 and "columns 'rooms', 'city' are missing; found: 'house, area'" in err
+    assert code == 2 and "columns 'rooms', 'city' are missing; found: house, area" in err
     assert not (tmp_path / "out.csv").exists()
 
 

@@ -101,7 +101,7 @@ def test_semicolons_allow_either_sign_where_it_is_there_once(tmp_path):
     ],
 )
 def test_what_can_be_read_in_two_ways_is_asked_for(cells, allowed, tmp_path):
-    message = f"row 2, column 'f': the feature is '{cells[0]}'; allowed: {allowed}"
+    message = f"row 2, column 'f': the cell is '{cells[0]}'; allowed: {allowed}"
     with pytest.raises(GraphFileError, match=message):
         column(tmp_path, cells)
     data = column(tmp_path, cells, columns=Columns(categorical=["f"]))
@@ -189,7 +189,7 @@ def test_excel_files_and_compressed_ones_are_read(tmp_path):
     assert data.edge_index.size(1) == 4
     book.active["C5"], book.active["C6"], book.active["A6"] = "much", 9, 4
     book.save(own / "nodes.xlsx")
-    message = r"nodes.xlsx, row 5, column 'f': the feature is 'much'"
+    message = r"nodes.xlsx, row 5, column 'f': the cell is 'much'"
     with pytest.raises(GraphFileError, match=message):
         load_graph(own)
     (own / "nodes.xlsx").write_bytes(b"no workbook")
@@ -271,7 +271,7 @@ def test_files_may_have_any_name(tmp_path, said):
     call("evaluate", tmp_path / "run")
     assert said("evaluate", tmp_path / "run", "--graph", f"{people}::{calls}")[0] == 0
     for wrong, line in (
-        (pair[:2], "--edges is missing; allowed: --nodes FILE --edges FILE"),
+        (pair[2:], "--nodes is missing; allowed: --nodes FILE --edges FILE"),
         ((own, *pair), "and --nodes are given; allowed: one of them"),
         ((), "the path of a graph, or --nodes FILE --edges FILE"),
     ):
@@ -290,7 +290,7 @@ def test_edges_to_unknown_ids_can_be_dropped_and_are_counted(tmp_path):
         load_graph(own)
     data = load_graph(own, columns=Columns(unknown_ids="drop"))
     assert data.edge_weight.tolist() == [1, 1, 4, 4]
-    assert "2 edges left out, which lead to unknown ids such as 'z'" in data.notes
+    assert "2 edges left out, to unknown ids such as 'z'" in data.notes
     write(own, NODES, "source,target\na,b\na,\n")
     with pytest.raises(GraphFileError, match="target is empty"):
         load_graph(own, columns=Columns(unknown_ids="drop"))
@@ -311,8 +311,8 @@ def test_a_fault_of_a_header_hides_none_of_the_other_table(tmp_path, said):
 
 
 OF_NODES = (
-    "row 5, column 'f': the feature is 'much'",
-    "row 9, column 'g': the feature is inf",
+    "row 5, column 'f': the cell is 'much'",
+    "row 9, column 'g': the cell is inf",
     "the id is empty",
     "id 'n1' is there already, in row 3",
 )
@@ -320,7 +320,7 @@ OF_EDGES = (
     "row 5, column source: source is 'qq'",
     "row 6, column source: source is empty",
     "row 3, column target: target is 'zz'",
-    "row 3, column 'weight': the feature is inf",
+    "row 3, column 'weight': the cell is inf",
     "row 5, column 'weight': the cell is empty",
     "row 6, column 'weight': the weight is -2.0; allowed: 0 or more in models that read weights",
 )
@@ -358,15 +358,15 @@ def test_a_fault_is_said_once_with_advice_for_its_table(tmp_path):
     with pytest.raises(GraphFileError) as caught:
         load_graph(write(tmp_path / "own", "\n".join(["id,label,size", *rows]), edges))
     of_nodes, of_edges = caught.value.lines
-    assert "row 9, column 'size': the feature is 'much'" in of_nodes and "--categorical" in of_nodes
-    assert "row 3, column 'weight': the feature is 'heavy'" in of_edges
+    assert "row 9, column 'size': the cell is 'much'" in of_nodes and "--categorical" in of_nodes
+    assert "row 3, column 'weight': the cell is 'heavy'" in of_edges
     assert of_edges.endswith("allowed: a number, or nothing if it is not known")
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ("--label lable", "'lable' is missing (did you mean 'label'?); found: 'id, label, f'"),
+        ("--label lable", "'lable' is missing (did you mean 'label'?); found: id, label, f"),
         ("--features g,F", "columns 'g', 'F' are missing (did you mean 'f'?); found"),
         ("--features labell,idd", "(did you mean 'label' and 'id'?); found"),
         ("--features f --categorical F", "column 'F' is no feature (did you mean 'f'?); allowed"),

@@ -125,12 +125,12 @@ nodes(1, 3, "height", "row 1, column 'height': column 'height' is there twice")
 nodes(1, 2, " ", "row 1, column 3: the column has no name")
 nodes(5, 0, "b", "row 5, column id: id 'b' is there already, in row 3")
 nodes(4, 0, " ", "row 4, column id: the id is empty")
-nodes(3, 3, "much", "row 3, column 'weight': the feature is 'much'")
-nodes(3, 2, "1,5", "row 3, column 'height': the feature is '1,5'")
-no_number = "the feature is 'tall'; allowed: a number, or nothing"
+nodes(3, 3, "much", "row 3, column 'weight': the cell is 'much'")
+nodes(3, 2, "1,5", "row 3, column 'height': the cell is '1,5'")
+no_number = "the cell is 'tall'; allowed: a number, or nothing"
 nodes(2, 2, "tall", f"row 2, column 'height': {no_number}")
-nodes(2, 3, "-inf", "row 2, column 'weight': the feature is -inf")
-nodes(2, 3, "1e39", "row 2, column 'weight': the feature is inf")
+nodes(2, 3, "-inf", "row 2, column 'weight': the cell is -inf")
+nodes(2, 3, "1e39", "row 2, column 'weight': the cell is inf")
 nodes(3, 1, "None", "row 3, column label: label is 'None'; allowed: a name, or nothing")
 nodes(2, 0, "a\nb", r"row 2, column id: id is 'a\nb'")
 nodes(2, 1, "ca\0t", "row 2")
@@ -207,7 +207,7 @@ def both_formats(folder: Path) -> Path:
     return own
 
 
-@mistake(": there is no my_nodes.csv (nor .csv.gz")
+@mistake("my_edges.csv, row 1, column label: column 'label' is missing; found: source, target")
 def table_alone(folder: Path) -> Path:
     return write_csv(folder / "my_edges.csv", EDGE_ROWS)
 

@@ -41,17 +41,17 @@ def test_columns_have_the_names_that_are_given(tmp_path):
     assert data.feature_names == ["size", "age"]
     assert data.x.tolist() == [[1, 1], [-20, 1], [3, 1], [0, 1]]
     assert data.edge_attr.T.tolist() == [[1, 1, 2, 2]]
-    assert data.notes == ["columns left out: 'remark'"]
+    assert data.notes == ["columns left out: remark"]
 
 
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        (Columns(id="name"), "nodes.csv, row 1, column name: column 'name' is missing; found: 'id"),
+        (Columns(id="name"), "nodes.csv, row 1, column name: column 'name' is missing; found: id"),
         (Columns(label="kind"), "column 'kind' is missing"),
         (Columns(features=["height", "age", "city"]), "columns 'age', 'city' are missing"),
         (Columns(split=["part"]), "column 'part' is missing"),
-        (Columns(categorical=["colour"]), "column 'colour' is no feature; allowed: 'height, w"),
+        (Columns(categorical=["colour"]), "column 'colour' is no feature; allowed: height, w"),
         (Columns(source="from"), "edges.csv, row 1, column from: column 'from' is missing"),
         (Columns(edge_features=["since"]), "edges.csv, row 1, column since: column 'since' is"),
         (Columns(edge_weight="since"), "edges.csv, row 1, column since: column 'since' is missing"),
@@ -335,7 +335,7 @@ def test_a_summary_tells_what_is_there_and_what_was_dropped(tmp_path):
     data = graph(tmp_path, NODES, edges)
     lines = describe_graph(data)
     assert lines[0] == (
-        "graph own: 4 nodes, 1 edges (1 duplicates, 1 self-loops dropped), 2 isolated nodes, "
+        "graph own: 4 nodes, 1 edge (1 duplicate, 1 self-loop dropped), 2 isolated nodes, "
         "5 features, 3 missing values in 2 columns"
     )
     classes = "2 classes (x 2, y 2), 0 nodes without a label"

@@ -106,7 +106,7 @@ def test_more_features_than_a_block_of_the_reader(tmp_path):
     assert np.array_equal(load_graph(own).x.numpy(), values)
     lines[1100] = lines[1100].rsplit(",", 1)[0] + ",inf"
     (own / "nodes.csv").write_text("\n".join([header, *lines]))
-    said = r"nodes.csv, row 1102, column 'f1000': the feature is inf"
+    said = r"nodes.csv, row 1102, column 'f1000': the cell is inf"
     with pytest.raises(GraphFileError, match=said):
         load_graph(own)
 
@@ -211,12 +211,12 @@ def test_integer_ids_floats_with_gaps_and_categories_are_read(tmp_path):
             "row 3, column id: id 'a' is there already, in row 0",
         ),
         ("nodes", "id", ["a", None, "7", "x y"], "row 1, column id: the id is empty"),
-        ("nodes", "height", [1e300, 1.0, 1.0, 1.0], "row 0, column 'height': the feature is inf"),
+        ("nodes", "height", [1e300, 1.0, 1.0, 1.0], "row 0, column 'height': the cell is inf"),
         (
             "nodes",
             "height",
             ["1", "2", "tall", "4"],
-            "row 2, column 'height': the feature is 'tall",
+            "row 2, column 'height': the cell is 'tall",
         ),
         ("nodes", "height", [[1]] * 4, "column 'height': the column is of type list"),
         ("nodes", "label", ["a", "b\n", "c\nd", "e"], r"row 2, column label: label is 'c\\nd'"),

@@ -119,10 +119,9 @@ def continue_run(folder: Path, request: Request) -> tuple[Run, Data]:
     plan, graph, given = run.plan, request.graph, request.reading.given
     data = run.read(graph)
     if changes := run.changes(data):
-        what = f"{folder}: was begun on another graph, {plan.source}"
         if find_source(graph) == plan.source:
-            what = f"{graph} has changed since {folder} was begun"
-        raise ValueError(f"{what}: {changes}")
+            raise run.changed(graph, changes, data)
+        raise ValueError(f"{folder}: was begun on another graph, {plan.source}: {changes}")
 
     def check_same(key: str, begun: object, value: object) -> None:
         if begun != value:

@@ -45,7 +45,7 @@ HELP = {
 }
 OPTIONS = {key: _option(key, text) for key, text in HELP.items()}
 HELP_TABLES = {
-    "nodes": "The table of nodes, a file with any name, instead of GRAPH; needs --edges.",
+    "nodes": "The table of nodes, a file with any name, instead of GRAPH.",
     "edges": "The table of edges, a file with any name; needs --nodes.",
 }
 TABLES = {key: _option(key, text) for key, text in HELP_TABLES.items()}
@@ -105,12 +105,11 @@ def _named_graph(graph: str | None, nodes: str | None, edges: str | None) -> str
 
     if nodes is None and edges is None:
         return graph
-    if nodes is None or edges is None:
-        missing = "--nodes" if nodes is None else "--edges"
-        raise ValueError(f"{missing} is missing; allowed: --nodes FILE --edges FILE")
+    if nodes is None:
+        raise ValueError("--nodes is missing; allowed: --nodes FILE --edges FILE")
     if graph is not None:
         raise ValueError(f"a graph, {graph!r}, and --nodes are given; allowed: one of them")
-    return f"{nodes}{PAIR}{edges}"
+    return f"{nodes}{PAIR}{edges or ''}"
 
 
 def reads_graph(command: Command) -> Command:

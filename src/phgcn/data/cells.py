@@ -10,7 +10,7 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .check import FINITE, Faults, bad, short
-from .readers import NAMES_BY_OPTION, Cells, OpenTable
+from .readers import DAY, NAMES_BY_OPTION, Cells, OpenTable
 
 # cells, in small letters, that hold no value
 MISSING = ("", "na", "n/a", "#n/a", "nan", "nat", "null", "?", "-")
@@ -32,7 +32,6 @@ DECIMALS = {
 }
 
 CURRENCIES = r"(?:[A-Z]{0,2}\$|[€£¥₹₩₺₽]|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|kr|zł)"
-DAY = 24 * 3600.0
 
 CODE = r"^0\d+$"
 THOUSANDS = r"^-?\d{1,3}\.\d{3}$"
@@ -101,11 +100,11 @@ def _pattern(decimal: str) -> re.Pattern[str]:
     )
 
 
-def reads_as_number(texts: Sequence[str]) -> bool:
+def reads_as_number(texts: Sequence[str], decimal: str = ".") -> bool:
     """Returns whether most texts are dates, or numbers of which some have a sign such as ``$``."""
-    numbers = [text for text in texts if parse_number(text) is not None]
+    numbers = [text for text in texts if parse_number(text, decimal) is not None]
     amounts = [text for text in numbers if not is_plain(text, ".")]
-    dates = [text for text in texts if parse_date(text) is not None]
+    dates = [text for text in texts if AMBIGUOUS.fullmatch(text) or parse_date(text) is not None]
     return 2 * len(dates) > len(texts) or (bool(amounts) and 2 * len(numbers) > len(texts))
 
 
@@ -132,7 +131,10 @@ def is_plain(text: str, decimal: str) -> bool:
 
 DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
 # dates that mean different days in different countries, or that leave out the century
-AMBIGUOUS = re.compile(r"[0-3]?\d([/.-])[0-3]?\d\1(?:\d{2}|\d{4})")
+AMBIGUOUS = re.compile(r"([0-3]?\d)([/.-])([0-3]?\d)\2(\d{4}|\d{2})(,? \d.*)?")
+CLEAR_DATES = (
+    "dates like 2024-12-31 or 31.12.2024; like 12/31/2024 only where days above 12 show the order"
+)
 
 WRITTEN = re.compile(r"(?:(\d{1,2})\.?[ -])?([A-Za-z]{3,9})\.?[ -](?:(\d{1,2}),? )?(\d{4})")
 YEAR_AND_MONTH = re.compile(r"((?:19|20)\d\d)-(\d\d)")
@@ -140,9 +142,18 @@ MONTHS = "january february march april may june july august september october no
 TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]\.?)?")
 
 
-def parse_date(text: str) -> float | None:
-    """Reads a date, with a time or without, as days since 1970; :obj:`None` if a text is none."""
-    text = _as_iso(text)
+def day_is_first(texts: Iterable[str]) -> bool | None:
+    """Returns whether dates like ``31/12/2024`` begin with the day, as those with a day above 12
+    say; :obj:`None` if none does, or not all the same."""
+    found = [match for text in texts if (match := AMBIGUOUS.fullmatch(text))]
+    first, second = (any(int(match[part]) > 12 for match in found) for part in (1, 3))
+    return None if first == second else first
+
+
+def parse_date(text: str, day_first: bool | None = None) -> float | None:
+    """Reads a date, with a time or without, as days since 1970; :obj:`None` if a text is none.
+    ``day_first`` tells the order of dates like ``31/12/2024``."""
+    text = _as_iso(text, day_first)
     if len(text) < 8 or not text[:4].isdigit() or text[4] not in "-/":
         return None
     try:
@@ -154,11 +165,15 @@ def parse_date(text: str) -> float | None:
     return moment.timestamp() / DAY
 
 
-def _as_iso(text: str) -> str:
+def _as_iso(text: str, day_first: bool | None) -> str:
     """Converts ``31.12.2024``, ``31 Dec 2024``, ``Dec 31, 2024`` and ``2024-12`` to ISO dates."""
     if found := DOTTED.fullmatch(text):
         day, month, year, rest = found.groups()
         return f"{year}-{month:>02}-{day:>02}{rest}"
+    found = AMBIGUOUS.fullmatch(text)
+    if found and day_first is not None and len(found[4]) == 4:
+        day, month = (found[1], found[3]) if day_first else (found[3], found[1])
+        return f"{found[4]}-{month:>02}-{day:>02}{(found[5] or '').lstrip(',')}"
     if found := YEAR_AND_MONTH.fullmatch(text):
         return f"{text}-01"
     if found := WRITTEN.fullmatch(text):
@@ -224,7 +239,7 @@ class _FeatureColumn:
         del counts[""]
         readers: tuple[tuple[Callable[[str], float | None], str], ...] = (
             (lambda text: parse_number(text, self.table.decimal), "numbers"),
-            (parse_date, "days since 1970"),
+            (partial(parse_date, day_first=day_is_first(counts)), "days since 1970"),
             (parse_time, "hours"),
         )
         for read, unit in readers:
@@ -255,7 +270,7 @@ class _FeatureColumn:
 
     def _refuse(self, shown: str, index: int, allowed: str, count: int) -> None:
         path, row = self.table.path, int(self.table.rows[index])
-        error = bad(path, f"the feature is {shown}", allowed, row=row, column=short(self.name))
+        error = bad(path, f"the cell is {shown}", allowed, row=row, column=short(self.name))
         self.faults.add(f"{path} {self.name}: {allowed}", error, count)
 
     def _note_doubtful(self, cells: Cells) -> None:
@@ -289,8 +304,7 @@ class _FeatureColumn:
         turned = choose(lambda text: has_other_sign(text, decimal), odd)
         ambiguous = choose(lambda text: AMBIGUOUS.fullmatch(text) is not None, odd)
         if 2 * ambiguous.total() > total:
-            allowed = "dates like 2024-12-31 or 31.12.2024, as others can be read in two ways"
-            return ambiguous, allowed
+            return ambiguous, CLEAR_DATES
         if turned and (2 * turned.total() > total or 2 * (odd.total() - turned.total()) < total):
             return turned, DECIMALS[decimal]
         undated = choose(lambda text: parse_date(text) is None)

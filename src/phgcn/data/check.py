@@ -6,6 +6,7 @@ the errors of a file for one answer."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -344,11 +345,16 @@ def _check_names(graph: ArrayGraph, part: str) -> None:
 
 MOST = 20  # faults that one answer names
 
+# an option of the commands before its name in Python
+OPTION = re.compile(r"`?--[^()`;]*`? \(Python: ([^()]*)\)")
+
 
 class Faults:
-    """The faults so far: the first of each kind, and the number of all."""
+    """The faults so far: the first of each kind, and the number of all. In those of frames, options
+    have their names in Python only."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_frames: bool = False) -> None:
+        self.of_frames = of_frames
         self.first: dict[str, GraphFileError] = {}
         self.counts: dict[str, int] = {}
 
@@ -363,7 +369,8 @@ class Faults:
         try:
             yield
         except GraphFileError as error:
-            self.add(str(error), error)
+            for line in error.lines:
+                self.add(line, GraphFileError(line))
 
     def raise_if_any(self) -> None:
         if not self.first:
@@ -372,6 +379,8 @@ class Faults:
         for kind, error in self.first.items():
             more = self.counts[kind] - 1
             lines.append(f"{error}" + (f" (and {more:,} more)" if more else ""))
+        if self.of_frames:
+            lines = [OPTION.sub(r"\1", line) for line in lines]
         if len(lines) > MOST:
             lines = [*lines[:MOST], f"and {len(lines) - MOST} more kinds of faults"]
         raise GraphFileError(" // ".join(lines), lines)

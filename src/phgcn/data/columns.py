@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from ..text import did_you_mean
-from .check import GraphFileError, bad, short
+from ..text import did_you_mean, listed
+from .check import Faults, GraphFileError, bad, short
 
 ID = "id"  # the column of ids by default; where it is not there, nodes are numbered
 
@@ -85,6 +85,7 @@ class Columns:
             raise ValueError(f"{what}; allowed: utf-8, latin-1, utf-16, ...") from None
         for name in LISTS:  # as JSON has them, they cannot be hashed
             value = getattr(self, name)
+            value = () if value == NO_COLUMN else value
             if isinstance(value, str):
                 raise ValueError(f"{name} is {value!r}; allowed: a list of names")
             object.__setattr__(self, name, None if value is None else tuple(value))
@@ -125,29 +126,19 @@ class Header(NamedTuple):
         if id == ID and ID not in self.names:
             id = next((name for name in self.names if name.lower() == ID), None)
         wanted = [*(name for name in (id, columns.label) if name is not None), *columns.split]
-        self._refuse_missing(
-            wanted, "other names by --id, --label and --split-column (Python: id=, label=, split=)"
-        )
+        features = list(columns.features or ())
         if columns.features is None:
             features = [name for name in self.names if name not in wanted]
-        else:
-            features = list(columns.features)
-            hint = "the columns that are there, by --features (Python: features=) or as in the run"
-            self._refuse_missing(features, hint)
-        twice = next((name for name in features if features.count(name) > 1), None)
-        if twice is not None:
-            what = f"feature {short(twice)} is named twice"
-            raise bad(self.path, what, "each name once", row=self.row)
-        if columns.label in features:
-            others = ", ".join(name for name in features if name != columns.label)
-            raise self._error(columns.label, "is the label, and no feature", short(others))
-        for name in (*columns.categorical, *columns.levels):
-            if name not in features:
-                what = f"is no feature{did_you_mean([name], features)}"
-                raise self._error(name, what, short(", ".join(features)))
-        if not features:
-            allowed = "at least one column beside id and label"
-            raise bad(self.path, "there are no feature columns", allowed, row=self.row)
+        faults = Faults()
+        with faults.noted():
+            hint = "other names by --id, --label and --split-column (Python: id=, label=, split=)"
+            target = columns.target  # an end of edges, easily taken for the label
+            if columns.label not in (None, *self.names) and target in self.names:
+                hint += f", such as `--label {target}` (Python: label={target!r})"
+            self._refuse_missing(wanted, hint)
+        with faults.noted():
+            self._check_features(features, columns)
+        faults.raise_if_any()
         place = self.names.index
         return NodeHeader(
             id=None if id is None else place(id),
@@ -156,6 +147,24 @@ class Header(NamedTuple):
             splits=[place(name) for name in columns.split],
             left_out=[name for name in self.names if name not in (*wanted, *features)],
         )
+
+    def _check_features(self, features: list[str], columns: Columns) -> None:
+        hint = "the columns that are there, by --features (Python: features=) or as in the run"
+        self._refuse_missing(features, hint)
+        twice = next((name for name in features if features.count(name) > 1), None)
+        if twice is not None:
+            what = f"feature {short(twice)} is named twice"
+            raise bad(self.path, what, "each name once", row=self.row)
+        if columns.label in features:
+            others = listed(name for name in features if name != columns.label)
+            raise self._error(columns.label, "is the label, and no feature", others)
+        for name in (*columns.categorical, *columns.levels):
+            if name not in features:
+                what = f"is no feature{did_you_mean([name], features)}"
+                raise self._error(name, what, listed(features))
+        if not features:
+            allowed = "at least one column beside id and label"
+            raise bad(self.path, "there are no feature columns", allowed, row=self.row)
 
     def edge_columns(self, columns: Columns) -> EdgeHeader:
         self._check_names(allow_unnamed=columns.edge_features is not None)
@@ -169,8 +178,8 @@ class Header(NamedTuple):
         self._refuse_missing(features, f"the columns that are there, by {by} or as in the run")
         others = [name for name in self.names if name not in (*ends, *features)]
         if others and columns.edge_features is None:
-            none = "none, in Python edge_features=[], leaves others out"
-            allowed = f"source, target, weight, and those that --edge-features names ({none})"
+            named = "`--edge-features` (Python: edge_features=) names, where none leaves others out"
+            allowed = f"source, target, weight, and those that {named}"
             raise self._error(others[0], "has no use", allowed, column=others[0])
         source, target, *places = (self.names.index(name) for name in ends + features)
         return EdgeHeader(source, target, list(dict.fromkeys(places)))
@@ -195,10 +204,10 @@ class Header(NamedTuple):
     def _refuse_missing(self, wanted: list[str], hint: str) -> None:
         missing = [name for name in wanted if name not in self.names]
         if missing:
-            listed = ", ".join(map(repr, missing))
-            are = f"columns {listed} are" if len(missing) > 1 else f"column {listed} is"
+            names = ", ".join(map(repr, missing))
+            are = f"columns {names} are" if len(missing) > 1 else f"column {names} is"
             meant = did_you_mean(missing, self.names)
-            what = f"{are} missing{meant}; found: {short(', '.join(self.names))}"
+            what = f"{are} missing{meant}; found: {listed(self.names)}"
             raise bad(self.path, what, hint, row=self.row, column=missing[0])
 
 

@@ -34,14 +34,23 @@ class Encoded(NamedTuple):
     notes: list[str]
 
 
-def encode(path: Path, table: FeatureTable, known: Mapping[str, Sequence[str]]) -> Encoded:
-    """Encodes features. Texts outside ``known`` categories are noted, and count as none."""
+def encode(
+    path: Path, table: FeatureTable, known: Mapping[str, Sequence[str]], by: str, as_ids: str = ""
+) -> Encoded:
+    """Encodes features. Texts outside ``known`` categories are noted, and count as none; ``by``
+    tells how a column is left out, ``as_ids`` how it is made one of ids."""
     names, parts, notes = [], [], []
     levels: dict[str, list[str]] = {}
     for name in table.names:
         if name in table.texts:
             texts = table.texts[name]
-            levels[name] = list(known[name]) if name in known else _find_levels(path, name, texts)
+            levels[name] = list(known[name]) if name in known else sorted({*texts} - {""})
+            if name not in known and (what := _too_many(texts, levels[name])):
+                several = f"at most {MAX_CATEGORIES} categories, each several times"
+                allowed = f"{several}; or leave the column out{by}"
+                if as_ids and len(levels[name]) == len(texts):
+                    allowed += f"; {as_ids.format(name)}"
+                raise bad(path, what, allowed, column=short(name))
             numbers = _number_levels(texts, levels[name])
             notes += _unknown(name, texts, numbers)
             parts.append(_indicators(numbers, len(levels[name])))
@@ -81,15 +90,12 @@ def decode(
     return columns
 
 
-def _find_levels(path: Path, name: str, texts: list[str]) -> list[str]:
-    levels = sorted(set(texts) - {""})
+def _too_many(texts: list[str], levels: list[str]) -> str:
+    """Describes a column that holds too many different texts; returns "" for others."""
     count = sum(text != "" for text in texts)
     if len(levels) > MAX_CATEGORIES or (len(levels) > MANY_CATEGORIES and 2 * len(levels) > count):
-        what = f"the column holds {len(levels)} different texts in {count} rows"
-        several = f"at most {MAX_CATEGORIES} categories, each several times"
-        allowed = f"{several}; or leave the column out, `--features` (Python: features=) does that"
-        raise bad(path, what, allowed, column=short(name))
-    return levels
+        return f"the column holds {len(levels)} different texts in {count} rows"
+    return ""
 
 
 def _number_levels(texts: list[str], levels: list[str]) -> NDArray[np.int64]:

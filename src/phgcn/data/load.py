@@ -36,7 +36,7 @@ MAX_SPARSE_DENSITY = 0.12
 MIN_SPARSE_FEATURES = 64
 
 # stands between the paths of a node and an edge table, ``people.csv::calls.csv``, wherever a graph
-# is asked for
+# is asked for; without a second path there are no edges
 PAIR = "::"
 
 MAX_DENSE_BYTES = 4e9  # features that take more memory as a dense tensor stay sparse
@@ -156,7 +156,7 @@ def _read(
 ) -> tuple[str, ArrayGraph]:
     if isinstance(name_or_path, str) and PAIR in name_or_path:
         nodes_path, edges_path = name_or_path.split(PAIR, 1)
-        name_or_path = (Path(edges_path), Path(nodes_path))
+        name_or_path = (edges_path or None, nodes_path)
     if isinstance(name_or_path, tuple) and len(name_or_path) == 2:
         paths = (str, os.PathLike)
         edges, nodes = (Path(part) if isinstance(part, paths) else part for part in name_or_path)

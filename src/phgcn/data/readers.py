@@ -18,6 +18,7 @@ from .columns import Columns
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx")
 DELIMITERS = (",", ";", "\t", "|")
+DAY = 24 * 3600.0  # seconds
 SAMPLE = 1000  # texts of a frame's column that decide whether it holds names
 
 NAMES_BY_OPTION = "`--categorical` (Python: categorical=) makes the column one of names"
@@ -37,6 +38,7 @@ class OpenTable(NamedTuple):
     column: Callable[[int], Cells]  # returns the column at a position
     named: frozenset[str] = frozenset()  # columns that hold names, because the format says so
     names_by: str = NAMES_BY_OPTION  # how any column can be one of names, for messages
+    lost_cells: frozenset[str] = frozenset()  # what stands in rows that could not be read
 
 
 def suffix_of(path: Path) -> str:
@@ -53,7 +55,7 @@ def stem_of(path: Path) -> str:
 def open_table(source: Any, columns: Columns, faults: Faults, frame_name: str = "") -> OpenTable:
     """Reads a file by its ending, or a frame, which messages call ``frame_name``."""
     if not isinstance(source, Path):
-        return _open_frame(source, frame_name)
+        return _open_frame(source, frame_name, columns)
     if not source.is_file():
         what = "this is a folder" if source.is_dir() else "there is no such file"
         raise bad(source, what, f"a file of kind {', '.join(SUFFIXES)}")
@@ -85,10 +87,13 @@ def _open_text(path: Path, columns: Columns, faults: Faults) -> OpenTable:
     delimiter = max(DELIMITERS, key=lambda sign: len(_cells_of(head, sign)))
     names = [name.strip() for name in _cells_of(head, delimiter)]
     lost: list[int] = []
+    lost_cells: set[str] = set()
+    marks = re.compile(rf'[{re.escape(delimiter)}\r\n"]')
 
     def skip(row: Any) -> str:
         cells, row_number = row.actual_columns, row.number + header_row - 1
         lost.append(row.number - 1)
+        lost_cells.update(map(str.strip, marks.split(row.text)))
         column = names[cells] if cells < len(names) else len(names) + 1
         what, allowed = f"the row has {cells} cells", f"{len(names)}, as the header"
         if row.text.count('"') % 2:
@@ -98,11 +103,11 @@ def _open_text(path: Path, columns: Columns, faults: Faults) -> OpenTable:
         return "skip"
 
     try:
-        table = _parse(content[len(head) :] or "\n", delimiter, len(names), skip)
+        parsed = _parse(content[len(head) :] or "\n", delimiter, len(names), skip)
     except pyarrow.ArrowInvalid as error:
         raise bad(path, f"this is no CSV ({short(_first_line(error))})") from None
-    rows = np.delete(np.arange(table.num_rows + len(lost)), lost) + header_row
-    texts = [_joined(column) for column in table]
+    rows = np.delete(np.arange(parsed.num_rows + len(lost)), lost) + header_row
+    texts = [_joined(column) for column in parsed]
     filled: Array = np.any([compute.not_equal(cells, "") for cells in texts], axis=0)
     kept = pyarrow.array(np.flatnonzero(filled))
 
@@ -110,7 +115,8 @@ def _open_text(path: Path, columns: Columns, faults: Faults) -> OpenTable:
         return compute.utf8_trim_whitespace(texts[position].take(kept))
 
     decimal = columns.decimal or ("either" if delimiter == ";" else ".")
-    return OpenTable(path, names, header_row, rows[filled], decimal, column)
+    table = OpenTable(path, names, header_row, rows[filled], decimal, column)
+    return table._replace(lost_cells=frozenset(lost_cells))
 
 
 def _cells_of(line: str, delimiter: str) -> list[str]:
@@ -225,7 +231,7 @@ def _open_parquet(path: Path) -> OpenTable:
     return OpenTable(path, header, None, np.arange(table.num_rows), ".", column, named)
 
 
-def _open_frame(frame: Any, name: str) -> OpenTable:
+def _open_frame(frame: Any, name: str, columns: Columns) -> OpenTable:
     """Opens a frame. Categories are names, and so are texts other than dates and amounts."""
     import pandas
 
@@ -244,11 +250,12 @@ def _open_frame(frame: Any, name: str) -> OpenTable:
         if pandas.api.types.infer_dtype(series, skipna=True) != "string":
             return False
         texts = read_names(_from_cells(series.dropna().unique()[:SAMPLE]))
-        return not reads_as_number([text for text in texts if text])
+        return not reads_as_number([text for text in texts if text], columns.decimal or ".")
 
     named = frozenset(name for name in header if is_named(frame.iloc[:, header.index(name)]))
     rows = np.arange(len(frame))
-    return OpenTable(Path(name), header, None, rows, ".", column, named, NAMES_BY_DTYPE)
+    decimal = columns.decimal or "."
+    return OpenTable(Path(name), header, None, rows, decimal, column, named, NAMES_BY_DTYPE)
 
 
 def _joined(column: Any) -> Any:
@@ -260,7 +267,8 @@ def _joined(column: Any) -> Any:
 
 
 def _plain(column: Any) -> Cells | None:
-    """Converts a column to text, integers, floats or times; :obj:`None` for other types."""
+    """Converts a column to text, integers, floats or times, durations to days; :obj:`None` for
+    other types."""
     import pyarrow
     from pyarrow import compute, types
 
@@ -273,6 +281,9 @@ def _plain(column: Any) -> Cells | None:
         return column.cast(pyarrow.float64())
     if types.is_integer(kind) or types.is_floating(kind):
         return column
+    if types.is_duration(kind):
+        parts = column.cast(pyarrow.duration("us"), safe=False).cast(pyarrow.int64())
+        return compute.divide(parts.cast(pyarrow.float64()), 1e6 * DAY)
     if types.is_timestamp(kind) or types.is_date(kind):
         return column.cast(pyarrow.timestamp("us", getattr(kind, "tz", None)), safe=False)
     if types.is_time(kind) or types.is_null(kind):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..text import counted
 from .check import Array, ArrayGraph
 from .encode import indicator_names
 
@@ -61,27 +62,27 @@ def describe_graph(data: Data) -> list[str]:
     """Returns lines for a person on a graph of :func:`phgcn.data.load_graph`: its contents, its
     task, and notes."""
     counts = data.summary
-    kinds = {"duplicate_edges": "duplicates", "self_loops": "self-loops"}
-    dropped = [f"{counts[key]:,} {what}" for key, what in kinds.items() if counts[key]]
+    kinds = {"duplicate_edges": "duplicate", "self_loops": "self-loop"}
+    dropped = [counted(counts[key], what) for key, what in kinds.items() if counts[key]]
     without = f" ({', '.join(dropped)} dropped)" if dropped else ""
-    parts = [f"{counts['nodes']:,} nodes", f"{counts['edges']:,} edges{without}"]
+    parts = [counted(counts["nodes"], "node"), counted(counts["edges"], "edge") + without]
     if counts["has_edge_weights"]:
         parts.append("edge weights")
     if counts["edge_features"]:
-        parts.append(f"{counts['edge_features']:,} edge features")
-    parts += [f"{counts['isolated_nodes']:,} isolated nodes", f"{counts['features']:,} features"]
+        parts.append(counted(counts["edge_features"], "edge feature"))
+    parts.append(counted(counts["isolated_nodes"], "isolated node"))
+    parts.append(counted(counts["features"], "feature"))
     if counts["missing_values"]:
-        columns = counts["columns_with_gaps"]
-        where = f"{columns:,} column{'s' * (columns > 1)}"
-        parts.append(f"{counts['missing_values']:,} missing values in {where}")
+        where = counted(counts["columns_with_gaps"], "column")
+        parts.append(f"{counted(counts['missing_values'], 'missing value')} in {where}")
     return [f"graph {data.name}: {', '.join(parts)}", _describe_labels(data), *data.notes]
 
 
 def _describe_labels(data: Data) -> str:
     describe = {"classification": _describe_classes, "regression": _describe_numbers}
     said = describe.get(data.task, _describe_sets)(data)
-    without = data.summary["nodes"] - data.summary["labelled_nodes"]
-    return f"task {data.task} ({data.task_reason}): {said}, {without:,} nodes without a label"
+    without = counted(data.summary["nodes"] - data.summary["labelled_nodes"], "node")
+    return f"task {data.task} ({data.task_reason}): {said}, {without} without a label"
 
 
 def _describe_classes(data: Data) -> str:

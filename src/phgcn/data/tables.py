@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..text import counted, listed
 from .cells import FeatureTable, read_features, to_texts
 from .check import MASKS, Array, ArrayGraph, Faults, GraphFileError, bad, check_graph, short
-from .columns import Columns, Header, weight_column
+from .columns import ID, Columns, Header, weight_column
 from .encode import encode
 from .labels import UNKNOWN, LabelColumn, read_labels
 from .readers import SUFFIXES, OpenTable, open_table, stem_of
@@ -81,20 +82,25 @@ class Nodes:
 
 def table_pair(path: Path) -> tuple[Path | None, Path]:
     """Finds the edge and the node table in a folder with ``edges`` and ``nodes``, or from the path
-    of one of them. A file with another name is a table of rows without edges."""
+    of one of them. A file without the other one is a table of rows without edges."""
     if path.is_dir():
         return _in_folder(path, "edges"), _in_folder(path, "nodes")
     stem = stem_of(path)
     for one, other in (("edges", "nodes"), ("nodes", "edges")):
         if one in stem:
             head, tail = stem.rsplit(one, 1)
-            partner = _in_folder(path.parent, f"{head}{other}{tail}")
-            return (path, partner) if one == "edges" else (partner, path)
+            if _files(path.parent, f"{head}{other}{tail}"):
+                partner = _in_folder(path.parent, f"{head}{other}{tail}")
+                return (path, partner) if one == "edges" else (partner, path)
     return None, path
 
 
+def _files(folder: Path, stem: str) -> list[Path]:
+    return [folder / (stem + suffix) for suffix in SUFFIXES if (folder / (stem + suffix)).exists()]
+
+
 def _in_folder(folder: Path, stem: str) -> Path:
-    files = [folder / (stem + suffix) for suffix in SUFFIXES if (folder / (stem + suffix)).exists()]
+    files = _files(folder, stem)
     if not files:
         endings = f"{', '.join(SUFFIXES[1:-1])} or {SUFFIXES[-1]}"
         allowed = "a folder with edges and nodes in these formats, or --nodes FILE --edges FILE"
@@ -109,7 +115,7 @@ def read_tables(
 ) -> ArrayGraph:
     """Reads and checks the graph in a pair of tables, paths or frames, without edges if the first
     is :obj:`None`. ``task`` is the task of the labels, by default the one that they look like."""
-    faults, nodes, edges = Faults(), None, None
+    faults, nodes, edges = Faults(of_frames=not isinstance(nodes_from, Path)), None, None
     with faults.noted():
         nodes = _read_nodes(nodes_from, columns, faults)
     with faults.noted():
@@ -132,7 +138,7 @@ def read_tables(
     path = nodes.table.path
     if nodes.numbered and edges_from is not None:
         notes.append(f"{path.name} has no column id: nodes are numbered from 1, in their order")
-    left_out = [f"columns left out: {short(', '.join(nodes.left_out))}"] if nodes.left_out else []
+    left_out = [f"columns left out: {listed(nodes.left_out)}"] if nodes.left_out else []
     of_nodes, of_edges = nodes.features.notes, edges.features.notes
     values["notes"] = values["notes"] + left_out + of_nodes + notes + of_edges
     return check_graph(ArrayGraph(path, **values))
@@ -223,6 +229,8 @@ def _look_up_ends(
         lost = np.flatnonzero(ends[:, place] < 0).tolist()
         empty = [edge for edge in lost if not ids[edge]]
         unknown = [edge for edge in lost if ids[edge] and columns.unknown_ids != "drop"]
+        if hidden := nodes.table.lost_cells:  # a row that was not read may be the node
+            unknown = [edge for edge in unknown if not (nodes.numbered or ids[edge] in hidden)]
         for edges_at_fault in filter(None, (empty, unknown)):
             first = edges_at_fault[0]
             what = f"{column} is {short(ids[first])}" if ids[first] else f"{column} is empty"
@@ -234,14 +242,16 @@ def _look_up_ends(
 def _dropped(edges: Edges, ends: Array, known: Array) -> str:
     first = int(np.argmin(known))
     id = edges.source[first] if ends[first, 0] < 0 else edges.target[first]
-    return f"{int((~known).sum()):,} edges left out, which lead to unknown ids such as {short(id)}"
+    left_out = counted(int((~known).sum()), "edge")
+    return f"{left_out} left out, to unknown ids such as {short(id)}"
 
 
 def _edge_values(edges: Edges, columns: Columns, faults: Faults) -> dict[str, Any]:
     """Returns weights (E,) and features (E, K) of the edges, and the names of their columns."""
     encoded = None
     with faults.noted():
-        encoded = encode(edges.path, edges.features, columns.edge_levels)
+        by = " by `--edge-features` (Python: edge_features=)"
+        encoded = encode(edges.path, edges.features, columns.edge_levels, by)
     if encoded is None:
         return {}
     edges.features.notes += encoded.notes
@@ -295,7 +305,9 @@ def _node_values(
         values |= {"labels": labels.y, "classes": labels.classes}
         values |= {"task": labels.task, "reason": labels.reason}
     with faults.noted():
-        encoded = encode(table.path, nodes.features, columns.levels)
+        by = "" if faults.of_frames else " by `--features` (Python: features=)"
+        as_ids = "`--id {0}` (Python: id='{0}') makes it the ids" if columns.id == ID else ""
+        encoded = encode(table.path, nodes.features, columns.levels, by, as_ids)
         values |= {"features": encoded.matrix, "feature_names": encoded.names}
         values |= {"levels": encoded.levels, "missing_texts": encoded.missing_texts}
         values["notes"] = encoded.notes

@@ -28,7 +28,7 @@ from ..train.search import search
 from ..train.settings import Settings
 from ..train.tasks import find_task
 from .fitted import FittedRun, split_of
-from .graphs import GraphLike, graph_to_train, to_graph
+from .graphs import GraphLike, graph_to_train, index_of, to_graph
 from .targets import Target, class_names, encode_labels
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class NodeEstimator(FittedRun):
 
     tasks: ClassVar[tuple[str, ...]]
     default_metric: ClassVar[str]
+    _index: Any = None  # of the frame of nodes in ``fit``, not kept in files
 
     def __init__(
         self,
@@ -101,9 +102,9 @@ class NodeEstimator(FittedRun):
             graph: A name or path, a ``Data`` of PyG, or a tuple of features and edges, as arrays,
                 tensors or frames of pandas.
             y (array, optional): The labels of the nodes, in their order, or a series of pandas by
-                their ids. Nodes without a label (:obj:`None`, NaN, of integers -1) are part of the
-                graph. A column with the name of the series is no feature. (default: :obj:`None`,
-                those of the graph)
+                their ids, or by the index of the frame of nodes. Nodes without a label
+                (:obj:`None`, NaN, of integers -1) are part of the graph. A column with the name of
+                the series is no feature. (default: :obj:`None`, those of the graph)
             on_epoch (callable, optional): Called with a :class:`phgcn.train.EpochProgress` after
                 every epoch. (default: does nothing)
         """
@@ -112,6 +113,7 @@ class NodeEstimator(FittedRun):
         data, left_out = graph_to_train(graph, y, self.directed, columns)
         for name in left_out:
             warnings.warn(f"the column {name!r} is no feature: y has the labels", stacklevel=2)
+        self._index = index_of(graph)
         classes = self._label(data, y)
         kind = find_task(task_of(data.y))
         kind.check(data.y)
@@ -142,7 +144,7 @@ class NodeEstimator(FittedRun):
             return numbers if data.classes == class_names(numbers) else np.array(data.classes)
         several = len(getattr(y, "shape", ())) == 2
         data.task = self.tasks[-1] if several else self.tasks[0]
-        data.y, classes = encode_labels(y, list(data.node_id), data.task)
+        data.y, classes = encode_labels(y, list(data.node_id), data.task, self._index)
         if hasattr(y, "columns"):
             classes = np.array([str(name) for name in y.columns])
         data.classes = class_names(classes)
@@ -185,7 +187,8 @@ class NodeEstimator(FittedRun):
             y (array, optional): The labels. (default: :obj:`None`, those of the graph)
         """
         data = self._graph(graph, labels=y is None)
-        truth = data.y if y is None else self._as_trained(y, list(data.node_id))
+        index = self._index if graph is None else index_of(graph)
+        truth = data.y if y is None else self._as_trained(y, list(data.node_id), index)
         nodes = labelled(truth)
         if not bool(nodes.any()):
             raise ValueError("no node has a label; allowed: y, or a graph with labels")
@@ -211,10 +214,10 @@ class NodeEstimator(FittedRun):
             raise ValueError(f"all nodes with a label were trained on; allowed: {allowed}")
         return chose
 
-    def _as_trained(self, y: Any, ids: list[str]) -> Tensor:
+    def _as_trained(self, y: Any, ids: list[str], index: Any) -> Tensor:
         """Converts labels to the numbers of the trained classes; others count as wrong."""
         task = self.run_.plan.task
-        encoded, classes = encode_labels(y, ids, task)
+        encoded, classes = encode_labels(y, ids, task, index)
         if task != "classification":
             return encoded
         place = {name: number for number, name in enumerate(class_names(self.classes_))}

@@ -82,6 +82,13 @@ def column_names(columns: Sequence[str | int], data: Data) -> list[str]:
     return [str(numbered.get(column, column)) for column in columns]
 
 
+def index_of(graph: GraphLike) -> Any:
+    """Returns the index of the frame of nodes; :obj:`None` without one."""
+    if isinstance(graph, (tuple, list)) and graph and is_frame(graph[0]):
+        return graph[0].index
+    return None
+
+
 def is_frame(table: Any) -> bool:
     return hasattr(table, "to_csv") and hasattr(table, "columns")
 

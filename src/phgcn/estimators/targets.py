@@ -35,9 +35,12 @@ class EncodedLabels(NamedTuple):
     classes: NDArray[Any]
 
 
-def encode_labels(labels: Any, ids: list[str], task: str) -> EncodedLabels:
+def encode_labels(labels: Any, ids: list[str], task: str, index: Any = None) -> EncodedLabels:
     """Converts labels (N,) or (N, C), in the nodes' order or as pandas by ids, for a task. Missing
-    are :obj:`None`, NaN, an empty text and, of integers, -1."""
+    are :obj:`None`, NaN, an empty text and, of integers, -1. Labels with the ``index`` of the frame
+    of nodes are in the nodes' order."""
+    if index is not None and index.equals(getattr(labels, "index", None)):
+        labels = labels.to_numpy()
     values = _in_order(labels, ids)
     if len(values) != len(ids):
         raise ValueError(f"y has {len(values)} entries; allowed: {len(ids)}, one per node")

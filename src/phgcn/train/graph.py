@@ -42,7 +42,7 @@ def find_source(source: str) -> str:
     """Makes the paths of a source absolute."""
     if known_graph(source):
         return source
-    return PAIR.join(str(Path(part).resolve()) for part in source.split(PAIR))
+    return PAIR.join(part and str(Path(part).resolve()) for part in source.split(PAIR))
 
 
 def check_parts(folder: str | Path, directed: bool, task: str | None) -> None:
@@ -246,10 +246,15 @@ def describe(data: Data) -> dict[str, Any]:
 COUNTS = {"edges": "edges, in both directions", "edge_features": "edge features"}
 
 
+def _changed_digests(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Returns the parts of a graph that have changed."""
+    digests, old = now.get("digests", {}), before.get("digests", {})
+    return [name for name in old if old[name] != digests.get(name)]
+
+
 def describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Describes changes of a graph, such as ``120 nodes, before 119``, or returns ""."""
-    digests, old_digests = now.get("digests", {}), before.get("digests", {})
-    others = [name for name in old_digests if old_digests[name] != digests.get(name)]
+    others = _changed_digests(before, now)
     if now["digest"] == before["digest"] and not others:
         return ""
     changes = [
@@ -266,6 +271,14 @@ def describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
             changes.append(f"columns {', '.join(sorted(names))} are {what}")
     of = f" of {' and '.join(others)}" if others else ""
     return "; ".join(changes) or f"other values{of}"
+
+
+def changed_file(source: str, before: dict[str, Any], now: dict[str, Any]) -> str:
+    """Returns the file of a changed graph, of a pair of tables each that can have changed."""
+    nodes, _, edges = source.partition(PAIR)
+    changed = _changed_digests(before, now)
+    can_have = {nodes: changed != ["edges"], edges: not changed or "edges" in changed}
+    return " or ".join(file for file, can in can_have.items() if file and (can or not edges))
 
 
 def digest(data: Data) -> str:

@@ -141,15 +141,21 @@ class Run:
     def data(self, source: str | None = None) -> Data:
         """Reads the graph that the run was trained on; refuses it if it has changed since."""
         where = source or self.plan.source
-        paths = [Path(part) for part in where.split(PAIR)]
+        paths = [Path(part) for part in where.split(PAIR) if part]
         gone = [path for path in paths if path.is_absolute() and not path.exists()]
         if source is None and gone:
             problem = f"{gone[0]}: the graph that {self.folder} was trained on is gone"
             raise ValueError(f"{problem}; `--graph` says where it is now")
         data = self.read(where)
         if changes := self.changes(data):
-            raise ValueError(f"{where} has changed since {self.folder} was begun: {changes}")
+            raise self.changed(where, changes, data)
         return data
+
+    def changed(self, source: str, changes: object, data: Data | None = None) -> ValueError:
+        """Makes the error that the graph of the run has changed, as its file ``data`` now is."""
+        now = self.about["graph"] if data is None else graphs.describe(data)
+        file = graphs.changed_file(source, self.about["graph"], now)
+        return ValueError(f"{file} has changed since {self.folder} was begun: {changes}")
 
     def is_own(self, data: Data) -> bool:
         """Whether a graph is the one that the run was trained on, whatever its ids are."""
@@ -178,7 +184,18 @@ class Run:
             columns = replace(columns, edge_features=names, edge_levels=levels)
         if not labels:
             columns = replace(columns, label=None, split=())
-        task = self.plan.task if labels else None
+        try:
+            return self._read(source, labels, columns)
+        except ValueError as error:
+            if not isinstance(source, str) or graphs.find_source(source) != self.plan.source:
+                raise
+            paths = [Path(part) for part in self.plan.source.split(PAIR) if part]
+            if not all(path.is_absolute() and path.exists() for path in paths):
+                raise
+            raise self.changed(source, error) from None
+
+    def _read(self, source: Any, labels: bool, columns: Columns) -> Data:
+        about, task = self.about["graph"], self.plan.task if labels else None
         _, data = graphs.find(source, self.plan.directed, task, columns)
         graphs.match_features(data, about)
         taken = {name for trial in self.plan.trials() for name in taken_edge_values(trial.plan)}

@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 
 from ..files import write_json, write_text
 from ..provenance import provenance
+from ..text import counted
 from . import graph as graphs
 from . import settings as config
 from .candidates import Candidate
@@ -329,10 +330,10 @@ class _Search:
         return result
 
     def _heading(self, trials: int, val_loss: float) -> str:
-        plan = self.plan
+        plan, splits = self.plan, counted(self.plan.splits, "split")
         return (
             f"{plan.model} on {self.data.name}: the best of {trials} trials by validation loss "
-            f"({val_loss:.4f}, mean of {plan.splits} splits of protocol {plan.protocol}).\n"
+            f"({val_loss:.4f}, mean of {splits} of protocol {plan.protocol}).\n"
             f"Found by: {self.command}, what is not varied set as below."
         )
 
